@@ -26,7 +26,7 @@ from controlplane.versions import CLAIMS, EXTENDED_RESOURCES
 from controlplane.webhooks import unregister, wait_until_called
 from policies.document import parse_policy
 from policies.shipped import default_policy_text
-from webhook.registration.configurations import Registration, configurations
+from webhook.cel.configurations import Registration, configurations
 
 pytestmark = [pytest.mark.usefixtures("server")]
 

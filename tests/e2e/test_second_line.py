@@ -19,7 +19,7 @@ from controlplane.webhooks import in_tree_denial
 from policies.shipped import default_policy_text
 from release.release import NAME, Release, release
 from webhook.cel.admission_policies import BINDING_KIND, POLICY_KIND
-from webhook.registration.second_line import PATHS
+from webhook.registration.registrar import POLICY_KINDS as PATHS
 
 JSON = dict[str, Any]
 MERGE = "application/merge-patch+json"

@@ -14,7 +14,7 @@ from controlplane.cluster import ControlPlane
 from controlplane.poll import until
 from controlplane.webhooks import wait_until_called
 from release.release import KINDS, NAME, SECRET, WEBHOOKS, Release, release
-from webhook.registration.configurations import RELEASE_LABEL
+from webhook.cel.configurations import RELEASE_LABEL
 
 
 @pytest.fixture(scope="module")

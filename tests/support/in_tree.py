@@ -14,12 +14,11 @@ from controlplane.cluster import ControlPlane
 from controlplane.poll import until
 from policies.policy import Policy
 from webhook.cel.admission_policies import (
-    API_VERSION,
     BINDING_KIND,
     POLICY_KIND,
-    Target,
     admission_policies,
 )
+from webhook.cel.configurations import API_VERSION, Registration
 
 JSON = dict[str, Any]
 
@@ -82,7 +81,7 @@ class InTree:
         exempt = self.policy.exemptions
         exempt = replace(exempt, usernames=exempt.usernames | {SETUP_USER})
         policy = replace(self.policy, exemptions=exempt)
-        compiled = iter(admission_policies(policy, Target(name=self.name)))
+        compiled = iter(admission_policies(policy, Registration(name=self.name)))
         for policy_object, binding in zip(compiled, compiled, strict=True):
             if not self._label:
                 yield from (policy_object, binding)

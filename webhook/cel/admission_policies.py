@@ -8,7 +8,6 @@ three further conversions of the object.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from datetime import date
 from types import ModuleType
 
@@ -18,6 +17,7 @@ from policies.kubernetes.objects import JSONObject
 from policies.policy import ExceptionEntry, Policy
 from policies.rules import check_device_leak, check_pool_trespass
 from webhook.cel import device_leak, pool_trespass
+from webhook.cel.configurations import API_VERSION, Registration
 from webhook.cel.pods import by_kind, holds_for_pod, pod_of
 from webhook.cel.scope import namespace_selector, pod_rules
 from webhook.cel.text import (
@@ -33,7 +33,6 @@ from webhook.cel.text import (
     text,
 )
 
-API_VERSION = "admissionregistration.k8s.io/v1"
 POLICY_KIND = "ValidatingAdmissionPolicy"
 BINDING_KIND = "ValidatingAdmissionPolicyBinding"
 STATIC_SUFFIX = ".static.k8s.io"
@@ -57,38 +56,31 @@ _ACTIONS: Mapping[Action, tuple[str, str, str]] = {
 """By action of a rule: how a policy's name ends, the action of its binding, and what it does."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
-    """The names of the objects, and where they do not apply, in addition to the policy.
+def admission_policies(
+    policy: Policy, registration: Registration, *, today: date | None = None, static: bool = False
+) -> tuple[JSONObject, ...]:
+    """Return the policies, each followed by its binding.
 
     ``today`` leaves out the exceptions that have expired. ``static`` makes the objects that an API
     server reads from its own disk.
     """
-
-    name: str = "gpufence"
-    excluded_namespaces: frozenset[str] = frozenset()
-    labels: Mapping[str, str] = field(default_factory=dict)
-    owner: Mapping[str, str] | None = None
-    today: date | None = None
-    static: bool = False
-
-
-def admission_policies(policy: Policy, target: Target) -> tuple[JSONObject, ...]:
-    """Return the policies, each followed by its binding."""
     objects: list[JSONObject] = []
     for rule, (name, module) in _RULES.items():
         for action, (ending, validation_action, does) in _ACTIONS.items():
             elsewhere = other_action(rule, action, policy)
             if elsewhere is None:
                 continue
-            full_name = f"{target.name}-{name}{ending}{STATIC_SUFFIX if target.static else ''}"
+            full_name = f"{registration.name}-{name}{ending}{STATIC_SUFFIX if static else ''}"
             excused = [elsewhere] if elsewhere else []
-            excused += _exceptions(rule, policy.exceptions, target.today)
-            spec = _policy_spec(rule, module, excused, policy, target)
-            made = _object(POLICY_KIND, full_name, spec, target)
-            made["metadata"]["annotations"] = {DESCRIPTION: f"{does} {module.SUMMARY}."}
+            excused += _exceptions(rule, policy.exceptions, today)
+            spec = _policy_spec(rule, module, excused, policy, registration)
             bound = {"policyName": full_name, "validationActions": [validation_action]}
-            objects += [made, _object(BINDING_KIND, full_name, bound, target)]
+            description = {DESCRIPTION: f"{does} {module.SUMMARY}."}
+            metadata = registration.metadata(full_name)
+            objects += (
+                _object(POLICY_KIND, {**metadata, "annotations": description}, spec),
+                _object(BINDING_KIND, metadata, bound),
+            )
     return tuple(objects)
 
 
@@ -99,17 +91,12 @@ def all_names(name: str) -> tuple[str, ...]:
     )
 
 
-def _object(kind: str, name: str, spec: JSONObject, target: Target) -> JSONObject:
-    metadata: JSONObject = {"name": name}
-    if target.labels:
-        metadata["labels"] = dict(target.labels)
-    if target.owner is not None:
-        metadata["ownerReferences"] = [dict(target.owner)]
+def _object(kind: str, metadata: JSONObject, spec: JSONObject) -> JSONObject:
     return {"apiVersion": API_VERSION, "kind": kind, "metadata": metadata, "spec": spec}
 
 
 def _policy_spec(
-    rule: str, module: ModuleType, excused: list[str], policy: Policy, target: Target
+    rule: str, module: ModuleType, excused: list[str], policy: Policy, registration: Registration
 ) -> JSONObject:
     both = "[dyn(object)] : [dyn(object), dyn(oldObject)]"
     variables: list[Variable] = [
@@ -149,7 +136,7 @@ def _policy_spec(
         "failurePolicy": "Fail",
         "matchConstraints": {
             "matchPolicy": "Equivalent",
-            "namespaceSelector": namespace_selector(policy, target.excluded_namespaces),
+            "namespaceSelector": namespace_selector(policy, registration.excluded_namespaces),
             "objectSelector": {},
             # Resizes change no field that the compiled rules read.
             "resourceRules": pod_rules("ephemeralcontainers"),

@@ -6,7 +6,6 @@ from datetime import datetime
 
 from certs.names import Names
 from webhook.doctor import (
-    admission_policies,
     cluster,
     exempt_namespaces,
     registered,
@@ -35,8 +34,7 @@ async def diagnose(
         *replicas.check_running(installed, now),
         *[line async for line in cluster.check_facts(api, installed)],
         *replicas.check_certificate(installed, names, now),
-        *registered.check(installed),
+        *registered.check(installed, now.date()),
         await exempt_namespaces.check(api, installed),
-        *admission_policies.check(installed, now.date()),
         *[line async for line in trials.check(api, installed, try_in)],
     ]

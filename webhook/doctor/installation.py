@@ -12,6 +12,7 @@ from policies.kubernetes.node_templates import NodeTemplate
 from policies.kubernetes.nodes import NodeIndex
 from policies.kubernetes.objects import JSONObject
 from policies.policy import Policy
+from webhook.cel.configurations import Registration
 from webhook.cluster.nodes import NODES
 from webhook.cluster.state import ClusterState
 from webhook.kube.client import FORBIDDEN, KubeApi
@@ -19,10 +20,13 @@ from webhook.kube.endpoints import slices_query
 from webhook.kube.errors import ApiError
 from webhook.kube.listing import list_all, list_optional
 from webhook.registration.certificates import SecretName
-from webhook.registration.configurations import Registration
 from webhook.registration.leader_election import lease_path
-from webhook.registration.registrar import KINDS, other_releases
-from webhook.registration.second_line import find
+from webhook.registration.registrar import (
+    KINDS,
+    AdmissionPolicies,
+    admission_policies_of,
+    other_releases,
+)
 
 _PROGRAM, _COMMAND = "gpufence", "serve"
 
@@ -61,8 +65,8 @@ class Installation:
     deployment: JSONObject | None = None
     deployed: Deployed | None = None
     configurations: dict[str, JSONObject | None] = field(default_factory=dict)
-    admission_policies: dict[str, dict[str, JSONObject]] | None = None
-    """In-tree policies and bindings by kind and name; None if API servers do not serve them."""
+    admission_policies: AdmissionPolicies | None = None
+    """Policies and bindings of the second line; None if API servers do not serve them."""
     secret: JSONObject | None = None
     stored: Stored | None = None
     slices: list[JSONObject] = field(default_factory=list)
@@ -72,6 +76,11 @@ class Installation:
     other_releases: frozenset[str] = frozenset()
     """The namespaces of other releases in the cluster."""
     forbidden: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def registers(self) -> bool:
+        """Whether the leader writes what API servers know of the release."""
+        return self.deployed is not None and self.deployed.registers
 
     @property
     def excluded_namespaces(self) -> frozenset[str]:
@@ -132,7 +141,7 @@ async def examine(
     for kind, path in KINDS.items():
         installed.configurations[kind] = await read(kind, f"{path}/{name}")
     try:
-        installed.admission_policies = await find(api, name)
+        installed.admission_policies = await admission_policies_of(api, name)
     except ApiError as error:
         if error.status != FORBIDDEN:
             raise

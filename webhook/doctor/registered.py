@@ -1,73 +1,35 @@
-"""Whether the webhook configurations exist, and match the policy and the release."""
+"""Whether what is registered exists, and matches the policy and the release."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from datetime import date
 
-from policies.kubernetes.objects import JSONObject
-from webhook.cel.scope import NAMESPACE_LABEL
+from policies.policy import Policy
+from webhook.cel.admission_policies import POLICY_KIND, admission_policies
+from webhook.cel.configurations import Registration, configurations
 from webhook.doctor.installation import Installation
 from webhook.doctor.line import Line, fail, ok, skip, warn
-from webhook.registration.configurations import Registration, configurations
-from webhook.registration.drift import is_own
+from webhook.registration.drift import UNNEEDED, Difference, drift
 from webhook.registration.leader_election import PAUSED
+from webhook.registration.registrar import type_warnings
 
-_FIELDS = (
-    "rules",
-    "matchConditions",
-    "namespaceSelector",
-    "objectSelector",
-    "failurePolicy",
-    "reinvocationPolicy",
-    "timeoutSeconds",
-    "matchPolicy",
-    "clientConfig",
-)
-_MEANING = {
-    "matchConditions": "API servers do not call gpufence for objects that do not match",
-    "objectSelector": "API servers do not call gpufence for objects that do not match",
-    "rules": "API servers call gpufence only for these resources",
-    "reinvocationPolicy": "gpufence does not see what later webhooks add",
-}
+_POLICIES = "admission policies"
 _REPAIR = (
-    "Wait some seconds: registering replicas repair it. Then check their logs, and "
-    "metadata.managedFields for other writers"
+    "Wait some seconds: the leader repairs it. Then check its log, and metadata.managedFields for "
+    "other writers"
 )
+_HARMLESS = frozenset({"timeoutSeconds", UNNEEDED})
+_OPTIONS = frozenset({"timeoutSeconds", "namespaceSelector", "metadata"})
+"""Fields that follow from the options of ``gpufence manifests``, which the doctor does not know."""
 
 
-def check(installed: Installation) -> Iterator[Line]:
-    """Yield whether each configuration exists, and a line for each field that it must have."""
-    present = {}
-    for kind, configuration in installed.configurations.items():
-        if kind in installed.forbidden:
-            yield skip(kind, f"cannot read it: {installed.forbidden[kind]}")
-        elif configuration is None:
-            yield fail(kind, f"{kind} {installed.name} does not exist", _why_missing(installed))
-        else:
-            present[kind] = configuration
-    if not present:
-        return
-    if installed.policy is None:
-        yield skip(
-            "configurations",
-            "the policy is unknown, and the configurations depend on it",
-            "Fix the policy",
-        )
-        return
+def check(installed: Installation, today: date) -> Iterator[Line]:
+    """Yield a line for each configuration, and for the admission policies."""
     registration = expected_registration(installed)
-    if registration is None:
-        yield skip("configurations", "the address of gpufence is unknown")
-        return
-    desired = {
-        configuration["kind"]: configuration
-        for configuration in configurations(installed.policy, registration)
-    }
-    pairs = [pair for kind in present for pair in _pairs(kind, desired[kind], present[kind])]
-    yield from _completeness(desired, present)
-    for field in _FIELDS:
-        of_field = [pair for pair in pairs if field in pair[1]]
-        yield _field(field, of_field, _is_known(field, installed))
+    yield from _configurations(installed, registration)
+    yield from _admission_policies(installed, registration, today)
 
 
 def expected_registration(installed: Installation) -> Registration | None:
@@ -94,6 +56,87 @@ def expected_registration(installed: Installation) -> Registration | None:
     )
 
 
+def _configurations(installed: Installation, registration: Registration | None) -> Iterator[Line]:
+    desired = (
+        {made["kind"]: made for made in configurations(installed.policy, registration)}
+        if installed.policy is not None and registration is not None
+        else {}
+    )
+    for kind, live in installed.configurations.items():
+        if kind in installed.forbidden:
+            yield skip(kind, f"cannot read it: {installed.forbidden[kind]}")
+        elif live is None:
+            yield fail(kind, f"{kind} {installed.name} does not exist", _why_missing(installed))
+        elif kind in desired:
+            # With the caBundle that is there: the doctor compares the CAs in it apart.
+            differences = drift(desired[kind], live)
+            good = f"all {len(desired[kind]['webhooks'])} webhooks match the policy and the release"
+            yield _line(kind, good, differences, installed, "gpufence manifests")
+        else:
+            unknown = "policy" if installed.policy is None else "address of gpufence"
+            yield skip(kind, f"the {unknown} is unknown, and it depends on that")
+
+
+def _admission_policies(
+    installed: Installation, registration: Registration | None, today: date
+) -> Iterator[Line]:
+    if _POLICIES in installed.forbidden:
+        yield skip(_POLICIES, f"cannot list them: {installed.forbidden[_POLICIES]}")
+    elif installed.admission_policies is None:
+        yield warn(
+            _POLICIES,
+            "the API server does not serve ValidatingAdmissionPolicy v1",
+            "Upgrade to Kubernetes 1.30 or newer; until then, only replicas deny Pods",
+        )
+    elif installed.policy is None or registration is None:
+        yield skip(_POLICIES, "the policy or the registration is unknown, and they depend on both")
+    else:
+        yield _compared(installed, installed.policy, registration, today)
+        for warning in type_warnings(installed.admission_policies):
+            remediation = "Report an issue with your Kubernetes version"
+            yield warn("admission policy types", warning, remediation)
+
+
+def _compared(
+    installed: Installation, policy: Policy, registration: Registration, today: date
+) -> Line:
+    live = installed.admission_policies or {}
+    enabled = installed.deployed is None or installed.deployed.admission_policies
+    if not live and not (installed.registers and enabled):
+        problem = "none found; while no replica answers, no API server denies trespassing Pods"
+        if installed.registers:
+            return warn(_POLICIES, problem, "Set admissionPolicies.enabled in the chart")
+        return warn(
+            _POLICIES, problem, "Apply the output of gpufence manifests --admission-policies"
+        )
+    made = admission_policies(policy, registration, today=today) if enabled else ()
+    desired = {(obj["kind"], obj["metadata"]["name"]): obj for obj in made}
+    differences = []
+    for key, obj in desired.items():
+        found = drift(obj, live[key]) if key in live else [Difference("", "it does not exist")]
+        differences += [Difference(each.field, f"{' '.join(key)}: {each}") for each in found]
+    for key in live.keys() - desired:
+        differences.append(Difference("", f"{' '.join(key)}: it is not needed"))
+    count = sum(kind == POLICY_KIND for kind, _ in desired)
+    good = f"all {count} and their bindings match the policy"
+    differences.sort(key=str)
+    return _line(_POLICIES, good, differences, installed, "gpufence manifests --admission-policies")
+
+
+def _line(
+    check: str, good: str, differences: Sequence[Difference], installed: Installation, command: str
+) -> Line:
+    """Return the line for an object; ``command`` prints it where no leader writes it."""
+    if not differences:
+        return ok(check, good)
+    problem = "; ".join(map(str, differences))
+    fields = {difference.field for difference in differences}
+    if not installed.registers and fields <= _HARMLESS | _OPTIONS:
+        return warn(check, problem, f"Check the options of {command}")
+    remediation = _REPAIR if installed.registers else f"Apply the output of {command}"
+    return (warn if fields <= _HARMLESS else fail)(check, problem, remediation)
+
+
 def _why_missing(installed: Installation) -> str:
     annotations = ((installed.lease or {}).get("metadata") or {}).get("annotations") or {}
     if since := annotations.get(PAUSED):
@@ -101,87 +144,3 @@ def _why_missing(installed: Installation) -> str:
     if installed.deployed is not None and not installed.deployed.registers:
         return "Apply the output of gpufence manifests: this release does not register itself"
     return "Check the logs of the replicas for the reason"
-
-
-def _pairs(
-    kind: str, desired: JSONObject, live: JSONObject
-) -> Iterator[tuple[str, JSONObject, JSONObject]]:
-    """Yield path, wanted and found webhook for each webhook that is in both."""
-    present = {webhook.get("name"): webhook for webhook in live.get("webhooks") or ()}
-    for webhook in desired["webhooks"]:
-        if webhook["name"] in present:
-            yield f"{kind}, webhook {webhook['name']}", webhook, present[webhook["name"]]
-
-
-def _completeness(desired: dict[str, JSONObject], present: dict[str, JSONObject]) -> Iterator[Line]:
-    for kind, configuration in present.items():
-        names = {webhook["name"] for webhook in configuration.get("webhooks") or ()}
-        expected = [webhook["name"] for webhook in desired[kind]["webhooks"]]
-        missing = [name for name in expected if name not in names]
-        further = sorted(name for name in names if is_own(name) and name not in expected)
-        if missing:
-            yield fail(kind, f"lacks the webhooks {', '.join(missing)}", _REPAIR)
-        elif further:
-            yield warn(
-                kind,
-                f"has the webhooks {', '.join(further)}, which the policy does not need",
-                _REPAIR,
-            )
-        else:
-            count = len(desired[kind]["webhooks"])
-            yield ok(kind, f"has {'its webhook' if count == 1 else f'all {count} webhooks'}")
-
-
-def _is_known(field: str, installed: Installation) -> bool:
-    """Return whether the expected value of a field is known.
-
-    Without registration, the configurations come from ``gpufence manifests`` with unknown options.
-    """
-    registers = installed.deployed is not None and installed.deployed.registers
-    return registers or field not in ("namespaceSelector", "timeoutSeconds")
-
-
-def _field(field: str, pairs: list[tuple[str, JSONObject, JSONObject]], known: bool) -> Line:
-    problems = []
-    for where, desired, live in pairs:
-        target, value = desired[field], live.get(field)
-        if field == "clientConfig":
-            value = {key: item for key, item in (value or {}).items() if key != "caBundle"}
-        if target != value:
-            problems.append(f"{where}: {_difference(field, target, value)}")
-    if not problems:
-        return ok(field, "matches the policy and the release")
-    if not known:
-        return warn(field, "; ".join(problems), "Check the options of gpufence manifests")
-    if field == "timeoutSeconds":
-        return warn(field, "; ".join(problems), _REPAIR)
-    return fail(field, "; ".join(problems), _REPAIR)
-
-
-def _difference(field: str, desired: object, live: object) -> str:
-    if field == "namespaceSelector":
-        return _namespaces(desired, live)
-    if isinstance(desired, str | int):
-        return f"is {live}, but must be {desired}"
-    meaning = _MEANING.get(field)
-    return f"does not match the policy: {meaning}" if meaning else "does not match the policy"
-
-
-def _namespaces(desired: object, live: object) -> str:
-    before, now = _excluded(desired), _excluded(live)
-    if before is None or now is None:
-        return "is not a list of excluded namespaces"
-    parts = []
-    if added := sorted(now - before):
-        parts.append(f"excludes {', '.join(added)}, where gpufence therefore has no effect")
-    if missing := sorted(before - now):
-        parts.append(f"does not exclude {', '.join(missing)}")
-    return "; ".join(parts) or "does not match the policy"
-
-
-def _excluded(selector: object) -> frozenset[str] | None:
-    """Return the namespaces that a selector excludes; None for any other selector."""
-    match selector:
-        case {"matchExpressions": [{"key": key, "operator": "NotIn", "values": values}], **rest}:
-            return frozenset(values) if key == NAMESPACE_LABEL and not rest else None
-    return None

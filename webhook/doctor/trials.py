@@ -11,11 +11,11 @@ from policies.kubernetes.objects import JSONObject
 from policies.kubernetes.scheduling import FENCING_EFFECTS
 from policies.policy import Policy, Pool
 from policies.rules.check_pool_trespass import ID as TRESPASS
+from webhook.cel.configurations import DOMAIN
 from webhook.doctor.installation import Installation
 from webhook.doctor.line import Line, fail, ok, skip
 from webhook.kube.client import KubeApi
 from webhook.kube.errors import ApiError
-from webhook.registration.configurations import DOMAIN
 
 _IMAGE = "registry.k8s.io/pause:3.10"
 _NOT_CALLED = (
@@ -45,7 +45,7 @@ async def check(api: KubeApi, installed: Installation, namespace: str) -> AsyncI
     for pool in policy.pools:
         yield await _gpu_pod(api, policy, pool, namespace)
         yield await _trespasser(api, policy, pool, namespace)
-        if installed.admission_policies and any(installed.admission_policies.values()):
+        if installed.admission_policies:
             yield await _in_tree_trespasser(api, policy, pool, namespace)
 
 

@@ -19,7 +19,8 @@ from certs.reload import Source
 from certs.secret import Timing
 from policies.kubernetes.objects import JSONObject
 from policies.policy import Policy
-from webhook.cel.admission_policies import Target, admission_policies
+from webhook.cel.admission_policies import admission_policies
+from webhook.cel.configurations import Registration, configurations
 from webhook.kube.client import KubeApi
 from webhook.kube.clock import ServerClock
 from webhook.kube.credentials import Load
@@ -27,10 +28,8 @@ from webhook.kube.errors import ClusterError
 from webhook.logs import event
 from webhook.metrics.controllers import ControllerMetrics
 from webhook.registration.certificates import CertificateReconciler, SecretName
-from webhook.registration.configurations import Registration, configurations
 from webhook.registration.leader_election import LeaderElector, LeaseTiming
 from webhook.registration.registrar import KINDS, Owner, Registrar, is_reachable, other_releases
-from webhook.registration.second_line import AdmissionPolicyRegistrar
 from webhook.registration.trust import Bundle, Trust, ca_bundles, with_cas
 
 _log = logging.getLogger("gpufence")
@@ -81,8 +80,7 @@ class RegistrationController:
         self._can_serve = can_serve
         self._served = served
         self._api = KubeApi(options.load, clock)
-        self._registrar = Registrar(self._api, metrics)
-        self._second_line = AdmissionPolicyRegistrar(self._api, metrics, options.registration.name)
+        self._registrar = Registrar(self._api, metrics, options.registration.name)
         self._certificates = self._certificate_reconciler()
         self._bundle = Bundle(
             options.timing.overlap,
@@ -179,7 +177,6 @@ class RegistrationController:
             return
         if await self._elector.is_paused():
             self._registrar.forget()
-            self._second_line.forget()
             raise ClusterError(
                 "not registered, because gpufence unregister was run at "
                 f"{self._elector.paused}; gpufence unregister --undo reverts that"
@@ -187,7 +184,7 @@ class RegistrationController:
         registration = await self._registration()
         problem: ClusterError | None = None
         try:
-            await self._second_line.register(self._admission_policies(registration))
+            await self._registrar.register_policies(self._admission_policies(registration))
         except ClusterError as error:
             # One line does not wait for the other.
             problem = error
@@ -225,14 +222,8 @@ class RegistrationController:
     def _admission_policies(self, registration: Registration) -> tuple[JSONObject, ...]:
         if not self._options.admission_policies:
             return ()
-        target = Target(
-            name=registration.name,
-            excluded_namespaces=registration.excluded_namespaces,
-            labels=registration.labels,
-            owner=registration.owner,
-            today=self._api.clock.now().date(),
-        )
-        return admission_policies(self._policy(), target)
+        today = self._api.clock.now().date()
+        return admission_policies(self._policy(), registration, today=today)
 
     async def _configurations(self, registration: Registration) -> tuple[JSONObject, ...]:
         service = registration.service

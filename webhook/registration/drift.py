@@ -1,53 +1,62 @@
-"""How a webhook configuration in the cluster differs from the one that is wanted. Pure."""
+"""How a registered object differs from the one that is wanted, and what repairs it. Pure.
+
+One comparison for webhook configurations, admission policies and their bindings: the leader repairs
+the differences and logs them, and ``gpufence doctor`` prints them.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 from policies.kubernetes.objects import JSONObject
-from webhook.registration.configurations import DOMAIN
+from webhook.cel.configurations import DOMAIN
+from webhook.cel.scope import NAMESPACE_LABEL
+
+UNNEEDED = "unneeded"
+"""The field of a difference that is a whole webhook."""
+
+_MEANING = {
+    "matchConditions": "API servers do not call gpufence for objects that do not match",
+    "objectSelector": "API servers do not call gpufence for objects that do not match",
+    "rules": "API servers call gpufence only for these resources",
+}
 
 
-def drift(desired: JSONObject, live: JSONObject) -> list[str]:
-    """Return what differs, a clause each; nothing if all is as wanted.
+class Difference(NamedTuple):
+    """A field of an object, or of one of its webhooks, and what is wrong with it."""
+
+    field: str
+    problem: str
+
+    def __str__(self) -> str:
+        return self.problem
+
+
+def drift(desired: JSONObject, live: JSONObject) -> list[Difference]:
+    """Return what differs; nothing if all is as wanted.
 
     The webhooks of gpufence must be exactly as wanted: an additional match condition or selector
     would let Pods past, and an additional webhook is a remainder of an earlier policy. Additional
     labels, annotations and webhooks of others are no drift, and neither is a caBundle where none is
     wanted (cert-manager injects it).
     """
-    return [
-        *metadata_drift(desired["metadata"], live.get("metadata") or {}),
-        *_webhooks(desired, live),
-    ]
+    return [*_metadata(desired["metadata"], live.get("metadata") or {}), *_content(desired, live)]
 
 
 def repaired(desired: JSONObject, live: JSONObject) -> JSONObject:
-    """Return ``found`` with gpufence's part as wanted, and everything else unchanged."""
-    before = {webhook.get("name"): webhook for webhook in live.get("webhooks") or ()}
-    webhooks = [
-        _with_bundle(webhook, before.get(webhook["name"])) for webhook in desired["webhooks"]
-    ]
-    return {
-        **live,
-        "metadata": with_metadata(desired["metadata"], live.get("metadata") or {}),
-        "webhooks": [*webhooks, *(w for name, w in before.items() if not is_own(name))],
-    }
-
-
-def with_metadata(desired: JSONObject, live: JSONObject) -> JSONObject:
-    """Return the metadata that are found, with what is wanted of them."""
-    metadata = {**live}
-    for key, value in desired.items():
+    """Return ``live`` with gpufence's part as wanted, and everything else unchanged."""
+    metadata = {**(live.get("metadata") or {})}
+    for key, value in desired["metadata"].items():
         metadata[key] = {**(metadata.get(key) or {}), **value} if isinstance(value, dict) else value
-    return metadata
-
-
-def bundles(configuration: JSONObject) -> Iterator[str]:
-    """Yield the caBundle (base64) of each webhook of a configuration."""
-    for webhook in configuration.get("webhooks") or ():
-        yield (webhook.get("clientConfig") or {}).get("caBundle") or ""
+    result = {**live, **desired, "metadata": metadata}
+    if "webhooks" in desired:
+        before = _by_name(live)
+        own = [
+            _with_bundle(webhook, before.get(name)) for name, webhook in _by_name(desired).items()
+        ]
+        result["webhooks"] = [*own, *(w for name, w in before.items() if not is_own(name))]
+    return result
 
 
 def is_own(name: str | None) -> bool:
@@ -55,34 +64,69 @@ def is_own(name: str | None) -> bool:
     return (name or "").endswith(DOMAIN)
 
 
-def metadata_drift(desired: JSONObject, live: JSONObject) -> Iterator[str]:
-    """Yield which labels, annotations and owners differ, a clause each."""
+def _metadata(desired: JSONObject, live: JSONObject) -> Iterator[Difference]:
     for part in ("labels", "annotations"):
         present = live.get(part) or {}
         for key, value in (desired.get(part) or {}).items():
             if present.get(key) != value:
-                yield f"{part[:-1]} {key} is {present.get(key)!r}"
+                yield Difference("metadata", f"{part[:-1]} {key} is {present.get(key)!r}")
     owners = [owner.get("uid") for owner in live.get("ownerReferences") or ()]
     for owner in desired.get("ownerReferences") or ():
         if owner["uid"] not in owners:
-            yield f"it is not owned by {owner['kind']} {owner['name']}"
+            yield Difference("metadata", f"it is not owned by {owner['kind']} {owner['name']}")
 
 
-def _webhooks(desired: JSONObject, live: JSONObject) -> Iterator[str]:
-    present = {webhook.get("name"): webhook for webhook in live.get("webhooks") or ()}
-    for webhook in desired["webhooks"]:
-        name = webhook["name"]
-        if name not in present:
-            yield f"webhook {name} is missing"
-            continue
-        target = _with_bundle(webhook, present[name])
-        for field in sorted({*target, *present[name]}):
-            if target.get(field) != present[name].get(field):
-                yield f"{field} of webhook {name} differs"
-    names = {webhook["name"] for webhook in desired["webhooks"]}
+def _content(desired: JSONObject, live: JSONObject) -> Iterator[Difference]:
+    if "webhooks" not in desired:
+        yield from _fields("the spec", _flat(desired), _flat(live))
+        return
+    wanted, present = _by_name(desired), _by_name(live)
+    for name, webhook in wanted.items():
+        if name in present:
+            target = _with_bundle(webhook, present[name])
+            yield from _fields(f"webhook {name}", target, present[name])
+        else:
+            yield Difference("webhooks", f"webhook {name} is missing")
     for name in present:
-        if name not in names and is_own(name):
-            yield f"webhook {name} is not wanted"
+        if name not in wanted and is_own(name):
+            yield Difference(UNNEEDED, f"webhook {name} is not needed")
+
+
+def _flat(policy: JSONObject) -> JSONObject:
+    """Return the fields of a policy's or binding's spec, with those of its matchConstraints."""
+    spec = {**(policy.get("spec") or {})}
+    return spec | (spec.pop("matchConstraints", None) or {})
+
+
+def _fields(owner: str, desired: JSONObject, live: JSONObject) -> Iterator[Difference]:
+    for field in sorted({*desired, *live}):
+        target, value = desired.get(field), live.get(field)
+        if target != value:
+            yield Difference(field, f"{field} of {owner} {_problem(field, target, value)}")
+
+
+def _problem(field: str, desired: object, live: object) -> str:
+    if isinstance(desired, str | int):
+        return f"is {live}, but must be {desired}"
+    excluded, wanted = _excluded(live), _excluded(desired)
+    if excluded is not None and wanted is not None:
+        if added := sorted(excluded - wanted):
+            return f"excludes {', '.join(added)}, where gpufence therefore has no effect"
+        return f"does not exclude {', '.join(sorted(wanted - excluded))}"
+    meaning = _MEANING.get(field)
+    return f"does not match the policy: {meaning}" if meaning else "does not match the policy"
+
+
+def _excluded(selector: object) -> frozenset[str] | None:
+    """Return the namespaces that a selector excludes; None for anything else."""
+    match selector:
+        case {"matchExpressions": [{"key": key, "operator": "NotIn", "values": values}], **rest}:
+            return frozenset(values) if key == NAMESPACE_LABEL and not rest else None
+    return None
+
+
+def _by_name(configuration: JSONObject) -> dict[str, JSONObject]:
+    return {webhook.get("name") or "": webhook for webhook in configuration.get("webhooks") or ()}
 
 
 def _with_bundle(webhook: JSONObject, live: Any) -> JSONObject:

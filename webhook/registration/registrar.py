@@ -1,32 +1,38 @@
-"""Writes the two webhook configurations, and keeps them as they should be.
+"""Writes webhook configurations and admission policies, and keeps them as they should be.
 
-The replicas write them once they can answer; no installer does. So there is no configuration
-without a replica, the match conditions fit the active policy, and the caBundle carries the current
-CA.
+The replicas write the configurations once they can answer; no installer does. So there is no
+configuration without a replica, the match conditions fit the active policy, and the caBundle
+carries the current CA.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
 from policies.kubernetes.objects import JSONObject
+from webhook.cel.admission_policies import BINDING_KIND, POLICY_KIND, all_names
+from webhook.cel.configurations import API_VERSION, RELEASE_LABEL
 from webhook.kube.client import FORBIDDEN, KubeApi
 from webhook.kube.endpoints import ready_endpoints, slices_query
 from webhook.kube.errors import ApiError, ClusterError
 from webhook.kube.listing import list_all
 from webhook.logs import event
-from webhook.registration.configurations import RELEASE_LABEL
-from webhook.registration.drift import drift, is_own, repaired
+from webhook.registration.drift import Difference, drift, is_own, repaired
 
-_API = "/apis/admissionregistration.k8s.io/v1"
+_API = f"/apis/{API_VERSION}"
 KINDS = {
     "MutatingWebhookConfiguration": f"{_API}/mutatingwebhookconfigurations",
     "ValidatingWebhookConfiguration": f"{_API}/validatingwebhookconfigurations",
 }
 """The kinds of configurations, and where the API has them."""
+POLICY_KINDS = {
+    POLICY_KIND: f"{_API}/validatingadmissionpolicies",
+    BINDING_KIND: f"{_API}/validatingadmissionpolicybindings",
+}
+"""The kinds of the second line, in the order in which they are written."""
 
 _RBAC = "rbac.authorization.k8s.io/v1"
 _OWNERS = {
@@ -83,91 +89,121 @@ class Counter(Protocol):
         """A configuration of that kind was written: ``created``, ``changed`` or ``drift``."""
 
 
-class Writer:
-    """Writes objects that differ from the desired ones; logs and counts each write.
+class Registrar:
+    """Keeps the objects of one installation as desired; logs and counts each write."""
 
-    ``drift`` returns the differences of a live object from the desired one, and ``repaired`` the
-    live object without them.
-    """
-
-    def __init__(
-        self,
-        api: KubeApi,
-        counter: Counter,
-        drift: Callable[[JSONObject, JSONObject], list[str]],
-        repaired: Callable[[JSONObject, JSONObject], JSONObject],
-    ) -> None:
+    def __init__(self, api: KubeApi, counter: Counter, name: str) -> None:
         self._api = api
         self._counter = counter
-        self._drift = drift
-        self._repaired = repaired
+        self._name = name
         self._written: dict[str, JSONObject] = {}
+        self._reported: set[str] = set()
 
-    async def reconcile(self, path: str, desired: JSONObject, live: JSONObject | None) -> None:
-        """Write the object at ``path`` unless the live one is as desired.
-
-        Raises:
-            ClusterError: a request failed, or the object does not stay as written.
-        """
-        differences = ["it is missing"] if live is None else self._drift(desired, live)
-        if differences:
-            await self._write(path, desired)
-            # Drift is a change by other clients since the same object was written.
-            rewritten = self._written.get(path) == desired
-            reason = "drift" if rewritten else "created" if live is None else "changed"
-            self._report(desired["kind"], desired["metadata"]["name"], reason, differences)
-        self._written[path] = desired
-
-    async def delete(self, path: str, kind: str, name: str) -> None:
-        """Delete an object that is not needed.
+    async def register(self, configurations: Iterable[JSONObject]) -> None:
+        """Read each webhook configuration, and write it if it is not as desired.
 
         Raises:
-            ClusterError: the request failed.
+            ClusterError: one could not be read or written, or does not stay as written.
         """
-        await self._api.delete(path)
-        self._written.pop(path, None)
-        self._report(kind, name, "deleted", [])
+        for desired in configurations:
+            path = f"{KINDS[desired['kind']]}/{self._name}"
+            await self._reconcile(path, desired, await self._api.read(path))
+
+    async def register_policies(self, desired: Iterable[JSONObject]) -> None:
+        """Write the admission policies that differ, and delete all others of this release.
+
+        Policies come before their bindings, and what is no longer wanted goes last, so a change
+        leaves no moment without a second line. An update takes effect at once. An API server that
+        does not serve ValidatingAdmissionPolicy v1 (before 1.30) is left alone.
+
+        Raises:
+            ClusterError: an object could not be read, written or deleted.
+        """
+        live = await admission_policies_of(self._api, self._name)
+        if live is None:
+            self._report("the API server does not serve ValidatingAdmissionPolicy v1")
+            return
+        wanted = {(obj["kind"], obj["metadata"]["name"]): obj for obj in desired}
+        for kind, path in POLICY_KINDS.items():
+            for key, obj in wanted.items():
+                if key[0] == kind:
+                    await self._reconcile(f"{path}/{key[1]}", obj, live.get(key))
+        for kind, name in reversed(live):
+            if (kind, name) not in wanted:
+                path = f"{POLICY_KINDS[kind]}/{name}"
+                await self._api.delete(path)
+                self._written.pop(path, None)
+                self._note(kind, name, "deleted", [])
+        for warning in type_warnings(live):
+            self._report(warning)
 
     def forget(self) -> None:
         """Treat live objects as written by another replica."""
         self._written.clear()
 
+    async def _reconcile(self, path: str, desired: JSONObject, live: JSONObject | None) -> None:
+        missing = [Difference("", "it is missing")]
+        differences = missing if live is None else drift(desired, live)
+        if differences:
+            await self._write(path, desired)
+            # Drift is a change by other clients since the same object was written.
+            rewritten = self._written.get(path) == desired
+            reason = "drift" if rewritten else "created" if live is None else "changed"
+            self._note(desired["kind"], desired["metadata"]["name"], reason, differences)
+        self._written[path] = desired
+
     async def _write(self, path: str, desired: JSONObject) -> None:
         """Apply the object; replace it if that leaves fields of other managers."""
         live = await self._api.apply(path, desired)
-        if self._drift(desired, live):
-            live = await self._api.replace(path, self._repaired(desired, live))
-        if remaining := self._drift(desired, live):
+        if drift(desired, live):
+            live = await self._api.replace(path, repaired(desired, live))
+        if remaining := drift(desired, live):
             # Another webhook, or a mutating admission policy, changes it in the same request.
             raise RegistrationError(
-                f"{path} does not stay as gpufence writes it: {'; '.join(remaining)}; "
+                f"{path} does not stay as gpufence writes it: {'; '.join(map(str, remaining))}; "
                 "metadata.managedFields and the API server's audit log show what changes it"
             )
 
-    def _report(self, kind: str, name: str, reason: str, differences: list[str]) -> None:
+    def _note(self, kind: str, name: str, reason: str, differences: list[Difference]) -> None:
         self._counter.registered(kind, reason)
         level = logging.WARNING if reason == "drift" else logging.INFO
-        shown = differences[:10]
+        shown = [str(difference) for difference in differences[:10]]
         event(_log, level, "registered", kind=kind, name=name, reason=reason, differences=shown)
 
+    def _report(self, problem: str) -> None:
+        """Log a problem of the second line once."""
+        if problem not in self._reported:
+            self._reported.add(problem)
+            event(_log, logging.WARNING, "second line incomplete", problem=problem)
 
-class Registrar:
-    """Keeps both webhook configurations as desired."""
 
-    def __init__(self, api: KubeApi, counter: Counter) -> None:
-        self._api = api
-        self._writer = Writer(api, counter, drift, repaired)
-        self.forget = self._writer.forget
+AdmissionPolicies = dict[tuple[str, str], JSONObject]
+"""Policies, then bindings, by kind and name."""
 
-    async def register(self, configurations: tuple[JSONObject, ...]) -> None:
-        """Read each configuration, and write it if it is not as desired.
 
-        Raises:
-            ClusterError: one could not be read or written.
-        """
-        for desired in configurations:
-            path = f"{KINDS[desired['kind']]}/{desired['metadata']['name']}"
-            await self._writer.reconcile(path, desired, await self._api.read(path))
+async def admission_policies_of(api: KubeApi, name: str) -> AdmissionPolicies | None:
+    """Return the admission policies of the installation; None if the API serves no such.
+
+    Raises:
+        ClusterError: they cannot be listed.
+    """
+    names = set(all_names(name))
+    live: AdmissionPolicies = {}
+    for kind, path in POLICY_KINDS.items():
+        listed = await api.read(path)
+        if listed is None:
+            return None
+        items = {item["metadata"]["name"]: item for item in listed.get("items") or ()}
+        live |= {(kind, each): items[each] for each in sorted(names & items.keys())}
+    return live
+
+
+def type_warnings(live: AdmissionPolicies) -> Iterator[str]:
+    """Yield what the API server's type check of the policies warns of."""
+    for (_, name), policy in live.items():
+        checked = (policy.get("status") or {}).get("typeChecking") or {}
+        for warning in checked.get("expressionWarnings") or ():
+            yield f"{name}: {warning.get('fieldRef')}: {warning.get('warning')}"
 
 
 async def unregister(api: KubeApi, name: str) -> dict[str, bool]:
@@ -177,6 +213,18 @@ async def unregister(api: KubeApi, name: str) -> dict[str, bool]:
         ClusterError: one could not be deleted.
     """
     return {kind: await api.delete(f"{path}/{name}") for kind, path in KINDS.items()}
+
+
+async def unregister_policies(api: KubeApi, name: str) -> dict[str, bool]:
+    """Delete bindings and policies; return for each kind whether one was there.
+
+    Raises:
+        ClusterError: they cannot be listed or deleted.
+    """
+    deleted = dict.fromkeys(POLICY_KINDS, False)
+    for kind, each in reversed(await admission_policies_of(api, name) or {}):
+        deleted[kind] |= await api.delete(f"{POLICY_KINDS[kind]}/{each}")
+    return deleted
 
 
 async def other_releases(api: KubeApi, name: str) -> frozenset[str]:

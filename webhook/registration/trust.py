@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from certs.errors import CertificateError
 from certs.keypair import is_trusted_by, parse_certificates
 from policies.kubernetes.objects import JSONObject
-from webhook.registration.drift import bundles, is_own
+from webhook.registration.drift import is_own
 
 
 class Trust:
@@ -120,7 +120,8 @@ def with_cas(configuration: JSONObject, own: bytes) -> JSONObject:
 
 def ca_bundles(configuration: JSONObject) -> list[bytes]:
     """Return the caBundle of each webhook (PEM); empty if there is none, or no base64."""
-    return [_decoded(bundle) for bundle in bundles(configuration)]
+    configs = (webhook.get("clientConfig") or {} for webhook in configuration.get("webhooks") or ())
+    return [_decoded(config.get("caBundle") or "") for config in configs]
 
 
 def _decoded(bundle: str) -> bytes:

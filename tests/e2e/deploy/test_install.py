@@ -27,7 +27,7 @@ from deploy.chart import NAMESPACE, RELEASE, Helm, Object, Values, memory
 from deploy.installation import KINDS, Installation, installation
 from deploy.series import exported
 from policies.shipped import default_policy_text
-from webhook.registration.second_line import PATHS
+from webhook.registration.registrar import POLICY_KINDS as PATHS
 
 pytestmark = [
     pytest.mark.skipif(

@@ -21,9 +21,8 @@ from controlplane.cluster import ControlPlane
 from controlplane.poll import until
 from controlplane.webhooks import in_tree_denial
 from reviewing import default_policy
-from webhook.cel.admission_policies import Target
 from webhook.cel.admission_policies import admission_policies as in_tree
-from webhook.registration.configurations import Registration, configurations
+from webhook.cel.configurations import Registration, configurations
 
 JSON = dict[str, Any]
 PodKind = Literal["gpu-pod", "plain-pod", "selecting-pod"]
@@ -111,7 +110,7 @@ def admissions(contestants: list[Contestant], ca: bytes) -> dict[str, list[JSON]
         for webhook in configuration["webhooks"]:
             del webhook["matchConditions"]
     objects[UNCONDITIONAL] = unconditional
-    objects[SECOND_LINE] = list(in_tree(policy, Target(name="bench")))
+    objects[SECOND_LINE] = list(in_tree(policy, Registration(name="bench")))
     objects[BOTH_LINES] = [*objects[GPUFENCE], *objects[SECOND_LINE]]
     order = (NOTHING, SECOND_LINE, UNCONDITIONAL, CONSTANT, NO_FACTS, GPUFENCE, BOTH_LINES)
     return {name: objects[name] for name in (*order, GO, POLICIES)}

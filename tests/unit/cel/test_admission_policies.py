@@ -19,19 +19,21 @@ from webhook.cel.admission_policies import (
     COMPILED_RULES,
     DESCRIPTION,
     POLICY_KIND,
-    Target,
     admission_policies,
     all_names,
     other_action,
 )
+from webhook.cel.configurations import Registration
 
 JSON = dict[str, Any]
 OFF: dict[str, Action] = dict.fromkeys(COMPILED_RULES, "off")
 
 
-def by_name(policy: Policy, **fields: Any) -> dict[tuple[str, str], JSON]:
+def by_name(
+    policy: Policy, today: date | None = None, **fields: Any
+) -> dict[tuple[str, str], JSON]:
     """The specs of the objects, by kind and name."""
-    objects = admission_policies(policy, Target(**fields))
+    objects = admission_policies(policy, Registration(**fields), today=today)
     return {(obj["kind"], obj["metadata"]["name"]): obj["spec"] for obj in objects}
 
 
@@ -48,7 +50,7 @@ def test_each_rule_has_a_policy_with_a_description_and_a_deny_binding() -> None:
     assert list(found) == [(kind, n) for n in names for kind in (POLICY_KIND, BINDING_KIND)]
     for name in names:
         assert found[BINDING_KIND, name] == {"policyName": name, "validationActions": ["Deny"]}
-    for policy in admission_policies(default_policy(), Target())[::2]:
+    for policy in admission_policies(default_policy(), Registration())[::2]:
         assert policy["metadata"]["annotations"][DESCRIPTION].startswith("Denies ")
 
 
@@ -183,13 +185,13 @@ def test_an_expired_exception_is_omitted() -> None:
 
 def test_no_line_of_an_expression_is_long() -> None:
     """A security reviewer reads what is printed."""
-    for obj in admission_policies(default_policy(), Target()):
+    for obj in admission_policies(default_policy(), Registration()):
         for variable in obj["spec"].get("variables", ()):
             assert max(map(len, variable["expression"].split("\n"))) < 200, variable["name"]
 
 
 def test_static_policies_have_the_static_suffix_and_no_params() -> None:
-    for obj in admission_policies(default_policy(), Target(static=True)):
+    for obj in admission_policies(default_policy(), Registration(), static=True):
         assert obj["metadata"]["name"].endswith(".static.k8s.io")
         assert obj["spec"].get("policyName", ".static.k8s.io").endswith(".static.k8s.io")
         assert "paramKind" not in obj["spec"]

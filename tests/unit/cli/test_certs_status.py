@@ -13,9 +13,9 @@ from certs.names import Names
 from certs.secret import Stored, read_secret, write_secret
 from fake_apiserver import FakeKubeApi
 from policies.shipped import shipped_policy
+from webhook.cel.configurations import Registration, configurations
 from webhook.cli.commands.certs import publish_next, shown
 from webhook.registration.certificates import SecretName
-from webhook.registration.configurations import Registration, configurations
 from webhook.registration.registrar import KINDS
 
 NOW = datetime.now(UTC)

@@ -6,8 +6,8 @@ import pytest
 
 from fake_apiserver import FakeKubeApi
 from policies.shipped import shipped_policy
+from webhook.cel.configurations import Registration, configurations
 from webhook.cli.commands.unregister import break_glass
-from webhook.registration.configurations import Registration, configurations
 from webhook.registration.leader_election import PAUSED, lease_path
 from webhook.registration.registrar import KINDS
 

@@ -1,19 +1,25 @@
-"""The doctor's lines on configurations, in addition to those on a real installation."""
+"""The doctor's lines on what is registered, in addition to those on a real installation."""
 
 from __future__ import annotations
 
+import copy
+from datetime import date
 from typing import Any
 
 import pytest
 
 from policies.shipped import shipped_policy
+from webhook.cel.admission_policies import BINDING_KIND, POLICY_KIND, admission_policies
+from webhook.cel.configurations import Registration, configurations
 from webhook.doctor import registered
 from webhook.doctor.installation import Deployed, Installation
 from webhook.doctor.line import Line, Status
-from webhook.registration.configurations import Registration, configurations
+from webhook.registration.registrar import AdmissionPolicies
 
 SERVICE = ("fence", "gpufence", 443)
 OWN = frozenset({"fence"})
+TODAY = date(2026, 11, 22)
+REGISTRATION = Registration(service=SERVICE, excluded_namespaces=OWN)
 
 
 def installation(registers: bool | None, **registration: Any) -> Installation:
@@ -21,7 +27,6 @@ def installation(registers: bool | None, **registration: Any) -> Installation:
 
     ``registers`` is None where there is no Deployment to read.
     """
-    plain = Registration(service=SERVICE, excluded_namespaces=OWN)
     made = configurations(
         shipped_policy(),
         Registration(service=SERVICE, **{"excluded_namespaces": OWN} | registration),
@@ -30,18 +35,22 @@ def installation(registers: bool | None, **registration: Any) -> Installation:
         "fence",
         "gpufence",
         policy=shipped_policy(),
-        deployed=None if registers is None else Deployed(plain, "secret", registers),
+        deployed=None if registers is None else Deployed(REGISTRATION, "secret", registers),
         configurations={each["kind"]: each for each in made},
     )
 
 
+MUTATING, VALIDATING = "MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"
+
+
 def line(found: Installation, check: str) -> Line:
-    return next(line for line in registered.check(found) if line.check == check)
+    return next(line for line in registered.check(found, TODAY) if line.check == check)
 
 
 @pytest.mark.parametrize("registers", [True, False, None])
 def test_matching_configurations_are_ok(registers: bool | None) -> None:
-    assert {each.status for each in registered.check(installation(registers))} == {"ok"}
+    found = installation(registers)
+    assert {line(found, kind).status for kind in (MUTATING, VALIDATING)} == {"ok"}
 
 
 @pytest.mark.parametrize(("registers", "status"), [(True, "fail"), (False, "warn"), (None, "warn")])
@@ -49,40 +58,39 @@ def test_an_additional_excluded_namespace_fails_only_with_registration(
     registers: bool | None, status: Status
 ) -> None:
     found = installation(registers, excluded_namespaces=OWN | {"payments"})
-    message = line(found, "namespaceSelector")
+    message = line(found, VALIDATING)
     assert message.status == status
     assert "excludes payments, where gpufence therefore has no effect" in message.detail
 
 
 def test_a_missing_excluded_namespace_fails() -> None:
-    message = line(installation(True, excluded_namespaces=frozenset()), "namespaceSelector")
+    message = line(installation(True, excluded_namespaces=frozenset()), VALIDATING)
     assert message.status == "fail"
     assert "does not exclude fence" in message.detail
 
 
 def test_a_superfluous_gpufence_webhook_is_a_warning() -> None:
     found = installation(True)
-    webhooks = (found.configurations["ValidatingWebhookConfiguration"] or {})["webhooks"]
+    webhooks = (found.configurations[VALIDATING] or {})["webhooks"]
     webhooks.append({"name": "other.example"})
-    assert line(found, "ValidatingWebhookConfiguration").status == "ok"
+    assert line(found, VALIDATING).status == "ok"
     webhooks.append({"name": "earlier.gpufence.dev"})
-    message = line(found, "ValidatingWebhookConfiguration")
+    message = line(found, VALIDATING)
     assert message.status == "warn"
-    assert message.detail == "has the webhooks earlier.gpufence.dev, which the policy does not need"
+    assert message.detail == "webhook earlier.gpufence.dev is not needed"
 
 
 def test_another_timeout_is_a_warning() -> None:
-    message = line(installation(True, timeout_seconds=10), "timeoutSeconds")
+    message = line(installation(True, timeout_seconds=10), MUTATING)
     assert message.status == "warn"
     assert "is 10, but must be 3" in message.detail
 
 
 def test_a_namespace_selector_of_another_form_is_reported() -> None:
     found = installation(True)
-    webhooks = (found.configurations["MutatingWebhookConfiguration"] or {})["webhooks"]
+    webhooks = (found.configurations[MUTATING] or {})["webhooks"]
     webhooks[0]["namespaceSelector"] = {"matchLabels": {"gpus": "yes"}}
-    message = line(found, "namespaceSelector")
-    assert "is not a list of excluded namespaces" in message.detail
+    assert "namespaceSelector of webhook pods" in line(found, MUTATING).detail
 
 
 def test_remediation_of_missing_configurations_depends_on_registration() -> None:
@@ -90,8 +98,93 @@ def test_remediation_of_missing_configurations_depends_on_registration() -> None
     for registers in (True, False):
         found = installation(registers)
         found.configurations = dict.fromkeys(found.configurations)
-        cures.append({each.remediation for each in registered.check(found)})
+        cures.append({line(found, kind).remediation for kind in (MUTATING, VALIDATING)})
     assert cures[0] == {"Check the logs of the replicas for the reason"}
     assert cures[1] == {
         "Apply the output of gpufence manifests: this release does not register itself"
     }
+
+
+def compiled(*excluded: str) -> AdmissionPolicies:
+    made = admission_policies(
+        shipped_policy(), Registration(excluded_namespaces=frozenset(excluded)), today=TODAY
+    )
+    return {(obj["kind"], obj["metadata"]["name"]): copy.deepcopy(obj) for obj in made}
+
+
+def of_policies(
+    found: AdmissionPolicies | None, *, registers: bool = True, enabled: bool = True
+) -> Line:
+    installed = installation(registers)
+    installed.deployed = Deployed(REGISTRATION, "secret", registers, enabled)
+    installed.admission_policies = found
+    return line(installed, "admission policies")
+
+
+def test_compiled_policies_are_ok() -> None:
+    found = of_policies(compiled("fence"))
+    assert found.status == "ok"
+    assert "all 2 and their bindings" in found.detail
+
+
+def test_an_api_server_without_admission_policies_is_a_warning() -> None:
+    found = of_policies(None)
+    assert found.status == "warn"
+    assert "does not serve ValidatingAdmissionPolicy v1" in found.detail
+
+
+def test_missing_changed_and_superfluous_policies_fail() -> None:
+    live = compiled("fence")
+    del live[BINDING_KIND, "gpufence-trespass"]
+    live[POLICY_KIND, "gpufence-device-leak"]["spec"]["failurePolicy"] = "Ignore"
+    live[POLICY_KIND, "gpufence-trespass-warn"] = {"spec": {}}
+    found = of_policies(live)
+    assert found.status == "fail"
+    assert f"{BINDING_KIND} gpufence-trespass: it does not exist" in found.detail
+    assert (
+        f"{POLICY_KIND} gpufence-device-leak: failurePolicy of the spec is Ignore, but must be Fail"
+    ) in found.detail
+    assert f"{POLICY_KIND} gpufence-trespass-warn: it is not needed" in found.detail
+
+
+@pytest.mark.parametrize(("registers", "status"), [(True, "fail"), (False, "warn")])
+def test_a_namespace_that_only_the_policies_exclude_fails_only_with_registration(
+    registers: bool, status: Status
+) -> None:
+    assert of_policies(compiled("fence", "payments"), registers=registers).status == status
+
+
+@pytest.mark.parametrize(
+    ("registers", "enabled", "cure"),
+    [(True, False, "admissionPolicies.enabled"), (False, True, "gpufence manifests")],
+)
+def test_missing_policies_are_a_warning_if_no_leader_writes_policies(
+    registers: bool, enabled: bool, cure: str
+) -> None:
+    found = of_policies({}, registers=registers, enabled=enabled)
+    assert found.status == "warn"
+    assert cure in found.remediation
+
+
+def test_missing_policies_fail_if_the_leader_writes_policies() -> None:
+    assert of_policies({}).status == "fail"
+
+
+def test_type_check_warnings_are_reported() -> None:
+    live = compiled("fence")
+    warning = {"fieldRef": "spec.validations[0]", "warning": "undefined field 'x'"}
+    live[POLICY_KIND, "gpufence-trespass"]["status"] = {
+        "typeChecking": {"expressionWarnings": [warning]}
+    }
+    installed = installation(True)
+    installed.admission_policies = live
+    found = line(installed, "admission policy types")
+    assert found.status == "warn"
+    assert "gpufence-trespass: spec.validations[0]: undefined field 'x'" in found.detail
+
+
+def test_forbidden_policies_are_skipped() -> None:
+    installed = Installation("fence", "gpufence", forbidden={"admission policies": "forbidden"})
+    found = line(installed, "admission policies")
+    assert found.status == "skip"
+    assert "forbidden" in found.detail

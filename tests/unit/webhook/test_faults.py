@@ -15,6 +15,7 @@ from certs.names import Names
 from fake_apiserver import NODES, FakeApiServer, eventually
 from fault_proxy import FAULTS, Fault, FaultProxy
 from reviewing import default_policy
+from webhook.cel.configurations import Registration
 from webhook.cluster.device_inventory import DeviceInventory
 from webhook.cluster.facts import ClusterFacts
 from webhook.cluster.holders import CLAIMS, PODS
@@ -25,7 +26,6 @@ from webhook.kube.listing import list_all
 from webhook.kube.reflector import Timing
 from webhook.metrics.controllers import ControllerMetrics
 from webhook.registration.certificates import SecretName
-from webhook.registration.configurations import Registration
 from webhook.registration.controller import ControllerOptions, RegistrationController
 from webhook.registration.leader_election import LeaseTiming, lease_path
 from webhook.server.periodic_task import PeriodicTask

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterable
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,9 +15,8 @@ from webhook.cli.options.registration import registration_options
 from webhook.documents.errors import InputError
 
 if TYPE_CHECKING:
-    from policies.kubernetes.objects import JSONObject
+    from webhook.cel.configurations import Registration
     from webhook.cli.policy.policy_choice import PolicyChoice
-    from webhook.registration.configurations import Registration
 
 INJECT = "cert-manager.io/inject-ca-from"
 """cert-manager's injector writes the CA of the Certificate that this annotation names."""
@@ -73,60 +71,47 @@ def manifests(
     registration: Registration,
 ) -> None:
     """Print the webhook configurations, or the admission policies, of a policy."""
+    from webhook.cel.admission_policies import admission_policies as policies_of
+    from webhook.cel.configurations import configurations
+    from webhook.cli.manifests.yaml_writer import to_yaml
+    from webhook.documents.policy_files import load_policy
+
     if static and not admission_policies:
         raise click.UsageError("--static needs --admission-policies.")
-    if admission_policies:
-        _print(_admission_policies(policy_choice, registration, static=static))
-        return
-    from webhook.documents.policy_files import load_policy
-    from webhook.registration.configurations import configurations
+    if not admission_policies:
+        registration = _with_ca(registration, ca_file, cert_manager)
+    policy_choice.announce()
+    policy = load_policy(policy_choice.path)
+    objects = (
+        policies_of(policy, registration, today=datetime.now(UTC).date(), static=static)
+        if admission_policies
+        else configurations(policy, registration)
+    )
+    click.echo("---\n".join(map(to_yaml, objects)), nl=False)
 
+
+def _with_ca(
+    registration: Registration, ca_file: Path | None, cert_manager: tuple[str, str] | None
+) -> Registration:
     if not registration.is_addressed:
         raise click.UsageError(
             "Specify how API servers reach gpufence: --service NAMESPACE/NAME or --url URL."
         )
-    if (ca_file is None) == (cert_manager is None):
-        raise click.UsageError(
-            "Specify the CA with either --ca-file FILE or --cert-manager NAMESPACE/CERTIFICATE."
-        )
-    if cert_manager is not None:
+    if ca_file is not None and cert_manager is None:
+        return replace(registration, ca_bundle=_bundle(ca_file))
+    if ca_file is None and cert_manager is not None:
         annotations = {**registration.annotations, INJECT: "/".join(cert_manager)}
-        registration = replace(registration, annotations=annotations)
-    else:
-        registration = replace(registration, ca_bundle=_bundle(ca_file))
-    policy_choice.announce()
-    policy = load_policy(policy_choice.path)
-    _print(configurations(policy, registration))
-
-
-def _admission_policies(
-    policy_choice: PolicyChoice, registration: Registration, *, static: bool
-) -> Iterable[JSONObject]:
-    from webhook.cel.admission_policies import Target, admission_policies
-    from webhook.documents.policy_files import load_policy
-
-    target = Target(
-        name=registration.name,
-        excluded_namespaces=registration.excluded_namespaces,
-        today=datetime.now(UTC).date(),
-        static=static,
+        return replace(registration, annotations=annotations)
+    raise click.UsageError(
+        "Specify the CA with either --ca-file FILE or --cert-manager NAMESPACE/CERTIFICATE."
     )
-    policy_choice.announce()
-    return admission_policies(load_policy(policy_choice.path), target)
 
 
-def _print(documents: Iterable[JSONObject]) -> None:
-    from webhook.cli.manifests.yaml_writer import to_yaml
-
-    click.echo("---\n".join(map(to_yaml, documents)), nl=False)
-
-
-def _bundle(path: Path | None) -> str:
+def _bundle(path: Path) -> str:
     from certs.errors import CertificateError
     from certs.files import read_file
     from certs.keypair import parse_certificates
 
-    assert path is not None  # noqa: S101 - the caller checks this
     try:
         pem = read_file(path)
         parse_certificates(pem, str(path))

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from datetime import timedelta
 
     from certs.names import Names
+    from webhook.cel.configurations import Registration
     from webhook.doctor.installation import Deployed
-    from webhook.registration.configurations import Registration
     from webhook.registration.controller import ControllerOptions
     from webhook.registration.registrar import Owner
 

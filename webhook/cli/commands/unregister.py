@@ -139,12 +139,11 @@ async def _delete(api: KubeApi, name: str) -> dict[str, bool]:
     The webhook configurations go first, and also if the admission policies cannot be listed.
     """
     from webhook.kube.errors import ClusterError
-    from webhook.registration.registrar import unregister
-    from webhook.registration.second_line import delete
+    from webhook.registration.registrar import unregister, unregister_policies
 
     deleted = await unregister(api, name)
     try:
-        return deleted | await delete(api, name)
+        return deleted | await unregister_policies(api, name)
     except ClusterError as error:
         click.echo(f"The ValidatingAdmissionPolicies cannot be deleted: {error}", err=True)
         return deleted

@@ -135,7 +135,7 @@ def registration_options(command: Callable[..., Any]) -> Callable[..., Any]:
         with_nodes: bool,
         **others: Any,
     ) -> Any:
-        from webhook.registration.configurations import Registration
+        from webhook.cel.configurations import Registration
 
         if service and url:
             raise click.UsageError("--service and --url exclude each other.")

@@ -9,9 +9,10 @@ import pytest
 
 from fake_apiserver import FakeKubeApi
 from reviewing import default_policy
+from webhook.cel.configurations import Registration, configurations
 from webhook.kube.errors import ApiError
-from webhook.registration.configurations import Registration, configurations
-from webhook.registration.drift import drift, repaired
+from webhook.registration.drift import drift as differences
+from webhook.registration.drift import repaired
 from webhook.registration.registrar import (
     KINDS,
     Owner,
@@ -37,6 +38,10 @@ REGISTRATION = Registration(
 MUTATING, VALIDATING = configurations(default_policy(), REGISTRATION)
 
 
+def drift(desired: JSON, live: JSON) -> list[str]:
+    return [str(difference) for difference in differences(desired, live)]
+
+
 def changed(path: list[str | int], value: Any) -> JSON:
     """The validating configuration with a field set, or taken away where the value is None."""
     found = copy.deepcopy(VALIDATING)
@@ -54,12 +59,12 @@ def changed(path: list[str | int], value: Any) -> JSON:
 @pytest.mark.parametrize("field", sorted(VALIDATING["webhooks"][0]))
 def test_a_change_of_any_webhook_field_is_drift(field: str) -> None:
     if field != "name":
-        expected = [f"{field} of webhook pods.gpufence.dev differs"]
-        assert drift(VALIDATING, changed(["webhooks", 0, field], {"other": 1})) == expected
-        assert drift(VALIDATING, changed(["webhooks", 0, field], None)) == expected
+        for value in ({"other": 1}, None):
+            [found] = drift(VALIDATING, changed(["webhooks", 0, field], value))
+            assert found.startswith(f"{field} of webhook pods.gpufence.dev ")
         # A later API's field may narrow, too.
     assert drift(VALIDATING, changed(["webhooks", 0, "newField"], {"a": 1})) == [
-        "newField of webhook pods.gpufence.dev differs"
+        "newField of webhook pods.gpufence.dev does not match the policy"
     ]
 
 
@@ -107,7 +112,7 @@ def test_an_obsolete_gpufence_webhook_is_drift_and_removed() -> None:
     """An earlier policy, or a later version, has left it."""
     without = {**VALIDATING, "webhooks": VALIDATING["webhooks"][:-1]}
     found = {**VALIDATING, "webhooks": [*VALIDATING["webhooks"], {"name": "other.example"}]}
-    assert drift(without, found) == ["webhook custom-workloads.gpufence.dev is not wanted"]
+    assert drift(without, found) == ["webhook custom-workloads.gpufence.dev is not needed"]
     after = repaired(without, found)
     assert drift(without, after) == []
     assert after["webhooks"][-1] == {"name": "other.example"}
@@ -138,7 +143,7 @@ PATHS = [f"{path}/gpufence" for path in KINDS.values()]
 
 async def test_the_registrar_counts_a_new_configuration_as_changed_not_as_drift() -> None:
     api, counter = FakeKubeApi(), Counter()
-    registrar = Registrar(api, counter)
+    registrar = Registrar(api, counter, "gpufence")
     both = (MUTATING, VALIDATING)
     await registrar.register(both)
     await registrar.register(both)
@@ -150,7 +155,7 @@ async def test_the_registrar_counts_a_new_configuration_as_changed_not_as_drift(
     await registrar.register(rotated)
     assert counter.counted[3:] == [("Mutating", "changed"), ("Validating", "changed")]
     # A new leader finds what another one wrote.
-    other = Registrar(api, counter)
+    other = Registrar(api, counter, "gpufence")
     await other.register(both)
     assert counter.counted[5:] == [("Mutating", "changed"), ("Validating", "changed")]
 
@@ -168,7 +173,7 @@ async def test_fields_that_remain_after_apply_are_removed_by_replace() -> None:
             return await super().apply(path, applied)
 
     api = Merging()
-    registrar = Registrar(api, Counter())
+    registrar = Registrar(api, Counter(), "gpufence")
     await registrar.register((VALIDATING,))
     api.objects[PATHS[1]]["webhooks"][0]["failurePolicy"] = "Ignore"
     await registrar.register((VALIDATING,))
@@ -183,12 +188,12 @@ async def test_drift_that_remains_after_registration_is_an_error() -> None:
     api = FakeKubeApi()
     api.server.admit = stubborn
     with pytest.raises(RegistrationError, match=r"timeoutSeconds of webhook .*managedFields"):
-        await Registrar(api, Counter()).register((VALIDATING,))
+        await Registrar(api, Counter(), "gpufence").register((VALIDATING,))
 
 
 async def test_unregistering_is_idempotent() -> None:
     api = FakeKubeApi()
-    await Registrar(api, Counter()).register((MUTATING, VALIDATING))
+    await Registrar(api, Counter(), "gpufence").register((MUTATING, VALIDATING))
     assert list((await unregister(api, "gpufence")).values()) == [True, True]
     assert list((await unregister(api, "gpufence")).values()) == [False, False]
 

@@ -21,6 +21,7 @@ from policies.kubernetes.names import NameSet
 from policies.policy import ExceptionEntry
 from reviewing import default_policy
 from webhook.cel.admission_policies import POLICY_KIND
+from webhook.cel.configurations import Registration, configurations
 from webhook.kube.client import JSONObject
 from webhook.kube.clock import ServerClock
 from webhook.kube.connection import Query
@@ -29,11 +30,10 @@ from webhook.kube.errors import ApiError, ClusterError
 from webhook.metrics.controllers import ControllerMetrics
 from webhook.registration import controller as module
 from webhook.registration.certificates import SecretName
-from webhook.registration.configurations import Registration, configurations
 from webhook.registration.controller import ControllerOptions, RegistrationController
 from webhook.registration.leader_election import lease_path, pause
 from webhook.registration.registrar import KINDS, Owner
-from webhook.registration.second_line import PATHS
+from webhook.registration.registrar import POLICY_KINDS as PATHS
 
 NOW = datetime.now(UTC)
 ENDPOINTS = "/apis/discovery.k8s.io/v1/namespaces/system/endpointslices"

@@ -1,4 +1,4 @@
-"""The MutatingWebhookConfiguration and the ValidatingWebhookConfiguration of a policy.
+"""What a release registers: its names and scope, and its two webhook configurations.
 
 Printed by ``gpufence manifests``, and applied by a server that registers itself.
 """
@@ -24,6 +24,7 @@ from webhook.cel.pods import holds_for_pod
 from webhook.cel.scope import namespace_selector, pod_rules, rule
 from webhook.cel.text import all_of, any_of, call, negated, printed
 
+API_VERSION = "admissionregistration.k8s.io/v1"
 DOMAIN = ".gpufence.dev"
 """The suffix of the names of gpufence's webhooks, which no other webhook has."""
 
@@ -52,12 +53,21 @@ class Registration:
     labels: Mapping[str, str] = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)
     owner: Mapping[str, str] | None = None
-    """The ownerReference of both, so that they go when their owner is deleted."""
+    """The ownerReference of each object, so that it goes when its owner is deleted."""
 
     @property
     def is_addressed(self) -> bool:
         """Whether API servers can reach gpufence by it."""
         return self.service is not None or bool(self.url)
+
+    def metadata(self, name: str) -> JSONObject:
+        """Return the metadata of one object of the release."""
+        metadata: JSONObject = {"name": name}
+        if self.labels:
+            metadata["labels"] = dict(self.labels)
+        if self.owner is not None:
+            metadata["ownerReferences"] = [dict(self.owner)]
+        return metadata
 
 
 def configurations(policy: Policy, registration: Registration) -> tuple[JSONObject, JSONObject]:
@@ -151,16 +161,12 @@ def _custom_workloads(policy: Policy, registration: Registration) -> JSONObject:
 
 
 def _configuration(kind: str, webhooks: list[JSONObject], registration: Registration) -> JSONObject:
-    metadata: JSONObject = {
-        "name": registration.name,
-        "labels": {**RELEASE_LABEL, **registration.labels},
-    }
+    metadata = registration.metadata(registration.name)
+    metadata["labels"] = {**RELEASE_LABEL, **registration.labels}
     if registration.annotations:
         metadata["annotations"] = dict(registration.annotations)
-    if registration.owner is not None:
-        metadata["ownerReferences"] = [dict(registration.owner)]
     return {
-        "apiVersion": "admissionregistration.k8s.io/v1",
+        "apiVersion": API_VERSION,
         "kind": kind,
         "metadata": metadata,
         "webhooks": webhooks,
