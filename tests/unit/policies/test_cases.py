@@ -41,7 +41,7 @@ def test_a_mutation_has_the_expected_result(case: Case) -> None:
     findings = [as_written(finding) for finding in decision.findings]
     assert_outcome(case.expected, findings or None)
     assert case.after is not None
-    assert_outcome(case.after, decision.mutated)
+    assert_outcome(case.after, decision.mutated if decision.operations else None)
 
 
 def test_every_file_in_the_cases_directory_is_used() -> None:
@@ -55,10 +55,7 @@ def test_every_file_in_the_cases_directory_is_used() -> None:
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.id)
 def test_every_rule_has_positive_and_negative_cases(rule: Any) -> None:
     if rule in MUTATIONS:
-        changed = [
-            load_all(case.manifest.read_text())[-1:] != load_all((case.after or Path()).read_text())
-            for case in cases_of_mutation(rule.id)
-        ]
+        changed = [(case.after or Path()).exists() for case in cases_of_mutation(rule.id)]
         assert {True, False} <= set(changed), "a case that it changes, and one that it leaves alone"
     else:
         assert {case.passes for case in cases_of_check(rule.id)} == {True, False}
