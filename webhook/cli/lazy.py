@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import click
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
-
-
-_COMMANDS = "webhook.cli.commands"
 
 
 class SuggestingGroup(click.Group):
@@ -31,37 +28,32 @@ class SuggestingGroup(click.Group):
         return super().resolve_command(ctx, args)
 
 
-class Entry(NamedTuple):
-    """A command: its place as ``module:attribute`` in ``_COMMANDS``, and its help in one line."""
-
-    target: str
-    summary: str
-
-
 class LazyGroup(SuggestingGroup):
-    """A group that knows its commands by name, and lists them without importing any."""
+    """A group that lists its commands without importing any.
 
-    def __init__(self, *args: Any, entries: Mapping[str, Entry], **kwargs: Any) -> None:
+    A command has the name of its module in ``webhook.cli.commands``, and of its function there.
+    """
+
+    def __init__(self, *args: Any, summaries: Mapping[str, str], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._entries = dict(entries)
+        self._summaries = summaries
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(self._entries)
+        return list(self._summaries)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        entry = self._entries.get(cmd_name)
-        if entry is None:
+        if cmd_name not in self._summaries:
             return None
-        module, _, attribute = entry.target.partition(":")
-        command: click.Command = getattr(import_module(f"{_COMMANDS}.{module}"), attribute)
+        module = import_module(f"webhook.cli.commands.{cmd_name}")
+        command: click.Command = getattr(module, cmd_name)
         return command
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         from click.shell_completion import CompletionItem
 
         commands = [
-            CompletionItem(name, help=entry.summary)
-            for name, entry in self._entries.items()
+            CompletionItem(name, help=summary)
+            for name, summary in self._summaries.items()
             if name.startswith(incomplete)
         ]
         # click.Group would import every command for its help.
@@ -69,4 +61,4 @@ class LazyGroup(SuggestingGroup):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
-            formatter.write_dl([(name, entry.summary) for name, entry in self._entries.items()])
+            formatter.write_dl(list(self._summaries.items()))

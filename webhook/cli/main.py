@@ -13,7 +13,7 @@ from typing import TextIO
 import click
 
 from webhook.cli.errors import EXIT_INPUT
-from webhook.cli.lazy import Entry, LazyGroup
+from webhook.cli.lazy import LazyGroup
 from webhook.documents.errors import InputError
 
 EXIT_BUG = 70
@@ -27,36 +27,22 @@ _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _NO_PLACE = (errno.EIO, errno.EROFS, errno.ENODEV, errno.ENXIO, errno.ESTALE)
 """A disk that fails or is gone, and a terminal that is closed."""
 
-_ENTRIES = {
-    "check": Entry("check:check", "Check manifests: verdicts, findings and changes."),
-    "mutate": Entry("mutate:mutate", "Print manifests with the mutations of the webhook."),
-    "explain": Entry(
-        "explain:explain",
-        "Explain a rule, or the decision on a manifest.",
-    ),
-    "test": Entry("test:test", "Test a policy with suites of cases."),
-    "krm": Entry("krm:krm", "Run as a KRM function, for kustomize and kpt."),
-    "policy": Entry("policy_group:policy", "Show and validate policies."),
-    "audit": Entry(
-        "audit:audit",
-        "Audit the workloads and the GPU nodes of a cluster.",
-    ),
-    "doctor": Entry(
-        "doctor:doctor",
-        "Diagnose an installation.",
-    ),
-    "serve": Entry("serve:serve", "Run the admission webhook."),
-    "manifests": Entry("manifests:manifests", "Print the webhook configurations of a policy."),
-    "unregister": Entry(
-        "unregister:unregister",
-        "Remove the webhook configurations in an emergency.",
-    ),
-    "certs": Entry("certs:certs", "Issue, show and rotate certificates."),
-    "completion": Entry(
-        "completion:completion",
-        "Print a shell completion script.",
-    ),
+_COMMANDS = {
+    "check": "Check manifests: verdicts, findings and changes.",
+    "mutate": "Print manifests with the mutations of the webhook.",
+    "explain": "Explain a rule, or the decision on a manifest.",
+    "test": "Test a policy with suites of cases.",
+    "krm": "Run as a KRM function, for kustomize and kpt.",
+    "policy": "Show and validate policies.",
+    "audit": "Audit the workloads and the GPU nodes of a cluster.",
+    "doctor": "Diagnose an installation.",
+    "serve": "Run the admission webhook.",
+    "manifests": "Print the webhook configurations of a policy.",
+    "unregister": "Remove the webhook configurations in an emergency.",
+    "certs": "Issue, show and rotate certificates.",
+    "completion": "Print a shell completion script.",
 }
+"""The commands and their help in one line."""
 
 
 def _print_version(ctx: click.Context, _param: click.Parameter, requested: bool) -> None:
@@ -69,7 +55,7 @@ def _print_version(ctx: click.Context, _param: click.Parameter, requested: bool)
 
 @click.group(
     cls=LazyGroup,
-    entries=_ENTRIES,
+    summaries=_COMMANDS,
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog="""\b
 Examples:

@@ -14,7 +14,7 @@ from policies.document import SCHEMA_ID
 from policies.rules.check_unknown_device_resource import ACCELERATORS
 from policies.shipped import PRESETS, default_policy_text
 from running import Run
-from webhook.cli.commands import policy_group
+from webhook.cli.commands import policy as policy_group
 
 FAULTY = """\
 apiVersion: gpufence.dev/v1alpha1

@@ -8,22 +8,26 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+from policies.facts import Request
+from policies.finding import Action, Finding
+from policies.kubernetes.objects import JSONObject
+from policies.kubernetes.template import field_path
 from webhook.cli.errors import EXIT_FOUND
+from webhook.cli.manifests.evaluate import Result, evaluate
+from webhook.cli.manifests.mutated import mutated_documents, report_denied, write_documents
 from webhook.cli.options.common import policy_option
+from webhook.cli.options.function_config import Mode, read_function_config
+from webhook.cli.policy.policy_choice import PolicyChoice
+from webhook.cli.report.content import paragraph
+from webhook.documents.documents import Document, load_documents
 from webhook.documents.errors import InputError
-
-# Heavy imports are local: help and completion do not need them.
-if TYPE_CHECKING:
-    from policies.finding import Action, Finding
-    from policies.kubernetes.objects import JSONObject
-    from webhook.cli.manifests.evaluate import Result
-    from webhook.cli.options.function_config import Mode
-    from webhook.cli.policy.policy_choice import PolicyChoice
-    from webhook.documents.documents import Document
+from webhook.documents.files import STDIN, STDIN_NAME
+from webhook.documents.objects import read_objects
+from webhook.documents.policy_files import load_policy
 
 KIND = "ResourceList"
 GROUP = "config.kubernetes.io"
@@ -87,14 +91,6 @@ def krm(policy_choice: PolicyChoice, namespace: str | None, mode: Mode | None) -
     mode, or a ConfigMap whose data may set mode, namespace and policy (a path). kustomize and kpt
     keep the comments; this command alone does not.
     """
-    from policies.facts import Request
-    from webhook.cli.manifests.evaluate import evaluate
-    from webhook.cli.manifests.mutated import mutated_documents, report_denied, write_documents
-    from webhook.cli.options.function_config import read_function_config
-    from webhook.documents.files import STDIN
-    from webhook.documents.objects import read_objects
-    from webhook.documents.policy_files import load_policy
-
     document = _read()
     config = read_function_config(document.value.get("functionConfig"))
     path = config.policy_path or policy_choice.path
@@ -127,9 +123,6 @@ def _read() -> Document:
     Raises:
         InputError: standard input is not a ResourceList.
     """
-    from webhook.documents.documents import load_documents
-    from webhook.documents.files import STDIN, STDIN_NAME
-
     documents = load_documents(STDIN)
     if len(documents) == 1 and _is_resource_list(documents[0].value):
         return documents[0]
@@ -148,9 +141,6 @@ def _is_resource_list(value: Any) -> bool:
 
 def _entries(result: Result) -> Iterator[JSONObject]:
     """Yield a result as in the specification for an error, each finding, and each unjudged part."""
-    from policies.kubernetes.template import field_path
-    from webhook.cli.report.content import paragraph
-
     reference = {
         key: value
         for key, value in (

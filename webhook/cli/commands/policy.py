@@ -2,14 +2,29 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime
 from pathlib import Path
 
 import click
 
+from policies.context import needed_facts
+from policies.exemptions import useless_exceptions
+from policies.shipped import default_policy_text, preset_text
 from webhook.cli.lazy import SuggestingGroup
 from webhook.cli.options.cluster import context_option, kubeconfig_option, with_api
+from webhook.cli.policy.discover.drafts import draft
+from webhook.cli.policy.discover.text import policy_text
 from webhook.documents.errors import InputError
+from webhook.documents.files import decode
+from webhook.documents.policy_files import (
+    decode_policy,
+    load_policy,
+    policy_name,
+    read_content,
+    read_policy,
+)
+from webhook.wording import counted
 
 PRESETS = (
     "aks",
@@ -51,10 +66,6 @@ Examples:
 )
 def show(policy_path: str | None, preset: str | None) -> None:
     """Print a policy with its comments."""
-    from policies.shipped import default_policy_text, preset_text
-    from webhook.documents.files import decode
-    from webhook.documents.policy_files import decode_policy, read_content
-
     if preset is not None:
         if policy_path is not None:
             raise click.UsageError("--preset and --policy exclude each other.")
@@ -93,11 +104,6 @@ def validate(file: str, cluster: bool, kubeconfig: Path | None, context: str | N
     """Validate a policy; FILE may be - for standard input."""
     if (kubeconfig or context) and not cluster:
         raise click.UsageError("--kubeconfig and --context need --cluster.")
-    from policies.context import needed_facts
-    from policies.exemptions import useless_exceptions
-    from webhook.documents.policy_files import load_policy, policy_name
-    from webhook.wording import counted
-
     policy = load_policy(file)
     pools = [pool.name for pool in policy.pools]
     names = ", ".join(pools)
@@ -147,10 +153,7 @@ def discover(nodes: str | None, kubeconfig: Path | None, context: str | None) ->
     nodes. If an autoscaler adds nodes (Karpenter, Cluster API), the pools use labels that it knows
     in advance. Without --nodes, gpufence reads the cluster.
     """
-    from webhook.cli.policy.discover.drafts import draft
     from webhook.cli.policy.discover.node_sources import from_cluster, from_file
-    from webhook.cli.policy.discover.text import policy_text
-    from webhook.documents.policy_files import read_policy
 
     if nodes is not None and (kubeconfig or context):
         raise click.UsageError("--nodes excludes --kubeconfig and --context.")
@@ -177,8 +180,6 @@ Examples:
 )
 def schema() -> None:
     """Print the JSON schema of policies, for editors and CI."""
-    import json
-
     from policies.document import schema_document
 
     click.echo(json.dumps(schema_document(), indent=2))
