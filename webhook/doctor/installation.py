@@ -15,6 +15,8 @@ from policies.policy import Policy
 from webhook.cel.configurations import Registration
 from webhook.cluster.nodes import NODES
 from webhook.cluster.state import ClusterState
+from webhook.documents.errors import InputError
+from webhook.documents.policy_files import load_policy, read_policy
 from webhook.kube.client import FORBIDDEN, KubeApi
 from webhook.kube.endpoints import slices_query
 from webhook.kube.errors import ApiError
@@ -107,16 +109,17 @@ async def examine(
     api: KubeApi,
     namespace: str,
     name: str,
-    read_policy: Callable[[JSONObject | None, Installation], None],
+    policy_path: str | None,
     read_arguments: Callable[[list[str]], Deployed],
 ) -> Installation:
     """Read the objects of the installation.
 
-    ``read_policy`` takes the release's ConfigMap, or None, and sets the policy fields;
-    ``read_arguments`` reads the command line of a replica.
+    The policy is that of the file, or without a path that of the release. ``read_arguments`` reads
+    the command line of a replica.
 
     Raises:
         ClusterError: a request failed. A missing permission is not an error.
+        InputError: the policy file is not a valid policy.
     """
     installed = Installation(namespace, name)
 
@@ -133,7 +136,10 @@ async def examine(
     claims = await read("API groups", "/apis/resource.k8s.io") or {}
     installed.claim_versions = tuple(version["version"] for version in claims.get("versions") or ())
     core, apps = f"/api/v1/namespaces/{namespace}", f"/apis/apps/v1/namespaces/{namespace}"
-    read_policy(await read("policy", f"{core}/configmaps/{name}-policy"), installed)
+    if policy_path is None:
+        _set_policy(installed, await read("policy", f"{core}/configmaps/{name}-policy"))
+    else:
+        installed.policy, installed.policy_source = load_policy(policy_path), policy_path
     installed.deployment = await read("replicas", f"{apps}/deployments/{name}")
     if installed.deployment is not None:
         own = _own_container(containers_of(installed.deployment))
@@ -181,6 +187,20 @@ def containers_of(deployment: JSONObject) -> list[JSONObject]:
     """Return the containers of the Deployment's Pods."""
     containers: list[JSONObject] = deployment["spec"]["template"]["spec"]["containers"]
     return containers
+
+
+def _set_policy(installed: Installation, config_map: JSONObject | None) -> None:
+    """Set the policy in the ConfigMap of the release, or the problem with it."""
+    where = f"ConfigMap {installed.namespace}/{installed.name}-policy"
+    text = ((config_map or {}).get("data") or {}).get("policy.yaml")
+    if text is None:
+        state = "does not exist" if config_map is None else "is empty"
+        installed.policy_problem = f"{where} {state}"
+        return
+    try:
+        installed.policy, installed.policy_source = read_policy(where, text), where
+    except InputError as error:
+        installed.policy_problem = " ".join(error.lines)
 
 
 def _own_container(containers: list[JSONObject]) -> JSONObject | None:

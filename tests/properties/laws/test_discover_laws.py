@@ -16,9 +16,9 @@ from policies.kubernetes.node_templates import NodeTemplate
 from policies.kubernetes.nodes import Node
 from policies.kubernetes.scheduling import Taint, alternatives, matches_node, tolerates
 from strategies import JSON
+from webhook.cli.policy.discover.accelerators import CAPACITY_TAINTS
 from webhook.cli.policy.discover.drafts import draft
 from webhook.cli.policy.discover.text import policy_text
-from webhook.cli.policy.discover.vendors import CAPACITY_TAINTS
 from webhook.documents.documents import read_documents
 
 TAINTS = (
@@ -120,12 +120,12 @@ def test_mutated_gpu_pods_fit_every_node_of_a_discovered_pool(
     policy = parse_policy(document.value)
     event(f"pools: {len(made.pools)}")
     for pool in made.pools:
-        for site in pool.sites:
-            for resource in site.devices:
+        for member in pool.members:
+            for resource in member.devices:
                 mutated = decide(gpu_pod(resource), policy).mutated
                 spec = convert(mutated["spec"], PodSpec)
-                if isinstance(site.source, Node):
-                    assert matches_node(spec, site.name, site.source.labels)
+                if isinstance(member.source, Node):
+                    assert matches_node(spec, member.name, member.source.labels)
                 for taint in pool.taints:
                     assert any(tolerates(each, taint) for each in spec.tolerations or ())
 
@@ -136,13 +136,15 @@ def test_a_pod_that_fits_a_template_fits_it_after_mutation(
     nodes: list[Node], templates: list[NodeTemplate], data: st.DataObject
 ) -> None:
     made = draft(nodes, templates, [])
-    sites = [(pool, site) for pool in made.pools for site in pool.sites if site.is_template]
-    assume(sites)
+    members = [
+        (pool, member) for pool in made.pools for member in pool.members if member.is_template
+    ]
+    assume(members)
     text = policy_text(made, nodes, len(templates), None)
     [document] = read_documents("policy.yaml", text)
     policy = parse_policy(document.value)
-    pool, site = data.draw(st.sampled_from(sites))
-    template = site.source
+    pool, member = data.draw(st.sampled_from(members))
+    template = member.source
     assert isinstance(template, NodeTemplate)
     offered = [name.replace("*", "1g.10gb") for name in pool.resources]
     resource = data.draw(st.sampled_from(offered))
@@ -163,7 +165,7 @@ def test_a_pod_that_fits_a_template_fits_it_after_mutation(
     spec = convert(decide(pod, policy).mutated["spec"], PodSpec)
     event(f"selection: {len(selection)}")
     assert fits_template(spec, template)
-    fences = {taint for taint in site.taints if taint.key not in CAPACITY_TAINTS}
+    fences = {taint for taint in member.taints if taint.key not in CAPACITY_TAINTS}
     common = {t for node in nodes for t in node.taints}
     for taint in fences - common:
         assert any(tolerates(each, taint) for each in spec.tolerations or ())

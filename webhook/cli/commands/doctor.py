@@ -8,7 +8,6 @@ from pathlib import Path
 import click
 
 from certs.errors import CertificateError
-from policies.kubernetes.objects import JSONObject
 from webhook.cli.commands.serve import names_of, read_arguments
 from webhook.cli.errors import EXIT_FOUND
 from webhook.cli.options.cluster import (
@@ -24,10 +23,9 @@ from webhook.cli.report.content import DoctorReport
 from webhook.cli.report.output import Output, check_writable, write_reports
 from webhook.cli.report.terminal import Color
 from webhook.doctor.doctor import diagnose
-from webhook.doctor.installation import Installation, examine
+from webhook.doctor.installation import examine
 from webhook.doctor.line import Line
 from webhook.documents.errors import InputError
-from webhook.documents.policy_files import load_policy, read_policy
 from webhook.kube.client import KubeApi
 
 
@@ -107,34 +105,9 @@ async def diagnosed(
         ClusterError: the cluster is not reachable.
         InputError: the policy file or the command line of the replicas is invalid.
     """
-
-    def set_policy(config_map: JSONObject | None, installed: Installation) -> None:
-        _set_policy(config_map, installed, policy_path)
-
-    installed = await examine(api, namespace, name, set_policy, read_arguments)
+    installed = await examine(api, namespace, name, policy_path, read_arguments)
     try:
         names = names_of(installed.address) if installed.address else None
     except CertificateError as error:
         raise InputError([str(error)]) from error
     return await diagnose(api, installed, names, try_in, api.clock.now())
-
-
-def _set_policy(
-    config_map: JSONObject | None, installed: Installation, policy_path: str | None
-) -> None:
-    """Set the policy: from the file, or from the ConfigMap of the release."""
-    if policy_path is not None:
-        installed.forbidden.pop("policy", None)
-        installed.policy, installed.policy_source = load_policy(policy_path), policy_path
-        return
-    where = f"ConfigMap {installed.namespace}/{installed.name}-policy"
-    text = ((config_map or {}).get("data") or {}).get("policy.yaml")
-    if text is None:
-        installed.policy_problem = (
-            f"{where} does not exist" if config_map is None else f"{where} is empty"
-        )
-        return
-    try:
-        installed.policy, installed.policy_source = read_policy(where, text), where
-    except InputError as error:
-        installed.policy_problem = " ".join(error.lines)

@@ -7,8 +7,9 @@ Source: the KRM Functions Specification, ``config.kubernetes.io/v1``
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Literal, cast, get_args
 
 import click
 
@@ -16,11 +17,11 @@ from policies.facts import Request
 from policies.finding import Action, Finding
 from policies.kubernetes.objects import JSONObject
 from policies.kubernetes.template import field_path
+from policies.policy import Policy
 from webhook.cli.errors import EXIT_FOUND
 from webhook.cli.manifests.evaluate import Result, evaluate
 from webhook.cli.manifests.mutated import mutated_documents, report_denied, write_documents
 from webhook.cli.options.common import policy_option
-from webhook.cli.options.function_config import Mode, read_function_config
 from webhook.cli.policy.policy_choice import PolicyChoice
 from webhook.cli.report.content import paragraph
 from webhook.documents.documents import Document, load_documents
@@ -28,6 +29,11 @@ from webhook.documents.errors import InputError
 from webhook.documents.files import STDIN, STDIN_NAME
 from webhook.documents.objects import read_objects
 from webhook.documents.policy_files import load_policy
+
+Mode = Literal["mutate", "check"]
+MODES: tuple[Mode, ...] = get_args(Mode)
+MODE_ANNOTATION = "gpufence.dev/mode"
+"""Sets the mode in a functionConfig that is a policy, which has no field for it."""
 
 KIND = "ResourceList"
 GROUP = "config.kubernetes.io"
@@ -37,7 +43,19 @@ _LOCAL_CONFIG = f"{GROUP}/local-config"
 _PATH_ANNOTATIONS = (f"internal.{GROUP}/path", f"{GROUP}/path")
 _INDEX_ANNOTATIONS = (f"internal.{GROUP}/index", f"{GROUP}/index")
 _LONGEST_INDEX = 9
+_OPTIONS = ("mode", "namespace", "policy")
 _SEVERITIES: dict[Action, str] = {"enforce": "error", "warn": "warning", "audit": "info"}
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionConfig:
+    """The settings of a functionConfig; ``None`` for those that are not set."""
+
+    mode: Mode | None = None
+    namespace: str | None = None
+    policy_path: str | None = None
+    policy: Policy | None = None
+    """The functionConfig itself, if it is a policy."""
 
 
 @click.command(
@@ -92,7 +110,7 @@ def krm(policy_choice: PolicyChoice, namespace: str | None, mode: Mode | None) -
     keep the comments; this command alone does not.
     """
     document = _read()
-    config = read_function_config(document.value.get("functionConfig"))
+    config = _function_config(document.value.get("functionConfig"))
     path = config.policy_path or policy_choice.path
     if config.policy is None and config.policy_path is None:
         policy_choice.announce()
@@ -136,6 +154,69 @@ def _is_resource_list(value: Any) -> bool:
         and value.get("kind") == KIND
         and str(value.get("apiVersion")).startswith(f"{GROUP}/")
         and isinstance(value.get("items"), list | None)
+    )
+
+
+def _function_config(config: Any) -> FunctionConfig:
+    """Parse a functionConfig.
+
+    Raises:
+        InputError: it is of another kind, or sets something unknown.
+    """
+    if config is None:
+        return FunctionConfig()
+    if not isinstance(config, dict):
+        raise _problem("must be an object", "a ConfigMap or a FencePolicy")
+    match config.get("kind"):
+        case "ConfigMap":
+            return _options(config.get("data") or {})
+        case "FencePolicy":
+            return FunctionConfig(mode=_annotated_mode(config), policy=_policy(config))
+        case kind:
+            raise _problem(f"is of kind {kind!r:.60}", "a ConfigMap or a FencePolicy")
+
+
+def _options(data: Any) -> FunctionConfig:
+    if not isinstance(data, dict):
+        raise _problem("has data that is not a mapping", ", ".join(_OPTIONS))
+    for key, value in data.items():
+        if key not in _OPTIONS:
+            raise _problem(f"has the unknown option {key!r:.60} under data", ", ".join(_OPTIONS))
+        if not isinstance(value, str):
+            raise _problem(f"has an option {key} that is not a string", "a string in quotes")
+    return FunctionConfig(_mode(data.get("mode")), data.get("namespace"), data.get("policy"))
+
+
+def _annotated_mode(config: JSONObject) -> Mode | None:
+    metadata = config.get("metadata")
+    annotations = metadata.get("annotations") if isinstance(metadata, dict) else None
+    return _mode(annotations.get(MODE_ANNOTATION) if isinstance(annotations, dict) else None)
+
+
+def _mode(value: Any) -> Mode | None:
+    if value is not None and value not in MODES:
+        raise _problem(f"has the mode {value!r:.60}", " or ".join(MODES))
+    return cast("Mode | None", value)
+
+
+def _policy(config: JSONObject) -> Policy:
+    from policies.document import PolicyError, parse_policy
+
+    # Orchestrators need metadata, which a policy does not have.
+    document = {key: value for key, value in config.items() if key != "metadata"}
+    try:
+        return parse_policy(document)
+    except PolicyError as error:
+        raise _problems(error.problems) from error
+
+
+def _problem(what: str, accepted: str) -> InputError:
+    return InputError([f"the functionConfig {what}; accepted: {accepted}."])
+
+
+def _problems(problems: Iterable[str]) -> InputError:
+    return InputError(
+        f"the functionConfig is not a valid policy: {problem}." for problem in problems
     )
 
 

@@ -10,14 +10,15 @@ from typing import Any
 from policies.kubernetes.node_templates import NodeTemplate
 from policies.kubernetes.nodes import Node
 from policies.kubernetes.scheduling import Taint
-from webhook.cli.policy.discover.sites import Site, sites_of
-from webhook.cli.policy.discover.vendors import (
+from webhook.cli.policy.discover.accelerators import (
     CAPACITY_TAINTS,
     INSTANCE_TYPE,
     NODE_GROUPS,
     PARTITION_LABELS,
     VENDORS,
+    Member,
     Vendor,
+    members_of,
 )
 from webhook.wording import some
 
@@ -35,35 +36,37 @@ class PoolDraft:
 
     vendor: Vendor
     node_selector: dict[str, str]
-    sites: list[Site]
+    members: list[Member]
     name: str = ""
     taints: list[Taint] = field(default_factory=list)
     device_classes: list[str] = field(default_factory=list)
 
     @property
     def nodes(self) -> list[str]:
-        return [site.name for site in self.sites if not site.is_template]
+        return [member.name for member in self.members if not member.is_template]
 
     @property
     def templates(self) -> list[str]:
-        return [site.name for site in self.sites if site.is_template]
+        return [member.name for member in self.members if member.is_template]
 
     @property
     def resources(self) -> list[str]:
         """The resources of the nodes; those of MIG as one pattern."""
-        names = {name for site in self.sites for name in site.devices} or {self.vendor.resource}
+        names = {name for member in self.members for name in member.devices} or {
+            self.vendor.resource
+        }
         mig = "nvidia.com/mig-"
         return sorted({f"{mig}*" if name.startswith(mig) else name for name in names})
 
     @property
     def shared_resources(self) -> list[str]:
         """The resources that are shares on every node that offers them."""
-        whole = {name for site in self.sites for name in site.devices - site.shared}
-        return sorted({name for site in self.sites for name in site.shared} - whole)
+        whole = {name for member in self.members for name in member.devices - member.shared}
+        return sorted({name for member in self.members for name in member.shared} - whole)
 
     @property
     def instance_types(self) -> list[str]:
-        return sorted({value for site in self.sites for value in site.values(INSTANCE_TYPE)})
+        return sorted({value for member in self.members for value in member.values(INSTANCE_TYPE)})
 
 
 @dataclass(slots=True)
@@ -80,25 +83,25 @@ def draft(
     """Return the pools of the accelerators that nodes offer, and that templates will offer."""
     drafted = Draft()
     known_classes = frozenset(device_classes)
-    by_vendor = {vendor: sites_of(vendor, nodes, templates) for vendor in VENDORS}
-    offering = {site.source.name for sites in by_vendor.values() for site in sites}
+    by_vendor = {vendor: members_of(vendor, nodes, templates) for vendor in VENDORS}
+    offering = {member.source.name for members in by_vendor.values() for member in members}
     common = {taint for node in nodes if node.name not in offering for taint in node.taints}
-    for vendor, sites in by_vendor.items():
+    for vendor, members in by_vendor.items():
         classes = [name for name in vendor.device_classes if name in known_classes]
-        if not sites:
+        if not members:
             continue
-        if not (classes or any(site.devices or site.is_template for site in sites)):
-            drafted.findings.append(_without_devices(vendor, sites))
+        if not (classes or any(member.devices or member.is_template for member in members)):
+            drafted.findings.append(_without_devices(vendor, members))
             continue
         parts = [
             part
-            for node_selector, members in _labelled(vendor, sites, drafted.findings)
-            for part in _split(PoolDraft(vendor, node_selector, members), drafted.findings)
+            for node_selector, group in _labelled(vendor, members, drafted.findings)
+            for part in _split(PoolDraft(vendor, node_selector, group), drafted.findings)
         ]
         for pool in _merged(parts):
             pool.device_classes = classes
             _set_taints(pool, common, drafted.findings)
-            bare = [site for site in pool.sites if not (site.devices or site.is_template)]
+            bare = [member for member in pool.members if not (member.devices or member.is_template)]
             if bare and not classes:
                 drafted.findings.append(_without_devices(vendor, bare))
             drafted.pools.append(pool)
@@ -107,8 +110,8 @@ def draft(
 
 
 def _labelled(
-    vendor: Vendor, sites: list[Site], findings: list[str]
-) -> Iterator[tuple[dict[str, str], list[Site]]]:
+    vendor: Vendor, members: list[Member], findings: list[str]
+) -> Iterator[tuple[dict[str, str], list[Member]]]:
     """Yield labels that identify nodes, and the nodes and templates that have them.
 
     A label that all templates promise comes first: a Pod that requires another label would not make
@@ -116,32 +119,32 @@ def _labelled(
     """
     marks = dict(vendor.marks)
     preference: list[Sequence[str]] = [vendor.products, tuple(marks), (INSTANCE_TYPE, *NODE_GROUPS)]
-    rest = sites
+    rest = members
     while rest:
         left = {*rest}
-        taken = [site for site in sites if site not in left]
+        taken = [member for member in members if member not in left]
         key = next(_keys(vendor, rest, taken, preference), None)
         if key is None:
             findings += _unlabelled(vendor, rest, preference[-1])
             return
-        if not any(site.is_template for site in rest):
+        if not any(member.is_template for member in rest):
             # A less specific label of the other nodes would cover these nodes as well.
             level = next(n for n, keys in enumerate(preference) if key in keys)
             preference = preference[: level + 1]
-        groups: dict[str, list[Site]] = {}
+        groups: dict[str, list[Member]] = {}
         mark = marks.get(key)
-        for site in rest:
-            values = site.values(key) if mark is None else (mark,) * site.has(key, mark)
+        for member in rest:
+            values = member.values(key) if mark is None else (mark,) * member.has(key, mark)
             for value in values:
-                groups.setdefault(value, []).append(site)
+                groups.setdefault(value, []).append(member)
         for value in sorted(groups):
             yield {key: value}, groups[value]
-        grouped = {site for group in groups.values() for site in group}
-        rest = [site for site in rest if site not in grouped]
+        grouped = {member for group in groups.values() for member in group}
+        rest = [member for member in rest if member not in grouped]
 
 
 def _keys(
-    vendor: Vendor, rest: list[Site], taken: list[Site], preference: Iterable[Iterable[str]]
+    vendor: Vendor, rest: list[Member], taken: list[Member], preference: Iterable[Iterable[str]]
 ) -> Iterator[str]:
     """Yield the keys of labels that identify nodes, in the order of preference.
 
@@ -149,7 +152,7 @@ def _keys(
     label, or at least the first of them.
     """
     marks = dict(vendor.marks)
-    covered: dict[str, list[Site]] = {}
+    covered: dict[str, list[Member]] = {}
     for keys in preference:
         covering = {
             key: [s for s in rest if (s.has(key, marks[key]) if key in marks else s.values(key))]
@@ -157,22 +160,24 @@ def _keys(
         }
         # The sort is stable: of two keys for as many nodes, the preferred one comes first.
         covered |= sorted(covering.items(), key=lambda item: len(item[1]), reverse=True)
-    templates = [site for site in rest if site.is_template]
+    templates = [member for member in rest if member.is_template]
     for required in (templates, templates[:1], []):
-        found_keys = [key for key, sites in covered.items() if sites and {*required} <= {*sites}]
+        found_keys = [
+            key for key, members in covered.items() if members and {*required} <= {*members}
+        ]
         yield from (key for key in found_keys if not _overlaps(key, covered[key], taken))
         yield from found_keys
 
 
-def _overlaps(key: str, sites: Iterable[Site], taken: Iterable[Site]) -> bool:
+def _overlaps(key: str, members: Iterable[Member], taken: Iterable[Member]) -> bool:
     """Return whether nodes of earlier pools have one of the values of a label as well."""
-    values = {value for site in sites for value in site.values(key)}
-    return any(not values.isdisjoint(site.values(key)) for site in taken)
+    values = {value for member in members for value in member.values(key)}
+    return any(not values.isdisjoint(member.values(key)) for member in taken)
 
 
-def _unlabelled(vendor: Vendor, rest: list[Site], keys: Sequence[str]) -> Iterator[str]:
-    nodes = [site.name for site in rest if not site.is_template]
-    templates = [site.name for site in rest if site.is_template]
+def _unlabelled(vendor: Vendor, rest: list[Member], keys: Sequence[str]) -> Iterator[str]:
+    nodes = [member.name for member in rest if not member.is_template]
+    templates = [member.name for member in rest if member.is_template]
     if nodes:
         yield (
             f"{_counted(nodes, 'node')} with {vendor.name} devices and without the label of a "
@@ -187,25 +192,25 @@ def _unlabelled(vendor: Vendor, rest: list[Site], keys: Sequence[str]) -> Iterat
 
 def _split(pool: PoolDraft, findings: list[str]) -> Iterator[PoolDraft]:
     """Yield the pool, or a pool for each kind of devices and set of taints, if labels differ."""
-    for part in _split_by(pool, lambda site: site.kind, "devices", findings):
+    for part in _split_by(pool, lambda member: member.kind, "devices", findings):
         yield from _split_by(part, _taints_of, "taints", findings)
 
 
 def _split_by(
     pool: PoolDraft,
-    trait: Callable[[Site], frozenset[Any]],
+    trait: Callable[[Member], frozenset[Any]],
     what: str,
     findings: list[str],
 ) -> Iterator[PoolDraft]:
-    groups: dict[frozenset[object], list[Site]] = {}
-    for site in pool.sites:
-        if trait(site) and not site.is_template:
-            groups.setdefault(trait(site), []).append(site)
+    groups: dict[frozenset[object], list[Member]] = {}
+    for member in pool.members:
+        if trait(member) and not member.is_template:
+            groups.setdefault(trait(member), []).append(member)
     if len(groups) < 2:
         yield pool
         return
     keys = [key for key in _telling_keys(pool) if _tells(key, groups.values(), pool)]
-    key = min(keys, key=lambda key: len(_values(key, pool.sites)), default=None)
+    key = min(keys, key=lambda key: len(_values(key, pool.members)), default=None)
     if key is None:
         findings.append(
             f"Nodes with {_labels(pool.node_selector)} differ in their {what} "
@@ -214,8 +219,8 @@ def _split_by(
         )
         yield pool
         return
-    for value in sorted(_values(key, pool.sites)):
-        members = [site for site in pool.sites if value in site.values(key)]
+    for value in sorted(_values(key, pool.members)):
+        members = [member for member in pool.members if value in member.values(key)]
         yield PoolDraft(pool.vendor, {**pool.node_selector, key: value}, members)
 
 
@@ -228,32 +233,34 @@ def _merged(pools: Iterable[PoolDraft]) -> list[PoolDraft]:
         if wide is None:
             merged.append(pool)
         else:
-            wide.sites += [site for site in pool.sites if site not in wide.sites]
+            wide.members += [member for member in pool.members if member not in wide.members]
     return merged
 
 
 def _telling_keys(pool: PoolDraft) -> Iterator[str]:
     yield from PARTITION_LABELS
     yield from NODE_GROUPS
-    labels = {key for site in pool.sites for key in site.source.labels}
+    labels = {key for member in pool.members for key in member.source.labels}
     yield from sorted(key for key in labels if not _OWNED_DOMAINS.search(key))
 
 
-def _tells(key: str, groups: Iterable[list[Site]], pool: PoolDraft) -> bool:
-    """Return whether each group has values of its own, and every site one of them."""
+def _tells(key: str, groups: Iterable[list[Member]], pool: PoolDraft) -> bool:
+    """Return whether each group has values of its own, and every member one of them."""
     values = [_values(key, group) for group in groups]
     known = set().union(*values)
     if not all(values) or sum(map(len, values)) != len(known):
         return False
-    return all(len(site.values(key)) == 1 and site.values(key)[0] in known for site in pool.sites)
+    return all(
+        len(member.values(key)) == 1 and member.values(key)[0] in known for member in pool.members
+    )
 
 
-def _values(key: str, sites: Iterable[Site]) -> set[str]:
-    return {value for site in sites for value in site.values(key)}
+def _values(key: str, members: Iterable[Member]) -> set[str]:
+    return {value for member in members for value in member.values(key)}
 
 
-def _taints_of(site: Site) -> frozenset[object]:
-    return frozenset(taint for taint in site.taints if taint.key not in CAPACITY_TAINTS)
+def _taints_of(member: Member) -> frozenset[object]:
+    return frozenset(taint for taint in member.taints if taint.key not in CAPACITY_TAINTS)
 
 
 def _alternatives(groups: Iterable[frozenset[object]]) -> str:
@@ -263,7 +270,7 @@ def _alternatives(groups: Iterable[frozenset[object]]) -> str:
 def _set_taints(pool: PoolDraft, common: set[Taint], findings: list[str]) -> None:
     """Set the taints that fence the nodes, and report nodes without them."""
     where = f"Nodes with {_labels(pool.node_selector)}"
-    fencing = {taint for site in pool.sites for taint in site.taints}
+    fencing = {taint for member in pool.members for taint in member.taints}
     for taint in sorted(t for t in fencing if t in common and t.key != pool.vendor.taint):
         findings.append(
             f"{where} have the taint {taint}, which nodes without accelerators have as well. It is "
@@ -277,11 +284,13 @@ def _set_taints(pool: PoolDraft, common: set[Taint], findings: list[str]) -> Non
         )
         fencing.discard(taint)
     customary = Taint(pool.vendor.taint, "NoSchedule")
-    fenced = {site: site.name for site in pool.sites if not fencing.isdisjoint(site.taints)}
+    fenced = {
+        member: member.name for member in pool.members if not fencing.isdisjoint(member.taints)
+    }
     for taint in sorted(fencing):
-        untainted = [name for site, name in fenced.items() if taint not in site.taints]
+        untainted = [name for member, name in fenced.items() if taint not in member.taints]
         findings += [f"{where} have the taint {taint}, except {some(untainted)}"] * bool(untainted)
-    if bare := [site.name for site in pool.sites if site not in fenced]:
+    if bare := [member.name for member in pool.members if member not in fenced]:
         expected = min(fencing, default=Taint(pool.vendor.taint, "NoSchedule", "present"))
         findings.append(
             f"{where} must have a taint that keeps other Pods away. These have none: {some(bare)}. "
@@ -295,8 +304,8 @@ def _set_taints(pool: PoolDraft, common: set[Taint], findings: list[str]) -> Non
     )
 
 
-def _without_devices(vendor: Vendor, sites: list[Site]) -> str:
-    names = [site.name for site in sites]
+def _without_devices(vendor: Vendor, members: list[Member]) -> str:
+    names = [member.name for member in members]
     return (
         f"{_counted(names, 'node')} with {vendor.name} labels and without {vendor.resource}: "
         f"{some(names)}. Check the device plugin of the node"

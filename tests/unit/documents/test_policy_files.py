@@ -1,0 +1,67 @@
+"""Policies from files: their content, and the errors of files without a policy."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from policies.shipped import default_policy_text
+from running import Run
+from webhook.documents.errors import InputError
+from webhook.documents.policy_files import load_policy
+
+DEFAULT = default_policy_text()
+INVALID = {
+    "not UTF-8": (b"kind: \xff", "{file}:1: is not UTF-8 text"),
+    "invalid YAML": (b"kind: [", "{file}:1"),
+    "two documents": (b"a: 1\n---\nb: 2\n", "must hold one document of kind FencePolicy"),
+    "empty": (b"", "must hold one document of kind FencePolicy, but holds 0"),
+    "an unknown key": (
+        DEFAULT.replace("pools:", "poolz:").encode(),
+        "{file}:10: poolz: unknown field; did you mean pools?",
+    ),
+    "a lone surrogate": (DEFAULT.replace("pools:", '"\\ud800": 1\npools:').encode(), "{file}"),
+}
+
+
+def test_a_file_with_the_text_of_the_default_policy_is_the_default_policy(tmp_path: Path) -> None:
+    file = tmp_path / "policy.yaml"
+    file.write_text(DEFAULT)
+    assert load_policy(str(file)).rules == load_policy(None).rules
+
+
+@pytest.mark.parametrize(("content", "problem"), INVALID.values(), ids=INVALID)
+def test_an_invalid_file_is_rejected_with_the_message_of_validate(
+    content: bytes, problem: str, tmp_path: Path, gpufence: Run
+) -> None:
+    file = tmp_path / "policy.yaml"
+    file.write_bytes(content)
+    with pytest.raises(InputError) as caught:
+        load_policy(str(file))
+    assert problem.format(file=file) in " ".join(caught.value.lines)
+    output = gpufence("policy", "validate", file)
+    assert output.status == 2
+    lines = [f"Error: {line}" for line in caught.value.lines]
+    assert output.err.splitlines() == [
+        line.encode(errors="backslashreplace").decode() for line in lines
+    ]
+
+
+def test_all_problems_of_a_policy_are_reported_at_once(tmp_path: Path) -> None:
+    file = tmp_path / "policy.yaml"
+    file.write_text(
+        DEFAULT.replace("poolz", "pools")
+        .replace("effect: NoSchedule", "efect: NoSchedule")
+        .replace("level: restricted", "level: strict")
+        .replace("device-leak: enforce", "device-leek: enforce")
+    )
+    with pytest.raises(InputError) as caught:
+        load_policy(str(file))
+    places = [line.removeprefix(f"{file}:").partition(": ")[2] for line in caught.value.lines]
+    assert [place.partition(": ")[0] for place in places] == [
+        "pools[0].taints[0].efect",
+        "hardening.level",
+        "rules[device-leek]",
+    ]
+    assert all("accepted" in line or "Accepted" in line or "must be" in line for line in places)
