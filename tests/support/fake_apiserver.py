@@ -21,7 +21,7 @@ import yaml
 from aiohttp import web
 
 from webhook.kube.client import KubeApi
-from webhook.kube.clock import ServerClock
+from webhook.kube.connection import ServerClock
 from webhook.kube.errors import ApiError, ClusterError
 from webhook.registration.registrar import KINDS
 

@@ -22,14 +22,14 @@ from webhook.audit.kinds import WORKLOADS, Discovery, GroupKind, Kind
 from webhook.audit.owners import Owned
 from webhook.audit.pools import NodeFindings, PoolState, node_findings, pool_states
 from webhook.audit.subjects import Subject, subjects
-from webhook.cluster.holders import PODS
+from webhook.cluster.device_inventory import PODS
 from webhook.cluster.nodes import NODES, NodeObject
 from webhook.cluster.state import DEVICE_CLASSES, NAMESPACES, RUNTIME_CLASSES, ClusterState
 from webhook.kube.client import FORBIDDEN
+from webhook.kube.collection import Identity
 from webhook.kube.connection import Connection
 from webhook.kube.errors import NOT_FOUND, ApiError
 from webhook.kube.listing import list_all, list_optional
-from webhook.kube.wire import Identity
 
 Progress = Callable[[str, int], None]
 """Called with the name of a collection, and the number of its objects that are read."""

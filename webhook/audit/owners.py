@@ -18,7 +18,7 @@ from policies.kubernetes.core_v1 import Requirement
 from policies.kubernetes.objects import JSONObject
 from policies.kubernetes.scheduling import Alternative, accepts
 from webhook.audit.kinds import NODE, GroupKind
-from webhook.kube.wire import Metadata
+from webhook.kube.collection import Metadata
 
 _SELECTING_GROUPS = ("", "apps", "batch")
 

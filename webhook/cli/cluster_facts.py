@@ -28,7 +28,7 @@ from webhook.cluster.state import ClusterState
 from webhook.documents.documents import sentence
 from webhook.documents.errors import InputError, ManifestError
 from webhook.documents.files import display_name
-from webhook.kube import wire
+from webhook.kube.collection import Metadata
 from webhook.kube.connection import Connection
 from webhook.kube.credentials import Load
 from webhook.kube.errors import ClusterError
@@ -45,7 +45,7 @@ _SECONDS = 2 * _PATIENT.wait
 class _Manifest(msgspec.Struct):
     """The fields that are read of a manifest."""
 
-    metadata: wire.Metadata = wire.Metadata()
+    metadata: Metadata = Metadata()
 
 
 class _Lookups:

@@ -26,10 +26,10 @@ import msgspec
 from policies.facts import Request
 from policies.kubernetes.claims import Claim, read_claim
 from policies.kubernetes.decoding import MOST_CLAIMS, MalformedObjectError
+from policies.kubernetes.objects import JSONObject
 from policies.kubernetes.quantity import is_subdomain
 from policies.kubernetes.workload import Workload
 from policies.requests import entries_of
-from webhook.kube import wire
 from webhook.kube.connection import Connection
 from webhook.kube.errors import NOT_FOUND, ApiError, ClusterError, UnexpectedAnswerError
 from webhook.logs import event
@@ -48,8 +48,15 @@ _MAX_IN_FLIGHT = 256
 # each with selectors and an allocation, has 20 KiB.
 _MOST_BYTES = 512 * 1024
 
+
+class _ClaimObject(msgspec.Struct, frozen=True):
+    """A ResourceClaim or ResourceClaimTemplate."""
+
+    spec: JSONObject
+
+
 _log = logging.getLogger("gpufence")
-_decoder = msgspec.json.Decoder(wire.Claim)
+_decoder = msgspec.json.Decoder(_ClaimObject)
 
 
 class ClaimName(NamedTuple):

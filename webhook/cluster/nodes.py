@@ -18,8 +18,7 @@ from policies.kubernetes.quantity import NANOS, parse_quantity
 from policies.kubernetes.scheduling import Taint
 from policies.policy import Policy
 from webhook.cluster.stores import Totals
-from webhook.kube.collection import Collection
-from webhook.kube.wire import Metadata
+from webhook.kube.collection import Collection, Metadata
 
 # Enough for the label keys and common values of large clusters; further ones are stored twice.
 _MAX_SHARED = 100_000

@@ -26,8 +26,7 @@ from webhook.cluster.templates import (
     of_node_claim,
     of_node_pool,
 )
-from webhook.kube.collection import Collection
-from webhook.kube.wire import Metadata
+from webhook.kube.collection import Collection, Metadata
 
 
 class NamedObject(msgspec.Struct, frozen=True):

@@ -16,8 +16,7 @@ from policies.kubernetes.node_templates import NodeTemplate
 from policies.kubernetes.quantity import NANOS, InvalidQuantityError, parse_quantity
 from policies.kubernetes.scheduling import Taint
 from webhook.cluster.nodes import TaintObject
-from webhook.kube.collection import Collection
-from webhook.kube.wire import Metadata
+from webhook.kube.collection import Collection, Metadata
 
 _CAPACITY = "capacity.cluster-autoscaler.kubernetes.io"
 # Labels that Cluster API copies from Machines to Nodes

@@ -17,8 +17,7 @@ from webhook.cluster.nodes import NODES
 from webhook.cluster.state import ClusterState
 from webhook.documents.errors import InputError
 from webhook.documents.policy_files import load_policy, read_policy
-from webhook.kube.client import FORBIDDEN, KubeApi
-from webhook.kube.endpoints import slices_query
+from webhook.kube.client import FORBIDDEN, KubeApi, slices_query
 from webhook.kube.errors import ApiError
 from webhook.kube.listing import list_all, list_optional
 from webhook.registration.certificates import SecretName

@@ -10,7 +10,7 @@ from certs.names import Names
 from certs.secret import Stored
 from webhook.doctor.installation import Installation, containers_of
 from webhook.doctor.line import Line, fail, ok, skip, warn
-from webhook.kube.endpoints import ready_endpoints
+from webhook.kube.client import ready_endpoints
 from webhook.registration.leader_election import PAUSED
 from webhook.registration.trust import ca_bundles
 

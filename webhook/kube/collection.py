@@ -1,4 +1,7 @@
-"""Collections of the API, and the stores of their items."""
+"""Collections of the API: the fields of their items that are read, and the stores of these.
+
+msgspec skips all other fields. Source: ``k8s.io/apimachinery/pkg/apis/meta/v1`` (``ObjectMeta``).
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,35 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
-from webhook.kube.wire import Item
+import msgspec
+
+
+class Identity(msgspec.Struct, frozen=True, rename="camel"):
+    """The name and version in ObjectMeta. A bookmark has only a version."""
+
+    name: str = ""
+    namespace: str = ""
+    resource_version: str = ""
+
+    @property
+    def key(self) -> str:
+        """The unique key of the object in its collection: namespace and name."""
+        return f"{self.namespace}/{self.name}" if self.namespace else self.name
+
+
+class Metadata(Identity, frozen=True, rename="camel"):
+    """ObjectMeta with labels, which can be many."""
+
+    creation_timestamp: str | None = None
+    labels: dict[str, str] | None = None
+
+
+class Item(Protocol):
+    """An object of a collection."""
+
+    @property
+    def metadata(self) -> Identity: ...
+
 
 ItemT = TypeVar("ItemT", bound=Item)
 ItemT_contra = TypeVar("ItemT_contra", bound=Item, contravariant=True)

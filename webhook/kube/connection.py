@@ -7,22 +7,23 @@ The model objects of ``kubernetes.aio`` are not used: to make one of a Node's wa
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
+from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING
 
 import aiohttp
 import msgspec
 
-from webhook.kube.clock import ServerClock
 from webhook.kube.errors import (
     UNAUTHORIZED,
     ApiError,
     OversizedAnswerError,
+    Status,
     UnreachableError,
 )
-from webhook.kube.wire import Status
 
 if TYPE_CHECKING:
     from webhook.kube.credentials import Access, Load
@@ -48,6 +49,43 @@ API servers accept objects of up to 3 MiB, and send each ``<`` in them as six by
 
 # The bytes of a response that wait to be read; aiohttp buffers up to twice as many.
 _BUFFER = 256 * 1024
+
+
+class ServerClock:
+    """The time of the API server that last responded; before that, the time of this machine.
+
+    Certificates are for API servers, so they are judged by the time of an API server: the clock of
+    this machine may be wrong.
+    """
+
+    def __init__(
+        self,
+        monotonic: Callable[[], float] = time.monotonic,
+        wall: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        self._monotonic = monotonic
+        self._wall = wall
+        self._observed: tuple[datetime, float] | None = None
+
+    def observe(self, date: str) -> None:
+        """Set the time from a Date header (RFC 9110, 6.6.1), which has whole seconds."""
+        try:
+            observed = parsedate_to_datetime(date)
+        except ValueError:
+            return
+        if observed.tzinfo:
+            self._observed = observed, self._monotonic()
+
+    def now(self) -> datetime:
+        """Return the time of the API server, or of this machine before the first response."""
+        return self.server_time() or self._wall()
+
+    def server_time(self) -> datetime | None:
+        """Return the time of the API server; None before its first response."""
+        if self._observed is None:
+            return None
+        observed, at = self._observed
+        return observed + timedelta(seconds=self._monotonic() - at)
 
 
 class Connection:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import msgspec
+
 GONE = 410
 NOT_FOUND = 404
 UNAUTHORIZED = 401
@@ -43,3 +45,10 @@ class ApiError(ClusterError):
         self.status = status
         self.message = message
         self.retry_after = retry_after
+
+
+class Status(msgspec.Struct, frozen=True):
+    """The Status of a failed request: HTTP status and message."""
+
+    code: int = 0
+    message: str = ""

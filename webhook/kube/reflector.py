@@ -12,7 +12,7 @@ import logging
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Generic, NoReturn
+from typing import Any, Generic, NoReturn, TypeVar
 
 import msgspec
 
@@ -25,11 +25,11 @@ from webhook.kube.errors import (
     NOT_FOUND,
     ApiError,
     ClusterError,
+    Status,
     UnexpectedAnswerError,
     UnreachableError,
 )
 from webhook.kube.listing import MOST_ITEMS, read_pages
-from webhook.kube.wire import Event, Status
 from webhook.logs import event
 
 _log = logging.getLogger("gpufence")
@@ -56,6 +56,16 @@ class Timing:
 
 
 DEFAULT_TIMING = Timing()
+
+T = TypeVar("T")
+
+
+class Event(msgspec.Struct, Generic[T], frozen=True):
+    """An event of a watch (``metav1.WatchEvent``). ``object`` is a Status if ``type`` is ERROR."""
+
+    type: str
+    object: T
+
 
 # After so many failures of one version, the next list starts from the current one: the history of a
 # cluster that was restored from a backup is another one.

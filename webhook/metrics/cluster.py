@@ -16,8 +16,7 @@ from prometheus_client.registry import Collector
 
 from policies.policy import Policy, Pool
 from webhook.cluster.claims import LookupResult
-from webhook.cluster.device_inventory import DeviceInventory
-from webhook.cluster.holders import Holding, pools_of
+from webhook.cluster.device_inventory import DeviceInventory, Holding, pools_of
 from webhook.cluster.nodes import Offer
 
 MOST_NAMESPACES = 200

@@ -22,7 +22,7 @@ from policies.policy import Policy
 from webhook.cel.admission_policies import admission_policies
 from webhook.cel.configurations import Registration, configurations
 from webhook.kube.client import KubeApi
-from webhook.kube.clock import ServerClock
+from webhook.kube.connection import ServerClock
 from webhook.kube.credentials import Load
 from webhook.kube.errors import ClusterError
 from webhook.logs import event

@@ -15,8 +15,7 @@ from typing import Protocol
 from policies.kubernetes.objects import JSONObject
 from webhook.cel.admission_policies import BINDING_KIND, POLICY_KIND, all_names
 from webhook.cel.configurations import API_VERSION, RELEASE_LABEL
-from webhook.kube.client import FORBIDDEN, KubeApi
-from webhook.kube.endpoints import ready_endpoints, slices_query
+from webhook.kube.client import FORBIDDEN, KubeApi, ready_endpoints, slices_query
 from webhook.kube.errors import ApiError, ClusterError
 from webhook.kube.listing import list_all
 from webhook.logs import event

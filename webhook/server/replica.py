@@ -26,8 +26,7 @@ from webhook.documents.policy_files import policy_name
 from webhook.http.edge import Edge, operations_handler
 from webhook.http.listener import OPERATIONS, REVIEWS, Listener, listen, port_of
 from webhook.http.tls import ServedCertificate
-from webhook.kube.clock import ServerClock
-from webhook.kube.connection import Connection
+from webhook.kube.connection import Connection, ServerClock
 from webhook.kube.credentials import Load
 from webhook.logs import configured, event
 from webhook.metrics.admission import Metrics

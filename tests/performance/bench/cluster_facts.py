@@ -27,8 +27,7 @@ from webhook.cluster.facts import ClusterFacts
 from webhook.cluster.nodes import NodeObject, NodeStore
 from webhook.kube.connection import Connection
 from webhook.kube.credentials import kubeconfig
-from webhook.kube.reflector import Timing
-from webhook.kube.wire import Event
+from webhook.kube.reflector import Event, Timing
 
 JSON = dict[str, Any]
 

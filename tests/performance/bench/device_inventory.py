@@ -19,13 +19,11 @@ import msgspec
 from bench.cluster_facts import measure, microseconds, stall
 from clusters import policy
 from fake_apiserver import NODES, FakeApiServer, eventually
-from webhook.cluster.device_inventory import DeviceInventory
-from webhook.cluster.holders import Holding, PodObject, of_pod
+from webhook.cluster.device_inventory import DeviceInventory, Holding, PodObject, of_pod
 from webhook.cluster.stores import Tally
 from webhook.kube.connection import Connection
 from webhook.kube.credentials import kubeconfig
-from webhook.kube.reflector import Timing
-from webhook.kube.wire import Event
+from webhook.kube.reflector import Event, Timing
 
 JSON = dict[str, Any]
 

@@ -11,7 +11,7 @@ from prometheus_client.core import Metric
 from policies.document import parse_policy
 from policies.policy import Policy
 from policies.shipped import default_policy_text
-from webhook.cluster.holders import Holding
+from webhook.cluster.device_inventory import Holding
 from webhook.cluster.nodes import Offer
 from webhook.metrics.admission import Metrics
 from webhook.metrics.cluster import ClusterMetrics, DeviceMetrics

@@ -15,7 +15,7 @@ from hostile import (
     pod_with_capabilities,
     pod_with_less_than_signs,
 )
-from webhook.cluster.holders import CLAIMS, PODS
+from webhook.cluster.device_inventory import CLAIMS, PODS
 
 MIB = 1024 * 1024
 OBJECTS = 15

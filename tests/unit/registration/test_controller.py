@@ -23,8 +23,7 @@ from reviewing import default_policy
 from webhook.cel.admission_policies import POLICY_KIND
 from webhook.cel.configurations import Registration, configurations
 from webhook.kube.client import JSONObject
-from webhook.kube.clock import ServerClock
-from webhook.kube.connection import Query
+from webhook.kube.connection import Query, ServerClock
 from webhook.kube.credentials import Access, Load
 from webhook.kube.errors import ApiError, ClusterError
 from webhook.metrics.controllers import ControllerMetrics

@@ -16,9 +16,8 @@ from fake_apiserver import NODES, FakeApiServer, eventually
 from fault_proxy import FAULTS, Fault, FaultProxy
 from reviewing import default_policy
 from webhook.cel.configurations import Registration
-from webhook.cluster.device_inventory import DeviceInventory
+from webhook.cluster.device_inventory import CLAIMS, PODS, DeviceInventory
 from webhook.cluster.facts import ClusterFacts
-from webhook.cluster.holders import CLAIMS, PODS
 from webhook.kube.connection import Connection
 from webhook.kube.credentials import Load, kubeconfig
 from webhook.kube.errors import ApiError

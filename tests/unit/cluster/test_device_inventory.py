@@ -17,15 +17,16 @@ from fake_apiserver import NODES, FakeApiServer, eventually
 from policies.document import parse_policy
 from policies.policy import Policy
 from reviewing import default_document
-from webhook.cluster.device_inventory import KEEP_SECONDS, DeviceInventory
-from webhook.cluster.facts import ClusterFacts
-from webhook.cluster.holders import (
+from webhook.cluster.device_inventory import (
+    KEEP_SECONDS,
     ClaimObject,
+    DeviceInventory,
     Holding,
     PodObject,
     of_claim,
     of_pod,
 )
+from webhook.cluster.facts import ClusterFacts
 from webhook.cluster.nodes import NodeObject, Offer, node_from, offers_of
 from webhook.cluster.stores import Tally
 from webhook.kube.connection import Connection

@@ -23,10 +23,10 @@ from policies.kubernetes.scheduling import Taint
 from webhook.cluster.nodes import NodeObject, NodeStore
 from webhook.cluster.state import ClusterState, DeviceClassObject, DeviceClassSpec
 from webhook.kube.backoff import Backoff
+from webhook.kube.collection import Metadata
 from webhook.kube.connection import Connection
 from webhook.kube.credentials import in_cluster, kubeconfig
 from webhook.kube.errors import ConfigurationError, UnreachableError
-from webhook.kube.wire import Metadata
 
 JSON = dict[str, Any]
 
