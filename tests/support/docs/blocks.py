@@ -103,7 +103,9 @@ def fence_policies(block: Block) -> list[dict[str, Any]]:
     return [
         document
         for document in documents
-        if set(document) <= _POLICY_KEYS and document.get("kind", KIND) == KIND
+        if isinstance(document, dict)
+        and document.keys() <= _POLICY_KEYS
+        and document.get("kind", KIND) == KIND
     ]
 
 
