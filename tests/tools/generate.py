@@ -13,12 +13,6 @@ from paths import CHART, DEPLOY, PROJECT
 from policies.document import FencePolicy, json_schema
 from policies.shipped import default_policy_text
 
-# A chart reads no file outside of its own directory, and Flux follows no link that leads out.
-COPIES = {
-    CHART / "files" / "gpufence.json": DEPLOY / "dashboards" / "gpufence.json",
-    CHART / "files" / "gpufence.rules.yaml": DEPLOY / "alerts" / "gpufence.rules.yaml",
-}
-
 # The build backend of pyproject.toml, and its dependencies on Linux.
 BACKEND = ("hatchling", "packaging", "pathspec", "pluggy", "tomlkit", "trove-classifiers")
 
@@ -29,7 +23,6 @@ def texts() -> dict[Path, str]:
         DEPLOY / "build-requirements.txt": backend_text(),
         CHART / "values.yaml": values_text(),
         CHART / "values.schema.json": schema_text(),
-        **{copy: source.read_text() for copy, source in COPIES.items()},
     }
 
 

@@ -121,7 +121,7 @@ def passages(path: str, text: str) -> Iterator[Passage]:
         yield Passage(1, _blank(_FENCE, text))
     elif path.endswith(".py"):
         yield from _python(text, messages=not path.startswith("tests/"))
-    elif path.startswith("deploy/alerts/") or path.endswith("NOTES.txt"):
+    elif path.endswith(("gpufence.rules.yaml", "NOTES.txt")):
         yield Passage(1, text)
     elif path.endswith(_KINDS):
         yield from _comments(text)

@@ -12,7 +12,9 @@ import yaml
 
 from deploy.promql import Expression, parse
 from deploy.series import exported
-from paths import DEPLOY
+from paths import CHART, PROJECT
+
+FILES = CHART / "files"
 
 # Metrics of others, and their labels as far as they are used here.
 FOREIGN = {
@@ -30,14 +32,12 @@ VARIABLES = {"$__rate_interval": "5m", "$dcgm_namespace": "namespace"}
 
 
 def rules() -> list[dict[str, Any]]:
-    document = yaml.safe_load((DEPLOY / "alerts" / "gpufence.rules.yaml").read_text())
+    document = yaml.safe_load((FILES / "gpufence.rules.yaml").read_text())
     return [rule for group in document["groups"] for rule in group["rules"]]
 
 
 def panels() -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = json.loads((DEPLOY / "dashboards" / "gpufence.json").read_text())[
-        "panels"
-    ]
+    found: list[dict[str, Any]] = json.loads((FILES / "gpufence.json").read_text())["panels"]
     return found
 
 
@@ -119,7 +119,7 @@ def test_every_alert_has_a_severity_and_annotations() -> None:
         assert set(rule["annotations"]) == {"summary", "description"}
         # The page that it sends the reader to is there.
         for page in re.findall(r"docs/[\w/-]+\.md", rule["annotations"]["description"]):
-            assert (DEPLOY.parent / page).is_file(), page
+            assert (PROJECT / page).is_file(), page
 
 
 def test_panel_ids_are_unique_and_panels_do_not_overlap() -> None:
