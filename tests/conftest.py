@@ -14,8 +14,6 @@ pytest_plugins = [
     "programs",
     "running",
     "controlplane.fixtures",
-    "deploy.fixtures",
-    "oracle.fixtures",
 ]
 
 settings.register_profile(

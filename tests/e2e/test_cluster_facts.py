@@ -19,7 +19,6 @@ import webhook.cluster
 from controlplane.api import ApiError
 from controlplane.cluster import ControlPlane
 from controlplane.gpufence import COMMAND, Server
-from controlplane.kubeconfig import encoded
 from controlplane.objects import node, taint
 from controlplane.poll import until
 from controlplane.versions import CLAIMS, EXTENDED_RESOURCES
@@ -114,33 +113,7 @@ def service_account(control_plane: ControlPlane, directory: Path) -> Iterator[Pa
     }
     for obj in (role, binding):
         control_plane.kubectl.create({**obj, "metadata": {"name": namespace}})
-    token = control_plane.api.request(
-        "POST",
-        f"/api/v1/namespaces/{namespace}/serviceaccounts/default/token",
-        {"spec": {"expirationSeconds": 3600}},
-    )["status"]["token"]
-    authority = encoded(control_plane.api.authority)
-    path = directory / "kubeconfig"
-    path.write_text(
-        yaml.safe_dump(
-            {
-                "apiVersion": "v1",
-                "kind": "Config",
-                "current-context": "c",
-                "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
-                "clusters": [
-                    {
-                        "name": "c",
-                        "cluster": {
-                            "server": control_plane.url,
-                            "certificate-authority-data": authority,
-                        },
-                    }
-                ],
-                "users": [{"name": "u", "user": {"token": token}}],
-            }
-        )
-    )
+    path = control_plane.as_account(namespace, "default", directory / "kubeconfig")
     yield path
     for kind in ("clusterrolebinding", "clusterrole"):
         control_plane.kubectl("delete", kind, namespace)

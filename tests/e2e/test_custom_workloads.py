@@ -11,6 +11,7 @@ import yaml
 
 from controlplane.cluster import ControlPlane
 from controlplane.fence import Fence, running
+from controlplane.objects import definition
 from controlplane.poll import until
 from controlplane.webhooks import calls
 from policies.shipped import default_policy_text
@@ -20,26 +21,8 @@ JSON = dict[str, Any]
 WEBHOOK = "custom-workloads.gpufence.dev"
 GPU = "nvidia.com/gpu"
 TOLERATION = {"key": GPU, "operator": "Exists", "effect": "NoSchedule"}
-OPEN_SCHEMA = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-# As an operator installs it, but with a schema that lets everything be: none of it matters here.
-DEFINITION: JSON = {
-    "apiVersion": "apiextensions.k8s.io/v1",
-    "kind": "CustomResourceDefinition",
-    "metadata": {"name": "pytorchjobs.kubeflow.org"},
-    "spec": {
-        "group": "kubeflow.org",
-        "names": {"kind": "PyTorchJob", "plural": "pytorchjobs", "singular": "pytorchjob"},
-        "scope": "Namespaced",
-        "versions": [
-            {
-                "name": "v1",
-                "served": True,
-                "storage": True,
-                "schema": {"openAPIV3Schema": OPEN_SCHEMA},
-            }
-        ],
-    },
-}
+# As an operator installs it, but with a schema that accepts every field.
+DEFINITION = definition("kubeflow.org", "v1", "PyTorchJob")
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from controlplane import stage, story
+from controlplane import demo, story
 from controlplane.screen import StoryError, expect
 from deploy.kubelet import unavailable
 
@@ -69,8 +69,8 @@ def test_the_first_chapters_need_no_control_plane(tmp_path: Path) -> None:
 def test_a_second_demo_in_the_same_directory_is_rejected(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with stage.exclusive(tmp_path):
-        assert stage.main(["--directory", str(tmp_path)]) == 1
+    with demo.exclusive(tmp_path):
+        assert demo.main(["--directory", str(tmp_path)]) == 1
     assert f"A demo is running in {tmp_path} already" in capsys.readouterr().err
 
 

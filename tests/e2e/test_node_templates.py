@@ -12,7 +12,7 @@ import yaml
 
 from controlplane.cluster import ControlPlane
 from controlplane.gpufence import COMMAND
-from controlplane.objects import node
+from controlplane.objects import definition, node
 from policies.shipped import default_policy_text
 
 pytestmark = [pytest.mark.timeout(600)]
@@ -24,37 +24,10 @@ FENCE = {"key": GPU, "value": "present", "effect": "NoSchedule"}
 CAPACITY = "capacity.cluster-autoscaler.kubernetes.io"
 
 
-def definition(group: str, version: str, kind: str, scope: str) -> JSON:
-    plural = f"{kind.lower()}s"
-    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-    return {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {
-            "name": f"{plural}.{group}",
-            # The API server requires it for groups of the Kubernetes project.
-            "annotations": {"api-approved.kubernetes.io": "unapproved, for a test"},
-        },
-        "spec": {
-            "group": group,
-            "scope": scope,
-            "names": {"kind": kind, "plural": plural},
-            "versions": [
-                {
-                    "name": version,
-                    "served": True,
-                    "storage": True,
-                    "schema": {"openAPIV3Schema": schema},
-                }
-            ],
-        },
-    }
-
-
 DEFINITIONS = [
-    definition("karpenter.sh", "v1", "NodePool", "Cluster"),
-    definition("karpenter.sh", "v1", "NodeClaim", "Cluster"),
-    definition("cluster.x-k8s.io", "v1beta1", "MachineDeployment", "Namespaced"),
+    definition("karpenter.sh", "v1", "NodePool", scope="Cluster"),
+    definition("karpenter.sh", "v1", "NodeClaim", scope="Cluster"),
+    definition("cluster.x-k8s.io", "v1beta1", "MachineDeployment"),
 ]
 
 

@@ -163,9 +163,8 @@ class Node:
         path = kubeconfig.write(
             self.directory / "kubeconfig",
             f"https://{OUTSIDE}:{self.cluster.api.port}",
+            kubeconfig.client((admin / "admin.crt", admin / "admin.key")),
             admin / "ca.crt",
-            "admin",
-            (admin / "admin.crt", admin / "admin.key"),
         )
         kubelet = self._process(
             "kubelet",

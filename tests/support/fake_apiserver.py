@@ -17,9 +17,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-import yaml
 from aiohttp import web
 
+from controlplane import kubeconfig
 from webhook.kube.client import KubeApi
 from webhook.kube.connection import ServerClock
 from webhook.kube.errors import ApiError, ClusterError
@@ -122,7 +122,7 @@ class FakeApiServer:
             await asyncio.sleep(0)
 
     def kubeconfig(self, path: Path, credential: str = "first") -> Path:
-        return write_kubeconfig(path, self.url, credential)
+        return kubeconfig.write(path, self.url, {"token": credential})
 
     def serve(self, path: str) -> None:
         """Serve another collection, as after the creation of a CustomResourceDefinition."""
@@ -314,21 +314,6 @@ class FakeApiServer:
         finally:
             self._watches.discard(watch)
         return response
-
-
-def write_kubeconfig(path: Path, url: str, credential: str = "first") -> Path:
-    # There is no TLS; reading the CAs of the machine would take longer than most tests.
-    cluster = {"server": url, "insecure-skip-tls-verify": True}
-    config = {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "current-context": "fake",
-        "contexts": [{"name": "fake", "context": {"cluster": "fake", "user": "fake"}}],
-        "clusters": [{"name": "fake", "cluster": cluster}],
-        "users": [{"name": "fake", "user": {"token": credential}}],
-    }
-    path.write_text(yaml.safe_dump(config))
-    return path
 
 
 async def eventually(look: Callable[[], object], what: str, within: float = 10.0) -> None:

@@ -7,11 +7,9 @@ import ssl
 import threading
 from collections import Counter
 from contextlib import suppress
-from pathlib import Path
 from typing import Any, Literal, Self, get_args
 
 import aiohttp
-import yaml
 from aiohttp import web
 
 Fault = Literal["delay", "too many requests", "server error", "reset", "silence"]
@@ -173,20 +171,6 @@ class ProxyThread:
 
     def _call(self, work: Any) -> None:
         asyncio.run_coroutine_threadsafe(work, self._loop).result(30)
-
-
-def kubeconfig(path: Path, url: str) -> Path:
-    """Write a kubeconfig for the proxy, which has the credentials itself."""
-    config: dict[str, Any] = {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "current-context": "proxy",
-        "contexts": [{"name": "proxy", "context": {"cluster": "proxy", "user": "proxy"}}],
-        "clusters": [{"name": "proxy", "cluster": {"server": url}}],
-        "users": [{"name": "proxy", "user": {"token": "unused"}}],
-    }
-    path.write_text(yaml.safe_dump(config))
-    return path
 
 
 def _abort(transport: asyncio.BaseTransport) -> None:

@@ -12,7 +12,8 @@ from typing import Any
 
 from aiohttp import web
 
-from fake_apiserver import eventually, write_kubeconfig
+from controlplane import kubeconfig
+from fake_apiserver import eventually
 
 JSON = dict[str, Any]
 
@@ -143,7 +144,7 @@ class HostileServer:
             await runner.cleanup()
 
     def kubeconfig(self, path: Path) -> Path:
-        return write_kubeconfig(path, self.url)
+        return kubeconfig.write(path, self.url, {"token": "any"})
 
     async def _serve(self, request: web.Request) -> web.StreamResponse:
         count, make = self.objects.get(request.path, (0, lambda _number: b""))

@@ -8,7 +8,7 @@ of one test, and its progress must be visible.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from controlplane.binaries import binaries, module
 from controlplane.errors import ControlPlaneError
 from deploy import chart, kustomize, promql
 from oracle import cached
+from oracle.driver import Oracle
 
 PROGRAMS: dict[str, Callable[[], Any]] = {
     "found_binaries": binaries,
@@ -84,4 +85,38 @@ def program(config: pytest.Config, name: str) -> Any:
 def go_toolchain(pytestconfig: pytest.Config) -> Path:
     """The `go` command that builds the programs."""
     path: Path = program(pytestconfig, "go_toolchain")
+    return path
+
+
+@pytest.fixture(scope="session")
+def helm(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> chart.Helm:
+    """The real helm, connected to no cluster."""
+    return chart.Helm(program(pytestconfig, "helm"), tmp_path_factory.mktemp("helm"))
+
+
+@pytest.fixture(scope="session", name="kustomize")
+def _kustomize(pytestconfig: pytest.Config) -> Path:
+    """The real kustomize (see deploy.kustomize)."""
+    path: Path = program(pytestconfig, "kustomize")
+    return path
+
+
+@pytest.fixture(scope="session")
+def promql_parser(pytestconfig: pytest.Config) -> Path:
+    """Prometheus' own parser (see deploy.promql)."""
+    path: Path = program(pytestconfig, "promql_parser")
+    return path
+
+
+@pytest.fixture(scope="session")
+def oracle(pytestconfig: pytest.Config) -> Iterator[Oracle]:
+    """Kubernetes' own code, in one process for the whole session."""
+    with Oracle([program(pytestconfig, "oracle")]) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def official_testdata(pytestconfig: pytest.Config) -> Path:
+    """The directory of the official Pod Security fixtures (see oracle.pod_security_fixtures)."""
+    path: Path = program(pytestconfig, "official_testdata")
     return path

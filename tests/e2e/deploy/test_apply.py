@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from controlplane.cluster import ControlPlane
-from controlplane.objects import RESTRICTED
+from controlplane.objects import RESTRICTED, definition
 from deploy.chart import NAMESPACE, RELEASE, Helm, Values
 from deploy.variants import VARIANTS
 from paths import CHART, DEPLOY
@@ -19,34 +19,9 @@ PROMETHEUS, CERT_MANAGER = "monitoring.coreos.com", "cert-manager.io"
 
 def crd(group: str, kind: str, spec: dict[str, Any]) -> dict[str, Any]:
     """Return a CustomResourceDefinition of another project, cut down to what is used here."""
-    plural = f"{kind.lower()}s"
-    schema = {
-        "type": "object",
-        "required": ["spec"],
-        "properties": {"spec": {"type": "object", **spec}},
-    }
-    version = {
-        "name": "v1",
-        "served": True,
-        "storage": True,
-        "schema": {"openAPIV3Schema": schema},
-    }
-    return {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {"name": f"{plural}.{group}"},
-        "spec": {
-            "group": group,
-            "scope": "Namespaced",
-            "names": {
-                "kind": kind,
-                "listKind": f"{kind}List",
-                "plural": plural,
-                "singular": kind.lower(),
-            },
-            "versions": [version],
-        },
-    }
+    spec_schema = {"type": "object", **spec}
+    schema = {"type": "object", "required": ["spec"], "properties": {"spec": spec_schema}}
+    return definition(group, "v1", kind, schema=schema)
 
 
 STRING = {"type": "string"}

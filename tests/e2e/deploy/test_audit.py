@@ -5,9 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +18,6 @@ from controlplane.cluster import ControlPlane
 from controlplane.gpufence import COMMAND
 from controlplane.poll import until
 from controlplane.versions import CLAIMS
-from deploy.account import as_account
 from deploy.chart import Helm, Object, Values, one
 from deploy.report_definitions import KINDS, definitions
 from policies.kubernetes.kinds import WELL_KNOWN
@@ -74,7 +71,7 @@ def audited(
         api.request("POST", f"{RBAC}/clusterroles", role)
         api.request("POST", f"{RBAC}/clusterrolebindings", binding)
         path = tmp_path_factory.mktemp("audit") / "config"
-        yield Audited(control_plane, as_account(control_plane, "batch", ACCOUNT, path))
+        yield Audited(control_plane, control_plane.as_account("batch", ACCOUNT, path))
     finally:
         for kind in ("clusterroles", "clusterrolebindings"):
             api.request("DELETE", f"{RBAC}/{kind}/{ACCOUNT}")
@@ -114,7 +111,7 @@ def test_the_service_account_of_the_chart_may_list_all_audited_resources(audited
 
 def test_an_audit_without_permissions_reports_unaudited_resources(audited: Audited) -> None:
     path = audited.kubeconfig.with_name("stranger")
-    stranger = as_account(audited.cluster, "batch", "default", path)
+    stranger = audited.cluster.as_account("batch", "default", path)
     output = Audited(audited.cluster, stranger).run(status=0).stdout
     assert "not audited  pods: not listed, so no Pod is audited" in output
     assert "not audited  deployments.apps: not listed" in output
@@ -183,26 +180,6 @@ def test_policy_of_reads_the_policy_of_a_release(audited: Audited) -> None:
     assert [pool["name"] for pool in report["pools"]] == ["other"]
 
 
-@contextmanager
-def defined(cluster: ControlPlane, group: str) -> Iterator[None]:
-    """Have the kinds of a group in the cluster."""
-    made = definitions(group)
-    version, kinds = KINDS[group]
-    for each in made:
-        cluster.api.request("POST", DEFINITIONS, each)
-    try:
-        for resource in kinds:
-            until(partial(is_served, cluster, f"/apis/{group}/{version}/{resource}"), resource)
-        yield
-    finally:
-        for each in made:
-            cluster.api.request("DELETE", f"{DEFINITIONS}/{each['metadata']['name']}")
-
-
-def is_served(cluster: ControlPlane, path: str) -> bool:
-    return not cluster.api.unhealthy(path)
-
-
 def test_no_policy_reports_are_written_without_their_definition(audited: Audited) -> None:
     output = audited.run("--quiet", "--policy-reports").stderr
     assert "No PolicyReports written: the cluster has neither openreports.io/v1alpha1" in output
@@ -213,8 +190,9 @@ def test_policy_reports_are_created_kept_if_unchanged_and_deleted(
     audited: Audited, group: str
 ) -> None:
     api = audited.cluster.api
-    version, (namespaced, clustered) = KINDS[group][0], KINDS[group][1]
-    with defined(audited.cluster, group):
+    version, kinds = KINDS[group]
+    namespaced, clustered = (f"{kind.lower()}s" for kind, _ in kinds)
+    with audited.cluster.defined(*definitions(group)):
         first = audited.run("--quiet", "--policy-reports").stderr
         assert first.startswith(f"Reports of {group}/{version}: ")
         assert " 0 changed, 0 unchanged, 0 deleted" in first

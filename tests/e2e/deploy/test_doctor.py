@@ -22,7 +22,6 @@ from controlplane.gpufence import COMMAND
 from controlplane.objects import node
 from controlplane.poll import until
 from deploy import kubelet
-from deploy.account import as_account
 from deploy.chart import NAMESPACE, RELEASE, Helm, Object
 from deploy.installation import KINDS, Installation, installation
 from webhook.registration.leader_election import PAUSED
@@ -330,7 +329,7 @@ def test_a_missing_secret_is_reported(idle: Installation) -> None:
 
 def test_checks_without_permissions_are_skipped(installed: Installation) -> None:
     directory = installed.cluster.directory
-    path = as_account(installed.cluster, "default", "default", directory / "stranger")
+    path = installed.cluster.as_account("default", "default", directory / "stranger")
     done = subprocess.run(
         [COMMAND, "doctor", "--kubeconfig", path, "--output", "json"],
         capture_output=True,

@@ -10,15 +10,13 @@ import http.client
 import json
 import re
 import ssl
-import threading
 from collections.abc import Iterator
-from contextlib import closing, contextmanager, nullcontext
+from contextlib import closing, nullcontext
 from pathlib import Path
 
 import pytest
 import yaml
 
-from controlplane.api import ApiError
 from controlplane.poll import until
 from controlplane.versions import CLAIMS, CREATE_BY_APPLY
 from controlplane.webhooks import calls
@@ -27,6 +25,7 @@ from deploy.chart import NAMESPACE, RELEASE, Helm, Object, Values, memory
 from deploy.installation import KINDS, Installation, installation
 from deploy.series import exported
 from policies.shipped import default_policy_text
+from release.load import Load
 from webhook.registration.registrar import POLICY_KINDS as PATHS
 
 pytestmark = [
@@ -79,37 +78,6 @@ def installed(
     with installation(tmp_path_factory.mktemp("installation"), found_binaries, helm) as installed:
         installed.install(VALUES)
         yield installed
-
-
-class Load:
-    """GPU Pods that are created one after the other, and what became of them."""
-
-    def __init__(self, installed: Installation) -> None:
-        self.created = 0
-        self.failures: list[str] = []
-        self._made = installed
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run)
-
-    def _run(self) -> None:
-        while not self._stopping.wait(0.02):
-            try:
-                answer = self._made.create_pod(GPU_POD)
-            except ApiError as error:
-                self.failures.append(str(error))
-            else:
-                self.created += 1
-                if not answer["spec"].get("affinity"):
-                    self.failures.append("a GPU Pod came out unchanged")
-
-    @contextmanager
-    def applied(self) -> Iterator[None]:
-        self._thread.start()
-        try:
-            yield
-        finally:
-            self._stopping.set()
-            self._thread.join()
 
 
 def test_replicas_run_on_separate_nodes_without_gpus(installed: Installation) -> None:
@@ -177,8 +145,7 @@ def test_no_gpu_pod_fails_during_an_upgrade_to_client_certificates(
     installed.cluster.kubectl.create(
         {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": authority}
     )
-    load = Load(installed)
-    with load.applied():
+    with Load(installed.cluster.api, "default") as load:
         installed.upgrade(WITH_CLIENT_CA)
         installed.wait_rolled_out()
     assert not before & {each["metadata"]["uid"] for each in installed.pods()}

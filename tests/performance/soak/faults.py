@@ -23,11 +23,13 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from bench.contestants import resident_mebibytes
+from controlplane import kubeconfig
 from controlplane.poll import until
 from controlplane.process import runs
-from fault_proxy import FAULTS, Fault, ProxyThread, kubeconfig
+from fault_proxy import FAULTS, Fault, ProxyThread
+from release.load import Load
 from release.replica import Replica
-from soak.cluster import Creations, fenced_cluster
+from soak.cluster import fenced_cluster
 
 REPLICAS = 2
 ROUNDS = 2
@@ -59,13 +61,12 @@ class Record:
     lists_before: dict[str, int] = field(default_factory=dict)
     lease_transitions: int = 0
     longest: float = 0.0
-    wrong: list[str] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
     ended: list[str] = field(default_factory=list)
 
     def problems(self) -> list[str]:
         """Return what went wrong beyond the injected faults."""
-        problems = [f"{len(self.wrong)} Pods wrong: {self.wrong[0]}"] if self.wrong else []
+        problems = []
         if self.failures:
             problems.append(f"{len(self.failures)} Pods not created: {self.failures[0]}")
         problems += [f"replica ended: {replica}" for replica in self.ended]
@@ -84,17 +85,17 @@ def measure(minutes: float, directory: Path) -> Record:
         ProxyThread(released.cluster.url, released.cluster.client_context()) as thread,
     ):
         proxy = thread.proxy
-        config = kubeconfig(directory / "proxy.kubeconfig", proxy.url)
+        config = kubeconfig.write(directory / "proxy.kubeconfig", proxy.url, {"token": "unused"})
         flags = (*FLAGS, "--kubeconfig", str(config))
         with released.replicas(REPLICAS, *flags) as replicas:
             until(lambda: sum(map(exports, replicas)) == 1, "the device metrics")
             record.lists_before = lists(proxy.requests)
-            with Creations(released.cluster.api, threads=2) as creations:
+            with Load(released.cluster.api, "default") as load:
                 for fault in schedule():
-                    sample(record, thread, fault, minutes, replicas, creations)
+                    sample(record, thread, fault, minutes, replicas, load)
             record.lists = lists(proxy.requests)
-            record.longest = max(creations.seconds, default=0.0)
-            record.wrong, record.failures = creations.wrong, creations.failures
+            record.longest = max(load.durations, default=0.0)
+            record.failures = load.failures
             path = f"/apis/coordination.k8s.io/v1/namespaces/{released.namespace}/leases/gpufence"
             spec = released.cluster.api.request("GET", path)["spec"]
             record.lease_transitions = spec.get("leaseTransitions", 0)
@@ -115,14 +116,14 @@ def sample(
     fault: Fault | None,
     minutes: float,
     replicas: Sequence[Replica],
-    creations: Creations,
+    load: Load,
 ) -> None:
     """Sample each second of one part of the run."""
     if fault is not None:
         thread.begin(fault)
     ends = time.monotonic() + minutes * 60 / (2 * ROUNDS * len(FAULTS))
     while time.monotonic() < ends:
-        created, failed = len(creations.seconds), len(creations.failures)
+        created, failed = load.created, len(load.failures)
         requests = thread.proxy.requests.total()
         time.sleep(1)
         pids = [replica.process.pid or 0 for replica in replicas]
@@ -136,8 +137,8 @@ def sample(
                 len(record.samples) + 1.0,
                 fault or "",
                 memory,
-                len(creations.seconds) - created,
-                len(creations.failures) - failed,
+                load.created - created,
+                len(load.failures) - failed,
                 thread.proxy.requests.total() - requests,
                 int(sum(replica.metric("gpufence_leader") for replica in replicas)),
                 sum(map(exports, replicas)),
@@ -208,7 +209,7 @@ def main(minutes: float, directory: Path) -> int:
     plot(record, directory / "faults.png")
     created = sum(sample.created for sample in record.samples)
     print(
-        f"{created} GPU Pods created, {len(record.wrong)} of them wrong; {len(record.failures)} "
+        f"{created} GPU Pods created; {len(record.failures)} "
         f"failed; the longest took {record.longest * 1e3:.0f} ms"
     )
     for fault in (*FAULTS, ""):

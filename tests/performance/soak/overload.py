@@ -13,7 +13,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from soak.cluster import Creations, fenced_cluster
+from release.load import Load
+from soak.cluster import fenced_cluster
 from soak.floods import IDLE, ONE_BYTE, Flood, flooding
 from soak.replica import replica, run
 from soak.run import expected_reviews
@@ -96,18 +97,18 @@ def floods(directory: Path) -> list[str]:
             with flooding(*running):
                 # Wait until all connections are open.
                 time.sleep(_FLOOD_SECONDS / 4)
-                with Creations(release.cluster.api) as creations:
+                with Load(release.cluster.api, "default", threads=4) as load:
                     time.sleep(_FLOOD_SECONDS)
                     status, _ = replica.get("/readyz")
             opened = sum(flood.opened for flood in running) - sum(opened_before)
-            latencies = sorted(creations.seconds)
+            latencies = sorted(load.durations)
             print(
-                f"{name}: {len(latencies)} GPU Pods created, {len(creations.failures)} failed, "
+                f"{name}: {load.created} GPU Pods created, {len(load.failures)} failed, "
                 f"longest {at(latencies, 1):.0f} ms, p50 {at(latencies, 0.5):.0f} ms; "
                 f"{opened} connections opened"
             )
-            if creations.failures or creations.wrong or not latencies or status != 200:
-                problems.append(f"{name}: {status} {(creations.failures + creations.wrong)[:3]}")
+            if load.failures or not latencies or status != 200:
+                problems.append(f"{name}: {status} {load.failures[:3]}")
     return problems
 
 

@@ -1,29 +1,41 @@
-"""Builds the control plane's binaries into the cache: `python -m controlplane.build`."""
+"""Builds programs into the cache: `python -m controlplane.build [oracle helm ...]`."""
 
 from __future__ import annotations
 
 import signal
 import sys
+from importlib import import_module
+
+from controlplane.errors import ControlPlaneError
+
+SOURCES = {
+    "controlplane": "controlplane.binaries:binaries",
+    "oracle": "oracle.cached:binary",
+    "testdata": "oracle.cached:testdata",
+    "helm": "deploy.chart:binary",
+    "kustomize": "deploy.kustomize:binary",
+    "promql": "deploy.promql:binary",
+}
+"""The function that finds or builds each program."""
 
 
-def main() -> int:
-    """Print the path of every binary; return the exit code."""
-    from controlplane.binaries import binaries
-    from controlplane.errors import ControlPlaneError
-
+def main(names: list[str]) -> int:
+    """Print the path of each program, by default of the control plane; return the exit code."""
     # Raise an exception, so that a running build stops as well.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
-        paths = binaries()
+        for name in names or ["controlplane"]:
+            module, _, function = SOURCES[name].partition(":")
+            found = getattr(import_module(module), function)()
+            for program, path in (found if isinstance(found, dict) else {name: found}).items():
+                print(f"{program:24} {path}")
     except ControlPlaneError as error:
         print(error, file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         return 130
-    for name, path in paths.items():
-        print(f"{name:24} {path}")
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

@@ -66,7 +66,7 @@ class ControlPlane:
         )
         admin = self._admin = self._authority.client("admin", "system:masters")
         self.url = f"https://127.0.0.1:{port}"
-        self.kubeconfig = self._kubeconfig(directory / "kubeconfig", "admin", admin)
+        self.kubeconfig = self._kubeconfig(directory / "kubeconfig", admin)
         self.api = Api(port, self._authority.certificate, admin)
         self.kubectl = Kubectl(
             self._binaries["kubectl"], self.kubeconfig, directory / "kubectl-cache"
@@ -195,6 +195,11 @@ class ControlPlane:
         finally:
             self.kubectl("delete", "crd", *names)
 
+    def as_account(self, namespace: str, name: str, path: Path) -> Path:
+        """Write a kubeconfig with a token of a service account, and return its path."""
+        token = self.kubectl("create", "token", name, "-n", namespace).stdout.strip()
+        return kubeconfig.write(path, self.url, {"token": token}, self._authority.certificate)
+
     def bound_to(self, namespace: str, name: str, within: float = 30.0) -> str:
         """Wait until the scheduler has bound a Pod, and return the name of the node.
 
@@ -264,10 +269,12 @@ class ControlPlane:
         """Write a component's kubeconfig; the user is one that default RBAC roles are bound to."""
         user = f"system:{name}"
         path = self.directory / f"{name}.kubeconfig"
-        return self._kubeconfig(path, user, self._authority.client(user))
+        return self._kubeconfig(path, self._authority.client(user))
 
-    def _kubeconfig(self, path: Path, user: str, client: tuple[Path, Path]) -> Path:
-        return kubeconfig.write(path, self.url, self._authority.certificate, user, client)
+    def _kubeconfig(self, path: Path, client: tuple[Path, Path]) -> Path:
+        return kubeconfig.write(
+            path, self.url, kubeconfig.client(client), self._authority.certificate
+        )
 
     def _etcd_silent(self) -> str:
         with socket.socket(socket.AF_UNIX) as client:

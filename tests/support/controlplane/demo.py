@@ -1,10 +1,179 @@
-"""The demo: `make demo`, or `python -m controlplane.demo [--keep]`."""
+"""The demo: `make demo`, or `python -m controlplane.demo [--keep]`.
+
+Chapters on files while the control plane is built, then chapters in a cluster.
+"""
 
 from __future__ import annotations
 
+import argparse
+import fcntl
+import os
+import shutil
+import signal
+import subprocess
 import sys
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import NamedTuple
 
-from controlplane.stage import main
+from controlplane.binaries import binaries
+from controlplane.cluster import ControlPlane
+from controlplane.errors import ControlPlaneError
+from controlplane.gpufence import COMMAND
+from controlplane.kubectl import KubectlError
+from controlplane.replicas import replicas
+from controlplane.screen import Screen, StoryError
+from controlplane.story import Stage, play_cluster, play_files
+from paths import PROJECT
+
+WAIT = """
+The next chapters need a control plane. It is ready in some seconds, or in some minutes if it is
+built for the first time. To use your own binaries, set KUBEBUILDER_ASSETS to their directory."""
+NEXT = """\
+Next, with `export PATH=$PWD/.venv/bin:$PATH`:
+  gpufence check MANIFESTS    check your own manifests
+  gpufence explain FILE       see what gpufence adds to a Pod, and why it denies one
+  gpufence audit              check what runs in your cluster, without installing anything
+  docs/operate/install.md     install the chart, first with checks that only warn
+"""
+FAILURES = (StoryError, KubectlError, TimeoutError, ControlPlaneError)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Play the demo; return the exit code: 0 if every chapter succeeded, else 1."""
+    parser = argparse.ArgumentParser(
+        prog="demo", description="gpufence on files, and on a real control plane."
+    )
+    parser.add_argument("--keep", action="store_true", help="keep everything running until Ctrl-C")
+    parser.add_argument("--directory", type=Path, default=Path(".demo"), help="for its files")
+    options = parser.parse_args(arguments)
+    os.chdir(PROJECT)  # the displayed commands use relative paths
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    try:
+        with exclusive(options.directory):
+            return perform(options.directory, keep=options.keep)
+    except ControlPlaneError as error:
+        print(error, file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 128 + signal.SIGINT
+
+
+class Started(NamedTuple):
+    """A running control plane, and the seconds of its start."""
+
+    cluster: ControlPlane
+    seconds: float
+
+
+def perform(directory: Path, *, keep: bool) -> int:
+    """Play every chapter, and stop everything; return the exit code."""
+    start = time.monotonic()
+    programs = [str(COMMAND.parent)]
+    screen = Screen(PROJECT, _environ(programs))
+    with ExitStack() as stack:
+        starting = stack.enter_context(control_plane(directory))
+        try:
+            play_files(screen)
+            if not starting.done():
+                screen.say(WAIT)
+            cluster, seconds = starting.result()
+            programs.insert(0, str(cluster.kubectl.binary.parent))
+            screen = Screen(PROJECT, cluster.kubectl.environ() | _environ(programs))
+            screen.chapter("A Kubernetes control plane")
+            screen.run("kubectl", "version")
+            screen.good(f"etcd, API server, controllers, scheduler: up in {seconds:.0f} s")
+            play_cluster(Stage(screen, cluster, replicas(cluster, directory, stack)))
+        except FAILURES as error:
+            screen.bad(str(error))
+            return 1
+        screen.chapter(f"Every chapter succeeded, in {time.monotonic() - start:.0f} s")
+        screen.say(NEXT)
+        if keep:
+            _keep(screen, cluster, programs)
+        else:
+            screen.say("Everything is stopped now. `make demo ARGS=--keep` leaves it running.")
+    return 0
+
+
+@contextmanager
+def control_plane(directory: Path) -> Iterator[Future[Started]]:
+    """Build and start a control plane during the block, and stop it at its end."""
+    # Each component ends with the thread that started it: the pool keeps this thread.
+    with building() as build, ThreadPoolExecutor(1) as pool:
+        starting = pool.submit(_start, directory, build)
+        try:
+            yield starting
+        finally:
+            build.terminate()
+            with suppress(ControlPlaneError):
+                starting.result().cluster.close()
+
+
+def _start(directory: Path, build: subprocess.Popen[bytes]) -> Started:
+    """Start the control plane once it is built.
+
+    Raises:
+        ControlPlaneError: it cannot be built, and the build has printed the reason; or a component
+            did not start.
+    """
+    if build.wait():
+        raise ControlPlaneError("There is no control plane to continue with: see above.")
+    start = time.monotonic()
+    cluster = ControlPlane(directory.absolute() / "cluster", binaries()).__enter__()
+    return Started(cluster, time.monotonic() - start)
+
+
+@contextmanager
+def building() -> Iterator[subprocess.Popen[bytes]]:
+    """Build the control plane in another process, which ends with the block."""
+    command = [sys.executable, "-m", "controlplane.build"]
+    environ = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    build = subprocess.Popen(command, env=environ, stdout=subprocess.DEVNULL)
+    try:
+        yield build
+    finally:
+        build.terminate()
+        build.wait()
+
+
+def _environ(programs: Sequence[str]) -> dict[str, str]:
+    return os.environ | {"PATH": os.pathsep.join([*programs, os.environ["PATH"]])}
+
+
+def _keep(screen: Screen, cluster: ControlPlane, programs: Sequence[str]) -> None:
+    screen.say("The cluster keeps running. To look around, in another terminal:")
+    screen.say(f"  export KUBECONFIG={cluster.kubeconfig} PATH={':'.join(programs)}:$PATH")
+    screen.say(f"Ctrl-C here stops all of it (or, from elsewhere: kill {os.getpid()}).")
+    with suppress(KeyboardInterrupt):
+        while True:
+            signal.pause()
+    screen.say("\nStopping ...")
+
+
+@contextmanager
+def exclusive(directory: Path) -> Iterator[None]:
+    """Reserve the demo's directory for this process, and remove what an earlier demo left.
+
+    Raises:
+        ControlPlaneError: another demo is running in it.
+    """
+    directory.mkdir(exist_ok=True)
+    with (directory / "lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ControlPlaneError(
+                f"A demo is running in {directory.absolute()} already: end it first (Ctrl-C there)."
+            ) from None
+        for name in ("cluster", "pods"):
+            shutil.rmtree(directory / name, ignore_errors=True)
+        (directory / "gpufence.log").unlink(missing_ok=True)
+        yield
+
 
 if __name__ == "__main__":
     sys.exit(main())

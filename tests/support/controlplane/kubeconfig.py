@@ -7,35 +7,35 @@ from pathlib import Path
 
 import yaml
 
-from controlplane import pki
 
+def write(path: Path, server: str, user: dict[str, str], authority: Path | None = None) -> Path:
+    """Write a kubeconfig that needs no other file, and return its path.
 
-def write(path: Path, server: str, authority: Path, user: str, client: tuple[Path, Path]) -> Path:
-    """Write a kubeconfig that needs no other file, and return its path."""
-    certificate, key = client
+    `user` are its credentials: a token, or what `client` returns. Without an `authority`, clients
+    do not verify the server.
+    """
     name = "gpufence"
+    # Reading the CAs of the machine would take longer than most tests.
+    cluster: dict[str, object] = {"server": server, "insecure-skip-tls-verify": True}
+    if authority is not None:
+        cluster = {"server": server, "certificate-authority-data": encoded(authority)}
     config = {
         "apiVersion": "v1",
         "kind": "Config",
         "current-context": name,
-        "contexts": [{"name": name, "context": {"cluster": name, "user": user}}],
-        "clusters": [
-            {
-                "name": name,
-                "cluster": {"server": server, "certificate-authority-data": encoded(authority)},
-            }
-        ],
-        "users": [
-            {
-                "name": user,
-                "user": {
-                    "client-certificate-data": encoded(certificate),
-                    "client-key-data": encoded(key),
-                },
-            }
-        ],
+        "contexts": [{"name": name, "context": {"cluster": name, "user": name}}],
+        "clusters": [{"name": name, "cluster": cluster}],
+        "users": [{"name": name, "user": user}],
     }
-    return pki.write(path, yaml.safe_dump(config, sort_keys=False).encode())
+    path.touch(mode=0o600)
+    path.write_text(yaml.safe_dump(config, sort_keys=False))
+    return path
+
+
+def client(pair: tuple[Path, Path]) -> dict[str, str]:
+    """Return the credentials of a client certificate and its key."""
+    certificate, key = pair
+    return {"client-certificate-data": encoded(certificate), "client-key-data": encoded(key)}
 
 
 def encoded(path: Path) -> str:

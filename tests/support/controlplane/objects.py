@@ -40,5 +40,34 @@ def node(
     }
 
 
+def definition(
+    group: str,
+    version: str,
+    kind: str,
+    *,
+    scope: str = "Namespaced",
+    schema: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """Return a CustomResourceDefinition; without a schema, objects may have any field."""
+    plural = f"{kind.lower()}s"
+    anything = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    served = {"name": version, "served": True, "storage": True}
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {
+            "name": f"{plural}.{group}",
+            # The API server requires it for groups of the Kubernetes project.
+            "annotations": {"api-approved.kubernetes.io": "unapproved, for tests"},
+        },
+        "spec": {
+            "group": group,
+            "scope": scope,
+            "names": {"kind": kind, "plural": plural},
+            "versions": [{**served, "schema": {"openAPIV3Schema": schema or anything}}],
+        },
+    }
+
+
 def taint(key: str, value: str = "", effect: str = "NoSchedule") -> Taint:
     return {"key": key, "value": value, "effect": effect}

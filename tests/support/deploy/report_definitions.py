@@ -8,20 +8,16 @@ from __future__ import annotations
 
 from typing import Any
 
+from controlplane.objects import definition
+
 Object = dict[str, Any]
 
-KINDS: dict[str, tuple[str, dict[str, tuple[str, str]]]] = {
+KINDS = {
     "wgpolicyk8s.io": (
         "v1alpha2",
-        {
-            "policyreports": ("PolicyReport", "Namespaced"),
-            "clusterpolicyreports": ("ClusterPolicyReport", "Cluster"),
-        },
+        (("PolicyReport", "Namespaced"), ("ClusterPolicyReport", "Cluster")),
     ),
-    "openreports.io": (
-        "v1alpha1",
-        {"reports": ("Report", "Namespaced"), "clusterreports": ("ClusterReport", "Cluster")},
-    ),
+    "openreports.io": ("v1alpha1", (("Report", "Namespaced"), ("ClusterReport", "Cluster"))),
 }
 _TEXT: Object = {"type": "string"}
 _COUNT: Object = {"type": "integer"}
@@ -60,33 +56,4 @@ _SCHEMA = _fields(
 def definitions(group: str) -> list[Object]:
     """Return the CustomResourceDefinitions of a group."""
     version, kinds = KINDS[group]
-    return [
-        {
-            "apiVersion": "apiextensions.k8s.io/v1",
-            "kind": "CustomResourceDefinition",
-            "metadata": {
-                "name": f"{plural}.{group}",
-                # Groups that belong to Kubernetes need a word that they were approved.
-                "annotations": {"api-approved.kubernetes.io": "unapproved, for tests"},
-            },
-            "spec": {
-                "group": group,
-                "scope": scope,
-                "names": {
-                    "kind": kind,
-                    "listKind": f"{kind}List",
-                    "plural": plural,
-                    "singular": kind.lower(),
-                },
-                "versions": [
-                    {
-                        "name": version,
-                        "served": True,
-                        "storage": True,
-                        "schema": {"openAPIV3Schema": _SCHEMA},
-                    }
-                ],
-            },
-        }
-        for plural, (kind, scope) in kinds.items()
-    ]
+    return [definition(group, version, kind, scope=scope, schema=_SCHEMA) for kind, scope in kinds]

@@ -28,8 +28,8 @@ class Load:
         """How many were created, each with the toleration that gpufence adds."""
         self.failures: list[str] = []
         """The errors of the others."""
-        self.longest = 0.0
-        """The seconds that the slowest creation took."""
+        self.durations: list[float] = []
+        """The seconds that each creation took, successful or not."""
         self._api = api
         # Dry runs keep scheduler and controllers idle.
         self._path = f"/api/v1/namespaces/{namespace}/pods?dryRun=All"
@@ -49,7 +49,7 @@ class Load:
             except (ApiError, OSError) as error:
                 problem = str(error)
             with self._lock:
-                self.longest = max(self.longest, time.monotonic() - start)
+                self.durations.append(time.monotonic() - start)
                 if problem:
                     self.failures.append(problem)
                 else:
