@@ -99,11 +99,14 @@ def test_a_failure_is_logged_with_its_traceback(formatter: logging.Formatter) ->
         assert "ZeroDivisionError: a bug" in stream.getvalue()
 
 
-def test_a_request_that_is_not_http_is_logged_without_traceback() -> None:
+@pytest.mark.parametrize(
+    "problem", [BadStatusLine("quoted\nfor the log"), ConnectionResetError("it hung up")]
+)
+def test_a_fault_of_a_client_is_logged_without_traceback(problem: Exception) -> None:
     with captured(JSONFormatter()) as (log, stream):
         try:
-            fail(BadStatusLine("quoted\nfor the log"))
-        except BadStatusLine:
+            fail(problem)
+        except (BadStatusLine, ConnectionResetError):
             log.exception("Error handling request from %s", "10.0.0.1")
         line = json.loads(stream.getvalue())
     assert line["level"] == "info"
