@@ -185,7 +185,7 @@ async def peak_of(program: str, config: Path, is_done: Callable[[], bool]) -> in
     running = await asyncio.create_subprocess_exec(
         sys.executable, "-c", source, str(config), stdin=pipe, stdout=pipe
     )
-    await eventually(is_done, "the program", within=120)
+    await eventually(is_done, "the program", within=600)
     output, _ = await running.communicate(b"")
     return int(output) * 1024
 

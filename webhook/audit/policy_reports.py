@@ -11,11 +11,14 @@ from collections.abc import Container, Iterable, Iterator
 from datetime import datetime
 from typing import Any, NamedTuple
 
+import msgspec
+
 from policies.finding import Action, Finding
 from policies.kubernetes.objects import JSONObject
 from webhook.audit.cluster_audit import Audit
 from webhook.audit.kinds import GroupKind
 from webhook.kube.client import CONFLICT, FORBIDDEN, KubeApi
+from webhook.kube.collection import Metadata
 from webhook.kube.errors import NOT_FOUND, ApiError
 from webhook.kube.listing import list_all
 
@@ -29,6 +32,10 @@ _RESULTS: dict[Action, tuple[str, str]] = {
     "off": ("skip", "low"),
 }
 """Result and severity of a finding, by its action."""
+
+
+_MOST_BYTES = 128 * 1024
+"""No audit writes a larger report: the findings of an object have a limit."""
 
 
 class _Api(NamedTuple):
@@ -90,12 +97,13 @@ async def publish(api: KubeApi, audit: Audit, now: datetime) -> Published:
     ):
         path = f"/apis/{reports.version}"
         listed = await list_all(
-            api, f"{path}/{resource}", JSONObject, lambda obj: obj, labels=f"{_LABEL}={_MANAGER}"
+            api, f"{path}/{resource}", msgspec.Raw, _stored, labels=f"{_LABEL}={_MANAGER}"
         )
-        present = {report["metadata"]["name"]: report for report in listed if _is_own(report)}
+        present = dict(filter(None, listed))
         for subject in subjects:
             desired = _report(reports.version, kind, subject, now)
-            own = present.pop(desired["metadata"]["name"], None)
+            text = present.pop(desired["metadata"]["name"], b"")
+            own = msgspec.json.decode(text) if text else None
             if own is not None and not _is_settled(desired, audit.settled):
                 desired = _with_kept(desired, own)
             if _place(desired) in closed:
@@ -117,7 +125,7 @@ async def publish(api: KubeApi, audit: Audit, now: datetime) -> Published:
                     counts["rejected"] += 1
                 else:
                     raise
-        for stale in present.values():
+        for stale in map(msgspec.json.decode, present.values()):
             if not _is_over(stale, audit.settled, unread):
                 counts["kept"] += 1
                 continue
@@ -265,9 +273,34 @@ async def _write(
     return "changed"
 
 
-def _is_own(report: JSONObject) -> bool:
-    """Return whether an audit wrote it; not every API server applies the label selector."""
-    return (report["metadata"].get("labels") or {}).get(_LABEL) == _MANAGER
+class _Scope(msgspec.Struct, frozen=True, rename="camel"):
+    api_version: str = ""
+    kind: str = ""
+    name: str = ""
+    uid: str = ""
+
+
+class _StoredReport(msgspec.Struct):
+    """A stored report without its results."""
+
+    metadata: Metadata
+    kind: str = ""
+    scope: _Scope = _Scope()
+
+
+_stored_reports = msgspec.json.Decoder(_StoredReport)
+
+
+def _stored(item: msgspec.Raw) -> tuple[str, bytes] | None:
+    """Return name and JSON of a report; of a large one, without results, which are written again.
+
+    Return None if no audit wrote it: not every API server applies the label selector.
+    """
+    report = _stored_reports.decode(item)
+    if (report.metadata.labels or {}).get(_LABEL) != _MANAGER:
+        return None
+    text = bytes(item) if len(bytes(item)) <= _MOST_BYTES else msgspec.json.encode(report)
+    return report.metadata.name, text
 
 
 def _conflict(desired: JSONObject, own: JSONObject | None) -> str:

@@ -289,6 +289,18 @@ async def test_a_report_of_another_tool_is_reported_and_not_overwritten(
     assert api.names == EVERYTHING - {"web"}
 
 
+async def test_a_report_that_is_too_large_is_written_again(
+    reports: _Reports, tmp_path: Path
+) -> None:
+    audit = await audited(cluster_of(REACHING), tmp_path)
+    await publish(reports, audit, NOW)
+    written = reports.objects[FOREIGN]["results"]
+    reports.objects[FOREIGN]["results"] = [{**written[0], "message": "<" * 200_000}]
+    published = await publish(reports, audit, NOW)
+    assert "1 changed" in published.summary
+    assert reports.objects[FOREIGN]["results"] == written
+
+
 async def test_a_concurrently_changed_report_is_reported(reports: _Reports, tmp_path: Path) -> None:
     fixed = cluster_of(REACHING | {"hostNetwork": True, "tolerations": [{"operator": "Exists"}]})
     reports.write_error = ApiError(409, "the object has been modified")

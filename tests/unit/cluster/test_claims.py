@@ -249,6 +249,17 @@ async def test_a_malformed_claim_counts_as_a_failed_lookup(
     assert counts.lookups == {"failed": 1, "found": 1}
 
 
+async def test_a_claim_above_512_kib_stays_unresolved(api: FakeApiServer, tmp_path: Path) -> None:
+    counts = Counts()
+    large = claim("large", "gpu.nvidia.com")
+    large["metadata"]["annotations"] = {"a": "<" * 600 * 1024}
+    api.put(CLAIMS, large)
+    async with facts_of(api, tmp_path, observer=counts) as cluster:
+        facts = await resolve(cluster, by_name("large"), by_name("shared"))
+    assert set(facts.claims) == {("ml", "shared")}
+    assert counts.lookups == {"failed": 1, "found": 1}
+
+
 async def test_an_object_with_more_claims_than_the_limit_causes_no_lookup(
     api: FakeApiServer, tmp_path: Path
 ) -> None:
