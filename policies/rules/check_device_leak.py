@@ -110,6 +110,10 @@ _VARIABLES = {
 }
 """By the domain of a vendor's devices, the variable in which its runtime reads device numbers."""
 
+# The sentences that the admission policies share with this rule.
+SHOWS_GPUS = "a container without a device request makes GPUs visible"
+MOUNTS_FILES = "a volume mounts device files of the node"
+ACCEPTED_VALUES = "accepted values are void, none and the empty string"
 REMEDIATION = (
     "Remove {}. If the container needs a GPU, request one: the device plugin then sets the variable"
 )
@@ -150,7 +154,7 @@ def check(pod: Pod, context: Context) -> Iterator[Finding]:
             yield Finding(
                 ID,
                 pod.at(f"spec.volumes[{index}].hostPath.path"),
-                "a volume mounts device files of the node",
+                MOUNTS_FILES,
                 f'volume "{name}" mounts {path}, whichever device the scheduler assigns',
                 VOLUME_REMEDIATION,
             )
@@ -195,7 +199,7 @@ def _by_variable(pod: Pod, container: Container, context: Context) -> Iterator[F
         names.append(LEGACY_IMAGE)
     for index, shown in filter(None, [_last_opening(env, name) for name in names]):
         name = env[index].name
-        consequence = "accepted values are void, none and the empty string"
+        consequence = ACCEPTED_VALUES
         remediation = REMEDIATION.format(name)
         if name == LEGACY_IMAGE:
             consequence = f"without {VISIBLE_DEVICES}, the NVIDIA runtime shows it every GPU"
@@ -205,7 +209,7 @@ def _by_variable(pod: Pod, container: Container, context: Context) -> Iterator[F
         yield Finding(
             ID,
             pod.at(f"{container.field}.env[{index}]"),
-            "a container without a device request makes GPUs visible",
+            SHOWS_GPUS,
             f'container "{container.name}" sets {name} to {shown} and requests no device; '
             f"{consequence}",
             remediation,
@@ -270,7 +274,7 @@ def _by_mount(
         yield Finding(
             ID,
             pod.at(f"{container.field}.volumeMounts[{index}].subPath"),
-            "a volume mounts device files of the node",
+            MOUNTS_FILES,
             f'container "{container.name}" mounts {mount.sub_path} below {path}, whichever '
             "device the scheduler assigns",
             VOLUME_REMEDIATION,

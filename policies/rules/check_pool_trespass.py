@@ -111,6 +111,12 @@ from policies.requests import ignored_annotations
 
 ID = "pool-trespass"
 
+# The sentences that the admission policies share with this rule.
+SUBJECT = "a Pod without a GPU request"
+TOLERATES = "tolerates the taint of GPU nodes"
+SELECTS = "selects GPU nodes"
+LACK = "none of the Pod's containers requests a device of the pool"
+
 
 def check(pod: Pod, context: Context) -> Iterable[Finding]:
     """Return a finding for each toleration and node selection that reaches a foreign pool."""
@@ -150,10 +156,10 @@ def _by_toleration(pod: Pod, pool: Pool, context: Context) -> Iterator[Finding]:
             reason = f"{_subject(pool, context)} tolerates every taint"
             remediation = (
                 "Tolerate only the taints that the Pod needs. Or exclude GPU nodes with this "
-                f"expression in every term of its required node affinity: {_avoid(pool)}"
+                f"expression in every term of its required node affinity: {exclusion(pool)}"
             )
         else:
-            reason = f"{_subject(pool, context)} tolerates the taint of GPU nodes"
+            reason = f"{_subject(pool, context)} {TOLERATES}"
             remediation = f"Remove the toleration{_or_request(pod, pool, context)}"
         yield Finding(
             ID,
@@ -176,7 +182,7 @@ def _by_label(pod: Pod, pool: Pool, context: Context) -> Iterator[Finding]:
         yield Finding(
             ID,
             pod.at(path),
-            f"{_subject(pool, context)} selects GPU nodes",
+            f"{_subject(pool, context)} {SELECTS}",
             f"the Pod requires nodes with {labels}, which are the nodes of pool {pool.name}, "
             f"but {_lack(pod, pool, context)}",
             f"Remove the node selection{_or_request(pod, pool, context)}",
@@ -251,7 +257,7 @@ def _by_known_nodes(pod: Pod, pool: Pool, context: Context) -> Iterator[Finding]
         yield Finding(
             ID,
             pod.at(alternative.path or "spec.nodeSelector"),
-            f"{_subject(pool, context)} selects GPU nodes",
+            f"{_subject(pool, context)} {SELECTS}",
             f"every node that the Pod selects ({numbers.bit_count()} at present) belongs to pool "
             f"{pool.name}, but {_lack(pod, pool, context)}",
             f"Remove the node selection{_or_request(pod, pool, context)}",
@@ -270,7 +276,7 @@ def _subject(pool: Pool, context: Context) -> str:
         return "a GPU Pod"
     if context.device_requests:
         return "a Pod with a request for other devices"
-    return "a Pod without a GPU request"
+    return SUBJECT
 
 
 def _or_request(pod: Pod, pool: Pool, context: Context) -> str:
@@ -304,7 +310,8 @@ def _or_request(pod: Pod, pool: Pool, context: Context) -> str:
     return f", or request a device: {pool.example_request}{instead}"
 
 
-def _avoid(pool: Pool) -> str:
+def exclusion(pool: Pool) -> str:
+    """Return the expression with which a term accepts no node of the pool."""
     key, value = next(iter(pool.node_selector.items()))
     # Nodes without the label meet NotIn, too.
     return f'{{key: {key}, operator: NotIn, values: ["{value}"]}}'
@@ -323,4 +330,4 @@ def _lack(pod: Pod, pool: Pool, context: Context) -> str:
     if why := context.why_excluded(pool):
         return why
     unresolved = context.describe_unresolved_claims(pod)
-    return f"none of the Pod's containers requests a device of the pool{unresolved}"
+    return f"{LACK}{unresolved}"

@@ -11,6 +11,7 @@ from typing import Any
 
 from paths import CHART, DEPLOY, PROJECT
 from policies.document import FencePolicy, json_schema
+from policies.exemptions import ALWAYS_EXCLUDED
 from policies.shipped import default_policy_text
 
 # The build backend of pyproject.toml, and its dependencies on Linux.
@@ -23,6 +24,7 @@ def texts() -> dict[Path, str]:
         DEPLOY / "build-requirements.txt": backend_text(),
         CHART / "values.yaml": values_text(),
         CHART / "values.schema.json": schema_text(),
+        CHART / "files" / "excluded-namespaces.yaml": excluded_text(),
     }
 
 
@@ -30,6 +32,11 @@ def values_text() -> str:
     """Return values.yaml, with the default policy as its last value."""
     own, _, _ = (CHART / "values.yaml").read_text().partition("\npolicy:\n")
     return f"{own}\npolicy:\n{textwrap.indent(default_policy_text(), '  ')}"
+
+
+def excluded_text() -> str:
+    """Return the namespaces that every release excludes, which the namespace guard names."""
+    return "".join(f"- {name}\n" for name in sorted(ALWAYS_EXCLUDED))
 
 
 def schema_text() -> str:

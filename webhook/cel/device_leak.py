@@ -6,8 +6,11 @@ from collections.abc import Iterator
 
 from policies.policy import Policy
 from policies.rules.check_device_leak import (
+    ACCEPTED_VALUES,
+    MOUNTS_FILES,
     NO_DEVICES,
     REMEDIATION,
+    SHOWS_GPUS,
     VOLUME_REMEDIATION,
     device_files,
     visible_devices_variables,
@@ -98,11 +101,8 @@ def _showing(name: str) -> str:
     """Return CEL for the sentences about containers with a variable."""
     named = f"{listed('entry.c', 'env')}.filter(e, e.name == {text(name)})"
     last = call(f"[{named}]", "exists", "l", f"size(l) > 0 && {_opens('l[size(l) - 1]')}")
-    before = "a container without a device request makes GPUs visible: "
-    after = (
-        f"] sets {name} and requests no device; accepted values are void, none and the empty "
-        f"string. {REMEDIATION.format(name)}"
-    )
+    before = f"{SHOWS_GPUS}: "
+    after = f"] sets {name} and requests no device; {ACCEPTED_VALUES}. {REMEDIATION.format(name)}"
     said = (
         f"{text(before)}\n"
         f"+ variables.path + {text('.')} + entry.list + {text('[')} + entry.c.name\n"
@@ -117,7 +117,7 @@ def _showing(name: str) -> str:
 def _device_files(policy: Policy) -> str:
     """Return CEL for the sentences about volumes with device files."""
     said = (
-        f"{text('a volume mounts device files of the node: ')}\n"
+        f"{text(f'{MOUNTS_FILES}: ')}\n"
         f"+ variables.path + {text('.volumes[')} + v.name\n"
         f"+ {text('] mounts ')} + v.hostPath.path\n"
         f"+ {sentence(f', whichever device the scheduler assigns. {VOLUME_REMEDIATION}')}"

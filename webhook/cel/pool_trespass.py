@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from policies.kubernetes.scheduling import Taint, parse_int64
 from policies.policy import Policy, Pool
 from policies.reach import MIRROR_ANNOTATION, node_labels
+from policies.rules.check_pool_trespass import LACK, SELECTS, SUBJECT, TOLERATES, exclusion
 from webhook.cel.pods import (
     LIMIT,
     TERMS,
@@ -45,7 +46,6 @@ _INTEGER = "^-?[0-9]{1,18}$"
 _POSITIVE = "^[1-9][0-9]{0,17}$"
 _EXPRESSIONS = 100
 """How many expressions of a term are compared with each other."""
-_LACK = "none of the Pod's containers requests a device of the pool"
 
 
 def concerns(policy: Policy) -> str:
@@ -191,12 +191,12 @@ def _first_toleration(pool: Pool) -> str:
 def _tolerates(pool: Pool, index: str) -> str:
     taints = ", ".join(map(str, fence(pool)))
     after = (
-        f"] lets the Pod run on the nodes of pool {pool.name} with taint {taints}, but {_LACK}. "
-        f"Remove the toleration, or require {_avoid(pool)} in every term of its required node "
+        f"] lets the Pod run on the nodes of pool {pool.name} with taint {taints}, but {LACK}. "
+        f"Remove the toleration, or require {exclusion(pool)} in every term of its required node "
         f"affinity, or request a device: {pool.example_request}"
     )
     return (
-        f"{text('a Pod without a GPU request tolerates the taint of GPU nodes: ')}\n"
+        f"{text(f'{SUBJECT} {TOLERATES}: ')}\n"
         f"+ variables.path + {text('.tolerations[')} + string({index})\n"
         f"+ {sentence(after)}"
     )
@@ -216,11 +216,11 @@ def _first_term(pool: Pool) -> str:
 def _selects(pool: Pool, index: str) -> str:
     described = ", ".join(f"{key}={value}" for key, value in sorted(pool.node_selector.items()))
     after = (
-        f" requires nodes with {described}, which are the nodes of pool {pool.name}, but {_LACK}. "
+        f" requires nodes with {described}, which are the nodes of pool {pool.name}, but {LACK}. "
         f"Remove the node selection, or request a device: {pool.example_request}"
     )
     return (
-        f"{text('a Pod without a GPU request selects GPU nodes: ')} + variables.path\n"
+        f"{text(f'{SUBJECT} {SELECTS}: ')} + variables.path\n"
         f"+ ({index} == -2\n"
         f"  ? {text('.nodeSelector')}\n"
         f"  : {text(f'.{TERMS}[')} + string({index}) + {text(']')})\n"
@@ -325,8 +325,3 @@ def _is_mirror_pod() -> str:
         'request.userInfo.username == "system:node:" + pod.spec.?nodeName.orValue("")',
         f"{text(MIRROR_ANNOTATION)} in {mapped('object.metadata', 'annotations')}",
     )
-
-
-def _avoid(pool: Pool) -> str:
-    key, value = next(iter(pool.node_selector.items()))
-    return f"{{key: {key}, operator: NotIn, values: ['{value}']}}"

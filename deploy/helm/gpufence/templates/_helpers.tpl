@@ -237,14 +237,9 @@ true
 {{- end }}
 {{- end -}}
 
-{{/* The namespaces that are always excluded, as policies/excluded_namespaces.py lists them. */}}
+{{/* The namespaces that are always excluded, which make generate copies from the program. */}}
 {{- define "gpufence.excludedNamespaces" -}}
-- kube-system
-- calico-system
-- kube-flannel
-- openshift-multus
-- openshift-ovn-kubernetes
-- tigera-operator
+{{ .Files.Get "files/excluded-namespaces.yaml" }}
 {{- range .Values.registration.excludeNamespaces }}
 - {{ . }}
 {{- end }}
