@@ -301,8 +301,8 @@ def steps(block: Block) -> Iterator[dict[str, Any]]:
 
 
 def mapping(block: Block) -> dict[str, Any]:
-    """Return a YAML block of one document."""
+    """Return a YAML block of one document that is a mapping."""
     if block.language != "yaml" or "\n---" in block.text:
         return {}
-    document: dict[str, Any] = yaml.safe_load(block.text)
-    return document
+    document = yaml.safe_load(block.text)
+    return document if isinstance(document, dict) else {}

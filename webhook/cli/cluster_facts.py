@@ -25,7 +25,7 @@ from webhook.cli.manifests.evaluate import Complete, read_manifests
 from webhook.cluster.claims import LookupResult, LookupTiming
 from webhook.cluster.facts import ClusterFacts
 from webhook.cluster.state import ClusterState
-from webhook.documents.documents import sentence
+from webhook.documents.documents import raise_errors
 from webhook.documents.errors import InputError, ManifestError
 from webhook.documents.files import display_name
 from webhook.kube.collection import Metadata
@@ -33,7 +33,7 @@ from webhook.kube.connection import Connection
 from webhook.kube.credentials import Load
 from webhook.kube.errors import ClusterError
 from webhook.kube.listing import list_all
-from webhook.wording import counted, printable
+from webhook.wording import counted
 
 _LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 
@@ -170,7 +170,7 @@ def read_objects(path: str, take: Callable[[JSONObject], None]) -> None:
     Raises:
         InputError: the file cannot be read, or is partly invalid.
     """
-    problems = []
+    errors = []
     for manifest in read_manifests([path]):
         error, obj = manifest.error, manifest.value or {}
         if error is None:
@@ -179,10 +179,8 @@ def read_objects(path: str, take: Callable[[JSONObject], None]) -> None:
             except ValueError as problem:
                 kind = obj.get("kind")
                 error = ManifestError(f"is not a valid {kind}: {problem}", line=manifest.line)
-        if error is not None:
-            problems.append(printable(sentence(manifest.document, error)))
-    if problems:
-        raise InputError(problems)
+        errors.append((manifest.document, error))
+    raise_errors(errors)
 
 
 def no_nodes(path: str) -> InputError:

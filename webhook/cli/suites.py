@@ -24,8 +24,8 @@ from webhook.cli.manifests.files import is_directory, is_special_file
 from webhook.cli.report.content import Failure, Outcome
 from webhook.cli.report.difference import difference
 from webhook.cluster.state import ClusterState
-from webhook.documents.documents import Document, load_documents, sentence
-from webhook.documents.errors import InputError, ManifestError
+from webhook.documents.documents import Document, load_documents, raise_errors
+from webhook.documents.errors import InputError
 from webhook.documents.fields import ABSENT, field_value, locate
 from webhook.documents.objects import Manifest
 from webhook.documents.policy_files import load_policy, located
@@ -186,14 +186,8 @@ def _manifests(
         else:
             path = (*at, key or index)
             manifests.append(Manifest(suite.document, None, path, suite.document.line, entry))
-    _raise_errors((manifest, manifest.error) for manifest in manifests)
+    raise_errors((manifest.document, manifest.error) for manifest in manifests)
     return manifests
-
-
-def _raise_errors(manifests: Iterable[tuple[Manifest, ManifestError | None]]) -> None:
-    problems = [sentence(manifest.document, error) for manifest, error in manifests if error]
-    if problems:
-        raise InputError(problems)
 
 
 def _subject(case: Case, judged: Sequence[Result]) -> Result:
@@ -202,7 +196,7 @@ def _subject(case: Case, judged: Sequence[Result]) -> Result:
     Raises:
         InputError: the case does not identify exactly one object.
     """
-    _raise_errors((result.manifest, result.error) for result in judged)
+    raise_errors((result.manifest.document, result.error) for result in judged)
     names = {_name(result): result for result in judged}
     if case.object is not None:
         if case.object in names:

@@ -7,7 +7,7 @@ document does not hide the others.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import msgspec
@@ -60,12 +60,11 @@ def load_documents(path: str) -> list[Document]:
     Raises:
         InputError: the file cannot be read, or a document has a fault; a line for each.
     """
-    name = display_name(path)
     try:
         text = read_text(path)
     except ManifestError as error:
-        raise InputError([printable(sentence(unreadable(name, error), error))]) from error
-    return valid_documents(name, text)
+        raise input_error(path, error) from error
+    return valid_documents(display_name(path), text)
 
 
 def valid_documents(name: str, text: str) -> list[Document]:
@@ -75,9 +74,24 @@ def valid_documents(name: str, text: str) -> list[Document]:
         InputError: a document has an error or a key that is set twice; a line for each.
     """
     documents = list(read_documents(name, text))
-    if faults := [(document, document.fault) for document in documents if document.fault]:
-        raise InputError(printable(sentence(document, fault)) for document, fault in faults)
+    raise_errors((document, document.fault) for document in documents)
     return documents
+
+
+def raise_errors(errors: Iterable[tuple[Document, ManifestError | None]]) -> None:
+    """Raise one exception for all errors, if there are any.
+
+    Raises:
+        InputError: with a line for each error.
+    """
+    lines = [printable(sentence(document, error)) for document, error in errors if error]
+    if lines:
+        raise InputError(lines)
+
+
+def input_error(path: str, error: ManifestError) -> InputError:
+    """Return the exception for a file that cannot be read."""
+    return InputError([printable(sentence(unreadable(display_name(path), error), error))])
 
 
 def sentence(document: Document, error: ManifestError) -> str:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from policies.policy import Policy
 from policies.shipped import shipped_policy
-from webhook.documents.documents import Document, sentence, unreadable, valid_documents
+from webhook.documents.documents import Document, input_error, valid_documents
 from webhook.documents.errors import InputError, ManifestError
 from webhook.documents.fields import locate
 from webhook.documents.files import decode, display_name, read_bytes
-from webhook.wording import printable
 
 DEFAULT_NAME = "default"
 """The name of the default policy."""
@@ -39,7 +38,7 @@ def read_content(path: str) -> bytes:
     try:
         return read_bytes(path)
     except ManifestError as error:
-        raise _unreadable(path, error) from error
+        raise input_error(path, error) from error
 
 
 def decode_policy(path: str, content: bytes) -> Policy:
@@ -51,7 +50,7 @@ def decode_policy(path: str, content: bytes) -> Policy:
     try:
         text = decode(content)
     except ManifestError as error:
-        raise _unreadable(path, error) from error
+        raise input_error(path, error) from error
     return read_policy(policy_name(path), text)
 
 
@@ -80,7 +79,3 @@ def located(document: Document, problem: str) -> str:
     position = locate(document, (), problem.partition(": ")[0])
     place = f"{document.path}:{position.line}" if position else document.path
     return f"{place}: {problem}."
-
-
-def _unreadable(path: str, error: ManifestError) -> InputError:
-    return InputError([printable(sentence(unreadable(policy_name(path), error), error))])

@@ -18,10 +18,9 @@ from webhook.cli.options.common import (
     policy_option,
 )
 from webhook.cli.policy.policy_choice import PolicyChoice
-from webhook.documents.documents import sentence
+from webhook.documents.documents import raise_errors
 from webhook.documents.errors import InputError
 from webhook.documents.policy_files import load_policy
-from webhook.wording import printable
 
 
 @click.command(
@@ -74,12 +73,7 @@ def mutate(
     request = Request(namespace=namespace, today=datetime.now(UTC).date())
     with cluster_context.facts(policy) as complete:
         results = list(evaluate(manifests, policy, request, complete))
-    if broken := [result for result in results if result.error is not None]:
-        raise InputError(
-            printable(sentence(result.manifest.document, error))
-            for result in broken
-            if (error := result.error) is not None
-        )
+    raise_errors((result.manifest.document, result.error) for result in results)
     if not results:
         raise InputError([no_objects_message(paths)])
     write_documents(mutated_documents(results), as_json=output == "json")
