@@ -6,17 +6,20 @@ import base64
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
+from certs.errors import CertificateError
+from certs.files import read_file
+from certs.keypair import parse_certificates
+from webhook.cel.admission_policies import admission_policies as policies_of
+from webhook.cel.configurations import Registration, configurations
+from webhook.cli.manifests.yaml_writer import to_yaml
 from webhook.cli.options.common import namespaced_name, policy_option
 from webhook.cli.options.registration import registration_options
+from webhook.cli.policy.policy_choice import PolicyChoice
 from webhook.documents.errors import InputError
-
-if TYPE_CHECKING:
-    from webhook.cel.configurations import Registration
-    from webhook.cli.policy.policy_choice import PolicyChoice
+from webhook.documents.policy_files import load_policy
 
 INJECT = "cert-manager.io/inject-ca-from"
 """cert-manager's injector writes the CA of the Certificate that this annotation names."""
@@ -71,11 +74,6 @@ def manifests(
     registration: Registration,
 ) -> None:
     """Print the webhook configurations, or the admission policies, of a policy."""
-    from webhook.cel.admission_policies import admission_policies as policies_of
-    from webhook.cel.configurations import configurations
-    from webhook.cli.manifests.yaml_writer import to_yaml
-    from webhook.documents.policy_files import load_policy
-
     if static and not admission_policies:
         raise click.UsageError("--static needs --admission-policies.")
     if not admission_policies:
@@ -108,10 +106,6 @@ def _with_ca(
 
 
 def _bundle(path: Path) -> str:
-    from certs.errors import CertificateError
-    from certs.files import read_file
-    from certs.keypair import parse_certificates
-
     try:
         pem = read_file(path)
         parse_certificates(pem, str(path))

@@ -6,7 +6,6 @@ import asyncio
 import time
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
@@ -19,9 +18,12 @@ from webhook.cli.options.cluster import (
 )
 from webhook.cli.options.common import valid_name
 from webhook.cli.options.registration import DEFAULT_NAME
-
-if TYPE_CHECKING:
-    from webhook.kube.client import KubeApi
+from webhook.kube.client import KubeApi
+from webhook.kube.errors import ClusterError
+from webhook.registration.drift import is_own
+from webhook.registration.leader_election import pause
+from webhook.registration.registrar import KINDS, unregister_policies
+from webhook.registration.registrar import unregister as unregister_webhooks
 
 _LOOK_EVERY = 0.5
 
@@ -97,9 +99,6 @@ def unregister(
 
 async def break_glass(api: KubeApi, namespace: str, name: str, seconds: float) -> bool:
     """Pause registration and delete the configurations; return whether that succeeds."""
-    from webhook.kube.errors import ClusterError
-    from webhook.registration.leader_election import pause
-
     # The Lease comes first: a replica could be faster otherwise. Deletion does not depend on it.
     paused = False
     try:
@@ -138,10 +137,7 @@ async def _delete(api: KubeApi, name: str) -> dict[str, bool]:
 
     The webhook configurations go first, and also if the admission policies cannot be listed.
     """
-    from webhook.kube.errors import ClusterError
-    from webhook.registration.registrar import unregister, unregister_policies
-
-    deleted = await unregister(api, name)
+    deleted = await unregister_webhooks(api, name)
     try:
         return deleted | await unregister_policies(api, name)
     except ClusterError as error:
@@ -155,10 +151,6 @@ async def _registered_releases(api: KubeApi) -> dict[str, str]:
     The namespace is empty if a release has no Service. The result is empty if the account cannot
     list the configurations.
     """
-    from webhook.kube.errors import ClusterError
-    from webhook.registration.drift import is_own
-    from webhook.registration.registrar import KINDS
-
     releases: dict[str, str] = {}
     for path in KINDS.values():
         try:
@@ -174,8 +166,6 @@ async def _registered_releases(api: KubeApi) -> dict[str, str]:
 
 
 async def _undo(api: KubeApi, namespace: str, name: str) -> None:
-    from webhook.registration.leader_election import pause
-
     if await pause(api, namespace, name, None):
         click.echo(f"Lease {namespace}/{name}: replicas register again within seconds.")
     else:

@@ -6,7 +6,12 @@ import os
 from pathlib import Path
 from typing import NamedTuple
 
+import click
+
+from policies.suggestions import unknown
+from webhook.documents.documents import load_documents
 from webhook.documents.errors import InputError
+from webhook.documents.policy_files import policy_name
 
 VARIABLE = "GPUFENCE_POLICY"
 PROJECT_FILE = ".gpufence.yaml"
@@ -24,8 +29,6 @@ class PolicyChoice(NamedTuple):
     @property
     def title(self) -> str:
         """The policy's name in reports: ``policy.yaml, from GPUFENCE_POLICY``."""
-        from webhook.documents.policy_files import policy_name
-
         name = policy_name(self.path)
         return f"{name}, from {self.setting}" if self.setting else name
 
@@ -37,8 +40,6 @@ class PolicyChoice(NamedTuple):
     def announce(self) -> None:
         """Name the policy on standard error if the command line does not name it."""
         if self.setting:
-            import click
-
             click.echo(f"Policy: {self.title}", err=True)
 
 
@@ -68,9 +69,6 @@ def _project_file() -> Path | None:
 
 
 def _policy_of(project: Path) -> str:
-    from policies.suggestions import unknown
-    from webhook.documents.documents import load_documents
-
     name = os.path.relpath(project)
     documents = load_documents(name)
     value = documents[0].value if len(documents) == 1 else None
