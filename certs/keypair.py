@@ -120,7 +120,7 @@ def check_validity(certificate: x509.Certificate, now: datetime, where: str) -> 
 
 
 def is_certificate(pem: bytes) -> bool:
-    """Return whether a PEM document holds certificates only."""
+    """Return whether a PEM document holds a certificate, and none that cannot be read."""
     try:
         return bool(parse_certificates(pem, "certificate"))
     except CertificateError:

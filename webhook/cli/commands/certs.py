@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
@@ -32,9 +31,10 @@ from webhook.cli.options.common import valid_name
 from webhook.cli.options.registration import DEFAULT_NAME
 from webhook.cli.options.times import parse_duration
 from webhook.documents.errors import InputError
-
-if TYPE_CHECKING:
-    from webhook.kube.client import JSONObject, KubeApi
+from webhook.kube.client import CONFLICT, JSONObject, KubeApi
+from webhook.kube.errors import ApiError
+from webhook.registration.registrar import KINDS
+from webhook.registration.trust import ca_bundles
 
 _secret_option = click.option(
     "--secret",
@@ -217,9 +217,6 @@ async def publish_next(api: KubeApi, namespace: str, secret: str, lifetime: time
         InputError: there is no Secret, or a rotation is in progress.
         ClusterError: the request failed.
     """
-    from webhook.kube.client import CONFLICT
-    from webhook.kube.errors import ApiError
-
     for is_last in (False, True):
         live, stored = await _read(api, namespace, secret)
         if stored.next is not None or stored.old:
@@ -284,9 +281,6 @@ def _show(stored: Stored, now: datetime) -> bool:
 
 async def _show_configurations(api: KubeApi, name: str, stored: Stored) -> bool:
     """Print whether each webhook trusts all CAs; return whether all do."""
-    from webhook.registration.registrar import KINDS
-    from webhook.registration.trust import ca_bundles
-
     count = len(stored.authorities)
     what = "the CA" if count < 2 else f"all {count} CAs"
     well = True
