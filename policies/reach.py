@@ -57,11 +57,11 @@ def _pools_by_nodes(pod: Pod, policy: Policy, nodes: NodeIndex) -> Iterator[Pool
     """
     known = nodes_of_pools(policy, nodes)
     selected = pod.selected_nodes(nodes).by_alternative
-    for number in {lowest(numbers) for numbers in selected if numbers}:
+    numbers = {lowest(accepted) for accepted in selected if accepted}
+    if named_node(pod, nodes) is not None:
+        numbers.add(nodes.number(pod.spec.node_name or ""))
+    for number in numbers:
         yield from known.pools_with(number)
-    bound_to = named_node(pod, nodes)
-    if bound_to is not None:
-        yield from (pool for pool in policy.pools if belongs_to(bound_to, pool, policy))
 
 
 class NodesOfPools:
@@ -106,16 +106,12 @@ def _marked(pool: Pool, nodes: NodeIndex) -> NodeSet:
     return found
 
 
-def belongs_to(node: Node, pool: Pool, policy: Policy) -> bool:
-    """Return whether the node belongs to the pool, by its labels or as ``NodesOfPools`` says."""
-    if pool.contains(node):
-        return True
-    offers = any(
-        count and name in pool.resources for name, count in (node.allocatable or {}).items()
-    )
-    if not (offers or node.is_fenced_by(pool.taints)):
-        return False
-    return not any(other.contains(node) for other in policy.pools)
+def pools_of_node(node: Node, context: Context) -> tuple[Pool, ...]:
+    """Return the pools that a known node belongs to."""
+    nodes = context.facts.nodes
+    if nodes is None:
+        return ()
+    return nodes_of_pools(context.policy, nodes).pools_with(nodes.number(node.name))
 
 
 def is_confined(pod: Pod, pools: Iterable[Pool]) -> bool:
@@ -143,7 +139,7 @@ def is_kept_off(pod: Pod, pool: Pool, context: Context) -> bool:
         return not any(can_match(alternative, pool.node_selector) for alternative in selection)
     node = named_node(pod, nodes)
     if node is not None:
-        return not belongs_to(node, pool, context.policy)
+        return pool not in pools_of_node(node, context)
     selected = pod.selected_nodes(nodes)
     if selected.all & nodes_of_pools(context.policy, nodes).of(pool):
         return False

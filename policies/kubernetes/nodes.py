@@ -91,6 +91,10 @@ class NodeIndex:
         """Return the node with this name, or ``None``."""
         return self._nodes.get(name)
 
+    def number(self, name: str) -> int:
+        """Return the number of a known node, by which sets contain it."""
+        return self._numbers[name]
+
     def update(self, node: Node) -> bool:
         """Add or replace the node, and return whether anything changed."""
         known = self._nodes.get(node.name)

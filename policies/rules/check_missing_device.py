@@ -60,7 +60,7 @@ from policies.context import Context
 from policies.finding import Finding
 from policies.kubernetes.pod import Pod
 from policies.kubernetes.quantity import is_extended_resource_name
-from policies.reach import belongs_to, is_mirror_pod, named_node
+from policies.reach import is_mirror_pod, named_node, pools_of_node
 
 ID = "missing-device"
 
@@ -83,12 +83,13 @@ def _findings(pod: Pod, context: Context) -> Iterator[Finding]:
         yield from _by_unknown_node(pod, context)
     if node is None or node.allocatable is None:
         return
+    pools = pools_of_node(node, context)
     missing = {
         request.resource: pool
         for request in context.device_requests
         if is_extended_resource_name(request.resource) and request.resource not in node.allocatable
         for pool in request.pools
-        if belongs_to(node, pool, context.policy)
+        if pool in pools
     }
     for resource, pool in missing.items():
         yield Finding(

@@ -98,7 +98,6 @@ from policies.kubernetes.scheduling import (
 from policies.policy import Pool
 from policies.reach import (
     EVERY_NODE,
-    belongs_to,
     foreign_pools,
     is_confined,
     is_daemon_set_pod,
@@ -106,6 +105,7 @@ from policies.reach import (
     is_mirror_pod,
     named_node,
     nodes_of_pools,
+    pools_of_node,
 )
 from policies.requests import ignored_annotations
 
@@ -196,9 +196,8 @@ def _by_node_name(pod: Pod, pool: Pool, context: Context) -> Iterator[Finding]:
     (``k8s.io/kubernetes/pkg/kubelet/lifecycle/predicate.go``).
     """
     node = named_node(pod, context.facts.nodes)
-    if node is None or not belongs_to(node, pool, context.policy):
-        return
-    if any(belongs_to(node, own, context.policy) for own in context.requested_pools):
+    pools = pools_of_node(node, context) if node is not None else ()
+    if node is None or pool not in pools or any(own in pools for own in context.requested_pools):
         return
     yield Finding(
         ID,

@@ -85,8 +85,8 @@ from policies.kubernetes.core_v1 import ResourceRequirements
 from policies.kubernetes.nodes import Node
 from policies.kubernetes.pod import Pod
 from policies.kubernetes.scheduling import REQUIRED_TERMS
-from policies.policy import Policy, Pool
-from policies.reach import belongs_to, largest_offers, named_node
+from policies.policy import Pool
+from policies.reach import largest_offers, named_node, pools_of_node
 from policies.requests import DeviceRequest, device_peaks
 
 ID = "unschedulable-gpu-pod"
@@ -109,16 +109,17 @@ def check(pod: Pod, context: Context) -> Iterator[Finding]:
         if excluded:
             yield _excluded(pod, excluded, request)
     if node is not None:
-        yield from _bound_elsewhere(pod, node, requests, context.policy)
+        yield from _bound_elsewhere(pod, node, requests, context)
     if context.facts.nodes is not None:
         yield from _too_large(pod, requests, context)
 
 
 def _bound_elsewhere(
-    pod: Pod, node: Node, requests: Iterable[DeviceRequest], policy: Policy
+    pod: Pod, node: Node, requests: Iterable[DeviceRequest], context: Context
 ) -> Iterator[Finding]:
+    pools = pools_of_node(node, context)
     for request in requests:
-        if not any(belongs_to(node, pool, policy) for pool in request.pools):
+        if not any(pool in pools for pool in request.pools):
             yield Finding(
                 ID,
                 pod.at("spec.nodeName"),
