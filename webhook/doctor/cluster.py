@@ -1,4 +1,4 @@
-"""The checks of the cluster: its version, its GPU nodes, and what the replicas may read of it."""
+"""The checks of the cluster: its version, its nodes, exempt namespaces, and what replicas read."""
 
 from __future__ import annotations
 
@@ -24,6 +24,12 @@ _GROUPS: dict[Fact, str] = {
     "runtimeclasses": "node.k8s.io",
     "deviceclasses": "resource.k8s.io",
 }
+_EXEMPT = "exempt namespaces"
+_WORKLOADS = ("daemonsets", "deployments", "statefulsets")
+_EXEMPT_REMEDIATION = (
+    "Delete each namespace that the cluster does not need, or remove it from exemptions.namespaces "
+    "of the policy"
+)
 
 
 def check_version(installed: Installation) -> Line:
@@ -129,3 +135,43 @@ async def _may(api: KubeApi, user: str, fact: Fact, verb: str) -> bool:
     }
     answer = await api.create("/apis/authorization.k8s.io/v1/subjectaccessreviews", review)
     return bool((answer.get("status") or {}).get("allowed"))
+
+
+async def check_exempt_namespaces(api: KubeApi, installed: Installation) -> Line:
+    """Return whether each exempt namespace that exists has a workload of an operator or an agent.
+
+    gpufence checks no Pod in such a namespace. ``kube-system`` and the namespaces of gpufence are
+    always needed.
+    """
+    if installed.policy is None:
+        return skip(_EXEMPT, "the policy is unknown, and it names the namespaces")
+    exempt = installed.policy.exemptions.namespaces | installed.excluded_namespaces
+    used: list[str] = []
+    unused: list[str] = []
+    try:
+        for name in sorted(
+            exempt - {"kube-system", installed.namespace} - installed.other_releases
+        ):
+            if await api.read(f"/api/v1/namespaces/{name}") is not None:
+                (used if await _has_workload(api, name) else unused).append(name)
+    except ApiError as error:
+        if error.status != FORBIDDEN:
+            raise
+        return skip(_EXEMPT, f"cannot read them: {error}")
+    if unused:
+        names = ", ".join(unused)
+        return warn(
+            _EXEMPT,
+            f"no DaemonSet, Deployment or StatefulSet runs in {names}: gpufence checks no Pod "
+            "there, only because of the name",
+            _EXEMPT_REMEDIATION,
+        )
+    return ok(_EXEMPT, f"each has a workload: {', '.join(used)}" if used else "no other exists")
+
+
+async def _has_workload(api: KubeApi, namespace: str) -> bool:
+    for kind in _WORKLOADS:
+        listed = await api.read(f"/apis/apps/v1/namespaces/{namespace}/{kind}", {"limit": "1"})
+        if listed and listed.get("items"):
+            return True
+    return False

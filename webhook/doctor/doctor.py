@@ -7,7 +7,6 @@ from datetime import datetime
 from certs.names import Names
 from webhook.doctor import (
     cluster,
-    exempt_namespaces,
     registered,
     replicas,
     trials,
@@ -35,6 +34,6 @@ async def diagnose(
         *[line async for line in cluster.check_facts(api, installed)],
         *replicas.check_certificate(installed, names, now),
         *registered.check(installed, now.date()),
-        await exempt_namespaces.check(api, installed),
+        await cluster.check_exempt_namespaces(api, installed),
         *[line async for line in trials.check(api, installed, try_in)],
     ]

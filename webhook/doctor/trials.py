@@ -44,9 +44,16 @@ async def check(api: KubeApi, installed: Installation, namespace: str) -> AsyncI
         return
     for pool in policy.pools:
         yield await _gpu_pod(api, policy, pool, namespace)
-        yield await _trespasser(api, policy, pool, namespace)
+        toleration = _toleration(pool)
+        if toleration:
+            # The admission policies do not judge a toleration beside other labels.
+            placement = {**toleration, "nodeSelector": {"gpufence.dev/doctor": "true"}}
+            yield await _trespasser(api, policy, pool, namespace, placement, "webhook")
+        else:
+            yield skip(f"trespasser, pool {pool.name}", "the pool has no taint")
         if installed.admission_policies:
-            yield await _in_tree_trespasser(api, policy, pool, namespace)
+            placement = toleration or {"nodeSelector": dict(pool.node_selector)}
+            yield await _trespasser(api, policy, pool, namespace, placement, "admission policy")
 
 
 async def _gpu_pod(api: KubeApi, policy: Policy, pool: Pool, namespace: str) -> Line:
@@ -73,27 +80,10 @@ async def _gpu_pod(api: KubeApi, policy: Policy, pool: Pool, namespace: str) -> 
     return ok(check, f"gpufence changes it, in {namespace}")
 
 
-async def _trespasser(api: KubeApi, policy: Policy, pool: Pool, namespace: str) -> Line:
-    """Try a trespasser that only the webhook rejects.
-
-    The admission policies do not judge a toleration with a node selection by other labels.
-    """
-    toleration = _toleration(pool)
-    if not toleration:
-        return skip(f"trespasser, pool {pool.name}", "the pool has no taint")
-    placement = {**toleration, "nodeSelector": {"gpufence.dev/doctor": "true"}}
-    return await _try_trespasser(api, policy, pool, namespace, placement, "webhook")
-
-
-async def _in_tree_trespasser(api: KubeApi, policy: Policy, pool: Pool, namespace: str) -> Line:
-    """Try a trespasser that the admission policies reject without the webhook."""
-    placement = _toleration(pool) or {"nodeSelector": dict(pool.node_selector)}
-    return await _try_trespasser(api, policy, pool, namespace, placement, "admission policy")
-
-
-async def _try_trespasser(
+async def _trespasser(
     api: KubeApi, policy: Policy, pool: Pool, namespace: str, placement: JSONObject, line: str
 ) -> Line:
+    """Try a Pod that only this line of the two rejects."""
     check = f"trespasser, pool {pool.name}"
     if line != "webhook":
         check += f", by {line}"

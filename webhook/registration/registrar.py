@@ -226,8 +226,8 @@ async def unregister_policies(api: KubeApi, name: str) -> dict[str, bool]:
     return deleted
 
 
-async def other_releases(api: KubeApi, name: str) -> frozenset[str]:
-    """Return the namespaces of the other releases in the cluster.
+async def releases(api: KubeApi) -> dict[str, str]:
+    """Return the namespace of each release in the cluster by name; empty for one without Service.
 
     No release may depend on another to start: after an outage of both, each would wait for the
     other. Without the permission to list the configurations, no release is found.
@@ -241,16 +241,21 @@ async def other_releases(api: KubeApi, name: str) -> frozenset[str]:
         registered = await list_all(api, path, JSONObject, lambda obj: obj, labels=labels)
     except ApiError as error:
         if error.status == FORBIDDEN:
-            return frozenset()
+            return {}
         raise
-    return frozenset(
-        service["namespace"]
+    return {
+        configuration["metadata"]["name"]: (config.get("service") or {}).get("namespace", "")
         for configuration in registered
-        if configuration["metadata"]["name"] != name
         for webhook in configuration.get("webhooks") or ()
         if is_own(webhook.get("name"))
-        if (service := (webhook.get("clientConfig") or {}).get("service"))
-    )
+        if (config := webhook.get("clientConfig") or {})
+    }
+
+
+async def other_releases(api: KubeApi, name: str) -> frozenset[str]:
+    """Return the namespaces of the other releases in the cluster; see ``releases``."""
+    found = await releases(api)
+    return frozenset(namespace for each, namespace in found.items() if each != name and namespace)
 
 
 async def is_reachable(api: KubeApi, service: tuple[str, str, int]) -> bool:

@@ -20,9 +20,8 @@ from webhook.cli.options.common import valid_name
 from webhook.cli.options.registration import DEFAULT_NAME
 from webhook.kube.client import KubeApi
 from webhook.kube.errors import ClusterError
-from webhook.registration.drift import is_own
 from webhook.registration.leader_election import pause
-from webhook.registration.registrar import KINDS, unregister_policies
+from webhook.registration.registrar import releases, unregister_policies
 from webhook.registration.registrar import unregister as unregister_webhooks
 
 _LOOK_EVERY = 0.5
@@ -108,7 +107,10 @@ async def break_glass(api: KubeApi, namespace: str, name: str, seconds: float) -
     else:
         state = "registration paused" if paused else "not found, so there is no replica to pause"
         click.echo(f"Lease {namespace}/{name}: {state}.")
-    registered = await _registered_releases(api)
+    try:
+        registered = await releases(api)
+    except ClusterError:
+        registered = {}
     deleted = await _delete(api, name)
     for kind, was_there in deleted.items():
         click.echo(f"{kind} {name}: {'deleted' if was_there else 'not found'}.")
@@ -143,26 +145,6 @@ async def _delete(api: KubeApi, name: str) -> dict[str, bool]:
     except ClusterError as error:
         click.echo(f"The ValidatingAdmissionPolicies cannot be deleted: {error}", err=True)
         return deleted
-
-
-async def _registered_releases(api: KubeApi) -> dict[str, str]:
-    """Return the namespace of each release that is registered, by the configurations' name.
-
-    The namespace is empty if a release has no Service. The result is empty if the account cannot
-    list the configurations.
-    """
-    releases: dict[str, str] = {}
-    for path in KINDS.values():
-        try:
-            listed = await api.read(path)
-        except ClusterError:
-            continue
-        for item in (listed or {}).get("items") or ():
-            for webhook in item.get("webhooks") or ():
-                if is_own(webhook.get("name")):
-                    service = webhook["clientConfig"].get("service") or {}
-                    releases[item["metadata"]["name"]] = service.get("namespace", "")
-    return releases
 
 
 async def _undo(api: KubeApi, namespace: str, name: str) -> None:
