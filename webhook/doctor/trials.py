@@ -46,7 +46,7 @@ async def check(api: KubeApi, installed: Installation, namespace: str) -> AsyncI
         yield await _gpu_pod(api, policy, pool, namespace)
         toleration = _toleration(pool)
         if toleration:
-            # The admission policies do not judge a toleration beside other labels.
+            # The admission policies do not judge a toleration next to other labels.
             placement = {**toleration, "nodeSelector": {"gpufence.dev/doctor": "true"}}
             yield await _trespasser(api, policy, pool, namespace, placement, "webhook")
         else:
