@@ -59,23 +59,34 @@ def described(**schema: Any) -> dict[str, Any]:
 
 
 class Text:
-    """A string that ``check`` returns, or rejects with a ValueError.
+    """A string that ``accepts`` accepts.
 
-    ``pattern`` and ``limits`` describe it in the JSON schema.
+    ``problem`` is a clause about others, in which ``{!r}`` stands for the string, and ``schema``
+    describes it in the JSON schema.
     """
 
-    def __init__(self, check: Callable[[str], str], pattern: str, **limits: Any) -> None:
-        self._check = check
-        self._schema: JSONSchema = {"type": "string", "pattern": f"^{pattern}$", **limits}
+    def __init__(self, accepts: Callable[[str], bool], problem: str, **schema: Any) -> None:
+        self._accepts = accepts
+        self._problem = problem
+        self._schema = schema
 
-    def __get_pydantic_core_schema__(self, _type: Any, _: GetCoreSchemaHandler) -> CoreSchema:
+    def __get_pydantic_core_schema__(self, type_: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         from pydantic_core import core_schema
 
-        text = core_schema.str_schema(strict=True)
-        return core_schema.no_info_after_validator_function(self._check, text)
+        schema: Any = handler(type_)
+        if schema["type"] == "str":
+            schema["strict"] = True
+        return core_schema.no_info_after_validator_function(self._accepted, schema)
 
-    def __get_pydantic_json_schema__(self, _: CoreSchema, __: GetJsonSchemaHandler) -> JSONSchema:
-        return dict(self._schema)
+    def __get_pydantic_json_schema__(
+        self, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JSONSchema:
+        return handler(schema) | self._schema
+
+    def _accepted(self, text: str) -> str:
+        if not self._accepts(text):
+            raise ValueError(self._problem.format(text))
+        return text
 
 
 class Whole:
@@ -155,66 +166,15 @@ class ListOf:
         return core_schema.no_info_after_validator_function(type_, items)
 
 
-def _extended_resource_pattern(pattern: str) -> str:
+def _is_resource_pattern(pattern: str) -> bool:
     name = f"{pattern[:-1]}x" if pattern.endswith("*") else pattern
-    if "*" in name or not is_extended_resource_name(name):
-        raise ValueError(
-            "is not the name of an extended resource; use vendor.example/name or "
-            "vendor.example/prefix-*"
-        )
-    return pattern
+    return "*" not in name and is_extended_resource_name(name)
 
 
-def _qualified_name(name: str) -> str:
-    if not is_qualified_name(name):
-        raise ValueError("is not a qualified name; use name or domain.example/name")
-    return name
-
-
-def _label_value(value: str) -> str:
-    if not is_label_value(value):
-        raise ValueError("is not a label value; use up to 63 letters, digits, '-', '_' and '.'")
-    return value
-
-
-def _label(name: str) -> str:
-    if not re.fullmatch(_LABEL, name):
-        raise ValueError(f"is {name!r:.60}; use up to 63 lower-case letters, digits and '-'")
-    return name
-
-
-def subdomain(name: str) -> str:
-    """Return the name if it is a DNS subdomain, as most objects' names are."""
-    if not is_subdomain(name):
-        raise ValueError(
-            "is not a valid name; use up to 253 lower-case letters, digits, '-' and '.'"
-        )
-    return name
-
-
-def _namespace_pattern(pattern: str) -> str:
+def _is_namespace_pattern(pattern: str) -> bool:
     name = pattern.removesuffix("*")
     # A prefix can end with a dash, where a name cannot.
-    if not (pattern == "*" or is_subdomain(name if name == pattern else f"{name}x")):
-        raise ValueError("is not the name of a namespace; use a name, or a prefix followed by *")
-    return pattern
-
-
-def _custom_group(name: str) -> str:
-    if "." not in name or not is_subdomain(name):
-        raise ValueError(
-            "is not the API group of a custom resource; use a group such as kubeflow.org"
-        )
-    return name
-
-
-def _scheduler(name: str) -> str:
-    if name == "default-scheduler":
-        raise ValueError(
-            "is the scheduler that Pods have by default, which gives devices by resources and "
-            "claims only; use the name of a scheduler that reads the annotations"
-        )
-    return subdomain(name)
+    return pattern == "*" or is_subdomain(name if name == pattern else f"{name}x")
 
 
 def _day(value: Any) -> Any:
@@ -227,23 +187,74 @@ def _day(value: Any) -> Any:
     return value
 
 
-Label = Annotated[str, Text(_label, _LABEL)]
-SubdomainName = Annotated[str, Text(subdomain, _SUBDOMAIN, maxLength=253)]
-QualifiedName = Annotated[str, Text(_qualified_name, f"({_SUBDOMAIN}/)?{_NAME}")]
-LabelValue = Annotated[str, Text(_label_value, f"({_NAME})?")]
+Label = Annotated[
+    str,
+    Text(
+        lambda name: re.fullmatch(_LABEL, name) is not None,
+        "is {!r:.60}; use up to 63 lower-case letters, digits and '-'",
+        pattern=f"^{_LABEL}$",
+    ),
+]
+SubdomainName = Annotated[
+    str,
+    Text(
+        is_subdomain,
+        "is not a valid name; use up to 253 lower-case letters, digits, '-' and '.'",
+        pattern=f"^{_SUBDOMAIN}$",
+        maxLength=253,
+    ),
+]
+QualifiedName = Annotated[
+    str,
+    Text(
+        is_qualified_name,
+        "is not a qualified name; use name or domain.example/name",
+        pattern=f"^({_SUBDOMAIN}/)?{_NAME}$",
+    ),
+]
+LabelValue = Annotated[
+    str,
+    Text(
+        is_label_value,
+        "is not a label value; use up to 63 letters, digits, '-', '_' and '.'",
+        pattern=f"^({_NAME})?$",
+    ),
+]
 NamespacePattern = Annotated[
-    str, Text(_namespace_pattern, rf"(\*|{_SUBDOMAIN}|{_SUBDOMAIN}[-.]?\*)", maxLength=253)
+    str,
+    Text(
+        _is_namespace_pattern,
+        "is not the name of a namespace; use a name, or a prefix followed by *",
+        pattern=rf"^(\*|{_SUBDOMAIN}|{_SUBDOMAIN}[-.]?\*)$",
+        maxLength=253,
+    ),
 ]
 ResourcePattern = Annotated[
     str,
     Text(
-        _extended_resource_pattern,
-        rf"{_SUBDOMAIN}/({_NAME}|([A-Za-z0-9][-A-Za-z0-9_.]{{0,61}})?\*)",
+        _is_resource_pattern,
+        "is not the name of an extended resource; use vendor.example/name or "
+        "vendor.example/prefix-*",
+        pattern=rf"^{_SUBDOMAIN}/({_NAME}|([A-Za-z0-9][-A-Za-z0-9_.]{{0,61}})?\*)$",
     ),
 ]
-CustomGroup = Annotated[str, Text(_custom_group, rf"{_SUBDOMAIN}\.{_SUBDOMAIN}", maxLength=253)]
+CustomGroup = Annotated[
+    str,
+    Text(
+        lambda name: "." in name and is_subdomain(name),
+        "is not the API group of a custom resource; use a group such as kubeflow.org",
+        pattern=rf"^{_SUBDOMAIN}\.{_SUBDOMAIN}$",
+        maxLength=253,
+    ),
+]
 SchedulerName = Annotated[
-    str, Text(_scheduler, _SUBDOMAIN, maxLength=253, **{"not": {"const": "default-scheduler"}})
+    SubdomainName,
+    Text(
+        lambda name: name != "default-scheduler",
+        "is the scheduler that Pods have by default, which gives devices by resources and claims "
+        "only; use the name of a scheduler that reads the annotations",
+        **{"not": {"const": "default-scheduler"}},
+    ),
 ]
 NonEmpty = Annotated[str, Strict(), NotEmpty()]
 UserID = Annotated[int, Whole(1, _MAX_ID)]
