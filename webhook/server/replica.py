@@ -86,17 +86,19 @@ def serve(options: ServeOptions) -> int:
     """
     # Without this, every counter has a second series with its start time, which rate() ignores.
     disable_created_metrics()  # type: ignore[no-untyped-call]
+    # While it loads, which takes a while, SIGTERM ends the process at once.
+    policy = ReloadingPolicy(options.policy)
     with (
         configured("text" if sys.stderr.isatty() else "json", sys.stderr),
         asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
     ):
-        runner.run(_serve(options))
+        runner.run(_serve(options, policy))
     return 0
 
 
-async def _serve(options: ServeOptions) -> None:
+async def _serve(options: ServeOptions, policy: ReloadingPolicy) -> None:
     signals = _Signals()
-    replica = _Replica(options, ReloadingPolicy(options.policy))
+    replica = _Replica(options, policy)
     try:
         if await signals.unless_stopped(replica.start()):
             replica.start_tasks()
