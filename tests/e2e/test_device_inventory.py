@@ -149,3 +149,21 @@ def test_the_next_leader_counts_devices_after_the_leader_stops(
     leader.stop()
     until(lambda: requested(other, namespace) == (1, 0), "the Pod, from the other", 30)
     until(lambda: offered(other) == 8, "the node's devices, from the other", SEEN_WITHIN)
+
+
+def test_a_leader_follows_pods_of_megabytes_with_little_memory(
+    kept: Release, namespace: str
+) -> None:
+    """The API server sends each ``<`` as six bytes: 1.3 MB become a watch line of 7.8 MB."""
+    [leader] = leaders(kept)
+    pods, api = f"/api/v1/namespaces/{namespace}/pods", kept.cluster.api
+    restarts = 'gpufence_cluster_watch_restarts_total{resource="pods"}'
+    before = leader.metric(restarts)
+    for number in range(10):
+        large = gpu_pod(f"large-{number}", 1)
+        large["spec"]["nodeSelector"] = {"no": "such-node"}
+        large["spec"]["containers"][0]["env"] = [{"name": "A", "value": "<" * 1_300_000}]
+        api.request("POST", pods, large)
+    until(lambda: requested(leader, namespace) == (0, 10), "all Pods to be counted", SEEN_WITHIN)
+    assert leader.metric(restarts) == before
+    assert leader.metric("process_resident_memory_bytes") < 150 * 1024 * 1024
