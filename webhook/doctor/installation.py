@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import urlsplit
 
 from certs.secret import Stored, read_secret
 from policies.exemptions import ALWAYS_EXCLUDED
@@ -236,11 +237,5 @@ def _registered(webhook: JSONObject, name: str) -> Registration:
     if service := config.get("service"):
         address = service["namespace"], service["name"], service.get("port") or 443
         return Registration(name=name, service=address)
-    url = str(config.get("url") or "")
-    return Registration(name=name, url=url.removesuffix(_path(url)))
-
-
-def _path(url: str) -> str:
-    _, _, rest = url.partition("://")
-    _, slash, path = rest.partition("/")
-    return f"{slash}{path}"
+    url = urlsplit(str(config.get("url") or ""))
+    return Registration(name=name, url=f"{url.scheme}://{url.netloc}" if url.netloc else "")
