@@ -113,7 +113,7 @@ def parse_int64(text: str) -> int | None:
 
 
 class Alternative(msgspec.Struct, frozen=True, dict=True):
-    """One of the ORed ways in which a Pod's node selection can be met.
+    """One of the ORed alternatives of a Pod's node selection.
 
     A node meets it that carries every label of ``labels`` and meets every requirement.
     ``path`` leads to the node selector term, and is empty where the Pod has none.
@@ -168,7 +168,7 @@ def required_terms(spec: PodSpec) -> list[NodeSelectorTerm] | None:
 
 
 def alternatives(spec: PodSpec) -> Iterator[Alternative]:
-    """Yield the ORed ways in which the Pod's node selection can be met.
+    """Yield the ORed alternatives of the Pod's node selection.
 
     Terms that match no node by themselves (empty, or with a requirement that does not parse) are
     left out, so a selection that can never be met yields nothing.

@@ -118,16 +118,16 @@ def exceeds_limit(pod: Pod, context: Context) -> bool:
 
 
 def _missing(pod: Pod, context: Context) -> list[list[Expressions]] | None:
-    """Return for each term the ORed ways to complete it; ``None`` if they are too many.
+    """Return for each term the ORed completions; ``None`` if they are too many.
 
-    A Pod without terms has one way for each term to add.
+    A Pod without terms has one for each term to add.
     """
     labels, pools = _required(context)
     selected = {key: value or "" for key, value in (pod.spec.node_selector or {}).items()}
     terms = required_terms(pod.spec)
     if terms is None:
-        ways = _ways(Alternative(selected, (), (), ""), labels, pools, parses=True)
-        return [ways] if len(ways) <= MOST_NEW_TERMS else None
+        completions = _completions(Alternative(selected, (), (), ""), labels, pools, parses=True)
+        return [completions] if len(completions) <= MOST_NEW_TERMS else None
     parsed = {alternative.path for alternative in pod.selection()} if pools else ()
     missing: list[list[Expressions]] = []
     count = 0
@@ -138,7 +138,7 @@ def _missing(pod: Pod, context: Context) -> list[list[Expressions]] | None:
             continue
         alternative = Alternative(selected, expressions, fields, "")
         parses = f"{REQUIRED_TERMS}[{index}]" in parsed
-        missing.append(_ways(alternative, labels, pools, parses=parses))
+        missing.append(_completions(alternative, labels, pools, parses=parses))
         count += len(missing[-1]) - 1
         if count > MOST_NEW_TERMS:
             return None
@@ -161,7 +161,7 @@ def _required(context: Context) -> tuple[Iterable[tuple[str, str]], Sequence[Poo
     return labels, several
 
 
-def _ways(
+def _completions(
     alternative: Alternative,
     labels: Iterable[tuple[str, str]],
     pools: Sequence[Pool],

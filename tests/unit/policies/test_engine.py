@@ -1,9 +1,8 @@
-"""The decision by example: exemptions, updates, exceptions, verdicts."""
+"""The decision by example, and its two phases, which agree."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import date
 from typing import Any
 
 import pytest
@@ -14,9 +13,8 @@ from hypothesis import strategies as st
 from cases.loading import compiled, policy_document
 from paths import CASES
 from policies.engine import decide, mutate
-from policies.facts import Facts, Request
+from policies.facts import Request
 from policies.finding import ACTIONS, Action
-from policies.kubernetes.claims import Claim
 from policies.kubernetes.decoding import MalformedObjectError
 from policies.policy import Override, Policy
 from policies.registry import MUTATIONS, RULES
@@ -51,175 +49,7 @@ def update(old: JSON, **request: Any) -> Request:
     return Request(operation="UPDATE", old=old, **request)
 
 
-def two_containers(first: JSON, second: JSON, **spec: Any) -> JSON:
-    """A Deployment of a container that requests a GPU, and of another one."""
-    made = pod(GPU, **spec)
-    [train] = made["spec"]["containers"]
-    beside = {"name": "beside", "image": "i", **second}
-    made["spec"]["containers"] = [{**train, **first}, beside]
-    return deployment(made)
-
-
-def adding_capabilities(*capabilities: str) -> JSON:
-    return context(capabilities={"add": [*capabilities]})
-
-
-def context(**fields: Any) -> JSON:
-    return {"securityContext": fields}
-
-
-def ports(*numbers: int) -> JSON:
-    return {"ports": [{"containerPort": number, "hostPort": number} for number in numbers]}
-
-
-def probe(**hosts: str) -> JSON:
-    return {f"{kind}Probe": {"httpGet": {"host": host}} for kind, host in hosts.items()}
-
-
-def host_path_volumes(*names: str) -> list[JSON]:
-    return [{"name": name, "hostPath": {"path": "/data"}} for name in names]
-
-
-SYSCTL = {"name": "kernel.msgmax", "value": "65536"}
-ADDITIONAL_VIOLATIONS: dict[str, tuple[JSON, JSON]] = {
-    "another host namespace": (
-        two_containers({}, {}, hostPID=True),
-        two_containers({}, {}, hostPID=True, hostIPC=True),
-    ),
-    "another port": (two_containers(ports(80), {}), two_containers(ports(80, 81), {})),
-    "another host": (
-        two_containers(probe(liveness="a"), {}),
-        two_containers(probe(liveness="a", startup="b"), {}),
-    ),
-    "another volume": (
-        two_containers({}, {}, volumes=host_path_volumes("a")),
-        two_containers({}, {}, volumes=host_path_volumes("a", "b")),
-    ),
-    "another capability": (
-        two_containers(adding_capabilities("CHOWN"), {}),
-        two_containers(adding_capabilities("CHOWN", "KILL"), {}),
-    ),
-    "a capability that another container adds": (
-        two_containers(adding_capabilities("CHOWN"), adding_capabilities("KILL")),
-        two_containers(adding_capabilities("CHOWN", "KILL"), adding_capabilities("KILL")),
-    ),
-    "another option": (
-        two_containers(context(seLinuxOptions={"user": "u"}), {}),
-        two_containers(context(seLinuxOptions={"user": "u", "role": "r"}), {}),
-    ),
-    "another sysctl": (
-        two_containers({}, {}, securityContext={"sysctls": [SYSCTL]}),
-        two_containers(
-            {}, {}, securityContext={"sysctls": [SYSCTL, {**SYSCTL, "name": "kernel.sem"}]}
-        ),
-    ),
-    **{
-        f"another container with {next(iter(fields))}": (
-            two_containers(context(**fields), {}),
-            two_containers(context(**fields), context(**fields)),
-        )
-        for fields in (
-            {"privileged": True},
-            {"allowPrivilegeEscalation": True},
-            {"runAsNonRoot": False},
-            {"runAsUser": 0},
-            {"procMount": "Unmasked"},
-            {"seccompProfile": {"type": "Unconfined"}},
-            {"appArmorProfile": {"type": "Unconfined"}},
-            {"windowsOptions": {"hostProcess": True}},
-        )
-    },
-}
-"""A fault of a control, and a further one of the same."""
-
-
-class TestExemptions:
-    @pytest.mark.parametrize(
-        ("fields", "request_of", "expected"),
-        [
-            (
-                {"namespaces": ["ops"]},
-                Request(namespace="ops"),
-                "the policy exempts namespace ops",
-            ),
-            (
-                {"usernames": ["system:serviceaccount:ci:tester"]},
-                Request(username="system:serviceaccount:ci:tester"),
-                "the policy exempts user system:serviceaccount:ci:tester",
-            ),
-            ({"runtimeClasses": ["kata"]}, Request(), "the policy exempts runtime class kata"),
-        ],
-    )
-    def test_an_exemption_is_reported_with_its_reason(
-        self, fields: JSON, request_of: Request, expected: str
-    ) -> None:
-        obj = pod(tolerations=[TOLERATION], runtimeClassName="kata")
-        decision = decide(obj, policy(exemptions=fields), request_of)
-        assert (decision.exemption, decision.verdict) == (expected, "allowed")
-
-    def test_an_object_is_exempt_only_if_all_its_templates_are_exempt(self) -> None:
-        templates = [
-            {"template": {"spec": {**pod(tolerations=[TOLERATION])["spec"], **fields}}}
-            for fields in ({"runtimeClassName": "kata"}, {})
-        ]
-        job = {
-            "apiVersion": "kubeflow.org/v1",
-            "kind": "PyTorchJob",
-            "metadata": {"name": "j"},
-            "spec": {"pytorchReplicaSpecs": dict(zip("ab", templates, strict=True))},
-        }
-        exempt = policy(exemptions={"runtimeClasses": ["kata"]})
-        assert decide(job, exempt).verdict == "denied"
-        job["spec"]["pytorchReplicaSpecs"].pop("b")  # type: ignore[index]
-        assert decide(job, exempt).exemption == "the policy exempts runtime class kata"
-
-    def test_an_empty_username_is_not_exempt(self) -> None:
-        assert decide(pod(tolerations=[TOLERATION]), policy(), Request(username="")).exemption == ""
-
-
 class TestUpdates:
-    def test_an_update_of_an_object_being_deleted_is_allowed(self) -> None:
-        obj = pod(tolerations=[TOLERATION], metadata={"deletionTimestamp": "2026-01-01T00:00:00Z"})
-        for new, old in ((obj, obj), (pod(tolerations=[TOLERATION]), obj)):
-            decision = decide(new, policy(), update(old))
-            assert (decision.verdict, decision.exemption) == ("allowed", "it is being deleted")
-
-    def test_a_create_with_a_deletion_timestamp_is_denied(self) -> None:
-        obj = pod(tolerations=[TOLERATION], metadata={"deletionTimestamp": "2026-01-01T00:00:00Z"})
-        assert decide(obj, policy()).verdict == "denied"
-
-    def test_known_findings_are_matched_by_content_and_count(self) -> None:
-        old = pod(tolerations=[TOLERATION])
-        for tolerations, verdict in (
-            ([TOLERATION], "allowed"),
-            ([{"key": "other", "operator": "Exists"}, TOLERATION], "allowed"),
-            ([TOLERATION, TOLERATION], "denied"),
-            ([{**TOLERATION, "effect": ""}], "denied"),
-        ):
-            assert decide(pod(tolerations=tolerations), policy(), update(old)).verdict == verdict
-
-    @pytest.mark.parametrize("pair", ADDITIONAL_VIOLATIONS.values(), ids=ADDITIONAL_VIOLATIONS)
-    def test_only_an_additional_violation_of_a_control_is_a_new_finding(
-        self, pair: tuple[JSON, JSON]
-    ) -> None:
-        less, more = pair
-        worse = decide(more, policy(), update(less))
-        assert {finding.rule for finding in worse.findings} == {"unrestricted-gpu-pod"}
-        for new, old in ((less, more), (more, more)):
-            decision = decide(new, policy(), update(old))
-            assert not decision.findings
-            assert {finding.rule for finding in decision.known} == {"unrestricted-gpu-pod"}
-
-    def test_an_update_that_ends_an_exemption_is_denied(self) -> None:
-        exempt = policy(exemptions={"runtimeClasses": ["kata"]})
-        old = deployment(pod(tolerations=[TOLERATION], runtimeClassName="kata"))
-        new = deployment(pod(tolerations=[TOLERATION]))
-        assert decide(new, exempt, update(old)).verdict == "denied"
-
-    @pytest.mark.parametrize("old", [{}, {"kind": "Pod"}, pod(tolerations="x"), {"metadata": True}])
-    def test_findings_are_new_if_the_old_object_is_malformed(self, old: JSON) -> None:
-        assert decide(pod(tolerations=[TOLERATION]), policy(), update(old)).verdict == "denied"
-
     def test_a_pod_update_mutates_only_new_debug_containers(self) -> None:
         assert decide(pod(GPU), policy(), update(pod(GPU))).mutated == pod(GPU)
         debugged = pod(GPU, ephemeralContainers=[{"name": "debug", "image": "i"}])
@@ -232,35 +62,6 @@ class TestUpdates:
         assert (
             decide(deployment(pod(GPU)), policy(), update(deployment(pod()))).verdict == "mutated"
         )
-
-
-class TestExceptions:
-    def test_a_decision_lists_excepted_findings_separately(self) -> None:
-        entry = {"rules": ["pool-trespass"], "namespaces": ["default"], "reason": "until summer"}
-        obj = pod(tolerations=[TOLERATION], nodeSelector={"nvidia.com/gpu.present": "true"})
-        decision = decide(obj, policy(exceptions=[entry]))
-        assert (decision.verdict, decision.findings) == ("allowed", ())
-        assert [finding.rule for finding in decision.excepted] == ["pool-trespass"] * 2
-
-    def test_a_finding_names_the_exception_that_expired_last(self) -> None:
-        old = {"namespaces": ["default"], "reason": "until spring", "expires": "2026-03-01"}
-        new = {"namespaces": ["default"], "reason": "until summer", "expires": "2026-06-01"}
-        obj = pod(tolerations=[TOLERATION])
-        verdicts = []
-        for today in (date(2026, 2, 28), date(2026, 3, 1), date(2026, 6, 1), None):
-            decision = decide(obj, policy(exceptions=[old, new]), Request(today=today))
-            verdicts.append(decision.verdict)
-            if decision.findings:
-                assert decision.findings[0].detail.endswith(
-                    "; its exception (until summer) expired on 2026-06-01"
-                )
-        assert verdicts == ["allowed", "allowed", "denied", "allowed"]
-
-    def test_an_exception_by_name_matches_generate_name(self) -> None:
-        entry = {"namespaces": ["default"], "names": ["train-*"], "reason": "x"}
-        obj = pod(tolerations=[TOLERATION])
-        obj["metadata"] = {"generateName": "train-"}
-        assert decide(obj, policy(exceptions=[entry])).verdict == "allowed"
 
 
 class TestVerdicts:
@@ -304,57 +105,6 @@ class TestVerdicts:
 def test_a_policy_can_be_reused() -> None:
     one = policy()
     assert decide(pod(GPU), one) == decide(pod(GPU), one)
-
-
-CLAIMED = {"name": "gpu", "resourceClaimName": "late"}
-KNOWN = Facts(claims={("default", "late"): Claim((frozenset({"gpu.nvidia.com"}),))})
-
-
-def pod_with_claim(*tolerations: JSON, **spec: Any) -> JSON:
-    """A Pod with a claim that waits for a node, and that is far from restricted."""
-    user = {"resources": {"claims": [{"name": "gpu"}]}}
-    return pod(user, hostPID=True, resourceClaims=[CLAIMED], tolerations=[*tolerations], **spec)
-
-
-@pytest.mark.parametrize(
-    "changed",
-    [
-        pod_with_claim(TOLERATION),
-        pod_with_claim(nodeSelector={"nvidia.com/gpu.present": "true"}),
-        pod_with_claim(schedulingGates=None),
-    ],
-    ids=["tolerations", "nodeSelector", "schedulingGates"],
-)
-def test_findings_from_a_claim_created_later_are_new(changed: JSON) -> None:
-    old = pod_with_claim(schedulingGates=[{"name": "queue"}])
-    assert decide(old, policy()).allowed, "nothing was known of the claim"
-    decision = decide(changed, policy(), update(old), KNOWN)
-    assert not decision.allowed
-    assert decision.known == ()
-
-
-def test_findings_without_a_placement_change_are_known() -> None:
-    old = pod_with_claim()
-    relabelled = {**old, "metadata": {**old["metadata"], "labels": {"a": "b"}}}
-    assert decide(relabelled, policy(), update(old), KNOWN).allowed
-    bound = pod_with_claim(nodeName="gpu-1")
-    tolerating = pod_with_claim(TOLERATION, nodeName="gpu-1")
-    assert decide(tolerating, policy(), update(bound), KNOWN).allowed, "it runs already"
-
-
-@pytest.mark.parametrize("facts", [Facts(), KNOWN], ids=["unresolved", "resolved"])
-def test_a_debug_container_of_a_pod_with_claims_is_mutated_and_checked(facts: Facts) -> None:
-    running = pod_with_claim(nodeName="gpu-1")
-    debug: JSON = {"name": "debug", "image": "i"}
-    debugged = {**running, "spec": {**running["spec"], "ephemeralContainers": [debug]}}
-    request = update(running, subresource="ephemeralcontainers")
-    assert decide(debugged, policy(), request, facts).verdict == "mutated"
-    debug["securityContext"] = {"privileged": True}
-    decision = decide(debugged, policy(), request, facts)
-    assert {finding.rule for finding in decision.findings} == {"unrestricted-gpu-pod"}
-    # What the Pod had before is no new finding.
-    relabeled = {**running, "metadata": {**running["metadata"], "labels": {"a": "b"}}}
-    assert decide(relabeled, policy(), update(running), facts).allowed
 
 
 DEFAULT = default_policy()
