@@ -110,11 +110,7 @@ def audit(
 def _counts(results: Iterable[Result], fail_on: str) -> bool:
     """Return whether a finding fails the audit."""
     counting = {"never": (), "enforce": ("enforce",), "warn": ("enforce", "warn")}[fail_on]
-    return any(
-        finding.action in counting
-        for result in results
-        for finding in (result.decision.findings if result.decision else ())
-    )
+    return any(finding.action in counting for result in results for finding in result.findings)
 
 
 async def _audit(

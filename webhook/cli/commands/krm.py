@@ -14,7 +14,7 @@ from typing import Any, Literal, cast, get_args
 import click
 
 from policies.facts import Request
-from policies.finding import Action, Finding
+from policies.finding import Action
 from policies.kubernetes.objects import JSONObject
 from policies.kubernetes.template import field_path
 from policies.policy import Policy
@@ -236,8 +236,7 @@ def _entries(result: Result) -> Iterator[JSONObject]:
     if result.error is not None:
         problem = f"{result.error}. {result.error.cure}".rstrip()
         yield {"message": problem, "severity": "error"} | common
-    findings: Iterable[Finding] = result.decision.findings if result.decision else ()
-    for finding in findings:
+    for finding in result.findings:
         yield {
             "message": paragraph(finding),
             "severity": _SEVERITIES[finding.action],

@@ -40,8 +40,7 @@ def report_denied(results: Iterable[Result]) -> int:
     """Write the enforced findings to standard error; return the exit status."""
     status = 0
     for result in results:
-        findings = result.decision.findings if result.decision else ()
-        for finding in findings:
+        for finding in result.findings:
             if finding.action == "enforce":
                 status = EXIT_FOUND
                 what = f"{result.title}: {finding.rule}: {finding.message}."

@@ -88,6 +88,14 @@ def line(text: str, role: Role = "", *, indent: int = 0) -> Line:
     return Line(((printable(text), role),), indent)
 
 
+def _columns(*spans: Span) -> tuple[Span, ...]:
+    """Return spans with two blanks between them, and control characters written as escapes."""
+    columns: list[Span] = []
+    for text, role in spans:
+        columns += [("  ", ""), (printable(text), role)]
+    return tuple(columns[1:])
+
+
 def check(report: CheckReport) -> Iterator[Line]:
     """Yield a verdict on each object, why, and what changes."""
     length = 0
@@ -150,15 +158,9 @@ def doctor(report: DoctorReport) -> Iterator[Line]:
     width = max((len(found.check) for found in report.lines), default=0)
     for found in report.lines:
         role, _ = _STATUSES[found.status]
-        yield Line(
-            (
-                (found.status.ljust(4), role),
-                ("  ", ""),
-                (found.check.ljust(width), "object"),
-                ("  ", ""),
-                (printable(found.detail), ""),
-            )
-        )
+        name = found.check.ljust(width)
+        spans = _columns((found.status.ljust(4), role), (name, "object"), (found.detail, ""))
+        yield Line(spans)
         if found.remediation:
             cure = printable(f"{found.remediation}.")
             yield Line((("→ ", "remediation"), (cure, "")), indent=8 + width)
@@ -173,13 +175,8 @@ def heading(result: Result) -> Iterator[Line]:
     """Yield the verdict, the object and its place; of a broken object, what is wrong with it."""
     document = result.manifest.document
     start = f"{document.path}:{result.manifest.line}" if document.text else document.path
-    spans: list[Span] = [
-        (result.verdict.ljust(_WIDTH), result.verdict),
-        ("  ", ""),
-        (printable(result.title), "object"),
-        ("  ", ""),
-        (printable(start), "place"),
-    ]
+    verdict = (result.verdict.ljust(_WIDTH), result.verdict)
+    spans = [*_columns(verdict, (result.title, "object"), (start, "place"))]
     if tolerated := _tolerated(result):
         spans.append((f"  with {tolerated}", "warn"))
     yield Line((*spans, (printable(_remark(result)), "aside")))
@@ -192,18 +189,10 @@ def heading(result: Result) -> Iterator[Line]:
 
 def finding_lines(result: Result, finding: Finding, indent: int = 2) -> Iterator[Line]:
     """Yield one finding of an object: rule and place, what is wrong, and what to do."""
-    yield Line(
-        (
-            (finding.action, finding.action if finding.action != "off" else ""),
-            ("  ", ""),
-            (finding.rule, "rule"),
-            ("  ", ""),
-            (printable(str(finding_place(result, finding))), "place"),
-            ("  ", ""),
-            (printable(finding.path), ""),
-        ),
-        indent,
-    )
+    action: Span = (finding.action, finding.action if finding.action != "off" else "")
+    where = str(finding_place(result, finding))
+    spans = _columns(action, (finding.rule, "rule"), (where, "place"), (finding.path, ""))
+    yield Line(spans, indent)
     yield line(message(finding), indent=indent + 2)
     if text := remediation(finding):
         yield Line((("remediation: ", "remediation"), (printable(text), "")), indent + 2)
@@ -300,15 +289,9 @@ def _pools(report: AuditReport) -> Iterator[Line]:
 
 
 def _outcome(outcome: Outcome) -> Iterator[Line]:
-    yield Line(
-        (
-            (f"{outcome.state:6}", _STATE_ROLES[outcome.state]),
-            ("  ", ""),
-            (printable(outcome.name), "object"),
-            ("  ", ""),
-            (printable(f"{outcome.path}:{outcome.line}"), "place"),
-        )
-    )
+    state = (f"{outcome.state:6}", _STATE_ROLES[outcome.state])
+    where = f"{outcome.path}:{outcome.line}"
+    yield Line(_columns(state, (outcome.name, "object"), (where, "place")))
     if outcome.error:
         yield line(outcome.error, indent=4)
     for failure in outcome.failures:
