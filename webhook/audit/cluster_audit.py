@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import date
 from functools import partial
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import msgspec
 from msgspec.structs import replace
 
 from policies.exemptions import useless_exceptions
-from policies.kubernetes.claims import Claim, read_claim
+from policies.kubernetes.claims import GROUP, Claim, read_claim
 from policies.kubernetes.objects import JSONObject, ObjectKey
 from policies.policy import Policy
 from webhook.audit.inventory import Inventory, RunningPod
@@ -120,6 +120,14 @@ class _ClaimObject(msgspec.Struct, frozen=True):
     spec: JSONObject = {}
 
 
+def _claim(item: _ClaimObject) -> tuple[ObjectKey, Claim]:
+    return (item.metadata.namespace, item.metadata.name), read_claim(item.spec)
+
+
+def _template(item: _ClaimObject) -> tuple[ObjectKey, Claim]:
+    return (item.metadata.namespace, item.metadata.name), read_claim(item.spec.get("spec"))
+
+
 class _Reader:
     """Reads what an audit needs, a collection at a time, into one inventory."""
 
@@ -136,8 +144,7 @@ class _Reader:
 
     async def read_facts(self) -> None:
         """Read what decisions depend on besides the objects."""
-        inventory = self.inventory
-        state, known = ClusterState(self._policy), set()
+        inventory, state = self.inventory, ClusterState(self._policy)
 
         def take_node(item: NodeObject) -> None:
             state.nodes.put(item)
@@ -145,61 +152,56 @@ class _Reader:
             if item.spec.unschedulable:
                 inventory.cordoned.add(item.metadata.name)
 
-        for collection, title, take, without in (
-            (NODES, NODES.name, take_node, "the report does not show pools and their nodes"),
-            (
-                NAMESPACES,
-                NAMESPACES.name,
-                state.namespaces.put,
-                "rules that depend on their labels are not evaluated",
-            ),
-            (
-                RUNTIME_CLASSES,
-                "runtimeclasses.node.k8s.io",
-                state.runtime_classes.put,
-                "each RuntimeClass is assumed to exist",
-            ),
-        ):
-            read: Any = take
-            items = await self._deciding(title, collection.path, collection.item, read, without)
-            if items is not None:
-                known.add(collection.name)
-        for templates_listed, store in state.template_stores:
-            await list_optional(self._connection, templates_listed, store)
-        claims, templates = await self._claims(state) if self._policy.pools_of_class else ({}, {})
-        inventory.nodes = state.nodes.index if NODES.name in known else None
-        inventory.namespace_labels = state.namespaces.all
-        inventory.facts = replace(state.facts(known), claims=claims, claim_templates=templates)
-
-    async def _claims(
-        self, state: ClusterState
-    ) -> tuple[dict[ObjectKey, Claim], dict[ObjectKey, Claim]]:
+        nodes = await self._deciding(
+            NODES.name,
+            NODES.path,
+            NODES.item,
+            take_node,
+            "the report does not show pools and their nodes",
+        )
+        await self._deciding(
+            NAMESPACES.name,
+            NAMESPACES.path,
+            NAMESPACES.item,
+            state.namespaces.put,
+            "rules that depend on their labels are not evaluated",
+        )
+        runtime_classes = await self._deciding(
+            "runtimeclasses.node.k8s.io",
+            RUNTIME_CLASSES.path,
+            RUNTIME_CLASSES.item,
+            state.runtime_classes.put,
+            "each RuntimeClass is assumed to exist",
+        )
+        for collection, store in state.template_stores:
+            await list_optional(self._connection, collection, store)
         claims: dict[ObjectKey, Claim] = {}
         templates: dict[ObjectKey, Claim] = {}
+        version = await self._discovery.version(GROUP) if self._policy.pools_of_class else ""
+        if version:
+            put = state.device_classes.put
+            await self._dynamic("deviceclasses", version, DEVICE_CLASSES.item, put)
+            listed = await self._dynamic("resourceclaims", version, _ClaimObject, _claim)
+            claims.update(listed or ())
+            listed = await self._dynamic("resourceclaimtemplates", version, _ClaimObject, _template)
+            templates.update(listed or ())
+        inventory.nodes = None if nodes is None else state.nodes.index
+        inventory.namespace_labels = state.namespaces.all
+        read = {NODES.name: nodes, RUNTIME_CLASSES.name: runtime_classes}
+        known = {name for name, items in read.items() if items is not None}
+        inventory.facts = replace(state.facts(known), claims=claims, claim_templates=templates)
 
-        def take_claim(item: _ClaimObject) -> None:
-            claims[item.metadata.namespace, item.metadata.name] = read_claim(item.spec)
-
-        def take_template(item: _ClaimObject) -> None:
-            key = item.metadata.namespace, item.metadata.name
-            templates[key] = read_claim(item.spec.get("spec"))
-
-        version = await self._discovery.version("resource.k8s.io")
-        for resource, kind, take in (
-            (DEVICE_CLASSES.name, DEVICE_CLASSES.item, state.device_classes.put),
-            ("resourceclaims", _ClaimObject, take_claim),
-            ("resourceclaimtemplates", _ClaimObject, take_template),
-        ):
-            if version:
-                item: Any = kind
-                await self._deciding(
-                    f"{resource}.resource.k8s.io",
-                    f"/apis/resource.k8s.io/{version}/{resource}",
-                    item,
-                    take,
-                    "Pods with claims may not count as GPU Pods",
-                )
-        return claims, templates
+    async def _dynamic(
+        self, resource: str, version: str, kind: type[ItemT], take: Callable[[ItemT], T]
+    ) -> list[T] | None:
+        """List a collection of dynamic resource allocation."""
+        return await self._deciding(
+            f"{resource}.{GROUP}",
+            f"/apis/{GROUP}/{version}/{resource}",
+            kind,
+            take,
+            "Pods with claims may not count as GPU Pods",
+        )
 
     async def read_workloads(self) -> None:
         """Decide on all workloads: built-in kinds, and the custom ones of the policy."""

@@ -24,11 +24,11 @@ Required permissions of the service account::
         resources: [resourceclaims, resourceclaimtemplates]
         verbs: [get]
 
-Permissions for the device metrics, which no decision uses::
+Permissions for the device metrics, which no decision uses; without cluster facts, nodes as well::
 
     rules:
       - apiGroups: [""]
-        resources: [nodes, pods]
+        resources: [pods]
         verbs: [list, watch]
       - apiGroups: [resource.k8s.io]
         resources: [resourceclaims]
