@@ -16,6 +16,10 @@ from typing import Any
 
 import aiohttp
 
+from certs.errors import CertificateError
+from webhook.http.listener import ListenError
+from webhook.server.replica import ServeOptions, serve
+
 SUPPORT = Path(__file__).parent
 PATH = [entry for entry in (os.environ.get("PYTHONPATH"),) if entry]
 
@@ -82,7 +86,7 @@ async def server(
     }
     process = await asyncio.create_subprocess_exec(
         sys.executable,
-        str(SUPPORT / "serving.py"),
+        __file__,
         json.dumps(defaults | options),
         env=os.environ | {"PYTHONPATH": os.pathsep.join([str(SUPPORT), *PATH])},
         stderr=asyncio.subprocess.PIPE,
@@ -129,3 +133,18 @@ async def read_response(reader: asyncio.StreamReader) -> tuple[bytes, dict[str, 
         head = await reader.readuntil(b"\r\n\r\n")
         length = int(head.lower().split(b"content-length: ")[1].split(b"\r\n")[0])
         return head, json.loads(await reader.readexactly(length))
+
+
+def main(text: str) -> int:
+    """Run the server with its options as JSON."""
+    options = json.loads(text)
+    for key in ("tls_cert", "tls_key"):
+        options[key] = Path(options[key])
+    try:
+        return serve(ServeOptions(**options))
+    except (CertificateError, ListenError) as error:
+        sys.exit(f"{type(error).__name__}: {error}")
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

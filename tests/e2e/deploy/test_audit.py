@@ -16,17 +16,66 @@ from audit import fleet
 from controlplane import scheduler_cache
 from controlplane.cluster import ControlPlane
 from controlplane.gpufence import COMMAND
+from controlplane.objects import definition
 from controlplane.poll import until
 from controlplane.versions import CLAIMS
 from deploy.chart import Helm, Object, Values, one
-from deploy.report_definitions import KINDS, definitions
 from policies.kubernetes.kinds import WELL_KNOWN
 from webhook.cli.main import cli
 
 VALUES: Values = {"audit": {"enabled": True}}
 ACCOUNT = "gpufence-audit"
-DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
+
+
+# Definitions of the two APIs that have policy reports, with the fields that they both have:
+# wgpolicyk8s.io_policyreports.yaml (v1alpha2) of wg-policy-prototypes, and
+# openreports.io_reports.yaml of openreports/reports-api, whose schemas name the same.
+KINDS = {
+    "wgpolicyk8s.io": (
+        "v1alpha2",
+        (("PolicyReport", "Namespaced"), ("ClusterPolicyReport", "Cluster")),
+    ),
+    "openreports.io": ("v1alpha1", (("Report", "Namespaced"), ("ClusterReport", "Cluster"))),
+}
+_TEXT: Object = {"type": "string"}
+_COUNT: Object = {"type": "integer"}
+_RESULTS = ("pass", "fail", "warn", "error", "skip")
+
+
+def _fields(**properties: Object) -> Object:
+    return {"type": "object", "properties": properties}
+
+
+_REFERENCE = _fields(apiVersion=_TEXT, kind=_TEXT, namespace=_TEXT, name=_TEXT, uid=_TEXT)
+_RESULT = {
+    **_fields(
+        source=_TEXT,
+        policy=_TEXT,
+        rule=_TEXT,
+        category=_TEXT,
+        message=_TEXT,
+        result={"type": "string", "enum": list(_RESULTS)},
+        severity={"type": "string", "enum": ["critical", "high", "low", "medium", "info"]},
+        properties={"type": "object", "additionalProperties": _TEXT},
+        timestamp={**_fields(seconds=_COUNT, nanos=_COUNT), "required": ["nanos", "seconds"]},
+    ),
+    "required": ["policy"],
+}
+_SCHEMA = _fields(
+    apiVersion=_TEXT,
+    kind=_TEXT,
+    metadata={"type": "object"},
+    scope=_REFERENCE,
+    summary=_fields(**dict.fromkeys(_RESULTS, _COUNT)),
+    results={"type": "array", "items": _RESULT},
+)
+
+
+def definitions(group: str) -> list[Object]:
+    """Return the CustomResourceDefinitions of a group."""
+    version, kinds = KINDS[group]
+    return [definition(group, version, kind, scope=scope, schema=_SCHEMA) for kind, scope in kinds]
 
 
 @dataclass(frozen=True)
