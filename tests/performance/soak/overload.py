@@ -11,8 +11,12 @@ import ssl
 import tempfile
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
+from controlplane.api import Api
+from controlplane.objects import node
 from release.load import Load
 from soak.cluster import fenced_cluster
 from soak.floods import IDLE, ONE_BYTE, Flood, flooding
@@ -29,6 +33,8 @@ CLIENTS = 300
 DEADLINE = 3.0
 _SECONDS = 10.0
 _FLOOD_SECONDS = 20.0
+_NODES = 5000
+_ZONE = "topology.kubernetes.io/zone"
 _COLUMNS = (
     "load", "requests a second", "responses", "p50, ms", "p99, ms", "longest, ms", "rejected",
     "rejected after, ms",
@@ -109,7 +115,50 @@ def floods(directory: Path) -> list[str]:
             )
             if load.failures or not latencies or status != 200:
                 problems.append(f"{name}: {status} {load.failures[:3]}")
+        _create_nodes(release.cluster.api)
+        for terms in (500, 1000):
+            problems += _flood_of_terms(release.cluster.api, terms)
     return problems
+
+
+def _flood_of_terms(api: Api, terms: int) -> list[str]:
+    """Create GPU Pods while four clients create Pods with many node selector terms."""
+    with Load(api, "default", threads=4, every=0, pod=_excluding_zones(terms)) as flood:
+        time.sleep(1)
+        with Load(api, "default", threads=4) as load:
+            time.sleep(_FLOOD_SECONDS)
+    latencies, flooded = sorted(load.durations), sorted(flood.durations)
+    print(
+        f"4 clients, Pods with {terms:,} terms, {_NODES:,} nodes: {load.created} GPU Pods created, "
+        f"{len(load.failures)} failed, longest {at(latencies, 1):.0f} ms; {len(flooded)} Pods with "
+        f"terms answered, longest {at(flooded, 1):.0f} ms"
+    )
+    return [f"{terms} terms: {load.failures[:3]}"] if load.failures or not latencies else []
+
+
+def _create_nodes(api: Api) -> None:
+    nodes = [node(f"node-{n}", labels={_ZONE: f"zone-{n % 3}"}) for n in range(_NODES)]
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda one: api.request("POST", "/api/v1/nodes", one), nodes))
+
+
+def _excluding_zones(terms: int) -> dict[str, Any]:
+    """Return a Pod that tolerates every taint, with terms that each exclude all zones."""
+    zones = [f"zone-{n}" for n in range(3)]
+    excluding = [
+        {"matchExpressions": [{"key": _ZONE, "operator": "NotIn", "values": [*zones, f"x{n}"]}]}
+        for n in range(terms)
+    ]
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": excluding}}
+    return {
+        "metadata": {"generateName": "flood-"},
+        "spec": {
+            "terminationGracePeriodSeconds": 0,
+            "tolerations": [{"operator": "Exists"}],
+            "affinity": {"nodeAffinity": required},
+            "containers": [{"name": "main", "image": "web"}],
+        },
+    }
 
 
 def main() -> None:

@@ -23,7 +23,14 @@ GPU_POD: dict[str, Any] = {
 class Load:
     """Creates GPU Pods in a namespace, one after the other, in a few threads, in the block."""
 
-    def __init__(self, api: Api, namespace: str, threads: int = 2, every: float = 0.05) -> None:
+    def __init__(
+        self,
+        api: Api,
+        namespace: str,
+        threads: int = 2,
+        every: float = 0.05,
+        pod: dict[str, Any] = GPU_POD,
+    ) -> None:
         self.created = 0
         """How many were created, each with the toleration that gpufence adds."""
         self.failures: list[str] = []
@@ -34,6 +41,7 @@ class Load:
         # Dry runs keep scheduler and controllers idle.
         self._path = f"/api/v1/namespaces/{namespace}/pods?dryRun=All"
         self._every = every
+        self._pod = pod
         self._over = threading.Event()
         self._lock = threading.Lock()
         self._threads = [threading.Thread(target=self._run, daemon=True) for _ in range(threads)]
@@ -42,7 +50,7 @@ class Load:
         while not self._over.wait(self._every):
             start = time.monotonic()
             try:
-                created = self._api.request("POST", self._path, GPU_POD)
+                created = self._api.request("POST", self._path, self._pod)
                 tolerations = created["spec"]["tolerations"]
                 missed = all(t.get("key") != "nvidia.com/gpu" for t in tolerations)
                 problem = "created without gpufence" if missed else ""
