@@ -169,7 +169,7 @@ def test_an_existing_deployment_can_be_changed_except_for_its_template(
     abandoned.api.request("PATCH", path, {"spec": {"minReadySeconds": 5}}, merge)
     containers = [{**GPU_POD["spec"]["containers"][0], "image": "another"}]
     worse = {"spec": {"template": {"spec": {"containers": containers}}}}
-    with pytest.raises(ApiError, match=r'failed calling webhook "workloads\.gpufence\.dev"'):
+    with pytest.raises(ApiError, match=r'failed calling webhook "pods\.gpufence\.dev"'):
         abandoned.api.request("PATCH", path, worse, merge)
 
 
