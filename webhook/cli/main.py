@@ -15,6 +15,7 @@ import click
 from webhook.cli.errors import EXIT_INPUT
 from webhook.cli.lazy import LazyGroup
 from webhook.documents.errors import InputError
+from webhook.wording import printable
 
 EXIT_BUG = 70
 """EX_SOFTWARE of sysexits.h: neither a finding (1) nor invalid input (2)."""
@@ -68,7 +69,7 @@ Examples:
 Policy:
   --policy FILE, or the environment variable GPUFENCE_POLICY, or the nearest
   .gpufence.yaml, from the working directory upwards, with one line:
-    policy: PATH          relative to the file's directory
+    policy: PATH          of a file below the file's own directory, relative to it
   Without any of them, gpufence uses its default policy.
 """,
 )
@@ -109,7 +110,7 @@ def main(args: Sequence[str] | None = None, *, prog_name: str = "gpufence") -> i
         return error.exit_code
     except InputError as error:
         for line in error.lines:
-            click.echo(f"Error: {line}", err=True)
+            click.echo(f"Error: {printable(line)}", err=True)
         return EXIT_INPUT
     except click.Abort:
         return EXIT_INTERRUPTED

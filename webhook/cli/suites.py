@@ -182,12 +182,24 @@ def _manifests(
     manifests: list[Manifest] = []
     for index, entry in enumerate(entries):
         if isinstance(entry, str):
-            manifests += read_manifests([str(suite.directory / entry)])
+            manifests += read_manifests([_file(suite, entry)])
         else:
             path = (*at, key or index)
             manifests.append(Manifest(suite.document, None, path, suite.document.line, entry))
     raise_errors((manifest.document, manifest.error) for manifest in manifests)
     return manifests
+
+
+def _file(suite: Suite, name: str) -> str:
+    """Return the path of a file that a suite names.
+
+    Raises:
+        InputError: it is a device or a pipe, which has no end; a suite may be of a pull request.
+    """
+    path = str(suite.directory / name)
+    if is_special_file(path) and not is_directory(path):
+        raise InputError([f"{path}: is not a regular file. Name a file, a directory or a chart."])
+    return path
 
 
 def _subject(case: Case, judged: Sequence[Result]) -> Result:

@@ -54,14 +54,15 @@ class Document(msgspec.Struct, eq=False):
         return self.error or self.duplicate
 
 
-def load_documents(path: str) -> list[Document]:
+def load_documents(path: str, limit: int | None = None) -> list[Document]:
     """Return the documents of a file or of standard input, none of which has a fault.
 
     Raises:
-        InputError: the file cannot be read, or a document has a fault; a line for each.
+        InputError: the file cannot be read, has more bytes than ``limit``, or a document has a
+            fault; a line for each.
     """
     try:
-        text = read_text(path)
+        text = read_text(path, limit)
     except ManifestError as error:
         raise input_error(path, error) from error
     return valid_documents(display_name(path), text)

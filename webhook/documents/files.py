@@ -35,33 +35,38 @@ _BYTE_ORDER_MARKS = (
 )
 
 
-def read_text(path: str) -> str:
+def read_text(path: str, limit: int | None = None) -> str:
     """Return the text of a file, or of standard input.
 
     Raises:
-        ManifestError: it cannot be read, or is not text.
+        ManifestError: it cannot be read, has more bytes than ``limit``, or is not text.
     """
-    return decode(read_bytes(path))
+    return decode(read_bytes(path, limit))
 
 
-def read_bytes(path: str) -> bytes:
+def read_bytes(path: str, limit: int | None = None) -> bytes:
     """Return the content of a file, or of standard input.
 
     Raises:
-        ManifestError: it cannot be read.
+        ManifestError: it cannot be read, or has more bytes than ``limit``.
     """
+    # One byte more shows that there is more.
+    size = -1 if limit is None else limit + 1
     try:
         if path == STDIN:
-            return _read_stdin()
-        # Unbuffered, because there may be thousands of small files, each read at once.
-        with io.FileIO(path) as file:
-            return file.readall()
+            content = _read_stdin(size)
+        else:
+            with io.BufferedReader(io.FileIO(path)) as file:
+                content = file.read(size)
     except FileNotFoundError:
         raise ManifestError("does not exist", cure=_CHECK_PATH) from None
     except ValueError:  # A null character in the path.
         raise ManifestError("is not the path of a file", cure=_CHECK_PATH) from None
     except OSError as error:
         raise cannot_be_read(error) from error
+    if limit is not None and len(content) > limit:
+        raise ManifestError(f"is larger than {limit // 2**20} MiB", cure="Name a smaller file")
+    return content
 
 
 def decode(data: bytes) -> str:
@@ -98,8 +103,8 @@ def cannot_be_read(error: OSError) -> ManifestError:
     )
 
 
-def _read_stdin() -> bytes:
+def _read_stdin(size: int) -> bytes:
     # Python has no sys.stdin if its descriptor is closed at the start.
     if sys.stdin is None:
         raise ManifestError("is closed", cure="Pipe manifests to it, or name files")
-    return sys.stdin.buffer.read()
+    return sys.stdin.buffer.read(size)

@@ -12,6 +12,9 @@ from webhook.documents.files import decode, display_name, read_bytes
 DEFAULT_NAME = "default"
 """The name of the default policy."""
 
+MAX_BYTES = 4 * 1024 * 1024
+"""The largest policy file. Policies have kilobytes, and a ConfigMap holds 1 MiB."""
+
 
 def policy_name(path: str | None) -> str:
     """Return the policy's name in messages, logs and metrics."""
@@ -33,10 +36,10 @@ def read_content(path: str) -> bytes:
     """Return the content of a policy file.
 
     Raises:
-        InputError: the file cannot be read.
+        InputError: the file cannot be read, or is too large.
     """
     try:
-        return read_bytes(path)
+        return read_bytes(path, MAX_BYTES)
     except ManifestError as error:
         raise input_error(path, error) from error
 

@@ -326,6 +326,17 @@ def test_an_unreadable_suite_is_an_error_and_other_suites_run(
     assert "1 passed" in done.out
 
 
+def test_a_suite_that_names_a_device_is_an_error(gpufence: Run, tmp_path: Path) -> None:
+    by_path = {"manifest": "/dev/zero", "expect": {"verdict": "allowed"}}
+    write(tmp_path, suite(by_path, ALLOWED))
+    write(tmp_path, suite(ALLOWED, policy="/dev/zero"), "other.gpufence-test.yaml")
+    done = gpufence("test")
+    assert done.status == 2
+    assert "/dev/zero: is not a regular file. Name a file, a directory or a chart." in done.out
+    assert "Error: /dev/zero: is larger than 4 MiB. Name a smaller file.\n" in done.err
+    assert "2 cases in 1 suite: 1 passed, 1 error" in done.out
+
+
 def test_a_directory_without_suites_is_an_error(gpufence: Run) -> None:
     done = gpufence("test")
     assert done.status == 2

@@ -9,7 +9,7 @@ import pytest
 from policies.shipped import default_policy_text
 from running import Run
 from webhook.documents.errors import InputError
-from webhook.documents.policy_files import load_policy
+from webhook.documents.policy_files import MAX_BYTES, load_policy
 
 DEFAULT = default_policy_text()
 INVALID = {
@@ -65,3 +65,31 @@ def test_all_problems_of_a_policy_are_reported_at_once(tmp_path: Path) -> None:
         "rules[device-leek]",
     ]
     assert all("accepted" in line or "Accepted" in line or "must be" in line for line in places)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("check", "--policy", "/dev/zero", "-"),
+        ("policy", "show", "--policy", "/dev/zero"),
+        ("policy", "validate", "/dev/zero"),
+    ],
+    ids=" ".join,
+)
+def test_a_policy_file_without_an_end_is_not_read_whole(
+    command: tuple[str, ...], gpufence: Run
+) -> None:
+    done = gpufence(*command)
+    problem = "Error: /dev/zero: is larger than 4 MiB. Name a smaller file.\n"
+    assert (done.status, done.out, done.err) == (2, "", problem)
+
+
+@pytest.mark.parametrize(("spare", "status"), [(0, 0), (-1, 2)])
+def test_a_policy_has_at_most_4_mib(
+    spare: int, status: int, tmp_path: Path, gpufence: Run
+) -> None:
+    comment = b"#" * (MAX_BYTES - spare - len(DEFAULT.encode()) - 1) + b"\n"
+    content = comment + DEFAULT.encode()
+    (tmp_path / "policy.yaml").write_bytes(content)
+    assert gpufence("policy", "validate", "policy.yaml").status == status
+    assert gpufence("policy", "validate", "-", stdin=content).status == status

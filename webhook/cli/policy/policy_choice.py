@@ -11,7 +11,7 @@ import click
 from policies.suggestions import unknown
 from webhook.documents.documents import load_documents
 from webhook.documents.errors import InputError
-from webhook.documents.policy_files import policy_name
+from webhook.documents.policy_files import MAX_BYTES, policy_name
 
 VARIABLE = "GPUFENCE_POLICY"
 PROJECT_FILE = ".gpufence.yaml"
@@ -69,12 +69,42 @@ def _project_file() -> Path | None:
 
 
 def _policy_of(project: Path) -> str:
+    """Return the path of the policy that a project file names.
+
+    The file and what it names may be those of a pull request. They must not select other files of
+    the machine that checks it.
+
+    Raises:
+        InputError: the project file is invalid, or names something else than a file below its
+            directory.
+    """
     name = os.path.relpath(project)
-    documents = load_documents(name)
+    documents = load_documents(name, MAX_BYTES)
     value = documents[0].value if len(documents) == 1 else None
     if not isinstance(value, dict) or not isinstance(value.get("policy"), str):
         raise InputError([f"{name}: names no policy. Write one line: policy: PATH."])
     if others := value.keys() - {"policy"}:
         raise InputError([f"{name}: {min(others)}: {unknown('field', min(others), ['policy'])}."])
     path: str = value["policy"]
+    if problem := _problem(project.parent, path):
+        cure = "Name a file below the directory of this file, or use --policy"
+        raise InputError([f"{name}: policy: {path} {problem}. {cure}."])
     return os.path.relpath(project.parent / path)
+
+
+def _problem(directory: Path, path: str) -> str:
+    """Return why a path does not stand for a regular file below a directory; empty if it does.
+
+    Whether the file exists is left to its reader.
+    """
+    if Path(path).is_absolute():
+        return "is an absolute path"
+    try:
+        real = Path(os.path.realpath(directory / path))
+    except ValueError:  # A null character.
+        return "is not the path of a file"
+    if not real.is_relative_to(os.path.realpath(directory)):
+        return "is outside of the directory"
+    if real.exists() and not real.is_file():
+        return "is not a regular file"
+    return ""

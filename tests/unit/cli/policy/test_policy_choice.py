@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -31,9 +32,9 @@ def test_the_nearest_project_file_names_the_policy(gpufence: Run, project: Path)
     assert (done.status, done.err) == (0, "")
     policy = "../../fence/policy.yaml, from ../../.gpufence.yaml"
     assert f"1 object: 1 allowed; 1 warning (policy: {policy})\n" in done.out
-    (project / ".gpufence.yaml").write_text("policy: ../../nowhere.yaml\n")
+    (project / ".gpufence.yaml").write_text("policy: nowhere.yaml\n")
     done = gpufence("check", "-", stdin=TRESPASSER)
-    assert done.err == "Error: ../../nowhere.yaml: does not exist. Check the path.\n"
+    assert done.err == "Error: nowhere.yaml: does not exist. Check the path.\n"
 
 
 @pytest.mark.usefixtures("project")
@@ -84,3 +85,54 @@ def test_an_invalid_project_file_is_an_error(
     assert (done.status, done.out) == (2, "")
     assert done.err.startswith("Error: .gpufence.yaml:")
     assert problem in done.err
+
+
+OUTSIDE = "is outside of the directory"
+
+
+@pytest.mark.parametrize(
+    ("path", "problem"),
+    [
+        ("/dev/zero", "/dev/zero is an absolute path"),
+        ("../../fence/policy.yaml", f"../../fence/policy.yaml {OUTSIDE}"),
+        ("a/../../web.yaml", f"a/../../web.yaml {OUTSIDE}"),
+        ("link.yaml", f"link.yaml {OUTSIDE}"),
+        ("linked/policy.yaml", f"linked/policy.yaml {OUTSIDE}"),
+        ("zero", f"zero {OUTSIDE}"),
+        ("pipe", "pipe is not a regular file"),
+        (".", ". is not a regular file"),
+        ('"a\\0"', "a\\x00 is not the path of a file"),
+        ('"\\ud800"', ""),
+        ('"\\e[2J\\u202e/../.."', f"\\x1b[2J\\u202e/../.. {OUTSIDE}"),
+    ],
+)
+def test_a_project_file_names_only_regular_files_below_its_directory(
+    gpufence: Run, project: Path, path: str, problem: str
+) -> None:
+    (project / "link.yaml").symlink_to("../../fence/policy.yaml")
+    (project / "linked").symlink_to("../../fence")
+    (project / "zero").symlink_to("/dev/zero")
+    os.mkfifo(project / "pipe")
+    (project / ".gpufence.yaml").write_text(f"policy: {path}\n")
+    done = gpufence("check", "-", stdin=TRESPASSER)
+    assert (done.status, done.out) == (2, "")
+    if problem:
+        cure = "Name a file below the directory of this file, or use --policy"
+        assert done.err == f"Error: .gpufence.yaml: policy: {problem}. {cure}.\n"
+
+
+def test_a_project_file_may_name_a_link_to_a_file_below_its_directory(
+    gpufence: Run, project: Path
+) -> None:
+    (project / "a").mkdir()
+    (project / "a" / "strict.yaml").write_text(gpufence("policy", "show").out)
+    (project / "link.yaml").symlink_to("a/strict.yaml")
+    (project / ".gpufence.yaml").write_text("policy: a/../link.yaml\n")
+    assert gpufence("check", "-", stdin=TRESPASSER).status == 1
+
+
+def test_a_large_project_file_is_not_read_whole(gpufence: Run, tmp_path: Path) -> None:
+    with (tmp_path / ".gpufence.yaml").open("wb") as file:
+        file.truncate(1 << 40)
+    done = gpufence("check", "-", stdin=PLAIN_POD)
+    assert done.err == "Error: .gpufence.yaml: is larger than 4 MiB. Name a smaller file.\n"
