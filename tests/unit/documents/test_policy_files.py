@@ -85,9 +85,7 @@ def test_a_policy_file_without_an_end_is_not_read_whole(
 
 
 @pytest.mark.parametrize(("spare", "status"), [(0, 0), (-1, 2)])
-def test_a_policy_has_at_most_4_mib(
-    spare: int, status: int, tmp_path: Path, gpufence: Run
-) -> None:
+def test_a_policy_has_at_most_4_mib(spare: int, status: int, tmp_path: Path, gpufence: Run) -> None:
     comment = b"#" * (MAX_BYTES - spare - len(DEFAULT.encode()) - 1) + b"\n"
     content = comment + DEFAULT.encode()
     (tmp_path / "policy.yaml").write_bytes(content)

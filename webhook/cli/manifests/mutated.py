@@ -14,7 +14,7 @@ from webhook.cli.errors import EXIT_FOUND
 from webhook.cli.manifests.evaluate import Result
 from webhook.cli.manifests.yaml_writer import to_yaml
 from webhook.documents.documents import Document
-from webhook.wording import printable
+from webhook.wording import printable, printable_json
 
 
 def mutated_documents(results: Iterable[Result]) -> Iterator[Any]:
@@ -29,7 +29,8 @@ def mutated_documents(results: Iterable[Result]) -> Iterator[Any]:
 def write_documents(documents: Iterable[Any], *, as_json: bool) -> None:
     """Write documents to standard output: as YAML, or as a sequence of JSON values."""
     if as_json:
-        text = "".join(f"{json.dumps(d, indent=2, ensure_ascii=False)}\n" for d in documents)
+        texts = (json.dumps(document, indent=2, ensure_ascii=False) for document in documents)
+        text = "".join(f"{printable_json(text)}\n" for text in texts)
     else:
         text = "---\n".join(map(to_yaml, documents))
     sys.stdout.buffer.write(text.encode())

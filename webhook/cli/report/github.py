@@ -20,6 +20,7 @@ from webhook.cli.report.content import (
     repository_path,
 )
 from webhook.documents.documents import explanation
+from webhook.wording import printable
 
 _COMMANDS: dict[Action, str] = {"enforce": "error", "warn": "warning", "audit": "notice"}
 
@@ -35,12 +36,12 @@ def _commands(report: CheckReport) -> Iterator[str]:
             text = explanation(result.manifest.document, result.error)
             yield _command("error", object_place(result), "invalid manifest", text)
         for finding in result.findings:
-            text = f"{result.title}: {message(finding)}\n{remediation(finding)}".rstrip()
-            place = finding_place(result, finding)
-            yield _command(_COMMANDS[finding.action], place, finding.rule, text)
+            text = f"{result.title}: {message(finding)}"
+            name, place = _COMMANDS[finding.action], finding_place(result, finding)
+            yield _command(name, place, finding.rule, text, remediation(finding))
 
 
-def _command(name: str, place: Place, title: str, text: str) -> str:
+def _command(name: str, place: Place, title: str, *lines: str) -> str:
     properties = {
         "file": repository_path(place.path),
         "line": place.line,
@@ -52,13 +53,14 @@ def _command(name: str, place: Place, title: str, text: str) -> str:
     if properties["file"] is None:
         # Without a file, GitHub shows no line: for standard input, the text has it.
         properties = {"title": properties["title"]}
-        text = f"{place}: {text}"
+        lines = (f"{place}: {lines[0]}", *lines[1:])
     pairs = ",".join(f"{key}={_property(str(value))}" for key, value in properties.items() if value)
-    return f"::{name} {pairs}::{_data(text)}\n"
+    return f"::{name} {pairs}::{'%0A'.join(map(_data, filter(None, lines)))}\n"
 
 
-def _data(text: str) -> str:
-    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+def _data(line: str) -> str:
+    """Return a line as the runner reads it: without line breaks, which are escaped as well."""
+    return printable(line).replace("%", "%25")
 
 
 def _property(text: str) -> str:

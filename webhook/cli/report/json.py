@@ -20,6 +20,7 @@ from webhook.cli.report.content import (
 )
 from webhook.doctor.line import STATUSES
 from webhook.documents.documents import sentence
+from webhook.wording import printable_json
 
 if TYPE_CHECKING:
     from webhook.audit.pools import PoolNode, PoolState
@@ -83,7 +84,8 @@ def doctor(report: DoctorReport) -> str:
 
 def formatted(value: Any) -> str:
     """Return a value as JSON, with a line feed at its end."""
-    return f"{msgspec.json.format(msgspec.json.encode(value), indent=2).decode()}\n"
+    text = msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
+    return f"{printable_json(text)}\n"
 
 
 def _document(kind: str, **fields: Any) -> str:

@@ -30,6 +30,7 @@ from webhook.cli.report.content import (
 )
 from webhook.cli.report.json import formatted
 from webhook.documents.documents import explanation
+from webhook.wording import printable
 
 SCHEMA = (
     "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
@@ -90,7 +91,7 @@ def _notification(result: Result) -> dict[str, Any]:
     """Return the notification about a broken object."""
     text = explanation(result.manifest.document, result.error) if result.error else ""
     location = _location(result, object_place(result))
-    return {"level": "error", "message": {"text": text}, "locations": [location]}
+    return {"level": "error", "message": {"text": printable(text)}, "locations": [location]}
 
 
 def _results(results: Iterable[Result]) -> Iterator[dict[str, Any]]:
@@ -111,7 +112,7 @@ def _result(result: Result, finding: Finding, occurrences: Counter[str]) -> dict
         "ruleId": finding.rule,
         "ruleIndex": _INDEXES[finding.rule],
         "level": _LEVELS[finding.action],
-        "message": {"text": paragraph(finding)},
+        "message": {"text": printable(paragraph(finding))},
         "locations": [location],
         "partialFingerprints": {FINGERPRINT: _fingerprint(result, finding, occurrences)},
     }
@@ -127,9 +128,13 @@ def _location(result: Result, place: Place, field: str = "") -> dict[str, Any]:
         physical["region"] = region
     location: dict[str, Any] = {"physicalLocation": physical}
     if name := _object_name(result):
-        qualified = f"{name}/{field}" if field else name
+        short, qualified = result.name or name, f"{name}/{field}" if field else name
         location["logicalLocations"] = [
-            {"name": result.name or name, "fullyQualifiedName": qualified, "kind": "object"}
+            {
+                "name": printable(short),
+                "fullyQualifiedName": printable(qualified),
+                "kind": "object",
+            }
         ]
     return location
 

@@ -84,4 +84,4 @@ def test_workflow_commands_in_a_manifest_are_escaped(gpufence: Run, tmp_path: Pa
     done = gpufence("check", "--output", "github", "a,b:c%.yaml")
     ((_, properties, text),) = commands_in(done.out)
     assert properties["file"] == "a%2Cb%3Ac%25.yaml"
-    assert text.startswith("Deployment default/x%0A::error::50%25%0D: ")
+    assert text.startswith("Deployment default/x\\n::error::50%25\\r: ")

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
+from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules
+from typing import Any
 
 import pytest
+import yaml
 
 from running import FAULTS, NO_QUANTITY, PLAIN_POD, TRESPASSER, Run, run_command
 from webhook.cli import report
@@ -128,3 +132,72 @@ def test_report_files_are_written_with_exceptions_on_standard_output(
     assert done.status == 0
     assert "exceptions:" in done.out
     assert "pool-trespass" in (tmp_path / "report.sarif").read_text()
+
+
+# Control characters of both ranges, marks and overrides of the direction of writing, and
+# invisible characters.
+ACTING = (
+    "\x1b\x07\x00\x7f\x9b\u061c\u200e\u200f\u202a\u202e\u2028\u2066\u2067\u2068\u2069"
+    "\ufeff\U000e0041"
+)
+HOSTILE = f"{ACTING}[2J"
+RAW = re.compile(f"[{ACTING}]")
+GPU = "nvidia.com/gpu"
+CONTAINER = {"name": HOSTILE, "image": HOSTILE}
+TRESPASSER_SPEC = {
+    "nodeName": HOSTILE,
+    "containers": [{**CONTAINER, "env": [{"name": "NVIDIA_VISIBLE_DEVICES", "value": HOSTILE}]}],
+    "tolerations": [{"key": GPU, "operator": "Exists", "value": HOSTILE}],
+    "volumes": [{"name": HOSTILE, "hostPath": {"path": f"/dev/nvidia0{HOSTILE}"}}],
+}
+SPECS = (
+    TRESPASSER_SPEC,
+    {"containers": [{**CONTAINER, "resources": {"limits": {GPU: 1}}}]},
+    {"containers": [{**CONTAINER, "resources": {"limits": {GPU: HOSTILE}}}]},
+    {"containers": HOSTILE},
+)
+
+
+def hostile_manifests() -> str:
+    """Return Pods that are denied, mutated and invalid, other objects, and a broken document."""
+    names = {"name": HOSTILE, "namespace": HOSTILE, "labels": {HOSTILE: HOSTILE}}
+    objects = [{"apiVersion": "v1", "kind": "Pod", "metadata": names, "spec": s} for s in SPECS]
+    objects += [{**objects[0], "apiVersion": HOSTILE, "kind": HOSTILE}, {"kind": HOSTILE}]
+    return "\n---\n".join([*map(json.dumps, objects), "a: [\u202e"])
+
+
+def texts(value: Any) -> Iterator[str]:
+    """Yield the texts in a JSON document."""
+    if isinstance(value, dict | list):
+        for entry in value.values() if isinstance(value, dict) else value:
+            yield from texts(entry)
+    elif isinstance(value, str):
+        yield value
+
+
+@pytest.mark.parametrize("name", CHECK)
+def test_no_report_prints_characters_that_act_on_a_terminal(
+    gpufence: Run, tmp_path: Path, name: str
+) -> None:
+    path = f"{HOSTILE.replace(chr(0), '')}.yaml"
+    (tmp_path / path).write_text(hostile_manifests())
+    done = gpufence("check", "--output", name, path)
+    assert done.status == 2
+    assert RAW.findall(done.out) == RAW.findall(done.err) == []
+    assert "\\u202e" in done.out
+    if name == "sarif":  # Its texts are for people.
+        assert not any(map(RAW.search, texts(json.loads(done.out))))
+    if name == "json":  # Its texts are those of the manifest.
+        assert HOSTILE in {result["object"]["name"] for result in done.report["results"][:4]}
+
+
+@pytest.mark.parametrize("name", ["yaml", "json"])
+def test_mutated_manifests_have_escapes_for_characters_that_act_on_a_terminal(
+    gpufence: Run, name: str
+) -> None:
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": HOSTILE}, "spec": SPECS[1]}
+    done = gpufence("mutate", "--output", name, "-", stdin=json.dumps(pod))
+    assert done.status == 0
+    assert RAW.findall(done.out) == []
+    read = json.loads if name == "json" else yaml.safe_load
+    assert read(done.out)["metadata"]["name"] == HOSTILE
