@@ -78,7 +78,7 @@ class _Known(Collector):
     def collect(self) -> Iterator[GaugeMetricFamily]:
         objects = GaugeMetricFamily(
             "gpufence_cluster_objects",
-            "Objects of the cluster that are known.",
+            "Number of objects in the last known state of the cluster.",
             labels=("resource",),
         )
         known = {
@@ -89,7 +89,7 @@ class _Known(Collector):
         yield objects
         heard = GaugeMetricFamily(
             "gpufence_cluster_last_event_timestamp_seconds",
-            "When the API server was last heard, a bookmark a minute included.",
+            "Unix time of the last watch event or bookmark from the API server.",
             labels=("resource",),
         )
         ages = {name: age for source in self._followed for name, age in source.staleness().items()}
