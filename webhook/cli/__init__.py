@@ -1,4 +1,4 @@
-"""The command line: one module a command, `manifests` reads, `report` writes."""
+"""The command line: `commands` has one module a command, `manifests` reads, `report` writes."""
 
 from __future__ import annotations
 

@@ -21,12 +21,12 @@ from policies.facts import Facts, Request
 from policies.kubernetes.objects import JSONObject
 from policies.kubernetes.workload import Workload
 from policies.policy import Policy
-from webhook.cli.manifests.evaluate import Complete, read_manifests
+from webhook.cli.evaluate import Complete
+from webhook.cli.manifests import read_manifests
 from webhook.cluster.claims import LookupResult, LookupTiming
 from webhook.cluster.facts import ClusterFacts
 from webhook.cluster.state import ClusterState
-from webhook.documents.documents import raise_errors
-from webhook.documents.errors import InputError, ManifestError
+from webhook.documents.document import DocumentError, InputError, raise_errors
 from webhook.documents.files import display_name
 from webhook.kube.collection import Metadata
 from webhook.kube.connection import Connection
@@ -178,7 +178,7 @@ def read_objects(path: str, take: Callable[[JSONObject], None]) -> None:
                 take(obj)
             except ValueError as problem:
                 kind = obj.get("kind")
-                error = ManifestError(f"is not a valid {kind}: {problem}", line=manifest.line)
+                error = DocumentError(f"is not a valid {kind}: {problem}", line=manifest.line)
         errors.append((manifest.document, error))
     raise_errors(errors)
 

@@ -33,7 +33,7 @@ from policies.policy import ExceptionEntry, Policy, Pool
 from policies.reach import nodes_of, shortages
 from policies.registry import CHECKS, MUTATIONS, RULES, Mutation
 from policies.requests import device_peaks, ignored_annotations
-from webhook.cli.manifests.evaluate import Complete, Result, evaluate
+from webhook.cli.evaluate import Complete, Result, evaluate
 from webhook.cli.report.difference import difference
 from webhook.cli.report.text import (
     Line,

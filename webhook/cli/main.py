@@ -12,9 +12,8 @@ from typing import TextIO
 
 import click
 
-from webhook.cli.errors import EXIT_INPUT
-from webhook.cli.lazy import LazyGroup
-from webhook.documents.errors import InputError
+from webhook.cli.commands import EXIT_INPUT, LazyGroup
+from webhook.documents.document import InputError
 from webhook.wording import printable
 
 EXIT_BUG = 70

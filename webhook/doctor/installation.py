@@ -16,7 +16,7 @@ from policies.policy import Policy
 from webhook.cel.configurations import Registration
 from webhook.cluster.nodes import NODES
 from webhook.cluster.state import ClusterState
-from webhook.documents.errors import InputError
+from webhook.documents.document import InputError
 from webhook.documents.policy_files import load_policy, read_policy
 from webhook.kube.client import FORBIDDEN, KubeApi, slices_query
 from webhook.kube.errors import ApiError

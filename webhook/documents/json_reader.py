@@ -8,18 +8,18 @@ from __future__ import annotations
 import json
 import math
 import re
+from bisect import bisect_left
 from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any, NoReturn
 
-from webhook.documents.errors import HELM_CURE, ManifestError, looks_like_template
+from webhook.documents.document import HELM_CURE, Document, DocumentError, looks_like_template
 from webhook.documents.scalars import INT64_MIN, UINT64_MAX
 from webhook.documents.yaml_reader import (
     DUPLICATE_CURE,
     MAX_DEPTH,
     TOO_DEEP,
     TOO_DEEP_CURE,
-    Parsed,
     read_yaml,
 )
 
@@ -42,7 +42,7 @@ _CURES = {
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
-def read_json(text: str) -> Iterator[Parsed]:
+def read_json(text: str) -> Iterator[Document]:
     """Yield the values that ``text`` holds in a row.
 
     A broken value comes with its error. Reading continues at the next line that starts with a
@@ -60,22 +60,28 @@ def read_json(text: str) -> Iterator[Parsed]:
     decoder = json.JSONDecoder(
         object_pairs_hook=mapping, parse_int=_integer, parse_float=_float, parse_constant=_constant
     )
-    lines = _Lines(text)
+    breaks = [found.start() for found in re.finditer("\n", text)]
+
+    def line_of(offset: int) -> int:
+        return bisect_left(breaks, offset) + 1
+
     at = _skip_space(text, 0)
     while at < len(text):
         duplicates.clear()
         try:
             value, end = _decode(decoder, text, at)
-        except ManifestError as error:
-            yield Parsed(None, lines.at(at), error=error)
+        except DocumentError as error:
+            yield Document(line_of(at), text, error=error)
             following = _LINE_WITH_BRACKET.search(text, at + 1)
             at = following.start() if following else len(text)
             continue
-        duplicate = _duplicate(text, at, end, duplicates[0]) if duplicates else None
-        items = value.get("items") if isinstance(value, dict) and not duplicate else None
-        starts = _item_starts(decoder, text, at) if isinstance(items, list) else ()
-        item_lines = [lines.at(start) for start in starts]
-        yield Parsed(value, lines.at(at), item_lines, duplicate=duplicate, span=(at, end))
+        line = line_of(at)
+        document = Document(line, text[at:end], line, value)
+        if duplicates:
+            document.duplicate = _duplicate(text, at, end, duplicates[0])
+        elif isinstance(value, dict) and isinstance(value.get("items"), list):
+            document.item_lines = list(map(line_of, _item_starts(decoder, text, at)))
+        yield document
         at = _skip_space(text, end)
 
 
@@ -84,17 +90,17 @@ def _decode(decoder: json.JSONDecoder, text: str, at: int) -> tuple[Any, int]:
         value, end = decoder.raw_decode(text, at)
     except json.JSONDecodeError as error:
         problem = f"does not parse as JSON: {error.msg[0].lower()}{error.msg[1:]}"
-        raise ManifestError(
+        raise DocumentError(
             problem, line=error.lineno, column=error.colno, cure=_cure(error.msg, text)
         ) from error
     except RecursionError:
-        raise ManifestError(TOO_DEEP, cure=TOO_DEEP_CURE) from None
+        raise DocumentError(TOO_DEEP, cure=TOO_DEEP_CURE) from None
     if _is_deeper_than(MAX_DEPTH, value):
-        raise ManifestError(TOO_DEEP, cure=TOO_DEEP_CURE)
+        raise DocumentError(TOO_DEEP, cure=TOO_DEEP_CURE)
     if _SURROGATE_ESCAPE.search(text, at, end) and _SURROGATE.search(
         json.dumps(value, ensure_ascii=False)
     ):
-        raise ManifestError(
+        raise DocumentError(
             r"has half of a surrogate pair (\ud800 to \udfff), which is not text",
             cure="Write the character itself",
         )
@@ -119,23 +125,23 @@ def _integer(digits: str) -> int | float:
 def _float(digits: str) -> float:
     value = float(digits)
     if math.isinf(value):
-        raise ManifestError(f"the number {digits:.40} is too large", cure=_QUOTE)
+        raise DocumentError(f"the number {digits:.40} is too large", cure=_QUOTE)
     return value
 
 
 def _constant(name: str) -> NoReturn:
-    raise ManifestError(f"{name} is a number that JSON does not have", cure=_QUOTE)
+    raise DocumentError(f"{name} is a number that JSON does not have", cure=_QUOTE)
 
 
-def _duplicate(text: str, at: int, end: int, key: str) -> ManifestError:
+def _duplicate(text: str, at: int, end: int, key: str) -> DocumentError:
     """Return the error with its line: JSON is YAML, and the YAML reader knows the place."""
     problem = f"the key {key:.60} is set twice in the same object"
-    error = ManifestError(problem, cure=DUPLICATE_CURE)
-    with suppress(ManifestError):
-        parsed = read_yaml(text[at:end])
-        if parsed is not None and parsed.duplicate is not None:
-            error.line = text.count("\n", 0, at) + parsed.duplicate.line
-            error.column = parsed.duplicate.column
+    error = DocumentError(problem, cure=DUPLICATE_CURE)
+    with suppress(DocumentError):
+        document = read_yaml(text[at:end])
+        if document is not None and document.duplicate is not None:
+            error.line = text.count("\n", 0, at) + document.duplicate.line
+            error.column = document.duplicate.column
     return error
 
 
@@ -173,19 +179,3 @@ def _item_starts(decoder: json.JSONDecoder, text: str, at: int) -> Iterator[int]
 def _skip_space(text: str, at: int) -> int:
     match = _SPACE.match(text, at)
     return match.end() if match else at
-
-
-class _Lines:
-    """Lines, from 1, of offsets that mostly come in ascending order."""
-
-    def __init__(self, text: str) -> None:
-        self._text = text
-        self._offset = 0
-        self._line = 1
-
-    def at(self, offset: int) -> int:
-        if offset < self._offset:
-            self._offset, self._line = 0, 1
-        self._line += self._text.count("\n", self._offset, offset)
-        self._offset = offset
-        return self._line

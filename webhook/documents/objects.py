@@ -1,18 +1,28 @@
-"""The objects of a document: itself, or the items of a List."""
+"""The objects of a document, itself or the items of a List, and the places of their fields."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from functools import lru_cache
 from itertools import count
 from typing import Any
 
 import msgspec
 
 from policies.kubernetes.objects import JSONObject
-from webhook.documents.documents import Document
-from webhook.documents.errors import ManifestError, looks_like_template
+from webhook.documents.document import Document, DocumentError, looks_like_template
+from webhook.documents.yaml_reader import Position, Positions, read_positions
 
 Path = tuple[str | int, ...]
+
+ABSENT = object()
+"""The value of a field that is absent, as opposed to null."""
+
+MAX_TEXT = 5_000_000
+"""Larger documents have no positions, which take a few hundred bytes for each value."""
+
+_STEP = re.compile(r"(?:^|\.)(?P<name>[^.\[]+)|\[(?P<entry>[^\]]*)\]")
 
 # kustomize's own files, which may omit their apiVersion.
 _KUSTOMIZE_KINDS = frozenset({"Kustomization", "Component"})
@@ -49,8 +59,8 @@ class Manifest(msgspec.Struct, eq=False):
     line: int
     value: JSONObject | None = None
     added: tuple[str, ...] = ()
-    error: ManifestError | None = None
-    duplicate: ManifestError | None = None
+    error: DocumentError | None = None
+    duplicate: DocumentError | None = None
     note: str = ""
 
 
@@ -69,7 +79,7 @@ def _objects(document: Document) -> Iterator[Manifest]:
     elif document.error is not None:
         yield Manifest(document, None, (), document.line, error=document.error)
     elif isinstance(document.value, list) and any(map(_looks_like_object, document.value)):
-        error = ManifestError(
+        error = DocumentError(
             "is a list, not an object of the Kubernetes API",
             cure="Put the objects under items of an object with apiVersion: v1 and kind: List",
         )
@@ -90,7 +100,7 @@ def _items(
     """Yield the items of a List, numbered across nested Lists."""
     items = value.get("items")
     if not isinstance(items, list | None):
-        error = ManifestError(
+        error = DocumentError(
             f"items must be a list, but is {_TYPES[type(items)]}",
             line=line,
             cure="Write the objects as entries of a list, each with - before it",
@@ -126,7 +136,7 @@ def _manifest(
                 return Manifest(document, item, path, line)
             if key == "apiVersion" and document.lenient and value.get(key) is None:
                 return Manifest(document, item, path, line, note=_PATCH_NOTE)
-            error = ManifestError(_missing(key, value), line=line, cure=_CURES[key])
+            error = DocumentError(_missing(key, value), line=line, cure=_CURES[key])
             return Manifest(document, item, path, line, value, error=error)
     return Manifest(document, item, path, line, value, added)
 
@@ -168,9 +178,69 @@ def _missing(key: str, value: JSONObject) -> str:
     return f"{key} must be a string, but is {_TYPES[type(value[key])]}"
 
 
-def _no_object(value: Any, line: int) -> ManifestError:
-    return ManifestError(
+def _no_object(value: Any, line: int) -> DocumentError:
+    return DocumentError(
         f"is {_TYPES[type(value)]}, not an object of the Kubernetes API",
         line=line,
         cure="Remove it, or write an object with apiVersion and kind",
     )
+
+
+# Fields.
+
+
+def pointer(path: Path) -> str:
+    """Return the JSON pointer (RFC 6901) of a path, empty for the root."""
+    return "".join(f"/{str(step).replace('~', '~0').replace('/', '~1')}" for step in path)
+
+
+def field_value(root: Any, field: str) -> Any:
+    """Return the value at a field's path, or ``ABSENT``.
+
+    ``field`` is a path as the API server prints it, ``spec.containers[0].image`` with dotted keys
+    in brackets, or a JSON pointer, which starts with a slash.
+    """
+    if field.startswith("/"):
+        steps = [step.replace("~1", "/").replace("~0", "~") for step in field[1:].split("/")]
+    else:
+        steps = _steps(field)
+    value = root
+    for step in steps:
+        if isinstance(value, dict) and step in value:
+            value = value[step]
+        elif isinstance(value, list) and step.isdecimal() and int(step) < len(value):
+            value = value[int(step)]
+        else:
+            return ABSENT
+    return value
+
+
+def locate(document: Document, path: Path, field: str) -> Position | None:
+    """Return the position of ``field`` of the object at ``path``, or of its nearest parent.
+
+    ``field`` is a path as the API server prints it. The position of an entry of a mapping is that
+    of its key. ``None`` if the document does not parse, is very large, or lacks the first step of
+    the path.
+    """
+    value, positions = _positions(document)
+    found = None
+    for step in (*map(str, path), *_steps(field)):
+        position = positions.get(id(value), {}).get(step)
+        if position is None:
+            break
+        found = position
+        value = value[int(step)] if isinstance(value, list) else value[step]
+    return found and found._replace(line=found.line + document.text_line - 1)
+
+
+@lru_cache(maxsize=1)
+def _positions(document: Document) -> tuple[Any, Positions]:
+    """Return the value of a document, read again, with its positions. JSON parses as YAML."""
+    if len(document.text) > MAX_TEXT:
+        return None, {}
+    return read_positions(document.text) or (None, {})
+
+
+def _steps(field: str) -> list[str]:
+    """Return the steps of a path as the API server prints them."""
+    return [match["name"] or match["entry"] for match in _STEP.finditer(field)]

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from policies.policy import Policy
 from policies.shipped import shipped_policy
-from webhook.documents.documents import Document, input_error, valid_documents
-from webhook.documents.errors import InputError, ManifestError
-from webhook.documents.fields import locate
-from webhook.documents.files import decode, display_name, read_bytes
+from webhook.documents.document import Document, DocumentError, InputError
+from webhook.documents.files import decode, display_name, input_error, read_bytes, valid_documents
+from webhook.documents.objects import locate
 
 DEFAULT_NAME = "default"
 """The name of the default policy."""
@@ -40,7 +39,7 @@ def read_content(path: str) -> bytes:
     """
     try:
         return read_bytes(path, MAX_BYTES)
-    except ManifestError as error:
+    except DocumentError as error:
         raise input_error(path, error) from error
 
 
@@ -52,7 +51,7 @@ def decode_policy(path: str, content: bytes) -> Policy:
     """
     try:
         text = decode(content)
-    except ManifestError as error:
+    except DocumentError as error:
         raise input_error(path, error) from error
     return read_policy(policy_name(path), text)
 

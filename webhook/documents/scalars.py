@@ -15,7 +15,7 @@ from typing import Any
 
 import yaml
 
-from webhook.documents.errors import ManifestError
+from webhook.documents.document import DocumentError
 
 Scalar = str | int | float | bool | None
 
@@ -64,7 +64,7 @@ def resolve(event: Any) -> Scalar:
     """Return the value of a scalar that is plain or has a tag.
 
     Raises:
-        ManifestError: the tag is unknown or does not fit the value, or JSON has no such value.
+        DocumentError: the tag is unknown or does not fit the value, or JSON has no such value.
     """
     tag, text = event.tag, event.value
     if tag in _TEXT_TAGS:
@@ -97,15 +97,15 @@ def check_collection(event: Any) -> None:
         raise _unknown_tag(event)
 
 
-def _unknown_tag(event: Any) -> ManifestError:
+def _unknown_tag(event: Any) -> DocumentError:
     tag = event.tag.replace(_TAG, "!!")
     return event_error(f"the tag {tag:.60} has no meaning in Kubernetes", event, "Remove the tag")
 
 
-def event_error(problem: str, event: Any, cure: str = "") -> ManifestError:
+def event_error(problem: str, event: Any, cure: str = "") -> DocumentError:
     """Return an error at the place of an event."""
     mark = event.start_mark
-    return ManifestError(problem, line=mark.line + 1, column=mark.column + 1, cure=cure)
+    return DocumentError(problem, line=mark.line + 1, column=mark.column + 1, cure=cure)
 
 
 def resolve_plain(text: str) -> Scalar:

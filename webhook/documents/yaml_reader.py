@@ -13,7 +13,6 @@ from collections.abc import Callable
 from itertools import islice
 from typing import Any, NamedTuple
 
-import msgspec
 import yaml
 from yaml.events import (
     AliasEvent,
@@ -26,7 +25,7 @@ from yaml.events import (
     StreamEndEvent,
 )
 
-from webhook.documents.errors import HELM_CURE, ManifestError, looks_like_template
+from webhook.documents.document import HELM_CURE, Document, DocumentError, looks_like_template
 from webhook.documents.scalars import (
     MAY_BE_SPECIAL,
     MERGE_TAG,
@@ -76,22 +75,6 @@ _LINE_BREAK = re.compile("\r\n?|[\n\x85\u2028\u2029]")
 _NOT_PRINTABLE = "[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]|\ufffe|\uffff"
 
 
-class Parsed(msgspec.Struct):
-    """A document's value or what is wrong with it, and where it and its items start.
-
-    Lines count from 1, within the text. ``span`` is the part of the text that holds the value, if
-    that is not all of it. ``duplicate`` is about the first key that is set twice in one mapping:
-    the last value counts, as for kubectl.
-    """
-
-    value: Any
-    line: int
-    item_lines: list[int] = []
-    error: ManifestError | None = None
-    duplicate: ManifestError | None = None
-    span: tuple[int, int] | None = None
-
-
 class Position(NamedTuple):
     """Line and column, both from 1.
 
@@ -119,17 +102,17 @@ class _Anchored(NamedTuple):
 _IN_PROGRESS = _Anchored(None, 0, 0)
 
 
-def read_yaml(text: str) -> Parsed | None:
+def read_yaml(text: str) -> Document | None:
     """Return the document that ``text`` holds, or ``None`` if it holds only comments.
 
     Raises:
-        ManifestError: it is not YAML, or has a value that JSON and Kubernetes do not have.
+        DocumentError: it is not YAML, or has a value that JSON and Kubernetes do not have.
     """
     try:
         return _Reader(text).document()
     except yaml.YAMLError as error:
         raise _syntax_error(error, text) from error
-    except ManifestError as error:
+    except DocumentError as error:
         error.cure = HELM_CURE if looks_like_template(text) else error.cure
         _clamp_to_text(error, text)
         raise
@@ -139,15 +122,16 @@ def read_positions(text: str) -> tuple[Any, Positions] | None:
     """Return the value of a document with the positions of its entries; ``None`` if invalid."""
     reader = _Reader(text, records=True)
     try:
-        parsed = reader.document()
-    except (yaml.YAMLError, ManifestError):
+        document = reader.document()
+    except (yaml.YAMLError, DocumentError):
         return None
-    return None if parsed is None else (parsed.value, reader.positions)
+    return None if document is None else (document.value, reader.positions)
 
 
 class _Reader:
     def __init__(self, text: str, *, records: bool = False) -> None:
         self.positions: Positions = {}
+        self._text = text
         self._records = records
         self._next = _events(text)
         self._anchors: dict[str, _Anchored] = {}
@@ -157,9 +141,9 @@ class _Reader:
         self._item_lines: list[int] = []
         self._closed: Any = None
         """The mark after the last mapping or list."""
-        self._duplicate: ManifestError | None = None
+        self._duplicate: DocumentError | None = None
 
-    def document(self) -> Parsed | None:
+    def document(self) -> Document | None:
         self._next()
         if type(self._next()) is not DocumentStartEvent:
             return None
@@ -172,7 +156,9 @@ class _Reader:
                 "a second document starts here", extra, "Put a line with --- before it"
             )
         line = event.start_mark.line + 1
-        return Parsed(value, line, self._item_lines, duplicate=self._duplicate)
+        return Document(
+            line, self._text, 1, value, item_lines=self._item_lines, duplicate=self._duplicate
+        )
 
     def _value(self, event: Any, depth: int) -> Any:
         kind = type(event)
@@ -348,10 +334,10 @@ def _is_plain_sequence(event: Any) -> bool:
     return type(event) is SequenceStartEvent and event.anchor is None and event.tag is None
 
 
-def _syntax_error(error: yaml.YAMLError, text: str) -> ManifestError:
+def _syntax_error(error: yaml.YAMLError, text: str) -> DocumentError:
     """Return the error of the parser with line, column and what to do."""
     if not isinstance(error, yaml.MarkedYAMLError) or error.problem_mark is None:
-        return _not_printable(text) or ManifestError(f"does not parse as YAML: {error}")
+        return _not_printable(text) or DocumentError(f"does not parse as YAML: {error}")
     mark, problem = error.problem_mark, error.problem or ""
     cure = next((cure for start, cure in _CURES.items() if problem.startswith(start)), "")
     if problem.startswith("found character"):
@@ -364,12 +350,12 @@ def _syntax_error(error: yaml.YAMLError, text: str) -> ManifestError:
             lines = mark.line - error.context_mark.line
             problem += f" that starts {counted(lines, 'line')} above"
     message = f"does not parse as YAML: {problem}"
-    located = ManifestError(message, line=mark.line + 1, column=mark.column + 1, cure=cure)
+    located = DocumentError(message, line=mark.line + 1, column=mark.column + 1, cure=cure)
     _clamp_to_text(located, text)
     return located
 
 
-def _clamp_to_text(error: ManifestError, text: str) -> None:
+def _clamp_to_text(error: DocumentError, text: str) -> None:
     """Move an error that points below the text to the last line.
 
     The parser counts one more line after the end of the text.
@@ -379,7 +365,7 @@ def _clamp_to_text(error: ManifestError, text: str) -> None:
         error.line, error.column = last, 0
 
 
-def _not_printable(text: str) -> ManifestError | None:
+def _not_printable(text: str) -> DocumentError | None:
     """Return the error for the first character that YAML does not accept, if any."""
     match = re.search(_NOT_PRINTABLE, text)
     if match is None:
@@ -387,7 +373,7 @@ def _not_printable(text: str) -> ManifestError | None:
     before = text[: match.start()]
     # UTF-16 has a null byte for each ASCII character.
     is_utf16 = text.count("\0") > len(text) // 4
-    return ManifestError(
+    return DocumentError(
         f"has the character U+{ord(match[0]):04X}, which YAML does not accept",
         line=before.count("\n") + 1,
         column=len(before) - before.rfind("\n"),

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from policies.policy import Policy
 from policies.shipped import shipped_policy
-from webhook.documents.errors import InputError
+from webhook.documents.document import InputError
 from webhook.documents.files import STDIN
 from webhook.documents.policy_files import decode_policy, read_content
 from webhook.logs import event

@@ -80,7 +80,7 @@ def serve(options: ServeOptions) -> int:
 
     Raises:
         CertificateError: (certs.errors) the key pair cannot be used.
-        InputError: (webhook.documents.errors) the policy cannot be read or is invalid.
+        InputError: (webhook.documents.document) the policy cannot be read or is invalid.
         ListenError: (webhook.http.listener) the replica cannot listen on an address.
         ConfigurationError: (webhook.kube.errors) the cluster's configuration cannot be read.
     """

@@ -30,9 +30,9 @@ _IMPORT = "import click, msgspec, yaml"
 # Measures the share of parsing: wraps the functions that read with a stopwatch.
 _PROBE = """
 import sys, time
-from webhook.cli.manifests import evaluate
+from webhook.cli.commands import check
 from webhook.cli.main import main
-from webhook.documents import documents
+from webhook.documents import files
 
 def timed(module, name):
     function, spent = getattr(module, name), [0.0]
@@ -45,7 +45,7 @@ def timed(module, name):
     setattr(module, name, with_stopwatch)
     return spent
 
-parsing, reading = timed(documents, "read_yaml"), timed(evaluate, "read_manifests")
+parsing, reading = timed(files, "read_yaml"), timed(check, "read_manifests")
 status = main(sys.argv[1:])
 whole = time.process_time()
 print(parsing[0] / whole, reading[0] / whole, file=sys.stderr)

@@ -14,16 +14,14 @@ from policies.facts import Request
 from policies.kubernetes.objects import JSONObject
 from policies.policy import Policy
 from reviewing import default_policy
-from webhook.cli.manifests.evaluate import Result, evaluate
-from webhook.cli.manifests.yaml_writer import to_yaml
+from webhook.cli.evaluate import Result, evaluate
 from webhook.cli.report import json as json_report
 from webhook.cli.report import text as text_report
 from webhook.cli.report.content import CheckReport
-from webhook.documents.documents import read_documents
-from webhook.documents.errors import ManifestError
-from webhook.documents.fields import locate
-from webhook.documents.files import decode
-from webhook.documents.objects import read_objects
+from webhook.cli.yaml_writer import to_yaml
+from webhook.documents.document import DocumentError
+from webhook.documents.files import decode, read_documents
+from webhook.documents.objects import locate, read_objects
 
 # YAML 1.1, 4.2: a bare carriage return ends a line, too.
 _LINE_BREAK = re.compile("\r\n?|[\n\x85\u2028\u2029]")
@@ -47,7 +45,7 @@ def read(data: bytes) -> None:
     """
     try:
         text = decode(data)
-    except ManifestError:
+    except DocumentError:
         return
     lines = len(_LINE_BREAK.findall(text)) + 1
     manifests = [m for document in read_documents("a.yaml", text) for m in read_objects(document)]

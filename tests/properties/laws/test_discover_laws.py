@@ -19,7 +19,7 @@ from strategies import JSON
 from webhook.cli.policy.discover.accelerators import CAPACITY_TAINTS
 from webhook.cli.policy.discover.drafts import draft
 from webhook.cli.policy.discover.text import policy_text
-from webhook.documents.documents import read_documents
+from webhook.documents.files import read_documents
 
 TAINTS = (
     Taint("nvidia.com/gpu", "NoSchedule", "present"),

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from laws.profile import law
 from oracle.driver import Oracle
-from webhook.documents.documents import read_documents
+from webhook.documents.files import read_documents
 from webhook.documents.objects import read_objects
 
 pytestmark = pytest.mark.timeout(3600)

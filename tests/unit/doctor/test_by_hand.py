@@ -13,7 +13,7 @@ from policies.shipped import DEFAULT, shipped_policy
 from webhook.cel.configurations import Registration, configurations
 from webhook.cli.commands.doctor import diagnosed
 from webhook.doctor.line import Line
-from webhook.documents.errors import InputError
+from webhook.documents.document import InputError
 from webhook.registration.registrar import KINDS
 
 FILES = ["serve", "--tls-cert=/certs/tls.crt", "--tls-key=/certs/tls.key", "--register=false"]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from webhook.documents.documents import Document, read_documents
+from webhook.documents.document import Document
+from webhook.documents.files import read_documents
 from webhook.documents.yaml_reader import MAX_DEPTH
 
 

@@ -1,15 +1,284 @@
-"""Documents come apart into objects."""
+"""The objects of documents, and the places of their fields: each path of a finding has one."""
 
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import pytest
+import yaml
 
-from webhook.documents.documents import Document, read_documents
-from webhook.documents.fields import pointer
-from webhook.documents.objects import read_objects
+from cases.loading import cases_of_check, cases_of_mutation, compiled, policy_document
+from policies.engine import decide
+from policies.finding import Finding
+from policies.kubernetes.objects import JSONObject
+from policies.registry import CHECKS, MUTATIONS
+from webhook.documents import objects as module
+from webhook.documents.document import Document
+from webhook.documents.files import read_documents
+from webhook.documents.objects import locate, pointer, read_objects
+
+TEXT = """\
+# a comment
+---
+kind: Pod
+metadata:
+  labels: &labels
+    app.kubernetes.io/name: web
+spec:
+  containers:
+    - name: a
+      resources:
+        limits: {cpu: 1,
+                 nvidia.com/gpu: 2}
+    - name: b
+      env:
+      - <<: {name: X}
+        value: "1"
+  copies: *labels
+"""
+
+
+def only(text: str) -> Document:
+    (document,) = read_documents("f", text)
+    return document
+
+
+@pytest.mark.parametrize(
+    ("field", "place"),
+    [
+        ("kind", (3, 1)),
+        ("spec", (7, 1)),
+        ("spec.containers", (8, 3)),
+        ("spec.containers[0]", (9, 7)),
+        ("spec.containers[1].name", (13, 7)),
+        ("spec.containers[0].resources.limits[nvidia.com/gpu]", (12, 18)),
+        ("metadata.labels[app.kubernetes.io/name]", (6, 5)),
+        ("spec.containers[1].env[0].name", (15, 14)),
+        ("spec.containers[1].env[0].value", (16, 9)),
+        # An alias is what its anchor is.
+        ("spec.copies[app.kubernetes.io/name]", (6, 5)),
+        # What is not there is where the nearest thing is that is.
+        ("spec.containers[7].name", (8, 3)),
+        ("spec.securityContext.runAsUser", (7, 1)),
+        ("metadata.labels[...]", (5, 3)),
+        ("spec.containers[0].name (a key)", (9, 7)),
+    ],
+)
+def test_locate_returns_the_position_of_a_field_or_its_nearest_parent(
+    field: str, place: tuple[int, int]
+) -> None:
+    position = locate(only(TEXT), (), field)
+    assert position is not None
+    assert position[:2] == place
+
+
+@pytest.mark.parametrize(
+    ("field", "text"),
+    [
+        ("kind", "kind: Pod"),
+        ("spec", "spec"),
+        ("spec.containers[0]", "name: a"),
+        ("spec.containers[0].name", "name: a"),
+        ("spec.containers[0].resources", "resources"),
+        ("spec.containers[0].resources.limits", "limits"),
+        ("spec.containers[0].resources.limits.cpu", "cpu: 1"),
+        ("spec.containers[1].env[0].name", "name: X"),
+        ("spec.copies", "copies"),
+    ],
+)
+def test_the_position_of_a_field_ends_on_the_line_of_its_start(field: str, text: str) -> None:
+    position = locate(only(TEXT), (), field)
+    assert position is not None
+    line = TEXT.splitlines()[position.line - 1]
+    assert line[position.column - 1 : position.end - 1] == text
+
+
+@pytest.mark.parametrize("field", ["", "status", "nothing.of[3].it"])
+def test_a_field_whose_first_key_is_missing_has_no_position(field: str) -> None:
+    assert locate(only(TEXT), (), field) is None
+
+
+def test_fields_of_list_items_are_located() -> None:
+    text = "kind: List\nitems:\n- spec: {a: 1}\n- spec:\n    a: 1\n"
+    assert locate(only(text), ("items", 1), "spec.a") == (5, 5, 9)
+    assert locate(only(text), ("items", 0), "spec.a") == (3, 10, 14)
+
+
+def test_fields_of_json_documents_are_located() -> None:
+    text = json.dumps({"kind": "Pod", "spec": {"a": [{"b": 1}]}}, indent="\t")
+    lines = text.splitlines()
+    position = locate(only(text), (), "spec.a[0].b")
+    assert position is not None
+    assert '"b": 1' in lines[position.line - 1]
+
+
+def test_fields_of_the_second_json_value_are_located() -> None:
+    text = '{"kind": "A"}\n{"kind": "B",\n "spec": {}}\n'
+    second = list(read_documents("f", text))[1]
+    assert locate(second, (), "spec") == (3, 2, 12)
+
+
+def test_an_alias_of_a_redefined_anchor_leads_to_the_last_definition() -> None:
+    twice = "a: &x {k: 1}\nb: &x {k: 2}\nc: *x\n"
+    assert only(twice).error is None
+    assert locate(only(twice), (), "a.k") == (1, 8, 12)
+    assert locate(only(twice), (), "c.k") == (2, 8, 12)
+
+
+def test_a_field_below_a_duplicate_key_is_located_in_the_value_that_counts() -> None:
+    twice = "a: {k: 1}\na: {k: 2}\n"
+    assert only(twice).value == {"a": {"k": 2}}
+    assert locate(only(twice), (), "a.k") == (2, 5, 9)
+
+
+def test_an_alias_in_a_list_is_located_where_it_stands() -> None:
+    assert locate(only("a: &x {k: 1}\nb:\n- *x\n"), (), "b[0]") == (3, 3, 3)
+
+
+def test_fields_of_invalid_documents_have_no_position() -> None:
+    assert locate(only("a: [\n"), (), "a") is None
+
+
+def test_fields_of_documents_above_the_size_limit_have_no_position(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "MAX_TEXT", 10)
+    assert locate(only(TEXT), (), "kind") is None
+
+
+def test_json_pointers_are_escaped_as_specified_by_rfc_6901() -> None:
+    assert pointer(()) == ""
+    assert pointer(("a/b", "c~d", 0)) == "/a~1b/c~0d/0"
+
+
+CASES = [
+    *(case for check in CHECKS for case in cases_of_check(check.id) if not case.passes),
+    *(
+        case
+        for mutation in MUTATIONS
+        for case in cases_of_mutation(mutation.id)
+        if case.expected.exists()
+    ),
+]
+
+GPU = {"resources": {"limits": {"nvidia.com/gpu": 1}}}
+TOLERATION = {"key": "nvidia.com/gpu", "operator": "Exists"}
+UNMASKED = {"container.apparmor.security.beta.kubernetes.io/main": "unconfined"}
+PRIVILEGED = {"name": "main", "image": "i", "securityContext": {"privileged": True}, **GPU}
+
+# Pods that are composed of pieces, and templates below arbitrary keys.
+CUSTOM: list[tuple[str, str, JSONObject]] = [
+    (
+        "argoproj.io/v1alpha1",
+        "Workflow",
+        {
+            "tolerations": [{"operator": "Exists"}],
+            "templates": [
+                {"name": "plain", "container": {"image": "i"}},
+                {
+                    "name": "train",
+                    "metadata": {"annotations": UNMASKED},
+                    "script": PRIVILEGED,
+                    "sidecars": [{**PRIVILEGED, "name": "sidecar"}],
+                },
+            ],
+        },
+    ),
+    (
+        "serving.kserve.io/v1beta1",
+        "InferenceService",
+        {
+            "predictor": {
+                "containers": [PRIVILEGED],
+                "model": {**GPU, "securityContext": {"runAsUser": 0}},
+            }
+        },
+    ),
+    (
+        "trainer.kubeflow.org/v1alpha1",
+        "TrainJob",
+        {"trainer": {"resourcesPerNode": {"requests": {"nvidia.com/gpu": "0.5"}}}},
+    ),
+    (
+        "example.com/v1",
+        "Train",
+        {"roles": {"big.worker": {"template": {"spec": {"containers": [PRIVILEGED]}}}}},
+    ),
+    (
+        "example.com/v1",
+        "Train",
+        {"pod": {"spec": {"containers": [{"image": "i"}], "tolerations": [TOLERATION]}}},
+    ),
+]
+
+
+def text_of(custom: tuple[str, str, JSONObject]) -> str:
+    version, kind, spec = custom
+    obj = {"apiVersion": version, "kind": kind, "metadata": {"name": "x"}, "spec": spec}
+    return str(yaml.safe_dump(obj, sort_keys=False))
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_findings_of_each_rule_case_are_located(case: Any) -> None:
+    *_, document = read_documents("f", case.manifest.read_text())
+    assert_located(document, case.decide().findings)
+
+
+@pytest.mark.parametrize("action", ["enforce", "warn"])
+@pytest.mark.parametrize("custom", CUSTOM, ids=lambda custom: custom[1])
+def test_findings_of_custom_resources_are_located(
+    custom: tuple[str, str, JSONObject], action: str
+) -> None:
+    """With the mutations on warn, findings name what they would add."""
+    [document] = read_documents("f", text_of(custom))
+    rules = {mutation.id: action for mutation in MUTATIONS}
+    policy = compiled(policy_document("default") | {"rules": rules})
+    [obj] = yaml.safe_load_all(document.text)
+    assert_located(document, decide(obj, policy).findings)
+
+
+def assert_located(document: Document, findings: Iterable[Finding]) -> None:
+    """Hold every path against the object, and its place against that of what there is of it."""
+    paths = [path for finding in findings for path in (finding.path, *added(finding))]
+    assert paths
+    [obj] = yaml.safe_load_all(document.text)
+    for path in paths:
+        there, missing = follow(obj, path)
+        # A missing step is a field, or an entry that a mutation would append to a list.
+        assert all(step.startswith(".") for step in missing[:-1]), path
+        assert not missing or missing[-1].startswith(".") or re.search(r"\[\d+\]$", path), path
+        place = locate(document, (), path)
+        assert place is not None, path
+        assert place == locate(document, (), there)
+
+
+def added(finding: Finding) -> Iterator[str]:
+    """Yield the paths of what a mutation that is not on enforce would add."""
+    match = re.match(r"gpufence does not add (?P<all>.*), because the policy sets", finding.detail)
+    rest = match["all"] if match else ""
+    while rest:
+        path, _, rest = rest.partition(": ")
+        yield path
+        _, end = json.JSONDecoder().raw_decode(rest)
+        rest = rest[end:].removeprefix("; ")
+
+
+def follow(obj: Any, path: str) -> tuple[str, list[str]]:
+    """Return how far a path leads into the object, and the steps that lead to nothing."""
+    steps = re.findall(r"\.[^.\[]+|\[[^\]]*\]", f".{path}")
+    assert "".join(steps) == f".{path}"
+    for done, step in enumerate(steps):
+        key = step.strip(".[]")
+        if isinstance(obj, list) and step.startswith("[") and int(key) < len(obj):
+            obj = obj[int(key)]
+        elif isinstance(obj, dict) and key in obj:
+            obj = obj[key]
+        else:
+            return "".join(steps[:done]).removeprefix("."), steps[done:]
+    return path, []
 
 
 def read(text: str) -> list[Document]:

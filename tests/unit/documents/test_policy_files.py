@@ -8,7 +8,7 @@ import pytest
 
 from policies.shipped import default_policy_text
 from running import Run
-from webhook.documents.errors import InputError
+from webhook.documents.document import InputError
 from webhook.documents.policy_files import MAX_BYTES, load_policy
 
 DEFAULT = default_policy_text()

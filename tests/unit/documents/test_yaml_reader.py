@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from webhook.documents.errors import ManifestError
+from webhook.documents.document import DocumentError
 from webhook.documents.yaml_reader import MAX_DEPTH, read_yaml
 
 
@@ -155,7 +155,7 @@ def test_a_duplicate_key_is_reported_and_the_second_value_is_used(
 @pytest.mark.usefixtures("parser")
 @pytest.mark.parametrize(("text", "place", "problem"), REFUSED)
 def test_yaml_without_a_json_equivalent_is_rejected(text: str, place: str, problem: str) -> None:
-    with pytest.raises(ManifestError) as raised:
+    with pytest.raises(DocumentError) as raised:
         read(text)
     assert raised.value.problem == problem
     assert raised.value.cure
@@ -206,7 +206,7 @@ SYNTAX = [
 def test_syntax_errors_have_a_position_and_remediation(
     text: str, place: str, problem: str, cure: str
 ) -> None:
-    with pytest.raises(ManifestError) as raised:
+    with pytest.raises(DocumentError) as raised:
         read(text)
     error = raised.value
     assert problem in error.problem
@@ -219,7 +219,7 @@ def test_syntax_errors_without_libyaml_have_a_line(
     monkeypatch: pytest.MonkeyPatch, text: str, problem: str
 ) -> None:
     monkeypatch.setitem(sys.modules, "yaml.cyaml", None)
-    with pytest.raises(ManifestError) as raised:
+    with pytest.raises(DocumentError) as raised:
         read(text)
     assert raised.value.line > 0
 

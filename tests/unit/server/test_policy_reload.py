@@ -8,7 +8,7 @@ import pytest
 
 from policies.policy import Policy
 from policies.shipped import default_policy_text
-from webhook.documents.errors import InputError
+from webhook.documents.document import InputError
 from webhook.server.policy_reload import ReloadingPolicy
 
 FIRST = default_policy_text()

@@ -13,16 +13,27 @@ from policies.policy import Policy
 from webhook.audit.cluster_audit import Audit, Progress
 from webhook.audit.cluster_audit import audit as run
 from webhook.audit.policy_reports import publish
-from webhook.cli.errors import EXIT_FOUND
-from webhook.cli.manifests.evaluate import Result
-from webhook.cli.options.cluster import context_option, kubeconfig_option, with_api
-from webhook.cli.options.common import namespaced_name, policy_option
-from webhook.cli.options.outputs import color_option, output_option, reject_overwriting_inputs
+from webhook.cli.commands import EXIT_FOUND
+from webhook.cli.evaluate import Result
+from webhook.cli.options import (
+    context_option,
+    kubeconfig_option,
+    namespaced_name,
+    policy_option,
+    with_api,
+)
 from webhook.cli.policy.policy_choice import PolicyChoice
 from webhook.cli.report.content import AuditReport, results_of
-from webhook.cli.report.output import Output, check_writable, write_reports
+from webhook.cli.report.output import (
+    Output,
+    check_writable,
+    color_option,
+    output_option,
+    reject_overwriting_inputs,
+    write_reports,
+)
 from webhook.cli.report.terminal import Color, reading
-from webhook.documents.errors import InputError
+from webhook.documents.document import InputError
 from webhook.documents.policy_files import load_policy, read_policy
 from webhook.kube.client import KubeApi
 

@@ -19,18 +19,17 @@ from certs.keypair import (
     renewal_due,
 )
 from certs.secret import Stored, read_secret, write_secret
-from webhook.cli.errors import EXIT_FOUND
-from webhook.cli.lazy import SuggestingGroup
-from webhook.cli.options.cluster import (
+from webhook.cli.commands import EXIT_FOUND, SuggestingGroup
+from webhook.cli.options import (
     context_option,
     kubeconfig_option,
+    parse_duration,
     release_namespace_option,
+    valid_name,
     with_api,
 )
-from webhook.cli.options.common import valid_name
-from webhook.cli.options.registration import DEFAULT_NAME
-from webhook.cli.options.times import parse_duration
-from webhook.documents.errors import InputError
+from webhook.cli.registration_options import DEFAULT_NAME
+from webhook.documents.document import InputError
 from webhook.kube.client import CONFLICT, JSONObject, KubeApi
 from webhook.kube.errors import ApiError
 from webhook.registration.registrar import KINDS

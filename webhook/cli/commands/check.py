@@ -12,35 +12,34 @@ from msgspec.structs import replace
 from policies.facts import Request
 from policies.registry import RULES
 from policies.suggestions import did_you_mean
-from webhook.cli.errors import EXIT_FOUND, EXIT_INPUT
-from webhook.cli.manifests.evaluate import (
-    Result,
-    evaluate,
-    no_objects_message,
-    read_manifests,
-)
-from webhook.cli.manifests.files import Exclusion, Source
-from webhook.cli.options.cluster import ClusterContext, cluster_context_options
-from webhook.cli.options.common import (
+from webhook.cli.commands import EXIT_FOUND, EXIT_INPUT
+from webhook.cli.evaluate import Result, evaluate
+from webhook.cli.manifests import Exclusion, Source, no_objects_message, read_manifests
+from webhook.cli.options import (
+    ClusterContext,
+    cluster_context_options,
     exclude_option,
     namespace_option,
+    parse_date,
     paths_argument,
     policy_option,
 )
-from webhook.cli.options.outputs import (
+from webhook.cli.policy.generated_exceptions import default_expiry, write_exceptions
+from webhook.cli.policy.policy_choice import PolicyChoice
+from webhook.cli.report.content import CheckReport
+from webhook.cli.report.output import (
+    STDOUT,
+    TEXT,
+    Output,
+    check_writable,
     color_option,
     output_option,
     real_path,
     reject_overwriting_inputs,
+    write_reports,
 )
-from webhook.cli.options.times import parse_date
-from webhook.cli.policy.generated_exceptions import default_expiry, write_exceptions
-from webhook.cli.policy.policy_choice import PolicyChoice
-from webhook.cli.report.content import CheckReport
-from webhook.cli.report.output import STDOUT, TEXT, Output, check_writable, write_reports
 from webhook.cli.report.terminal import Color, watched
-from webhook.documents.documents import sentence
-from webhook.documents.errors import InputError
+from webhook.documents.document import InputError, sentence
 from webhook.documents.files import STDIN
 from webhook.documents.policy_files import load_policy
 from webhook.wording import counted, printable

@@ -8,24 +8,30 @@ from pathlib import Path
 import click
 
 from certs.errors import CertificateError
+from webhook.cli.commands import EXIT_FOUND
 from webhook.cli.commands.serve import names_of, read_arguments
-from webhook.cli.errors import EXIT_FOUND
-from webhook.cli.options.cluster import (
+from webhook.cli.options import (
     context_option,
     kubeconfig_option,
     release_namespace_option,
+    valid_name,
     with_api,
 )
-from webhook.cli.options.common import valid_name
-from webhook.cli.options.outputs import color_option, output_option, reject_overwriting_inputs
-from webhook.cli.options.registration import DEFAULT_NAME
+from webhook.cli.registration_options import DEFAULT_NAME
 from webhook.cli.report.content import DoctorReport
-from webhook.cli.report.output import Output, check_writable, write_reports
+from webhook.cli.report.output import (
+    Output,
+    check_writable,
+    color_option,
+    output_option,
+    reject_overwriting_inputs,
+    write_reports,
+)
 from webhook.cli.report.terminal import Color
 from webhook.doctor.doctor import diagnose
 from webhook.doctor.installation import examine
 from webhook.doctor.line import Line
-from webhook.documents.errors import InputError
+from webhook.documents.document import InputError
 from webhook.kube.client import KubeApi
 
 

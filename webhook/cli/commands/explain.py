@@ -17,15 +17,19 @@ from policies.policy import Policy
 from policies.registry import RULES, Check, Mutation
 from policies.suggestions import did_you_mean
 from webhook.cli import explanation
-from webhook.cli.errors import EXIT_INPUT
-from webhook.cli.manifests.evaluate import no_objects_message, read_manifests
-from webhook.cli.options.cluster import ClusterContext, cluster_context_options
-from webhook.cli.options.common import namespace_option, policy_option
-from webhook.cli.options.outputs import color_option
+from webhook.cli.commands import EXIT_INPUT
+from webhook.cli.manifests import no_objects_message, read_manifests
+from webhook.cli.options import (
+    ClusterContext,
+    cluster_context_options,
+    namespace_option,
+    policy_option,
+)
 from webhook.cli.policy.policy_choice import PolicyChoice
 from webhook.cli.report import terminal
+from webhook.cli.report.output import color_option
 from webhook.cli.report.text import Line
-from webhook.documents.errors import InputError
+from webhook.documents.document import InputError
 from webhook.documents.policy_files import load_policy
 from webhook.wording import printable
 

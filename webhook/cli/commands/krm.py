@@ -18,15 +18,14 @@ from policies.finding import Action
 from policies.kubernetes.objects import JSONObject
 from policies.kubernetes.template import field_path
 from policies.policy import Policy
-from webhook.cli.errors import EXIT_FOUND
-from webhook.cli.manifests.evaluate import Result, evaluate
-from webhook.cli.manifests.mutated import mutated_documents, report_denied, write_documents
-from webhook.cli.options.common import policy_option
+from webhook.cli.commands import EXIT_FOUND
+from webhook.cli.commands.mutate import mutated_documents, report_denied, write_documents
+from webhook.cli.evaluate import Result, evaluate
+from webhook.cli.options import policy_option
 from webhook.cli.policy.policy_choice import PolicyChoice
 from webhook.cli.report.content import paragraph
-from webhook.documents.documents import Document, load_documents
-from webhook.documents.errors import InputError
-from webhook.documents.files import STDIN, STDIN_NAME
+from webhook.documents.document import Document, InputError
+from webhook.documents.files import STDIN, STDIN_NAME, load_documents
 from webhook.documents.objects import read_objects
 from webhook.documents.policy_files import load_policy
 

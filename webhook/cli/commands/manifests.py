@@ -14,11 +14,11 @@ from certs.files import read_file
 from certs.keypair import parse_certificates
 from webhook.cel.admission_policies import admission_policies as policies_of
 from webhook.cel.configurations import Registration, configurations
-from webhook.cli.manifests.yaml_writer import to_yaml
-from webhook.cli.options.common import namespaced_name, policy_option
-from webhook.cli.options.registration import registration_options
+from webhook.cli.options import namespaced_name, policy_option
 from webhook.cli.policy.policy_choice import PolicyChoice
-from webhook.documents.errors import InputError
+from webhook.cli.registration_options import registration_options
+from webhook.cli.yaml_writer import to_yaml
+from webhook.documents.document import InputError
 from webhook.documents.policy_files import load_policy
 
 INJECT = "cert-manager.io/inject-ca-from"

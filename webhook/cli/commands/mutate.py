@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
+import json
+import sys
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
+from typing import Any
 
 import click
 
 from policies.facts import Request
-from webhook.cli.manifests.evaluate import evaluate, no_objects_message, read_manifests
-from webhook.cli.manifests.files import Exclusion
-from webhook.cli.manifests.mutated import mutated_documents, report_denied, write_documents
-from webhook.cli.options.cluster import ClusterContext, cluster_context_options
-from webhook.cli.options.common import (
+from policies.kubernetes.editor import PatchOperation, patched
+from webhook.cli.commands import EXIT_FOUND
+from webhook.cli.evaluate import Result, evaluate
+from webhook.cli.manifests import Exclusion, no_objects_message, read_manifests
+from webhook.cli.options import (
+    ClusterContext,
+    cluster_context_options,
     exclude_option,
     namespace_option,
     paths_argument,
     policy_option,
 )
 from webhook.cli.policy.policy_choice import PolicyChoice
-from webhook.documents.documents import raise_errors
-from webhook.documents.errors import InputError
+from webhook.cli.yaml_writer import to_yaml
+from webhook.documents.document import Document, InputError, raise_errors
 from webhook.documents.policy_files import load_policy
+from webhook.wording import printable, printable_json
 
 
 @click.command(
@@ -78,3 +85,36 @@ def mutate(
         raise InputError([no_objects_message(paths)])
     write_documents(mutated_documents(results), as_json=output == "json")
     return report_denied(results)
+
+
+def mutated_documents(results: Iterable[Result]) -> Iterator[Any]:
+    """Yield each document with its objects mutated."""
+    operations: dict[Document, list[PatchOperation]] = {}
+    for result in results:
+        operations.setdefault(result.manifest.document, []).extend(result.operations)
+    for document, of_document in operations.items():
+        yield patched(document.value, tuple(of_document))
+
+
+def write_documents(documents: Iterable[Any], *, as_json: bool) -> None:
+    """Write documents to standard output: as YAML, or as a sequence of JSON values."""
+    if as_json:
+        texts = (json.dumps(document, indent=2, ensure_ascii=False) for document in documents)
+        text = "".join(f"{printable_json(text)}\n" for text in texts)
+    else:
+        text = "---\n".join(map(to_yaml, documents))
+    sys.stdout.buffer.write(text.encode())
+    sys.stdout.flush()
+
+
+def report_denied(results: Iterable[Result]) -> int:
+    """Write the enforced findings to standard error; return the exit status."""
+    status = 0
+    for result in results:
+        for finding in result.findings:
+            if finding.action == "enforce":
+                status = EXIT_FOUND
+                what = f"{result.title}: {finding.rule}: {finding.message}."
+                place = f"{result.manifest.document.path}:{result.manifest.line}"
+                click.echo(f"Denied: {printable(f'{place}: {what}')}", err=True)
+    return status

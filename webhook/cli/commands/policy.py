@@ -11,11 +11,11 @@ import click
 from policies.context import needed_facts
 from policies.exemptions import useless_exceptions
 from policies.shipped import default_policy_text, preset_text
-from webhook.cli.lazy import SuggestingGroup
-from webhook.cli.options.cluster import context_option, kubeconfig_option, with_api
+from webhook.cli.commands import SuggestingGroup
+from webhook.cli.options import context_option, kubeconfig_option, with_api
 from webhook.cli.policy.discover.drafts import draft
 from webhook.cli.policy.discover.text import policy_text
-from webhook.documents.errors import InputError
+from webhook.documents.document import InputError
 from webhook.documents.files import decode
 from webhook.documents.policy_files import (
     decode_policy,

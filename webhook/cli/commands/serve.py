@@ -8,11 +8,16 @@ from urllib.parse import urlsplit
 
 import click
 
-from webhook.cli.options.cluster import access, is_inside, kubeconfig_option
-from webhook.cli.options.common import policy_file_option, valid_name
-from webhook.cli.options.registration import registration_options
-from webhook.cli.options.times import parse_duration
-from webhook.documents.errors import InputError
+from webhook.cli.options import (
+    access,
+    is_inside,
+    kubeconfig_option,
+    parse_duration,
+    policy_file_option,
+    valid_name,
+)
+from webhook.cli.registration_options import registration_options
+from webhook.documents.document import InputError
 
 if TYPE_CHECKING:
     from datetime import timedelta

@@ -8,18 +8,20 @@ import click
 
 from policies.policy import Policy
 from policies.registry import RULES
-from webhook.cli.errors import EXIT_FOUND, EXIT_INPUT
-from webhook.cli.options.common import PATH
-from webhook.cli.options.outputs import (
+from webhook.cli.commands import EXIT_FOUND, EXIT_INPUT
+from webhook.cli.options import PATH
+from webhook.cli.report.content import Outcome, SuitesReport
+from webhook.cli.report.output import (
+    Output,
+    check_writable,
     color_option,
     output_option,
     reject_overwriting_inputs,
+    write_reports,
 )
-from webhook.cli.report.content import Outcome, SuitesReport
-from webhook.cli.report.output import Output, check_writable, write_reports
 from webhook.cli.report.terminal import Color
 from webhook.cli.suites import find, policy_of, read, run
-from webhook.documents.errors import InputError
+from webhook.documents.document import InputError
 
 
 @click.command(

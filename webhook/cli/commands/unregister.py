@@ -9,15 +9,15 @@ from pathlib import Path
 
 import click
 
-from webhook.cli.errors import EXIT_FOUND
-from webhook.cli.options.cluster import (
+from webhook.cli.commands import EXIT_FOUND
+from webhook.cli.options import (
     context_option,
     kubeconfig_option,
     release_namespace_option,
+    valid_name,
     with_api,
 )
-from webhook.cli.options.common import valid_name
-from webhook.cli.options.registration import DEFAULT_NAME
+from webhook.cli.registration_options import DEFAULT_NAME
 from webhook.kube.client import KubeApi
 from webhook.kube.errors import ClusterError
 from webhook.registration.leader_election import pause

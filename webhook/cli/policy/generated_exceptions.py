@@ -19,10 +19,10 @@ from policies.finding import Finding
 from policies.kubernetes.names import NameSet
 from policies.kubernetes.objects import JSONObject
 from policies.kubernetes.quantity import is_subdomain
-from webhook.cli.errors import unwritable
-from webhook.cli.manifests.evaluate import Result
-from webhook.cli.manifests.yaml_writer import to_yaml
-from webhook.documents.errors import InputError
+from webhook.cli.evaluate import Result
+from webhook.cli.report.output import unwritable
+from webhook.cli.yaml_writer import to_yaml
+from webhook.documents.document import InputError
 from webhook.wording import counted, printable
 
 DEFAULT_DAYS = 90

@@ -9,8 +9,8 @@ from typing import NamedTuple
 import click
 
 from policies.suggestions import unknown
-from webhook.documents.documents import load_documents
-from webhook.documents.errors import InputError
+from webhook.documents.document import InputError
+from webhook.documents.files import load_documents
 from webhook.documents.policy_files import MAX_BYTES, policy_name
 
 VARIABLE = "GPUFENCE_POLICY"

@@ -15,13 +15,11 @@ from policies.decision import Decision
 from policies.finding import ACTIONS, Finding
 from policies.kubernetes.objects import JSONObject
 from policies.registry import RULES
-from webhook.cli.manifests.evaluate import Result, Verdict
+from webhook.cli.evaluate import Result, Verdict
 from webhook.cli.report.difference import Marked
 from webhook.doctor.line import Line as DoctorLine
-from webhook.documents.documents import Document
-from webhook.documents.errors import ManifestError
-from webhook.documents.fields import locate
-from webhook.documents.objects import Manifest
+from webhook.documents.document import Document, DocumentError
+from webhook.documents.objects import Manifest, locate
 from webhook.wording import counted, some
 
 # Their modules import the client for the API server, which only these two commands need.
@@ -238,10 +236,10 @@ def _of_subject(subject: Subject) -> Result:
     obj = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": {"name": owned.name}}
     manifest = _manifest(subject.place, obj)
     if subject.error:
-        error = ManifestError(subject.error)
+        error = DocumentError(subject.error)
         return Result(manifest, "invalid", namespace=owned.namespace, error=error)
     return Result(manifest, subject.verdict, decision, owned.namespace)
 
 
 def _manifest(path: str, obj: JSONObject) -> Manifest:
-    return Manifest(Document(path, 0, 0, "", 0), None, (), 0, obj)
+    return Manifest(Document(0, "", 0, path=path), None, (), 0, obj)

@@ -11,7 +11,7 @@ from functools import partial
 from itertools import zip_longest
 from typing import Any, Literal, NamedTuple
 
-from webhook.cli.manifests.yaml_writer import entry_lines, key_lines, yaml_lines
+from webhook.cli.yaml_writer import entry_lines, key_lines, yaml_lines
 
 Mark = Literal[" ", "+", "-", "@"]
 

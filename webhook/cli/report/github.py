@@ -19,7 +19,7 @@ from webhook.cli.report.content import (
     remediation,
     repository_path,
 )
-from webhook.documents.documents import explanation
+from webhook.documents.document import explanation
 from webhook.wording import printable
 
 _COMMANDS: dict[Action, str] = {"enforce": "error", "warn": "warning", "audit": "notice"}

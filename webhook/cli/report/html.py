@@ -19,7 +19,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from policies.finding import ACTIONS
-from webhook.cli.manifests.evaluate import Result, Verdict
+from webhook.cli.evaluate import Result, Verdict
 from webhook.cli.report.content import (
     AuditReport,
     CheckReport,
@@ -29,7 +29,7 @@ from webhook.cli.report.content import (
     rule_page,
 )
 from webhook.cli.report.difference import difference
-from webhook.documents.documents import sentence
+from webhook.documents.document import sentence
 from webhook.wording import counted, printable
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import msgspec
 
 from policies.finding import Finding
 from policies.kubernetes.template import field_path
-from webhook.cli.manifests.evaluate import VERDICTS, Result
+from webhook.cli.evaluate import VERDICTS, Result
 from webhook.cli.report.content import (
     AuditReport,
     CheckReport,
@@ -19,7 +19,7 @@ from webhook.cli.report.content import (
     finding_place,
 )
 from webhook.doctor.line import STATUSES
-from webhook.documents.documents import sentence
+from webhook.documents.document import sentence
 from webhook.wording import printable_json
 
 if TYPE_CHECKING:

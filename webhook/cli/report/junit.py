@@ -13,7 +13,7 @@ from itertools import groupby
 from xml.etree import ElementTree as ET
 
 from policies.finding import Finding
-from webhook.cli.manifests.evaluate import Result
+from webhook.cli.evaluate import Result
 from webhook.cli.report.content import (
     CheckReport,
     Failure,
@@ -24,7 +24,7 @@ from webhook.cli.report.content import (
     remediation,
 )
 from webhook.cli.report.difference import Marked
-from webhook.documents.documents import explanation, place
+from webhook.documents.document import explanation, place
 from webhook.wording import printable
 
 # Characters that XML 1.0 cannot hold, even as a reference, and that ``printable`` leaves.

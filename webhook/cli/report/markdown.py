@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Literal
 
-from webhook.cli.manifests.evaluate import Result
+from webhook.cli.evaluate import Result
 from webhook.cli.report.content import (
     CheckReport,
     Place,
@@ -20,7 +20,7 @@ from webhook.cli.report.content import (
     paragraph,
     verdict_counts,
 )
-from webhook.documents.documents import explanation
+from webhook.documents.document import explanation
 from webhook.wording import counted, printable
 
 MAX_CHARACTERS = 65_536

@@ -18,7 +18,7 @@ from urllib.parse import quote
 
 from policies.finding import Action, Finding
 from policies.registry import RULES, Check, Mutation
-from webhook.cli.manifests.evaluate import Result
+from webhook.cli.evaluate import Result
 from webhook.cli.report.content import (
     CheckReport,
     Place,
@@ -29,7 +29,7 @@ from webhook.cli.report.content import (
     rule_page,
 )
 from webhook.cli.report.json import formatted
-from webhook.documents.documents import explanation
+from webhook.documents.document import explanation
 from webhook.wording import printable
 
 SCHEMA = (

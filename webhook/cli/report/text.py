@@ -12,7 +12,7 @@ from policies.decision import Decision
 from policies.finding import Finding
 from policies.kubernetes.template import field_path
 from policies.kubernetes.templates import is_core_workload
-from webhook.cli.manifests.evaluate import Result
+from webhook.cli.evaluate import Result
 from webhook.cli.report.content import (
     AuditReport,
     CheckReport,
@@ -30,7 +30,7 @@ from webhook.cli.report.content import (
 )
 from webhook.cli.report.difference import Mark, Marked, difference
 from webhook.doctor.line import Status
-from webhook.documents.documents import explanation, place
+from webhook.documents.document import explanation, place
 from webhook.wording import counted, printable
 
 Role = Literal[

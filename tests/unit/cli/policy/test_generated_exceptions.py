@@ -18,9 +18,9 @@ from policies.shipped import default_policy_text
 from reviewing import default_document
 from running import BROKEN, GPU_POD, PLAIN_POD, TRESPASSER, Run
 from strategies import JSON, workloads
-from webhook.cli.manifests.evaluate import Result, evaluate
+from webhook.cli.evaluate import Result, evaluate
 from webhook.cli.policy.generated_exceptions import exceptions_for, exceptions_yaml
-from webhook.documents.documents import read_documents
+from webhook.documents.files import read_documents
 from webhook.documents.objects import Manifest, read_objects
 
 TODAY = date(2026, 11, 21)

@@ -11,7 +11,7 @@ import pytest
 import junit_schema
 from audit.simulated import Cluster
 from webhook.audit.cluster_audit import Audit
-from webhook.cli.manifests.evaluate import Result
+from webhook.cli.evaluate import Result
 from webhook.cli.report import text
 from webhook.cli.report.content import AuditReport, results_of
 from webhook.cli.report.output import formatted

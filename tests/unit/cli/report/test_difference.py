@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from webhook.cli.manifests.yaml_writer import yaml_lines
 from webhook.cli.report import difference as module
 from webhook.cli.report.difference import difference
+from webhook.cli.yaml_writer import yaml_lines
 
 KEYS = st.sampled_from(["a", "b", "c", "d"])
 SCALARS: st.SearchStrategy[Any] = st.sampled_from([None, 0, 1, "x", "two\nlines\n", True, {}, []])

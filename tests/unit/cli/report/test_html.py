@@ -18,10 +18,10 @@ from policies.decision import Decision
 from policies.finding import Finding
 from policies.kubernetes.editor import PatchOperation
 from running import GPU_POD, PLAIN_POD, TRESPASSER, Run
-from webhook.cli.manifests.evaluate import Result
+from webhook.cli.evaluate import Result
 from webhook.cli.report import html
 from webhook.cli.report.content import AuditReport, CheckReport, results_of
-from webhook.documents.documents import Document
+from webhook.documents.document import Document
 from webhook.documents.objects import Manifest
 
 NOW = datetime(2026, 11, 22, tzinfo=UTC)
@@ -89,7 +89,7 @@ def hostile_result(string: str) -> Result:
     }
     changed = (PatchOperation("/spec", {string: string}),)
     finding = Finding(string, string, string, string, string)
-    document = Document(string, 0, 1, "", 1)
+    document = Document(1, "", path=string)
     manifest = Manifest(document, None, (), 1, obj)
     return Result(manifest, "denied", Decision(obj, changed, findings=(finding,)), string)
 

@@ -11,11 +11,11 @@ from policies.decision import Decision
 from policies.finding import Finding
 from policies.kubernetes.editor import PatchOperation
 from running import BROKEN, CONFIG_MAP, GPU_POD, PLAIN_POD, TRESPASSER, Run
-from webhook.cli.manifests.evaluate import Result
+from webhook.cli.evaluate import Result
 from webhook.cli.report import text
 from webhook.cli.report.content import CheckReport
-from webhook.documents.documents import explanation, read_documents
-from webhook.documents.errors import ManifestError
+from webhook.documents.document import DocumentError, explanation
+from webhook.documents.files import read_documents
 from webhook.documents.objects import Manifest, read_objects
 
 
@@ -165,7 +165,7 @@ def test_check_prints_the_report_of_all_documents(gpufence: Run) -> None:
 def test_an_error_without_a_line_has_the_line_of_its_document() -> None:
     (document,) = read_documents("a.yaml", '{"apiVersion": "v1", "kind": "Pod", "x": "\\ud800"}')
     (one,) = read_objects(document)
-    assert isinstance(one.error, ManifestError)
+    assert isinstance(one.error, DocumentError)
     assert lines(Result(one, "invalid", error=one.error))[1].startswith(
         "  a.yaml:1: document 1: has half of a surrogate pair"
     )

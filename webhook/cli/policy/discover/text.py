@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from policies.kubernetes.nodes import Node
 from policies.kubernetes.scheduling import Taint
-from webhook.cli.manifests.yaml_writer import to_yaml
 from webhook.cli.policy.discover.accelerators import INSTANCE_TYPE
 from webhook.cli.policy.discover.drafts import Draft, PoolDraft
+from webhook.cli.yaml_writer import to_yaml
 from webhook.wording import counted, printable, some
 
 _WIDTH = 98

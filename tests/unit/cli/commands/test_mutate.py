@@ -26,7 +26,7 @@ from running import (
     Run,
     manifest,
 )
-from webhook.documents.documents import read_documents
+from webhook.documents.files import read_documents
 
 
 @cache

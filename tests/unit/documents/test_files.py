@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from webhook.documents.documents import Document, read_documents
+from webhook.documents.document import Document
+from webhook.documents.files import read_documents
 from webhook.documents.yaml_reader import MAX_DEPTH
 
 

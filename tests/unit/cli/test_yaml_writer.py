@@ -10,8 +10,8 @@ import yaml
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from webhook.cli.manifests.yaml_writer import to_yaml
-from webhook.documents.documents import read_documents
+from webhook.cli.yaml_writer import to_yaml
+from webhook.documents.files import read_documents
 from webhook.documents.yaml_reader import read_yaml
 
 # Characters and words that some reader of YAML takes for more than text.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
@@ -22,26 +21,14 @@ from policies.kubernetes.editor import PatchOperation
 from policies.kubernetes.objects import JSONObject
 from policies.policy import Policy
 from webhook.cel.scope import NAMESPACE_LABEL
-from webhook.cli.manifests.files import (
-    NOTHING,
-    Exclusion,
-    Source,
-    expand,
-    render_chart,
-    rendered_name,
-)
-from webhook.documents.documents import Document, read_documents, unreadable
-from webhook.documents.errors import ManifestError
-from webhook.documents.fields import field_value, locate, pointer
-from webhook.documents.files import display_name, read_text
-from webhook.documents.objects import Manifest, read_objects
+from webhook.documents.document import DocumentError
+from webhook.documents.objects import Manifest, field_value, locate, pointer
 
 Verdict = Literal["allowed", "mutated", "denied", "unknown", "skipped", "invalid"]
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 Complete = Callable[[Request, Facts, JSONObject], Facts]
 """Adds facts about the cluster to those about one object."""
 
-Watch = Callable[[Sequence[Source]], Iterable[Source]]
 # envsubst and Flux: ${NAME}, $NAME, $(NAME); Helm and Jinja: {{ name }}; instructions: <name>.
 _PLACEHOLDER = re.compile(
     r"\$\{[^}]*\}|\$\([^)]*\)|\$[A-Z_][A-Z0-9_]*|\{\{.*\}\}|<[^<>]+>|%[A-Z_]+%", re.DOTALL
@@ -62,7 +49,7 @@ class Result(msgspec.Struct, eq=False):
     verdict: Verdict
     decision: Decision | None = None
     namespace: str = ""
-    error: ManifestError | None = None
+    error: DocumentError | None = None
     note: str = ""
 
     @property
@@ -103,37 +90,6 @@ class Result(msgspec.Struct, eq=False):
     @property
     def _value(self) -> JSONObject:
         return self.manifest.value or {}
-
-
-def read_manifests(
-    paths: Iterable[str],
-    exclude: Exclusion = NOTHING,
-    watch: Watch = iter,
-    *,
-    lenient: bool = False,
-) -> list[Manifest]:
-    """Read every object of the files, directories and standard input that ``paths`` name, in order.
-
-    ``watch`` gets all that will be read, and hands it on one by one. If ``lenient``, templates and
-    patches in directories are no errors.
-    """
-    # Parsed objects have no cycles. The search for cycles would take a third of the time.
-    gc.disable()
-    try:
-        return [
-            manifest
-            for source in watch(list(expand(paths, exclude)))
-            for document in _documents(source, lenient)
-            for manifest in read_objects(document)
-        ]
-    finally:
-        gc.freeze()
-        gc.enable()
-
-
-def no_objects_message(paths: Iterable[str], cure: str = "Check the tool that wrote them") -> str:
-    """Return the message for paths that hold no objects, which is not a success."""
-    return f"no objects in {', '.join(map(display_name, paths))}. {cure}."
 
 
 def evaluate(
@@ -197,26 +153,10 @@ def _judge(
         position = locate(manifest.document, manifest.path, malformed.path)
         line, column = position[:2] if position else (manifest.line, 0)
         cure = _MISSING_CURE if malformed.problem == "is missing" else ""
-        error = ManifestError(str(malformed), line=line, column=column, cure=cure)
+        error = DocumentError(str(malformed), line=line, column=column, cure=cure)
         return Result(manifest, "invalid", namespace=own, error=error)
     namespace = request.namespace if decision.has_template else own
     return Result(manifest, decision.verdict, decision, namespace, manifest.duplicate)
-
-
-def _documents(source: Source, lenient: bool) -> Iterator[Document]:
-    try:
-        if source.error is not None:
-            raise source.error
-        if source.is_chart:
-            name, text = rendered_name(source.path), render_chart(source.path)
-        else:
-            name, text = display_name(source.path), read_text(source.path)
-    except ManifestError as problem:
-        yield unreadable(display_name(source.path), problem)
-        return
-    for document in read_documents(name, text):
-        document.lenient = lenient and source.in_directory
-        yield document
 
 
 def _namespace(value: JSONObject) -> str:

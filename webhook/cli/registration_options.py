@@ -5,10 +5,12 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from typing import Any
+from urllib.parse import urlsplit
 
 import click
 
-from webhook.cli.options.common import valid_name
+from policies.kubernetes.quantity import is_subdomain
+from webhook.cli.options import valid_name
 
 DEFAULT_NAME = "gpufence"
 
@@ -18,8 +20,6 @@ def _service(
 ) -> tuple[str, str, int] | None:
     if value is None:
         return None
-    from policies.kubernetes.quantity import is_subdomain
-
     namespace, _, rest = value.partition("/")
     name, _, port = rest.partition(":")
     port = port or "443"
@@ -46,8 +46,6 @@ def _url(_ctx: click.Context, _param: click.Parameter, value: str) -> str:
         return value
     if not value.startswith("https://"):
         raise click.BadParameter(f"{value!r} must begin with https://: API servers require it.")
-    from urllib.parse import urlsplit
-
     try:
         parts = urlsplit(value)
         is_valid = bool(parts.hostname) and parts.port != 0 and not set(value) & set("?#@ ")

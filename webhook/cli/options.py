@@ -1,27 +1,105 @@
-"""The options that name a cluster, and those that add its nodes to manifests."""
+"""Options and arguments of several commands: files, policies, clusters, names and times."""
 
 from __future__ import annotations
 
 import functools
 import os
+import re
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
+from datetime import date, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
-from webhook.cli.options.common import valid_name
-from webhook.documents.errors import InputError
+from policies.kubernetes.quantity import is_subdomain
+from webhook.cli.policy.policy_choice import PolicyChoice, choose_policy
+from webhook.documents.document import InputError
 
 # The client for the API server takes longer to import than a check without a cluster takes.
 if TYPE_CHECKING:
     from policies.policy import Policy
-    from webhook.cli.manifests.evaluate import Complete
+    from webhook.cli.evaluate import Complete
     from webhook.kube.client import KubeApi
     from webhook.kube.credentials import Load
 
 T = TypeVar("T")
+
+# For completion only: the reader reports files that do not exist or are not readable.
+PATH = click.Path(readable=False)
+
+paths_argument = click.argument("paths", nargs=-1, required=True, metavar="PATH...", type=PATH)
+
+
+def valid_name(_ctx: click.Context, _param: click.Parameter, value: Any) -> Any:
+    """Return the name of an object, or the names of a repeatable option, if they are valid."""
+    for name in [value] if isinstance(value, str) else value or ():
+        # A name becomes part of a URL, where a slash or a question mark would change the request.
+        if not is_subdomain(name):
+            raise click.BadParameter(
+                f"{name!r} is not a valid name: use up to 253 lower-case letters, digits, '-' and "
+                "'.', with a letter or a digit at both ends."
+            )
+    return value
+
+
+def namespaced_name(
+    ctx: click.Context, param: click.Parameter, value: str | None
+) -> tuple[str, str] | None:
+    """Return the namespace and the name of an object."""
+    if value is None:
+        return None
+    namespace, _, name = value.partition("/")
+    if not namespace or not name:
+        raise click.BadParameter(f"{value!r} is incomplete. Write {param.make_metavar(ctx)}.")
+    return valid_name(ctx, param, namespace), valid_name(ctx, param, name)
+
+
+def _choose_policy(
+    ctx: click.Context, _param: click.Parameter, value: str | None
+) -> PolicyChoice | None:
+    return None if ctx.resilient_parsing else choose_policy(value)
+
+
+policy_file_option = click.option(
+    "--policy",
+    "policy_path",
+    type=PATH,
+    metavar="FILE",
+    help="Policy file. The default is gpufence's default policy.",
+)
+
+policy_option = click.option(
+    "--policy",
+    "policy_choice",
+    type=PATH,
+    metavar="FILE",
+    callback=_choose_policy,
+    help="Policy file. The default is the file that the environment variable GPUFENCE_POLICY "
+    "names, or the field policy of the nearest .gpufence.yaml, from the working directory upwards; "
+    "otherwise gpufence's default policy.",
+)
+
+namespace_option = click.option(
+    "--namespace",
+    "-n",
+    default="default",
+    show_default=True,
+    metavar="NAME",
+    help="Namespace of objects that do not set one.",
+)
+
+exclude_option = click.option(
+    "--exclude",
+    multiple=True,
+    metavar="PATTERN",
+    help="Skip files and directories below a PATH, by name (charts, '*.tmpl.yaml') or by relative "
+    "path ('overlays/*/dev', 'base/**/test'). Repeatable. A file that PATH names is always read.",
+)
+
+
+# Clusters.
 
 kubeconfig_option = click.option(
     "--kubeconfig",
@@ -169,3 +247,39 @@ def _reject_several_from_stdin(nodes: str | None, others: Mapping[str, Any]) -> 
         raise click.UsageError(
             f"{' and '.join(readers)} both read standard input. Name a file for all but one."
         )
+
+
+# Times.
+
+_SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0}
+_SECONDS["h"] = 3600.0
+_PART = r"([0-9]{1,12}(?:\.[0-9]{0,12})?|\.[0-9]{1,12})(ns|us|µs|μs|ms|s|m|h)"
+_DURATION = re.compile(rf"(?:{_PART})+")
+_PARTS = re.compile(_PART)
+
+
+def parse_duration(_ctx: click.Context, _param: click.Parameter, value: str) -> timedelta:
+    """Parse a duration as Go writes them: ``90s``, ``1h30m``, ``8760h``.
+
+    Source: Go, ``time.ParseDuration``. Negative durations are invalid here.
+    """
+    if value == "0":
+        return timedelta(0)
+    if not _DURATION.fullmatch(value):
+        raise click.BadParameter(
+            f"{value!r:.40} is not a duration; write it like 3s, 1m30s or 500ms"
+        )
+    seconds = sum(float(number) * _SECONDS[unit] for number, unit in _PARTS.findall(value))
+    return timedelta(seconds=seconds)
+
+
+def parse_date(_ctx: click.Context, _param: click.Parameter, value: str | None) -> date | None:
+    """Parse a date: ``2026-12-31``."""
+    if value is None:
+        return None
+    try:
+        return date.fromisoformat(value)
+    except ValueError as error:
+        raise click.BadParameter(
+            f"{value!r} is not a date. Write it as YYYY-MM-DD, for example 2026-12-31."
+        ) from error

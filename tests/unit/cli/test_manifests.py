@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from running import PLAIN_POD, TRESPASSER, Run
-from webhook.cli.manifests.files import Exclusion
+from webhook.cli.manifests import Exclusion
 
 FILES = [
     "a.yaml",

@@ -1,1 +1,0 @@
-"""Manifests as kubectl reads them: files, documents, objects, and back to YAML."""
