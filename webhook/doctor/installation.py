@@ -17,7 +17,7 @@ from webhook.cel.configurations import Registration
 from webhook.cluster.nodes import NODES
 from webhook.cluster.state import ClusterState
 from webhook.documents.document import InputError
-from webhook.documents.policy_files import load_policy, read_policy
+from webhook.documents.policy_files import load_policy, policy_of_release
 from webhook.kube.client import FORBIDDEN, KubeApi, slices_query
 from webhook.kube.errors import ApiError
 from webhook.kube.listing import list_all, list_optional
@@ -137,7 +137,12 @@ async def examine(
     installed.claim_versions = tuple(version["version"] for version in claims.get("versions") or ())
     core, apps = f"/api/v1/namespaces/{namespace}", f"/apis/apps/v1/namespaces/{namespace}"
     if policy_path is None:
-        _set_policy(installed, await read("policy", f"{core}/configmaps/{name}-policy"))
+        config_map = await read("policy", f"{core}/configmaps/{name}-policy")
+        installed.policy_source = f"ConfigMap {namespace}/{name}-policy"
+        try:
+            installed.policy = policy_of_release(namespace, name, config_map)
+        except InputError as error:
+            installed.policy_problem = " ".join(error.lines)
     else:
         installed.policy, installed.policy_source = load_policy(policy_path), policy_path
     installed.deployment = await read("replicas", f"{apps}/deployments/{name}")
@@ -187,20 +192,6 @@ def containers_of(deployment: JSONObject) -> list[JSONObject]:
     """Return the containers of the Deployment's Pods."""
     containers: list[JSONObject] = deployment["spec"]["template"]["spec"]["containers"]
     return containers
-
-
-def _set_policy(installed: Installation, config_map: JSONObject | None) -> None:
-    """Set the policy in the ConfigMap of the release, or the problem with it."""
-    where = f"ConfigMap {installed.namespace}/{installed.name}-policy"
-    text = ((config_map or {}).get("data") or {}).get("policy.yaml")
-    if text is None:
-        state = "does not exist" if config_map is None else "is empty"
-        installed.policy_problem = f"{where} {state}"
-        return
-    try:
-        installed.policy, installed.policy_source = read_policy(where, text), where
-    except InputError as error:
-        installed.policy_problem = " ".join(error.lines)
 
 
 def _own_container(containers: list[JSONObject]) -> JSONObject | None:

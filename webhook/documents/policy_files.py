@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from policies.kubernetes.objects import JSONObject
 from policies.policy import Policy
 from policies.shipped import shipped_policy
 from webhook.documents.document import Document, DocumentError, InputError
@@ -74,6 +75,20 @@ def read_policy(name: str, text: str) -> Policy:
         return parse_policy(documents[0].value)
     except PolicyError as error:
         raise InputError(located(documents[0], problem) for problem in error.problems) from error
+
+
+def policy_of_release(namespace: str, name: str, config_map: JSONObject | None) -> Policy:
+    """Return the policy of a release from the ConfigMap that the chart writes.
+
+    Raises:
+        InputError: there is none, or it is not a valid policy; one line for each problem.
+    """
+    where = f"ConfigMap {namespace}/{name}-policy"
+    text = ((config_map or {}).get("data") or {}).get("policy.yaml")
+    if text is None:
+        state = "does not exist" if config_map is None else "has no policy.yaml"
+        raise InputError([f"{where} {state}. Name an installed release, or use --policy."])
+    return read_policy(where, text)
 
 
 def located(document: Document, problem: str) -> str:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from policies.shipped import default_policy_text
 from running import Run
 from webhook.documents.document import InputError
-from webhook.documents.policy_files import MAX_BYTES, load_policy
+from webhook.documents.policy_files import MAX_BYTES, load_policy, policy_of_release
 
 DEFAULT = default_policy_text()
 INVALID = {
@@ -91,3 +92,23 @@ def test_a_policy_has_at_most_4_mib(spare: int, status: int, tmp_path: Path, gpu
     (tmp_path / "policy.yaml").write_bytes(content)
     assert gpufence("policy", "validate", "policy.yaml").status == status
     assert gpufence("policy", "validate", "-", stdin=content).status == status
+
+
+@pytest.mark.parametrize(
+    ("config_map", "problem"),
+    [
+        (None, " does not exist. Name an installed release, or use --policy."),
+        ({"data": None}, " has no policy.yaml. Name an installed release, or use --policy."),
+        ({"data": {"policy.yaml": "kind: ["}}, ":1: document 1: does not parse as YAML"),
+    ],
+)
+def test_a_release_without_a_valid_policy_is_an_error(
+    config_map: dict[str, Any] | None, problem: str
+) -> None:
+    with pytest.raises(InputError, match=f"^ConfigMap ops/fence-policy{problem}"):
+        policy_of_release("ops", "fence", config_map)
+
+
+def test_the_policy_of_a_release_is_read_from_its_config_map() -> None:
+    policy = policy_of_release("ops", "fence", {"data": {"policy.yaml": DEFAULT}})
+    assert policy.rules == load_policy(None).rules

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import click
 
-from policies.policy import Policy
 from webhook.audit.cluster_audit import Audit, Progress
 from webhook.audit.cluster_audit import audit as run
 from webhook.audit.policy_reports import publish
@@ -34,7 +33,7 @@ from webhook.cli.report.output import (
 )
 from webhook.cli.report.terminal import Color, reading
 from webhook.documents.document import InputError
-from webhook.documents.policy_files import load_policy, read_policy
+from webhook.documents.policy_files import load_policy, policy_of_release
 from webhook.kube.client import KubeApi
 
 
@@ -132,7 +131,12 @@ async def _audit(
     progress: Progress,
 ) -> tuple[Audit, str]:
     """Return the audit, and the name of the cluster."""
-    policy = load_policy(policy_path) if policy_of is None else await _installed(api, *policy_of)
+    if policy_of is None:
+        policy = load_policy(policy_path)
+    else:
+        namespace, name = policy_of
+        path = f"/api/v1/namespaces/{namespace}/configmaps/{name}-policy"
+        policy = policy_of_release(namespace, name, await api.read(path))
     return await run(api, policy, now.date(), progress), await api.host()
 
 
@@ -147,18 +151,3 @@ async def _publish(api: KubeApi, result: Audit, now: datetime) -> None:
     click.echo(published.summary, err=True)
     if published.conflicts:
         raise InputError(published.conflicts)
-
-
-async def _installed(api: KubeApi, namespace: str, name: str) -> Policy:
-    """Return the policy of a release.
-
-    Raises:
-        InputError: the release does not exist, or its policy is invalid.
-    """
-    where = f"ConfigMap {namespace}/{name}-policy"
-    config_map = await api.read(f"/api/v1/namespaces/{namespace}/configmaps/{name}-policy")
-    text = ((config_map or {}).get("data") or {}).get("policy.yaml")
-    if text is None:
-        state = "does not exist" if config_map is None else "has no policy.yaml"
-        raise InputError([f"{where} {state}. Name an installed release, or use --policy."])
-    return read_policy(where, text)

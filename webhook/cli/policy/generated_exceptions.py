@@ -7,7 +7,7 @@ the same rules in the same objects as well.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import date, timedelta
 from pathlib import Path
@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import click
 
-from policies.finding import Finding
+from policies.kubernetes.kinds import CORE_WORKLOADS
 from policies.kubernetes.names import NameSet
 from policies.kubernetes.objects import JSONObject
 from policies.kubernetes.quantity import is_subdomain
@@ -30,20 +30,12 @@ DEFAULT_DAYS = 90
 
 STDOUT = "-"
 
-# The objects that Kubernetes controllers create for an object, directly or not. Their names start
-# with the object's name and a dash. For other kinds, only their own controllers know.
-_MADE_OF: dict[tuple[str, str], tuple[str, ...]] = {
-    ("", "Pod"): (),
-    ("", "PodTemplate"): (),
-    ("", "ReplicationController"): ("Pod",),
-    ("apps", "Deployment"): ("ReplicaSet", "Pod"),
-    ("apps", "ReplicaSet"): ("Pod",),
-    ("apps", "StatefulSet"): ("Pod",),
-    ("apps", "DaemonSet"): ("Pod",),
-    ("batch", "Job"): ("Pod",),
-    ("batch", "CronJob"): ("Job", "Pod"),
-}
-_ALSO_IN = {"extensions": "apps"}
+_BETWEEN = {"Deployment": ["ReplicaSet"], "CronJob": ["Job"]}
+"""What controllers create for a workload, and what then creates its Pods. The names of all of them
+start with the name of the workload and a dash."""
+
+_TEMPLATES = (("", "Pod"), ("", "PodTemplate"))
+"""The kinds for which no controller creates anything."""
 
 _LONGEST_PREFIX = 50
 """The part of a longer name that is certain to be in the names of its Pods: 58 characters precede
@@ -63,8 +55,11 @@ class Subject(NamedTuple):
     @property
     def kinds(self) -> list[str]:
         """The kinds of the objects; empty for any kind, if only the controller knows them."""
-        created = _MADE_OF.get((_ALSO_IN.get(self.group, self.group), self.kind))
-        return [] if created is None else [self.kind, *created]
+        key = (self.group, self.kind)
+        if key in _TEMPLATES:
+            return [self.kind]
+        is_known = key in CORE_WORKLOADS
+        return [self.kind, *_BETWEEN.get(self.kind, ()), "Pod"] if is_known else []
 
     @property
     def names(self) -> list[str]:
@@ -103,7 +98,7 @@ def exceptions_for(results: Iterable[Result], today: date, expires: date) -> Exc
     rules: dict[Subject, set[str]] = {}
     left = []
     for subject, result in judged:
-        enforced = {f.rule for f in _findings(result) if f.action == "enforce"}
+        enforced = {f.rule for f in result.findings if f.action == "enforce"}
         if not enforced:
             continue
         if not subject.name or not is_subdomain(subject.namespace):
@@ -184,11 +179,6 @@ def _entry(subject: Subject, rules: Iterable[str], reason: str, expires: date) -
     if subject.kinds:
         entry["kinds"] = subject.kinds
     return entry | {"names": subject.names, "reason": reason, "expires": expires.isoformat()}
-
-
-def _findings(result: Result) -> Iterator[Finding]:
-    if result.decision is not None:
-        yield from result.decision.findings
 
 
 def _subject(result: Result) -> Subject:

@@ -129,15 +129,14 @@ NODE_GROUPS = (
 )
 """Keys of labels whose value is the name of a group of equal nodes."""
 
+SHARING_LABELS = ("nvidia.com/gpu.sharing-strategy", "cloud.google.com/gke-gpu-sharing-strategy")
 PARTITION_LABELS = (
     "nvidia.com/mig.config",
     "cloud.google.com/gke-gpu-partition-size",
-    "nvidia.com/gpu.sharing-strategy",
-    "cloud.google.com/gke-gpu-sharing-strategy",
+    *SHARING_LABELS,
 )
 """Keys of labels that tell whole GPUs, partitions and shares of one model apart."""
 
-SHARING_LABELS = ("nvidia.com/gpu.sharing-strategy", "cloud.google.com/gke-gpu-sharing-strategy")
 SHARING_STRATEGIES = ("time-slicing", "mps", "time-sharing")
 
 TRANSIENT_TAINTS = (
@@ -228,8 +227,8 @@ def members_of(
     vendor: Vendor, nodes: Iterable[Node], templates: Iterable[NodeTemplate]
 ) -> list[Member]:
     """Return the nodes and the templates with accelerators of the vendor."""
-    members = [Member(node, _devices(node.allocatable, vendor)) for node in nodes]
-    members += [Member(template, _devices(template.allocatable, vendor)) for template in templates]
+    sources: tuple[Node | NodeTemplate, ...] = (*nodes, *templates)
+    members = [Member(source, _devices(source.allocatable, vendor)) for source in sources]
     return [member for member in members if _is_of(member, vendor)]
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple, TypeAlias
 
 from policies.kubernetes.node_templates import NodeTemplate
 from policies.kubernetes.nodes import Node
@@ -20,8 +20,9 @@ from webhook.cli.policy.discover.accelerators import (
     Vendor,
     members_of,
 )
-from webhook.wording import some
+from webhook.wording import counted, some
 
+_Trait: TypeAlias = frozenset[Any]
 _LONGEST_NAME = 63
 # Labels of other domains are the administrator's own.
 _OWNED_DOMAINS = re.compile(
@@ -109,64 +110,72 @@ def draft(
     return drafted
 
 
+class _Label(NamedTuple):
+    """A label that tells nodes apart: by its values, or by one value and its absence."""
+
+    key: str
+    value: str = ""
+
+    def values(self, member: Member) -> tuple[str, ...]:
+        """Return the values that count and that the nodes have, or can have."""
+        if self.value:
+            return (self.value,) if member.has(self.key, self.value) else ()
+        return member.values(self.key)
+
+    def groups(self, members: Iterable[Member]) -> dict[str, list[Member]]:
+        """Return the members by value, in the order of the values."""
+        groups: dict[str, list[Member]] = {}
+        for member in members:
+            for value in self.values(member):
+                groups.setdefault(value, []).append(member)
+        return dict(sorted(groups.items()))
+
+
 def _labelled(
     vendor: Vendor, members: list[Member], findings: list[str]
 ) -> Iterator[tuple[dict[str, str], list[Member]]]:
-    """Yield labels that identify nodes, and the nodes and templates that have them.
-
-    A label that all templates promise comes first: a Pod that requires another label would not make
-    an autoscaler add a node.
-    """
-    marks = dict(vendor.marks)
-    preference: list[Sequence[str]] = [vendor.products, tuple(marks), (INSTANCE_TYPE, *NODE_GROUPS)]
-    rest = members
+    """Yield labels that identify nodes, and the nodes and templates that have them."""
+    preference = [
+        [_Label(key) for key in vendor.products],
+        [_Label(key, value) for key, value in vendor.marks],
+        [_Label(key) for key in (INSTANCE_TYPE, *NODE_GROUPS)],
+    ]
+    rest, taken = members, set[Member]()
     while rest:
-        left = {*rest}
-        taken = [member for member in members if member not in left]
-        key = next(_keys(vendor, rest, taken, preference), None)
-        if key is None:
-            findings += _unlabelled(vendor, rest, preference[-1])
+        label = _identifying(rest, taken, preference)
+        if label is None:
+            findings += _unlabelled(PoolDraft(vendor, {}, rest), preference[-1][0].key)
             return
         if not any(member.is_template for member in rest):
             # A less specific label of the other nodes would cover these nodes as well.
-            level = next(n for n, keys in enumerate(preference) if key in keys)
+            level = next(n for n, labels in enumerate(preference) if label in labels)
             preference = preference[: level + 1]
-        groups: dict[str, list[Member]] = {}
-        mark = marks.get(key)
-        for member in rest:
-            values = member.values(key) if mark is None else (mark,) * member.has(key, mark)
-            for value in values:
-                groups.setdefault(value, []).append(member)
-        for value in sorted(groups):
-            yield {key: value}, groups[value]
-        grouped = {member for group in groups.values() for member in group}
-        rest = [member for member in rest if member not in grouped]
+        for value, group in label.groups(rest).items():
+            yield {label.key: value}, group
+            taken.update(group)
+        rest = [member for member in rest if member not in taken]
 
 
-def _keys(
-    vendor: Vendor, rest: list[Member], taken: list[Member], preference: Iterable[Iterable[str]]
-) -> Iterator[str]:
-    """Yield the keys of labels that identify nodes, in the order of preference.
+def _identifying(
+    rest: list[Member], taken: Iterable[Member], preference: Iterable[Iterable[_Label]]
+) -> _Label | None:
+    """Return the preferred label of some nodes; with templates, one that all of them promise.
 
-    Without templates, these are the labels of some nodes. Otherwise, all templates must promise the
-    label, or at least the first of them.
+    Otherwise one that the first template promises: a Pod that requires another label would not make
+    an autoscaler add a node.
     """
-    marks = dict(vendor.marks)
-    covered: dict[str, list[Member]] = {}
-    for keys in preference:
-        covering = {
-            key: [s for s in rest if (s.has(key, marks[key]) if key in marks else s.values(key))]
-            for key in keys
-        }
-        # The sort is stable: of two keys for as many nodes, the preferred one comes first.
+    covered: dict[_Label, list[Member]] = {}
+    for labels in preference:
+        covering = {label: [each for each in rest if label.values(each)] for label in labels}
+        # The sort is stable: of two labels for as many nodes, the preferred one comes first.
         covered |= sorted(covering.items(), key=lambda item: len(item[1]), reverse=True)
     templates = [member for member in rest if member.is_template]
     for required in (templates, templates[:1], []):
-        found_keys = [
-            key for key, members in covered.items() if members and {*required} <= {*members}
-        ]
-        yield from (key for key in found_keys if not _overlaps(key, covered[key], taken))
-        yield from found_keys
+        found = [label for label, has in covered.items() if has and {*required} <= {*has}]
+        if found:
+            own = (label for label in found if not _overlaps(label.key, covered[label], taken))
+            return next(own, found[0])
+    return None
 
 
 def _overlaps(key: str, members: Iterable[Member], taken: Iterable[Member]) -> bool:
@@ -175,18 +184,17 @@ def _overlaps(key: str, members: Iterable[Member], taken: Iterable[Member]) -> b
     return any(not values.isdisjoint(member.values(key)) for member in taken)
 
 
-def _unlabelled(vendor: Vendor, rest: list[Member], keys: Sequence[str]) -> Iterator[str]:
-    nodes = [member.name for member in rest if not member.is_template]
-    templates = [member.name for member in rest if member.is_template]
+def _unlabelled(rest: PoolDraft, key: str) -> Iterator[str]:
+    vendor, nodes, templates = rest.vendor.name, rest.nodes, rest.templates
     if nodes:
         yield (
-            f"{_counted(nodes, 'node')} with {vendor.name} devices and without the label of a "
-            f"pool: {some(nodes)}. GPU Pods are not placed there. Add the label {keys[0]}"
+            f"{counted(len(nodes), 'node')} with {vendor} devices and without the label of a pool: "
+            f"{some(nodes)}. GPU Pods are not placed there. Add the label {key}"
         )
     if templates:
         yield (
-            f"{some(templates)} promises no label that identifies {vendor.name} nodes. An "
-            "autoscaler adds no node for a Pod that requires another label. Add one to the template"
+            f"{some(templates)} promises no label that identifies {vendor} nodes. An autoscaler "
+            "adds no node for a Pod that requires another label. Add one to the template"
         )
 
 
@@ -197,31 +205,42 @@ def _split(pool: PoolDraft, findings: list[str]) -> Iterator[PoolDraft]:
 
 
 def _split_by(
-    pool: PoolDraft,
-    trait: Callable[[Member], frozenset[Any]],
-    what: str,
-    findings: list[str],
+    pool: PoolDraft, trait: Callable[[Member], _Trait], what: str, findings: list[str]
 ) -> Iterator[PoolDraft]:
-    groups: dict[frozenset[object], list[Member]] = {}
-    for member in pool.members:
-        if trait(member) and not member.is_template:
-            groups.setdefault(trait(member), []).append(member)
-    if len(groups) < 2:
+    nodes = (member for member in pool.members if not member.is_template)
+    traits = {member: found for member in nodes if (found := trait(member))}
+    if len({*traits.values()}) < 2:
         yield pool
         return
-    keys = [key for key in _telling_keys(pool) if _tells(key, groups.values(), pool)]
-    key = min(keys, key=lambda key: len(_values(key, pool.members)), default=None)
-    if key is None:
+    labels = [label for label in _own_labels(pool) if _tells(label, pool.members, traits)]
+    label = min(labels, key=lambda label: len(label.groups(pool.members)), default=None)
+    if label is None:
+        alternatives = {" and ".join(sorted(map(str, found))) for found in traits.values()}
         findings.append(
             f"Nodes with {_labels(pool.node_selector)} differ in their {what} "
-            f"({_alternatives(groups)}), and no label tells them apart, so they are one pool. To "
-            "separate them, label the nodes"
+            f"({' or '.join(sorted(alternatives))}), and no label tells them apart, so they are "
+            "one pool. To separate them, label the nodes"
         )
         yield pool
         return
-    for value in sorted(_values(key, pool.members)):
-        members = [member for member in pool.members if value in member.values(key)]
-        yield PoolDraft(pool.vendor, {**pool.node_selector, key: value}, members)
+    for value, members in label.groups(pool.members).items():
+        yield PoolDraft(pool.vendor, {**pool.node_selector, label.key: value}, members)
+
+
+def _own_labels(pool: PoolDraft) -> Iterator[_Label]:
+    keys = {key for member in pool.members for key in member.source.labels}
+    own = sorted(key for key in keys if not _OWNED_DOMAINS.search(key))
+    return map(_Label, (*PARTITION_LABELS, *NODE_GROUPS, *own))
+
+
+def _tells(label: _Label, members: list[Member], traits: Mapping[Member, _Trait]) -> bool:
+    """Return whether every member has one value, and each value stands for one trait."""
+    if any(len(label.values(member)) != 1 for member in members):
+        return False
+    return all(
+        len({traits[member] for member in group if member in traits}) == 1
+        for group in label.groups(members).values()
+    )
 
 
 def _merged(pools: Iterable[PoolDraft]) -> list[PoolDraft]:
@@ -237,59 +256,33 @@ def _merged(pools: Iterable[PoolDraft]) -> list[PoolDraft]:
     return merged
 
 
-def _telling_keys(pool: PoolDraft) -> Iterator[str]:
-    yield from PARTITION_LABELS
-    yield from NODE_GROUPS
-    labels = {key for member in pool.members for key in member.source.labels}
-    yield from sorted(key for key in labels if not _OWNED_DOMAINS.search(key))
-
-
-def _tells(key: str, groups: Iterable[list[Member]], pool: PoolDraft) -> bool:
-    """Return whether each group has values of its own, and every member one of them."""
-    values = [_values(key, group) for group in groups]
-    known = set().union(*values)
-    if not all(values) or sum(map(len, values)) != len(known):
-        return False
-    return all(
-        len(member.values(key)) == 1 and member.values(key)[0] in known for member in pool.members
-    )
-
-
-def _values(key: str, members: Iterable[Member]) -> set[str]:
-    return {value for member in members for value in member.values(key)}
-
-
-def _taints_of(member: Member) -> frozenset[object]:
+def _taints_of(member: Member) -> _Trait:
     return frozenset(taint for taint in member.taints if taint.key not in CAPACITY_TAINTS)
-
-
-def _alternatives(groups: Iterable[frozenset[object]]) -> str:
-    return " or ".join(sorted(" and ".join(sorted(map(str, group))) for group in groups))
 
 
 def _set_taints(pool: PoolDraft, common: set[Taint], findings: list[str]) -> None:
     """Set the taints that fence the nodes, and report nodes without them."""
     where = f"Nodes with {_labels(pool.node_selector)}"
     fencing = {taint for member in pool.members for taint in member.taints}
-    for taint in sorted(t for t in fencing if t in common and t.key != pool.vendor.taint):
-        findings.append(
-            f"{where} have the taint {taint}, which nodes without accelerators have as well. It is "
-            "not part of the pool, so GPU Pods must tolerate it themselves"
-        )
-        fencing.discard(taint)
-    for taint in sorted(t for t in fencing if t.key in CAPACITY_TAINTS):
-        findings.append(
-            f"{where} have the taint {taint}, by which Pods choose the kind of capacity. It is not "
-            "part of the pool, so GPU Pods must tolerate it themselves"
-        )
-        fencing.discard(taint)
-    customary = Taint(pool.vendor.taint, "NoSchedule")
+    general = {taint for taint in common if taint.key != pool.vendor.taint}
+    capacity = {taint for taint in fencing if taint.key in CAPACITY_TAINTS}
+    for unfit, why in (
+        (general, "which nodes without accelerators have as well"),
+        (capacity, "by which Pods choose the kind of capacity"),
+    ):
+        findings += [
+            f"{where} have the taint {taint}, {why}. It is not part of the pool, so GPU Pods must "
+            "tolerate it themselves"
+            for taint in sorted(fencing & unfit)
+        ]
+        fencing -= unfit
     fenced = {
         member: member.name for member in pool.members if not fencing.isdisjoint(member.taints)
     }
     for taint in sorted(fencing):
         untainted = [name for member, name in fenced.items() if taint not in member.taints]
-        findings += [f"{where} have the taint {taint}, except {some(untainted)}"] * bool(untainted)
+        if untainted:
+            findings.append(f"{where} have the taint {taint}, except {some(untainted)}")
     if bare := [member.name for member in pool.members if member not in fenced]:
         expected = min(fencing, default=Taint(pool.vendor.taint, "NoSchedule", "present"))
         findings.append(
@@ -299,7 +292,7 @@ def _set_taints(pool: PoolDraft, common: set[Taint], findings: list[str]) -> Non
     pool.taints = sorted(
         {
             Taint(t.key, t.effect) if t.key == pool.vendor.taint else t
-            for t in fencing or {customary}
+            for t in fencing or {Taint(pool.vendor.taint, "NoSchedule")}
         }
     )
 
@@ -307,7 +300,7 @@ def _set_taints(pool: PoolDraft, common: set[Taint], findings: list[str]) -> Non
 def _without_devices(vendor: Vendor, members: list[Member]) -> str:
     names = [member.name for member in members]
     return (
-        f"{_counted(names, 'node')} with {vendor.name} labels and without {vendor.resource}: "
+        f"{counted(len(names), 'node')} with {vendor.name} labels and without {vendor.resource}: "
         f"{some(names)}. Check the device plugin of the node"
     )
 
@@ -331,7 +324,3 @@ def _slug(text: str) -> str:
 
 def _labels(labels: dict[str, str]) -> str:
     return " and ".join(f"{key}={value}" for key, value in labels.items())
-
-
-def _counted(names: Sequence[str], noun: str) -> str:
-    return f"{len(names)} {noun}{'s' if len(names) != 1 else ''}"

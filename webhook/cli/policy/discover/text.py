@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
 from policies.kubernetes.nodes import Node
@@ -51,16 +52,14 @@ def _lines(
         yield "#"
         yield "# Findings:"
         for finding in draft.findings:
-            yield from _comment(finding + ".", first="# - ", later="#   ")
+            yield from _comment(f"{finding}.", "# - ", "#   ")
     yield "apiVersion: gpufence.dev/v1alpha1"
     yield "kind: FencePolicy"
     yield ""
     yield "pools:"
+    pools_of = Counter(name for pool in draft.pools for name in pool.device_classes)
     for pool in draft.pools:
-        others = {
-            name for other in draft.pools if other is not pool for name in other.device_classes
-        }
-        yield from _pool(pool, [name for name in pool.device_classes if name not in others])
+        yield from _pool(pool, [name for name in pool.device_classes if pools_of[name] == 1])
     keys = {key for node in nodes for key in node.labels}
     if any(key.startswith(_OPENSHIFT) for key in keys):
         yield ""
@@ -83,20 +82,18 @@ def _pool(pool: PoolDraft, own_classes: Iterable[str]) -> Iterator[str]:
         comments.append(f"{counted(len(pool.nodes), 'node')}: {some(pool.nodes)}")
     if pool.templates:
         comments.append(f"node templates: {some(pool.templates)}")
-    yield from _comment("; ".join(comments), first="  # ", later="  # ")
+    yield from _comment("; ".join(comments), "  # ")
     types = pool.instance_types
     if len(types) > 1 and not any(key in pool.vendor.products for key in pool.node_selector):
         yield from _comment(
             f"Instance types: {', '.join(types)}. For a pool of each, select by {INSTANCE_TYPE}.",
-            first="  # ",
-            later="  # ",
+            "  # ",
         )
     for name in own_classes:
         yield from _comment(
             f"To limit the claims of a namespace, set {name}{_QUOTA} in spec.hard of a "
             "ResourceQuota.",
-            first="  # ",
-            later="  # ",
+            "  # ",
         )
     body: dict[str, object] = {"name": pool.name, "resources": pool.resources}
     if shared := pool.shared_resources:
@@ -129,12 +126,12 @@ def _yaml(value: object) -> list[str]:
     return to_yaml(value).splitlines()
 
 
-def _comment(text: str, first: str = "# ", later: str = "# ") -> list[str]:
+def _comment(text: str, first: str = "# ", later: str = "") -> list[str]:
     return textwrap.wrap(
         printable(text),
         _WIDTH,
         initial_indent=first,
-        subsequent_indent=later,
+        subsequent_indent=later or first,
         break_long_words=False,
         break_on_hyphens=False,
     )
