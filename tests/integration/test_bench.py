@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from bench import cli, cli_manifests, cli_peers, engine, report, reviews
+from bench import cli, cli_peers, engine, report, reviews
 from bench.apiserver import NOTHING, POLICIES, Created
 from bench.contestants import CONSTANT, GO, GPUFENCE
 from bench.results import Results, machine, ratios, regressions
@@ -110,11 +110,11 @@ def test_only_the_section_between_the_marks_is_rewritten(
 
 def test_gpufence_reports_the_trespassing_manifests(tmp_path: Path) -> None:
     gpufence = next(iter(cli_peers.command_lines()))
-    paths = cli_manifests.write(tmp_path, 100)
+    paths = cli.write_manifests(tmp_path, 100)
     assert [gpufence.found(path) for path in paths.values()] == [2, 2]
 
 
 def test_the_share_of_parsing_is_below_the_share_of_reading(tmp_path: Path) -> None:
-    for path in cli_manifests.write(tmp_path, 100).values():
+    for path in cli.write_manifests(tmp_path, 100).values():
         shares = cli.shares(path, 1)
         assert 0 < shares.parsing < shares.reading < 1

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from bench import cli_manifests, cli_peers
+from bench import cli_peers
 
 COUNTS = (1_000, 10_000)
 STARTS = 5
@@ -51,6 +51,60 @@ whole = time.process_time()
 print(parsing[0] / whole, reading[0] / whole, file=sys.stderr)
 sys.exit(status)
 """
+
+TRESPASSING = 50
+"""One in this many Deployments tolerates the GPU taint without a GPU request."""
+
+_MANIFEST = """\
+apiVersion: apps/v1
+kind: Deployment
+metadata:
+  name: app-{number}
+  namespace: team-{team}
+  labels:
+    app.kubernetes.io/name: app-{number}
+    app.kubernetes.io/part-of: suite
+spec:
+  replicas: 2
+  selector:
+    matchLabels:
+      app.kubernetes.io/name: app-{number}
+  template:
+    metadata:
+      labels:
+        app.kubernetes.io/name: app-{number}
+    spec:
+      serviceAccountName: app
+{tolerations}      containers:
+      - name: main
+        image: registry.example/app:{number}
+        args: ["--port", "8080", "--verbose"]
+        ports:
+        - containerPort: 8080
+          name: http
+        env:
+        - name: LOG_LEVEL
+          value: info
+        - name: POD_NAME
+          valueFrom:
+            fieldRef:
+              fieldPath: metadata.name
+        resources:
+          limits: {{cpu: "2", memory: 4Gi{gpu}}}
+          requests: {{cpu: 500m, memory: 1Gi}}
+        readinessProbe:
+          httpGet:
+            path: /healthz
+            port: http
+        volumeMounts:
+        - name: config
+          mountPath: /etc/app
+      volumes:
+      - name: config
+        configMap:
+          name: app-{number}
+"""
+_TOLERATIONS = "      tolerations:\n      - key: nvidia.com/gpu\n        operator: Exists\n"
 
 
 class Usage(NamedTuple):
@@ -92,7 +146,7 @@ def _measure(rounds: int) -> Measured:
     measured = Measured()
     with TemporaryDirectory(prefix="gpufence-bench-") as temporary:
         for count in COUNTS:
-            for input_name, path in cli_manifests.write(Path(temporary), count).items():
+            for input_name, path in write_manifests(Path(temporary), count).items():
                 _same_findings(tools, path, count)
                 commands = {tool.name: tool.arguments(path) for tool in tools}
                 measured.checking[input_name] = _in_rounds(commands, rounds)
@@ -106,7 +160,7 @@ def _measure(rounds: int) -> Measured:
 
 def _same_findings(tools: Iterable[cli_peers.CommandLine], path: Path, count: int) -> None:
     """Ensure that each tool with rules reports every trespassing Deployment."""
-    expected = count // cli_manifests.TRESPASSING
+    expected = count // TRESPASSING
     for tool in tools:
         if tool.finding and (count_found := tool.found(path)) != expected:
             raise RuntimeError(
@@ -156,6 +210,30 @@ def shares(path: Path, rounds: int) -> Shares:
             )
         samples.append([float(part) for part in completed.stderr.split()])
     return Shares(*map(median, zip(*samples, strict=True)))
+
+
+def write_manifests(directory: Path, count: int) -> dict[str, Path]:
+    """Write `count` Deployments twice: a file for each, and all in one file.
+
+    One in five requests a GPU. Returns the paths by their title in the report.
+    """
+    many, one = directory / f"many-{count}", directory / f"all-{count}.yaml"
+    many.mkdir()
+    with one.open("w") as file:
+        for number in range(count):
+            text = _manifest(number)
+            (many / f"app-{number:05}.yaml").write_text(text)
+            file.write(f"---\n{text}")
+    return {f"{count:,} files": many, f"{count:,} documents in one file": one}
+
+
+def _manifest(number: int) -> str:
+    return _MANIFEST.format(
+        number=number,
+        team=number % 20,
+        gpu=", nvidia.com/gpu: 1" if number % 5 == 0 else "",
+        tolerations=_TOLERATIONS if number % TRESPASSING == 1 else "",
+    )
 
 
 if __name__ == "__main__":

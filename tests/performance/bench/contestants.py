@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from bench import engine, reviews
-from bench.binaries import binaries
 from certs.files import issue
+from controlplane import cache
+from controlplane.gobuild import GoModule
 from controlplane.gpufence import COMMAND
 from controlplane.ports import free_ports
 from controlplane.process import Process
@@ -30,6 +31,18 @@ GPUFENCE, CONSTANT, GO = "gpufence", "constant answer", "Go controller-runtime"
 HOST = "127.0.0.1"
 _START_WITHIN = 30.0
 _CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
+_GO_PACKAGES = {"webhook": "./webhook", "load": "./load"}
+
+
+def binaries() -> dict[str, Path]:
+    """Return the paths of the Go webhook and of the load generator; build them once.
+
+    Raises:
+        ControlPlaneError: no Go toolchain is available, or the build failed.
+    """
+    directory = Path(__file__).with_name("peers")
+    module = GoModule(directory, _GO_PACKAGES, ldflags="-s -w", what="the benchmarks' peers")
+    return module.binaries(_GO_PACKAGES, cache.root().with_name("bench"))
 
 
 @dataclass(frozen=True)
