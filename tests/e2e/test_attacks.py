@@ -7,6 +7,7 @@ real controllers run. docs/concepts/threat-model.md names these tests.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ import pytest
 import yaml
 
 from controlplane.api import Api, ApiError
-from controlplane.objects import node, taint
+from controlplane.objects import node, taint, workload
 from controlplane.poll import until
 from controlplane.versions import CLAIMS
 from deploy import kubelet
@@ -196,39 +197,58 @@ def test_an_attack_of_a_pod_is_denied(installed: Installation, alice: Api, attac
     assert f"{rule}: " in denial(alice, obj)
 
 
-# The API server escapes each to six bytes, so that a review exceeds what a replica reads.
-ESCAPED = {"env": [{"name": "FILLER", "value": "<" * 1_400_000}]}
+TOO_LARGE = (
+    'admission webhook "pods.gpufence.dev" denied the request: gpufence cannot review '
+    "this object, because the review is over 8 MiB. Make the object smaller: move long values into "
+    "a ConfigMap"
+)
+
+
+def filler(count: int) -> JSON:
+    """Return fields of a container with characters that the API server escapes to six bytes."""
+    return {"env": [{"name": "FILLER", "value": "<" * count}]}
+
+
+def test_a_review_over_the_size_limit_is_denied(installed: Installation, alice: Api) -> None:
+    assert denial(alice, pod(container=filler(1_400_000), nodeName="gpu")) == TOO_LARGE
 
 
 def test_a_pod_of_a_named_node_whose_review_is_too_large_is_rejected(
     installed: Installation, alice: Api
 ) -> None:
-    assert denial(alice, pod(container=ESCAPED)) == ""
-    assert denial(alice, pod(container=ESCAPED, nodeName="gpu")) != ""
-    labels = {"app": "attack"}
-    template = {**pod(container=ESCAPED, nodeName="gpu"), "metadata": {"labels": labels}}
-    deployment = {
-        "metadata": {"name": "attack"},
-        "spec": {"selector": {"matchLabels": labels}, "template": template},
-    }
+    large = filler(1_400_000)
+    assert denial(alice, pod(container=large)) == ""
+    bound = pod(container=large, nodeName="gpu")
+    assert denial(alice, bound) != ""
     path = f"/apis/apps/v1/namespaces/{TENANT}/deployments"
-    assert denial(alice, deployment, path) != ""
+    assert denial(alice, workload("Deployment", "attack", bound["spec"]), path) != ""
+
+
+def test_parallel_large_reviews_are_denied_or_fail_closed(
+    installed: Installation, alice: Api
+) -> None:
+    """What the API server cannot send in time, it decides itself, by the failure policy."""
+    large, many = pod(container=filler(1_250_000), nodeName="gpu"), 24
+    # A slow API server may use up the timeout before it sends anything.
+    patient = replace(alice, timeout=120)
+    with ThreadPoolExecutor(many) as threads:
+        denials = list(threads.map(lambda _: denial(patient, large), range(many)))
+    print("\n" + "\n".join(sorted({f"{denials.count(each)} x {each}" for each in denials})))
+    assert all(denials)
+    # Neither does gpufence answer with an HTTP error, which another failure policy would ignore.
+    log = (installed.cluster.directory / "kube-apiserver.log").read_text()
+    assert "the server responded with the status code" not in log
 
 
 def test_a_daemon_set_for_one_gpu_node_is_denied(installed: Installation, alice: Api) -> None:
     field = requirement("metadata.name", "In", "gpu")
     affinity = {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [{"matchFields": [field]}]}}}
-    labels = {"app": "attack"}
-    template = pod(tolerations=[WILDCARD], affinity=affinity)
-    template["metadata"] = {"labels": labels}
-    daemon_set = {
-        "metadata": {"name": "attack"},
-        "spec": {"selector": {"matchLabels": labels}, "template": template},
-    }
+    spec = pod(tolerations=[WILDCARD], affinity=affinity)["spec"]
+    daemon_set = workload("DaemonSet", "attack", spec)
     path = f"/apis/apps/v1/namespaces/{TENANT}/daemonsets"
     assert "pool-trespass: " in denial(alice, daemon_set, path)
     # An agent of every node, which its author has not bound, is allowed.
-    del template["spec"]["affinity"]
+    del spec["affinity"]
     assert denial(alice, daemon_set, path) == ""
 
 

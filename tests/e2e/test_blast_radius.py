@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from controlplane import webhooks
 from controlplane.api import ApiError
 from controlplane.cluster import ControlPlane
-from controlplane.objects import node, taint
+from controlplane.objects import node, taint, workload
 from controlplane.poll import until
 from release.load import GPU_POD
 from release.release import release
@@ -30,15 +31,7 @@ def abandoned(
             until(lambda: _has_account(control_plane, "before"), "the service account")
             held = {**GPU_POD, "metadata": {"name": "held", "finalizers": ["example.com/hold"]}}
             control_plane.api.request("POST", "/api/v1/namespaces/before/pods", held)
-            template = {"metadata": {"labels": {"app": "a"}}, "spec": GPU_POD["spec"]}
-            deployment = {
-                "metadata": {"name": "served"},
-                "spec": {
-                    "replicas": 0,
-                    "selector": {"matchLabels": {"app": "a"}},
-                    "template": template,
-                },
-            }
+            deployment = workload("Deployment", "served", GPU_POD["spec"], replicas=0)
             apps = "/apis/apps/v1/namespaces/before"
             control_plane.api.request("POST", f"{apps}/deployments", deployment)
             sets = f"{apps}/replicasets"
@@ -57,40 +50,35 @@ def pod(**spec: Any) -> dict[str, Any]:
     }
 
 
-PLAIN = {
-    "a plain Pod": pod(),
-    "a Pod with CPU and memory": pod(
-        containers=[
-            {
-                "name": "main",
-                "image": "nginx",
-                "resources": {"limits": {"cpu": "1", "memory": "1Gi"}, "requests": {"cpu": "1"}},
-                "env": [{"name": "A", "value": "b"}],
-            }
-        ],
+RESOURCES = {"limits": {"cpu": "1", "memory": "1Gi"}, "requests": {"cpu": "1"}}
+ENV = [{"name": "A", "value": "b"}]
+PLAIN = (
+    pod(),
+    pod(
+        containers=[{"name": "main", "image": "nginx", "resources": RESOURCES, "env": ENV}],
         initContainers=[{"name": "init", "image": "busybox"}],
     ),
-    "a Pod for other nodes": pod(
+    pod(
         nodeSelector={"kubernetes.io/os": "linux"},
         tolerations=[{"key": "spot", "operator": "Exists"}],
     ),
-    "a Pod with volumes": pod(volumes=[{"name": "scratch", "emptyDir": {}}]),
-}
+    pod(volumes=[{"name": "scratch", "emptyDir": {}}]),
+)
 
 
-@pytest.mark.parametrize("what", PLAIN)
-def test_a_plain_pod_is_created_and_updated_without_a_webhook_call(
-    abandoned: ControlPlane, namespace: str, what: str
+def test_plain_pods_are_created_and_updated_without_a_webhook_call(
+    abandoned: ControlPlane, namespace: str
 ) -> None:
     before = webhooks.calls(abandoned.api.text("/metrics"))
     path = f"/api/v1/namespaces/{namespace}/pods"
-    created = abandoned.api.request("POST", path, PLAIN[what])
-    abandoned.api.request(
-        "PATCH",
-        f"{path}/{created['metadata']['name']}",
-        {"metadata": {"labels": {"updated": "yes"}}},
-        "application/merge-patch+json",
-    )
+    for plain in PLAIN:
+        created = abandoned.api.request("POST", path, plain)
+        abandoned.api.request(
+            "PATCH",
+            f"{path}/{created['metadata']['name']}",
+            {"metadata": {"labels": {"updated": "yes"}}},
+            "application/merge-patch+json",
+        )
     assert webhooks.calls(abandoned.api.text("/metrics")) == before
 
 
@@ -104,44 +92,40 @@ def test_pods_of_a_plain_deployment_are_created(abandoned: ControlPlane, namespa
     until(lambda: count() == 2, "two Pods of the Deployment")
 
 
+@contextmanager
+def agent_on(cluster: ControlPlane, namespace: str, node_name: str) -> Iterator[None]:
+    """Run a DaemonSet that tolerates every taint, and wait for its Pod on the only node."""
+    spec = {**pod()["spec"], "tolerations": [{"operator": "Exists"}]}
+    agents = workload("DaemonSet", "agent", spec)
+    path = f"/apis/apps/v1/namespaces/{namespace}/daemonsets"
+    pods = f"/api/v1/namespaces/{namespace}/pods?labelSelector=app%3Dagent"
+
+    def placed() -> list[str]:
+        items = cluster.api.request("GET", pods)["items"]
+        return [item["spec"].get("nodeName", "") for item in items]
+
+    cluster.api.request("POST", path, agents)
+    try:
+        until(lambda: placed() == [node_name], f"the agent's Pod on the node {node_name}")
+        yield
+    finally:
+        cluster.api.request("DELETE", f"{path}/agent")
+        # No kubelet is there to end it.
+        cluster.api.request("DELETE", f"{pods}&gracePeriodSeconds=0")
+
+
 def test_a_node_agent_starts_on_a_new_node(abandoned: ControlPlane, namespace: str) -> None:
     """The Pods of a DaemonSet may tolerate every taint, in any namespace."""
-    labels = {"app": "agent"}
-    spec = {**pod()["spec"], "tolerations": [{"operator": "Exists"}]}
-    agents = {
-        "metadata": {"name": "agent"},
-        "spec": {
-            "selector": {"matchLabels": labels},
-            "template": {"metadata": {"labels": labels}, "spec": spec},
-        },
-    }
-    path, pods = (
-        f"/apis/apps/v1/namespaces/{namespace}/daemonsets",
-        f"/api/v1/namespaces/{namespace}/pods",
-    )
-    abandoned.api.request("POST", path, agents)
-    with abandoned.nodes(node("joined", taints=[taint("nvidia.com/gpu", "present")])):
-
-        def placed() -> list[str]:
-            items = abandoned.api.request("GET", pods)["items"]
-            return [item["spec"].get("nodeName", "") for item in items]
-
-        until(lambda: placed() == ["joined"], "the agent's Pod on the node")
-        abandoned.api.request("DELETE", f"{path}/agent")
-        # No kubelet is there to end it.
-        abandoned.api.request("DELETE", f"{pods}?gracePeriodSeconds=0")
+    joined = node("joined", taints=[taint("nvidia.com/gpu", "present")])
+    with abandoned.nodes(joined), agent_on(abandoned, namespace, "joined"):
+        pass
     # A Pod that its author creates is no agent, whatever owner it names.
     owner = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "agent", "uid": "1"}
+    agent = {**pod()["spec"], "tolerations": [{"operator": "Exists"}]}
+    pods = f"/api/v1/namespaces/{namespace}/pods"
     metadata = {"generateName": "forged-", "ownerReferences": [{**owner, "controller": True}]}
     with pytest.raises(ApiError, match=r'failed calling webhook "pods\.gpufence\.dev"|denied'):
-        abandoned.api.request("POST", pods, {"metadata": metadata, "spec": spec})
-
-
-def test_a_gpu_pod_is_rejected_with_a_message_that_names_the_webhook(
-    abandoned: ControlPlane, namespace: str
-) -> None:
-    with pytest.raises(ApiError, match=r'failed calling webhook "pods\.gpufence\.dev"'):
-        abandoned.api.request("POST", f"/api/v1/namespaces/{namespace}/pods", GPU_POD)
+        abandoned.api.request("POST", pods, {"metadata": metadata, "spec": agent})
 
 
 def test_an_existing_gpu_pod_can_be_labeled_and_deleted(
@@ -196,31 +180,7 @@ def test_the_cluster_recovers_without_gpufence_after_a_full_restart(
         taints=[taint("nvidia.com/gpu", "present")],
         resources={"nvidia.com/gpu": "8"},
     )
-    with abandoned.nodes(gpu_node):
-        agents = {
-            "metadata": {"name": "agent"},
-            "spec": {
-                "selector": {"matchLabels": {"app": "agent"}},
-                "template": {
-                    "metadata": {"labels": {"app": "agent"}},
-                    "spec": {**pod()["spec"], "tolerations": [{"operator": "Exists"}]},
-                },
-            },
-        }
-        path = "/apis/apps/v1/namespaces/kube-system/daemonsets"
-        pods = "/api/v1/namespaces/kube-system/pods?labelSelector=app%3Dagent"
-        abandoned.api.request("POST", path, agents)
-        try:
-
-            def placed() -> list[str]:
-                items = abandoned.api.request("GET", pods)["items"]
-                return [item["spec"].get("nodeName", "") for item in items]
-
-            until(lambda: placed() == ["back-again"], "the agent's Pod on the GPU node")
-        finally:
-            abandoned.api.request("DELETE", f"{path}/agent")
-            # No kubelet is there to end it.
-            abandoned.api.request("DELETE", f"{pods}&gracePeriodSeconds=0")
+    with abandoned.nodes(gpu_node), agent_on(abandoned, "kube-system", "back-again"):
         created = abandoned.api.request("POST", f"/api/v1/namespaces/{namespace}/pods", pod())
         assert created["metadata"]["name"].startswith("plain-")
 

@@ -19,7 +19,7 @@ import webhook.cluster
 from controlplane.api import ApiError
 from controlplane.cluster import ControlPlane
 from controlplane.gpufence import COMMAND, Server
-from controlplane.objects import node, taint
+from controlplane.objects import TOLERATION, node, taint
 from controlplane.poll import until
 from controlplane.versions import CLAIMS, EXTENDED_RESOURCES
 from controlplane.webhooks import unregister, wait_until_called
@@ -36,7 +36,6 @@ RUNTIME_CLASSES = "/apis/node.k8s.io/v1/runtimeclasses"
 GPU = "nvidia.com/gpu"
 PRESENT = "nvidia.com/gpu.present"
 INSTANCE_TYPE = "node.kubernetes.io/instance-type"
-TOLERATION = {"key": GPU, "operator": "Exists", "effect": "NoSchedule"}
 GPU_NODE = node(
     "gpu",
     labels={PRESENT: "true", INSTANCE_TYPE: "p5.48xlarge"},
@@ -195,59 +194,6 @@ def is_gpu_pod(created: JSON) -> bool:
 
 
 @pytest.mark.usefixtures("nodes")
-@pytest.mark.parametrize(
-    ("reaching", "harmless", "problem"),
-    [
-        ({"nodeName": "gpu"}, {"nodeName": "plain"}, "is bound to a GPU node"),
-        (
-            {"nodeSelector": {"kubernetes.io/hostname": "gpu"}},
-            {"nodeSelector": {"kubernetes.io/hostname": "plain"}},
-            "selects GPU nodes",
-        ),
-        (
-            {"nodeSelector": {INSTANCE_TYPE: "p5.48xlarge"}},
-            {"nodeSelector": {INSTANCE_TYPE: "m7i.8xlarge"}},
-            "selects GPU nodes",
-        ),
-    ],
-    ids=["by nodeName", "by hostname", "by instance type"],
-)
-def test_a_pod_without_a_request_is_denied_if_it_selects_the_gpu_node(
-    control_plane: ControlPlane, namespace: str, reaching: JSON, harmless: JSON, problem: str
-) -> None:
-    message = refusal(control_plane, namespace, pod(**reaching))
-    assert "pool-trespass" in message
-    assert f"a Pod without a GPU request {problem}" in message
-    assert refusal(control_plane, namespace, pod(**harmless)) == ""
-
-
-@pytest.mark.usefixtures("nodes")
-def test_a_deployment_that_selects_a_gpu_node_is_denied(
-    control_plane: ControlPlane, namespace: str
-) -> None:
-    selecting = pod(nodeSelector={"kubernetes.io/hostname": "gpu"})
-    template = {**selecting, "metadata": {"labels": {"app": "web"}}}
-    deployment = {
-        "metadata": {"name": "web"},
-        "spec": {"selector": {"matchLabels": {"app": "web"}}, "template": template},
-    }
-    with pytest.raises(ApiError, match="selects GPU nodes"):
-        control_plane.api.request(
-            "POST", f"/apis/apps/v1/namespaces/{namespace}/deployments?dryRun=All", deployment
-        )
-
-
-@pytest.mark.usefixtures("nodes")
-def test_a_gpu_pod_bound_to_a_node_without_devices_is_denied(
-    control_plane: ControlPlane, namespace: str
-) -> None:
-    message = refusal(control_plane, namespace, pod({GPU: 1}, nodeName="plain"))
-    assert "unschedulable-gpu-pod" in message
-    assert "the Pod is bound to a node without the devices" in message
-    assert refusal(control_plane, namespace, pod({GPU: 1}, nodeName="gpu")) == ""
-
-
-@pytest.mark.usefixtures("nodes")
 def test_a_pod_bound_to_a_node_that_lacks_its_device_is_denied(
     control_plane: ControlPlane, namespace: str
 ) -> None:
@@ -400,19 +346,6 @@ def test_a_pod_with_a_claim_on_one_or_first_available_gpu_is_a_gpu_pod(
 
 
 @CLAIMS
-def test_a_pod_with_a_claim_on_another_device_class_is_not_a_gpu_pod(
-    control_plane: ControlPlane, namespace: str
-) -> None:
-    create_claim(control_plane, namespace, "nic", "nic.example.com")
-    obj = claiming({"resourceClaimName": "nic"})
-    assert not is_gpu_pod(create(control_plane, namespace, obj))
-    obj["spec"]["tolerations"] = [TOLERATION]
-    message = refusal(control_plane, namespace, obj)
-    assert "pool-trespass" in message
-    assert "unknown resource claims" not in message
-
-
-@CLAIMS
 def test_a_missing_claim_is_unknown_until_the_claim_is_created(
     control_plane: ControlPlane, namespace: str
 ) -> None:
@@ -447,14 +380,6 @@ def test_a_device_class_has_an_explicit_and_an_implicit_extended_resource(
         until(lambda: places() is True, "the class to be known", SEEN_WITHIN)
     until(lambda: places() is False, "the class to be gone", SEEN_WITHIN)
     assert metric(server, 'gpufence_cluster_objects{resource="deviceclasses"}') == 0
-
-
-def test_a_fractional_request_of_an_implicit_resource_is_a_gpu_request(
-    control_plane: ControlPlane, namespace: str
-) -> None:
-    implicit = "deviceclass.resource.kubernetes.io/gpu.nvidia.com"
-    assert is_gpu_pod(create(control_plane, namespace, pod({implicit: "1m"})))
-    assert "must be an integer" in refusal(control_plane, namespace, pod({"nvidia.com/gpu": "1m"}))
 
 
 def test_a_limit_with_a_request_of_0_is_not_a_gpu_request(

@@ -13,12 +13,10 @@ from pathlib import Path
 import pytest
 
 from controlplane import binaries, scheduler_cache
-from controlplane.api import ApiError
 from controlplane.cluster import ControlPlane
-from controlplane.objects import RESTRICTED, node, taint
+from controlplane.objects import node, taint
 from controlplane.poll import until
 from controlplane.process import Process, runs
-from controlplane.versions import CLAIMS
 from paths import TESTS
 
 FENCE = taint("nvidia.com/gpu", "present")
@@ -43,30 +41,6 @@ def test_every_component_has_the_tested_version(
     assert served == binaries.VERSION or "KUBEBUILDER_ASSETS" in os.environ
     components = ("kube-apiserver", "kube-controller-manager", "kube-scheduler")
     assert {binaries.version_of(found_binaries[each]) for each in components} == {served}
-
-
-def test_pods_of_a_deployment_run_only_on_the_node_without_a_taint(
-    control_plane: ControlPlane, namespace: str
-) -> None:
-    with control_plane.nodes(GPU_NODE, node("plain")):
-        control_plane.kubectl(
-            "create", "deployment", "web", "--image=nginx", "--replicas=3", "-n", namespace
-        )
-
-        def names() -> list[str]:
-            pods = control_plane.kubectl.json("get", "pods", "-l", "app=web", "-n", namespace)
-            return [each["metadata"]["name"] for each in pods["items"]]
-
-        until(lambda: len(names()) == 3, "three Pods of the Deployment")
-        assert [control_plane.bound_to(namespace, name) for name in names()] == ["plain"] * 3
-
-
-def test_a_pod_without_a_toleration_is_unschedulable_on_a_tainted_node(
-    control_plane: ControlPlane, namespace: str
-) -> None:
-    with control_plane.nodes(GPU_NODE):
-        control_plane.api.request("POST", f"/api/v1/namespaces/{namespace}/pods", pod())
-        assert "untolerated taint" in control_plane.unschedulable(namespace, "pod")
 
 
 def test_node_creation_and_deletion_wait_for_the_scheduler_cache(
@@ -107,36 +81,6 @@ def pause(process: Process, seconds: float) -> None:
     assert process.pid is not None
     os.kill(process.pid, signal.SIGSTOP)
     threading.Timer(seconds, os.kill, (process.pid, signal.SIGCONT)).start()
-
-
-def test_simulated_nodes_stay_ready_and_keep_only_their_own_taints(
-    control_plane: ControlPlane,
-) -> None:
-    with control_plane.nodes(GPU_NODE):
-        seen = control_plane.kubectl.json("get", "node", "fenced-gpu")
-        assert seen["spec"]["taints"] == [FENCE]
-        assert seen["status"]["allocatable"]["nvidia.com/gpu"] == "8"
-        assert [(c["type"], c["status"]) for c in seen["status"]["conditions"]] == [
-            ("Ready", "True")
-        ]
-
-
-def test_pod_security_restricted_is_enforced_in_labeled_namespaces(
-    control_plane: ControlPlane,
-) -> None:
-    namespace = control_plane.create_namespace("restricted-", RESTRICTED)
-    with pytest.raises(ApiError, match='violates PodSecurity "restricted:latest"') as raised:
-        control_plane.api.request("POST", f"/api/v1/namespaces/{namespace}/pods", pod())
-    assert raised.value.status == 403
-
-
-@CLAIMS
-def test_dynamic_resource_allocation_is_served_in_its_stable_version(
-    control_plane: ControlPlane,
-) -> None:
-    served = control_plane.api.request("GET", "/apis/resource.k8s.io/v1")
-    kinds = {resource["kind"] for resource in served["resources"]}
-    assert {"DeviceClass", "ResourceClaim", "ResourceClaimTemplate"} <= kinds
 
 
 # The end of the starter, of a control plane that is not this session's own.

@@ -7,37 +7,29 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-import yaml
 
 from controlplane.cluster import ControlPlane
-from controlplane.fence import Fence, running
-from controlplane.objects import definition
+from controlplane.fence import Fence
+from controlplane.objects import TOLERATION, definition
 from controlplane.poll import until
 from controlplane.webhooks import calls
-from policies.shipped import default_policy_text
 
 JSON = dict[str, Any]
 
 WEBHOOK = "custom-workloads.gpufence.dev"
 GPU = "nvidia.com/gpu"
-TOLERATION = {"key": GPU, "operator": "Exists", "effect": "NoSchedule"}
 # As an operator installs it, but with a schema that accepts every field.
 DEFINITION = definition("kubeflow.org", "v1", "PyTorchJob")
 
 
-@pytest.fixture(scope="module")
-def fence(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fence]:
-    policy = yaml.safe_load(default_policy_text())
-    with (
-        control_plane.defined(DEFINITION),
-        running(control_plane, tmp_path_factory.mktemp("custom"), policy) as fence,
-        fence.registered(),
-    ):
+@pytest.fixture(scope="module", autouse=True)
+def _defined(control_plane: ControlPlane, fence: Fence) -> Iterator[None]:
+    with control_plane.defined(DEFINITION):
         until(
             lambda: WEBHOOK in refusal(control_plane, job(worker=TRESPASSER)),
             "this webhook to be called",
         )
-        yield fence
+        yield
 
 
 def container(**fields: Any) -> JSON:
@@ -84,7 +76,6 @@ def call_count(cluster: ControlPlane) -> int:
     return calls(cluster.api.text("/metrics"))["validating", WEBHOOK]
 
 
-@pytest.mark.usefixtures("fence")
 def test_a_dry_run_of_a_custom_resource_reports_findings_of_its_pods(
     control_plane: ControlPlane,
 ) -> None:
@@ -95,7 +86,6 @@ def test_a_dry_run_of_a_custom_resource_reports_findings_of_its_pods(
     assert "(at spec.pytorchReplicaSpecs.Worker.template.spec.tolerations[0])" in message
 
 
-@pytest.mark.usefixtures("fence")
 def test_a_custom_resource_without_findings_is_admitted_unchanged(
     control_plane: ControlPlane,
 ) -> None:
@@ -107,7 +97,6 @@ def test_a_custom_resource_without_findings_is_admitted_unchanged(
     assert json.loads(done.stdout)["spec"] == good["spec"]
 
 
-@pytest.mark.usefixtures("fence")
 def test_only_a_spec_update_of_a_custom_resource_calls_the_webhook(
     control_plane: ControlPlane, namespace: str
 ) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from controlplane.cluster import ControlPlane
-from controlplane.objects import node, taint
+from controlplane.objects import GPU_NODE, node
 from controlplane.poll import until
 from controlplane.versions import CLAIMS
 from release.release import Release, release
@@ -19,12 +19,6 @@ JSON = dict[str, Any]
 GPU = "nvidia.com/gpu"
 CLASS = "gpu.nvidia.com"
 DRA = "/apis/resource.k8s.io/v1"
-GPU_NODE = node(
-    "gpu",
-    labels={"nvidia.com/gpu.present": "true"},
-    taints=[taint(GPU, "present")],
-    resources={GPU: "8"},
-)
 SEEN_WITHIN = 15.0
 """Seconds in which a change is in the metrics; mostly it takes some milliseconds."""
 

@@ -9,20 +9,18 @@ from __future__ import annotations
 import os
 import random
 import subprocess
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from controlplane.api import ApiError
 from controlplane.cluster import ControlPlane
 from controlplane.fence import Fence, running
 from controlplane.gpufence import COMMAND
 from controlplane.objects import node, taint
-from controlplane.poll import until
+from controlplane.placing import place
 
 pytestmark = [pytest.mark.timeout(1800)]
 
@@ -30,7 +28,6 @@ JSON = dict[str, Any]
 
 COUNT = int(os.environ.get("GPUFENCE_PODS", "60"))
 SEED = int(os.environ.get("GPUFENCE_SEED", "20261122"))
-DECIDED_WITHIN = 120 + COUNT / 4
 ROOM = {"cpu": "10000", "pods": "10000"}
 GPU, MIG, AMD, GAUDI = "nvidia.com/gpu", "nvidia.com/mig-1g.10gb", "amd.com/gpu", "habana.ai/gaudi"
 PRODUCT, ZONE = "nvidia.com/gpu.product", "topology.kubernetes.io/zone"
@@ -126,41 +123,6 @@ class Generator:
         return self._random.choice((GPU, GPU, GPU, MIG, AMD, GAUDI))
 
 
-def place(
-    cluster: ControlPlane, pods: Sequence[tuple[str, JSON]]
-) -> tuple[dict[int, str], dict[int, str]]:
-    """Create Pods in namespaces, and wait for the scheduler.
-
-    Return the node of each created Pod, empty if it is Pending, and the messages of the denied.
-    """
-    created: dict[int, str] = {}
-    denied: dict[int, str] = {}
-    for number, (namespace, spec) in enumerate(pods):
-        pod = {"metadata": {"name": f"pod-{number}"}, "spec": spec}
-        try:
-            cluster.api.request("POST", f"/api/v1/namespaces/{namespace}/pods", pod)
-            created[number] = ""
-        except ApiError as error:
-            if 'gpufence.dev" denied the request' not in str(error):
-                raise
-            denied[number] = str(error)
-
-    def decided() -> bool:
-        for namespace in {namespace for namespace, _ in pods}:
-            for pod in cluster.api.request("GET", f"/api/v1/namespaces/{namespace}/pods")["items"]:
-                where = pod["spec"].get("nodeName", "")
-                conditions = pod["status"].get("conditions") or ()
-                if not where and not any(c["type"] == "PodScheduled" for c in conditions):
-                    return False
-                created[int(pod["metadata"]["name"].removeprefix("pod-"))] = where
-        return True
-
-    until(decided, f"the scheduler to decide about {len(created)} Pods", DECIDED_WITHIN, every=0.5)
-    for namespace in {namespace for namespace, _ in pods}:
-        cluster.api.request("DELETE", f"/api/v1/namespaces/{namespace}/pods")
-    return created, denied
-
-
 def tenanted(document: JSON, namespaces: dict[str, str]) -> JSON:
     """Return the policy with pools that are reserved for tenants, as an administrator adds them."""
     for pool in document["pools"]:
@@ -223,26 +185,20 @@ def test_gpu_pods_are_scheduled_only_on_nodes_of_their_tenant(
     anywhere = [
         (place_, {**spec, "tolerations": [{"operator": "Exists"}]}) for place_, spec in pods
     ]
-    reference, _ = place(cluster, anywhere)
+    reference = place(cluster, anywhere)
     with fence.registered():
-        created, denied = place(cluster, pods)
-    placed = {number: where for number, where in created.items() if where}
-    pending = created.keys() - placed.keys()
-    print(
-        f"\n{COUNT} GPU Pods: {len(placed)} placed {dict(Counter(map(group_of, placed.values())))},"
-        f" {len(pending)} pending, {len(denied)} denied; without the fence, "
-        f"{sum(map(bool, reference.values()))} placed"
-    )
-    for number, where in placed.items():
+        outcome = place(cluster, pods)
+    print(f"\n{COUNT} GPU Pods: {outcome}; without the fence: {reference}")
+    for number, where in outcome.bound.items():
         group = group_of(where)
         assert GROUPS[group][0] == resources[number]
         assert group in TENANTS[tenants[number]], (number, where)
-    assert {number: specs[number] for number in pending if reference[number]} == {}
-    for number, message in denied.items():
+    assert {number: specs[number] for number in outcome.pending & reference.bound.keys()} == {}
+    for number, message in outcome.denials.items():
         # No node fits, or the tenant may use no node that offers the device with these labels.
         rules = ("pool-not-allowed", "unschedulable-gpu-pod", "pool-trespass")
         assert any(rule in message for rule in rules), message
-        if not reference[number]:
+        if number not in reference.bound:
             continue
         product = specs[number].get("nodeSelector", {}).get(PRODUCT)
         usable = [GROUPS[group] for group in TENANTS[tenants[number]]]
@@ -250,7 +206,7 @@ def test_gpu_pods_are_scheduled_only_on_nodes_of_their_tenant(
             resource == resources[number] and product in (None, labels.get(PRODUCT))
             for resource, labels, _, _ in usable
         ), message
-    assert len(placed) > COUNT / 4
+    assert len(outcome.bound) > COUNT / 4
 
 
 def test_no_pod_without_a_request_is_scheduled_on_a_gpu_node(
@@ -258,16 +214,11 @@ def test_no_pod_without_a_request_is_scheduled_on_a_gpu_node(
 ) -> None:
     make = Generator(SEED + 1)
     pods = [(namespaces[make.tenant()], make.spec(None)) for _ in range(COUNT)]
-    reference, _ = place(cluster, pods)
+    reference = place(cluster, pods)
     with fence.registered():
-        created, denied = place(cluster, pods)
-    groups = Counter(group_of(where) for where in created.values() if where)
-    print(
-        f"\n{COUNT} Pods without a request: {sum(groups.values())} placed {dict(groups)}, "
-        f"{len(created) - sum(groups.values())} pending, {len(denied)} denied; without the fence, "
-        f"placed {dict(Counter(group_of(where) for where in reference.values() if where))}"
-    )
-    assert set(groups) == {"plain"}
-    assert all("pool-trespass" in message for message in denied.values())
+        outcome = place(cluster, pods)
+    print(f"\n{COUNT} Pods without a request: {outcome}; without the fence: {reference}")
+    assert set(map(group_of, outcome.bound.values())) == {"plain"}
+    assert all("pool-trespass" in message for message in outcome.denials.values())
     # Without the fence, some are on GPU nodes.
-    assert {group_of(where) for where in reference.values() if where} - {"plain"}
+    assert set(map(group_of, reference.bound.values())) - {"plain"}

@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from controlplane.cluster import ControlPlane
-from controlplane.fence import running
+from controlplane.fence import Fence
 from controlplane.gpufence import COMMAND
 from controlplane.objects import node, taint
 from docs.blocks import LIFE, VALUES, Block, agrees, blocks, fence_policies, pages
@@ -106,16 +106,9 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
-def cluster(
-    control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[ControlPlane]:
+def cluster(control_plane: ControlPlane, fence: Fence) -> Iterator[ControlPlane]:
     """A cluster with a plain node and a GPU node, guarded by gpufence with the default policy."""
-    policy = yaml.safe_load(default_policy_text())
-    with (
-        control_plane.nodes(*NODES),
-        running(control_plane, tmp_path_factory.mktemp("fence"), policy) as fence,
-        fence.registered(),
-    ):
+    with control_plane.nodes(*NODES):
         yield control_plane
 
 

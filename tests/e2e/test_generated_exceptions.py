@@ -16,16 +16,15 @@ import yaml
 
 from controlplane.api import ApiError
 from controlplane.cluster import ControlPlane
-from controlplane.fence import Fence, running
+from controlplane.fence import Fence
 from controlplane.gpufence import COMMAND
-from controlplane.objects import node
+from controlplane.objects import TOLERATION, node
 from controlplane.poll import until
-from policies.shipped import default_policy_text
 
 JSON = dict[str, Any]
 
 SPEC: JSON = {
-    "tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}],
+    "tolerations": [TOLERATION],
     "terminationGracePeriodSeconds": 0,
     "containers": [{"name": "main", "image": "nginx:1.29"}],
 }
@@ -64,14 +63,6 @@ WORKLOADS += [
 # The Job that its controller makes of a CronJob is named after the minute.
 CRON_JOB = workload("CronJob", "nightly")
 ITS_JOB = workload("Job", "nightly-29400000")
-
-
-@pytest.fixture(scope="module")
-def fence(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fence]:
-    policy = yaml.safe_load(default_policy_text())
-    directory = tmp_path_factory.mktemp("exceptions")
-    with running(control_plane, directory, policy) as fence, fence.registered():
-        yield fence
 
 
 @pytest.fixture

@@ -3,38 +3,38 @@
 from __future__ import annotations
 
 import base64
-import http.server
 import json
-import ssl
 import subprocess
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from certs.files import issue
 from controlplane.api import ApiError
 from controlplane.cluster import ControlPlane
 from controlplane.gpufence import COMMAND, Server
 from controlplane.kubectl import KubectlError
-from controlplane.objects import RESTRICTED, node, taint
+from controlplane.objects import GPU_NODE, RESTRICTED, TOLERATION, node, workload
 from controlplane.poll import until
 from controlplane.webhooks import register, unregister
-
-pytestmark = [pytest.mark.usefixtures("fenced")]
+from release.recorder import Recorder
 
 GPU = "nvidia.com/gpu"
-FENCE = taint(GPU, "present")
-GPU_NODE = node(
-    "gpu", labels={"nvidia.com/gpu.present": "true"}, taints=[FENCE], resources={GPU: "8"}
-)
 PLAIN_NODE = node("plain")
-TOLERATION = {"key": GPU, "operator": "Exists", "effect": "NoSchedule"}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _registered_with_the_sample(
+    control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[None]:
+    """A replica, registered by the sample manifest for installations without the chart."""
+    with Server(tmp_path_factory.mktemp("gpufence")) as server:
+        register(control_plane, server.url, server.authority)
+        yield
+        unregister(control_plane)
 
 
 def cuda_pod(**spec: Any) -> dict[str, Any]:
@@ -147,40 +147,19 @@ def _is_part(part: Any, whole: Any) -> bool:
     return str(part) == str(whole)
 
 
-def test_a_dry_run_mutates_gpu_pods_and_denies_trespassers(
-    control_plane: ControlPlane, namespace: str
-) -> None:
-    created = control_plane.api.request(
-        "POST", f"/api/v1/namespaces/{namespace}/pods?dryRun=All", cuda_pod()
-    )
-    assert TOLERATION in created["spec"]["tolerations"]
-    with pytest.raises(ApiError, match="pool-trespass"):
-        control_plane.api.request(
-            "POST",
-            f"/api/v1/namespaces/{namespace}/pods?dryRun=All",
-            plain_pod(tolerations=[TOLERATION]),
-        )
-
-
 @pytest.mark.parametrize("kind", ["Deployment", "StatefulSet", "DaemonSet", "ReplicaSet"])
 def test_a_workload_that_trespasses_is_rejected_in_a_server_side_dry_run(
     control_plane: ControlPlane, namespace: str, kind: str
 ) -> None:
-    workload = {
-        "apiVersion": "apps/v1",
-        "kind": kind,
-        "metadata": {"name": "web", "namespace": namespace},
-        "spec": {
-            "selector": {"matchLabels": {"app": "web"}},
-            "template": {
-                "metadata": {"labels": {"app": "web"}},
-                "spec": plain_pod(tolerations=[TOLERATION])["spec"],
-            },
-            **({"serviceName": "web"} if kind == "StatefulSet" else {}),
-        },
-    }
+    spec = plain_pod(tolerations=[TOLERATION])["spec"]
+    trespassing = workload(kind, "web", spec)
+    if kind == "StatefulSet":
+        trespassing["spec"]["serviceName"] = "web"
     with pytest.raises(KubectlError) as refused:
-        control_plane.kubectl("apply", "--dry-run=server", "-f", "-", stdin=json.dumps(workload))
+        control_plane.kubectl(
+            *("apply", "--dry-run=server", "-n", namespace, "-f", "-"),
+            stdin=json.dumps(trespassing),
+        )
     message = str(refused.value)
     assert "pool-trespass" in message
     assert "spec.template.spec.tolerations[0]" in message
@@ -199,37 +178,6 @@ def test_only_an_update_that_adds_the_toleration_is_denied(
     added = {"op": "add", "path": "/spec/tolerations/-", "value": TOLERATION}
     with pytest.raises(ApiError, match="tolerates the taint of GPU nodes"):
         patch(control_plane, path, added)
-
-
-def test_the_finalizer_of_a_pod_that_violates_the_policy_can_be_removed(
-    control_plane: ControlPlane, fenced: Server, namespace: str
-) -> None:
-    trespasser = plain_pod(tolerations=[TOLERATION])
-    trespasser["metadata"]["finalizers"] = ["example.com/hold"]
-    with _unregistered(control_plane, fenced):
-        create(control_plane, namespace, trespasser)
-    path = f"/api/v1/namespaces/{namespace}/pods/web"
-    patch(control_plane, path, {"op": "add", "path": "/metadata/labels", "value": {"team": "web"}})
-    control_plane.api.request("DELETE", path)
-    patch(control_plane, path, {"op": "remove", "path": "/metadata/finalizers"})
-    until(lambda: _is_gone(control_plane, path), "the Pod to go", within=30)
-
-
-def _is_gone(cluster: ControlPlane, path: str) -> bool:
-    try:
-        cluster.api.request("GET", path)
-    except ApiError as error:
-        return error.status == 404
-    return False
-
-
-@contextmanager
-def _unregistered(cluster: ControlPlane, server: Server) -> Iterator[None]:
-    unregister(cluster)
-    try:
-        yield
-    finally:
-        register(cluster, server.url, server.authority)
 
 
 def test_kubectl_debug_adds_a_hardened_ephemeral_container_to_a_gpu_pod(
@@ -288,47 +236,48 @@ def test_a_sidecar_added_by_a_later_webhook_is_hardened_by_reinvocation(
     assert tolerations == [TOLERATION]
 
 
+class Injector(Recorder):
+    """Adds a container to each Pod that has it not yet."""
+
+    def response(self, request: dict[str, Any]) -> dict[str, Any]:
+        names = [each["name"] for each in request["object"]["spec"]["containers"]]
+        if "proxy" in names:
+            return {}
+        proxy = {"name": "proxy", "image": "envoyproxy/envoy:v1.36"}
+        patch = [{"op": "add", "path": "/spec/containers/-", "value": proxy}]
+        encoded = base64.b64encode(json.dumps(patch).encode()).decode()
+        return {"patchType": "JSONPatch", "patch": encoded}
+
+
 @contextmanager
 def sidecar_injector(cluster: ControlPlane, directory: Path) -> Iterator[None]:
     """Run a mutating webhook that adds a container, registered to be called after gpufence."""
-    issue([], ["127.0.0.1"], directory / "certs", datetime.now(UTC))
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Injector)
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(directory / "certs" / "tls.crt", directory / "certs" / "tls.key")
-    server.socket = context.wrap_socket(server.socket, server_side=True)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
     configurations = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
-    bundle = base64.b64encode((directory / "certs" / "ca.crt").read_bytes()).decode()
-    rule = {
-        "operations": ["CREATE"],
-        "apiGroups": [""],
-        "apiVersions": ["v1"],
-        "resources": ["pods"],
-    }
-    webhook = {
-        "name": "sidecar.example.com",
-        "clientConfig": {
-            "url": f"https://127.0.0.1:{server.server_port}/inject",
-            "caBundle": bundle,
-        },
-        "rules": [rule],
-        "sideEffects": "None",
-        "admissionReviewVersions": ["v1"],
-        "failurePolicy": "Fail",
-    }
-    # Webhooks are called in the order of their configurations' names.
-    configuration = {"metadata": {"name": "zz-sidecar"}, "webhooks": [webhook]}
-    try:
-        cluster.api.request("POST", configurations, configuration)
-        until(lambda: _injects(cluster), "the injector to be called", within=30)
-        yield
-    finally:
-        cluster.api.request("DELETE", f"{configurations}/zz-sidecar")
-        until(lambda: not _injects(cluster), "the injector to be forgotten", within=30)
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    with Injector(directory / "certs") as injector:
+        bundle = base64.b64encode(injector.authority).decode()
+        rule = {
+            "operations": ["CREATE"],
+            "apiGroups": [""],
+            "apiVersions": ["v1"],
+            "resources": ["pods"],
+        }
+        webhook = {
+            "name": "sidecar.example.com",
+            "clientConfig": {"url": f"{injector.url}/mutate", "caBundle": bundle},
+            "rules": [rule],
+            "sideEffects": "None",
+            "admissionReviewVersions": ["v1"],
+            "failurePolicy": "Fail",
+        }
+        # Webhooks are called in the order of their configurations' names.
+        configuration = {"metadata": {"name": "zz-sidecar"}, "webhooks": [webhook]}
+        try:
+            cluster.api.request("POST", configurations, configuration)
+            until(lambda: _injects(cluster), "the injector to be called", within=30)
+            yield
+        finally:
+            cluster.api.request("DELETE", f"{configurations}/zz-sidecar")
+            until(lambda: not _injects(cluster), "the injector to be forgotten", within=30)
 
 
 def _injects(cluster: ControlPlane) -> bool:
@@ -336,32 +285,3 @@ def _injects(cluster: ControlPlane) -> bool:
         "POST", "/api/v1/namespaces/default/pods?dryRun=All", plain_pod("probe")
     )
     return len(created["spec"]["containers"]) == 2
-
-
-class _Injector(http.server.BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    wbufsize = -1
-
-    def do_POST(self) -> None:
-        review = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        proxy = {"name": "proxy", "image": "envoyproxy/envoy:v1.36"}
-        names = [c["name"] for c in review["request"]["object"]["spec"]["containers"]]
-        response: dict[str, Any] = {"uid": review["request"]["uid"], "allowed": True}
-        if "proxy" not in names:
-            patch = [{"op": "add", "path": "/spec/containers/-", "value": proxy}]
-            response["patchType"] = "JSONPatch"
-            response["patch"] = base64.b64encode(json.dumps(patch).encode()).decode()
-        answer = {
-            "apiVersion": "admission.k8s.io/v1",
-            "kind": "AdmissionReview",
-            "response": response,
-        }
-        body = json.dumps(answer).encode()
-        self.send_response(200)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class's name
-        """Say nothing."""

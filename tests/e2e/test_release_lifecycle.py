@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -55,6 +56,27 @@ def test_two_replicas_that_start_together_serve_certificates_of_one_ca(
         f"\n{created} of {STARTS} starts of two replicas ended with one authority, served by both"
     )
     assert created == STARTS
+
+
+def test_a_replica_is_alive_and_unready_until_the_api_server_starts(
+    control_plane: ControlPlane, released: Release
+) -> None:
+    with ExitStack() as stack:
+        replica = released.replica()
+        stack.callback(replica.stop)
+        control_plane.apiserver.kill()
+        try:
+            replica.start()
+            until(lambda: "out of reach" in replica.unready(), "the replica to say what it lacks")
+            assert replica.get("/healthz") == (200, "ok\n")
+            status, text = replica.get("/readyz")
+        finally:
+            control_plane.start_apiserver()
+            control_plane.start_clients()
+        assert status == 503
+        assert text.startswith("starting\ncertificates: the API server at https://127.0.0.1:")
+        replica.wait()
+        until(lambda: len(released.configurations()) == 2, "the replica to register")
 
 
 def test_the_configurations_are_owned_and_deleted_with_the_release(released: Release) -> None:

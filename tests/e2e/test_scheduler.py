@@ -10,18 +10,15 @@ import os
 import random
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
 import yaml
 
-from controlplane.api import ApiError
 from controlplane.cluster import ControlPlane
 from controlplane.fence import Fence, running
 from controlplane.objects import node, taint
-from controlplane.poll import until
-from controlplane.webhooks import calls
+from controlplane.placing import Outcome, place
 from policies.shipped import default_policy_text
 
 pytestmark = [pytest.mark.timeout(900)]
@@ -30,8 +27,6 @@ JSON = dict[str, Any]
 
 COUNT = int(os.environ.get("GPUFENCE_PODS", "60"))
 SEED = int(os.environ.get("GPUFENCE_SEED", "20261121"))
-DECIDED_WITHIN = 60 + COUNT / 5
-"""Seconds for the scheduler, which places hundreds of Pods a second on a machine that is idle."""
 
 PRESENT = "nvidia.com/gpu.present"
 AMD = "feature.node.kubernetes.io/amd-gpu"
@@ -229,76 +224,12 @@ class Generator:
         return [make() for _ in range(self._random.randint(least, most))]
 
 
-# ------------------------------------------------------------------------------------ outcome
+# ------------------------------------------------------------------------------------- tests
 
 
-@dataclass
-class Outcome:
-    """The outcome for Pods: denied with a message, or created and bound to a node."""
-
-    refusals: list[str] = field(default_factory=list)
-    nodes: dict[str, str] = field(default_factory=dict)
-    """The node of each created Pod, "" where the scheduler found none."""
-    specs: dict[str, JSON] = field(default_factory=dict)
-    """The specs of the created Pods as they were sent."""
-    call_count: int = 0
-    """How often the API server called gpufence."""
-
-    @property
-    def bound(self) -> dict[str, str]:
-        return {name: place for name, place in self.nodes.items() if place}
-
-    @property
-    def places(self) -> Counter[str]:
-        return Counter(POOL_OF_NODE.get(place, "plain") for place in self.bound.values())
-
-    def __str__(self) -> str:
-        return (
-            f"{len(self.nodes)} created, {len(self.refusals)} refused, {len(self.bound)} bound, "
-            f"{len(self.nodes) - len(self.bound)} pending; bound by pool: {dict(self.places)}; "
-            f"gpufence was called {self.call_count} times"
-        )
-
-
-def place(cluster: ControlPlane, namespace: str, specs: Sequence[JSON]) -> Outcome:
-    """Create Pods, and wait until the scheduler has decided about each that was admitted."""
-    outcome = Outcome()
-    path = f"/api/v1/namespaces/{namespace}/pods"
-    before = calls(cluster.api.text("/metrics")).total()
-    for index, spec in enumerate(specs):
-        name = f"pod-{index}"
-        try:
-            cluster.api.request("POST", path, {"metadata": {"name": name}, "spec": spec})
-            outcome.specs[name] = spec
-        except ApiError as error:
-            if 'gpufence.dev" denied the request' not in str(error):
-                raise AssertionError(f"{error}, of {spec}") from error
-            outcome.refusals.append(str(error))
-    outcome.call_count = calls(cluster.api.text("/metrics")).total() - before
-
-    def decided() -> bool:
-        for pod in cluster.api.request("GET", path)["items"]:
-            found = decision(pod)
-            if found is None:
-                return False
-            outcome.nodes[pod["metadata"]["name"]] = found
-        return True
-
-    what = f"the scheduler to decide about {len(outcome.specs)} Pods"
-    until(decided, what, DECIDED_WITHIN, every=0.5)
-    assert outcome.nodes.keys() == outcome.specs.keys()
-    return outcome
-
-
-def decision(pod: JSON) -> str | None:
-    """Return the node that a Pod is bound to, "" if there is none for it, or None if undecided."""
-    if where := pod["spec"].get("nodeName"):
-        return str(where)
-    conditions = pod["status"].get("conditions") or ()
-    scheduled = [c for c in conditions if c["type"] == "PodScheduled"]
-    if scheduled and (scheduled[0]["status"], scheduled[0]["reason"]) == ("False", "Unschedulable"):
-        return ""
-    return None
+def pools(outcome: Outcome) -> Counter[str]:
+    """Count the bound Pods by the device of the node's pool; other nodes are "plain"."""
+    return Counter(POOL_OF_NODE.get(node, "plain") for node in outcome.bound.values())
 
 
 @pytest.fixture(scope="module")
@@ -309,61 +240,60 @@ def fence(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory)
         yield fence
 
 
-@pytest.fixture
-def emptied(control_plane: ControlPlane, namespace: str) -> Iterator[str]:
-    """A namespace with all those nodes around, whose Pods are gone before the nodes are."""
+@pytest.fixture(scope="module")
+def cluster(control_plane: ControlPlane) -> Iterator[ControlPlane]:
     with control_plane.nodes(*NODES):
-        yield namespace
-        control_plane.api.request("DELETE", f"/api/v1/namespaces/{namespace}/pods")
+        yield control_plane
 
 
 def test_some_generated_plain_pods_run_on_gpu_nodes_without_gpufence(
-    control_plane: ControlPlane, emptied: str
+    cluster: ControlPlane, namespace: str
 ) -> None:
     """Else the next test would show nothing."""
     make = Generator(SEED)
-    outcome = place(control_plane, emptied, [make.plain_spec() for _ in range(min(COUNT, 60))])
+    outcome = place(cluster, [(namespace, make.plain_spec()) for _ in range(min(COUNT, 60))])
     print(f"\nwithout a GPU request, no fence: {outcome}")
-    assert outcome.call_count == 0
-    assert outcome.places[NVIDIA_GPU] + outcome.places[AMD_GPU] > 0
+    assert pools(outcome)[NVIDIA_GPU] + pools(outcome)[AMD_GPU] > 0
 
 
 def test_no_admitted_pod_without_a_gpu_request_is_bound_to_a_gpu_node(
-    control_plane: ControlPlane, fence: Fence, emptied: str
+    cluster: ControlPlane, fence: Fence, namespace: str
 ) -> None:
     make = Generator(SEED)
+    specs = [make.plain_spec() for _ in range(COUNT)]
     with fence.registered():
-        outcome = place(control_plane, emptied, [make.plain_spec() for _ in range(COUNT)])
+        outcome = place(cluster, [(namespace, spec) for spec in specs])
     print(f"\nwithout a GPU request: {outcome}")
-    trespassers = {n: where for n, where in outcome.bound.items() if where in POOL_OF_NODE}
-    assert {where: outcome.specs[name] for name, where in trespassers.items()} == {}
-    assert all("pool-trespass" in refusal for refusal in outcome.refusals)
+    trespassers = {n: node for n, node in outcome.bound.items() if node in POOL_OF_NODE}
+    assert {node: specs[number] for number, node in trespassers.items()} == {}
+    assert all("pool-trespass" in denial for denial in outcome.denials.values())
     # None of the outcomes is missing: each says something about the others.
-    assert outcome.refusals
-    assert outcome.places["plain"] > COUNT / 10
-    assert len(outcome.bound) < len(outcome.nodes)
+    assert outcome.denials
+    assert outcome.pending
+    assert pools(outcome)["plain"] > COUNT / 10
 
 
 def test_each_bound_gpu_pod_is_on_a_node_of_the_requested_pool(
-    control_plane: ControlPlane, fence: Fence, emptied: str
+    cluster: ControlPlane, fence: Fence, namespace: str
 ) -> None:
     make = Generator(SEED + 1)
+    specs = [make.gpu_spec() for _ in range(COUNT)]
     with fence.registered():
-        outcome = place(control_plane, emptied, [make.gpu_spec() for _ in range(COUNT)])
+        outcome = place(cluster, [(namespace, spec) for spec in specs])
     print(f"\nwith a GPU request: {outcome}")
     rules = Counter(
         rule
-        for refusal in outcome.refusals
+        for denial in outcome.denials.values()
         for rule in ("pool-trespass", "unschedulable-gpu-pod", "unrestricted-gpu-pod")
-        if rule in refusal
+        if rule in denial
     )
-    print(f"refused by {dict(rules)}")
-    for name, where in outcome.bound.items():
-        assert devices(outcome.specs[name]) == {POOL_OF_NODE.get(where)}, (where, name)
+    print(f"denied by {dict(rules)}")
+    for number, where in outcome.bound.items():
+        assert devices(specs[number]) == {POOL_OF_NODE.get(where)}, (where, number)
     assert rules["unrestricted-gpu-pod"] == 0
     assert rules["unschedulable-gpu-pod"] > 0
-    assert outcome.places[NVIDIA_GPU] > COUNT / 20
-    assert outcome.places[AMD_GPU] > 0
+    assert pools(outcome)[NVIDIA_GPU] > COUNT / 20
+    assert pools(outcome)[AMD_GPU] > 0
 
 
 def devices(spec: JSON) -> set[str]:

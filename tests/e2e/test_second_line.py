@@ -164,51 +164,25 @@ def spec(**fields: Any) -> JSON:
     return {"containers": [MAIN], **fields}
 
 
-TRIED: dict[str, tuple[str, JSON]] = {
-    "plain Pod": ("default", spec()),
-    "node agent in kube-system": ("kube-system", spec(tolerations=[{"operator": "Exists"}])),
-    "GPU Pod": ("default", spec(containers=[{**MAIN, "resources": GPU}])),
-    "trespasser by toleration": ("default", spec(**TOLERATING)),
-    "trespasser by every toleration": ("default", spec(tolerations=[{"operator": "Exists"}])),
-    "trespasser by label": ("default", spec(nodeSelector={"nvidia.com/gpu.present": "true"})),
-    "Pod with a node selection": (
-        "default",
-        spec(nodeSelector={"node.kubernetes.io/instance-type": "m7i.large"}),
-    ),
-    "Pod bound by nodeName": ("default", spec(nodeName="some-node")),
-    "device leak by variable": ("default", spec(containers=[{**MAIN, "env": ENV}])),
-    "device leak by path": (
-        "default",
-        spec(volumes=[{"name": "dev", "hostPath": {"path": "/dev/nvidia0"}}]),
-    ),
-    "trespasser that only the nodes tell": (
-        "default",
-        spec(**TOLERATING, nodeSelector={"node.kubernetes.io/instance-type": "p5"}),
-    ),
-    "privileged GPU Pod": (
-        "default",
-        spec(containers=[{**MAIN, "resources": GPU, "securityContext": {"privileged": True}}]),
-    ),
-    "Pod that keeps off GPU nodes": ("default", spec(affinity={"nodeAffinity": KEPT_OFF})),
-    "hostPath of logs": (
-        "default",
-        spec(volumes=[{"name": "logs", "hostPath": {"path": "/var/log"}}]),
-    ),
-    "hostPath of another device": (
-        "default",
-        spec(volumes=[{"name": "fuse", "hostPath": {"path": "/dev/fuse"}}]),
-    ),
-    "hostPath of device plugins": (
-        "default",
-        spec(volumes=[{"name": "p", "hostPath": {"path": "/var/lib/kubelet/device-plugins"}}]),
-    ),
-    "CPU and memory of the Pod": (
-        "default",
-        spec(resources={"limits": {"cpu": "1", "memory": "1Gi"}}),
-    ),
-    "device of a class of no pool": (
-        "default",
-        spec(
+WAITS, DENIED, CREATED = "rejected: no answer", "denied by the second line", "created"
+AGENT = "node agent in kube-system"
+TRIED: dict[str, dict[str, JSON]] = {
+    CREATED: {
+        "plain Pod": spec(),
+        AGENT: spec(tolerations=[{"operator": "Exists"}]),
+        "Pod with a node selection": spec(
+            nodeSelector={"node.kubernetes.io/instance-type": "m7i.large"}
+        ),
+        "Pod that keeps off GPU nodes": spec(affinity={"nodeAffinity": KEPT_OFF}),
+        "hostPath of logs": spec(volumes=[{"name": "logs", "hostPath": {"path": "/var/log"}}]),
+        "hostPath of another device": spec(
+            volumes=[{"name": "fuse", "hostPath": {"path": "/dev/fuse"}}]
+        ),
+        "hostPath of device plugins": spec(
+            volumes=[{"name": "p", "hostPath": {"path": "/var/lib/kubelet/device-plugins"}}]
+        ),
+        "CPU and memory of the Pod": spec(resources={"limits": {"cpu": "1", "memory": "1Gi"}}),
+        "device of a class of no pool": spec(
             containers=[
                 {
                     **MAIN,
@@ -218,84 +192,55 @@ TRIED: dict[str, tuple[str, JSON]] = {
                 }
             ]
         ),
-    ),
-    "resource of another vendor": (
-        "default",
-        spec(containers=[{**MAIN, "resources": {"limits": {"example.com/fpga": "1"}}}]),
-    ),
-    "claim for another device": (
-        "default",
-        spec(
+    },
+    DENIED: {
+        "trespasser by toleration": spec(**TOLERATING),
+        "trespasser by every toleration": spec(tolerations=[{"operator": "Exists"}]),
+        "trespasser by label": spec(nodeSelector={"nvidia.com/gpu.present": "true"}),
+        "device leak by variable": spec(containers=[{**MAIN, "env": ENV}]),
+        "device leak by path": spec(
+            volumes=[{"name": "dev", "hostPath": {"path": "/dev/nvidia0"}}]
+        ),
+    },
+    WAITS: {
+        "GPU Pod": spec(containers=[{**MAIN, "resources": GPU}]),
+        "Pod bound by nodeName": spec(nodeName="some-node"),
+        "trespasser that only the nodes tell": spec(
+            **TOLERATING, nodeSelector={"node.kubernetes.io/instance-type": "p5"}
+        ),
+        "privileged GPU Pod": spec(
+            containers=[{**MAIN, "resources": GPU, "securityContext": {"privileged": True}}]
+        ),
+        "resource of another vendor": spec(
+            containers=[{**MAIN, "resources": {"limits": {"example.com/fpga": "1"}}}]
+        ),
+        "claim for another device": spec(
             containers=[{**MAIN, "resources": {"claims": [{"name": "nic"}]}}],
             resourceClaims=[{"name": "nic", "resourceClaimTemplateName": "nic"}],
         ),
-    ),
-    "hostPath of /dev": (
-        "default",
-        spec(volumes=[{"name": "dev", "hostPath": {"path": "/dev"}}]),
-    ),
-    "every toleration, with a node selection": (
-        "default",
-        spec(
+        "hostPath of /dev": spec(volumes=[{"name": "dev", "hostPath": {"path": "/dev"}}]),
+        "every toleration, with a node selection": spec(
             tolerations=[{"operator": "Exists"}],
             nodeSelector={"node.kubernetes.io/instance-type": "m7i.large"},
         ),
-    ),
+    },
 }
-"""What is created in an outage: the namespace, and the Pod's spec."""
+"""What is created in an outage, by the outcome with the second line and failure policy Fail."""
 
-WAITS, DENIED, CREATED = "rejected: no answer", "denied by the second line", "created"
-OUTAGE: dict[str, dict[str, tuple[str, str]]] = {
-    # With the second line, and without.
-    "Fail": {
-        "plain Pod": (CREATED, CREATED),
-        "node agent in kube-system": (CREATED, CREATED),
-        "Pod with a node selection": (CREATED, CREATED),
-        "Pod bound by nodeName": (WAITS, WAITS),
-        "GPU Pod": (WAITS, WAITS),
-        "trespasser by toleration": (DENIED, WAITS),
-        "trespasser by every toleration": (DENIED, WAITS),
-        "trespasser by label": (DENIED, WAITS),
-        "device leak by variable": (DENIED, WAITS),
-        "device leak by path": (DENIED, WAITS),
-        "trespasser that only the nodes tell": (WAITS, WAITS),
-        "privileged GPU Pod": (WAITS, WAITS),
-        "Pod that keeps off GPU nodes": (CREATED, CREATED),
-        "hostPath of logs": (CREATED, CREATED),
-        "hostPath of another device": (CREATED, CREATED),
-        "hostPath of device plugins": (CREATED, CREATED),
-        "CPU and memory of the Pod": (CREATED, CREATED),
-        "device of a class of no pool": (CREATED, CREATED),
-        "resource of another vendor": (WAITS, WAITS),
-        "claim for another device": (WAITS, WAITS),
-        "hostPath of /dev": (WAITS, WAITS),
-        "every toleration, with a node selection": (WAITS, WAITS),
-    },
-    "Ignore": {
-        "plain Pod": (CREATED, CREATED),
-        "node agent in kube-system": (CREATED, CREATED),
-        "Pod with a node selection": (CREATED, CREATED),
-        "Pod bound by nodeName": (WAITS, WAITS),
-        "GPU Pod": (CREATED, CREATED),
-        "trespasser by toleration": (DENIED, CREATED),
-        "trespasser by every toleration": (DENIED, CREATED),
-        "trespasser by label": (DENIED, CREATED),
-        "device leak by variable": (DENIED, CREATED),
-        "device leak by path": (DENIED, CREATED),
-        "trespasser that only the nodes tell": (CREATED, CREATED),
-        "privileged GPU Pod": (CREATED, CREATED),
-        "Pod that keeps off GPU nodes": (CREATED, CREATED),
-        "hostPath of logs": (CREATED, CREATED),
-        "hostPath of another device": (CREATED, CREATED),
-        "hostPath of device plugins": (CREATED, CREATED),
-        "CPU and memory of the Pod": (CREATED, CREATED),
-        "device of a class of no pool": (CREATED, CREATED),
-        "resource of another vendor": (CREATED, CREATED),
-        "claim for another device": (CREATED, CREATED),
-        "hostPath of /dev": (CREATED, CREATED),
-        "every toleration, with a node selection": (CREATED, CREATED),
-    },
-}
+
+def expected(failure_policy: str, second_line: bool) -> dict[str, str]:
+    """Return the outcomes of what is tried.
+
+    Without the second line, its denials wait for a replica too. With failure policy Ignore, only a
+    Pod that names its node waits.
+    """
+    outcomes = {}
+    for outcome, tried in TRIED.items():
+        for what, spec in tried.items():
+            found = WAITS if outcome == DENIED and not second_line else outcome
+            ignored = failure_policy == "Ignore" and "nodeName" not in spec
+            outcomes[what] = CREATED if found == WAITS and ignored else found
+    return outcomes
 
 
 class Outage(NamedTuple):
@@ -306,12 +251,13 @@ class Outage(NamedTuple):
     second_line: bool
 
 
-WITH_SECOND_LINE = {policy: (policy, True) for policy in OUTAGE}
+FAILURE_POLICIES = ("Fail", "Ignore")
+WITH_SECOND_LINE = {policy: (policy, True) for policy in FAILURE_POLICIES}
 
 
 @pytest.fixture(
     scope="module",
-    params=[*WITH_SECOND_LINE.values(), *((policy, False) for policy in OUTAGE)],
+    params=[*WITH_SECOND_LINE.values(), *((policy, False) for policy in FAILURE_POLICIES)],
     ids=lambda given: f"{given[0]}-{'with' if given[1] else 'without'}",
 )
 def outage(
@@ -334,11 +280,14 @@ def outage(
 
 
 def test_admission_policies_deny_trespassers_without_replicas(outage: Outage) -> None:
-    found = {what: tried(outage.installed.api, *where) for what, where in TRIED.items()}
+    found = {
+        what: tried(outage.installed.api, "kube-system" if what == AGENT else "default", spec)
+        for specs in TRIED.values()
+        for what, spec in specs.items()
+    }
     for what, outcome in found.items():
         print(f"| {outage.failure_policy} | {outage.second_line} | {what} | {outcome} |")
-    index = 0 if outage.second_line else 1
-    assert found == {what: each[index] for what, each in OUTAGE[outage.failure_policy].items()}
+    assert found == expected(outage.failure_policy, outage.second_line)
 
 
 def test_a_mirror_pod_of_a_kubelet_never_waits(outage: Outage) -> None:
@@ -400,7 +349,7 @@ def test_a_pod_with_a_long_list_costs_the_api_server_no_time_with_its_square(
 @pytest.mark.parametrize("outage", [WITH_SECOND_LINE["Ignore"]], indirect=True)
 def test_audit_lists_gpu_pods_admitted_unmutated_during_an_outage(outage: Outage) -> None:
     installed = outage.installed
-    _, spec = TRIED["GPU Pod"]
+    spec = TRIED[WAITS]["GPU Pod"]
     pod = {"metadata": {"name": "unchanged"}, "spec": spec}
     created = installed.api.request("POST", "/api/v1/namespaces/default/pods", pod)
     assert "affinity" not in created["spec"]

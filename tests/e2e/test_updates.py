@@ -11,38 +11,24 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-import yaml
 
 from controlplane.api import ApiError
 from controlplane.cluster import ControlPlane
-from controlplane.fence import Fence, running
-from controlplane.objects import node, taint
+from controlplane.fence import Fence
+from controlplane.objects import GPU_NODE, TOLERATION, workload
 from controlplane.poll import until
 from controlplane.versions import RESIZE, SUSPENDED_JOBS
 from controlplane.webhooks import wait_until_called
-from policies.shipped import default_policy_text
 
 JSON = dict[str, Any]
 
 GPU = "nvidia.com/gpu"
 PRESENT = "nvidia.com/gpu.present"
 ZONE = "topology.kubernetes.io/zone"
-TOLERATION = {"key": GPU, "operator": "Exists", "effect": "NoSchedule"}
-GPU_NODE = node("gpu", labels={PRESENT: "true"}, taints=[taint(GPU)], resources={GPU: "8"})
 HOLD = "example.com/hold"
 GATE = [{"name": "example.com/wait"}]
 NOWHERE = "https://127.0.0.1:1"
 """A port without a listener: port 1 is privileged, and the tests never open it."""
-
-
-@pytest.fixture(scope="module")
-def fence(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fence]:
-    policy = yaml.safe_load(default_policy_text())
-    with (
-        running(control_plane, tmp_path_factory.mktemp("updates"), policy) as fence,
-        fence.registered(),
-    ):
-        yield fence
 
 
 @contextmanager
@@ -115,15 +101,10 @@ class Namespace:
         return f"{path}/web"
 
     def deployment(self, spec: JSON, replicas: int = 1, **metadata: Any) -> str:
-        labels = {"app": "web"}
-        body = {
-            "replicas": replicas,
-            # Without kubelets no Pod becomes ready, and a rolling update would wait for it.
-            "strategy": {"type": "Recreate"},
-            "selector": {"matchLabels": labels},
-            "template": {"metadata": {"labels": labels}, "spec": spec},
-        }
-        return self.workload("Deployment", {"spec": body}, **metadata)
+        # Without kubelets no Pod becomes ready, and a rolling update would wait for it.
+        recreate = {"strategy": {"type": "Recreate"}}
+        made = workload("Deployment", "web", spec, replicas=replicas, **recreate)
+        return self.workload("Deployment", {"spec": made["spec"]}, **metadata)
 
     def pods(self) -> list[JSON]:
         path = f"/api/v1/namespaces/{self.name}/pods"
@@ -280,31 +261,23 @@ def test_metadata_subresource_and_deletion_requests_need_no_webhook(
 # -------------------------------------------------------------------------- deletion, finalizers
 
 
-def test_updates_of_a_pod_that_is_being_deleted_are_admitted(
+def test_updates_of_objects_that_are_being_deleted_are_admitted(
     control_plane: ControlPlane, space: Namespace
 ) -> None:
-    path = space.pod(plain_spec(), finalizers=[HOLD])
-    tolerations = [*get(control_plane, path)["spec"]["tolerations"], TOLERATION]
-    worse = {"spec": {"tolerations": tolerations}}
-    with pytest.raises(ApiError, match="pool-trespass"):
-        merge(control_plane, path, worse)
-    control_plane.api.request("DELETE", path)
-    merge(control_plane, path, worse)
-    merge(control_plane, path, {"metadata": {"finalizers": None}})
-    until(lambda: is_gone(control_plane, path), "the Pod to go")
-
-
-def test_updates_of_a_deployment_that_is_being_deleted_are_admitted(
-    control_plane: ControlPlane, space: Namespace
-) -> None:
-    path = space.deployment(plain_spec(), replicas=0, finalizers=[HOLD])
-    worse = {"spec": {"template": {"spec": {"tolerations": [TOLERATION]}}}}
-    with pytest.raises(ApiError, match="pool-trespass"):
-        merge(control_plane, path, worse)
-    control_plane.api.request("DELETE", path)
-    merge(control_plane, path, worse)
-    merge(control_plane, path, {"metadata": {"finalizers": None}})
-    until(lambda: is_gone(control_plane, path), "the Deployment to go")
+    pod = space.pod(plain_spec(), finalizers=[HOLD])
+    tolerations = [*get(control_plane, pod)["spec"]["tolerations"], TOLERATION]
+    deployment = space.deployment(plain_spec(), replicas=0, finalizers=[HOLD])
+    worse: dict[str, JSON] = {
+        pod: {"spec": {"tolerations": tolerations}},
+        deployment: {"spec": {"template": {"spec": {"tolerations": [TOLERATION]}}}},
+    }
+    for path, change in worse.items():
+        with pytest.raises(ApiError, match="pool-trespass"):
+            merge(control_plane, path, change)
+        control_plane.api.request("DELETE", path)
+        merge(control_plane, path, change)
+        merge(control_plane, path, {"metadata": {"finalizers": None}})
+    until(lambda: all(is_gone(control_plane, path) for path in worse), "both objects to go")
 
 
 def test_the_finalizer_of_a_pod_that_violates_the_policy_can_be_removed(

@@ -9,19 +9,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import click
 import pytest
 
 from audit import fleet
 from controlplane import scheduler_cache
 from controlplane.cluster import ControlPlane
 from controlplane.gpufence import COMMAND
-from controlplane.objects import definition
+from controlplane.objects import TOLERATION, definition, workload
 from controlplane.poll import until
 from controlplane.versions import CLAIMS
 from deploy.chart import Helm, Object, Values, one
 from policies.kubernetes.kinds import WELL_KNOWN
-from webhook.cli.main import cli
 
 VALUES: Values = {"audit": {"enabled": True}}
 ACCOUNT = "gpufence-audit"
@@ -170,19 +168,8 @@ def test_findings_of_pods_are_reported_for_their_deployment(
     audited: Audited,
 ) -> None:
     cluster = audited.cluster
-    labels = {"app": "reaching"}
-    spec = {**fleet.pod_spec(), "tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists"}]}
-    deployment: Object = {
-        "metadata": {"name": "reaching", "namespace": "simulation"},
-        "spec": {
-            "replicas": 2,
-            "selector": {"matchLabels": labels},
-            "template": {
-                "metadata": {"labels": labels},
-                "spec": spec | {"restartPolicy": "Always"},
-            },
-        },
-    }
+    spec = {**fleet.pod_spec(), "restartPolicy": "Always", "tolerations": [TOLERATION]}
+    deployment = workload("Deployment", "reaching", spec, replicas=2)
     path = "/apis/apps/v1/namespaces/simulation/deployments"
     cluster.api.request("POST", path, deployment)
     try:
@@ -274,28 +261,6 @@ def test_policy_reports_are_created_kept_if_unchanged_and_deleted(
         assert "1 deleted" in output
 
 
-def test_audit_accepts_the_arguments_of_the_cron_job(helm: Helm) -> None:
-    job = one(helm.objects(VALUES), "CronJob")["spec"]["jobTemplate"]["spec"]
-    [container] = job["template"]["spec"]["containers"]
-    command, *options = container["args"]
-    audit = cli.get_command(click.Context(cli), command)
-    assert audit is not None
-    assert audit.make_context(command, options).params["policy_reports"]
-
-
-def test_no_selector_of_the_chart_matches_audit_pods(
-    helm: Helm,
-) -> None:
-    objects = helm.objects(VALUES)
-    job = one(objects, "CronJob")["spec"]["jobTemplate"]["spec"]
-    labels = job["template"]["metadata"]["labels"].items()
-    selectors = [one(objects, "Service")["spec"]["selector"]]
-    for kind, name in (("PodDisruptionBudget", ""), ("NetworkPolicy", "gpufence")):
-        spec = one(objects, kind, name)["spec"]
-        selectors.append(spec.get("podSelector", spec.get("selector"))["matchLabels"])
-    assert not any(selector.items() <= labels for selector in selectors)
-
-
 def test_the_audit_role_grants_the_custom_workloads_of_the_policy(helm: Helm) -> None:
     rules = one(helm.objects(VALUES), "ClusterRole", ACCOUNT)["rules"]
     granted = {(rule["apiGroups"][0], tuple(rule["resources"])) for rule in rules}
@@ -315,7 +280,3 @@ def test_the_audit_role_grants_writes_only_for_policy_reports(
         rules = one(helm.objects(values), "ClusterRole", ACCOUNT)["rules"]
         writing = {rule["apiGroups"][0] for rule in rules if rule["verbs"] != ["list"]}
         assert writing == (set(KINDS) if wanted else set())
-
-
-def test_the_chart_has_no_audit_objects_by_default(helm: Helm) -> None:
-    assert not any(each["metadata"]["name"] == ACCOUNT for each in helm.objects({}))

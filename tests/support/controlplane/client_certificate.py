@@ -9,21 +9,18 @@ from paths import PROJECT
 
 _PAGE = PROJECT / "docs" / "operate" / "certificates.md"
 _DIRECTORY = "/etc/kubernetes/admission"
-_SERVICE = "gpufence.gpufence-system.svc"
 
 
-def configure(directory: Path, pair: tuple[Path, Path], host: str = _SERVICE) -> str:
+def configure(directory: Path, pair: tuple[Path, Path]) -> str:
     """Write the two files of the page, and return the API server's flag.
 
-    The API server presents `pair` to the webhook at `host`: the name of its Service, or host and
-    port of its URL.
+    The API server presents `pair` to the webhook behind the Service of the chart.
     """
     admission, kubeconfig = _block("# admission.yaml"), _block(f"# {_DIRECTORY}/kubeconfig")
     names = {
         f"{_DIRECTORY}/client.crt": str(pair[0]),
         f"{_DIRECTORY}/client.key": str(pair[1]),
         _DIRECTORY: str(directory),
-        _SERVICE: host,
     }
     for file, text in (("admission.yaml", admission), ("kubeconfig", kubeconfig)):
         for documented, actual in names.items():

@@ -6,11 +6,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 
 from controlplane import binaries
 from controlplane.cluster import ControlPlane
-from controlplane.gpufence import Server
-from controlplane.webhooks import register, unregister
+from controlplane.fence import Fence, running
+from policies.shipped import default_policy_text
 from programs import program
 
 
@@ -56,19 +57,15 @@ def control_plane(
         yield cluster
 
 
-@pytest.fixture(scope="session")
-def gpufence_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A running `gpufence serve` with the default policy, which no API server knows of yet."""
-    with Server(tmp_path_factory.mktemp("gpufence")) as server:
-        yield server
-
-
 @pytest.fixture(scope="module")
-def fenced(control_plane: ControlPlane, gpufence_server: Server) -> Iterator[Server]:
-    """The webhook, registered with the control plane for the tests of one module."""
-    register(control_plane, gpufence_server.url, gpufence_server.authority)
-    yield gpufence_server
-    unregister(control_plane)
+def fence(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fence]:
+    """A replica with the default policy, registered for the tests of one module."""
+    policy = yaml.safe_load(default_policy_text())
+    with (
+        running(control_plane, tmp_path_factory.mktemp("fence"), policy) as fence,
+        fence.registered(),
+    ):
+        yield fence
 
 
 @pytest.fixture

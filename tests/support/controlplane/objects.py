@@ -71,3 +71,25 @@ def definition(
 
 def taint(key: str, value: str = "", effect: str = "NoSchedule") -> Taint:
     return {"key": key, "value": value, "effect": effect}
+
+
+def workload(kind: str, name: str, spec: Mapping[str, Any], **fields: Any) -> dict[str, Any]:
+    """Return a workload of `apps/v1` whose Pods have the spec; `fields` are of its own spec."""
+    labels = {"app": name}
+    template = {"metadata": {"labels": labels}, "spec": spec}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": kind,
+        "metadata": {"name": name},
+        "spec": {"selector": {"matchLabels": labels}, "template": template, **fields},
+    }
+
+
+TOLERATION = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
+"""What gpufence adds to a GPU Pod with the default policy."""
+GPU_NODE = node(
+    "gpu",
+    labels={"nvidia.com/gpu.present": "true"},
+    taints=[taint("nvidia.com/gpu", "present")],
+    resources={"nvidia.com/gpu": "8"},
+)

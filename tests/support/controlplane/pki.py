@@ -46,13 +46,10 @@ class Authority:
         alternatives = x509.SubjectAlternativeName([alternative(a) for a in addresses])
         return self._issue(name, subject(name), ExtendedKeyUsageOID.SERVER_AUTH, alternatives)
 
-    def client(self, user: str, *groups: str, life: dt.timedelta = LIFE) -> tuple[Path, Path]:
-        """Issue a client certificate: Kubernetes reads the user from CN and groups from O.
-
-        With a negative life, of some seconds, it has expired already.
-        """
+    def client(self, user: str, *groups: str) -> tuple[Path, Path]:
+        """Issue a client certificate: Kubernetes reads the user from CN and groups from O."""
         file, purpose = user.replace(":", "-"), ExtendedKeyUsageOID.CLIENT_AUTH
-        return self._issue(file, subject(user, *groups), purpose, life=life)
+        return self._issue(file, subject(user, *groups), purpose)
 
     def _issue(
         self,
@@ -60,10 +57,9 @@ class Authority:
         name: x509.Name,
         purpose: x509.ObjectIdentifier,
         alternatives: x509.SubjectAlternativeName | None = None,
-        life: dt.timedelta = LIFE,
     ) -> tuple[Path, Path]:
         key = ec.generate_private_key(ec.SECP256R1())
-        builder = self._builder(name, key.public_key(), life).add_extension(
+        builder = self._builder(name, key.public_key()).add_extension(
             x509.ExtendedKeyUsage([purpose]), critical=False
         )
         if alternatives is not None:
@@ -74,9 +70,7 @@ class Authority:
             write(self._directory / f"{file}.key", private_pem(key)),
         )
 
-    def _builder(
-        self, name: x509.Name, key: ec.EllipticCurvePublicKey, life: dt.timedelta = LIFE
-    ) -> x509.CertificateBuilder:
+    def _builder(self, name: x509.Name, key: ec.EllipticCurvePublicKey) -> x509.CertificateBuilder:
         """Begin a certificate, with the key identifiers that RFC 5280 (4.2.1) requires of a chain.
 
         Without them, no client of Python 3.13 and newer trusts it by default.
@@ -90,7 +84,7 @@ class Authority:
             .public_key(key)
             .serial_number(x509.random_serial_number())
             .not_valid_before(now - BACKDATED)
-            .not_valid_after(now + life)
+            .not_valid_after(now + LIFE)
             .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
             .add_extension(issuer, critical=False)
         )

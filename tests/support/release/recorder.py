@@ -38,6 +38,7 @@ class Recorder:
                 body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
                 recorder.note(self.path.partition("?")[0], body["request"])
                 response = {"uid": body["request"]["uid"], "allowed": True}
+                response |= recorder.response(body["request"])
                 response_body = json.dumps({**body, "request": None, "response": response}).encode()
                 self.send_response(200)
                 self.send_header("Content-Type", "application/json")
@@ -57,6 +58,10 @@ class Recorder:
     def note(self, path: str, request: dict[str, Any]) -> None:
         metadata = request["object"].get("metadata") or {}
         self.endpoints[(metadata.get("annotations") or {}).get(MARK, "")].add(path)
+
+    def response(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Return what the response has besides the verdict: nothing, but tests override it."""
+        return {}
 
     def __enter__(self) -> Self:
         self._thread.start()

@@ -86,6 +86,40 @@ def test_another_timeout_is_a_warning() -> None:
     assert "is 10, but must be 3" in message.detail
 
 
+@pytest.mark.parametrize(
+    ("kind", "change", "detail"),
+    [
+        (VALIDATING, {"failurePolicy": "Ignore"}, "is Ignore, but must be Fail"),
+        (MUTATING, {"reinvocationPolicy": "Never"}, "is Never, but must be IfNeeded"),
+        (
+            VALIDATING,
+            {"matchConditions": [{"name": "nobody", "expression": "false"}]},
+            "API servers do not call gpufence for objects that do not match",
+        ),
+        (
+            MUTATING,
+            {"objectSelector": {"matchLabels": {"a": "b"}}},
+            "API servers do not call gpufence for objects that do not match",
+        ),
+    ],
+    ids=["failure policy", "reinvocation policy", "match conditions", "object selector"],
+)
+def test_a_changed_field_of_a_webhook_fails(kind: str, change: Any, detail: str) -> None:
+    found = installation(True)
+    (found.configurations[kind] or {})["webhooks"][0].update(change)
+    message = line(found, kind)
+    assert message.status == "fail"
+    assert detail in message.detail
+
+
+def test_a_removed_webhook_fails() -> None:
+    found = installation(True)
+    removed = (found.configurations[VALIDATING] or {})["webhooks"].pop(1)
+    message = line(found, VALIDATING)
+    assert message.status == "fail"
+    assert f"webhook {removed['name']} is missing" in message.detail
+
+
 def test_a_namespace_selector_of_another_form_is_reported() -> None:
     found = installation(True)
     webhooks = (found.configurations[MUTATING] or {})["webhooks"]
