@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import base64
-import json
-import subprocess
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -18,20 +16,21 @@ import yaml
 import webhook.cluster
 from controlplane.api import ApiError
 from controlplane.cluster import ControlPlane
-from controlplane.gpufence import COMMAND, Server
+from controlplane.devices import DRA, SELECTOR, device_class, driver_devices
+from controlplane.gpufence import Server
 from controlplane.objects import TOLERATION, node, taint
 from controlplane.poll import until
 from controlplane.versions import CLAIMS, EXTENDED_RESOURCES
 from controlplane.webhooks import unregister, wait_until_called
 from policies.document import parse_policy
 from policies.shipped import default_policy_text
+from running import run_command
 from webhook.cel.configurations import Registration, configurations
 
 pytestmark = [pytest.mark.usefixtures("server")]
 
 JSON = dict[str, Any]
 
-RESOURCE = "/apis/resource.k8s.io/v1"
 RUNTIME_CLASSES = "/apis/node.k8s.io/v1/runtimeclasses"
 GPU = "nvidia.com/gpu"
 PRESENT = "nvidia.com/gpu.present"
@@ -228,22 +227,6 @@ def test_node_changes_take_effect_within_seconds(
 # Claims.
 
 
-def device_class(name: str, **spec: Any) -> JSON:
-    return {"metadata": {"name": name}, "spec": spec}
-
-
-@contextmanager
-def device_classes(control_plane: ControlPlane, *classes: JSON) -> Iterator[None]:
-    for each in classes:
-        control_plane.api.request("POST", f"{RESOURCE}/deviceclasses", each)
-    try:
-        yield
-    finally:
-        for each in classes:
-            name = each["metadata"]["name"]
-            control_plane.api.request("DELETE", f"{RESOURCE}/deviceclasses/{name}")
-
-
 def claim_spec(*classes: str) -> JSON:
     """Return the spec of a claim on one device, of the first class that has one."""
     if len(classes) == 1:
@@ -259,14 +242,14 @@ def claim_spec(*classes: str) -> JSON:
 
 def create_template(cluster: ControlPlane, namespace: str, *classes: str) -> str:
     obj = {"metadata": {"generateName": "template-"}, "spec": {"spec": claim_spec(*classes)}}
-    path = f"{RESOURCE}/namespaces/{namespace}/resourceclaimtemplates"
+    path = f"{DRA}/namespaces/{namespace}/resourceclaimtemplates"
     name: str = cluster.api.request("POST", path, obj)["metadata"]["name"]
     return name
 
 
 def create_claim(cluster: ControlPlane, namespace: str, name: str, *classes: str) -> None:
     obj = {"metadata": {"name": name}, "spec": claim_spec(*classes)}
-    cluster.api.request("POST", f"{RESOURCE}/namespaces/{namespace}/resourceclaims", obj)
+    cluster.api.request("POST", f"{DRA}/namespaces/{namespace}/resourceclaims", obj)
 
 
 def claiming(entry: JSON, **spec: Any) -> JSON:
@@ -275,36 +258,15 @@ def claiming(entry: JSON, **spec: Any) -> JSON:
     return obj
 
 
-@contextmanager
-def driver_devices(control_plane: ControlPlane, node_name: str) -> Iterator[None]:
-    """Let a DRA driver offer one GPU of a node."""
-    devices = {
-        "metadata": {"name": "gpu-devices"},
-        "spec": {
-            "driver": "gpu.nvidia.com",
-            "nodeName": node_name,
-            "pool": {"name": node_name, "generation": 1, "resourceSliceCount": 1},
-            "devices": [{"name": "gpu-0"}],
-        },
-    }
-    slices = f"{RESOURCE}/resourceslices"
-    control_plane.api.request("POST", slices, devices)
-    try:
-        yield
-    finally:
-        control_plane.api.request("DELETE", f"{slices}/gpu-devices")
-
-
-DRIVER = {"cel": {"expression": 'device.driver == "gpu.nvidia.com"'}}
-
-
 @CLAIMS
 @pytest.mark.usefixtures("nodes")
 def test_a_pod_with_a_claim_template_is_mutated_and_bound_to_the_gpu_node(
     control_plane: ControlPlane, namespace: str
 ) -> None:
-    named = device_class("gpu.nvidia.com", selectors=[DRIVER])
-    with driver_devices(control_plane, "gpu"), device_classes(control_plane, named):
+    with (
+        driver_devices(control_plane, "gpu"),
+        device_class(control_plane, selectors=[SELECTOR]),
+    ):
         template = create_template(control_plane, namespace, "gpu.nvidia.com")
         obj = claiming({"resourceClaimTemplateName": template})
         assert is_gpu_pod(create(control_plane, namespace, obj, dry=False))
@@ -316,13 +278,12 @@ def test_a_pod_with_an_extended_resource_runs_on_a_node_of_a_dra_driver(
     control_plane: ControlPlane, server: Server, namespace: str
 ) -> None:
     driven = node("driven", labels={PRESENT: "true"}, taints=[taint(GPU, "present")])
-    serving = device_class("gpu.nvidia.com", selectors=[DRIVER], extendedResourceName=GPU)
     path = f"/api/v1/namespaces/{namespace}/pods/p"
     label = {"metadata": {"labels": {"team": "ml"}}}
     with (
         control_plane.nodes(driven),
         driver_devices(control_plane, "driven"),
-        device_classes(control_plane, serving),
+        device_class(control_plane, selectors=[SELECTOR], extendedResourceName=GPU),
     ):
         until(lambda: known_nodes(server) == 1, "the node to be known", SEEN_WITHIN)
         assert is_gpu_pod(create(control_plane, namespace, pod({GPU: 1}), dry=False))
@@ -345,21 +306,6 @@ def test_a_pod_with_a_claim_on_one_or_first_available_gpu_is_a_gpu_pod(
         assert is_gpu_pod(create(control_plane, namespace, claiming({"resourceClaimName": name})))
 
 
-@CLAIMS
-def test_a_missing_claim_is_unknown_until_the_claim_is_created(
-    control_plane: ControlPlane, namespace: str
-) -> None:
-    obj = claiming({"resourceClaimName": "late"})
-    assert not is_gpu_pod(create(control_plane, namespace, obj))
-    tolerating = claiming({"resourceClaimName": "late"}, tolerations=[TOLERATION])
-    message = refusal(control_plane, namespace, tolerating)
-    assert "pool-trespass" in message
-    assert "unknown resource claims: late" in message
-    create_claim(control_plane, namespace, "late", "gpu.nvidia.com")
-    assert is_gpu_pod(create(control_plane, namespace, obj))
-    assert refusal(control_plane, namespace, tolerating) == ""
-
-
 @EXTENDED_RESOURCES
 def test_a_device_class_has_an_explicit_and_an_implicit_extended_resource(
     control_plane: ControlPlane, server: Server, namespace: str
@@ -367,7 +313,6 @@ def test_a_device_class_has_an_explicit_and_an_implicit_extended_resource(
     explicit, implicit = "example.com/any-gpu", "deviceclass.resource.kubernetes.io/gpu.nvidia.com"
     assert not is_gpu_pod(create(control_plane, namespace, pod({explicit: 1})))
     assert is_gpu_pod(create(control_plane, namespace, pod({implicit: 1})))
-    named = device_class("gpu.nvidia.com", extendedResourceName=explicit)
 
     def places() -> bool | None:
         try:
@@ -376,7 +321,7 @@ def test_a_device_class_has_an_explicit_and_an_implicit_extended_resource(
             # The class became known, or unknown, between the mutation and the validation.
             return None
 
-    with device_classes(control_plane, named):
+    with device_class(control_plane, extendedResourceName=explicit):
         until(lambda: places() is True, "the class to be known", SEEN_WITHIN)
     until(lambda: places() is False, "the class to be gone", SEEN_WITHIN)
     assert metric(server, 'gpufence_cluster_objects{resource="deviceclasses"}') == 0
@@ -492,15 +437,10 @@ def test_check_uses_facts_of_the_cluster_or_of_a_nodes_file(
     nodes.write_text(control_plane.kubectl("get", "nodes", "-o", "yaml").stdout)
 
     def verdicts(*options: str) -> list[str]:
-        done = subprocess.run(
-            [COMMAND, "check", "--output", "json", *options, tmp_path / "pods.yaml"],
-            capture_output=True,
-            check=False,
-            timeout=60,
-        )
+        done = run_command("check", "--output", "json", *options, tmp_path / "pods.yaml")
         # Without the cluster, a note says what is missing.
-        assert (done.stderr == b"") == ("--cluster" in options)
-        return [result["verdict"] for result in json.loads(done.stdout)["results"]]
+        assert (done.err == "") == ("--cluster" in options)
+        return done.verdicts
 
     kubeconfig = str(control_plane.kubeconfig)
     assert verdicts() == ["allowed", "allowed"]

@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from controlplane.cluster import ControlPlane
+from controlplane.devices import DRA, SELECTOR, device_class, driver_devices
+from controlplane.devices import DRIVER as CLASS
 from controlplane.objects import GPU_NODE, node
 from controlplane.poll import until
 from controlplane.versions import CLAIMS
@@ -17,8 +19,6 @@ from release.replica import Replica
 JSON = dict[str, Any]
 
 GPU = "nvidia.com/gpu"
-CLASS = "gpu.nvidia.com"
-DRA = "/apis/resource.k8s.io/v1"
 SEEN_WITHIN = 15.0
 """Seconds in which a change is in the metrics; mostly it takes some milliseconds."""
 
@@ -98,14 +98,6 @@ def test_devices_of_a_claim_are_pending_until_allocation(kept: Release, namespac
     api.request("POST", claims, claim)
     until(lambda: requested(leader, namespace, CLASS) == (0, 2), "the claim", SEEN_WITHIN)
 
-    driver = {"cel": {"expression": f'device.driver == "{CLASS}"'}}
-    device_class = {"metadata": {"name": CLASS}, "spec": {"selectors": [driver]}}
-    devices = {
-        "driver": CLASS,
-        "nodeName": "gpu",
-        "pool": {"name": "plain", "generation": 1, "resourceSliceCount": 1},
-        "devices": [{"name": f"gpu-{number}"} for number in range(4)],
-    }
     pod: JSON = {
         "metadata": {"name": "claims"},
         "spec": {
@@ -119,15 +111,13 @@ def test_devices_of_a_claim_are_pending_until_allocation(kept: Release, namespac
             "resourceClaims": [{"name": "gpus", "resourceClaimName": "two"}],
         },
     }
-    api.request("POST", f"{DRA}/deviceclasses", device_class)
-    api.request("POST", f"{DRA}/resourceslices", {"metadata": {"name": "plain"}, "spec": devices})
-    try:
+    with (
+        device_class(kept.cluster, selectors=[SELECTOR]),
+        driver_devices(kept.cluster, "gpu", count=4),
+    ):
         api.request("POST", f"/api/v1/namespaces/{namespace}/pods", pod)
         kept.cluster.bound_to(namespace, "claims")
         until(lambda: requested(leader, namespace, CLASS) == (2, 0), "2 devices", SEEN_WITHIN)
-    finally:
-        api.request("DELETE", f"{DRA}/resourceslices/plain")
-        api.request("DELETE", f"{DRA}/deviceclasses/{CLASS}")
 
 
 def test_the_next_leader_counts_devices_after_the_leader_stops(

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import random
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,9 +17,9 @@ import yaml
 
 from controlplane.cluster import ControlPlane
 from controlplane.fence import Fence, running
-from controlplane.gpufence import COMMAND
 from controlplane.objects import node, taint
 from controlplane.placing import place
+from running import run_command
 
 pytestmark = [pytest.mark.timeout(1800)]
 
@@ -76,11 +75,6 @@ TENANTS = {
     "batch": {"a100"},
 }
 """The node groups that the namespaces of a tenant may use. Every namespace may use A100."""
-
-
-def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [str(COMMAND), *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
 
 
 def group_of(place: str) -> str:
@@ -147,9 +141,9 @@ def namespaces(cluster: ControlPlane) -> dict[str, str]:
 @pytest.fixture(scope="module")
 def discovered(cluster: ControlPlane) -> str:
     """The policy that the command writes for the cluster."""
-    done = run("policy", "discover", "--kubeconfig", str(cluster.kubeconfig))
-    assert (done.returncode, done.stderr) == (0, "")
-    return done.stdout
+    done = run_command("policy", "discover", "--kubeconfig", cluster.kubeconfig)
+    assert (done.status, done.err) == (0, "")
+    return done.out
 
 
 @pytest.fixture(scope="module")
@@ -166,9 +160,9 @@ def fence(
 
 def test_the_discovered_policy_is_valid_and_has_all_pools(discovered: str, tmp_path: Path) -> None:
     (tmp_path / "policy.yaml").write_text(discovered)
-    done = run("policy", "validate", str(tmp_path / "policy.yaml"))
-    print(f"\n{done.stdout.replace(str(tmp_path), '').strip()}")
-    assert (done.returncode, done.stderr) == (0, "")
+    done = run_command("policy", "validate", tmp_path / "policy.yaml")
+    print(f"\n{done.out.replace(str(tmp_path), '').strip()}")
+    assert (done.status, done.err) == (0, "")
     names = {pool["name"] for pool in yaml.safe_load(discovered)["pools"]}
     assert names == set(POOL_OF_GROUP.values())
 

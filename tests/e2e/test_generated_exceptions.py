@@ -6,7 +6,6 @@ controllers.
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,9 +16,9 @@ import yaml
 from controlplane.api import ApiError
 from controlplane.cluster import ControlPlane
 from controlplane.fence import Fence
-from controlplane.gpufence import COMMAND
 from controlplane.objects import TOLERATION, node
 from controlplane.poll import until
+from running import run_command
 
 JSON = dict[str, Any]
 
@@ -75,14 +74,8 @@ def space(control_plane: ControlPlane, namespace: str) -> Iterator[str]:
 
 
 def generated(manifests: Path, namespace: str) -> list[JSON]:
-    done = subprocess.run(
-        [COMMAND, "check", "--generate-exceptions", "-", "--namespace", namespace, manifests],
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=60,
-    )
-    entries: list[JSON] = yaml.safe_load(done.stdout)["exceptions"]
+    done = run_command("check", "--generate-exceptions", "-", "--namespace", namespace, manifests)
+    entries: list[JSON] = yaml.safe_load(done.out)["exceptions"]
     return entries
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,12 +14,13 @@ import yaml
 
 from controlplane.api import ApiError
 from controlplane.cluster import ControlPlane
-from controlplane.gpufence import COMMAND, Server
+from controlplane.gpufence import Server
 from controlplane.kubectl import KubectlError
 from controlplane.objects import GPU_NODE, RESTRICTED, TOLERATION, node, workload
 from controlplane.poll import until
 from controlplane.webhooks import register, unregister
 from release.recorder import Recorder
+from running import run_command
 
 GPU = "nvidia.com/gpu"
 PLAIN_NODE = node("plain")
@@ -107,9 +107,7 @@ def test_the_stored_pod_equals_the_output_of_mutate_with_defaults(
 ) -> None:
     manifest = tmp_path / "train.yaml"
     manifest.write_text(yaml.safe_dump(cuda_pod()))
-    printed = subprocess.run(
-        [COMMAND, "mutate", manifest], capture_output=True, text=True, check=True, timeout=60
-    ).stdout
+    printed = run_command("mutate", manifest).out
     control_plane.kubectl("apply", "-n", restricted, "-f", str(manifest))
     stored = control_plane.kubectl.json("get", "pod", "train", "-n", restricted)
     # What `mutate` prints passes through the same defaults when it is created by itself, dry.

@@ -299,67 +299,52 @@ def choosing(**term: Any) -> JSON:
 
 SELECTED = "/var/run/nvidia-container-devices/all"
 PRESENT = {"key": "nvidia.com/gpu.present", "operator": "Exists"}
-ALONE: dict[str, tuple[JSON, bool]] = {
-    "a device": (reaching(containers=[{**MAIN, "resources": GPU}]), False),
-    "a device in an init container": (
-        reaching(initContainers=[{**MAIN, "name": "init", "resources": GPU}]),
-        False,
+ALONE: dict[str, JSON] = {
+    "a device": reaching(containers=[{**MAIN, "resources": GPU}]),
+    "a device in an init container": reaching(
+        initContainers=[{**MAIN, "name": "init", "resources": GPU}]
     ),
-    "a device with a misspelled name": (
-        reaching(containers=[{**MAIN, "resources": {"limits": {"nvidia.com/gpus": "1"}}}]),
-        False,
+    "a device with a misspelled name": reaching(
+        containers=[{**MAIN, "resources": {"limits": {"nvidia.com/gpus": "1"}}}]
     ),
-    "a claim": (reaching(resourceClaims=[{"name": "c", "resourceClaimName": "one"}]), False),
-    "a toleration": (
-        reaching(tolerations=[{"key": "nvidia.com/gpu", "operator": "Exists"}]),
-        False,
+    "a claim": reaching(resourceClaims=[{"name": "c", "resourceClaimName": "one"}]),
+    "a toleration": reaching(tolerations=[{"key": "nvidia.com/gpu", "operator": "Exists"}]),
+    "a toleration of one effect": reaching(
+        tolerations=[{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}]
     ),
-    "a toleration of one effect": (
-        reaching(
-            tolerations=[{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}]
-        ),
-        False,
+    "a wildcard": reaching(tolerations=[{"operator": "Exists"}]),
+    "a node selector": reaching(nodeSelector={"nvidia.com/gpu.present": "true"}),
+    "node affinity": choosing(matchExpressions=[PRESENT]),
+    "a variable": reaching(containers=[{**MAIN, **ENV}]),
+    "a variable in an init container": reaching(initContainers=[{**MAIN, "name": "init", **ENV}]),
+    "a volume": reaching(volumes=[{"name": "v", "hostPath": {"path": "/dev/kfd"}}]),
+    "a legacy image": reaching(
+        containers=[{**MAIN, "env": [{"name": "CUDA_VERSION", "value": "9.0"}]}]
     ),
-    "a wildcard": (reaching(tolerations=[{"operator": "Exists"}]), False),
-    "a node selector": (reaching(nodeSelector={"nvidia.com/gpu.present": "true"}), False),
-    "node affinity": (choosing(matchExpressions=[PRESENT]), False),
-    "a variable": (reaching(containers=[{**MAIN, **ENV}]), False),
-    "a variable in an init container": (
-        reaching(initContainers=[{**MAIN, "name": "init", **ENV}]),
-        False,
+    "a mount that selects devices": reaching(
+        containers=[{**MAIN, "volumeMounts": [{"name": "v", "mountPath": SELECTED}]}],
+        volumes=[{"name": "v", "emptyDir": {}}],
     ),
-    "a volume": (reaching(volumes=[{"name": "v", "hostPath": {"path": "/dev/kfd"}}]), False),
-    "a legacy image": (
-        reaching(containers=[{**MAIN, "env": [{"name": "CUDA_VERSION", "value": "9.0"}]}]),
-        False,
+    "a node by its name": reaching(nodeName="gpu-1"),
+    "a node by a field": choosing(
+        matchFields=[{"key": "metadata.name", "operator": "In", "values": ["gpu-1"]}]
     ),
-    "a mount that selects devices": (
-        reaching(
-            containers=[{**MAIN, "volumeMounts": [{"name": "v", "mountPath": SELECTED}]}],
-            volumes=[{"name": "v", "emptyDir": {}}],
-        ),
-        False,
+    "a node by another label": reaching(nodeSelector={"gpu-memory": "40"}),
+    "a device of another vendor": reaching(
+        containers=[{**MAIN, "resources": {"limits": {"google.com/tpu": "4"}}}]
     ),
-    "a node by its name": (reaching(nodeName="gpu-1"), True),
-    "a node by a field": (
-        choosing(matchFields=[{"key": "metadata.name", "operator": "In", "values": ["gpu-1"]}]),
-        True,
-    ),
-    "a node by another label": (reaching(nodeSelector={"gpu-memory": "40"}), True),
-    "a device of another vendor": (
-        reaching(containers=[{**MAIN, "resources": {"limits": {"google.com/tpu": "4"}}}]),
-        False,
-    ),
-    "a misspelled device": (
-        reaching(containers=[{**MAIN, "resources": {"limits": {"nvidia.com/gpus": "1"}}}]),
-        False,
-    ),
-    "nodes by another label": (
-        choosing(matchExpressions=[{"key": "gpu-memory", "operator": "Exists"}]),
-        True,
+    "nodes by another label": choosing(
+        matchExpressions=[{"key": "gpu-memory", "operator": "Exists"}]
     ),
 }
-"""Each way to reach for GPU nodes, alone; and whether it takes knowledge of the nodes to see it."""
+"""Each way to reach for GPU nodes, alone."""
+BY_NODES = (
+    "a node by its name",
+    "a node by a field",
+    "a node by another label",
+    "nodes by another label",
+)
+"""Ways that the API server sends only for a replica that knows the nodes."""
 
 KNOWN = Facts(claims={("default", "one"): Claim((frozenset({"gpu.nvidia.com"}),))})
 
@@ -368,11 +353,11 @@ KNOWN = Facts(claims={("default", "one"): Claim((frozenset({"gpu.nvidia.com"}),)
     "way", [pytest.param(way, marks=CLAIMS if way == "a claim" else ()) for way in ALONE]
 )
 def test_each_single_way_to_select_gpu_nodes_calls_the_webhook(hook: Registered, way: str) -> None:
-    spec, by_nodes = ALONE[way]
-    if by_nodes and hook.nodes is None:
-        spec = ALONE["a toleration"][0]
+    spec = ALONE[way]
+    if way in BY_NODES and hook.nodes is None:
+        spec = ALONE["a toleration"]
     if way == "a claim" and not hook.policy.pools_of_class:
-        spec = ALONE["a device"][0]
+        spec = ALONE["a device"]
     api, tally = hook.cluster.api, Tally()
     check(hook, tally, "POST", "/api/v1/namespaces/default/pods", pod(spec), KNOWN)
     for kind in ("Deployment", "CronJob", "PodTemplate"):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,9 +10,9 @@ import pytest
 import yaml
 
 from controlplane.cluster import ControlPlane
-from controlplane.gpufence import COMMAND
 from controlplane.objects import definition, node
 from policies.shipped import default_policy_text
+from running import Outcome, run_command
 
 pytestmark = [pytest.mark.timeout(600)]
 
@@ -68,9 +67,8 @@ def cluster(control_plane: ControlPlane) -> Iterator[ControlPlane]:
             yield control_plane
 
 
-def run(cluster: ControlPlane, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [str(COMMAND), *arguments, "--kubeconfig", str(cluster.kubeconfig)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+def run(cluster: ControlPlane, *arguments: str) -> Outcome:
+    return run_command(*arguments, "--kubeconfig", cluster.kubeconfig)
 
 
 def test_validate_warns_about_node_templates_without_the_pool_label(
@@ -79,21 +77,21 @@ def test_validate_warns_about_node_templates_without_the_pool_label(
     policy = tmp_path / "policy.yaml"
     policy.write_text(default_policy_text())
     done = run(cluster, "policy", "validate", "--cluster", str(policy))
-    assert done.returncode == 0
-    assert "NodePool gpu is for GPU nodes, but does not promise the labels" in done.stderr
-    assert "MachineDeployment default/a100 is for GPU nodes" in done.stderr
+    assert done.status == 0
+    assert "NodePool gpu is for GPU nodes, but does not promise the labels" in done.err
+    assert "MachineDeployment default/a100 is for GPU nodes" in done.err
 
 
 def test_discover_selects_labels_of_the_node_templates(
     cluster: ControlPlane, tmp_path: Path
 ) -> None:
     done = run(cluster, "policy", "discover")
-    assert done.returncode == 0, done.stderr
-    print(f"\n{done.stdout}")
-    policy = yaml.safe_load(done.stdout)
+    assert done.status == 0, done.err
+    print(f"\n{done.out}")
+    policy = yaml.safe_load(done.out)
     selectors = [pool["nodeSelector"] for pool in policy["pools"]]
     assert {"karpenter.sh/nodepool": "gpu"} in selectors
     assert {"nvidia.com/gpu.product": "A100"} in selectors
-    (tmp_path / "policy.yaml").write_text(done.stdout)
+    (tmp_path / "policy.yaml").write_text(done.out)
     validated = run(cluster, "policy", "validate", "--cluster", str(tmp_path / "policy.yaml"))
-    assert (validated.returncode, validated.stderr) == (0, "")
+    assert (validated.status, validated.err) == (0, "")

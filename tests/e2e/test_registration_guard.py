@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
+import jsonpatch
 import pytest
 
 from controlplane.api import Api, ApiError
@@ -53,7 +53,7 @@ def thief(control_plane: ControlPlane, helm: Helm) -> Iterator[Api]:
     for obj in guard:
         admin.request("POST", collection(obj["kind"]), obj)
     stolen = replace(admin, user=ACCOUNT)
-    until(lambda: _denied(stolen, "mutating", _tweaked(_url)), "the guard to be in force")
+    until(lambda: _denied(stolen, "mutating", _tweaked(*TO_THE_THIEF)), "the guard to be in force")
     yield stolen
     for obj in guard:
         admin.request("DELETE", f"{collection(obj['kind'])}/{obj['metadata']['name']}")
@@ -70,69 +70,43 @@ def _denied(api: Api, sort: str, obj: JSON) -> str:
     return ""
 
 
-def _tweaked(change: Callable[[JSON], object], configuration: int = 0) -> JSON:
-    made = copy.deepcopy(OWN[configuration])
-    change(made["webhooks"][0])
-    return made
+def _tweaked(path: str, value: Any, configuration: int = 0) -> JSON:
+    """Return gpufence's own configuration with another field in its first webhook."""
+    operation = {"op": "add", "path": f"/webhooks/0{path}", "value": value}
+    tweaked: JSON = jsonpatch.apply_patch(OWN[configuration], [operation])
+    return tweaked
 
 
-def _url(webhook: JSON) -> None:
-    webhook["clientConfig"] = {"url": "https://thief.example/mutate"}
+def _rule(group: str, *resources: str) -> tuple[str, JSON, str]:
+    rule = {**OWN[0]["webhooks"][0]["rules"][0], "apiGroups": [group], "resources": resources}
+    return "/rules/-", rule, RULES
 
 
-def _service(webhook: JSON) -> None:
-    webhook["clientConfig"]["service"]["name"] = "another"
-
-
-def _namespace(webhook: JSON) -> None:
-    webhook["clientConfig"]["service"]["namespace"] = "default"
-
-
-def _path(webhook: JSON) -> None:
-    webhook["clientConfig"]["service"]["path"] = "/metrics"
-
-
-def _rule(group: str, *resources: str) -> Callable[[JSON], None]:
-    def change(webhook: JSON) -> None:
-        rule = {**webhook["rules"][0], "apiGroups": [group], "resources": list(resources)}
-        webhook["rules"].append(rule)
-
-    return change
-
-
-def _two_groups(webhook: JSON) -> None:
-    webhook["rules"][0]["apiGroups"] = ["", "rbac.authorization.k8s.io"]
-
-
-def _deletion(webhook: JSON) -> None:
-    webhook["rules"][0]["operations"] = ["DELETE"]
-
-
-def _every_namespace(webhook: JSON) -> None:
-    webhook["namespaceSelector"] = {}
-
-
-def _name(webhook: JSON) -> None:
-    webhook["name"] = "secrets.thief.example"
-
-
-ATTACKS: dict[str, tuple[Callable[[JSON], object], str]] = {
-    "a URL": (_url, "may send reviews to the Service"),
-    "another Service": (_service, "may send reviews to the Service"),
-    "the Service of that name elsewhere": (_namespace, "may send reviews to the Service"),
-    "another path": (_path, "may send reviews to the Service"),
-    "Secrets": (_rule("", "secrets"), "for Pods, workloads and custom resources only"),
-    "all core resources": (_rule("", "*"), "for Pods, workloads and custom resources only"),
-    "the exec subresource": (_rule("", "pods/exec"), "for Pods, workloads and custom"),
-    "all groups": (_rule("*", "*"), "for Pods, workloads and custom resources only"),
-    "roles": (_rule("rbac.authorization.k8s.io", "clusterroles"), "for Pods, workloads"),
-    "token reviews": (_rule("authentication.k8s.io", "tokenreviews"), "for Pods, workloads"),
-    "all of a custom group": (_rule("ray.io", "*"), "for Pods, workloads and custom"),
-    "two groups in one rule": (_two_groups, "for Pods, workloads and custom resources only"),
-    "deletions": (_deletion, "for Pods, workloads and custom resources only"),
-    "kube-system": (_every_namespace, "must exclude namespace kube-system"),
-    "a webhook of another name": (_name, "may write webhooks named *.gpufence.dev only"),
+SERVICE = "may send reviews to the Service"
+RULES = "for Pods, workloads and custom resources only"
+TO_THE_THIEF = ("/clientConfig", {"url": "https://thief.example/mutate"})
+ATTACKS: dict[str, tuple[str, Any, str]] = {
+    "a URL": (*TO_THE_THIEF, SERVICE),
+    "another Service": ("/clientConfig/service/name", "another", SERVICE),
+    "the Service of that name elsewhere": ("/clientConfig/service/namespace", "default", SERVICE),
+    "another path": ("/clientConfig/service/path", "/metrics", SERVICE),
+    "Secrets": _rule("", "secrets"),
+    "all core resources": _rule("", "*"),
+    "the exec subresource": _rule("", "pods/exec"),
+    "all groups": _rule("*", "*"),
+    "roles": _rule("rbac.authorization.k8s.io", "clusterroles"),
+    "token reviews": _rule("authentication.k8s.io", "tokenreviews"),
+    "all of a custom group": _rule("ray.io", "*"),
+    "two groups in one rule": ("/rules/0/apiGroups", ["", "rbac.authorization.k8s.io"], RULES),
+    "deletions": ("/rules/0/operations", ["DELETE"], RULES),
+    "kube-system": ("/namespaceSelector", {}, "must exclude namespace kube-system"),
+    "a webhook of another name": (
+        "/name",
+        "secrets.thief.example",
+        "may write webhooks named *.gpufence.dev only",
+    ),
 }
+"""Where a thief changes a webhook, to what, and why that is denied."""
 
 
 @pytest.mark.parametrize("attack", ATTACKS)
@@ -140,9 +114,9 @@ ATTACKS: dict[str, tuple[Callable[[JSON], object], str]] = {
 def test_the_service_account_cannot_register_other_webhooks(
     thief: Api, attack: str, configuration: int
 ) -> None:
-    change, message = ATTACKS[attack]
+    path, value, message = ATTACKS[attack]
     sort = ("mutating", "validating")[configuration]
-    assert message in _denied(thief, sort, _tweaked(change, configuration))
+    assert message in _denied(thief, sort, _tweaked(path, value, configuration))
 
 
 @pytest.mark.parametrize("configuration", [0, 1], ids=["mutating", "validating"])
@@ -171,5 +145,5 @@ def test_the_service_account_cannot_change_webhooks_of_other_products(
 def test_the_registration_guard_does_not_limit_other_users(
     control_plane: ControlPlane, thief: Api
 ) -> None:
-    assert _denied(thief, "mutating", _tweaked(_url))
-    assert _denied(control_plane.api, "mutating", _tweaked(_url)) == ""
+    assert _denied(thief, "mutating", _tweaked(*TO_THE_THIEF))
+    assert _denied(control_plane.api, "mutating", _tweaked(*TO_THE_THIEF)) == ""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -10,10 +9,10 @@ import yaml
 
 from controlplane.api import ApiError
 from controlplane.cluster import ControlPlane
-from controlplane.gpufence import COMMAND
 from controlplane.poll import until
 from controlplane.versions import STATIC_ADMISSION
 from controlplane.webhooks import in_tree_denial
+from running import run_command
 
 NAME = "gpufence-trespass.static.k8s.io"
 
@@ -24,9 +23,8 @@ def test_an_api_server_enforces_static_admission_policies_from_disk(
 ) -> None:
     manifests = tmp_path / "manifests"
     manifests.mkdir()
-    command = [str(COMMAND), "manifests", "--admission-policies", "--static"]
-    printed = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
-    (manifests / "gpufence.yaml").write_text(printed)
+    printed = run_command("manifests", "--admission-policies", "--static")
+    (manifests / "gpufence.yaml").write_text(printed.out)
     plugin = {
         "name": "ValidatingAdmissionPolicy",
         "configuration": {

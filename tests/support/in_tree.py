@@ -13,6 +13,7 @@ from controlplane.api import Api, ApiError
 from controlplane.cluster import ControlPlane
 from controlplane.poll import until
 from policies.policy import Policy
+from valid_strategies import WORKLOADS
 from webhook.cel.admission_policies import (
     BINDING_KIND,
     POLICY_KIND,
@@ -26,17 +27,7 @@ SETUP_USER = "setup"
 """A user that the policies exempt, who creates objects that a test then updates."""
 
 _NUMBERS = itertools.count()
-_COLLECTIONS = {
-    "Pod": "/api/v1/namespaces/{}/pods",
-    "Deployment": "/apis/apps/v1/namespaces/{}/deployments",
-    "StatefulSet": "/apis/apps/v1/namespaces/{}/statefulsets",
-    "DaemonSet": "/apis/apps/v1/namespaces/{}/daemonsets",
-    "ReplicaSet": "/apis/apps/v1/namespaces/{}/replicasets",
-    "Job": "/apis/batch/v1/namespaces/{}/jobs",
-    "CronJob": "/apis/batch/v1/namespaces/{}/cronjobs",
-    "ReplicationController": "/api/v1/namespaces/{}/replicationcontrollers",
-    "PodTemplate": "/api/v1/namespaces/{}/podtemplates",
-}
+_COLLECTIONS = {"Pod": ("v1", "/api/v1/namespaces/{}/pods"), **WORKLOADS}
 
 
 @dataclass(frozen=True)
@@ -50,14 +41,8 @@ class Outcome:
 
 def path_of(obj: JSON, namespace: str) -> str | None:
     """Return the collection of the object; None if the API server does not serve its kind."""
-    path = _COLLECTIONS.get(obj["kind"])
-    if path is None or not path.startswith(
-        f"/api/{obj['apiVersion']}/"
-        if "/" not in obj["apiVersion"]
-        else f"/apis/{obj['apiVersion']}/"
-    ):
-        return None
-    return path.format(namespace)
+    version, path = _COLLECTIONS.get(obj["kind"], ("", ""))
+    return path.format(namespace) if version == obj["apiVersion"] else None
 
 
 class InTree:

@@ -17,80 +17,50 @@ from paths import CHART, DEPLOY
 PROMETHEUS, CERT_MANAGER = "monitoring.coreos.com", "cert-manager.io"
 
 
-def crd(group: str, kind: str, spec: dict[str, Any]) -> dict[str, Any]:
-    """Return a CustomResourceDefinition of another project, cut down to what is used here."""
-    spec_schema = {"type": "object", **spec}
-    schema = {"type": "object", "required": ["spec"], "properties": {"spec": spec_schema}}
-    return definition(group, "v1", kind, schema=schema)
-
-
 STRING = {"type": "string"}
 STRINGS = {"type": "object", "additionalProperties": STRING}
-RULE = {
-    "type": "object",
-    "required": ["alert", "expr"],
-    "properties": {
-        "alert": STRING,
-        "expr": STRING,
-        "for": {"type": "string", "pattern": "^[0-9]+(s|m|h)$"},
-        "labels": STRINGS,
-        "annotations": STRINGS,
-    },
+
+
+def fields(*required: str, **properties: Any) -> dict[str, Any]:
+    """Return the schema of an object: the fields that it must have, and all that it may have."""
+    return {"type": "object", "required": list(required), "properties": properties}
+
+
+def items(schema: dict[str, Any]) -> dict[str, Any]:
+    """Return the schema of a list."""
+    return {"type": "array", "items": schema}
+
+
+RULE = fields(
+    *("alert", "expr"),
+    alert=STRING,
+    expr=STRING,
+    labels=STRINGS,
+    annotations=STRINGS,
+    **{"for": {"type": "string", "pattern": "^[0-9]+(s|m|h)$"}},
+)
+SPECS = {
+    (PROMETHEUS, "ServiceMonitor"): fields(
+        *("selector", "endpoints"),
+        selector=fields(matchLabels=STRINGS),
+        endpoints=items(fields(port=STRING, path=STRING, interval=STRING)),
+    ),
+    (PROMETHEUS, "PrometheusRule"): fields(
+        groups=items(fields("name", "rules", name=STRING, rules=items(RULE)))
+    ),
+    (CERT_MANAGER, "Certificate"): fields(
+        *("secretName", "issuerRef"),
+        secretName=STRING,
+        dnsNames=items(STRING),
+        usages=items(STRING),
+        privateKey=fields(rotationPolicy=STRING),
+        issuerRef=fields("name", name=STRING, kind=STRING, group=STRING),
+    ),
 }
-ENDPOINT = {
-    "type": "object",
-    "properties": {
-        "port": STRING,
-        "path": STRING,
-        "interval": STRING,
-    },
-}
-CRDS = (
-    crd(
-        PROMETHEUS,
-        "ServiceMonitor",
-        {
-            "required": ["selector", "endpoints"],
-            "properties": {
-                "selector": {"type": "object", "properties": {"matchLabels": STRINGS}},
-                "endpoints": {"type": "array", "items": ENDPOINT},
-            },
-        },
-    ),
-    crd(
-        PROMETHEUS,
-        "PrometheusRule",
-        {
-            "properties": {
-                "groups": {
-                    "type": "array",
-                    "items": {
-                        "type": "object",
-                        "required": ["name", "rules"],
-                        "properties": {"name": STRING, "rules": {"type": "array", "items": RULE}},
-                    },
-                }
-            },
-        },
-    ),
-    crd(
-        CERT_MANAGER,
-        "Certificate",
-        {
-            "required": ["secretName", "issuerRef"],
-            "properties": {
-                "secretName": STRING,
-                "dnsNames": {"type": "array", "items": STRING},
-                "usages": {"type": "array", "items": STRING},
-                "privateKey": {"type": "object", "properties": {"rotationPolicy": STRING}},
-                "issuerRef": {
-                    "type": "object",
-                    "required": ["name"],
-                    "properties": {"name": STRING, "kind": STRING, "group": STRING},
-                },
-            },
-        },
-    ),
+"""The specs of other projects' custom resources, cut down to what the chart uses."""
+CRDS = tuple(
+    definition(group, "v1", kind, schema=fields("spec", spec=spec))
+    for (group, kind), spec in SPECS.items()
 )
 
 

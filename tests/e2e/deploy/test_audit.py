@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,12 +13,12 @@ import pytest
 from audit import fleet
 from controlplane import scheduler_cache
 from controlplane.cluster import ControlPlane
-from controlplane.gpufence import COMMAND
 from controlplane.objects import TOLERATION, definition, workload
 from controlplane.poll import until
 from controlplane.versions import CLAIMS
 from deploy.chart import Helm, Object, Values, one
 from policies.kubernetes.kinds import WELL_KNOWN
+from running import Outcome, run_command
 
 VALUES: Values = {"audit": {"enabled": True}}
 ACCOUNT = "gpufence-audit"
@@ -83,15 +82,13 @@ class Audited:
     cluster: ControlPlane
     kubeconfig: Path
 
-    def run(self, *options: str, status: int = 1) -> subprocess.CompletedProcess[str]:
-        command: list[str | Path] = [COMMAND, "audit", "--kubeconfig", self.kubeconfig, *options]
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=90)
-        assert done.returncode == status, done.stdout + done.stderr
+    def run(self, *options: str, status: int = 1) -> Outcome:
+        done = run_command("audit", "--kubeconfig", self.kubeconfig, *options)
+        assert done.status == status, done.out + done.err
         return done
 
     def report(self, *options: str) -> dict[str, Any]:
-        report: dict[str, Any] = json.loads(self.run("--output", "json", *options).stdout)
-        return report
+        return self.run("--output", "json", *options).report
 
 
 @pytest.fixture(scope="module")
@@ -159,7 +156,7 @@ def test_the_service_account_of_the_chart_may_list_all_audited_resources(audited
 def test_an_audit_without_permissions_reports_unaudited_resources(audited: Audited) -> None:
     path = audited.kubeconfig.with_name("stranger")
     stranger = audited.cluster.as_account("batch", "default", path)
-    output = Audited(audited.cluster, stranger).run(status=0).stdout
+    output = Audited(audited.cluster, stranger).run(status=0).out
     assert "not audited  pods: not listed, so no Pod is audited" in output
     assert "not audited  deployments.apps: not listed" in output
 
@@ -189,12 +186,12 @@ def test_the_exit_status_of_audit_depends_on_fail_on(audited: Audited) -> None:
     audited.run("--quiet", "--fail-on", "never", status=0)
     audited.run("--quiet", status=1)
     done = audited.run("--output", "github", status=2)
-    assert "'github' is not a format of this report" in done.stderr
+    assert "'github' is not a format of this report" in done.err
 
 
 def test_policy_of_reads_the_policy_of_a_release(audited: Audited) -> None:
     done = audited.run("--policy-of", "batch/gpufence", status=2)
-    assert "configmaps" in done.stderr
+    assert "configmaps" in done.err
     api = audited.cluster.api
     path = "/api/v1/namespaces/batch/configmaps"
     policy = {
@@ -209,7 +206,7 @@ def test_policy_of_reads_the_policy_of_a_release(audited: Audited) -> None:
     admin = Audited(audited.cluster, audited.cluster.kubeconfig)
     try:
         report = json.loads(
-            admin.run("--policy-of", "batch/gpufence", "--output", "json", status=0).stdout
+            admin.run("--policy-of", "batch/gpufence", "--output", "json", status=0).out
         )
     finally:
         api.request("DELETE", f"{path}/gpufence-policy")
@@ -217,7 +214,7 @@ def test_policy_of_reads_the_policy_of_a_release(audited: Audited) -> None:
 
 
 def test_no_policy_reports_are_written_without_their_definition(audited: Audited) -> None:
-    output = audited.run("--quiet", "--policy-reports").stderr
+    output = audited.run("--quiet", "--policy-reports").err
     assert "No PolicyReports written: the cluster has neither openreports.io/v1alpha1" in output
 
 
@@ -229,7 +226,7 @@ def test_policy_reports_are_created_kept_if_unchanged_and_deleted(
     version, kinds = KINDS[group]
     namespaced, clustered = (f"{kind.lower()}s" for kind, _ in kinds)
     with audited.cluster.defined(*definitions(group)):
-        first = audited.run("--quiet", "--policy-reports").stderr
+        first = audited.run("--quiet", "--policy-reports").err
         assert first.startswith(f"Reports of {group}/{version}: ")
         assert " 0 changed, 0 unchanged, 0 deleted" in first
         items = api.request("GET", f"/apis/{group}/{version}/namespaces/web/{namespaced}")["items"]
@@ -241,7 +238,7 @@ def test_policy_reports_are_created_kept_if_unchanged_and_deleted(
         nodes = api.request("GET", f"/apis/{group}/{version}/{clustered}")["items"]
         assert {"gpu-1", "gpu-2"} <= {each["scope"]["name"] for each in nodes}
 
-        assert "0 created, 0 changed" in audited.run("--quiet", "--policy-reports").stderr
+        assert "0 created, 0 changed" in audited.run("--quiet", "--policy-reports").err
         [again] = api.request("GET", f"/apis/{group}/{version}/namespaces/web/{namespaced}")[
             "items"
         ]
@@ -254,7 +251,7 @@ def test_policy_reports_are_created_kept_if_unchanged_and_deleted(
             "application/merge-patch+json",
         )
         try:
-            output = audited.run("--quiet", "--policy-reports").stderr
+            output = audited.run("--quiet", "--policy-reports").err
         finally:
             taken = {"metadata": {"labels": dict.fromkeys(fleet.LABELS)}}
             api.request("PATCH", "/api/v1/nodes/gpu-2", taken, "application/merge-patch+json")

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import base64
-import json
-import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -18,12 +16,12 @@ from certs.authority import create_authority, issue_leaf
 from certs.names import Names
 from certs.secret import read_secret, write_secret
 from controlplane.api import ApiError
-from controlplane.gpufence import COMMAND
 from controlplane.objects import node
 from controlplane.poll import until
 from deploy import kubelet
 from deploy.chart import NAMESPACE, RELEASE, Helm, Object
 from deploy.installation import KINDS, Installation, installation
+from running import run_command
 from webhook.registration.leader_election import PAUSED
 
 pytestmark = [
@@ -55,18 +53,11 @@ class DoctorRun(NamedTuple):
 def doctor(installed: Installation, *options: str, kubeconfig: Path | None = None) -> DoctorRun:
     """Run the doctor as an administrator, or with another kubeconfig."""
     path = kubeconfig or installed.cluster.kubeconfig
-    command: list[str | Path] = [COMMAND, "doctor", "--kubeconfig", path]
-    done = subprocess.run(
-        [*command, *options, "--output", "json"],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
-    assert done.returncode in (0, 1), done.stderr
-    lines: list[dict[str, str]] = json.loads(done.stdout)["lines"]
+    done = run_command("doctor", "--kubeconfig", path, *options, "--output", "json")
+    assert done.status in (0, 1), done.err
+    lines: list[dict[str, str]] = done.report["lines"]
     assert all(line["remediation"] for line in lines if line["status"] in ("warn", "fail"))
-    return DoctorRun(done.returncode, lines)
+    return DoctorRun(done.status, lines)
 
 
 @pytest.fixture(scope="module")
@@ -117,9 +108,7 @@ def test_all_checks_of_a_healthy_installation_are_ok(installed: Installation) ->
 def test_the_text_report_of_a_healthy_installation_has_only_ok_lines(
     installed: Installation,
 ) -> None:
-    command: list[str | Path] = [COMMAND, "doctor", "--kubeconfig", installed.cluster.kubeconfig]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
-    lines = done.stdout.splitlines()
+    lines = run_command("doctor", "--kubeconfig", installed.cluster.kubeconfig).out.splitlines()
     assert lines[-1] == f"{len(lines) - 2} ok"
     assert all(line.startswith("ok  ") for line in lines[:-2])
 

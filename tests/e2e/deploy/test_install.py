@@ -19,7 +19,7 @@ import yaml
 
 from controlplane import pki
 from controlplane.poll import until
-from controlplane.versions import CLAIMS, CREATE_BY_APPLY
+from controlplane.versions import CLAIMS
 from controlplane.webhooks import calls
 from deploy import kubelet
 from deploy.chart import NAMESPACE, RELEASE, Helm, Object, Values, memory
@@ -105,12 +105,6 @@ def test_gpu_pods_are_admitted_through_the_service(installed: Installation) -> N
 
 def test_a_trespasser_is_denied_with_the_rule(installed: Installation) -> None:
     assert "pool-trespass" in installed.refusal(TRESPASSER)
-
-
-def test_a_plain_pod_causes_no_webhook_call(installed: Installation) -> None:
-    before = calls(installed.cluster.api.text("/metrics"))
-    installed.create_pod(pod())
-    assert not calls(installed.cluster.api.text("/metrics")) - before
 
 
 def test_installed_objects_do_not_differ_from_the_rendered_chart(installed: Installation) -> None:
@@ -291,7 +285,7 @@ def test_the_service_account_has_exactly_the_permissions_that_are_used(
         for resource in rule["resources"]
         for verb in rule["verbs"]
     }
-    # An apply that creates is recorded as a patch, and needs the right to create: see below.
+    # An apply that creates is recorded as a patch, and needs the right to create as well.
     kinds = (*KINDS, *(path.rpartition("/")[2] for path in IN_TREE))
     hidden = {("admissionregistration.k8s.io", kind, "create") for kind in kinds}
     # A namespace is read only if its first Pod arrives before the watch event.
@@ -301,50 +295,6 @@ def test_the_service_account_has_exactly_the_permissions_that_are_used(
     rare |= {right for right in granted if right[0] in autoscalers and right[2] == "watch"}
     assert used | rare == granted - hidden
     assert hidden < granted
-
-
-@CREATE_BY_APPLY
-def test_an_apply_that_creates_requires_the_create_verb_on_the_name(
-    installed: Installation,
-) -> None:
-    kubectl, name = installed.cluster.kubectl, "probe"
-    group, resource = "admissionregistration.k8s.io", KINDS[1]
-    configuration = {
-        "apiVersion": f"{group}/v1",
-        "kind": "ValidatingWebhookConfiguration",
-        "metadata": {"name": name},
-    }
-
-    def answer() -> str:
-        return kubectl(
-            *("apply", "--server-side", "--as=somebody", "--dry-run=server", "-f", "-"),
-            stdin=json.dumps(configuration),
-            check=False,
-        ).stderr
-
-    def allow(*verbs: str) -> None:
-        rule = {
-            "apiGroups": [group],
-            "resources": [resource],
-            "resourceNames": [name],
-            "verbs": list(verbs),
-        }
-        metadata = {"name": name}
-        kubectl.apply(
-            {
-                "apiVersion": f"{RBAC}/v1",
-                "kind": "ClusterRole",
-                "metadata": metadata,
-                "rules": [rule],
-            }
-        )
-
-    allow("get", "patch")
-    kubectl("create", "clusterrolebinding", name, f"--clusterrole={name}", "--user=somebody")
-    until(lambda: f'cannot create resource "{resource}"' in answer(), "the right to patch")
-    allow("get", "patch", "create")
-    until(lambda: not answer(), "the right to create")
-    kubectl("delete", "clusterrole,clusterrolebinding", name)
 
 
 def bundles(installed: Installation) -> set[str]:

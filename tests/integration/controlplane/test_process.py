@@ -62,19 +62,3 @@ def test_a_process_that_ignores_sigterm_is_killed_with_its_children(tmp_path: Pa
     process.stop()
     assert time.monotonic() - started < 10
     until(lambda: not any(runs(pid) for pid in pids), "both to be gone", within=10)
-
-
-def test_stop_waits_for_a_process_that_handles_sigterm(tmp_path: Path) -> None:
-    process = server(
-        tmp_path,
-        "import signal, sys\n"
-        "signal.signal(signal.SIGTERM, lambda *_: sys.exit(print('bye')))\n"
-        "print('up', flush=True)\n"
-        "signal.pause()\n",
-    )
-    process.start()
-    process.wait(lambda: "" if process.tail() else "not up", within=30)
-    process.stop()
-    assert process.tail() == "up\nbye"
-    assert process.pid is None
-    process.stop()

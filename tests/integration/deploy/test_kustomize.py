@@ -1,4 +1,4 @@
-"""``gpufence krm`` in the hands of those who run such functions: the real kustomize, and kpt."""
+"""``gpufence krm`` as a function of the real kustomize."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
 
 from controlplane.gpufence import COMMAND
@@ -105,42 +104,3 @@ def test_kustomize_rejects_exec_functions_as_validators(kustomize: Path, tmp_pat
     done = run(tmp_path, kustomize, *BUILD)
     assert "validator shouldn't modify the resource map" in done.stderr
     assert "config.kubernetes.io/path" in done.stderr
-
-
-@pytest.fixture
-def kpt() -> str:
-    found = shutil.which("kpt")
-    if found is None:
-        pytest.skip("kpt is not on this machine: what it does with the function is not tested")
-    return found
-
-
-def package(directory: Path, *samples: str) -> None:
-    for sample in samples:
-        shutil.copy(SAMPLES / sample, directory)
-    kptfile = {"apiVersion": "kpt.dev/v1", "kind": "Kptfile", "metadata": {"name": "package"}}
-    (directory / "Kptfile").write_text(yaml.safe_dump(kptfile))
-
-
-def test_kpt_mutates_files_in_place_and_keeps_comments(kpt: str, tmp_path: Path) -> None:
-    package(tmp_path, "gpu-job.yaml", "web.yaml")
-    done = run(tmp_path, kpt, "fn", "eval", ".", "--exec", "gpufence krm")
-    assert done.returncode == 0, done.stderr
-    text = (tmp_path / "gpu-job.yaml").read_text()
-    assert text.startswith("# A Job that requests one GPU")
-    mutated = run(SAMPLES, COMMAND, "mutate", "gpu-job.yaml").stdout
-    assert yaml.safe_load(text) == yaml.safe_load(mutated)
-    assert (tmp_path / "web.yaml").read_text() == (SAMPLES / "web.yaml").read_text()
-
-
-def test_kpt_writes_the_results_of_the_function(kpt: str, tmp_path: Path) -> None:
-    package(tmp_path, "web-on-gpu-nodes.yaml")
-    command = ("fn", "eval", ".", "--exec", "gpufence krm", "--results-dir", "results")
-    done = run(tmp_path, kpt, *command, "--", "mode=check")
-    assert done.returncode == 1
-    [item] = yaml.safe_load((tmp_path / "results" / "results.yaml").read_text())["items"]
-    [result] = item["results"]
-    assert result["severity"] == "error"
-    assert result["field"] == {"path": "spec.template.spec.tolerations[0]"}
-    assert result["file"]["path"] == "web-on-gpu-nodes.yaml"
-    assert result["tags"] == {"action": "enforce", "rule": "pool-trespass"}

@@ -86,11 +86,16 @@ class Process:
                 raise ControlPlaneError(self._report(f"not ready after {within:.0f} s: {missing}"))
             time.sleep(POLL_EVERY)
 
+    def terminate(self) -> None:
+        """Send SIGTERM, and do not wait."""
+        if self._running is not None:
+            _signal_group(self._running.pid, signal.SIGTERM)
+
     def stop(self) -> None:
         """End the process and its children: SIGTERM, then SIGKILL after a timeout."""
         if self._running is None:
             return
-        _signal_group(self._running.pid, signal.SIGTERM)
+        self.terminate()
         try:
             self._running.wait(timeout=self._stop_within)
         except subprocess.TimeoutExpired:

@@ -9,8 +9,6 @@ from __future__ import annotations
 import pytest
 
 RESIZE = pytest.mark.kubernetes("v1.33", "resizes of running Pods")
-# 1.30 does not check it. The versions between were not tried.
-CREATE_BY_APPLY = pytest.mark.kubernetes("v1.34", "check of the right to create by an apply")
 CLAIMS = pytest.mark.kubernetes("v1.34", "resource.k8s.io/v1")
 EXTENDED_RESOURCES = pytest.mark.kubernetes("v1.36", "extended resources of device classes")
 SUSPENDED_JOBS = pytest.mark.kubernetes("v1.36", "changes to the resources of suspended Jobs")

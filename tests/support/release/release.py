@@ -54,9 +54,9 @@ class Release:
 
     def start(self, replicas: Sequence[Replica], stack: ExitStack) -> None:
         """Start replicas at the same time, and wait until the Service sends requests to all."""
+        stack.callback(_stop, replicas)
         for replica in replicas:
             replica.start()
-            stack.callback(replica.stop)
         wait_for(replicas)
         self.service.select(replicas)
         until(lambda: self.service.endpoints == len(replicas), "the Service's endpoints")
@@ -106,6 +106,14 @@ class Release:
             for configuration in self.configurations()
             for webhook in configuration["webhooks"]
         ]
+
+
+def _stop(replicas: Sequence[Replica]) -> None:
+    """Stop replicas at the same time; the second signal of `stop` ends their drain."""
+    for replica in replicas:
+        replica.process.terminate()
+    for replica in replicas:
+        replica.stop()
 
 
 @contextmanager
