@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from controlplane import demo, story
-from controlplane.screen import StoryError, expect
 from deploy.kubelet import unavailable
 
 
@@ -72,9 +71,3 @@ def test_a_second_demo_in_the_same_directory_is_rejected(
     with demo.exclusive(tmp_path):
         assert demo.main(["--directory", str(tmp_path)]) == 1
     assert f"A demo is running in {tmp_path} already" in capsys.readouterr().err
-
-
-def test_expect_raises_an_error_for_a_false_claim() -> None:
-    expect(True, "the sun rises")
-    with pytest.raises(StoryError, match="the sun sets"):
-        expect([], "the sun sets")

@@ -10,17 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from controlplane.api import ApiError
 from controlplane.cluster import ControlPlane
 from controlplane.gpufence import Server
-from controlplane.kubectl import KubectlError
-from controlplane.objects import GPU_NODE, RESTRICTED, TOLERATION, node, workload
+from controlplane.objects import GPU_NODE, RESTRICTED, TOLERATION, node
 from controlplane.poll import until
 from controlplane.webhooks import register, unregister
 from release.recorder import Recorder
-from running import run_command
 
 GPU = "nvidia.com/gpu"
 PLAIN_NODE = node("plain")
@@ -100,71 +97,6 @@ def test_a_plain_pod_is_not_mutated_and_is_bound_to_the_plain_node(
         assert "affinity" not in created["spec"]
         assert created["spec"]["securityContext"] == {}
         assert control_plane.bound_to(namespace, "web") == "plain"
-
-
-def test_the_stored_pod_equals_the_output_of_mutate_with_defaults(
-    control_plane: ControlPlane, restricted: str, tmp_path: Path
-) -> None:
-    manifest = tmp_path / "train.yaml"
-    manifest.write_text(yaml.safe_dump(cuda_pod()))
-    printed = run_command("mutate", manifest).out
-    control_plane.kubectl("apply", "-n", restricted, "-f", str(manifest))
-    stored = control_plane.kubectl.json("get", "pod", "train", "-n", restricted)
-    # What `mutate` prints passes through the same defaults when it is created by itself, dry.
-    expected = yaml.safe_load(printed)
-    expected["metadata"]["name"] = "printed"
-    defaulted = control_plane.api.request(
-        "POST", f"/api/v1/namespaces/{restricted}/pods?dryRun=All", expected
-    )
-    assert _without_volatile(stored["spec"]) == _without_volatile(defaulted["spec"])
-    assert _is_part(expected["spec"], stored["spec"])
-
-
-def _without_volatile(spec: dict[str, Any]) -> dict[str, Any]:
-    """Leave out the service account's token volume, whose name is random, and the binding.
-
-    The order of the tolerations has no meaning, and depends on whose come first.
-    """
-    kept = {key: value for key, value in spec.items() if key not in ("volumes", "nodeName")}
-    kept["tolerations"] = sorted(map(sorted, (t.items() for t in kept["tolerations"])), key=str)
-    kept["containers"] = [
-        {key: value for key, value in container.items() if key != "volumeMounts"}
-        for container in spec["containers"]
-    ]
-    return kept
-
-
-def _is_part(part: Any, whole: Any) -> bool:
-    """Return whether `whole` contains `part`: numbers as strings, lists in any order."""
-    if isinstance(part, dict):
-        return isinstance(whole, dict) and all(
-            key in whole and _is_part(value, whole[key]) for key, value in part.items()
-        )
-    if isinstance(part, list):
-        return all(any(_is_part(item, other) for other in whole) for item in part)
-    return str(part) == str(whole)
-
-
-@pytest.mark.parametrize("kind", ["Deployment", "StatefulSet", "DaemonSet", "ReplicaSet"])
-def test_a_workload_that_trespasses_is_rejected_in_a_server_side_dry_run(
-    control_plane: ControlPlane, namespace: str, kind: str
-) -> None:
-    spec = plain_pod(tolerations=[TOLERATION])["spec"]
-    trespassing = workload(kind, "web", spec)
-    if kind == "StatefulSet":
-        trespassing["spec"]["serviceName"] = "web"
-    with pytest.raises(KubectlError) as refused:
-        control_plane.kubectl(
-            *("apply", "--dry-run=server", "-n", namespace, "-f", "-"),
-            stdin=json.dumps(trespassing),
-        )
-    message = str(refused.value)
-    assert "pool-trespass" in message
-    assert "spec.template.spec.tolerations[0]" in message
-    if kind == "DaemonSet":
-        assert "If GPU nodes need this agent, exempt its namespace in the policy" in message
-    else:
-        assert "Remove the toleration, or request a device" in message
 
 
 def test_only_an_update_that_adds_the_toleration_is_denied(

@@ -8,12 +8,10 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-import yaml
 from cryptography import x509
 
 from controlplane.cluster import ControlPlane
 from controlplane.poll import until
-from policies.shipped import default_policy_text
 from release.release import KINDS, NAME, WEBHOOKS, Release, release
 from release.replica import Replica
 
@@ -104,26 +102,6 @@ def test_the_configurations_are_owned_and_deleted_with_the_release(released: Rel
             "the replica to say why",
         )
         assert not released.configurations()
-
-
-def test_a_webhook_that_the_policy_no_longer_needs_is_deleted(
-    released: Release, tmp_path: Path
-) -> None:
-    policy = yaml.safe_load(default_policy_text())
-    file = tmp_path / "policy.yaml"
-    file.write_text(yaml.safe_dump(policy))
-
-    def validating() -> set[str]:
-        return {webhook["name"] for webhook in released.configurations()[1]["webhooks"]}
-
-    with released.replicas(1, "--policy", str(file)):
-        before = validating()
-        file.write_text(yaml.safe_dump({**policy, "customWorkloads": []}))
-        until(
-            lambda: before - validating() == {"custom-workloads.gpufence.dev"},
-            "the webhook for custom resources to go",
-            within=15,
-        )
 
 
 def test_the_follower_becomes_leader_after_the_leader_is_killed(released: Release) -> None:

@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+import yaml
 from cryptography import x509
 
 from controlplane.api import Api, ApiError, Object
@@ -139,12 +140,18 @@ def changes(pair: Pair) -> list[str]:
     ]
 
 
-SECOND_POOL = """
-  - name: amd
-    resources: [amd.com/gpu]
-    taints: [{key: amd.com/gpu}]
-    nodeSelector: {amd.com/gpu.present: "true"}
-"""
+DOCUMENT = yaml.safe_load(default_policy_text())
+SECOND_POOL = {
+    "name": "amd",
+    "resources": ["amd.com/gpu"],
+    "taints": [{"key": "amd.com/gpu"}],
+    "nodeSelector": {"amd.com/gpu.present": "true"},
+}
+SECOND = DOCUMENT | {
+    "pools": [*DOCUMENT["pools"], SECOND_POOL],
+    "failurePolicy": "Ignore",
+    "customWorkloads": [],
+}
 AMD_POD = {
     **GPU_POD,
     "spec": {
@@ -160,8 +167,7 @@ def test_policy_reloads_take_effect_and_fail_no_admission(pair: Pair, namespace:
     api, path = released.cluster.api, f"/api/v1/namespaces/{namespace}/pods"
     with Load(api, namespace) as load:
         assert not tolerates(api.request("POST", path, AMD_POD), "amd.com/gpu")
-        second = default_policy_text().replace("\npools:\n", f"\npools:{SECOND_POOL}", 1)
-        policy.write(second.replace("\nfailurePolicy: Fail", "\nfailurePolicy: Ignore"))
+        policy.write(yaml.safe_dump(SECOND))
         until(
             lambda: tolerates(try_to_create(api, f"{path}?dryRun=All", AMD_POD), "amd.com/gpu"),
             "the new policy to be in force",
@@ -171,6 +177,7 @@ def test_policy_reloads_take_effect_and_fail_no_admission(pair: Pair, namespace:
             lambda: "amd.com/gpu" in str(released.configurations()[1]), "the conditions to follow"
         )
         until(lambda: failure_policies(released) == ["Ignore", "Ignore"], "both to follow")
+        until(lambda: not reviews_custom_resources(released), "an unneeded webhook to go")
 
         policy.write("kind: FencePolicy\npoolz: []\n")
         refused = 'gpufence_policy_reload_total{result="rejected"}'
@@ -190,6 +197,7 @@ def test_policy_reloads_take_effect_and_fail_no_admission(pair: Pair, namespace:
         policy.write(default_policy_text())
         until(lambda: generations(pair) == [3, 3], "the cure")
         until(lambda: failure_policies(released) == ["Fail", "Fail"], "the registration to follow")
+        until(lambda: reviews_custom_resources(released), "the webhook to be back")
         until(
             lambda: [r.get("/readyz") for r in replicas] == [(200, "ok\n")] * 2,
             "the problem to be gone",
@@ -263,3 +271,8 @@ def tolerates(pod: dict[str, object], key: str) -> bool:
 def failure_policies(released: Release) -> list[str]:
     """Return the outcome for Pods while no replica answers, as registered."""
     return [each["webhooks"][0]["failurePolicy"] for each in released.configurations()]
+
+
+def reviews_custom_resources(released: Release) -> bool:
+    """Return whether the webhook for custom resources is registered."""
+    return "custom-workloads.gpufence.dev" in str(released.configurations()[1])

@@ -199,19 +199,6 @@ def test_a_policy_document_replaces_the_policy_value(helm: Helm, text: str) -> N
     assert [pool.name for pool in parse_policy(document).pools] == ["amd"]
 
 
-def test_a_policy_document_from_an_empty_file_is_rejected(helm: Helm, tmp_path: Path) -> None:
-    (tmp_path / "policy.yaml").touch()
-    message = helm(
-        "template",
-        "gpufence",
-        str(CHART),
-        "--set-file",
-        f"policyDocument={tmp_path / 'policy.yaml'}",
-        check=False,
-    )
-    assert "policyDocument is empty: name a file that holds a policy" in message.stderr
-
-
 @pytest.mark.parametrize("values", [{}, {"policyDocument": None}], ids=["unset", "null"])
 def test_the_default_policy_applies_without_a_policy_document(helm: Helm, values: Values) -> None:
     assert policy(helm.objects(values)) == yaml.safe_load(default_policy_text())
