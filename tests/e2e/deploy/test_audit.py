@@ -13,8 +13,7 @@ import pytest
 from audit import fleet
 from controlplane import scheduler_cache
 from controlplane.cluster import ControlPlane
-from controlplane.objects import TOLERATION, definition, workload
-from controlplane.poll import until
+from controlplane.objects import definition
 from controlplane.versions import CLAIMS
 from deploy.chart import Helm, Object, Values, one
 from policies.kubernetes.kinds import WELL_KNOWN
@@ -159,27 +158,6 @@ def test_an_audit_without_permissions_reports_unaudited_resources(audited: Audit
     output = Audited(audited.cluster, stranger).run(status=0).out
     assert "not audited  pods: not listed, so no Pod is audited" in output
     assert "not audited  deployments.apps: not listed" in output
-
-
-def test_findings_of_pods_are_reported_for_their_deployment(
-    audited: Audited,
-) -> None:
-    cluster = audited.cluster
-    spec = {**fleet.pod_spec(), "restartPolicy": "Always", "tolerations": [TOLERATION]}
-    deployment = workload("Deployment", "reaching", spec, replicas=2)
-    path = "/apis/apps/v1/namespaces/simulation/deployments"
-    cluster.api.request("POST", path, deployment)
-    try:
-        pods = "/api/v1/namespaces/simulation/pods?labelSelector=app%3Dreaching"
-        until(lambda: len(cluster.api.request("GET", pods)["items"]) == 2, "both Pods", within=30)
-        report = audited.report()
-    finally:
-        cluster.api.request("DELETE", f"{path}/reaching")
-    assert rules_of(report, "Deployment", "reaching")[0] == "pool-trespass"
-    kinds = {e["object"]["kind"] for e in report["results"] if "reaching" in e["object"]["name"]}
-    assert kinds == {"Deployment"}
-    [owner] = [each for each in report["owners"] if each["path"].endswith("/reaching")]
-    assert owner["pods"] == {"denied": 2}
 
 
 def test_the_exit_status_of_audit_depends_on_fail_on(audited: Audited) -> None:
