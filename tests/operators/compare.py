@@ -28,9 +28,8 @@ from controlplane.gpufence import COMMAND, Server
 from controlplane.webhooks import configurations, wait_until_called
 from operators import kueue_scenario
 from operators.audit import AuditLog, Outcome, verdict
-from operators.build import binary, source
 from operators.catalog import KUEUE, OPERATORS, Operator
-from operators.process import running, succeeding
+from operators.process import binary_of, running, source_of, succeeding
 from operators.variants import service_accounts, variants
 
 HERE = Path(__file__).parent
@@ -88,7 +87,7 @@ def _of_operator(
 ) -> Iterator[Row]:
     """Run an operator, and those that it requires, on a control plane of its own."""
     started = [o for o in OPERATORS if o.name in operator.requires] + [operator]
-    programs = [(each, source(each), binary(each)) for each in started]
+    programs = [(each, source_of(each), binary_of(each)) for each in started]
     audit = AuditLog(directory)
     cluster = ControlPlane(directory / "cluster", binaries=binaries(), apiserver_flags=audit.flags)
     with ExitStack() as stack:
@@ -169,7 +168,7 @@ def _of_kueue(cluster: ControlPlane, audit: AuditLog, reasons: list[JSON]) -> It
 def _examples(operator: Operator) -> Iterator[tuple[str, JSON]]:
     """Yield the objects of the examples that the operator makes Pods from, each once."""
     seen = set()
-    root = source(operator) if operator.examples_in_module else HERE
+    root = source_of(operator) if operator.examples_in_module else HERE
     for pattern in operator.examples:
         for file in sorted(root.glob(pattern)):
             try:

@@ -1,12 +1,14 @@
-"""A running operator, with its CustomResourceDefinitions and its own webhooks."""
+"""An operator: its source, its binary, and its process with definitions and webhooks."""
 
 from __future__ import annotations
 
 import base64
 import http.client
+import json
 import os
 import shutil
 import socket
+import subprocess
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -15,15 +17,59 @@ from typing import Any
 
 import yaml
 
-from controlplane import cache, pki
+from controlplane import cache, pki, toolchain
 from controlplane.api import ApiError
 from controlplane.cluster import ControlPlane
+from controlplane.errors import ControlPlaneError
+from controlplane.gobuild import GoModule
 from controlplane.poll import until
 from controlplane.ports import free_ports
 from controlplane.process import Process
 from operators.catalog import Operator, Start
 
+OLDEST_GO = (1, 26, 0)
 START_WITHIN = 120.0
+
+
+def source_of(operator: Operator) -> Path:
+    """Return the directory of the module in Go's module cache.
+
+    Raises:
+        ControlPlaneError: the module cannot be downloaded, or it is not the pinned one.
+    """
+    done = subprocess.run(
+        [
+            toolchain.go(OLDEST_GO),
+            *("mod", "download", "-json", f"{operator.module}@{operator.version}"),
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | {"GOTOOLCHAIN": "local", "GOFLAGS": "-mod=mod"},
+        cwd="/",
+    )
+    module = json.loads(done.stdout or "{}")
+    if done.returncode or "Dir" not in module:
+        problem = module.get("Error", done.stderr)
+        raise ControlPlaneError(f"{operator.name} {operator.version}: {problem}")
+    if module["Sum"] != operator.sum:
+        raise ControlPlaneError(
+            f"{operator.name} {operator.version}: the module's hash is {module['Sum']}, "
+            f"but {operator.sum} is pinned"
+        )
+    return Path(module["Dir"])
+
+
+def binary_of(operator: Operator) -> Path:
+    """Return the operator's binary, built from its source if the cache does not have it.
+
+    Raises:
+        ControlPlaneError: the build failed.
+    """
+    what = f"{operator.name} {operator.version}"
+    module = GoModule(source_of(operator), {operator.binary: operator.package}, "-s -w", what)
+    root = cache.root().with_name("operators")
+    return module.binaries([operator.binary], root)[operator.binary]
 
 
 @contextmanager
