@@ -6,6 +6,7 @@ import errno
 import io
 import os
 import sys
+import traceback
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import TextIO
@@ -127,8 +128,6 @@ def main(args: Sequence[str] | None = None, *, prog_name: str = "gpufence") -> i
             with suppress(OSError):  # Standard error may be the same terminal.
                 click.echo(f"Error: {problem}. {cure} to another place.", err=True)
             return EXIT_INPUT
-        import traceback
-
         traceback.print_exc()
         click.echo("Error: this is a bug in gpufence. Report it with the lines above.", err=True)
         return EXIT_BUG

@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 import click
 
 from policies.kubernetes.quantity import is_subdomain
+from webhook.cel.configurations import Registration
 from webhook.cli.options import valid_name
 
 DEFAULT_NAME = "gpufence"
@@ -133,8 +134,6 @@ def registration_options(command: Callable[..., Any]) -> Callable[..., Any]:
         with_nodes: bool,
         **others: Any,
     ) -> Any:
-        from webhook.cel.configurations import Registration
-
         if service and url:
             raise click.UsageError("--service and --url exclude each other.")
         own = {service[0]} if service else set()

@@ -9,7 +9,6 @@ positions of entries on request only, because most runs need none.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -47,6 +46,9 @@ TOO_DEEP_CURE = "Check the tool that wrote it: no object of the Kubernetes API n
 
 MAX_ALIASED = 400_000
 """The maximum number of values that the aliases of one document expand to, as in go-yaml."""
+
+# PyYAML has no C parser where it is built without libyaml, unlike its wheels.
+_Parser: Any = getattr(yaml, "CLoader", yaml.Loader)
 
 _NO_TABS = "Indent with spaces: YAML does not accept tabs there"
 # The messages of the parser, with the usual cause.
@@ -133,7 +135,7 @@ class _Reader:
         self.positions: Positions = {}
         self._text = text
         self._records = records
-        self._next = _events(text)
+        self._next = _Parser(text).get_event
         self._anchors: dict[str, _Anchored] = {}
         self._values = 0
         self._aliased = 0
@@ -319,15 +321,6 @@ class _Reader:
             for first in islice(self.positions.get(id(value), {}).values(), 1):
                 column = first.end - 1 if first.line == start.line + 1 else column
         self.positions[id(parent)][step] = Position(start.line + 1, start.column + 1, column + 1)
-
-
-def _events(text: str) -> Callable[[], Any]:
-    """Return a function that returns the next event, and ``None`` after the last."""
-    try:
-        from yaml.cyaml import CParser  # type: ignore[attr-defined]
-    except ImportError:  # PyYAML without libyaml, unlike its wheels
-        return yaml.Loader(text).get_event
-    return CParser(text).get_event
 
 
 def _is_plain_sequence(event: Any) -> bool:

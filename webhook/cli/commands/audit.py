@@ -25,10 +25,9 @@ from webhook.cli.policy.policy_choice import PolicyChoice
 from webhook.cli.report.content import AuditReport, results_of
 from webhook.cli.report.output import (
     Output,
-    check_writable,
+    check_outputs,
     color_option,
     output_option,
-    reject_overwriting_inputs,
     write_reports,
 )
 from webhook.cli.report.terminal import Color, reading
@@ -105,9 +104,8 @@ def audit(
         with reading(enabled=not quiet) as progress:
             return await _audit(api, policy_choice.path, policy_of, now, progress)
 
-    reject_overwriting_inputs(outputs, [policy_choice.path, kubeconfig])
+    check_outputs(outputs, [policy_choice.path, kubeconfig])
     name = policy_choice.title if policy_of is None else "/".join(policy_of)
-    check_writable(outputs)
     result, host = with_api(kubeconfig, work, context)
     results = list(results_of(result))
     report = AuditReport(results, name, now, quiet, audit=result, cluster=host)

@@ -31,11 +31,10 @@ from webhook.cli.report.output import (
     STDOUT,
     TEXT,
     Output,
-    check_writable,
+    check_outputs,
     color_option,
     output_option,
     real_path,
-    reject_overwriting_inputs,
     write_reports,
 )
 from webhook.cli.report.terminal import Color, watched
@@ -200,10 +199,9 @@ def check(
     def watch(sources: Sequence[Source]) -> Iterable[Source]:
         inputs = [policy_choice.path, cluster_context.nodes, *(source.path for source in sources)]
         cure = "Name another file for the report, or --exclude the input"
-        reject_overwriting_inputs(outputs, inputs, cure)
+        check_outputs(outputs, inputs, cure)
         return watched(sources, "Reading", enabled=not quiet)
 
-    check_writable(outputs)
     manifests = read_manifests(paths, Exclusion(exclude), watch, lenient=not strict)
     with cluster_context.facts(policy) as complete:
         request = Request(namespace=namespace, today=today)

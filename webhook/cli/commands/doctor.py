@@ -21,10 +21,9 @@ from webhook.cli.registration_options import DEFAULT_NAME
 from webhook.cli.report.content import DoctorReport
 from webhook.cli.report.output import (
     Output,
-    check_writable,
+    check_outputs,
     color_option,
     output_option,
-    reject_overwriting_inputs,
     write_reports,
 )
 from webhook.cli.report.terminal import Color
@@ -95,8 +94,7 @@ def doctor(
     async def work(api: KubeApi) -> list[Line]:
         return await diagnosed(api, namespace, name, policy_path, try_in)
 
-    reject_overwriting_inputs(outputs, [policy_path, kubeconfig])
-    check_writable(outputs)
+    check_outputs(outputs, [policy_path, kubeconfig])
     lines = with_api(kubeconfig, work, context)
     write_reports("doctor", DoctorReport(lines), outputs, color)
     return EXIT_FOUND if any(line.status == "fail" for line in lines) else 0

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urlsplit
 
 import click
 
+from certs.errors import CertificateError
+from certs.names import Names
+from certs.secret import Timing
+from webhook.cel.configurations import Registration
 from webhook.cli.options import (
     access,
     is_inside,
@@ -17,16 +22,14 @@ from webhook.cli.options import (
     valid_name,
 )
 from webhook.cli.registration_options import registration_options
+from webhook.doctor.installation import Deployed
 from webhook.documents.document import InputError
-
-if TYPE_CHECKING:
-    from datetime import timedelta
-
-    from certs.names import Names
-    from webhook.cel.configurations import Registration
-    from webhook.doctor.installation import Deployed
-    from webhook.registration.controller import ControllerOptions
-    from webhook.registration.registrar import Owner
+from webhook.http.listener import ListenError
+from webhook.kube.errors import ConfigurationError
+from webhook.registration.certificates import SecretName
+from webhook.registration.controller import ControllerOptions
+from webhook.registration.registrar import Owner
+from webhook.server import replica
 
 _PORT = click.IntRange(0, 65535)
 
@@ -34,8 +37,6 @@ _SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 
 def _owner(_ctx: click.Context, _param: click.Parameter, value: str | None) -> Any:
-    from webhook.registration.registrar import Owner
-
     try:
         return None if value is None else Owner.parse(value)
     except ValueError as error:
@@ -187,11 +188,6 @@ def serve(
     With port 0 it chooses a free port and logs it in the event "ready". It reloads the policy and
     the certificate when their files change.
     """
-    from certs.errors import CertificateError
-    from webhook.http.listener import ListenError
-    from webhook.kube.errors import ConfigurationError
-    from webhook.server import replica
-
     if (tls_cert is None) != (tls_key is None):
         raise click.UsageError("--tls-cert and --tls-key need each other.")
     to_cluster = access(kubeconfig)
@@ -242,10 +238,6 @@ def _controller(
             "Specify how API servers reach gpufence: --service NAMESPACE/NAME or --url URL. To "
             "serve without a cluster, use --tls-cert, --tls-key and --register=false."
         )
-    from certs.secret import Timing
-    from webhook.registration.certificates import SecretName
-    from webhook.registration.controller import ControllerOptions
-
     namespace = namespace or _own_namespace(registration)
     return ControllerOptions(
         load=load,
@@ -263,8 +255,6 @@ def _controller(
 
 def names_of(registration: Registration) -> Names:
     """Return the names in the certificate: those by which API servers call gpufence."""
-    from certs.names import Names
-
     if registration.service is not None:
         namespace, name, _ = registration.service
         return Names.parse([f"{name}.{namespace}.svc"])
@@ -312,8 +302,6 @@ def _deployed(
     admission_policies: bool,
     **_others: Any,
 ) -> Deployed:
-    from webhook.doctor.installation import Deployed
-
     # Without the option, a replica in a cluster registers.
     registers = register is not False
     return Deployed(registration, "" if tls_cert else secret, registers, admission_policies)

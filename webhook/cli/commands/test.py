@@ -13,10 +13,9 @@ from webhook.cli.options import PATH
 from webhook.cli.report.content import Outcome, SuitesReport
 from webhook.cli.report.output import (
     Output,
-    check_writable,
+    check_outputs,
     color_option,
     output_option,
-    reject_overwriting_inputs,
     write_reports,
 )
 from webhook.cli.report.terminal import Color
@@ -76,11 +75,10 @@ def test(
     case exercises a rule if the rule adds or finds something.
     """
     files = find(paths or ["."])
-    reject_overwriting_inputs(outputs, files)
+    check_outputs(outputs, files)
     outcomes: list[Outcome] = []
     policies: list[Policy] = []
     problems: list[str] = []
-    check_writable(outputs)
     for path in files:
         try:
             suites = [(suite, policy_of(suite)) for suite in read(path)]

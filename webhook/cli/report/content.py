@@ -17,16 +17,16 @@ from policies.kubernetes.objects import JSONObject
 from policies.registry import RULES
 from webhook.cli.evaluate import Result, Verdict
 from webhook.cli.report.difference import Marked
-from webhook.doctor.line import Line as DoctorLine
 from webhook.documents.document import Document, DocumentError
 from webhook.documents.objects import Manifest, locate
 from webhook.wording import counted, some
 
-# Their modules import the client for the API server, which only these two commands need.
+# What audits and the doctor find: a check needs none of it.
 if TYPE_CHECKING:
     from webhook.audit.cluster_audit import Audit
     from webhook.audit.pools import PoolState
     from webhook.audit.subjects import Subject
+    from webhook.doctor.line import Line as DoctorLine
 
 _RULE_PAGES = "https://gpufence.dev/rules"
 _RULE_IDS = frozenset(rule.id for rule in RULES)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import stat
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from importlib import import_module
@@ -88,26 +87,6 @@ def real_path(path: str) -> str:
     return path if path == STDOUT else os.path.realpath(path)
 
 
-def reject_overwriting_inputs(
-    outputs: Iterable[Output],
-    inputs: Iterable[str | Path | None],
-    cure: str = "Name another file for the report",
-) -> None:
-    """Reject a report that would overwrite a file that the command reads.
-
-    Raises:
-        click.UsageError: a report and an input are the same file.
-    """
-    reports = {_identity(output.path): output for output in outputs if output.path != STDOUT}
-    reports.pop(None, None)
-    for path in inputs if reports else ():
-        if path is not None and (output := reports.get(_identity(path))):
-            raise click.UsageError(
-                f"--output {output.format}={output.path} overwrites the input "
-                f"{display_name(str(path))}. {cure}."
-            )
-
-
 def _output(text: str, names: Sequence[str]) -> Output:
     """Parse ``sarif`` or ``sarif=report.sarif``."""
     name, equals, path = text.partition("=")
@@ -132,24 +111,25 @@ def _check_places(outputs: Sequence[Output]) -> None:
             raise click.BadParameter(f"{names} both go to {where}. {cure}.")
 
 
-def _identity(path: str | Path) -> tuple[int, int] | None:
-    """Return the device and inode of a regular file; ``None`` for anything else."""
-    try:
-        status = Path("/dev/stdin" if path == "-" else path).stat()
-    except OSError:
-        return None
-    return (status.st_dev, status.st_ino) if stat.S_ISREG(status.st_mode) else None
-
-
-def check_writable(outputs: Iterable[Output]) -> None:
-    """Find out that a report cannot be written before anything is checked.
+def check_outputs(
+    outputs: Iterable[Output],
+    inputs: Iterable[str | Path | None],
+    cure: str = "Name another file for the report",
+) -> None:
+    """Reject, before anything is checked, a report that cannot be written or overwrites an input.
 
     Raises:
+        click.UsageError: a report and a file that the command reads are the same.
         InputError: a file cannot be written.
     """
-    for output in outputs:
-        if output.path == STDOUT:
-            continue
+    reports = {real_path(output.path): output for output in outputs if output.path != STDOUT}
+    for path in map(str, filter(None, inputs)):
+        if output := reports.get(real_path(path)):
+            raise click.UsageError(
+                f"--output {output.format}={output.path} overwrites the input "
+                f"{display_name(path)}. {cure}."
+            )
+    for output in reports.values():
         place = Path(output.path)
         try:
             existed = place.exists()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
@@ -29,9 +29,11 @@ from webhook.cli.report.content import (
     verdict_counts,
 )
 from webhook.cli.report.difference import Mark, Marked, difference
-from webhook.doctor.line import Status
 from webhook.documents.document import explanation, place
 from webhook.wording import counted, printable
+
+if TYPE_CHECKING:
+    from webhook.doctor.line import Status
 
 Role = Literal[
     "",

@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 import yaml
 
-from controlplane.gpufence import COMMAND
 from running import FAULTS, NO_QUANTITY, PLAIN_POD, TRESPASSER, Run, run_command
 from webhook.cli import report
 from webhook.cli.report.output import FORMATS, Command
@@ -167,7 +166,6 @@ def test_invalid_or_conflicting_outputs_are_rejected(
         (["sarif=web.yaml", "web.yaml"], "web.yaml"),
         (["sarif=./web.yaml", "."], "web.yaml"),
         (["sarif=link", "*.yaml"], "web.yaml"),
-        (["sarif=twin", "web.yaml"], "web.yaml"),
         (["text=policy.yml", "--policy", "policy.yml", "web.yaml"], "policy.yml"),
         (["text=nodes.json", "--nodes", "nodes.json", "web.yaml"], "nodes.json"),
     ],
@@ -184,7 +182,6 @@ def test_a_report_that_would_overwrite_an_input_is_rejected(
     for name, text in texts.items():
         (tmp_path / name).write_text(text)
     (tmp_path / "link").symlink_to("web.yaml")
-    (tmp_path / "twin").hardlink_to(tmp_path / "web.yaml")
     before = sorted(tmp_path.iterdir())
     done = gpufence("check", "-o", "json=other.json", "-o", *args)
     assert (done.status, done.out) == (2, "")
@@ -204,22 +201,6 @@ def test_a_previous_report_in_the_checked_directory_can_be_excluded(
     assert again.status == 2
     assert "or --exclude the input" in " ".join(again.err.split())
     assert gpufence(*args, "--exclude", "report.json").status == 1
-
-
-def test_a_report_that_would_overwrite_standard_input_is_rejected(tmp_path: Path) -> None:
-    manifest = tmp_path / "web.yaml"
-    manifest.write_text(TRESPASSER)
-    with manifest.open() as stdin:
-        done = subprocess.run(
-            [COMMAND, "check", "-o", f"json={manifest}", "-"],
-            stdin=stdin,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-    assert done.returncode == 2
-    assert "<stdin>" in done.stderr
-    assert manifest.read_text() == TRESPASSER
 
 
 def test_a_report_and_exceptions_in_the_same_file_are_rejected(
