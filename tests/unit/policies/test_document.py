@@ -219,188 +219,141 @@ class TestCompiledDocument:
 @pytest.mark.parametrize(
     ("given", "expected"),
     [
-        pytest.param(
-            None,
-            "the policy: must be a mapping with kind: FencePolicy, but is None",
-            id="an empty file",
-        ),
-        pytest.param(
-            ["x"], "the policy: must be a mapping with kind: FencePolicy, but is ['x']", id="a list"
-        ),
-        pytest.param(
-            document(kind="Policy"), "kind: is 'Policy', but must be 'FencePolicy'", id="a kind"
-        ),
-        pytest.param(
-            document(apiVersion="v1"),
-            "apiVersion: is 'v1', but must be 'gpufence.dev/v1alpha1'",
-            id="a version",
-        ),
+        (None, "the policy: must be a mapping with kind: FencePolicy, but is None"),
+        (["x"], "the policy: must be a mapping with kind: FencePolicy, but is ['x']"),
+        (document(kind="Policy"), "kind: is 'Policy', but must be 'FencePolicy'"),
+        (document(apiVersion="v1"), "apiVersion: is 'v1', but must be 'gpufence.dev/v1alpha1'"),
         pytest.param(
             document(pool=[]),
             "pool: unknown field; did you mean pools? Accepted: apiVersion, kind, metadata, "
             "failurePolicy, pools, hardening, rules, exemptions, overrides, exceptions, "
             "customWorkloads",
-            id="a key of the document",
         ),
         pytest.param(
             document(pool(taints=[{"key": "gpu", "color": "red"}])),
             "pools[0].taints[0].color: unknown field; accepted: key, effect, value",
-            id="an unknown key without a suggestion",
         ),
         pytest.param(
             document(pool(taints=[{"key": "gpu"}, {"key": "gpu", "efect": "NoExecute"}])),
             "pools[0].taints[1].efect: unknown field; did you mean effect? Accepted: key, effect, "
             "value",
-            id="a key of a taint",
         ),
         pytest.param(
             document(pool(allowedNamespaces={"names": ["a"], "labels": {}})),
             "pools[0].allowedNamespaces.labels: unknown field; did you mean matchLabels? "
             "Accepted: names, matchLabels, matchExpressions, unknown",
-            id="a key of the allowed_namespaces",
         ),
         pytest.param(
             document(hardening={"run_as_user": 1000}),
             "hardening.run_as_user: unknown field; did you mean runAsUser? Accepted: level, "
             "runAsUser, runAsGroup, "
             "fsGroup",
-            id="a key of the hardening",
         ),
         pytest.param(
             document(exemptions={"users": []}),
             "exemptions.users: unknown field; did you mean usernames? Accepted: namespaces, "
             "usernames, runtimeClasses",
-            id="a key of the exemptions",
         ),
         pytest.param(
             document(overrides=[{"namespaces": ["a"], "rules": {"device-leak": "off"}, "x": 1}]),
             "overrides[0].x: unknown field; accepted: namespaces, rules",
-            id="a key of an override",
         ),
         pytest.param(
             document(exceptions=[{"namespaces": ["a"], "reason": "why", "until": "2026-01-01"}]),
             "exceptions[0].until: unknown field; accepted: rules, namespaces, kinds, names, "
             "reason, expires",
-            id="a key of an exception",
         ),
         pytest.param(
             document(failurePolicy="Open"),
             "failurePolicy: is 'Open', but must be 'Fail' or 'Ignore'",
-            id="another failure policy",
         ),
         pytest.param(
             document(customWorkloads=[{"group": "apps", "resources": ["deployments"]}]),
             "customWorkloads[0].group: is not the API group of a custom resource; use a group such "
             "as kubeflow.org",
-            id="a workload that is no custom one",
         ),
         pytest.param(
             document(customWorkloads=[{"group": "ray.io", "resources": ["RayJob"]}]),
             "customWorkloads[0].resources[0]: is 'RayJob'; use up to 63 lower-case letters, digits "
             "and '-'",
-            id="a kind in place of a resource",
         ),
-        pytest.param(document() | {7: 1}, "[7]: keys should be strings (found 7)", id="a number"),
-        pytest.param(document(pools=[]), "pools: is empty; add at least one entry", id="no pool"),
-        pytest.param(
-            document(pools={"name": "x"}),
-            "pools: must be a list, but is {'name': 'x'}",
-            id="a mapping in place of the pools",
-        ),
-        pytest.param(
-            document("nvidia"),  # type: ignore[arg-type]
-            "pools[0]: must be a mapping, but is 'nvidia'",
-            id="a pool that is a name",
-        ),
+        (document() | {7: 1}, "[7]: keys should be strings (found 7)"),
+        (document(pools=[]), "pools: is empty; add at least one entry"),
+        (document(pools={"name": "x"}), "pools: must be a list, but is {'name': 'x'}"),
+        (document(pools=["nvidia"]), "pools[0]: must be a mapping, but is 'nvidia'"),
         pytest.param(
             document({k: v for k, v in POOL.items() if k != "nodeSelector"}),
             "pools[0].nodeSelector: this field is required",
-            id="a pool without labels",
         ),
         pytest.param(
             document(pool(nodeSelector={})),
             "pools[0].nodeSelector: is empty; add at least one entry",
-            id="a pool with no labels",
         ),
         pytest.param(
             document(pool(nodeSelector={"nvidia.com/gpu.present": True})),
             "pools[0].nodeSelector[nvidia.com/gpu.present]: must be a string, but is True; put the "
             "value in quotes",
-            id="a label without quotes",
         ),
         pytest.param(
             document(pool(nodeSelector={"present": "yes, please"})),
             "pools[0].nodeSelector[present]: is not a label value; use up to 63 letters, digits, "
             "'-', '_' and '.'",
-            id="a label value",
         ),
         pytest.param(
             document(pool(nodeSelector={"a/b/c": "true"})),
             "pools[0].nodeSelector[a/b/c]: is not a qualified name; use name or "
             "domain.example/name",
-            id="a label key",
         ),
         pytest.param(
             document(pool(name="My pool")),
             "pools[0].name: is 'My pool'; use up to 63 lower-case letters, digits and '-'",
-            id="a pool's name",
         ),
         pytest.param(
             document(pool(resources=[])),
             "pools[0]: offers no devices; set resources or deviceClasses",
-            id="a pool that offers nothing",
         ),
         pytest.param(
             document(pool(sharedResources=["nvidia.com/gpu.shared"])),
             "pools[0]: has the shared resource 'nvidia.com/gpu.shared', which is not in resources; "
             "add it there as well",
-            id="an unlisted shared resource",
         ),
         pytest.param(
             document(pool(fractionalResources=["nvidia.com/gpumem"])),
             "pools[0]: has the fractional resource 'nvidia.com/gpumem', which is not in resources; "
             "add it there as well",
-            id="an unlisted fractional resource",
         ),
         pytest.param(
             document(pool(annotationRequests=[{"annotations": ["a"], "schedulerName": DEFAULT}])),
             "pools[0].annotationRequests[0].schedulerName: is the scheduler that Pods have by "
             "default, which gives devices by resources and claims only; use the name of a "
             "scheduler that reads the annotations",
-            id="annotations that no scheduler reads",
         ),
         pytest.param(
             document(pool(deviceClasses=[""])),
             "pools[0].deviceClasses[0]: is not a valid name; use up to 253 lower-case letters, "
             "digits, '-' and '.'",
-            id="a device class without a name",
         ),
         pytest.param(
             document(pool(taints=[{"key": "gpu", "effect": "noschedule"}])),
             "pools[0].taints[0].effect: is 'noschedule', but must be 'NoSchedule', "
             "'PreferNoSchedule' or 'NoExecute'",
-            id="an effect",
         ),
         pytest.param(
             document(pool(taints=[{"effect": "NoSchedule"}])),
             "pools[0].taints[0].key: this field is required",
-            id="a taint without a key",
         ),
         pytest.param(
             document(pool(taints=[{"key": "gpu", "value": 1}])),
             "pools[0].taints[0].value: must be a string, but is 1; put the value in quotes",
-            id="a taint's value",
         ),
         pytest.param(
             document(pool(allowedNamespaces={})),
             "pools[0].allowedNamespaces: is empty; set names, matchLabels or matchExpressions",
-            id="allowed_namespaces without a namespace",
         ),
         pytest.param(
             document(pool(allowedNamespaces={"names": ["*-prod"]})),
             "pools[0].allowedNamespaces.names[0]: is not the name of a namespace; use a name, or "
             "a prefix followed by *",
-            id="a namespace by its end",
         ),
         pytest.param(
             document(
@@ -408,62 +361,41 @@ class TestCompiledDocument:
             ),
             "pools[0].allowedNamespaces.matchExpressions[0]: has no values; add at least one "
             "(operator In)",
-            id="a requirement without values",
         ),
-        pytest.param(
-            document(pool(largestRequest=0)),
-            "pools[0].largestRequest: must be at least 1, but is 0",
-            id="a largest request of 0",
-        ),
-        pytest.param(
-            document(hardening="restricted"),
-            "hardening: must be a mapping, but is 'restricted'",
-            id="a hardening that is a level",
-        ),
+        (document(pool(largestRequest=0)), "pools[0].largestRequest: must be at least 1, but is 0"),
+        (document(hardening="restricted"), "hardening: must be a mapping, but is 'restricted'"),
         pytest.param(
             document(hardening={"level": "privileged"}),
             "hardening.level: is 'privileged', but must be 'baseline' or 'restricted'",
-            id="a level",
         ),
-        pytest.param(
-            document(hardening={"runAsUser": 0}),
-            "hardening.runAsUser: must be at least 1, but is 0",
-            id="root",
-        ),
+        (document(hardening={"runAsUser": 0}), "hardening.runAsUser: must be at least 1, but is 0"),
         pytest.param(
             document(hardening={"runAsUser": 2**31}),
             "hardening.runAsUser: must be at most 2147483647, but is 2147483648",
-            id="a user above the maximum",
         ),
         pytest.param(
             document(hardening={"runAsUser": "1000"}),
             "hardening.runAsUser: must be a whole number, but is '1000'",
-            id="a user as text",
         ),
         pytest.param(
             document(hardening={"fsGroup": True}),
             "hardening.fsGroup: must be a whole number, but is True",
-            id="a group that is true",
         ),
         pytest.param(
             document(rules={"pool-trespass": "deny"}),
             "rules[pool-trespass]: is 'deny', but must be 'enforce', 'warn', 'audit' or 'off'",
-            id="an action",
         ),
         pytest.param(
             document(exemptions={"usernames": [""]}),
             "exemptions.usernames[0]: is empty; add at least one entry",
-            id="a user without a name",
         ),
         pytest.param(
             document(exceptions=[{"namespaces": ["a"]}]),
             "exceptions[0].reason: this field is required",
-            id="an exception without a reason",
         ),
         pytest.param(
             document(exceptions=[{"namespaces": ["a"], "reason": "x", "expires": "soon"}]),
             "exceptions[0].expires: is not a date; use the format YYYY-MM-DD",
-            id="a day",
         ),
     ],
 )
