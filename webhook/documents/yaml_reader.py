@@ -93,15 +93,8 @@ Positions = dict[int, dict[str, Position]]
 """The positions of the entries of mappings and lists, by the ``id`` of the value."""
 
 
-class _Anchored(NamedTuple):
-    """A value with an anchor: the number of values in it, and its depth."""
-
-    value: Any
-    size: int
-    height: int
-
-
-_IN_PROGRESS = _Anchored(None, 0, 0)
+_IN_PROGRESS = object()
+"""The value of an anchor inside of which the reader is."""
 
 
 def read_yaml(text: str) -> Document | None:
@@ -136,10 +129,9 @@ class _Reader:
         self._text = text
         self._records = records
         self._next = _Parser(text).get_event
-        self._anchors: dict[str, _Anchored] = {}
-        self._values = 0
+        self._anchors: dict[str, Any] = {}
+        self._measured: dict[int, tuple[Any, int, int]] = {}
         self._aliased = 0
-        self._deepest = 0
         self._item_lines: list[int] = []
         self._closed: Any = None
         """The mark after the last mapping or list."""
@@ -173,7 +165,7 @@ class _Reader:
             elif not quoted:
                 value = resolve(event)
             if event.anchor is not None:
-                self._anchors[event.anchor] = _Anchored(value, 1, 0)
+                self._anchors[event.anchor] = value
             return value
         if kind is AliasEvent:
             return self._alias(event, depth)
@@ -182,50 +174,52 @@ class _Reader:
         if event.tag is not None:
             check_collection(event)
         if event.anchor is not None:
-            return self._anchored(event, depth)
-        return self._collection(event, depth)
-
-    def _collection(self, event: Any, depth: int) -> Any:
-        depth += 1
-        if depth > self._deepest:
-            self._deepest = depth
-        return self._mapping(depth) if type(event) is MappingStartEvent else self._sequence(depth)
-
-    def _anchored(self, event: Any, depth: int) -> Any:
-        values, deepest = self._values, self._deepest
-        self._anchors[event.anchor] = _IN_PROGRESS
-        self._deepest = depth
-        value = self._collection(event, depth)
-        size, height = 1 + self._values - values, self._deepest - depth
-        self._anchors[event.anchor] = _Anchored(value, size, height)
-        self._deepest = max(deepest, self._deepest)
+            self._anchors[event.anchor] = _IN_PROGRESS
+        below = depth + 1
+        value = self._mapping(below) if kind is MappingStartEvent else self._sequence(below)
+        if event.anchor is not None:
+            self._anchors[event.anchor] = value
         return value
 
     def _alias(self, event: Any, depth: int) -> Any:
         """Return the value of the anchor itself: values are never edited."""
-        anchored = self._anchors.get(event.anchor)
-        if anchored is None:
+        if event.anchor not in self._anchors:
             raise event_error(
                 f"the anchor {event.anchor:.60} is not defined above",
                 event,
                 "Define it in the same document, or write its value here",
             )
-        if anchored is _IN_PROGRESS:
+        value = self._anchors[event.anchor]
+        if value is _IN_PROGRESS:
             raise event_error(
                 f"the anchor {event.anchor:.60} contains itself", event, "Write the value here"
             )
-        self._values += anchored.size
-        self._aliased += anchored.size
-        self._deepest = max(self._deepest, depth + anchored.height)
+        size, height = self._measure(value)
+        self._aliased += size
         if self._aliased > MAX_ALIASED:
             raise event_error(
                 f"aliases that expand to more than {MAX_ALIASED:,} values",
                 event,
                 "Use fewer aliases of aliases",
             )
-        if self._deepest > MAX_DEPTH:
+        if depth + height > MAX_DEPTH:
             raise event_error(TOO_DEEP, event, TOO_DEEP_CURE)
-        return anchored.value
+        return value
+
+    def _measure(self, value: Any) -> tuple[int, int]:
+        """Return the number of values in a value, with aliases expanded, and its depth."""
+        if not isinstance(value, dict | list):
+            return 1, 0
+        if id(value) not in self._measured:
+            parts = value.values() if isinstance(value, dict) else value
+            measures = [self._measure(part) for part in parts]
+            keys = len(value) if isinstance(value, dict) else 0
+            size = 1 + keys + sum(size for size, _ in measures)
+            height = 1 + max((height for _, height in measures), default=0)
+            # The value itself is kept, so that no other gets its id.
+            self._measured[id(value)] = value, size, height
+        _, size, height = self._measured[id(value)]
+        return size, height
 
     def _sequence(self, depth: int, lines: list[int] | None = None) -> list[Any]:
         sequence: list[Any] = []
@@ -240,7 +234,6 @@ class _Reader:
                 self._record(sequence, str(len(sequence)), None, event, value)
             sequence.append(value)
         self._closed = event.end_mark
-        self._values += len(sequence)
         return sequence
 
     def _mapping(self, depth: int) -> dict[str, Any]:
@@ -276,7 +269,6 @@ class _Reader:
             if self._records:
                 self._record(mapping, key, key_event, event, mapping[key])
         self._closed = event.end_mark
-        self._values += 2 * len(mapping)
         return mapping
 
     def _key(self, event: Any, depth: int) -> str | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 
 import click
@@ -85,10 +86,7 @@ def status(
     name: str,
 ) -> None:
     """Show the certificates that running replicas manage in their Secret."""
-
-    async def work(api: KubeApi) -> bool:
-        return await shown(api, namespace, secret, name)
-
+    work = partial(shown, namespace=namespace, secret=secret, name=name)
     if not with_api(kubeconfig, work, context):
         ctx.exit(EXIT_FOUND)
 
@@ -125,10 +123,7 @@ def rotate(
     ca_lifetime: timedelta,
 ) -> None:
     """Rotate the CA early."""
-
-    async def work(api: KubeApi) -> None:
-        await publish_next(api, namespace, secret, ca_lifetime)
-
+    work = partial(publish_next, namespace=namespace, secret=secret, lifetime=ca_lifetime)
     with_api(kubeconfig, work, context)
     click.echo(
         f"Secret {namespace}/{secret}: the next CA is published. Running replicas complete the "
