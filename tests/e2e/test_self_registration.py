@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 from collections.abc import Iterator
 from functools import partial
@@ -12,8 +11,7 @@ import pytest
 
 from controlplane.cluster import ControlPlane
 from controlplane.poll import until
-from controlplane.webhooks import wait_until_called
-from release.release import KINDS, NAME, SECRET, WEBHOOKS, Release, release
+from release.release import KINDS, NAME, WEBHOOKS, Release, release
 from webhook.cel.configurations import RELEASE_LABEL
 
 
@@ -140,28 +138,6 @@ def test_printed_manifests_equal_the_registered_objects(kept: Release) -> None:
     for wanted, found in zip(printed, kept.configurations(), strict=True):
         assert wanted["kind"] == found["kind"]
         assert wanted["webhooks"] == found["webhooks"]
-
-
-def test_a_deleted_secret_is_restored_unchanged(kept: Release) -> None:
-    before = kept.secret()
-    changes = 'gpufence_certificate_changes_total{change="create"}'
-    counted = sum(replica.metric(changes) for replica in kept.service.replicas)
-    kept.cluster.kubectl("delete", "secret", SECRET, "-n", kept.namespace)
-    until(
-        lambda: sum(r.metric(changes) for r in kept.service.replicas) == counted + 1,
-        "the Secret to come back",
-    )
-    assert kept.secret() == before
-    wait_until_called(kept.cluster)
-
-
-def test_a_truncated_secret_is_restored_unchanged(kept: Release) -> None:
-    before = kept.secret()
-    cut = {"data": {"ca.crt": base64.b64encode(before["ca.crt"][:200]).decode()}}
-    patch = ("--type=merge", "-p", json.dumps(cut))
-    kept.cluster.kubectl("patch", "secret", SECRET, "-n", kept.namespace, *patch)
-    until(lambda: kept.secret() == before, "the Secret to come back")
-    assert kept.bundles() == [before["ca.crt"]] * WEBHOOKS
 
 
 def test_certs_status_reports_trusting_and_missing_configurations(kept: Release) -> None:
