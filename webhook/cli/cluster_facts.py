@@ -1,4 +1,4 @@
-"""Cluster facts for the manifests that a command checks: of a live cluster, or of a file of nodes.
+"""What a command knows of a cluster: of a live one, or of a file of its nodes.
 
 A live cluster is listed once; claims are looked up one by one.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from typing import NamedTuple
@@ -25,14 +25,16 @@ from webhook.cli.evaluate import Complete
 from webhook.cli.manifests import read_manifests
 from webhook.cluster.claims import LookupResult, LookupTiming
 from webhook.cluster.facts import ClusterFacts
-from webhook.cluster.state import ClusterState
+from webhook.cluster.nodes import NODES
+from webhook.cluster.state import DEVICE_CLASSES, NAMESPACES, ClusterState
 from webhook.documents.document import DocumentError, InputError, raise_errors
 from webhook.documents.files import display_name
+from webhook.kube.client import KubeApi
 from webhook.kube.collection import Metadata
 from webhook.kube.connection import Connection
 from webhook.kube.credentials import Load
 from webhook.kube.errors import ClusterError
-from webhook.kube.listing import list_all
+from webhook.kube.listing import list_all, list_optional
 from webhook.wording import counted
 
 _LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
@@ -156,34 +158,53 @@ def facts_of_nodes(path: str, policy: Policy) -> Complete:
     Raises:
         InputError: the file cannot be read, is partly invalid, or holds no nodes.
     """
-    state = ClusterState(policy)
-    read_objects(path, state.put)
+    state = state_of_file(path, policy)
     if not len(state.nodes):
-        raise no_nodes(path)
+        raise _no_nodes(path)
     nodes, templates = state.nodes.index, state.templates
     return lambda _request, facts, _obj: replace(facts, nodes=nodes, templates=templates)
 
 
-def read_objects(path: str, take: Callable[[JSONObject], None]) -> None:
-    """Call ``take`` with each object in a file; it raises ValueError for an invalid one.
+def state_of_file(path: str, policy: Policy | None = None) -> ClusterState:
+    """Return the state of a cluster whose objects are in a file.
 
     Raises:
-        InputError: the file cannot be read, or is partly invalid.
+        InputError: the file cannot be read, is partly invalid, or holds no nodes and no node
+            templates.
     """
+    state = ClusterState(policy)
     errors = []
     for manifest in read_manifests([path]):
         error, obj = manifest.error, manifest.value or {}
         if error is None:
             try:
-                take(obj)
+                state.put(obj)
             except ValueError as problem:
                 kind = obj.get("kind")
                 error = DocumentError(f"is not a valid {kind}: {problem}", line=manifest.line)
         errors.append((manifest.document, error))
     raise_errors(errors)
+    if not (len(state.nodes) or state.templates):
+        raise _no_nodes(path)
+    return state
 
 
-def no_nodes(path: str) -> InputError:
+async def state_of_cluster(api: KubeApi) -> ClusterState:
+    """Read a cluster. Node templates and DeviceClasses that it does not have are left out.
+
+    Raises:
+        ClusterError: the cluster cannot be read.
+    """
+    state = ClusterState(None)
+    await list_all(api, NODES.path, NODES.item, state.nodes.put)
+    for collection, store in state.template_stores:
+        await list_optional(api, collection, store)
+    await list_optional(api, DEVICE_CLASSES, state.device_classes)
+    await list_all(api, NAMESPACES.path, NAMESPACES.item, state.namespaces.put)
+    return state
+
+
+def _no_nodes(path: str) -> InputError:
     """Return the error of a file without nodes."""
     return InputError(
         [f"{display_name(path)} contains no nodes. Create it with kubectl get nodes -o json."]

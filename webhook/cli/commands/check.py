@@ -24,7 +24,7 @@ from webhook.cli.options import (
     paths_argument,
     policy_option,
 )
-from webhook.cli.policy.generated_exceptions import default_expiry, write_exceptions
+from webhook.cli.policy.generated_exceptions import LIFETIME, write_exceptions
 from webhook.cli.policy.policy_choice import PolicyChoice
 from webhook.cli.report.content import CheckReport
 from webhook.cli.report.output import (
@@ -279,4 +279,4 @@ def _until(path: str | None, expires: date | None, today: date) -> date | None:
         if expires <= today:
             raise click.UsageError(f"--expires {expires} is not after today, {today}.")
         return expires
-    return default_expiry(today)
+    return today + LIFETIME

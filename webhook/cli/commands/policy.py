@@ -119,9 +119,9 @@ def validate(file: str, cluster: bool, kubeconfig: Path | None, context: str | N
             click.echo(f"Warning: {without}. {cure}.", err=True)
     if cluster:
         from webhook.audit.pools import label_problems
-        from webhook.cli.policy.discover.node_sources import from_cluster
+        from webhook.cli.cluster_facts import state_of_cluster
 
-        known = with_api(kubeconfig, from_cluster, context)
+        known = with_api(kubeconfig, state_of_cluster, context)
         for label_problem in label_problems(policy, known.nodes.index, known.templates):
             click.echo(f"Warning: {label_problem.problem}. {label_problem.remediation}.", err=True)
 
@@ -153,11 +153,13 @@ def discover(nodes: str | None, kubeconfig: Path | None, context: str | None) ->
     nodes. If an autoscaler adds nodes (Karpenter, Cluster API), the pools use labels that it knows
     in advance. Without --nodes, gpufence reads the cluster.
     """
-    from webhook.cli.policy.discover.node_sources import from_cluster, from_file
+    from webhook.cli.cluster_facts import state_of_cluster, state_of_file
 
     if nodes is not None and (kubeconfig or context):
         raise click.UsageError("--nodes excludes --kubeconfig and --context.")
-    state = with_api(kubeconfig, from_cluster, context) if nodes is None else from_file(nodes)
+    state = (
+        with_api(kubeconfig, state_of_cluster, context) if nodes is None else state_of_file(nodes)
+    )
     known = list(state.nodes.index)
     drafted = draft(known, state.templates, state.device_classes.names())
     for finding in drafted.findings:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from datetime import date, timedelta
 from pathlib import Path
 from typing import NamedTuple
@@ -20,15 +19,13 @@ from policies.kubernetes.names import NameSet
 from policies.kubernetes.objects import JSONObject
 from policies.kubernetes.quantity import is_subdomain
 from webhook.cli.evaluate import Result
-from webhook.cli.report.output import unwritable
+from webhook.cli.report.output import STDOUT, unwritable
 from webhook.cli.yaml_writer import to_yaml
 from webhook.documents.document import InputError
 from webhook.wording import counted, printable
 
-DEFAULT_DAYS = 90
-"""The default number of days until exceptions expire."""
-
-STDOUT = "-"
+LIFETIME = timedelta(days=90)
+"""The default time until exceptions expire."""
 
 _BETWEEN = {"Deployment": ["ReplicaSet"], "CronJob": ["Job"]}
 """What controllers create for a workload, and what then creates its Pods. The names of all of them
@@ -75,16 +72,12 @@ class Subject(NamedTuple):
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Exceptions:
-    """The entries of a policy's ``exceptions``, and the objects that no entry can cover."""
-
-    entries: list[JSONObject]
-    left: list[Result]
-
-
-def exceptions_for(results: Iterable[Result], today: date, expires: date) -> Exceptions:
+def exceptions_for(
+    results: Iterable[Result], today: date, expires: date
+) -> tuple[list[JSONObject], list[Result]]:
     """Return one exception for each object with enforced findings, by namespace, kind and name.
+
+    Objects that no exception can name come second.
 
     An object that is controlled by a workload among the objects counts as that workload, because
     its own name does not last. Findings that the policy already excepts are left out.
@@ -110,7 +103,7 @@ def exceptions_for(results: Iterable[Result], today: date, expires: date) -> Exc
         "reason for the exception and its owner"
     )
     entries = [_entry(subject, rules[subject], reason, expires) for subject in sorted(rules)]
-    return Exceptions(entries, left)
+    return entries, left
 
 
 def exceptions_yaml(entries: list[JSONObject], today: date, expires: date) -> str:
@@ -127,11 +120,6 @@ def exceptions_yaml(entries: list[JSONObject], today: date, expires: date) -> st
     return "".join(f"# {line}\n" for line in comments) + to_yaml({"exceptions": entries})
 
 
-def default_expiry(today: date) -> date:
-    """Return the default expiry date."""
-    return today + timedelta(days=DEFAULT_DAYS)
-
-
 def write_exceptions(path: str, results: Iterable[Result], today: date, expires: date) -> None:
     """Write exceptions for the findings to a new file, or for ``-`` to standard output.
 
@@ -139,17 +127,17 @@ def write_exceptions(path: str, results: Iterable[Result], today: date, expires:
         InputError: the file exists or cannot be written; or, with the others written, an exception
             cannot name an object.
     """
-    generated = exceptions_for(results, today, expires)
-    text = exceptions_yaml(generated.entries, today, expires)
+    entries, left = exceptions_for(results, today, expires)
+    text = exceptions_yaml(entries, today, expires)
     if path == STDOUT:
         sys.stdout.buffer.write(text.encode())
         sys.stdout.flush()
     else:
         _write(Path(path), text)
-        count = counted(len(generated.entries), "exception")
+        count = counted(len(entries), "exception")
         click.echo(f"Wrote {count} to {printable(path)} (expiry date: {expires}).", err=True)
-    if generated.left:
-        raise InputError(map(_complaint, generated.left))
+    if left:
+        raise InputError(map(_complaint, left))
 
 
 def _write(path: Path, text: str) -> None:
