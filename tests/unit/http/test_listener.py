@@ -180,7 +180,7 @@ async def test_the_backlog_accepts_600_connections_without_retransmission(pair: 
                     took.append(time.monotonic() - start)
         finally:
             running.process.send_signal(signal.SIGCONT)
-    assert max(took) < 0.5
+    assert max(took) < 0.9
 
 
 def test_pending_connections_are_accepted_in_batches() -> None:
