@@ -42,7 +42,8 @@ class Result(msgspec.Struct, eq=False):
     ``decision`` is absent if the verdict is ``invalid``, or if the document is not an object of the
     API. ``error`` explains an invalid object. With another verdict it is about a duplicate key, and
     the verdict is on the object as kubectl reads it. ``note`` says why a document in a directory is
-    skipped. ``namespace`` is the object's own, or the one in which it is checked.
+    skipped. ``namespace`` is the object's own, or the one in which it is checked. The decision
+    depends on ``request`` and ``facts``.
     """
 
     manifest: Manifest
@@ -51,6 +52,8 @@ class Result(msgspec.Struct, eq=False):
     namespace: str = ""
     error: DocumentError | None = None
     note: str = ""
+    request: Request = Request()
+    facts: Facts = Facts()
 
     @property
     def operations(self) -> list[PatchOperation]:
@@ -156,7 +159,15 @@ def _judge(
         error = DocumentError(str(malformed), line=line, column=column, cure=cure)
         return Result(manifest, "invalid", namespace=own, error=error)
     namespace = request.namespace if decision.has_template else own
-    return Result(manifest, decision.verdict, decision, namespace, manifest.duplicate)
+    return Result(
+        manifest,
+        decision.verdict,
+        decision,
+        namespace,
+        error=manifest.duplicate,
+        request=request,
+        facts=facts,
+    )
 
 
 def _namespace(value: JSONObject) -> str:

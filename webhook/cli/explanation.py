@@ -17,7 +17,6 @@ from policies.engine import mutate_pod
 from policies.facts import Facts, Request
 from policies.finding import Action
 from policies.kubernetes.nodes import Node
-from policies.kubernetes.objects import JSONObject
 from policies.kubernetes.pod import RESOURCE_SIDES, Pod
 from policies.kubernetes.quantity import parse_quantity
 from policies.kubernetes.scheduling import (
@@ -33,7 +32,7 @@ from policies.policy import ExceptionEntry, Policy, Pool
 from policies.reach import nodes_of, shortages
 from policies.registry import CHECKS, MUTATIONS, RULES, Mutation
 from policies.requests import device_peaks, ignored_annotations
-from webhook.cli.evaluate import Complete, Result, evaluate
+from webhook.cli.evaluate import Result
 from webhook.cli.report.difference import difference
 from webhook.cli.report.text import (
     Line,
@@ -43,7 +42,6 @@ from webhook.cli.report.text import (
     marked_line,
     unjudged_lines,
 )
-from webhook.documents.objects import Manifest
 from webhook.wording import counted
 
 _MOST_NAMES = 8
@@ -52,44 +50,18 @@ _NEGATIVE = "the API server rejects quantities below 0"
 _SIGNS = {"In": "in", "NotIn": "not in", "Exists": "exists", "DoesNotExist": "does not exist"}
 
 
-@dataclass(frozen=True, slots=True)
-class Explained:
-    """The verdict on one object, and what it depends on."""
-
-    result: Result
-    policy: Policy
-    request: Request
-    facts: Facts
-
-
-def explained(
-    manifests: Sequence[Manifest], policy: Policy, request: Request, complete: Complete
-) -> Iterator[Explained]:
-    """Yield the verdict on each object, in order; the arguments are those of ``evaluate``."""
-    writing, facts = request, Facts()
-
-    def kept(own: Request, known: Facts, obj: JSONObject) -> Facts:
-        nonlocal writing, facts
-        writing, facts = own, complete(own, known, obj)
-        return facts
-
-    for result in evaluate(manifests, policy, request, kept):
-        # The generator judges one object at a time: the last facts belong to this object.
-        yield Explained(result, policy, writing, facts)
-
-
-def report(objects: Iterable[Explained]) -> Iterator[Line]:
+def report(results: Iterable[Result], policy: Policy) -> Iterator[Line]:
     """Yield the explanation of every object, with an empty line between two objects."""
-    for number, each in enumerate(objects):
+    for number, result in enumerate(results):
         if number:
             yield Line()
-        yield from heading(each.result)
-        decision = each.result.decision
+        yield from heading(result)
+        decision = result.decision
         unjudged = unjudged_lines(decision) if decision else []
         yield from unjudged
         if decision is not None and decision.has_template:
-            yield from _object(each, decision)
-        elif each.result.error is None and not unjudged:
+            yield from _object(result, decision, policy)
+        elif result.error is None and not unjudged:
             yield line("gpufence finds no pod template in it.", "aside", indent=2)
 
 
@@ -107,8 +79,8 @@ class _Template:
         return not self.written.template.editable and bool(self.context.device_requests)
 
 
-def _object(each: Explained, decision: Decision) -> Iterator[Line]:
-    templates = list(_templates(each, decision))
+def _object(result: Result, decision: Decision, policy: Policy) -> Iterator[Line]:
+    templates = list(_templates(result, decision, policy))
     several = len(templates) > 1
     for template in templates:
         where = f" (Pod at {template.written.at('spec')})" if several else ""
@@ -117,19 +89,19 @@ def _object(each: Explained, decision: Decision) -> Iterator[Line]:
         yield _title("Checks")
         yield line(f"Exempt from every rule: {decision.exemption}.", indent=4)
         return
-    actions = each.policy.actions_in(each.request.namespace)
+    actions = policy.actions_in(result.request.namespace)
     yield from _mutations(decision, templates, actions)
     for template in templates:
         where = f" (Pod at {template.created.at('spec')})" if several else ""
         yield from _scheduling(template.created, where, template.context)
-    yield from _checks(each.result, decision, actions)
-    yield from _exceptions(each)
+    yield from _checks(result, decision, actions)
+    yield from _exceptions(result, policy)
 
 
-def _templates(each: Explained, decision: Decision) -> Iterator[_Template]:
+def _templates(result: Result, decision: Decision, policy: Policy) -> Iterator[_Template]:
     written, created = (Workload(obj).pods() for obj in (decision.original, decision.mutated))
     for pod, made in zip(written, created, strict=True):
-        context = Context.of(pod, each.policy, each.request, each.facts)
+        context = Context.of(pod, policy, result.request, result.facts)
         template = _Template(pod, made, context)
         if template.is_mutated_later:
             mutate_pod(made, context)
@@ -355,12 +327,12 @@ def _checks(result: Result, decision: Decision, actions: Mapping[str, Action]) -
         yield line(f"{what}: {', '.join(ids)}.", indent=4)
 
 
-def _exceptions(each: Explained) -> Iterator[Line]:
+def _exceptions(result: Result, policy: Policy) -> Iterator[Line]:
     """Yield the policy's exceptions that cover this object, expired or not."""
-    namespace, name = each.request.namespace, each.result.name.removesuffix("*")
-    for entry in each.policy.exceptions:
-        if any(entry.covers(rule.id, namespace, each.result.kind, name) for rule in RULES):
-            yield line(_exception(entry, each.request), indent=4)
+    namespace, name = result.request.namespace, result.name.removesuffix("*")
+    for entry in policy.exceptions:
+        if any(entry.covers(rule.id, namespace, result.kind, name) for rule in RULES):
+            yield line(_exception(entry, result.request), indent=4)
 
 
 def _exception(entry: ExceptionEntry, request: Request) -> str:

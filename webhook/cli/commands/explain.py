@@ -18,6 +18,7 @@ from policies.registry import RULES, Check, Mutation
 from policies.suggestions import did_you_mean
 from webhook.cli import explanation
 from webhook.cli.commands import EXIT_INPUT
+from webhook.cli.evaluate import evaluate
 from webhook.cli.manifests import no_objects_message, read_manifests
 from webhook.cli.options import (
     ClusterContext,
@@ -116,9 +117,9 @@ def explain(
         request = Request(namespace=namespace, today=datetime.now(UTC).date())
         if not manifests:
             raise InputError([no_objects_message([subject])])
-        objects = list(explanation.explained(manifests, policy, request, complete))
-    terminal.write(explanation.report(objects), sys.stdout, color)
-    return EXIT_INPUT if any(each.result.error for each in objects) else 0
+        results = list(evaluate(manifests, policy, request, complete))
+    terminal.write(explanation.report(results, policy), sys.stdout, color)
+    return EXIT_INPUT if any(result.error for result in results) else 0
 
 
 def _unknown(name: str) -> str:

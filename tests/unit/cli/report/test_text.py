@@ -131,17 +131,6 @@ def test_excepted_findings_are_listed() -> None:
     )
 
 
-def test_control_characters_of_a_manifest_are_escaped() -> None:
-    (one,) = manifests(
-        'apiVersion: v1\nkind: Pod\nmetadata: {name: "a\\e[2J\\nb\\u202e"}\nspec: {}\n'
-    )
-    finding = Finding("device-leak", "spec[\x1b]", "\x07", "\x9b", "\u2028")
-    decision = Decision(value(one), findings=(finding,))
-    shown = lines(Result(one, "denied", decision, "ns"))
-    assert shown[0] == r"denied   Pod ns/a\x1b[2J\nb\u202e  a.yaml:1"
-    assert all(line.isprintable() for line in shown)
-
-
 def test_a_path_with_a_colon_or_a_space_is_not_escaped(gpufence: Run, tmp_path: Path) -> None:
     (tmp_path / "a b:c.yaml").write_text(PLAIN_POD)
     assert gpufence("check", "a b:c.yaml").out.splitlines()[0] == (
