@@ -69,15 +69,7 @@ def suites(report: SuitesReport) -> str:
 def doctor(report: DoctorReport) -> str:
     """Return a DoctorReport."""
     counts = Counter(line.status for line in report.lines)
-    lines = [
-        {
-            "status": line.status,
-            "check": line.check,
-            "detail": line.detail,
-            "remediation": line.remediation,
-        }
-        for line in report.lines
-    ]
+    lines = [line._asdict() for line in report.lines]
     summary = {status: counts[status] for status in STATUSES}
     return _document("DoctorReport", summary=summary, lines=lines)
 
@@ -165,10 +157,7 @@ def _pool(state: PoolState) -> dict[str, Any]:
         "requested": state.requested,
         "waiting": state.waiting,
         "free": state.free,
-        "namespaces": {
-            name: {"placed": usage.placed, "waiting": usage.waiting}
-            for name, usage in sorted(state.by_namespace.items())
-        },
+        "namespaces": dict(sorted(state.by_namespace.items())),
         "nodes": [_node(node) for node in state.nodes.values()],
     }
 
@@ -181,15 +170,7 @@ def _node(node: PoolNode) -> dict[str, Any]:
         "hasTaint": node.has_taint,
         "hasLabel": node.has_label,
         "cordoned": node.is_cordoned,
-        "held": [
-            {
-                "namespace": holding.namespace,
-                "pod": holding.pod,
-                "resource": holding.resource,
-                "count": holding.count,
-            }
-            for holding in node.holdings
-        ],
+        "held": node.holdings,
         "trespassers": [pod.owned.full_name for pod in node.trespassers],
     }
 

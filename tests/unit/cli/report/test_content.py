@@ -82,6 +82,8 @@ def test_the_json_report_has_the_devices_held_on_each_node(
     first = pool["nodes"][0]
     assert (first["name"], first["free"], first["hasTaint"]) == ("gpu-1", 1, False)
     assert sum(held["count"] for held in first["held"]) == 7
+    assert list(first["held"][0]) == ["namespace", "pod", "resource", "count"]
+    assert all(list(usage) == ["placed", "waiting"] for usage in pool["namespaces"].values())
     assert first["trespassers"] == ["web/cache-warmer-1", "batch/debug-shell"]
     assert {"path", "pods", "remark"} == set(report["owners"][0])
     assert report["summary"]["objects"] == len(results)
