@@ -1,4 +1,4 @@
-"""Webhooks to speak to."""
+"""Webhooks to speak to, and one CA for the tests that need any CA, at one moment."""
 
 from __future__ import annotations
 
@@ -10,11 +10,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from certs.authority import create_authority, issue_leaf
 from certs.files import issue
+from certs.names import Names
 from reviewing import default_policy
 from served import Hook, MakeHook, serve_policy
 
 if TYPE_CHECKING:
+    from certs.keypair import KeyPair
     from policies.policy import Policy
 
 
@@ -40,3 +43,24 @@ def pair(tmp_path: Path) -> Path:
     """Return a directory with a CA and a serving certificate."""
     issue(["localhost"], ["127.0.0.1"], tmp_path, datetime.now(UTC))
     return tmp_path
+
+
+@pytest.fixture(scope="session")
+def now() -> datetime:
+    """The moment at which everything in a test happens: real, because TLS reads the real clock."""
+    return datetime.now(UTC)
+
+
+@pytest.fixture(scope="session")
+def names() -> Names:
+    return Names.parse(["gpufence.gpufence.svc", "localhost"], ["127.0.0.1", "::1"])
+
+
+@pytest.fixture(scope="session")
+def authority(now: datetime) -> KeyPair:
+    return create_authority(now)
+
+
+@pytest.fixture(scope="session")
+def leaf(authority: KeyPair, names: Names, now: datetime) -> KeyPair:
+    return issue_leaf(authority, names, now)

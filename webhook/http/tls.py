@@ -1,73 +1,250 @@
-"""The serving certificate of the listener, which is replaced while it serves."""
+"""TLS for the webhook's listener, whose certificate changes without a restart.
+
+Nothing says when a source has a new pair (Kubernetes updates a mounted Secret by swapping a
+symbolic link), so its content is read whenever `poll` is called. There is no thread and no
+task in here; the server has its own.
+
+Each certificate gets an SSLContext of its own, which the listener's context hands to every new
+handshake. Loading a successor into the one live context would be shorter, and wrong twice (both
+tried, OpenSSL 3.0): a key that does not match fails only after the old key has been dropped,
+and from then on every handshake fails; and a context keeps one certificate per kind of key, so that
+after a change from ECDSA to RSA the old one is still served.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import logging
-from collections.abc import Callable
+import os
+import ssl
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from ssl import SSLContext
 
-from certs.reload import Outcome, Poll, ServingContext, Source
+from cryptography import x509
+
+from certs.errors import CertificateError
+from certs.files import PairSource, read_file
+from certs.keypair import (
+    KeyPair,
+    as_der,
+    check_validity,
+    is_authority,
+    parse_certificates,
+    parse_pair,
+)
 from webhook.logs import event
 
 _NEVER = datetime.max.replace(tzinfo=UTC)
 
+# AEAD with forward secrecy only, for what still speaks TLS 1.2; TLS 1.3 has no other suites.
+_TLS12_CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20"
+
 _log = logging.getLogger("gpufence")
 
 
-class ServedCertificate:
-    """Serves a source's certificate, to clients with a certificate of a CA if one is named.
+@dataclass(frozen=True, slots=True)
+class _Material:
+    """What a context is made of: the pair that it serves, and the CAs of its clients."""
 
-    ``now`` returns the time; ``rejected`` is called each time the source has no usable
-    certificate.
+    pair: KeyPair
+    client_authorities: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Served:
+    context: ssl.SSLContext
+    material: _Material
+    leaf: x509.Certificate
+
+    @property
+    def description(self) -> str:
+        expires = self.leaf.not_valid_after_utc.isoformat()
+        return f"certificate {self.leaf.serial_number:x}, valid until {expires}"
+
+
+class ServedCertificate:
+    """Serves the newest usable pair of a source, also while it changes.
+
+    TLS 1.2 at least; ALPN offers http/1.1 alone, since over HTTP/2 an API server sends all of its
+    calls down one connection, to one replica. Session tickets are on and outlast a reload.
+
+    With a ``client_authority``, the file of one or more CAs, a client must show a certificate of
+    one of them, made for clients. It is read again as the pair is. ``rejected`` is called each time
+    the source has no usable certificate.
     """
 
     def __init__(
         self,
-        source: Source,
-        now: Callable[[], datetime],
-        client_ca_file: Path | None = None,
+        source: PairSource,
+        client_authority: Path | None = None,
         rejected: Callable[[], None] = lambda: None,
     ) -> None:
         self.problem = ""
         """Why the newest certificate is not served; empty if it is."""
         self._source = source
-        self._now = now
-        self._client_ca_file = client_ca_file
+        self._client_authority = client_authority
         self._rejected = rejected
-        self._context: ServingContext | None = None
-        self._last: Poll | None = None
+        self._served: _Served | None = None
+        self._listener = _server_context(asks_clients=client_authority is not None)
+        self._listener.sni_callback = self._present
 
-    def load(self) -> SSLContext:
-        """Return the listener's context; raises CertificateError without a usable pair."""
-        if self._context is None:
-            self._context = ServingContext(self._source, self._client_ca_file)
-        return self._context.ssl_context
+    def load(self) -> ssl.SSLContext:
+        """Return the context of the listener, which never changes; load everything before.
 
-    def poll(self) -> None:
-        """Read the source, and log what changed."""
-        if self._context is None:
-            return
-        poll = self._context.poll(self._now())
-        self.problem = poll.reason if poll.outcome is Outcome.REJECTED else ""
-        if self.problem:
-            self._rejected()
-        if poll != self._last and poll.outcome is not Outcome.UNCHANGED:
-            rejected = poll.outcome is Outcome.REJECTED
-            level = logging.WARNING if rejected else logging.INFO
-            event(_log, level, f"certificate {poll.outcome}", detail=poll.reason)
-        self._last = poll
+        A pair outside its validity is served: its clients decide by their own clocks, and that of
+        this machine may be wrong.
 
-    def chain(self) -> bytes:
-        """Return PEM of the chain that is served; empty if nothing is served yet."""
-        return self._context.chain if self._context else b""
-
-    def invalid(self) -> str:
-        """Return why the served certificate is not valid now; empty if it is valid."""
-        return self._context.invalid(self._now()) if self._context else ""
+        Raises:
+            CertificateError: there is no usable pair.
+        """
+        if self._served is None:
+            self._served = self._load(self._read())
+        return self._listener
 
     @property
     def expires(self) -> datetime:
         """The expiry of the served certificate; a date that never comes without one."""
-        return self._context.expires if self._context else _NEVER
+        return self._served.leaf.not_valid_after_utc if self._served else _NEVER
+
+    def chain(self) -> bytes:
+        """Return PEM of the chain that is served; empty if nothing is served yet."""
+        return self._served.material.pair.certificate_pem if self._served else b""
+
+    def invalid(self, now: datetime) -> str:
+        """Return why the served certificate is not valid at that time; empty if it is."""
+        return self._invalid(self._served.leaf, now) if self._served else ""
+
+    def poll(self, now: datetime) -> bool:
+        """Serve what is new and usable in source and client authority; return whether it changed.
+
+        Anything else leaves the certificate that is served in place, and ``problem`` says why: it
+        is tried again at the next poll, so that a pair of which only one half was written heals by
+        itself. Open connections keep what they started with. Without a change, it costs two small
+        reads. Any thread may call it.
+        """
+        if self._served is None:
+            return False
+        try:
+            material = self._read()
+            if material == self._served.material:
+                self.problem = ""
+                return False
+            loaded = self._load(material)
+        except CertificateError as error:
+            self._reject(str(error), self._served)
+            return False
+        invalid = self._invalid(loaded.leaf, now)
+        if invalid and not self.invalid(now):
+            self._reject(invalid, self._served)
+            return False
+        self._served, self.problem = loaded, ""
+        detail = f"now serving {loaded.description}"
+        event(_log, logging.INFO, "certificate reloaded", detail=detail)
+        return True
+
+    def _reject(self, problem: str, served: _Served) -> None:
+        """Count why the newest pair is not served, and log it once."""
+        before, self.problem = self.problem, f"{problem} Still serving {served.description}."
+        self._rejected()
+        if self.problem != before:
+            event(_log, logging.WARNING, "certificate rejected", detail=self.problem)
+
+    def _invalid(self, leaf: x509.Certificate, now: datetime) -> str:
+        try:
+            check_validity(leaf, now, self._source.certificate_at)
+        except CertificateError as error:
+            return str(error)
+        return ""
+
+    def _present(
+        self,
+        connection: ssl.SSLObject | ssl.SSLSocket,
+        server_name: str | None,
+        listener: ssl.SSLContext,
+    ) -> None:
+        """Select the current certificate for a handshake, with and without a server name."""
+        if self._served is not None:
+            connection.context = self._served.context
+
+    def _read(self) -> _Material:
+        authority = self._client_authority
+        return _Material(self._source.read(), None if authority is None else read_file(authority))
+
+    def _load(self, material: _Material) -> _Served:
+        pair, authorities = material.pair, material.client_authorities
+        certificate_at, key_at = self._source.certificate_at, self._source.key_at
+        leaf, _ = parse_pair(pair, certificate_at, key_at)
+        context = _server_context(asks_clients=authorities is not None)
+        if authorities is not None:
+            _trust(context, authorities, str(self._client_authority))
+        try:
+            with _as_file(pair) as path:
+                # With a passphrase, OpenSSL never prompts for one.
+                context.load_cert_chain(path, password="")
+        except OSError as error:  # ssl.SSLError is one
+            raise CertificateError(
+                f"cannot be loaded by OpenSSL ({error})",
+                where=f"{certificate_at} with {key_at}",
+                cure="Use an ECDSA P-256 or an RSA 2048 key and a SHA-256 signature, or better",
+            ) from error
+        return _Served(context, material, leaf)
+
+
+@contextlib.contextmanager
+def _as_file(pair: KeyPair) -> Iterator[str]:
+    """Yield the path of a file with the pair in it: Python's ssl takes no keys from memory.
+
+    On Linux it is a file in memory, so that a key from a Secret never meets a disk.
+    """
+    content = b"\n".join((pair.certificate_pem, pair.key_pem))
+    if not hasattr(os, "memfd_create"):
+        with tempfile.NamedTemporaryFile() as file:
+            file.write(content)
+            file.flush()
+            yield file.name
+        return
+    with os.fdopen(os.memfd_create("gpufence-key-pair"), "wb") as file:
+        file.write(content)
+        file.flush()
+        yield f"/proc/self/fd/{file.fileno()}"
+
+
+def _server_context(*, asks_clients: bool = False) -> ssl.SSLContext:
+    """Return a context without a certificate.
+
+    The listener's and those that it hands out are all made here: which of them OpenSSL reads a
+    setting from is an internal of OpenSSL.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.set_ciphers(_TLS12_CIPHERS)
+    context.set_alpn_protocols(["http/1.1"])
+    # Renegotiation (TLS 1.2) costs the server work without any use.
+    context.options |= ssl.OP_NO_RENEGOTIATION
+    if asks_clients:
+        context.verify_mode = ssl.CERT_REQUIRED
+        # Trust every certificate in the file, also an intermediate authority.
+        context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+        # A session that is taken up again is not verified again: neither against authorities that
+        # have changed meanwhile, nor for its time. API servers take none up. TLS 1.2 keeps sessions
+        # where Python cannot turn that off.
+        context.minimum_version = ssl.TLSVersion.TLSv1_3
+        context.num_tickets = 0
+    return context
+
+
+def _trust(context: ssl.SSLContext, authorities: bytes, where: str) -> None:
+    """Accept clients with certificates of these authorities; raises CertificateError."""
+    certificates = parse_certificates(authorities, where)
+    for certificate in certificates:
+        if not is_authority(certificate):
+            subject = certificate.subject.rfc4514_string()
+            raise CertificateError(
+                f"contains a certificate that is not a CA certificate ({subject})",
+                where=where,
+                cure="Use the certificate of the CA that signs the client certificates",
+            )
+    context.load_verify_locations(cadata=as_der(certificates))

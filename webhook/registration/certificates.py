@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from certs.errors import CertificateError
+from certs.files import PairSource
 from certs.keypair import KeyPair
 from certs.names import Names
-from certs.reload import Source
 from certs.secret import Change, Step, Stored, Timing, next_step, read_secret, write_secret
 from webhook.kube.client import CONFLICT, JSONObject, KubeApi
 from webhook.kube.errors import ApiError, ClusterError
@@ -70,7 +70,7 @@ class CertificateReconciler:
     ) -> None:
         self.stored: Stored | None = None
         """What the Secret held when it was last read or written."""
-        self.source = Source(self._pair, f"tls.crt of {secret}", f"tls.key of {secret}")
+        self.source = PairSource(self._pair, f"tls.crt of {secret}", f"tls.key of {secret}")
         self._api = api
         self._secret = secret
         self._names = names

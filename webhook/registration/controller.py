@@ -12,10 +12,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from certs.errors import CertificateError
-from certs.files import read_file
+from certs.files import PairSource, read_file
 from certs.keypair import is_trusted_by, parse_certificates
 from certs.names import Names
-from certs.reload import Source
 from certs.secret import Timing
 from policies.kubernetes.objects import JSONObject
 from policies.policy import Policy
@@ -100,7 +99,7 @@ class RegistrationController:
         metrics.track_leader(lambda: self._elector.leading)
 
     @property
-    def source(self) -> Source | None:
+    def source(self) -> PairSource | None:
         """The serving pair of the Secret; None if the pair comes from files."""
         return self._certificates.source if self._certificates else None
 

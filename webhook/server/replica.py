@@ -17,7 +17,7 @@ from typing import TypeVar
 import uvloop
 from prometheus_client import disable_created_metrics
 
-from certs.reload import Source, file_source
+from certs.files import PairSource, file_source
 from policies.context import needed_facts
 from webhook.admission.handler import Admission
 from webhook.cluster.device_inventory import DeviceInventory
@@ -156,7 +156,6 @@ class _Replica:
         self._controller = self._registration_controller(counters)
         self._certificate = ServedCertificate(
             _source(options, self._controller),
-            self._clock.now,
             options.client_ca_file,
             lambda: counters.failed("certificate reload"),
         )
@@ -245,7 +244,7 @@ class _Replica:
         if not self._serving:
             return "starting"
         return (
-            self._certificate.invalid()
+            self._certificate.invalid(self._clock.now())
             or (self._controller.untrusted if self._controller else "")
             or (self._facts.unready() if self._facts else "")
         )
@@ -285,7 +284,7 @@ class _Replica:
         seconds, failed = self._options.reload_seconds, counters.failed
         tasks = [
             PeriodicTask("policy reload", self._policy.poll, seconds, failed),
-            PeriodicTask("certificate reload", self._certificate.poll, seconds, failed),
+            PeriodicTask("certificate reload", self._poll_certificate, seconds, failed),
         ]
         controller = self._controller
         if controller is not None and self._options.controller is not None:
@@ -300,6 +299,9 @@ class _Replica:
         if self._devices is not None:
             tasks.append(PeriodicTask("device inventory", self._follow_devices, seconds, failed))
         return tasks
+
+    def _poll_certificate(self) -> None:
+        self._certificate.poll(self._clock.now())
 
     async def _follow_devices(self) -> None:
         if self._devices is not None:
@@ -338,7 +340,7 @@ def _cluster_state(
     return facts, devices
 
 
-def _source(options: ServeOptions, controller: RegistrationController | None) -> Source:
+def _source(options: ServeOptions, controller: RegistrationController | None) -> PairSource:
     if controller is not None and controller.source is not None:
         return controller.source
     if options.tls_cert is None or options.tls_key is None:

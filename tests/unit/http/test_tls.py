@@ -1,21 +1,537 @@
-"""Events of the serving certificate: what is new, and once."""
+"""A real listener on loopback whose certificate is renewed under it."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
-import socket
+import os
 import ssl
+import threading
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+import uvloop
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
-from certs.files import issue
-from certs.reload import file_source
+from certs.authority import create_authority, issue_leaf
+from certs.errors import CertificateError
+from certs.files import file_source, issue
+from certs.keypair import KeyPair, parse_certificates, parse_pair
+from certs.names import Names
+from handshakes import NAME, Handshake, client_context
 from webhook.http.tls import ServedCertificate
 
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+HOUR = timedelta(hours=1)
 NOW = datetime.now(UTC)
+
+LOOPS = pytest.mark.parametrize(
+    "loop_factory", [asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"]
+)
+
+
+class Files:
+    """tls.crt and tls.key in a directory, and the context that watches them."""
+
+    def __init__(self, directory: Path, pair: KeyPair, now: datetime) -> None:
+        self.certificate = directory / "tls.crt"
+        self.key = directory / "tls.key"
+        self.write(pair)
+        self.context = ServedCertificate(file_source(self.certificate, self.key))
+        self.context.load()
+
+    def write(self, pair: KeyPair) -> None:
+        self.certificate.write_bytes(pair.certificate_pem)
+        self.key.write_bytes(pair.key_pem)
+
+
+@pytest.fixture
+def files(tmp_path: Path, leaf: KeyPair, now: datetime) -> Files:
+    return Files(tmp_path, leaf, now)
+
+
+@pytest.fixture
+def renewed(authority: KeyPair, names: Names, now: datetime) -> KeyPair:
+    return issue_leaf(authority, names, now, timedelta(days=2))
+
+
+def der(pair: KeyPair) -> bytes:
+    return parse_certificates(pair.certificate_pem, "test")[0].public_bytes(Encoding.DER)
+
+
+@contextlib.asynccontextmanager
+async def echo_server(context: ssl.SSLContext) -> AsyncIterator[int]:
+    """Serve lines back on a free loopback port; yields the port, and never listens again."""
+
+    async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while line := await reader.readline():
+            writer.write(line)
+            await writer.drain()
+        writer.close()
+        await writer.wait_closed()
+
+    server = await asyncio.start_server(echo, "127.0.0.1", 0, ssl=context)
+    try:
+        yield server.sockets[0].getsockname()[1]
+    finally:
+        server.close()
+        await server.wait_closed()
+
+
+class Connection:
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader, self.writer = reader, writer
+
+    @classmethod
+    async def open(cls, port: int, client: ssl.SSLContext, name: str = NAME) -> Connection:
+        return cls(
+            *await asyncio.open_connection("127.0.0.1", port, ssl=client, server_hostname=name)
+        )
+
+    @property
+    def presented(self) -> object:
+        return self.writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
+
+    async def echoes(self, line: bytes) -> bool:
+        self.writer.write(line)
+        return await self.reader.readline() == line
+
+    async def close(self) -> None:
+        self.writer.close()
+        await self.writer.wait_closed()
+
+
+@LOOPS
+def test_a_renewed_leaf_is_served_and_open_connections_are_kept(
+    files: Files,
+    authority: KeyPair,
+    leaf: KeyPair,
+    renewed: KeyPair,
+    now: datetime,
+    loop_factory: Callable[[], asyncio.AbstractEventLoop],
+) -> None:
+    async def scenario() -> None:
+        async with echo_server(files.context.load()) as port:
+            client = client_context(authority)
+            before = await Connection.open(port, client)
+            assert before.presented == der(leaf)
+            assert await before.echoes(b"one\n")
+
+            files.write(renewed)
+            assert files.context.poll(now)
+
+            after = await Connection.open(port, client)
+            assert after.presented == der(renewed)
+            assert await after.echoes(b"two\n")
+            assert await before.echoes(b"three\n")
+            assert before.presented == der(leaf)
+            await before.close()
+            await after.close()
+
+    with asyncio.Runner(loop_factory=loop_factory) as runner:
+        runner.run(scenario())
+
+
+@LOOPS
+def test_a_strict_client_accepts_every_name_of_the_served_leaf(
+    files: Files,
+    authority: KeyPair,
+    leaf: KeyPair,
+    names: Names,
+    loop_factory: Callable[[], asyncio.AbstractEventLoop],
+) -> None:
+    async def scenario() -> None:
+        async with echo_server(files.context.load()) as port:
+            # For an IP address a client sends no server name (RFC 6066 section 3).
+            for name in (*names.dns, *map(str, names.ip)):
+                connection = await Connection.open(port, client_context(authority), name)
+                assert connection.presented == der(leaf)
+                await connection.close()
+
+    with asyncio.Runner(loop_factory=loop_factory) as runner:
+        runner.run(scenario())
+
+
+def test_a_client_rejects_the_wrong_name_and_the_wrong_ca(
+    files: Files, authority: KeyPair, now: datetime
+) -> None:
+    with pytest.raises(ssl.SSLCertVerificationError, match="Hostname mismatch"):
+        Handshake(files.context.load(), client_context(authority), "other.svc").finish()
+    with pytest.raises(ssl.SSLCertVerificationError, match="unable to get local issuer"):
+        Handshake(files.context.load(), client_context(create_authority(now))).finish()
+
+
+def test_a_handshake_during_a_reload_completes_with_the_previous_leaf(
+    files: Files, authority: KeyPair, leaf: KeyPair, renewed: KeyPair, now: datetime
+) -> None:
+    client = client_context(authority)
+    handshake = Handshake(files.context.load(), client)
+    handshake.step(handshake.client)  # the client's hello
+    handshake.step(handshake.server)  # the server's answer, with the old certificate
+    files.write(renewed)
+    assert files.context.poll(now)
+    assert handshake.finish().presented == der(leaf)
+    assert Handshake(files.context.load(), client).finish().presented == der(renewed)
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+def test_a_leaf_with_another_key_type_is_served_after_a_reload(
+    tmp_path: Path, authority: KeyPair, names: Names, now: datetime, version: ssl.TLSVersion
+) -> None:
+    # One SSLContext keeps a certificate per kind of key: it would go on with the ECDSA one.
+    ecdsa, with_rsa = issue_leaf(authority, names, now), rsa_leaf(authority, names, now)
+    files = Files(tmp_path, ecdsa, now)
+    client = client_context(authority)
+    client.minimum_version = client.maximum_version = version
+    for pair in (with_rsa, ecdsa, with_rsa):
+        files.write(pair)
+        assert files.context.poll(now)
+        assert Handshake(files.context.load(), client).finish().presented == der(pair)
+
+
+def rsa_leaf(authority: KeyPair, names: Names, now: datetime, bits: int = 2048) -> KeyPair:
+    """The certificate that cert-manager issues by default: RSA 2048."""
+    model = parse_certificates(issue_leaf(authority, names, now).certificate_pem, "test")[0]
+    key = rsa.generate_private_key(public_exponent=65537, key_size=bits)
+    builder = (
+        x509.CertificateBuilder()
+        .subject_name(model.subject)
+        .issuer_name(model.issuer)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(model.not_valid_before_utc)
+        .not_valid_after(model.not_valid_after_utc)
+    )
+    for extension in model.extensions:
+        value = extension.value
+        if isinstance(value, x509.SubjectKeyIdentifier):
+            value = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
+        builder = builder.add_extension(value, extension.critical)
+    signing_key = parse_pair(authority)[1]
+    assert isinstance(signing_key, ec.EllipticCurvePrivateKey)
+    certificate = builder.sign(signing_key, hashes.SHA256())
+    return KeyPair(
+        certificate.public_bytes(Encoding.PEM),
+        key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()),
+    )
+
+
+def test_a_mounted_secret_update_without_new_timestamps_is_reloaded(
+    tmp_path: Path, authority: KeyPair, leaf: KeyPair, renewed: KeyPair, now: datetime
+) -> None:
+    # The layout of kubelet's atomic writer (pkg/volume/util/atomic_writer.go): files link into
+    # ..data, and ..data links to the newest of the directories that hold the content.
+    def version(name: str, pair: KeyPair) -> None:
+        (tmp_path / name).mkdir()
+        for file, pem in (("tls.crt", pair.certificate_pem), ("tls.key", pair.key_pem)):
+            (tmp_path / name / file).write_bytes(pem)
+            os.utime(tmp_path / name / file, (0, 0))
+
+    version("..2026_03_01", leaf)
+    (tmp_path / "..data").symlink_to("..2026_03_01")
+    for file in ("tls.crt", "tls.key"):
+        (tmp_path / file).symlink_to(f"..data/{file}")
+    context = ServedCertificate(file_source(tmp_path / "tls.crt", tmp_path / "tls.key"))
+    context.load()
+    assert (context.poll(now), context.problem) == (False, "")
+
+    version("..2026_03_02", renewed)
+    assert (context.poll(now), context.problem) == (False, "")
+    (tmp_path / "..data_tmp").symlink_to("..2026_03_02")
+    (tmp_path / "..data_tmp").replace(tmp_path / "..data")
+    assert context.poll(now)
+    assert (context.poll(now), context.problem) == (False, "")
+    handshake = Handshake(context.load(), client_context(authority)).finish()
+    assert handshake.presented == der(renewed)
+
+
+def test_a_touched_file_causes_no_reload(files: Files, leaf: KeyPair, now: datetime) -> None:
+    files.write(leaf)
+    os.utime(files.certificate)
+    assert (files.context.poll(now), files.context.problem) == (False, "")
+
+
+def test_a_new_certificate_is_not_served_until_its_key_is_written(
+    files: Files, authority: KeyPair, leaf: KeyPair, renewed: KeyPair, now: datetime
+) -> None:
+    client = client_context(authority)
+    [old] = parse_certificates(leaf.certificate_pem, "test")
+    files.certificate.write_bytes(renewed.certificate_pem)
+    assert not files.context.poll(now)
+    assert files.context.problem == (
+        f"{files.key}: does not belong to {files.certificate}. Replace both together; in a chain,"
+        f" the certificate of the key comes first. Still serving certificate"
+        f" {old.serial_number:x}, valid until {old.not_valid_after_utc.isoformat()}."
+    )
+    assert Handshake(files.context.load(), client).finish().presented == der(leaf)
+
+    files.key.write_bytes(renewed.key_pem)
+    assert files.context.poll(now)
+    assert Handshake(files.context.load(), client).finish().presented == der(renewed)
+    assert files.context.expires == (
+        parse_certificates(renewed.certificate_pem, "test")[0].not_valid_after_utc
+    )
+
+
+def break_missing(files: Files, renewed: KeyPair) -> None:
+    files.key.unlink()
+
+
+def break_empty(files: Files, renewed: KeyPair) -> None:
+    files.certificate.write_bytes(b"")
+    files.key.write_bytes(renewed.key_pem)
+
+
+def break_truncated(files: Files, renewed: KeyPair) -> None:
+    files.certificate.write_bytes(renewed.certificate_pem[:200])
+    files.key.write_bytes(renewed.key_pem)
+
+
+def break_swapped(files: Files, renewed: KeyPair) -> None:
+    files.write(KeyPair(renewed.key_pem, renewed.certificate_pem))
+
+
+BREAKAGES = {
+    "missing": (break_missing, "tls.key: does not exist."),
+    "empty": (break_empty, "tls.crt: contains no valid PEM certificate"),
+    "truncated": (break_truncated, "tls.crt: contains no valid PEM certificate"),
+    "swapped": (break_swapped, "tls.crt: contains no valid PEM certificate"),
+}
+
+
+@pytest.mark.parametrize("breakage", BREAKAGES)
+def test_invalid_files_are_rejected_until_valid_files_are_written(
+    files: Files,
+    authority: KeyPair,
+    leaf: KeyPair,
+    renewed: KeyPair,
+    now: datetime,
+    breakage: str,
+) -> None:
+    break_files, complaint = BREAKAGES[breakage]
+    break_files(files, renewed)
+    assert not files.context.poll(now)
+    assert complaint in files.context.problem
+    client = client_context(authority)
+    assert Handshake(files.context.load(), client).finish().presented == der(leaf)
+    files.write(renewed)
+    assert files.context.poll(now)
+    assert Handshake(files.context.load(), client).finish().presented == der(renewed)
+
+
+def test_files_restored_to_the_served_pair_cause_no_reload(
+    files: Files, leaf: KeyPair, now: datetime
+) -> None:
+    files.key.write_bytes(b"")
+    assert not files.context.poll(now)
+    files.write(leaf)
+    assert (files.context.poll(now), files.context.problem) == (False, "")
+
+
+def test_a_leaf_is_reloaded_only_within_its_validity_period(
+    files: Files, authority: KeyPair, names: Names, now: datetime
+) -> None:
+    files.write(issue_leaf(authority, names, now, HOUR))
+    assert not files.context.poll(now + 2 * HOUR)
+    assert "tls.crt: expired at " in files.context.problem
+
+    files.write(issue_leaf(authority, names, now + HOUR))
+    assert not files.context.poll(now)
+    assert "tls.crt: is not valid before " in files.context.problem
+    # The content is the same as at the last poll: the time alone has changed.
+    assert files.context.poll(now + HOUR)
+
+
+def test_certificates_that_only_openssl_rejects_are_rejected(
+    files: Files, authority: KeyPair, leaf: KeyPair, names: Names, now: datetime
+) -> None:
+    files.write(rsa_leaf(authority, names, now, bits=1024))
+    assert not files.context.poll(now)
+    assert (
+        f"{files.certificate} with {files.key}: cannot be loaded by OpenSSL ("
+        in files.context.problem
+    )
+    handshake = Handshake(files.context.load(), client_context(authority)).finish()
+    assert handshake.presented == der(leaf)
+
+
+def test_a_missing_or_invalid_pair_is_an_error_at_startup(
+    tmp_path: Path, leaf: KeyPair, now: datetime
+) -> None:
+    certificate, key = tmp_path / "tls.crt", tmp_path / "tls.key"
+    with pytest.raises(CertificateError, match=r"tls\.crt: does not exist\. Check the path"):
+        ServedCertificate(file_source(certificate, key)).load()
+    certificate.write_bytes(leaf.certificate_pem)
+    key.write_bytes(b"")
+    with pytest.raises(CertificateError, match=r"tls\.key: contains no valid PEM private key"):
+        ServedCertificate(file_source(certificate, key)).load()
+
+
+@pytest.mark.parametrize("years", [-10, 10])
+def test_a_pair_outside_its_validity_is_served_and_reported(
+    files: Files, leaf: KeyPair, now: datetime, years: int
+) -> None:
+    """The clock of this machine may be wrong, and the clients have clocks of their own."""
+    wrong = now + timedelta(days=365 * years)
+    message = "tls.crt: expired at" if years > 0 else "tls.crt: is not valid before"
+    assert message in files.context.invalid(wrong)
+    assert files.context.invalid(now) == ""
+    # The served pair is no better, so that a new one is taken up.
+    files.write(issue_leaf(create_authority(now), Names.parse([NAME]), now))
+    assert files.context.poll(wrong)
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+def test_tls_1_2_and_1_3_use_forward_secrecy(
+    files: Files, authority: KeyPair, version: ssl.TLSVersion
+) -> None:
+    client = client_context(authority)
+    client.minimum_version = client.maximum_version = version
+    handshake = Handshake(files.context.load(), client).finish()
+    assert handshake.client.version() == version.name.replace("_", ".")
+    cipher = handshake.client.cipher()
+    assert cipher is not None
+    assert cipher[0].startswith(("TLS_AES_", "TLS_CHACHA20_", "ECDHE-ECDSA-"))
+    assert not cipher[0].endswith("-SHA")
+
+
+def test_tls_1_3_is_preferred_over_tls_1_2(files: Files, authority: KeyPair) -> None:
+    handshake = Handshake(files.context.load(), client_context(authority)).finish()
+    assert handshake.client.version() == "TLSv1.3"
+
+
+@pytest.mark.parametrize("suite", ["ECDHE-ECDSA-AES128-SHA256", "ECDHE-ECDSA-AES256-SHA"])
+def test_weak_cipher_suites_are_rejected(files: Files, authority: KeyPair, suite: str) -> None:
+    client = client_context(authority)
+    client.maximum_version = ssl.TLSVersion.TLSv1_2
+    client.set_ciphers(suite)
+    with pytest.raises(ssl.SSLError, match="NO_SHARED_CIPHER"):
+        Handshake(files.context.load(), client).finish()
+
+
+def test_tls_versions_below_1_2_and_renegotiation_are_disabled(files: Files) -> None:
+    # As settings: a client of today's OpenSSL can neither speak nor do them.
+    assert files.context.load().minimum_version is ssl.TLSVersion.TLSv1_2
+    assert files.context.load().options & ssl.OP_NO_RENEGOTIATION
+
+
+@pytest.mark.parametrize(
+    ("offered", "chosen"),
+    [(["h2", "http/1.1"], "http/1.1"), (["http/1.1"], "http/1.1"), (["h2"], None), (None, None)],
+)
+def test_alpn_selects_only_http_1_1(
+    files: Files, authority: KeyPair, offered: list[str] | None, chosen: str | None
+) -> None:
+    client = client_context(authority)
+    if offered is not None:
+        client.set_alpn_protocols(offered)
+    handshake = Handshake(files.context.load(), client).finish()
+    assert handshake.client.selected_alpn_protocol() == chosen
+    assert handshake.server.selected_alpn_protocol() == chosen
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+def test_a_session_is_resumed_before_and_after_a_reload(
+    files: Files,
+    authority: KeyPair,
+    renewed: KeyPair,
+    now: datetime,
+    version: ssl.TLSVersion,
+) -> None:
+    client = client_context(authority)
+    client.minimum_version = client.maximum_version = version
+    listener = files.context.load()
+    session = Handshake(listener, client).finish().client.session
+    assert session is not None
+    assert Handshake(listener, client, session=session).finish().client.session_reused
+    session = Handshake(listener, client).finish().client.session
+    files.write(renewed)
+    assert files.context.poll(now)
+    assert Handshake(listener, client, session=session).finish().client.session_reused
+
+
+@LOOPS
+def test_a_ca_rotation_with_overlap_under_load_fails_no_connection(
+    files: Files,
+    authority: KeyPair,
+    leaf: KeyPair,
+    names: Names,
+    now: datetime,
+    loop_factory: Callable[[], asyncio.AbstractEventLoop],
+) -> None:
+    # What issue_leaf and poll must make possible: clients trust both, then leaves move over.
+    successor = create_authority(now)
+    overlap = KeyPair(authority.certificate_pem + successor.certificate_pem, b"")
+    client = client_context(overlap)
+    served: list[object] = []
+    answered = asyncio.Condition()
+    done = asyncio.Event()
+
+    async def load(port: int) -> None:
+        while not done.is_set():
+            connection = await Connection.open(port, client)
+            assert await connection.echoes(b"ping\n")
+            presented = connection.presented
+            await connection.close()
+            async with answered:
+                served.append(presented)
+                answered.notify_all()
+
+    async def until_served(expected: bytes) -> None:
+        async with asyncio.timeout(60), answered:
+            await answered.wait_for(lambda: expected in served)
+
+    async def scenario() -> None:
+        async with echo_server(files.context.load()) as port, asyncio.TaskGroup() as group:
+            for _ in range(4):
+                group.create_task(load(port))
+            await until_served(der(leaf))
+            for number in range(10):
+                signer = successor if number >= 5 else authority
+                pair = issue_leaf(signer, names, now)
+                files.certificate.write_bytes(pair.certificate_pem)
+                assert not files.context.poll(now)
+                files.key.write_bytes(pair.key_pem)
+                assert files.context.poll(now)
+                await until_served(der(pair))
+            done.set()
+
+    with asyncio.Runner(loop_factory=loop_factory) as runner:
+        runner.run(scenario())
+    assert len(set(served)) == 11
+
+
+def test_polls_from_another_thread_never_disturb_a_handshake(
+    files: Files, authority: KeyPair, names: Names, leaf: KeyPair, now: datetime
+) -> None:
+    client = client_context(authority)
+    pairs = [issue_leaf(authority, names, now) for _ in range(50)]
+    failures: list[str] = []
+
+    def renew() -> None:
+        for pair in pairs:
+            files.write(pair)
+            if not files.context.poll(now):
+                failures.append(files.context.problem)
+
+    thread = threading.Thread(target=renew)
+    thread.start()
+    presented = [Handshake(files.context.load(), client).finish().presented]
+    while thread.is_alive():
+        presented.append(Handshake(files.context.load(), client).finish().presented)
+    thread.join()
+    presented.append(Handshake(files.context.load(), client).finish().presented)
+    assert failures == []
+    assert set(presented) <= {der(leaf), *map(der, pairs)}
+    assert presented[-1] == der(pairs[-1])
 
 
 def issue_into(directory: Path) -> None:
@@ -31,15 +547,13 @@ def test_each_certificate_change_is_logged_once(
         """Poll three times, and return the events since the last call."""
         caplog.clear()
         for _ in range(3):
-            served.poll()
+            served.poll(NOW)
         return [f"{record.levelname} {record.getMessage()}" for record in caplog.records]
 
     issue_into(tmp_path)
     rejected: list[str] = []
     source = file_source(tmp_path / "tls.crt", tmp_path / "tls.key")
-    served = ServedCertificate(
-        source, lambda: NOW, rejected=lambda: rejected.append(served.problem)
-    )
+    served = ServedCertificate(source, rejected=lambda: rejected.append(served.problem))
     assert logged_events() == []
     served.load()
     assert logged_events() == []
@@ -57,36 +571,9 @@ def test_each_certificate_change_is_logged_once(
 
 def test_the_expiry_is_known_once_the_certificate_is_loaded(tmp_path: Path) -> None:
     issue_into(tmp_path)
-    served = ServedCertificate(file_source(tmp_path / "tls.crt", tmp_path / "tls.key"), lambda: NOW)
+    served = ServedCertificate(file_source(tmp_path / "tls.crt", tmp_path / "tls.key"))
     # What is missing has not expired: a replica without one yet says that it is starting.
     assert served.expires > NOW + timedelta(days=365_000)
     served.load()
     assert abs(served.expires - (NOW + timedelta(days=90))) < timedelta(seconds=2)
     assert served.chain() == (tmp_path / "tls.crt").read_bytes()
-
-
-async def test_a_returning_client_resumes_its_tls_session(tmp_path: Path) -> None:
-    """Most of what a handshake costs the server is then spared."""
-    issue_into(tmp_path)
-    served = ServedCertificate(file_source(tmp_path / "tls.crt", tmp_path / "tls.key"), lambda: NOW)
-    context = ssl.create_default_context(cafile=str(tmp_path / "ca.crt"))
-
-    async def greet(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.write(b"!")
-        await writer.drain()
-        writer.close()
-
-    def call(port: int, session: ssl.SSLSession | None) -> tuple[ssl.SSLSession | None, bool]:
-        with (
-            socket.create_connection(("127.0.0.1", port)) as plain,
-            context.wrap_socket(plain, server_hostname="localhost", session=session) as secured,
-        ):
-            # The ticket comes after the handshake, with the first bytes.
-            assert secured.recv(1) == b"!"
-            return secured.session, bool(secured.session_reused)
-
-    async with await asyncio.start_server(greet, "127.0.0.1", 0, ssl=served.load()) as server:
-        port = server.sockets[0].getsockname()[1]
-        session, resumed = await asyncio.to_thread(call, port, None)
-        assert not resumed
-        assert (await asyncio.to_thread(call, port, session))[1]

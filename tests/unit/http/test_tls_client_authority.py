@@ -15,10 +15,11 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID, ObjectIdentifier
 
 from certs.authority import create_authority, issue_leaf
 from certs.errors import CertificateError
+from certs.files import file_source
 from certs.keypair import KeyPair, parse_certificates, parse_pair
 from certs.names import Names
-from certs.reload import Outcome, ServingContext, file_source
 from handshakes import Handshake, client_context
+from webhook.http.tls import ServedCertificate
 
 FOR_CLIENTS = ExtendedKeyUsageOID.CLIENT_AUTH
 FOR_SERVERS = ExtendedKeyUsageOID.SERVER_AUTH
@@ -36,7 +37,8 @@ class Listener:
         self.clients = directory / "clients.crt"
         self.clients.write_bytes(authority.certificate_pem)
         source = file_source(directory / "tls.crt", directory / "tls.key")
-        self.context = ServingContext(source, self.clients)
+        self.context = ServedCertificate(source, self.clients)
+        self.context.load()
         self._directory = directory
 
     def connect(self, trusting: KeyPair, shown: KeyPair | None) -> Handshake:
@@ -50,7 +52,7 @@ class Listener:
             file = self._directory / "client.pem"
             file.write_bytes(shown.certificate_pem + shown.key_pem)
             client.load_cert_chain(file)
-        return Handshake(self.context.ssl_context, client).finish()
+        return Handshake(self.context.load(), client).finish()
 
 
 def client_pair(
@@ -140,7 +142,7 @@ def test_client_certificates_require_tls_1_3_without_session_resumption(
     old = client_context(authority)
     old.maximum_version = ssl.TLSVersion.TLSv1_2
     with pytest.raises(ssl.SSLError, match=r"(?i)version|protocol"):
-        Handshake(listener.context.ssl_context, old).finish()
+        Handshake(listener.context.load(), old).finish()
 
 
 def test_the_client_ca_is_rotated_without_a_new_listener(
@@ -149,12 +151,12 @@ def test_the_client_ca_is_rotated_without_a_new_listener(
     successor = create_authority(now)
     old, new = client_pair(clients), client_pair(successor)
     listener.clients.write_bytes(clients.certificate_pem + successor.certificate_pem)
-    assert listener.context.poll(now).outcome is Outcome.RELOADED
+    assert listener.context.poll(now)
     for pair in (old, new):
         listener.connect(authority, pair)
     listener.clients.write_bytes(successor.certificate_pem)
-    assert listener.context.poll(now).outcome is Outcome.RELOADED
-    assert listener.context.poll(now).outcome is Outcome.UNCHANGED
+    assert listener.context.poll(now)
+    assert (listener.context.poll(now), listener.context.problem) == (False, "")
     listener.connect(authority, new)
     with pytest.raises(ssl.SSLCertVerificationError):
         listener.connect(authority, old)
@@ -166,7 +168,7 @@ def test_comments_between_cas_are_ignored(
     successor = create_authority(now)
     pems = [clients.certificate_pem, successor.certificate_pem]
     listener.clients.write_bytes(b"".join("# von Jörg\n".encode() + pem for pem in pems))
-    assert listener.context.poll(now).outcome is Outcome.RELOADED
+    assert listener.context.poll(now)
     for pair in (clients, successor):
         listener.connect(authority, client_pair(pair))
 
@@ -175,9 +177,10 @@ def test_an_invalid_client_ca_is_rejected_and_the_previous_ca_is_kept(
     listener: Listener, authority: KeyPair, clients: KeyPair, now: datetime
 ) -> None:
     listener.clients.write_text("no certificate")
-    poll = listener.context.poll(now)
-    assert poll.outcome is Outcome.REJECTED
-    assert poll.reason.startswith(f"{listener.clients}: contains no valid PEM certificate")
+    assert not listener.context.poll(now)
+    assert listener.context.problem.startswith(
+        f"{listener.clients}: contains no valid PEM certificate"
+    )
     listener.connect(authority, client_pair(clients))
     with pytest.raises(ssl.SSLError):
         listener.connect(authority, None)
@@ -192,7 +195,7 @@ def test_an_invalid_or_missing_client_ca_is_an_error_at_startup(
         Listener(tmp_path, leaf, client_pair(clients), now)
     source = file_source(tmp_path / "tls.crt", tmp_path / "tls.key")
     with pytest.raises(CertificateError, match="does not exist"):
-        ServingContext(source, tmp_path / "none.crt")
+        ServedCertificate(source, tmp_path / "none.crt").load()
 
 
 def test_a_client_of_a_trusted_intermediate_ca_is_accepted(
