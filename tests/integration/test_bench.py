@@ -17,7 +17,7 @@ from bench.results import Results, machine, ratios, regressions
 from bench.serving import Served
 from reviewing import default_policy
 from webhook.admission.handler import Admission
-from webhook.metrics.admission import Metrics
+from webhook.metrics.replica import Metrics
 
 
 def response(case: reviews.Case, endpoint: reviews.Endpoint) -> Any:

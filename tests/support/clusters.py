@@ -24,6 +24,7 @@ from webhook.cluster.facts import ClusterFacts
 from webhook.kube.connection import Connection
 from webhook.kube.credentials import kubeconfig
 from webhook.kube.reflector import Timing
+from webhook.metrics.cluster import ClusterMetrics
 
 JSON = dict[str, Any]
 Answer = Callable[[web.Request], Awaitable[web.Response]]
@@ -101,10 +102,14 @@ async def facts_of(
     of: Policy | None = None,
     *,
     timing: Timing = FAST,
+    observer: Counts | ClusterMetrics | None = None,
     **options: Any,
 ) -> AsyncIterator[ClusterFacts]:
     """Provide the facts of the fake's cluster, followed inside the block."""
     connection = Connection(kubeconfig(api.kubeconfig(directory / "kubeconfig")))
+    if observer is not None:
+        options["restarted"] = observer.watch_restarted
+        options["looked_up"] = observer.claim_looked_up
     cluster = ClusterFacts(connection, of or policy(), timing=timing, **options)
     await cluster.start()
     try:

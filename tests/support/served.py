@@ -17,7 +17,7 @@ from policies.policy import Policy
 from reviewing import encode
 from webhook.admission.handler import Admission, Cluster
 from webhook.http.edge import Edge, operations_handler
-from webhook.metrics.admission import Metrics
+from webhook.metrics.replica import Metrics
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 EXPIRES = NOW + timedelta(days=90)

@@ -23,7 +23,7 @@ from policies.kubernetes.workload import Workload
 from policies.policy import Policy
 from webhook.admission import messages, review
 from webhook.logs import event
-from webhook.metrics.admission import Metrics, Result, kind_label
+from webhook.metrics.replica import Metrics, Result, kind_label
 
 Endpoint = Literal["/mutate", "/validate"]
 ENDPOINTS: tuple[Endpoint, ...] = ("/mutate", "/validate")

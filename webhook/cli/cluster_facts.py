@@ -50,19 +50,6 @@ class _Manifest(msgspec.Struct):
     metadata: Metadata = Metadata()
 
 
-class _Lookups:
-    """Counts the results of lookups."""
-
-    def __init__(self) -> None:
-        self.results: Counter[LookupResult] = Counter()
-
-    def watch_restarted(self, resource: str) -> None:
-        pass
-
-    def claim_looked_up(self, result: LookupResult) -> None:
-        self.results[result] += 1
-
-
 @contextmanager
 def live_facts(load: Load, policy: Policy) -> Iterator[Complete]:
     """Provide a function that adds a cluster's facts to those about an object, which win.
@@ -70,12 +57,17 @@ def live_facts(load: Load, policy: Policy) -> Iterator[Complete]:
     Raises:
         InputError: the cluster is not reachable.
     """
-    lookups = _Lookups()
+    results: Counter[LookupResult] = Counter()
     # The warning below replaces the log events of the server.
     logging.getLogger("gpufence").addHandler(logging.NullHandler())
     with asyncio.Runner() as runner:
         connection = Connection(load)
-        cluster = ClusterFacts(connection, policy, observer=lookups, lookup_timing=_PATIENT)
+        cluster = ClusterFacts(
+            connection,
+            policy,
+            looked_up=lambda result: results.update([result]),
+            lookup_timing=_PATIENT,
+        )
 
         @cache
         def applied(namespace: str) -> _Labels:
@@ -98,7 +90,7 @@ def live_facts(load: Load, policy: Policy) -> Iterator[Complete]:
             raise InputError([str(error)]) from error
         finally:
             runner.run(cluster.stop())
-    if unanswered := lookups.results["failed"] + lookups.results["late"]:
+    if unanswered := results["failed"] + results["late"]:
         problem = cluster.claim_problem() or "the API server did not respond in time"
         lookups_failed = f"{counted(unanswered, 'claim')} could not be looked up"
         click.echo(f"Warning: {lookups_failed}: {problem}", err=True)

@@ -221,7 +221,7 @@ class DeviceInventory:
         self._running = False
         self._exported = False
         self._exported_at = 0.0
-        self._watches = Watches(connection, restarted=restarted, clock=clock, timing=timing)
+        self.watches = Watches(connection, restarted=restarted, clock=clock, timing=timing)
         self._pods = Tally[PodObject, Holding](lambda pod: of_pod(pod, self.policy))
         self._claims = Tally[ClaimObject, Holding](lambda claim: of_claim(claim, self.policy))
         self._nodes = NodeStore(policy)
@@ -235,7 +235,7 @@ class DeviceInventory:
         self._nodes.use(policy)
         if self._running and _devices(before) != _devices(policy):
             for collection in (PODS, CLAIMS) if self._facts else (PODS, CLAIMS, NODES):
-                self._watches.relist(collection)
+                self.watches.relist(collection)
 
     async def follow(self, exported: bool) -> None:
         """Count while the counts are ``exported``, and for ``KEEP_SECONDS`` after that.
@@ -256,7 +256,7 @@ class DeviceInventory:
         if not self._running:
             return
         self._running = self._exported = False
-        await self._watches.stop()
+        await self.watches.stop()
         await self._connection.close()
         self._need(False)
 
@@ -265,12 +265,12 @@ class DeviceInventory:
             return
         await self._connection.prepare()
         self._running = True
-        self._watches.start()
+        self.watches.start()
         self._need(True)
 
     def holdings(self) -> Iterator[tuple[Holding, int]]:
         """Yield the devices that are held or pending; none until all collections are listed."""
-        if self._exported and self._watches.has(PODS) and self._watches.has(CLAIMS):
+        if self._exported and self.watches.has(PODS) and self.watches.has(CLAIMS):
             yield from self._pods.sums.items()
             yield from self._claims.sums.items()
 
@@ -280,20 +280,12 @@ class DeviceInventory:
             return {}
         if self._facts is not None:
             return self._facts.offers()
-        return self._nodes.offers if self._watches.has(NODES) else {}
-
-    def staleness(self) -> dict[str, float | None]:
-        """Return the seconds since the last event of each collection, ``None`` for never."""
-        return self._watches.staleness()
-
-    def objects(self) -> dict[str, int]:
-        """Return the number of objects with devices of a pool in each collection."""
-        return self._watches.objects()
+        return self._nodes.offers if self.watches.has(NODES) else {}
 
     def _need(self, needed: bool) -> None:
-        self._watches.need(PODS, self._pods, needed)
-        self._watches.need(CLAIMS, self._claims, needed)
-        self._watches.need(NODES, self._nodes, needed and self._facts is None)
+        self.watches.need(PODS, self._pods, needed)
+        self.watches.need(CLAIMS, self._claims, needed)
+        self.watches.need(NODES, self._nodes, needed and self._facts is None)
 
 
 def _devices(policy: Policy) -> set[object]:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from typing import Protocol
 
 import msgspec
 from msgspec.structs import replace
@@ -50,30 +49,13 @@ _decode_namespace = msgspec.json.Decoder(NamedObject).decode
 _PATIENCE_SECONDS = 15.0
 
 
-class Observer(Protocol):
-    """Counts events."""
-
-    def watch_restarted(self, resource: str) -> None:
-        """A list or watch failed and starts again."""
-
-    def claim_looked_up(self, result: LookupResult) -> None:
-        """A claim that an object names was looked up."""
-
-
-class _Nobody:
-    def watch_restarted(self, resource: str) -> None:
-        pass
-
-    def claim_looked_up(self, result: LookupResult) -> None:
-        pass
-
-
 class ClusterFacts:
     """The cluster facts that the rules of a policy need.
 
     What no pool needs is not watched: namespaces unless a pool selects namespaces by labels,
     RuntimeClasses unless a pool names one, DeviceClasses and claims unless a pool has device
-    classes. ``clock`` returns seconds that never go back.
+    classes. ``clock`` returns seconds that never go back. ``restarted`` is called when a list or
+    watch fails, ``looked_up`` with the result of each lookup of a claim.
     """
 
     def __init__(
@@ -81,22 +63,18 @@ class ClusterFacts:
         connection: Connection,
         policy: Policy,
         *,
-        observer: Observer | None = None,
+        restarted: Callable[[str], None] = lambda _resource: None,
+        looked_up: Callable[[LookupResult], None] = lambda _result: None,
         clock: Callable[[], float] = time.monotonic,
         timing: Timing = DEFAULT_TIMING,
         lookup_timing: LookupTiming = DEFAULT_LOOKUP_TIMING,
     ) -> None:
         self._connection = connection
-        observer = observer or _Nobody()
         self._clock = clock
         self._started_at = clock()
-        self._watches = Watches(
-            connection, restarted=observer.watch_restarted, clock=clock, timing=timing
-        )
+        self.watches = Watches(connection, restarted=restarted, clock=clock, timing=timing)
         self.state = ClusterState(policy)
-        self._claims = ClaimLookup(
-            connection, looked_up=observer.claim_looked_up, timing=lookup_timing
-        )
+        self._claims = ClaimLookup(connection, looked_up=looked_up, timing=lookup_timing)
         self._needed: dict[Fact, str] = {}
         self._resolves_claims = False
         self.use(policy)
@@ -105,7 +83,7 @@ class ClusterFacts:
         """Watch what this policy needs from now on."""
         self._needed = needed_facts(policy)
         self._resolves_claims = bool(policy.pools_of_class)
-        need, state = self._watches.need, self.state
+        need, state = self.watches.need, self.state
         need(NODES, state.nodes)
         for collection, store in state.template_stores:
             need(collection, store)
@@ -114,7 +92,7 @@ class ClusterFacts:
         need(DEVICE_CLASSES, state.device_classes, "deviceclasses" in self._needed)
         if state.nodes.use(policy):
             # Which resources are devices has changed, and of nodes only devices are kept.
-            self._watches.relist(NODES)
+            self.watches.relist(NODES)
 
     async def start(self) -> None:
         """Start the watches.
@@ -125,11 +103,11 @@ class ClusterFacts:
         """
         await self._connection.prepare()
         self._started_at = self._clock()
-        self._watches.start()
+        self.watches.start()
 
     async def stop(self) -> None:
         """Stop the watches and lookups."""
-        await self._watches.stop()
+        await self.watches.stop()
         await self._claims.close()
         await self._connection.close()
 
@@ -139,18 +117,18 @@ class ClusterFacts:
         Raises:
             ClusterError: a request failed.
         """
-        await self._watches.load()
+        await self.watches.load()
 
     def unready(self) -> str:
         """Return the facts that are not complete yet; nothing after the startup deadline."""
         if self._clock() - self._started_at > _PATIENCE_SECONDS:
             return ""
-        missing = self._watches.missing()
+        missing = self.watches.missing()
         return f"waiting for the cluster's {', '.join(missing)}" if missing else ""
 
     def problems(self) -> list[str]:
         """Return the missing facts that the policy needs, one line for each kind."""
-        missing = self._watches.missing()
+        missing = self.watches.missing()
         return [
             f"the cluster's {fact} are unknown ({missing[fact] or 'the list is not complete'}): "
             f"{consequence}"
@@ -158,17 +136,9 @@ class ClusterFacts:
             if fact in missing
         ]
 
-    def staleness(self) -> dict[str, float | None]:
-        """Return the seconds since each collection's last response, ``None`` without one."""
-        return self._watches.staleness()
-
-    def objects(self) -> dict[str, int]:
-        """Return the number of known objects of each collection."""
-        return self._watches.objects()
-
     def offers(self) -> Mapping[Offer, int]:
         """Return the devices that all nodes offer; none until the nodes are listed."""
-        return self.state.nodes.offers if self._watches.has(NODES) else {}
+        return self.state.nodes.offers if self.watches.has(NODES) else {}
 
     def claim_problem(self) -> str:
         """Return the error of the last claim lookup; empty if it succeeded."""
@@ -181,7 +151,7 @@ class ClusterFacts:
         before it, names claims.
         """
         labels = await self._labels_of(request.namespace, seconds / 2)
-        facts = replace(self.state.facts(self._watches.listed), namespace_labels=labels)
+        facts = replace(self.state.facts(self.watches.listed), namespace_labels=labels)
         if not self._resolves_claims:
             return facts
         names = [*claims_named(obj, request), *_claims_of_old(request)]
@@ -202,7 +172,7 @@ class ClusterFacts:
         is read.
         """
         labels = self.state.namespaces.all.get(namespace)
-        if labels is not None or not self._watches.has(NAMESPACES) or not is_subdomain(namespace):
+        if labels is not None or not self.watches.has(NAMESPACES) or not is_subdomain(namespace):
             return labels
         path = f"{NAMESPACES.path}/{namespace}"
         try:

@@ -32,7 +32,7 @@ from webhook.admission import review
 from webhook.admission.handler import ENDPOINTS, Admission, Endpoint
 from webhook.http.listener import Handler
 from webhook.logs import event
-from webhook.metrics.admission import Metrics
+from webhook.metrics.replica import Metrics
 
 JSON = "application/json"
 

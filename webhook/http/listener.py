@@ -26,7 +26,7 @@ from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
 from webhook.logs import event, set_fields
-from webhook.metrics.admission import Rejection
+from webhook.metrics.replica import Rejection
 
 Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 """Answers every request of a listener, whatever its path."""

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import time
 from collections import Counter as Count
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from typing import Protocol, get_args
+from collections.abc import Container, Iterable, Iterator, Sequence
+from typing import get_args
 
 from prometheus_client import CollectorRegistry, Counter
 from prometheus_client.core import GaugeMetricFamily
@@ -18,20 +18,13 @@ from policies.policy import Policy, Pool
 from webhook.cluster.claims import LookupResult
 from webhook.cluster.device_inventory import DeviceInventory, Holding, pools_of
 from webhook.cluster.nodes import Offer
+from webhook.cluster.watches import Watches
 
 MOST_NAMESPACES = 200
 """Further namespaces, those with the fewest devices, are summed up as one."""
 
 OTHER_NAMESPACES = "(others)"
 """Not a valid namespace name."""
-
-
-class Followed(Protocol):
-    """A source of watched collections: ClusterFacts or DeviceInventory."""
-
-    def objects(self) -> Mapping[str, int]: ...
-
-    def staleness(self) -> Mapping[str, float | None]: ...
 
 
 class ClusterMetrics:
@@ -63,17 +56,17 @@ class ClusterMetrics:
     def claim_looked_up(self, result: LookupResult) -> None:
         self._lookups.labels(result).inc()
 
-    def track(self, *followed: Followed) -> None:
+    def track(self, *watches: Watches) -> None:
         """Export the size and age of each collection."""
-        for source in followed:
-            for resource in source.objects():
+        for watched in watches:
+            for resource in watched.objects():
                 self._restarts.labels(resource)
-        self._registry.register(_Known(followed))
+        self._registry.register(_Known(watches))
 
 
 class _Known(Collector):
-    def __init__(self, followed: Sequence[Followed]) -> None:
-        self._followed = followed
+    def __init__(self, watches: Sequence[Watches]) -> None:
+        self._watches = watches
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
         objects = GaugeMetricFamily(
@@ -81,9 +74,7 @@ class _Known(Collector):
             "Number of objects in the last known state of the cluster.",
             labels=("resource",),
         )
-        known = {
-            name: count for source in self._followed for name, count in source.objects().items()
-        }
+        known = {name: n for watched in self._watches for name, n in watched.objects().items()}
         for resource, count in known.items():
             objects.add_metric((resource,), count)
         yield objects
@@ -92,7 +83,7 @@ class _Known(Collector):
             "Unix time of the last watch event or bookmark from the API server.",
             labels=("resource",),
         )
-        ages = {name: age for source in self._followed for name, age in source.staleness().items()}
+        ages = {name: age for each in self._watches for name, age in each.staleness().items()}
         for resource, seconds in ages.items():
             if seconds is not None:
                 heard.add_metric((resource,), time.time() - seconds)

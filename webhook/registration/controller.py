@@ -25,7 +25,7 @@ from webhook.kube.connection import ServerClock
 from webhook.kube.credentials import Load
 from webhook.kube.errors import ClusterError
 from webhook.logs import event
-from webhook.metrics.controllers import ControllerMetrics
+from webhook.metrics.replica import Metrics
 from webhook.registration.certificates import CertificateReconciler, SecretName
 from webhook.registration.leader_election import LeaderElector, LeaseTiming
 from webhook.registration.registrar import KINDS, Owner, Registrar, is_reachable, other_releases
@@ -68,7 +68,7 @@ class RegistrationController:
         self,
         options: ControllerOptions,
         policy: Callable[[], Policy],
-        metrics: ControllerMetrics,
+        metrics: Metrics,
         can_serve: Callable[[], bool],
         served: Callable[[], bytes] = bytes,
         clock: ServerClock | None = None,
@@ -79,7 +79,7 @@ class RegistrationController:
         self._can_serve = can_serve
         self._served = served
         self._api = KubeApi(options.load, clock)
-        self._registrar = Registrar(self._api, metrics, options.registration.name)
+        self._registrar = Registrar(self._api, metrics.registered, options.registration.name)
         self._certificates = self._certificate_reconciler()
         self._bundle = Bundle(
             options.timing.overlap,

@@ -8,9 +8,8 @@ carries the current CA.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Protocol
 
 from policies.kubernetes.objects import JSONObject
 from webhook.cel.admission_policies import BINDING_KIND, POLICY_KIND, all_names
@@ -81,19 +80,15 @@ class Owner:
         return {"apiVersion": api_version, "kind": kind, "name": self.name, "uid": uid}
 
 
-class Counter(Protocol):
-    """Counts writes."""
-
-    def registered(self, kind: str, reason: str) -> None:
-        """A configuration of that kind was written: ``created``, ``changed`` or ``drift``."""
-
-
 class Registrar:
-    """Keeps the objects of one installation as desired; logs and counts each write."""
+    """Keeps the objects of one installation as desired, and logs each write.
 
-    def __init__(self, api: KubeApi, counter: Counter, name: str) -> None:
+    ``written`` is called with the kind, and the reason: created, changed, drift or deleted.
+    """
+
+    def __init__(self, api: KubeApi, written: Callable[[str, str], None], name: str) -> None:
         self._api = api
-        self._counter = counter
+        self._count = written
         self._name = name
         self._written: dict[str, JSONObject] = {}
         self._reported: set[str] = set()
@@ -164,7 +159,7 @@ class Registrar:
             )
 
     def _note(self, kind: str, name: str, reason: str, differences: list[Difference]) -> None:
-        self._counter.registered(kind, reason)
+        self._count(kind, reason)
         level = logging.WARNING if reason == "drift" else logging.INFO
         shown = [str(difference) for difference in differences[:10]]
         event(_log, level, "registered", kind=kind, name=name, reason=reason, differences=shown)

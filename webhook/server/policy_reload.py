@@ -16,7 +16,7 @@ from webhook.documents.document import InputError
 from webhook.documents.files import STDIN
 from webhook.documents.policy_files import decode_policy, read_content
 from webhook.logs import event
-from webhook.metrics.controllers import ReloadResult
+from webhook.metrics.replica import ReloadResult
 
 _log = logging.getLogger("gpufence")
 

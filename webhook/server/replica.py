@@ -29,9 +29,8 @@ from webhook.http.tls import ServedCertificate
 from webhook.kube.connection import Connection, ServerClock
 from webhook.kube.credentials import Load
 from webhook.logs import configured, event
-from webhook.metrics.admission import Metrics
 from webhook.metrics.cluster import ClusterMetrics, DeviceMetrics
-from webhook.metrics.controllers import ControllerMetrics
+from webhook.metrics.replica import Metrics
 from webhook.registration.controller import ControllerOptions, RegistrationController
 from webhook.server.periodic_task import PeriodicTask
 from webhook.server.policy_reload import ReloadingPolicy
@@ -144,20 +143,19 @@ class _Replica:
         self._clock = ServerClock()
         self._serving = False
         self._metrics = Metrics(policy.current, policy_name(options.policy))
-        counters = ControllerMetrics(self._metrics.registry)
-        counters.track_policy(lambda: policy.generation, lambda: policy.problem)
+        self._metrics.track_policy(lambda: policy.generation, lambda: policy.problem)
         self._facts, self._devices = _cluster_state(options, policy, self._metrics, self._clock)
         self._admission = Admission(
             policy.current, self._metrics, lambda: self._clock.now().date(), self._facts
         )
         self._edge = Edge(self._admission, self._metrics, options.timeout_seconds)
         policy.followers += [self._admission.use, self._metrics.use]
-        policy.counters.append(counters.reloaded)
-        self._controller = self._registration_controller(counters)
+        policy.counters.append(self._metrics.policy_reloaded)
+        self._controller = self._registration_controller()
         self._certificate = ServedCertificate(
             _source(options, self._controller),
             options.client_ca_file,
-            lambda: counters.failed("certificate reload"),
+            lambda: self._metrics.task_failed("certificate reload"),
         )
         self._metrics.track_in_flight(lambda: self._edge.open_requests)
         self._metrics.track_certificate(lambda: self._certificate.expires.timestamp())
@@ -169,7 +167,7 @@ class _Replica:
                 "certificates", self._controller.reconcile_certificates, _FIRST_RETRY_SECONDS
             )
         )
-        self._tasks = self._periodic_tasks(counters)
+        self._tasks = self._periodic_tasks()
         self._running: list[asyncio.Task[None]] = []
 
     async def start(self) -> bool:
@@ -266,22 +264,20 @@ class _Replica:
         consequences = needed_facts(self._policy.current).values()
         return [f"cluster facts are off: {'; '.join(consequences)}"] if consequences else []
 
-    def _registration_controller(
-        self, counters: ControllerMetrics
-    ) -> RegistrationController | None:
+    def _registration_controller(self) -> RegistrationController | None:
         if self._options.controller is None:
             return None
         return RegistrationController(
             self._options.controller,
             lambda: self._policy.current,
-            counters,
+            self._metrics,
             lambda: self._serving and not self._edge.draining,
             lambda: self._certificate.chain(),
             self._clock,
         )
 
-    def _periodic_tasks(self, counters: ControllerMetrics) -> list[PeriodicTask]:
-        seconds, failed = self._options.reload_seconds, counters.failed
+    def _periodic_tasks(self) -> list[PeriodicTask]:
+        seconds, failed = self._options.reload_seconds, self._metrics.task_failed
         tasks = [
             PeriodicTask("policy reload", self._policy.poll, seconds, failed),
             PeriodicTask("certificate reload", self._poll_certificate, seconds, failed),
@@ -325,7 +321,12 @@ def _cluster_state(
     counters = ClusterMetrics(metrics.registry)
     facts = devices = None
     if options.facts is not None:
-        facts = ClusterFacts(Connection(options.facts, clock), policy.current, observer=counters)
+        facts = ClusterFacts(
+            Connection(options.facts, clock),
+            policy.current,
+            restarted=counters.watch_restarted,
+            looked_up=counters.claim_looked_up,
+        )
         policy.followers.append(facts.use)
     if options.devices is not None:
         devices = DeviceInventory(
@@ -336,7 +337,7 @@ def _cluster_state(
         )
         policy.followers.append(devices.use)
         metrics.registry.register(DeviceMetrics(devices))
-    counters.track(*[part for part in (facts, devices) if part is not None])
+    counters.track(*[part.watches for part in (facts, devices) if part is not None])
     return facts, devices
 
 

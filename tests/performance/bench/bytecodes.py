@@ -20,7 +20,7 @@ from reviewing import default_policy
 from webhook.admission.handler import Admission
 from webhook.http.edge import Edge
 from webhook.http.listener import REVIEWS, Listener
-from webhook.metrics.admission import Metrics
+from webhook.metrics.replica import Metrics
 
 CASES: tuple[reviews.Case, ...] = ("gpu-pod", "plain-pod")
 _WARM_UP = 100

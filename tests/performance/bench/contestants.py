@@ -25,7 +25,7 @@ from controlplane.process import Process
 from deploy.dockerfile import image_environment
 from reviewing import default_policy
 from webhook.admission.handler import Admission
-from webhook.metrics.admission import Metrics
+from webhook.metrics.replica import Metrics
 
 GPUFENCE, CONSTANT, GO = "gpufence", "constant answer", "Go controller-runtime"
 HOST = "127.0.0.1"

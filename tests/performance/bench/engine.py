@@ -13,7 +13,7 @@ from policies.engine import mutate
 from reviewing import default_policy
 from webhook.admission import review
 from webhook.admission.handler import Admission, Endpoint
-from webhook.metrics.admission import Metrics
+from webhook.metrics.replica import Metrics
 
 PATHS: dict[reviews.Endpoint, Endpoint] = {"mutate": "/mutate", "validate": "/validate"}
 ROUNDS = 5

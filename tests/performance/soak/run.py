@@ -26,7 +26,7 @@ from soak.replica import replica, run
 from soak.sampling import Record, quiet_seconds
 from soak.traffic import Client, ExpectedReview, Outcomes, saturate, send
 from webhook.admission.handler import Admission
-from webhook.metrics.admission import Metrics
+from webhook.metrics.replica import Metrics
 
 CONNECTIONS = 32
 IDLE_CONNECTIONS = 10_000

@@ -14,7 +14,7 @@ from aiohttp import web
 from policies.policy import Policy
 from webhook.admission.handler import Admission
 from webhook.http.edge import Edge
-from webhook.metrics.admission import Metrics
+from webhook.metrics.replica import Metrics
 
 _TODAY = datetime(2026, 11, 21, tzinfo=UTC).date()
 

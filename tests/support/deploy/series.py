@@ -13,9 +13,8 @@ from policies.policy import Policy
 from policies.shipped import default_policy_text
 from webhook.cluster.device_inventory import Holding
 from webhook.cluster.nodes import Offer
-from webhook.metrics.admission import Metrics
 from webhook.metrics.cluster import ClusterMetrics, DeviceMetrics
-from webhook.metrics.controllers import ControllerMetrics
+from webhook.metrics.replica import Metrics
 
 
 def exported() -> dict[str, set[str]]:
@@ -35,11 +34,10 @@ def registry() -> CollectorRegistry:
     metrics = Metrics(policy, "test")
     metrics.track_certificate(lambda: 0.0)
     metrics.track_in_flight(lambda: 0)
-    upkeep = ControllerMetrics(metrics.registry)
-    upkeep.track_policy(lambda: 1, lambda: "")
-    upkeep.track_leader(lambda: True)
+    metrics.track_policy(lambda: 1, lambda: "")
+    metrics.track_leader(lambda: True)
     cluster = ClusterMetrics(metrics.registry)
-    cluster.track(_Cluster())
+    cluster.track(_Cluster())  # type: ignore[arg-type]
     metrics.registry.register(DeviceMetrics(_Inventory(policy)))  # type: ignore[arg-type]
     return metrics.registry
 

@@ -250,8 +250,8 @@ async def test_only_objects_with_devices_are_kept_and_counted(
     async with inventory_of(api, tmp_path) as inventory:
         await wait_for_holdings(inventory, EVERYTHING)
         await eventually(lambda: inventory.allocatable() == {Offer(GPU, "nvidia"): 8}, "the node")
-        assert inventory.objects() == {"pods": 5, "resourceclaims": 1, "nodes": 2}
-        assert set(inventory.staleness()) == {"pods", "resourceclaims", "nodes"}
+        assert inventory.watches.objects() == {"pods": 5, "resourceclaims": 1, "nodes": 2}
+        assert set(inventory.watches.staleness()) == {"pods", "resourceclaims", "nodes"}
         unfinished = "status.phase!=Succeeded,status.phase!=Failed"
         assert {asked.query["fieldSelector"] for asked in api.lists(PODS)} == {unfinished}
         assert len(api.lists(PODS)) == 3, "pages of three"
@@ -341,7 +341,7 @@ async def test_a_stopped_inventory_is_empty_and_can_restart(
         await wait_for_holdings(inventory, EVERYTHING)
         await inventory.stop()
         assert dict(inventory.holdings()) == {}
-        assert inventory.objects() == {}
+        assert inventory.watches.objects() == {}
         assert not inventory.allocatable()
         await eventually(lambda: not api.watching(PODS), "the watch to end")
         await inventory.follow(True)

@@ -224,11 +224,15 @@ async def test_a_collection_that_is_no_longer_served_is_empty(
     spec = {"extendedResourceName": "example.com/gpu"}
     api.put(DEVICE_CLASSES, {"metadata": {"name": "gpu.nvidia.com"}, "spec": spec})
     async with facts_of(api, tmp_path) as cluster:
-        await eventually(lambda: cluster.objects()["deviceclasses"] == 1, "the class to be known")
+        await eventually(
+            lambda: cluster.watches.objects()["deviceclasses"] == 1, "the class to be known"
+        )
         await eventually(lambda: api.watching(DEVICE_CLASSES), "a watch")
         api.errors[DEVICE_CLASSES] = (404, "the server could not find the requested resource")
         api.abort_watches()
-        await eventually(lambda: cluster.objects()["deviceclasses"] == 0, "the class to be gone")
+        await eventually(
+            lambda: cluster.watches.objects()["deviceclasses"] == 0, "the class to be gone"
+        )
         assert (await known(cluster)).extended_resource_classes == {}
 
 
@@ -272,9 +276,11 @@ async def test_a_lost_watch_resumes_from_the_last_bookmark(
     clock = Clock()
     async with watched(api, tmp_path, clock=clock) as cluster:
         clock.now += 30
-        assert cluster.staleness()["nodes"] == 30
+        assert cluster.watches.staleness()["nodes"] == 30
         api.bookmark(NODES)
-        await eventually(lambda: cluster.staleness()["nodes"] == 0, "the bookmark to arrive")
+        await eventually(
+            lambda: cluster.watches.staleness()["nodes"] == 0, "the bookmark to arrive"
+        )
         version = api.version
         api.abort_watches()
         await eventually(lambda: len(api.watches(NODES)) > 1, "another watch")
@@ -391,7 +397,7 @@ async def test_a_forbidden_collection_is_reported_once(
         assert cluster.unready() == "waiting for the cluster's nodes"
         clock.now += 16
         assert cluster.unready() == "", "better without nodes than not at all"
-        assert cluster.staleness()["nodes"] is None
+        assert cluster.watches.staleness()["nodes"] is None
         api.errors.clear()
         await wait_for_nodes(cluster, ALL)
         await eventually(lambda: "watch restored" in caplog.messages, "the watch to be restored")
@@ -461,7 +467,7 @@ async def test_nodes_stay_unknown_if_the_api_server_returns_404_for_nodes(
 async def test_unneeded_collections_are_not_watched(api: FakeApiServer, tmp_path: Path) -> None:
     async with facts_of(api, tmp_path, policy(deviceClasses=[])) as cluster:
         await eventually(lambda: not cluster.unready(), "everything to be known")
-        assert set(cluster.objects()) == {"nodes", *TEMPLATES}
+        assert set(cluster.watches.objects()) == {"nodes", *TEMPLATES}
         facts = await known(cluster)
         assert facts.runtime_classes is None
         assert facts.namespace_labels is None
@@ -485,7 +491,7 @@ async def test_collections_that_the_policy_needs_are_watched(
         assert facts.extended_resource_classes == {}
         assert (await known(cluster, "unheard-of")).namespace_labels is None
         await eventually(lambda: api.watching(DEVICE_CLASSES), "a watch")
-        assert cluster.objects() == {
+        assert cluster.watches.objects() == {
             **dict.fromkeys(TEMPLATES, 0),
             "nodes": 7,
             "namespaces": 1,
@@ -499,7 +505,7 @@ async def test_collections_that_the_policy_needs_are_watched(
         api.put(NAMESPACES, named("ml"))
         gpu_class["spec"] = {"extendedResourceName": "example.com/gpu"}
         api.put(DEVICE_CLASSES, gpu_class)
-        await eventually(lambda: cluster.objects()["runtimeclasses"] == 0, "it to go")
+        await eventually(lambda: cluster.watches.objects()["runtimeclasses"] == 0, "it to go")
         for _ in range(1000):
             facts = await known(cluster)
             if facts.extended_resource_classes and not facts.namespace_labels:
@@ -529,7 +535,7 @@ async def test_a_new_policy_changes_watched_collections_and_device_resources(
         assert await node_names(cluster) == ALL, "what was known stands until all is listed again"
         assert (await known(cluster)).runtime_classes is None
         assert (await known(cluster)).extended_resource_classes == {}
-        assert set(cluster.objects()) == {"nodes", *TEMPLATES}
+        assert set(cluster.watches.objects()) == {"nodes", *TEMPLATES}
         nodes = (await known(cluster)).nodes
         assert nodes is not None
         changed = nodes.get("n1")

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from prometheus_client import CollectorRegistry
 
 from certs.authority import create_authority, issue_leaf
 from certs.errors import CertificateError
@@ -26,7 +25,7 @@ from webhook.kube.client import JSONObject
 from webhook.kube.connection import Query, ServerClock
 from webhook.kube.credentials import Access, Load
 from webhook.kube.errors import ApiError, ClusterError
-from webhook.metrics.controllers import ControllerMetrics
+from webhook.metrics.replica import Metrics
 from webhook.registration import controller as module
 from webhook.registration.certificates import SecretName
 from webhook.registration.controller import ControllerOptions, RegistrationController
@@ -62,12 +61,13 @@ class Replica:
         }
         self.can_serve = True
         self.served = b""
-        self.registry = CollectorRegistry()
         policy = given.pop("policy", default_policy())
+        metrics = Metrics(policy, "test")
+        self.registry = metrics.registry
         self.controller = RegistrationController(
             ControllerOptions(**{**options, **given}),
             lambda: policy,
-            ControllerMetrics(self.registry),
+            metrics,
             lambda: self.can_serve,
             lambda: self.served,
         )

@@ -134,7 +134,7 @@ class Counter:
     def __init__(self) -> None:
         self.counted: list[tuple[str, str]] = []
 
-    def registered(self, kind: str, reason: str) -> None:
+    def __call__(self, kind: str, reason: str) -> None:
         self.counted.append((kind.removesuffix("WebhookConfiguration"), reason))
 
 

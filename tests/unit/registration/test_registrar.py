@@ -60,7 +60,7 @@ class Counter:
     def __init__(self) -> None:
         self.seen: list[tuple[str, str]] = []
 
-    def registered(self, kind: str, reason: str) -> None:
+    def __call__(self, kind: str, reason: str) -> None:
         self.seen.append((kind, reason))
 
 

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from prometheus_client import CollectorRegistry
 
 from certs.names import Names
 from fake_apiserver import NODES, FakeApiServer, eventually
@@ -23,7 +22,7 @@ from webhook.kube.credentials import Load, kubeconfig
 from webhook.kube.errors import ApiError
 from webhook.kube.listing import list_all
 from webhook.kube.reflector import Timing
-from webhook.metrics.controllers import ControllerMetrics
+from webhook.metrics.replica import Metrics
 from webhook.registration.certificates import SecretName
 from webhook.registration.controller import ControllerOptions, RegistrationController
 from webhook.registration.leader_election import LeaseTiming, lease_path
@@ -64,7 +63,7 @@ def registration_controller(load: Load, lease: LeaseTiming) -> RegistrationContr
         names=Names.parse(["localhost"]),
         lease=lease,
     )
-    metrics = ControllerMetrics(CollectorRegistry())
+    metrics = Metrics(default_policy(), "test")
     return RegistrationController(options, default_policy, metrics, lambda: True)
 
 
@@ -158,9 +157,9 @@ async def test_a_fault_during_a_watch_causes_no_relist(
     await eventually(lambda: proxy.requests["WATCH nodes"] >= attempts, "attempts")
     assert not facts.unready()
     # What is known stays.
-    assert facts.objects()["nodes"] >= 1
+    assert facts.watches.objects()["nodes"] >= 1
     proxy.end()
-    await eventually(lambda: facts.objects()["nodes"] == 2, "the new node")
+    await eventually(lambda: facts.watches.objects()["nodes"] == 2, "the new node")
     assert {name: n for name, n in proxy.requests.items() if name.startswith("LIST")} == lists
     await facts.stop()
     await inventory.stop()

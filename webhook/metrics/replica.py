@@ -1,4 +1,4 @@
-"""Metrics of admission. Every label has a bounded set of values, whatever clients send."""
+"""Metrics of a replica. Every label has a bounded set of values, whatever clients send."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ from prometheus_client import (
 )
 from prometheus_client.exposition import choose_encoder
 
+from certs.keypair import parse_certificates
+from certs.secret import Change, Stored
 from policies.finding import Finding
 from policies.kubernetes.templates import is_core_workload
 from policies.policy import Policy
@@ -31,6 +33,9 @@ OTHER_KIND = "other"
 
 Rejection = Literal["too_many", "handshake", "evicted"]
 """Why a connection was not accepted, or was closed in favor of another."""
+
+ReloadResult = Literal["applied", "rejected"]
+"""The result for a new policy document."""
 
 # From a small Pod's decision, tens of microseconds, to the webhook's own timeout of 3 s.
 _BUCKETS = (50e-6, 100e-6, 250e-6, 500e-6, 1e-3, 2.5e-3, 5e-3, 10e-3, 50e-3, 0.25, 1.0, 3.0)
@@ -81,6 +86,43 @@ class Metrics:
         Info("gpufence_build", "The version that runs.", registry=self.registry).info(
             {"version": metadata.version("gpufence"), "python": platform.python_version()}
         )
+        self._reloads = Counter(
+            "gpufence_policy_reload",
+            "New policy documents by result: applied or rejected.",
+            ("result",),
+            registry=self.registry,
+        )
+        for result in ("applied", "rejected"):
+            self._reloads.labels(result)
+        self._writes = Counter(
+            "gpufence_registration_writes",
+            "Writes of webhook configurations and admission policies, by reason: created, changed, "
+            "drift (repaired), or deleted.",
+            ("kind", "reason"),
+            registry=self.registry,
+        )
+        self._changes = Counter(
+            "gpufence_certificate_changes",
+            "Changes that this replica made to the Secret with CA and serving certificate.",
+            ("change",),
+            registry=self.registry,
+        )
+        self._failures = Counter(
+            "gpufence_controller_failures",
+            "Failed attempts to reconcile certificates, registration or policy.",
+            ("task",),
+            registry=self.registry,
+        )
+        self._authorities = Gauge(
+            "gpufence_ca_expiry_timestamp_seconds",
+            "When the CA that signs expires, in seconds since the epoch.",
+            registry=self.registry,
+        )
+        self._published = Gauge(
+            "gpufence_ca_bundle_certificates",
+            "CAs in the caBundle: two during a rotation.",
+            registry=self.registry,
+        )
 
     def use(self, policy: Policy) -> None:
         """Show which policy is active."""
@@ -88,20 +130,39 @@ class Metrics:
         self._policy.info({"policy": self._policy_name, "pools": pools})
 
     def track_in_flight(self, count: Callable[[], int]) -> None:
-        """Show how many requests are being answered."""
-        Gauge(
+        self._track(
             "gpufence_admission_requests_in_flight",
             "Admission requests that are being answered.",
-            registry=self.registry,
-        ).set_function(lambda: float(count()))
+            count,
+        )
 
     def track_certificate(self, expiry: Callable[[], float]) -> None:
-        """Show when the serving certificate ends; ``expiry`` returns it in seconds of the epoch."""
-        Gauge(
+        self._track(
             "gpufence_certificate_expiry_timestamp_seconds",
             "End of the life of the serving certificate.",
-            registry=self.registry,
-        ).set_function(expiry)
+            expiry,
+        )
+
+    def track_policy(self, generation: Callable[[], int], problem: Callable[[], str]) -> None:
+        self._track(
+            "gpufence_policy_generation",
+            "How many policies have been active since the start.",
+            generation,
+        )
+        self._track(
+            "gpufence_policy_stale",
+            "1 while the newest policy document is rejected and an older one is active.",
+            lambda: bool(problem()),
+        )
+
+    def track_leader(self, leading: Callable[[], bool]) -> None:
+        self._track(
+            "gpufence_leader", "1 on the replica that writes the webhook configurations.", leading
+        )
+
+    def _track(self, name: str, text: str, value: Callable[[], float]) -> None:
+        """Export what ``value`` returns at the time of a scrape."""
+        Gauge(name, text, registry=self.registry).set_function(lambda: float(value()))
 
     def count_response(
         self, path: str, result: Result, operation: str = UNKNOWN, kind: str = OTHER_KIND
@@ -119,22 +180,34 @@ class Metrics:
             self._findings.labels(finding.rule, finding.action).inc()
 
     def connection_rejected(self, reason: Rejection) -> None:
-        """Count a connection that was not accepted."""
         self._rejected_connections.labels(reason).inc()
 
     def failed(self) -> None:
         """Count a failure of gpufence itself."""
         self._internal_errors.inc()
 
+    def policy_reloaded(self, result: ReloadResult) -> None:
+        self._reloads.labels(result).inc()
+
+    def registered(self, kind: str, reason: str) -> None:
+        self._writes.labels(kind, reason).inc()
+
+    def certificates_changed(self, change: Change) -> None:
+        self._changes.labels(str(change)).inc()
+
+    def task_failed(self, task: str) -> None:
+        self._failures.labels(task).inc()
+
+    def authorities(self, stored: Stored) -> None:
+        """Show which CAs are in the Secret."""
+        [authority, *_] = parse_certificates(stored.authority.certificate_pem, "authority")
+        self._authorities.set(authority.not_valid_after_utc.timestamp())
+        self._published.set(len(stored.authorities))
+
     def expose(self, accept: str) -> tuple[bytes, str]:
         """Return all metrics, and their content type, in a format that ``accept`` prefers."""
-        return expose(self.registry, accept)
-
-
-def expose(registry: CollectorRegistry, accept: str) -> tuple[bytes, str]:
-    """Return the metrics of a registry, and their content type, as ``accept`` prefers."""
-    encode, content_type = choose_encoder(accept)
-    return encode(registry), content_type
+        encode, content_type = choose_encoder(accept)
+        return encode(self.registry), content_type
 
 
 def kind_label(api_version: str, kind: str) -> str:
