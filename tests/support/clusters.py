@@ -21,7 +21,7 @@ from policies.policy import Policy
 from reviewing import default_document
 from webhook.cluster.claims import LookupResult
 from webhook.cluster.facts import ClusterFacts
-from webhook.kube.connection import Connection
+from webhook.kube.client import KubeApi
 from webhook.kube.credentials import kubeconfig
 from webhook.kube.reflector import Timing
 from webhook.metrics.cluster import ClusterMetrics
@@ -106,7 +106,7 @@ async def facts_of(
     **options: Any,
 ) -> AsyncIterator[ClusterFacts]:
     """Provide the facts of the fake's cluster, followed inside the block."""
-    connection = Connection(kubeconfig(api.kubeconfig(directory / "kubeconfig")))
+    connection = KubeApi(kubeconfig(api.kubeconfig(directory / "kubeconfig")))
     if observer is not None:
         options["restarted"] = observer.watch_restarted
         options["looked_up"] = observer.claim_looked_up

@@ -20,8 +20,7 @@ from typing import Any
 from aiohttp import web
 
 from controlplane import kubeconfig
-from webhook.kube.client import KubeApi
-from webhook.kube.connection import ServerClock
+from webhook.kube.client import KubeApi, ServerClock
 from webhook.kube.errors import ApiError, ClusterError
 from webhook.registration.registrar import KINDS
 

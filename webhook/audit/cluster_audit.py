@@ -25,10 +25,9 @@ from webhook.audit.subjects import Subject, subjects
 from webhook.cluster.device_inventory import PODS
 from webhook.cluster.nodes import NODES, NodeObject
 from webhook.cluster.state import DEVICE_CLASSES, NAMESPACES, RUNTIME_CLASSES, ClusterState
-from webhook.kube.client import FORBIDDEN
+from webhook.kube.client import KubeApi
 from webhook.kube.collection import Identity
-from webhook.kube.connection import Connection
-from webhook.kube.errors import NOT_FOUND, ApiError
+from webhook.kube.errors import FORBIDDEN, NOT_FOUND, ApiError
 from webhook.kube.listing import list_all, list_optional
 
 Progress = Callable[[str, int], None]
@@ -61,7 +60,7 @@ class Audit:
 
 
 async def audit(
-    connection: Connection,
+    connection: KubeApi,
     policy: Policy,
     today: date,
     progress: Progress = lambda _title, _count: None,
@@ -132,7 +131,7 @@ class _Reader:
     """Reads what an audit needs, a collection at a time, into one inventory."""
 
     def __init__(
-        self, connection: Connection, policy: Policy, today: date, progress: Progress
+        self, connection: KubeApi, policy: Policy, today: date, progress: Progress
     ) -> None:
         self.inventory = Inventory(today=today)
         self._connection = connection

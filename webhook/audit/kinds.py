@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from webhook.kube.connection import Connection
+from webhook.kube.client import KubeApi
 from webhook.kube.errors import NOT_FOUND, ApiError, UnexpectedAnswerError
 from webhook.kube.listing import get_again
 
@@ -90,7 +90,7 @@ class _Resources(msgspec.Struct):
 class Discovery:
     """The kinds that an API server serves, requested by group when needed."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: KubeApi) -> None:
         self._connection = connection
         self._versions: dict[str, tuple[str, ...]] | None = None
         self._kinds: dict[str, tuple[Kind, ...]] = {}

@@ -17,9 +17,9 @@ from policies.finding import Action, Finding
 from policies.kubernetes.objects import JSONObject
 from webhook.audit.cluster_audit import Audit
 from webhook.audit.kinds import GroupKind
-from webhook.kube.client import CONFLICT, FORBIDDEN, KubeApi
+from webhook.kube.client import KubeApi
 from webhook.kube.collection import Metadata
-from webhook.kube.errors import NOT_FOUND, ApiError
+from webhook.kube.errors import CONFLICT, FORBIDDEN, NOT_FOUND, ApiError
 from webhook.kube.listing import list_all
 
 SOURCE = "gpufence"

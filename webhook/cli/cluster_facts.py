@@ -31,7 +31,6 @@ from webhook.documents.document import DocumentError, InputError, raise_errors
 from webhook.documents.files import display_name
 from webhook.kube.client import KubeApi
 from webhook.kube.collection import Metadata
-from webhook.kube.connection import Connection
 from webhook.kube.credentials import Load
 from webhook.kube.errors import ClusterError
 from webhook.kube.listing import list_all, list_optional
@@ -61,7 +60,7 @@ def live_facts(load: Load, policy: Policy) -> Iterator[Complete]:
     # The warning below replaces the log events of the server.
     logging.getLogger("gpufence").addHandler(logging.NullHandler())
     with asyncio.Runner() as runner:
-        connection = Connection(load)
+        connection = KubeApi(load)
         cluster = ClusterFacts(
             connection,
             policy,
@@ -118,7 +117,7 @@ class _Labels(NamedTuple):
         return {k: v for k, v in self.all.items() if k in own or k not in self.applied}
 
 
-async def _applied(connection: Connection, namespace: str) -> _Labels:
+async def _applied(connection: KubeApi, namespace: str) -> _Labels:
     """Return the labels of a namespace for ``kubectl apply``.
 
     Source: ``k8s.io/kubectl/pkg/util/apply.go``, and the three-way merge of its patcher.

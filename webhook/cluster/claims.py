@@ -30,7 +30,7 @@ from policies.kubernetes.objects import JSONObject
 from policies.kubernetes.quantity import is_subdomain
 from policies.kubernetes.workload import Workload
 from policies.requests import entries_of
-from webhook.kube.connection import Connection
+from webhook.kube.client import KubeApi
 from webhook.kube.errors import NOT_FOUND, ApiError, ClusterError, UnexpectedAnswerError
 from webhook.logs import event
 
@@ -111,7 +111,7 @@ class ClaimLookup:
 
     def __init__(
         self,
-        connection: Connection,
+        connection: KubeApi,
         *,
         looked_up: Callable[[LookupResult], None] = lambda _result: None,
         timing: LookupTiming = DEFAULT_LOOKUP_TIMING,

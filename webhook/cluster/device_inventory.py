@@ -23,8 +23,8 @@ from webhook.cluster.facts import ClusterFacts
 from webhook.cluster.nodes import NODES, NodeStore, Offer
 from webhook.cluster.stores import Tally
 from webhook.cluster.watches import Watches
+from webhook.kube.client import KubeApi
 from webhook.kube.collection import Collection, Identity
-from webhook.kube.connection import Connection
 from webhook.kube.reflector import DEFAULT_TIMING, Timing
 
 KEEP_SECONDS = 60.0
@@ -206,7 +206,7 @@ class DeviceInventory:
 
     def __init__(
         self,
-        connection: Connection,
+        connection: KubeApi,
         policy: Policy,
         facts: ClusterFacts | None = None,
         *,

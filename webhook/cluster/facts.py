@@ -36,7 +36,7 @@ from webhook.cluster.state import (
     NamedObject,
 )
 from webhook.cluster.watches import Watches
-from webhook.kube.connection import Connection
+from webhook.kube.client import KubeApi
 from webhook.kube.errors import ClusterError
 from webhook.kube.reflector import DEFAULT_TIMING, Timing
 
@@ -60,7 +60,7 @@ class ClusterFacts:
 
     def __init__(
         self,
-        connection: Connection,
+        connection: KubeApi,
         policy: Policy,
         *,
         restarted: Callable[[str], None] = lambda _resource: None,

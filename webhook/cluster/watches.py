@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, NoReturn
 
+from webhook.kube.client import KubeApi
 from webhook.kube.collection import Collection, ItemT, Store
-from webhook.kube.connection import Connection
 from webhook.kube.reflector import Reflector, Timing
 
 
@@ -19,7 +19,7 @@ class Watches:
 
     def __init__(
         self,
-        connection: Connection,
+        connection: KubeApi,
         *,
         restarted: Callable[[str], None],
         clock: Callable[[], float],

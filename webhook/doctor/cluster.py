@@ -12,8 +12,8 @@ from webhook.audit.inventory import Inventory
 from webhook.audit.pools import label_problems, node_findings, pool_states
 from webhook.doctor.installation import Installation
 from webhook.doctor.line import Line, fail, ok, skip, warn
-from webhook.kube.client import FORBIDDEN, KubeApi
-from webhook.kube.errors import NOT_FOUND, ApiError
+from webhook.kube.client import KubeApi
+from webhook.kube.errors import FORBIDDEN, NOT_FOUND, ApiError
 
 _OLDEST = (1, 30)
 _CLAIMS = "v1"

@@ -18,8 +18,8 @@ from webhook.cluster.nodes import NODES
 from webhook.cluster.state import ClusterState
 from webhook.documents.document import InputError
 from webhook.documents.policy_files import load_policy, policy_of_release
-from webhook.kube.client import FORBIDDEN, KubeApi, slices_query
-from webhook.kube.errors import ApiError
+from webhook.kube.client import KubeApi, slices_query
+from webhook.kube.errors import FORBIDDEN, ApiError
 from webhook.kube.listing import list_all, list_optional
 from webhook.registration.certificates import SecretName
 from webhook.registration.leader_election import lease_path

@@ -1,40 +1,176 @@
-"""Reads and writes single objects of an API server as raw JSON.
+"""A client of one API server: single objects as raw JSON, and the lines of a watch.
 
 gpufence writes only its own objects: the Secret, the Lease, webhook configurations, admission
 policies and policy reports. ``webhook.cluster`` reads cluster facts.
+
+The model objects of ``kubernetes.aio`` are not used: to make one of a Node's watch event takes
+0.85 ms, and to read the fields that matter 0.01 ms (``tests/performance/bench/cluster_facts.py``).
 """
 
 from __future__ import annotations
 
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from email.utils import parsedate_to_datetime
 from typing import Any
 
 import aiohttp
 import msgspec
 
-from webhook.kube.connection import Connection, Query
-from webhook.kube.errors import NOT_FOUND, ApiError, UnexpectedAnswerError
+from webhook.kube.credentials import Access, Load
+from webhook.kube.errors import (
+    NOT_FOUND,
+    UNAUTHORIZED,
+    ApiError,
+    OversizedAnswerError,
+    Status,
+    UnexpectedAnswerError,
+    UnreachableError,
+)
 
 JSONObject = dict[str, Any]
-
-CONFLICT = 409
-FORBIDDEN = 403
+Query = Mapping[str, str]
 
 FIELD_MANAGER = "gpufence"
 
 SECONDS = 5.0
-"""The timeout of a request. A controller retries instead of waiting longer."""
+"""The timeout of a request for an object. A controller retries instead of waiting longer."""
 
 _JSON = "application/json"
 _MERGE = "application/merge-patch+json"
 _APPLY = "application/apply-patch+yaml"
 
+_CONNECT_SECONDS = 10.0
 
-class KubeApi(Connection):
-    """A Connection that can write.
+# A leader must renew its Lease in less time, and a lost watch must be noticed soon.
+_MAX_RETRY_AFTER = 5.0
+
+_HEADERS = {
+    "Accept": _JSON,
+    # Compression of a long list costs both sides more than it saves on a cluster's network.
+    "Accept-Encoding": "identity",
+}
+
+MOST_BYTES = 32 * 1024 * 1024
+"""The largest response, and the largest line of a watch, that is read.
+
+API servers accept objects of up to 3 MiB, and send each ``<`` in them as six bytes.
+"""
+
+# The bytes of a response that wait to be read; aiohttp buffers up to twice as many.
+_BUFFER = 256 * 1024
+
+
+class ServerClock:
+    """The time of the API server that last responded; before that, the time of this machine.
+
+    Certificates are for API servers, so they are judged by the time of an API server: the clock of
+    this machine may be wrong.
+    """
+
+    def __init__(
+        self,
+        monotonic: Callable[[], float] = time.monotonic,
+        wall: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        self._monotonic = monotonic
+        self._wall = wall
+        self._observed: tuple[datetime, float] | None = None
+
+    def observe(self, date: str) -> None:
+        """Set the time from a Date header (RFC 9110, 6.6.1), which has whole seconds."""
+        try:
+            observed = parsedate_to_datetime(date)
+        except ValueError:
+            return
+        if observed.tzinfo:
+            self._observed = observed, self._monotonic()
+
+    def now(self) -> datetime:
+        """Return the time of the API server, or of this machine before the first response."""
+        return self.server_time() or self._wall()
+
+    def server_time(self) -> datetime | None:
+        """Return the time of the API server; None before its first response."""
+        if self._observed is None:
+            return None
+        observed, at = self._observed
+        return observed + timedelta(seconds=self._monotonic() - at)
+
+
+class KubeApi:
+    """A client of the API server whose address and credentials ``load`` returns.
+
+    ``load`` is called before the first request, and again once the API server no longer accepts the
+    credentials, or shows a certificate that is not trusted: files and plugins may have newer ones.
 
     Every method raises ClusterError (webhook.kube.errors): ApiError if the API server rejects the
-    request, UnreachableError if it does not respond within ``SECONDS``.
+    request, UnreachableError if it does not respond in time.
     """
+
+    def __init__(self, load: Load, clock: ServerClock | None = None) -> None:
+        self.clock = clock or ServerClock()
+        self._load = load
+        self._access: Access | None = None
+        self._session: aiohttp.ClientSession | None = None
+        self._fresh = False
+        self._connecting = asyncio.Lock()
+
+    async def prepare(self) -> None:
+        """Read the configuration, without a request.
+
+        Raises:
+            ConfigurationError: it is not usable.
+        """
+        await self._connected()
+
+    async def host(self) -> str:
+        """Return the address of the API server in the configuration.
+
+        Raises:
+            ConfigurationError: it is not usable.
+        """
+        return (await self._connected()).host
+
+    async def get(
+        self,
+        path: str,
+        query: Query | None = None,
+        *,
+        seconds: float,
+        most_bytes: int = MOST_BYTES,
+    ) -> bytes:
+        """Return the body of a GET of ``path``, within ``seconds``.
+
+        Raises:
+            ApiError: the API server rejects the request.
+            OversizedAnswerError: the body has more than ``most_bytes``.
+            UnreachableError: it does not respond in time.
+            ConfigurationError: the configuration is not usable.
+        """
+        limits = aiohttp.ClientTimeout(total=seconds)
+        async with self._request("GET", path, query or {}, _HEADERS, limits) as response:
+            return await _body(response, path, most_bytes)
+
+    @asynccontextmanager
+    async def lines(
+        self, path: str, query: Query, *, quiet_seconds: float
+    ) -> AsyncIterator[AsyncIterator[bytes]]:
+        """Open ``path``, and provide its lines, of any length, as they arrive.
+
+        A connection that is silent for ``quiet_seconds`` counts as lost.
+
+        Raises:
+            ClusterError: as ``get`` does; from inside the block, too.
+        """
+        limits = aiohttp.ClientTimeout(
+            total=None, sock_connect=_CONNECT_SECONDS, sock_read=quiet_seconds
+        )
+        async with self._request("GET", path, query, _HEADERS, limits) as response:
+            yield _lines(response, path)
 
     async def read(self, path: str, query: Query | None = None) -> JSONObject | None:
         """Return the object at ``path``; None if it does not exist."""
@@ -78,6 +214,12 @@ class KubeApi(Connection):
             raise
         return True
 
+    async def close(self) -> None:
+        """Close the connections."""
+        session, self._session, self._access = self._session, None, None
+        if session is not None:
+            await session.close()
+
     async def _send(
         self,
         method: str,
@@ -91,6 +233,116 @@ class KubeApi(Connection):
         limits = aiohttp.ClientTimeout(total=SECONDS)
         async with self._request(method, path, query, headers, limits, sent) as response:
             return _object(await response.read(), path)
+
+    @asynccontextmanager
+    async def _request(
+        self,
+        method: str,
+        path: str,
+        query: Query,
+        headers: Mapping[str, str],
+        limits: aiohttp.ClientTimeout,
+        body: bytes | None = None,
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        """Send a request, and provide its successful response.
+
+        If credentials that were valid have expired, the request is sent again with new ones: a
+        list that consists of several pages would otherwise start again.
+        """
+        for is_last in (False, True):
+            used = self._access if self._fresh else None
+            access = await self._connected()
+            if self._session is None:
+                self._session = aiohttp.ClientSession(trust_env=True, read_bufsize=_BUFFER)
+            try:
+                authorization = await access.authorization()
+                credentials = {"Authorization": authorization} if authorization else {}
+                async with self._session.request(
+                    method,
+                    access.host + path,
+                    params=query,
+                    headers={**headers, **credentials},
+                    data=body,
+                    timeout=limits,
+                    ssl=access.tls,
+                    server_hostname=access.server_name,
+                    proxy=access.proxy,
+                ) as response:
+                    self.clock.observe(response.headers.get("Date", ""))
+                    if response.status == UNAUTHORIZED:
+                        self._fresh = False
+                        if access is used and not is_last:
+                            continue
+                    if response.status >= 400:
+                        raise ApiError(
+                            response.status,
+                            _message(await _body(response, path, MOST_BYTES)),
+                            _retry_after(response.headers.get("Retry-After", "")),
+                        )
+                    yield response
+                    return
+            except (aiohttp.ClientError, OSError) as error:
+                if isinstance(error, aiohttp.ClientConnectorCertificateError):
+                    self._fresh = False
+                raise UnreachableError(
+                    f"the API server at {access.host} is out of reach: {_reason(error)}"
+                ) from error
+
+    async def _connected(self) -> Access:
+        """Return the current access, and load it before the first request."""
+        async with self._connecting:
+            if self._access is None or not self._fresh:
+                self._access = await self._load()
+            self._fresh = True
+            return self._access
+
+
+async def _body(response: aiohttp.ClientResponse, path: str, most_bytes: int) -> bytes:
+    chunks, size = [], 0
+    async for chunk in response.content.iter_any():
+        size += len(chunk)
+        if size > most_bytes:
+            raise OversizedAnswerError(path, most_bytes)
+        chunks.append(chunk)
+    return b"".join(chunks)
+
+
+async def _lines(response: aiohttp.ClientResponse, path: str) -> AsyncIterator[bytes]:
+    """Yield the lines of a response; the last one may be incomplete."""
+    begun: list[bytes] = []
+    size = 0
+    async for chunk in response.content.iter_any():
+        *lines, rest = chunk.split(b"\n")
+        for line in lines:
+            yield b"".join((*begun, line))
+            begun, size = [], 0
+        begun.append(rest)
+        size += len(rest)
+        if size > MOST_BYTES:
+            raise OversizedAnswerError(path, MOST_BYTES)
+    if size:
+        yield b"".join(begun)
+
+
+def _reason(error: aiohttp.ClientError | OSError) -> str:
+    if isinstance(error, aiohttp.ClientConnectorError):
+        # The text of the error shows the TLS context as a memory address; the host may be a
+        # proxy's.
+        return f"{error.host}:{error.port}: {error.__cause__}"
+    return str(error) or "no response in time"
+
+
+def _retry_after(seconds: str) -> float:
+    """Return the seconds of a Retry-After header: an API server sends whole seconds."""
+    return min(float(seconds), _MAX_RETRY_AFTER) if seconds.isdecimal() else 0.0
+
+
+def _message(body: bytes) -> str:
+    """Return the message of a Status, or the beginning of any other body."""
+    try:
+        return msgspec.json.decode(body, type=Status).message
+    except msgspec.DecodeError:
+        return body[:200].decode(errors="replace").strip()
 
 
 def _object(body: bytes, path: str) -> JSONObject:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+CONFLICT = 409
+FORBIDDEN = 403
 GONE = 410
 NOT_FOUND = 404
 UNAUTHORIZED = 401

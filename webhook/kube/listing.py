@@ -16,11 +16,11 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from webhook.kube.backoff import Backoff, spread
-from webhook.kube.client import FORBIDDEN
+from webhook.kube.client import MOST_BYTES, KubeApi, Query
 from webhook.kube.collection import Collection, Store
 from webhook.kube.collection import ItemT as StoredT
-from webhook.kube.connection import MOST_BYTES, Connection, Query
 from webhook.kube.errors import (
+    FORBIDDEN,
     GONE,
     NOT_FOUND,
     ApiError,
@@ -101,7 +101,7 @@ class Page(Generic[ItemT]):
 
 
 async def read_pages(
-    connection: Connection,
+    connection: KubeApi,
     path: str,
     decoder: msgspec.json.Decoder[ItemT],
     query: Query,
@@ -145,7 +145,7 @@ async def read_pages(
 
 
 async def list_all(
-    connection: Connection,
+    connection: KubeApi,
     path: str,
     kind: type[ItemT],
     take: Callable[[ItemT], T],
@@ -186,7 +186,7 @@ async def list_all(
 
 
 async def list_optional(
-    connection: Connection, collection: Collection[StoredT], store: Store[StoredT]
+    connection: KubeApi, collection: Collection[StoredT], store: Store[StoredT]
 ) -> None:
     """Store a collection, if the cluster has it and the account may list it.
 
@@ -201,7 +201,7 @@ async def list_optional(
 
 
 async def get_again(
-    connection: Connection,
+    connection: KubeApi,
     path: str,
     query: Query | None = None,
     *,

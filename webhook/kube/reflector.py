@@ -17,10 +17,10 @@ from typing import Any, Generic, NoReturn, TypeVar
 import msgspec
 
 from webhook.kube.backoff import Backoff, spread
-from webhook.kube.client import FORBIDDEN
+from webhook.kube.client import KubeApi
 from webhook.kube.collection import Collection, ItemT, Store
-from webhook.kube.connection import Connection
 from webhook.kube.errors import (
+    FORBIDDEN,
     GONE,
     NOT_FOUND,
     ApiError,
@@ -84,7 +84,7 @@ class Reflector(Generic[ItemT]):
 
     def __init__(
         self,
-        connection: Connection,
+        connection: KubeApi,
         collection: Collection[ItemT],
         store: Store[ItemT],
         *,

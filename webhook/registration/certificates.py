@@ -16,8 +16,8 @@ from certs.files import PairSource
 from certs.keypair import KeyPair
 from certs.names import Names
 from certs.secret import Change, Step, Stored, Timing, next_step, read_secret, write_secret
-from webhook.kube.client import CONFLICT, JSONObject, KubeApi
-from webhook.kube.errors import ApiError, ClusterError
+from webhook.kube.client import JSONObject, KubeApi
+from webhook.kube.errors import CONFLICT, ApiError, ClusterError
 from webhook.logs import event
 from webhook.registration.registrar import KINDS
 from webhook.registration.trust import ca_bundles
@@ -112,7 +112,7 @@ class CertificateReconciler:
         Certificates are issued for API servers, and are valid by their clock.
         """
         live = await self._api.read(self._secret.path)
-        now = self._api.time() or now
+        now = self._api.clock.server_time() or now
         if live is not None and CERT_MANAGER in (live["metadata"].get("annotations") or {}):
             raise ClusterError(
                 f"cert-manager writes {self._secret}; use another Secret (--secret), or serve with "

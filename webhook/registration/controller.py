@@ -20,8 +20,7 @@ from policies.kubernetes.objects import JSONObject
 from policies.policy import Policy
 from webhook.cel.admission_policies import admission_policies
 from webhook.cel.configurations import Registration, configurations
-from webhook.kube.client import KubeApi
-from webhook.kube.connection import ServerClock
+from webhook.kube.client import KubeApi, ServerClock
 from webhook.kube.credentials import Load
 from webhook.kube.errors import ClusterError
 from webhook.logs import event

@@ -13,8 +13,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from webhook.kube.client import CONFLICT, JSONObject, KubeApi
-from webhook.kube.errors import ApiError
+from webhook.kube.client import JSONObject, KubeApi
+from webhook.kube.errors import CONFLICT, ApiError
 
 PAUSED = "gpufence.dev/unregistered"
 """Annotation of the Lease: since when replicas must not register (``gpufence unregister``)."""

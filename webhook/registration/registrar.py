@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from policies.kubernetes.objects import JSONObject
 from webhook.cel.admission_policies import BINDING_KIND, POLICY_KIND, all_names
 from webhook.cel.configurations import API_VERSION, RELEASE_LABEL
-from webhook.kube.client import FORBIDDEN, KubeApi, ready_endpoints, slices_query
-from webhook.kube.errors import ApiError, ClusterError
+from webhook.kube.client import KubeApi, ready_endpoints, slices_query
+from webhook.kube.errors import FORBIDDEN, ApiError, ClusterError
 from webhook.kube.listing import list_all
 from webhook.logs import event
 from webhook.registration.drift import Difference, drift, is_own, repaired

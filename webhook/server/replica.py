@@ -26,7 +26,7 @@ from webhook.documents.policy_files import policy_name
 from webhook.http.edge import Edge, operations_handler
 from webhook.http.listener import OPERATIONS, REVIEWS, Listener, listen, port_of
 from webhook.http.tls import ServedCertificate
-from webhook.kube.connection import Connection, ServerClock
+from webhook.kube.client import KubeApi, ServerClock
 from webhook.kube.credentials import Load
 from webhook.logs import configured, event
 from webhook.metrics.cluster import ClusterMetrics, DeviceMetrics
@@ -322,7 +322,7 @@ def _cluster_state(
     facts = devices = None
     if options.facts is not None:
         facts = ClusterFacts(
-            Connection(options.facts, clock),
+            KubeApi(options.facts, clock),
             policy.current,
             restarted=counters.watch_restarted,
             looked_up=counters.claim_looked_up,
@@ -330,7 +330,7 @@ def _cluster_state(
         policy.followers.append(facts.use)
     if options.devices is not None:
         devices = DeviceInventory(
-            Connection(options.devices, clock),
+            KubeApi(options.devices, clock),
             policy.current,
             facts,
             restarted=counters.watch_restarted,

@@ -21,11 +21,11 @@ import asyncio, sys
 from datetime import date
 from policies.shipped import shipped_policy
 from webhook.audit.cluster_audit import audit
-from webhook.kube.connection import Connection
+from webhook.kube.client import KubeApi
 from webhook.kube.credentials import kubeconfig
 
 async def main():
-    connection = Connection(kubeconfig(Path(sys.argv[1])))
+    connection = KubeApi(kubeconfig(Path(sys.argv[1])))
     await audit(connection, shipped_policy(), date(2026, 1, 1))
     await connection.close()
     peak()

@@ -15,8 +15,7 @@ from controlplane.objects import node
 from fake_apiserver import FakeKubeApi
 from webhook.audit.cluster_audit import Audit
 from webhook.audit.policy_reports import publish
-from webhook.kube.client import JSONObject
-from webhook.kube.connection import MOST_BYTES
+from webhook.kube.client import MOST_BYTES, JSONObject
 from webhook.kube.errors import ApiError
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)

@@ -29,7 +29,7 @@ from webhook.cluster.device_inventory import (
 from webhook.cluster.facts import ClusterFacts
 from webhook.cluster.nodes import NodeObject, Offer, node_from, offers_of
 from webhook.cluster.stores import Tally
-from webhook.kube.connection import Connection
+from webhook.kube.client import KubeApi
 from webhook.kube.credentials import kubeconfig
 from webhook.metrics.cluster import MOST_NAMESPACES, OTHER_NAMESPACES, DeviceMetrics
 
@@ -222,7 +222,7 @@ async def api() -> AsyncIterator[FakeApiServer]:
 @asynccontextmanager
 async def inventory_of(api: FakeApiServer, directory: Path) -> AsyncIterator[DeviceInventory]:
     inventory = DeviceInventory(
-        Connection(kubeconfig(api.kubeconfig(directory / "kubeconfig"))),
+        KubeApi(kubeconfig(api.kubeconfig(directory / "kubeconfig"))),
         policy(),
         timing=FAST,
     )
@@ -264,8 +264,8 @@ async def test_a_replica_with_cluster_facts_watches_nodes_once(
     api: FakeApiServer, tmp_path: Path
 ) -> None:
     load = kubeconfig(api.kubeconfig(tmp_path / "kubeconfig"))
-    facts = ClusterFacts(Connection(load), policy(), timing=FAST)
-    inventory = DeviceInventory(Connection(load), policy(), facts, timing=FAST)
+    facts = ClusterFacts(KubeApi(load), policy(), timing=FAST)
+    inventory = DeviceInventory(KubeApi(load), policy(), facts, timing=FAST)
     await inventory.follow(True)
     assert inventory.allocatable() == {}, "the nodes are not listed"
     await facts.start()
@@ -352,7 +352,7 @@ async def test_a_replica_that_soon_leads_again_does_not_relist(
     api: FakeApiServer, tmp_path: Path
 ) -> None:
     clock = Clock()
-    connection = Connection(kubeconfig(api.kubeconfig(tmp_path / "kubeconfig")))
+    connection = KubeApi(kubeconfig(api.kubeconfig(tmp_path / "kubeconfig")))
     inventory = DeviceInventory(connection, policy(), clock=clock, timing=FAST)
     await inventory.follow(True)
     await wait_for_holdings(inventory, EVERYTHING)

@@ -23,8 +23,8 @@ from policies.kubernetes.scheduling import Taint
 from webhook.cluster.nodes import NodeObject, NodeStore
 from webhook.cluster.state import ClusterState, DeviceClassObject, DeviceClassSpec
 from webhook.kube.backoff import Backoff
+from webhook.kube.client import KubeApi
 from webhook.kube.collection import Metadata
-from webhook.kube.connection import Connection
 from webhook.kube.credentials import in_cluster, kubeconfig
 from webhook.kube.errors import ConfigurationError, UnreachableError
 
@@ -122,14 +122,14 @@ def test_delays_differ_between_reflectors() -> None:
     assert len({Backoff(0.25, 10.0, 10.0).after(0.0) for _ in range(20)}) > 1
 
 
-async def problem_of(connection: Connection) -> str:
+async def problem_of(connection: KubeApi) -> str:
     with pytest.raises(ConfigurationError) as raised:
         await connection.prepare()
     return str(raised.value)
 
 
 async def test_a_missing_kubeconfig_is_reported_with_its_path(tmp_path: Path) -> None:
-    problem = await problem_of(Connection(kubeconfig(tmp_path / "none")))
+    problem = await problem_of(KubeApi(kubeconfig(tmp_path / "none")))
     assert problem == (f"{tmp_path}/none: no such file; set the path of a kubeconfig file")
 
 
@@ -148,14 +148,14 @@ async def test_an_invalid_kubeconfig_is_reported_with_its_path(
 ) -> None:
     path = tmp_path / "kubeconfig"
     path.write_text(text)
-    problem = await problem_of(Connection(kubeconfig(path)))
+    problem = await problem_of(KubeApi(kubeconfig(path)))
     assert problem.startswith(f"{path}: cannot be used: {reason}")
     assert problem.endswith("see what kubectl config view and kubectl config get-contexts print")
 
 
 async def test_an_unknown_context_is_reported_with_its_name(tmp_path: Path) -> None:
     path = FakeApiServer().kubeconfig(tmp_path / "kubeconfig")
-    problem = await problem_of(Connection(kubeconfig(path, "other")))
+    problem = await problem_of(KubeApi(kubeconfig(path, "other")))
     assert problem.startswith(f"{path}, context other: cannot be used: ")
     assert "Expected object with name other in" in problem
 
@@ -164,7 +164,7 @@ async def test_in_cluster_access_outside_of_a_pod_is_an_error(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
-    problem = await problem_of(Connection(in_cluster()))
+    problem = await problem_of(KubeApi(in_cluster()))
     assert problem == (
         "cannot use a service account: KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT "
         "are not set. In a Pod, mount the token of its service account; elsewhere, set a "
@@ -188,7 +188,7 @@ async def account(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncItera
 async def test_a_renewed_service_account_token_is_used(
     account: Path,
 ) -> None:
-    connection = Connection(in_cluster(account))
+    connection = KubeApi(in_cluster(account))
     query = {"labelSelector": "a in (b)"}
     shown = await connection.get("/api/v1/pods", query, seconds=5)
     assert shown == b"/api/v1/pods?labelSelector=a+in+(b) Bearer first"
@@ -200,14 +200,14 @@ async def test_a_renewed_service_account_token_is_used(
 @pytest.mark.parametrize("name", ["token", "ca.crt"])
 async def test_a_missing_service_account_file_is_reported(account: Path, name: str) -> None:
     (account / name).unlink()
-    problem = await problem_of(Connection(in_cluster(account)))
+    problem = await problem_of(KubeApi(in_cluster(account)))
     assert problem.startswith(f"cannot use a service account: {account}: ")
     assert "No such file" in problem
 
 
 async def test_an_empty_service_account_token_is_reported(account: Path) -> None:
     (account / "token").write_text("\n")
-    problem = await problem_of(Connection(in_cluster(account)))
+    problem = await problem_of(KubeApi(in_cluster(account)))
     assert problem.startswith(f"cannot use a service account: {account / 'token'} is empty. ")
 
 
@@ -216,7 +216,7 @@ async def test_an_ipv6_address_is_written_in_brackets(
 ) -> None:
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "fd00::1")
     monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
-    assert await Connection(in_cluster(account)).host() == "https://[fd00::1]:443"
+    assert await KubeApi(in_cluster(account)).host() == "https://[fd00::1]:443"
 
 
 async def test_a_connection_error_names_address_and_reason(
@@ -226,7 +226,7 @@ async def test_a_connection_error_names_address_and_reason(
         bound.bind(("127.0.0.1", 0))
         monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")
         monkeypatch.setenv("KUBERNETES_SERVICE_PORT", port := str(bound.getsockname()[1]))
-        connection = Connection(in_cluster(account))
+        connection = KubeApi(in_cluster(account))
         with pytest.raises(UnreachableError) as caught:
             await connection.get("/version", seconds=5)
         await connection.close()

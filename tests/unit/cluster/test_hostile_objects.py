@@ -24,11 +24,11 @@ LEADER = """
 import asyncio, sys
 from policies.shipped import shipped_policy
 from webhook.cluster.device_inventory import DeviceInventory
-from webhook.kube.connection import Connection
+from webhook.kube.client import KubeApi
 from webhook.kube.credentials import kubeconfig
 
 async def main():
-    inventory = DeviceInventory(Connection(kubeconfig(Path(sys.argv[1]))), shipped_policy())
+    inventory = DeviceInventory(KubeApi(kubeconfig(Path(sys.argv[1]))), shipped_policy())
     await inventory.follow(True)
     await asyncio.to_thread(sys.stdin.read)
     peak()

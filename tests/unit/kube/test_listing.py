@@ -10,7 +10,7 @@ import pytest
 
 from fake_apiserver import NODES, FakeApiServer
 from webhook.cluster.state import NamedObject
-from webhook.kube.connection import Connection
+from webhook.kube.client import KubeApi
 from webhook.kube.credentials import kubeconfig
 from webhook.kube.errors import OversizedAnswerError, UnexpectedAnswerError
 from webhook.kube.listing import list_all, read_pages
@@ -27,8 +27,8 @@ async def api() -> AsyncIterator[FakeApiServer]:
 
 
 @pytest.fixture
-async def connection(api: FakeApiServer, tmp_path: Path) -> AsyncIterator[Connection]:
-    connection = Connection(kubeconfig(api.kubeconfig(tmp_path / "kubeconfig")))
+async def connection(api: FakeApiServer, tmp_path: Path) -> AsyncIterator[KubeApi]:
+    connection = KubeApi(kubeconfig(api.kubeconfig(tmp_path / "kubeconfig")))
     yield connection
     await connection.close()
 
@@ -41,7 +41,7 @@ def fill(api: FakeApiServer, *sizes: int) -> list[str]:
     return names
 
 
-async def names_of(connection: Connection) -> list[str]:
+async def names_of(connection: KubeApi) -> list[str]:
     return await list_all(connection, NODES, NamedObject, lambda item: item.metadata.name)
 
 
@@ -49,20 +49,20 @@ def limits(api: FakeApiServer) -> list[int]:
     return [int(request.query["limit"]) for request in api.lists(NODES)]
 
 
-async def test_pages_of_small_items_grow_to_500(api: FakeApiServer, connection: Connection) -> None:
+async def test_pages_of_small_items_grow_to_500(api: FakeApiServer, connection: KubeApi) -> None:
     names = fill(api, *[100] * 1000)
     assert await names_of(connection) == names
     assert limits(api) == [50, 100, 200, 400, 500]
 
 
-async def test_pages_of_large_items_have_2_mib(api: FakeApiServer, connection: Connection) -> None:
+async def test_pages_of_large_items_have_2_mib(api: FakeApiServer, connection: KubeApi) -> None:
     names = fill(api, *[64 * KIB] * 100)
     assert await names_of(connection) == names
     assert limits(api) == [50, 31, 31]
 
 
 async def test_a_page_above_8_mib_is_read_again_with_fewer_items(
-    api: FakeApiServer, connection: Connection
+    api: FakeApiServer, connection: KubeApi
 ) -> None:
     names = fill(api, *[10] * 5, *[9 * KIB * KIB] * 2, *[10] * 5)
     assert await names_of(connection) == names
@@ -71,7 +71,7 @@ async def test_a_page_above_8_mib_is_read_again_with_fewer_items(
 
 
 async def test_an_object_above_32_mib_fails_the_list(
-    api: FakeApiServer, connection: Connection
+    api: FakeApiServer, connection: KubeApi
 ) -> None:
     fill(api, 33 * KIB * KIB)
     with pytest.raises(OversizedAnswerError, match=f"{NODES} returned more than 32,768 KiB"):
@@ -79,16 +79,14 @@ async def test_an_object_above_32_mib_fails_the_list(
 
 
 async def test_an_object_of_an_unexpected_type_fails_the_list(
-    api: FakeApiServer, connection: Connection
+    api: FakeApiServer, connection: KubeApi
 ) -> None:
     api.put(NODES, {"metadata": {"name": "n1", "labels": []}})
     with pytest.raises(UnexpectedAnswerError, match=f"{NODES} returned an invalid object"):
         await names_of(connection)
 
 
-async def test_a_page_is_freed_after_its_last_item(
-    api: FakeApiServer, connection: Connection
-) -> None:
+async def test_a_page_is_freed_after_its_last_item(api: FakeApiServer, connection: KubeApi) -> None:
     fill(api, 10, 10)
     decoder = msgspec.json.Decoder(NamedObject)
     [page] = [page async for page in read_pages(connection, NODES, decoder, {})]

@@ -33,7 +33,7 @@ from fake_apiserver import (
 )
 from webhook.cluster.facts import ClusterFacts
 from webhook.cluster.templates import MACHINE_DEPLOYMENTS, NODE_CLAIMS, NODE_POOLS
-from webhook.kube.connection import Connection
+from webhook.kube.client import KubeApi
 from webhook.kube.credentials import kubeconfig
 from webhook.kube.errors import ApiError, UnreachableError
 from webhook.kube.reflector import Timing
@@ -561,7 +561,7 @@ async def test_no_watch_task_remains_after_stop(api: FakeApiServer, tmp_path: Pa
 
 async def test_load_lists_once_without_a_watch(api: FakeApiServer, tmp_path: Path) -> None:
     cluster = ClusterFacts(
-        Connection(kubeconfig(api.kubeconfig(tmp_path / "kubeconfig"))), policy(), timing=FAST
+        KubeApi(kubeconfig(api.kubeconfig(tmp_path / "kubeconfig"))), policy(), timing=FAST
     )
     try:
         await cluster.load()

@@ -21,8 +21,7 @@ from policies.policy import ExceptionEntry
 from reviewing import default_policy
 from webhook.cel.admission_policies import POLICY_KIND
 from webhook.cel.configurations import Registration, configurations
-from webhook.kube.client import JSONObject
-from webhook.kube.connection import Query, ServerClock
+from webhook.kube.client import JSONObject, Query, ServerClock
 from webhook.kube.credentials import Access, Load
 from webhook.kube.errors import ApiError, ClusterError
 from webhook.metrics.replica import Metrics

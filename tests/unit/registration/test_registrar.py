@@ -11,8 +11,7 @@ from fake_apiserver import FakeKubeApi
 from reviewing import default_policy
 from webhook.cel.admission_policies import BINDING_KIND, POLICY_KIND, admission_policies
 from webhook.cel.configurations import Registration
-from webhook.kube.client import JSONObject
-from webhook.kube.connection import Query
+from webhook.kube.client import JSONObject, Query
 from webhook.kube.errors import ApiError
 from webhook.registration.drift import drift
 from webhook.registration.registrar import POLICY_KINDS as PATHS

@@ -17,7 +17,7 @@ from reviewing import default_policy
 from webhook.cel.configurations import Registration
 from webhook.cluster.device_inventory import CLAIMS, PODS, DeviceInventory
 from webhook.cluster.facts import ClusterFacts
-from webhook.kube.connection import Connection
+from webhook.kube.client import KubeApi
 from webhook.kube.credentials import Load, kubeconfig
 from webhook.kube.errors import ApiError
 from webhook.kube.listing import list_all
@@ -144,8 +144,8 @@ async def test_a_leader_keeps_its_lease_while_all_responses_are_delayed(
 async def test_a_fault_during_a_watch_causes_no_relist(
     fault: Fault, api: FakeApiServer, proxy: FaultProxy, load: Load
 ) -> None:
-    facts = ClusterFacts(Connection(load), default_policy(), timing=FAST)
-    inventory = DeviceInventory(Connection(load), default_policy(), timing=FAST)
+    facts = ClusterFacts(KubeApi(load), default_policy(), timing=FAST)
+    inventory = DeviceInventory(KubeApi(load), default_policy(), timing=FAST)
     await facts.start()
     await inventory.follow(True)
     await eventually(lambda: not facts.unready() and api.watching(NODES) == 2, "the watches")
@@ -169,7 +169,7 @@ async def test_retry_after_of_a_429_response_is_honored(
     api: FakeApiServer, proxy: FaultProxy, load: Load
 ) -> None:
     """429 with ``Retry-After: 1`` leads to one request a second, and not to one each 50 ms."""
-    facts = ClusterFacts(Connection(load), default_policy(), timing=FAST)
+    facts = ClusterFacts(KubeApi(load), default_policy(), timing=FAST)
     proxy.begin("too many requests")
     start = time.monotonic()
     await facts.start()
@@ -186,7 +186,7 @@ async def test_list_all_retries_while_the_api_server_returns_429(
 ) -> None:
     """Of an audit, for example, which would fail as a whole."""
     proxy.begin("too many requests")
-    connection = Connection(load)
+    connection = KubeApi(load)
     names = list_all(connection, NODES, dict[str, Any], lambda obj: obj["metadata"]["name"])
     listing = asyncio.create_task(names)
     await eventually(lambda: proxy.requests["LIST nodes"] == 1, "the request")
@@ -200,7 +200,7 @@ async def test_list_all_fails_if_the_api_server_keeps_returning_429(
 ) -> None:
     monkeypatch.setattr("webhook.kube.listing.spread", lambda _seconds: 0.01)
     proxy.begin("too many requests")
-    connection = Connection(load)
+    connection = KubeApi(load)
     with pytest.raises(ApiError, match="too many requests"):
         await list_all(connection, NODES, dict[str, Any], lambda obj: obj)
     assert proxy.requests["LIST nodes"] > 1

@@ -31,8 +31,8 @@ from webhook.cli.options import (
 )
 from webhook.cli.registration_options import DEFAULT_NAME
 from webhook.documents.document import InputError
-from webhook.kube.client import CONFLICT, JSONObject, KubeApi
-from webhook.kube.errors import ApiError
+from webhook.kube.client import JSONObject, KubeApi
+from webhook.kube.errors import CONFLICT, ApiError
 from webhook.registration.registrar import KINDS
 from webhook.registration.trust import ca_bundles
 

@@ -21,7 +21,7 @@ from cryptography.x509.oid import NameOID
 from certs.authority import create_authority
 from clusters import around_a_pod
 from controlplane.pki import pem, private_pem, write
-from webhook.kube.connection import Connection
+from webhook.kube.client import KubeApi
 from webhook.kube.credentials import Load, in_cluster, kubeconfig
 from webhook.kube.errors import ConfigurationError, UnreachableError
 
@@ -113,7 +113,7 @@ def _kubeconfig(directory: Path, server: TestServer, trust: dict[str, Any]) -> L
 async def test_a_cluster_ca_without_key_identifiers_is_trusted(
     by: Way, old_cluster: TestServer, tmp_path: Path
 ) -> None:
-    connection = Connection(by(tmp_path, old_cluster))
+    connection = KubeApi(by(tmp_path, old_cluster))
     assert await connection.get("/version", seconds=5) == b"old"
     await connection.close()
 
@@ -137,10 +137,10 @@ async def test_connection_time_is_the_date_header_of_the_api_server(
 
     write_old_cluster_certificates(tmp_path)
     async with around_a_pod(tmp_path, answer, monkeypatch) as server:
-        connection = Connection(by_service_account(tmp_path, server))
-        assert connection.time() is None
+        connection = KubeApi(by_service_account(tmp_path, server))
+        assert connection.clock.server_time() is None
         await connection.get("/version", seconds=5)
-        measured = connection.time()
+        measured = connection.clock.server_time()
         assert measured == time or (measured and time and timedelta(0) <= measured - time < LATER)
         await connection.close()
 
@@ -151,7 +151,7 @@ async def test_a_certificate_of_another_ca_is_rejected(
 ) -> None:
     load = by_service_account(tmp_path, old_cluster)
     write_old_cluster_certificates(tmp_path)
-    connection = Connection(load)
+    connection = KubeApi(load)
     with pytest.raises(UnreachableError, match="certificate"):
         await connection.get("/version", seconds=5)
     await connection.close()
@@ -166,7 +166,7 @@ async def test_a_replaced_cluster_ca_is_read_without_a_restart(
     file = tmp_path / "ca.crt"
     of_the_server = file.read_bytes()
     file.write_bytes(create_authority(datetime.now(UTC)).certificate_pem)
-    connection = Connection(by(tmp_path, old_cluster))
+    connection = KubeApi(by(tmp_path, old_cluster))
     for _ in range(2):
         with pytest.raises(UnreachableError, match="certificate"):
             await connection.get("/version", seconds=5)
