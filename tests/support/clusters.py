@@ -23,13 +23,13 @@ from webhook.cluster.claims import LookupResult
 from webhook.cluster.facts import ClusterFacts
 from webhook.kube.client import KubeApi
 from webhook.kube.credentials import kubeconfig
-from webhook.kube.reflector import Timing
+from webhook.kube.reflector import WatchTiming
 from webhook.metrics.cluster import ClusterMetrics
 
 JSON = dict[str, Any]
 Answer = Callable[[web.Request], Awaitable[web.Response]]
 
-FAST = Timing(
+FAST = WatchTiming(
     page=3,
     list_seconds=5.0,
     watch_seconds=300.0,
@@ -101,7 +101,7 @@ async def facts_of(
     directory: Path,
     of: Policy | None = None,
     *,
-    timing: Timing = FAST,
+    timing: WatchTiming = FAST,
     observer: Counts | ClusterMetrics | None = None,
     **options: Any,
 ) -> AsyncIterator[ClusterFacts]:

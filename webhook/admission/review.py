@@ -221,7 +221,7 @@ def _foreign(api_version: Any, kind: Any, uid: str) -> BadReviewError:
     return BadReviewError(f"the {KIND} has no request with a uid", uid)
 
 
-class Status(msgspec.Struct, frozen=True):
+class _Status(msgspec.Struct, frozen=True):
     """Why a request was denied (``metav1.Status``)."""
 
     code: int
@@ -234,7 +234,7 @@ class Response(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
 
     uid: str
     allowed: bool
-    status: Status | None = None
+    status: _Status | None = None
     patch_type: str = ""
     patch: bytes = b""
     audit_annotations: dict[str, str] = {}
@@ -292,7 +292,7 @@ def denied(
     return Response(
         uid,
         False,
-        status=Status(code.value, _REASONS[code], message),
+        status=_Status(code.value, _REASONS[code], message),
         audit_annotations=annotations or {},
         warnings=warnings or [],
     )

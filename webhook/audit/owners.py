@@ -18,7 +18,7 @@ from policies.kubernetes.core_v1 import Requirement
 from policies.kubernetes.objects import JSONObject
 from policies.kubernetes.scheduling import Alternative, accepts
 from webhook.audit.kinds import NODE, GroupKind
-from webhook.kube.collection import Metadata
+from webhook.kube.collection import LabeledMetadata
 
 _SELECTING_GROUPS = ("", "apps", "batch")
 
@@ -35,7 +35,7 @@ Remark = Literal["", "dangling", "forged", "unread", "clusterwide"]
 the reference, or is of a kind that cannot be listed, or that is cluster-scoped."""
 
 
-class OwnerReference(msgspec.Struct, frozen=True, rename="camel"):
+class FullOwnerReference(msgspec.Struct, frozen=True, rename="camel"):
     """``metav1.OwnerReference``. Its strings have no limit in the API."""
 
     api_version: str
@@ -45,12 +45,12 @@ class OwnerReference(msgspec.Struct, frozen=True, rename="camel"):
     controller: bool | None = None
 
 
-class ObjectMetadata(Metadata, frozen=True, rename="camel"):
+class ObjectMetadata(LabeledMetadata, frozen=True, rename="camel"):
     """What an audit reads of the metadata of an object."""
 
     uid: str = ""
     annotations: dict[str, str] | None = None
-    owner_references: list[OwnerReference] | None = None
+    owner_references: list[FullOwnerReference] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +170,7 @@ def _is_owner(owner: Owned, obj: Owned, reference: Reference) -> bool:
     )
 
 
-def _controller(references: Iterable[OwnerReference]) -> Reference | None:
+def _controller(references: Iterable[FullOwnerReference]) -> Reference | None:
     for owner in references:
         if owner.controller:
             group, slash, _ = owner.api_version.partition("/")

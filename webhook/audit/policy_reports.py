@@ -18,7 +18,7 @@ from policies.kubernetes.objects import JSONObject
 from webhook.audit.cluster_audit import Audit
 from webhook.audit.kinds import GroupKind
 from webhook.kube.client import KubeApi
-from webhook.kube.collection import Metadata
+from webhook.kube.collection import LabeledMetadata
 from webhook.kube.errors import CONFLICT, FORBIDDEN, NOT_FOUND, ApiError
 from webhook.kube.listing import list_all
 
@@ -283,7 +283,7 @@ class _Scope(msgspec.Struct, frozen=True, rename="camel"):
 class _StoredReport(msgspec.Struct):
     """A stored report without its results."""
 
-    metadata: Metadata
+    metadata: LabeledMetadata
     kind: str = ""
     scope: _Scope = _Scope()
 

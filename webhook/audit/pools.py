@@ -20,7 +20,7 @@ WITHOUT_LABEL = "gpu-node-without-label"
 
 
 @dataclass(frozen=True, slots=True)
-class Holding:
+class HeldDevices:
     """Devices of one resource that a Pod holds on a node."""
 
     namespace: str
@@ -38,7 +38,7 @@ class PoolNode:
     has_label: bool
     has_taint: bool
     is_cordoned: bool
-    holdings: list[Holding] = field(default_factory=list)
+    holdings: list[HeldDevices] = field(default_factory=list)
     trespassers: list[RunningPod] = field(default_factory=list)
     agents: int = 0
 
@@ -159,7 +159,7 @@ def _count(pod: RunningPod, state: PoolState, devices: dict[str, int]) -> None:
         else:
             usage.waiting += count
         if node is not None:
-            node.holdings.append(Holding(owned.namespace, owned.name, resource, count))
+            node.holdings.append(HeldDevices(owned.namespace, owned.name, resource, count))
     if node is None or pool.name in pod.decision.pools:
         return
     if devices and not pod.decision.pools:

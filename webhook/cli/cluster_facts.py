@@ -30,7 +30,7 @@ from webhook.cluster.state import DEVICE_CLASSES, NAMESPACES, ClusterState
 from webhook.documents.document import DocumentError, InputError, raise_errors
 from webhook.documents.files import display_name
 from webhook.kube.client import KubeApi
-from webhook.kube.collection import Metadata
+from webhook.kube.collection import LabeledMetadata
 from webhook.kube.credentials import Load
 from webhook.kube.errors import ClusterError
 from webhook.kube.listing import list_all, list_optional
@@ -46,7 +46,7 @@ _SECONDS = 2 * _PATIENT.wait
 class _Manifest(msgspec.Struct):
     """The fields that are read of a manifest."""
 
-    metadata: Metadata = Metadata()
+    metadata: LabeledMetadata = LabeledMetadata()
 
 
 @contextmanager

@@ -25,7 +25,7 @@ from webhook.cluster.stores import Tally
 from webhook.cluster.watches import Watches
 from webhook.kube.client import KubeApi
 from webhook.kube.collection import Collection, Identity
-from webhook.kube.reflector import DEFAULT_TIMING, Timing
+from webhook.kube.reflector import DEFAULT_TIMING, WatchTiming
 
 KEEP_SECONDS = 60.0
 """A replica that no longer leads keeps its inventory for this time: it may lead again."""
@@ -46,27 +46,27 @@ class Holding(NamedTuple):
     """The node of the Pod, if several pools offer the resource."""
 
 
-class ContainerDevices(msgspec.Struct, frozen=True, rename="camel", gc=False):
+class CountedContainer(msgspec.Struct, frozen=True, rename="camel", gc=False):
     """What is counted of a container."""
 
     resources: ResourceRequirements | None = None
     restart_policy: str | None = None
 
 
-class PodSpec(msgspec.Struct, frozen=True, rename="camel"):
-    containers: list[ContainerDevices] | None = None
-    init_containers: list[ContainerDevices] | None = None
+class CountedPodSpec(msgspec.Struct, frozen=True, rename="camel"):
+    containers: list[CountedContainer] | None = None
+    init_containers: list[CountedContainer] | None = None
     node_name: str = ""
 
 
-class PodObject(msgspec.Struct, frozen=True):
+class CountedPod(msgspec.Struct, frozen=True):
     """The fields of a Pod that the inventory reads."""
 
     metadata: Identity
-    spec: PodSpec = PodSpec()
+    spec: CountedPodSpec = CountedPodSpec()
 
 
-class DeviceRequest(msgspec.Struct, frozen=True, rename="camel"):
+class ClassRequest(msgspec.Struct, frozen=True, rename="camel"):
     """A request for devices of one class; of ``firstAvailable``, one of the alternatives."""
 
     name: str = ""
@@ -78,8 +78,8 @@ class DeviceRequest(msgspec.Struct, frozen=True, rename="camel"):
 
 class ClaimRequest(msgspec.Struct, frozen=True, rename="camel"):
     name: str = ""
-    exactly: DeviceRequest | None = None
-    first_available: list[DeviceRequest] | None = None
+    exactly: ClassRequest | None = None
+    first_available: list[ClassRequest] | None = None
 
 
 class ClaimDevices(msgspec.Struct, frozen=True):
@@ -120,7 +120,7 @@ class ClaimObject(msgspec.Struct, frozen=True):
 
 # A Pod that has ended holds no devices; one that is being deleted does.
 PODS = Collection(
-    "pods", "/api/v1/pods", PodObject, fields="status.phase!=Succeeded,status.phase!=Failed"
+    "pods", "/api/v1/pods", CountedPod, fields="status.phase!=Succeeded,status.phase!=Failed"
 )
 CLAIMS = Collection(
     "resourceclaims", "/apis/resource.k8s.io/v1/resourceclaims", ClaimObject, optional=True
@@ -132,7 +132,7 @@ def pools_of(device: str, policy: Policy) -> tuple[Pool, ...]:
     return policy.pools_of_class.get(device) or pools_of_resource(device, policy, _NO_FACTS)
 
 
-def of_pod(pod: PodObject, policy: Policy) -> Counter[Holding]:
+def of_pod(pod: CountedPod, policy: Policy) -> Counter[Holding]:
     """Return the devices that the scheduler reserves for a Pod, of every pool's resources."""
     spec, namespace = pod.spec, pod.metadata.namespace
     names = {name for name in _resources(spec) if _is_counted(name, policy)}
@@ -175,7 +175,7 @@ def _is_counted(resource: str, policy: Policy) -> bool:
     return bool(pools) and all(resource not in pool.fractional_resources for pool in pools)
 
 
-def _resources(spec: PodSpec) -> Iterator[str]:
+def _resources(spec: CountedPodSpec) -> Iterator[str]:
     for containers in (spec.containers, spec.init_containers):
         for container in containers or ():
             if container.resources is not None:
@@ -183,7 +183,7 @@ def _resources(spec: PodSpec) -> Iterator[str]:
                 yield from container.resources.requests or ()
 
 
-def _device_requests(spec: ClaimSpec) -> Iterator[tuple[str, DeviceRequest]]:
+def _device_requests(spec: ClaimSpec) -> Iterator[tuple[str, ClassRequest]]:
     """Yield the requests that reserve devices, by their names in an allocation.
 
     ``adminAccess`` reserves none: it observes devices of others.
@@ -212,7 +212,7 @@ class DeviceInventory:
         *,
         restarted: Callable[[str], None] = lambda _name: None,
         clock: Callable[[], float] = time.monotonic,
-        timing: Timing = DEFAULT_TIMING,
+        timing: WatchTiming = DEFAULT_TIMING,
     ) -> None:
         self.policy = policy
         self._connection = connection
@@ -222,7 +222,7 @@ class DeviceInventory:
         self._exported = False
         self._exported_at = 0.0
         self.watches = Watches(connection, restarted=restarted, clock=clock, timing=timing)
-        self._pods = Tally[PodObject, Holding](lambda pod: of_pod(pod, self.policy))
+        self._pods = Tally[CountedPod, Holding](lambda pod: of_pod(pod, self.policy))
         self._claims = Tally[ClaimObject, Holding](lambda claim: of_claim(claim, self.policy))
         self._nodes = NodeStore(policy)
 

@@ -38,7 +38,7 @@ from webhook.cluster.state import (
 from webhook.cluster.watches import Watches
 from webhook.kube.client import KubeApi
 from webhook.kube.errors import ClusterError
-from webhook.kube.reflector import DEFAULT_TIMING, Timing
+from webhook.kube.reflector import DEFAULT_TIMING, WatchTiming
 
 # The longest wait of a review for a namespace.
 _NAMESPACE_SECONDS = 1.0
@@ -66,7 +66,7 @@ class ClusterFacts:
         restarted: Callable[[str], None] = lambda _resource: None,
         looked_up: Callable[[LookupResult], None] = lambda _result: None,
         clock: Callable[[], float] = time.monotonic,
-        timing: Timing = DEFAULT_TIMING,
+        timing: WatchTiming = DEFAULT_TIMING,
         lookup_timing: LookupTiming = DEFAULT_LOOKUP_TIMING,
     ) -> None:
         self._connection = connection

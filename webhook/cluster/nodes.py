@@ -18,7 +18,7 @@ from policies.kubernetes.quantity import NANOS, parse_quantity
 from policies.kubernetes.scheduling import Taint
 from policies.policy import Policy
 from webhook.cluster.stores import Totals
-from webhook.kube.collection import Collection, Metadata
+from webhook.kube.collection import Collection, LabeledMetadata
 
 # Enough for the label keys and common values of large clusters; further ones are stored twice.
 _MAX_SHARED = 100_000
@@ -32,7 +32,7 @@ class TaintObject(msgspec.Struct, frozen=True):
     value: str = ""
 
 
-class NodeMetadata(Metadata, frozen=True, rename="camel"):
+class NodeMetadata(LabeledMetadata, frozen=True, rename="camel"):
     uid: str = ""
 
 

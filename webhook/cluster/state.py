@@ -26,13 +26,13 @@ from webhook.cluster.templates import (
     of_node_claim,
     of_node_pool,
 )
-from webhook.kube.collection import Collection, Metadata
+from webhook.kube.collection import Collection, LabeledMetadata
 
 
 class NamedObject(msgspec.Struct, frozen=True):
     """An object of which only the metadata is read."""
 
-    metadata: Metadata
+    metadata: LabeledMetadata
 
 
 class DeviceClassSpec(msgspec.Struct, frozen=True, rename="camel"):
@@ -42,7 +42,7 @@ class DeviceClassSpec(msgspec.Struct, frozen=True, rename="camel"):
 class DeviceClassObject(msgspec.Struct, frozen=True):
     """``resource.k8s.io/v1`` ``DeviceClass``."""
 
-    metadata: Metadata
+    metadata: LabeledMetadata
     spec: DeviceClassSpec = DeviceClassSpec()
 
 

@@ -16,7 +16,7 @@ from policies.kubernetes.node_templates import NodeTemplate
 from policies.kubernetes.quantity import NANOS, InvalidQuantityError, parse_quantity
 from policies.kubernetes.scheduling import Taint
 from webhook.cluster.nodes import TaintObject
-from webhook.kube.collection import Collection, Metadata
+from webhook.kube.collection import Collection, LabeledMetadata
 
 _CAPACITY = "capacity.cluster-autoscaler.kubernetes.io"
 # Labels that Cluster API copies from Machines to Nodes
@@ -24,7 +24,7 @@ _CAPACITY = "capacity.cluster-autoscaler.kubernetes.io"
 _COPIED = ("node-role.kubernetes.io", "node-restriction.kubernetes.io", "node.cluster.x-k8s.io")
 
 
-class AnnotatedMetadata(Metadata, frozen=True, rename="camel"):
+class AnnotatedMetadata(LabeledMetadata, frozen=True, rename="camel"):
     annotations: dict[str, str] | None = None
 
 
@@ -47,13 +47,13 @@ class NodeClaimStatus(msgspec.Struct, frozen=True):
 class NodeClaimObject(msgspec.Struct, frozen=True):
     """``karpenter.sh/v1`` ``NodeClaim``: a node that Karpenter has ordered."""
 
-    metadata: Metadata
+    metadata: LabeledMetadata
     spec: NodeClaimSpec = NodeClaimSpec()
     status: NodeClaimStatus = NodeClaimStatus()
 
 
 class NodeClaimTemplate(msgspec.Struct, frozen=True):
-    metadata: Metadata = Metadata()
+    metadata: LabeledMetadata = LabeledMetadata()
     spec: NodeClaimSpec = NodeClaimSpec()
 
 
@@ -64,12 +64,12 @@ class NodePoolSpec(msgspec.Struct, frozen=True):
 class NodePoolObject(msgspec.Struct, frozen=True):
     """``karpenter.sh/v1`` ``NodePool``."""
 
-    metadata: Metadata
+    metadata: LabeledMetadata
     spec: NodePoolSpec = NodePoolSpec()
 
 
 class MachineTemplate(msgspec.Struct, frozen=True):
-    metadata: Metadata = Metadata()
+    metadata: LabeledMetadata = LabeledMetadata()
 
 
 class MachineDeploymentSpec(msgspec.Struct, frozen=True):

@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 
 from webhook.kube.client import KubeApi
 from webhook.kube.collection import Collection, ItemT, Store
-from webhook.kube.reflector import Reflector, Timing
+from webhook.kube.reflector import Reflector, WatchTiming
 
 
 class Watches:
@@ -23,7 +23,7 @@ class Watches:
         *,
         restarted: Callable[[str], None],
         clock: Callable[[], float],
-        timing: Timing,
+        timing: WatchTiming,
     ) -> None:
         self._connection = connection
         self._restarted = restarted

@@ -11,7 +11,7 @@ from policies.policy import Policy
 from webhook.audit.inventory import Inventory
 from webhook.audit.pools import label_problems, node_findings, pool_states
 from webhook.doctor.installation import Installation
-from webhook.doctor.line import Line, fail, ok, skip, warn
+from webhook.doctor.line import DoctorLine, fail, ok, skip, warn
 from webhook.kube.client import KubeApi
 from webhook.kube.errors import FORBIDDEN, NOT_FOUND, ApiError
 
@@ -32,7 +32,7 @@ _EXEMPT_REMEDIATION = (
 )
 
 
-def check_version(installed: Installation) -> Line:
+def check_version(installed: Installation) -> DoctorLine:
     """Return whether the API server is new enough, and serves the claims that gpufence reads."""
     check, oldest = "Kubernetes", ".".join(map(str, _OLDEST))
     parts = re.match(r"v(\d+)\.(\d+)\.", installed.version)
@@ -55,7 +55,7 @@ def check_version(installed: Installation) -> Line:
     )
 
 
-def check_policy(installed: Installation) -> Iterator[Line]:
+def check_policy(installed: Installation) -> Iterator[DoctorLine]:
     """Yield a line for the policy, and one for the nodes or for each problem of a node."""
     if "policy" in installed.forbidden:
         problem = f"cannot read it: {installed.forbidden['policy']}"
@@ -75,7 +75,7 @@ def check_policy(installed: Installation) -> Iterator[Line]:
             yield warn("node labels", lacking.problem, lacking.remediation)
 
 
-def _nodes(installed: Installation, policy: Policy) -> Iterator[Line]:
+def _nodes(installed: Installation, policy: Policy) -> Iterator[DoctorLine]:
     if "nodes" in installed.forbidden:
         yield skip("nodes", f"cannot list them: {installed.forbidden['nodes']}")
         return
@@ -92,7 +92,7 @@ def _nodes(installed: Installation, policy: Policy) -> Iterator[Line]:
         yield skip("nodes", "no node offers devices of a pool or has its labels")
 
 
-async def check_facts(api: KubeApi, installed: Installation) -> AsyncIterator[Line]:
+async def check_facts(api: KubeApi, installed: Installation) -> AsyncIterator[DoctorLine]:
     """Yield a line for all cluster facts, or one for each that the replicas cannot know."""
     if installed.policy is None or installed.deployed is None or installed.deployment is None:
         yield skip(_FACTS, "the policy or the command line of the replicas is unknown")
@@ -137,7 +137,7 @@ async def _may(api: KubeApi, user: str, fact: Fact, verb: str) -> bool:
     return bool((answer.get("status") or {}).get("allowed"))
 
 
-async def check_exempt_namespaces(api: KubeApi, installed: Installation) -> Line:
+async def check_exempt_namespaces(api: KubeApi, installed: Installation) -> DoctorLine:
     """Return whether each exempt namespace that exists has a workload of an operator or an agent.
 
     gpufence checks no Pod in such a namespace. ``kube-system`` and the namespaces of gpufence are

@@ -10,7 +10,7 @@ Status = Literal["ok", "warn", "fail", "skip"]
 STATUSES: tuple[Status, ...] = ("ok", "warn", "fail", "skip")
 
 
-class Line(NamedTuple):
+class DoctorLine(NamedTuple):
     """One check: its name, the result in words, and what to do."""
 
     status: Status
@@ -19,17 +19,17 @@ class Line(NamedTuple):
     remediation: str = ""
 
 
-def ok(check: str, detail: str) -> Line:
-    return Line("ok", check, detail)
+def ok(check: str, detail: str) -> DoctorLine:
+    return DoctorLine("ok", check, detail)
 
 
-def warn(check: str, detail: str, remediation: str) -> Line:
-    return Line("warn", check, detail, remediation)
+def warn(check: str, detail: str, remediation: str) -> DoctorLine:
+    return DoctorLine("warn", check, detail, remediation)
 
 
-def fail(check: str, detail: str, remediation: str) -> Line:
-    return Line("fail", check, detail, remediation)
+def fail(check: str, detail: str, remediation: str) -> DoctorLine:
+    return DoctorLine("fail", check, detail, remediation)
 
 
-def skip(check: str, why: str, remediation: str = "") -> Line:
-    return Line("skip", check, why, remediation)
+def skip(check: str, why: str, remediation: str = "") -> DoctorLine:
+    return DoctorLine("skip", check, why, remediation)

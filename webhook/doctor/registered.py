@@ -10,7 +10,7 @@ from policies.policy import Policy
 from webhook.cel.admission_policies import POLICY_KIND, admission_policies
 from webhook.cel.configurations import Registration, configurations
 from webhook.doctor.installation import Installation
-from webhook.doctor.line import Line, fail, ok, skip, warn
+from webhook.doctor.line import DoctorLine, fail, ok, skip, warn
 from webhook.registration.drift import UNNEEDED, Difference, drift
 from webhook.registration.leader_election import PAUSED
 from webhook.registration.registrar import type_warnings
@@ -25,7 +25,7 @@ _OPTIONS = frozenset({"timeoutSeconds", "namespaceSelector", "metadata"})
 """Fields that follow from the options of ``gpufence manifests``, which the doctor does not know."""
 
 
-def check(installed: Installation, today: date) -> Iterator[Line]:
+def check(installed: Installation, today: date) -> Iterator[DoctorLine]:
     """Yield a line for each configuration, and for the admission policies."""
     registration = expected_registration(installed)
     yield from _configurations(installed, registration)
@@ -56,7 +56,9 @@ def expected_registration(installed: Installation) -> Registration | None:
     )
 
 
-def _configurations(installed: Installation, registration: Registration | None) -> Iterator[Line]:
+def _configurations(
+    installed: Installation, registration: Registration | None
+) -> Iterator[DoctorLine]:
     desired = (
         {made["kind"]: made for made in configurations(installed.policy, registration)}
         if installed.policy is not None and registration is not None
@@ -79,7 +81,7 @@ def _configurations(installed: Installation, registration: Registration | None) 
 
 def _admission_policies(
     installed: Installation, registration: Registration | None, today: date
-) -> Iterator[Line]:
+) -> Iterator[DoctorLine]:
     if _POLICIES in installed.forbidden:
         yield skip(_POLICIES, f"cannot list them: {installed.forbidden[_POLICIES]}")
     elif installed.admission_policies is None:
@@ -99,7 +101,7 @@ def _admission_policies(
 
 def _compared(
     installed: Installation, policy: Policy, registration: Registration, today: date
-) -> Line:
+) -> DoctorLine:
     live = installed.admission_policies or {}
     enabled = installed.deployed is None or installed.deployed.admission_policies
     if not live and not (installed.registers and enabled):
@@ -125,7 +127,7 @@ def _compared(
 
 def _line(
     check: str, good: str, differences: Sequence[Difference], installed: Installation, command: str
-) -> Line:
+) -> DoctorLine:
     """Return the line for an object; ``command`` prints it where no leader writes it."""
     if not differences:
         return ok(check, good)

@@ -9,7 +9,7 @@ from certs.keypair import is_overdue, leaf_problem, parse_certificates, renewal_
 from certs.names import Names
 from certs.secret import Stored
 from webhook.doctor.installation import Installation, containers_of
-from webhook.doctor.line import Line, fail, ok, skip, warn
+from webhook.doctor.line import DoctorLine, fail, ok, skip, warn
 from webhook.kube.client import ready_endpoints
 from webhook.registration.leader_election import PAUSED
 from webhook.registration.trust import ca_bundles
@@ -21,7 +21,7 @@ _CERTIFICATE, _BUNDLE = "certificate", "caBundle"
 _RENEWAL = "Check the logs of the replicas for the reason. Do not delete the Secret"
 
 
-def check_running(installed: Installation, now: datetime) -> Iterator[Line]:
+def check_running(installed: Installation, now: datetime) -> Iterator[DoctorLine]:
     """Yield a line for the replicas, the endpoints and the leader.
 
     One more reports a Deployment whose Pods have no container of gpufence.
@@ -39,7 +39,7 @@ def check_running(installed: Installation, now: datetime) -> Iterator[Line]:
     yield _leader(installed, now)
 
 
-def _replicas(installed: Installation) -> Line:
+def _replicas(installed: Installation) -> DoctorLine:
     where = f"Deployment {installed.namespace}/{installed.name}"
     if "replicas" in installed.forbidden:
         return skip("replicas", f"cannot read {where}: {installed.forbidden['replicas']}")
@@ -64,7 +64,7 @@ def _replicas(installed: Installation) -> Line:
     return ok("replicas", f"all {desired} are ready")
 
 
-def _endpoints(installed: Installation) -> Line:
+def _endpoints(installed: Installation) -> DoctorLine:
     address = installed.address
     if address is None:
         return skip("endpoints", "the address of gpufence is unknown")
@@ -86,7 +86,7 @@ def _endpoints(installed: Installation) -> Line:
     return ok("endpoints", f"{where} has {ready} ready {'endpoint' if ready == 1 else 'endpoints'}")
 
 
-def _leader(installed: Installation, now: datetime) -> Line:
+def _leader(installed: Installation, now: datetime) -> DoctorLine:
     where = f"Lease {installed.namespace}/{installed.name}"
     if "leader" in installed.forbidden:
         return skip("leader", f"cannot read {where}: {installed.forbidden['leader']}")
@@ -121,7 +121,7 @@ def _leader(installed: Installation, now: datetime) -> Line:
 
 def check_certificate(
     installed: Installation, names: Names | None, now: datetime
-) -> Iterator[Line]:
+) -> Iterator[DoctorLine]:
     """Yield the state of the Secret, and whether every configuration trusts its CAs.
 
     ``names`` are those that the serving certificate must have; None if they are unknown.
@@ -144,7 +144,7 @@ def check_certificate(
         yield _bundles(installed, installed.stored)
 
 
-def _serving(stored: Stored, names: Names | None, now: datetime) -> Line:
+def _serving(stored: Stored, names: Names | None, now: datetime) -> DoctorLine:
     if problem := leaf_problem(stored.leaf, stored.authorities, names, now):
         return fail(_CERTIFICATE, f"the {problem}", _RENEWAL)
     leaf = parse_certificates(stored.leaf.certificate_pem, "serving certificate")[0]
@@ -155,7 +155,7 @@ def _serving(stored: Stored, names: Names | None, now: datetime) -> Line:
     return ok(_CERTIFICATE, f"valid until {end}; renewal is due at {due}")
 
 
-def _bundles(installed: Installation, stored: Stored) -> Line:
+def _bundles(installed: Installation, stored: Stored) -> DoctorLine:
     registered = {kind: each for kind, each in installed.configurations.items() if each}
     if not registered:
         return skip(_BUNDLE, "there is no webhook configuration")

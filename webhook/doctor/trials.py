@@ -13,7 +13,7 @@ from policies.policy import Policy, Pool
 from policies.rules.check_pool_trespass import ID as TRESPASS
 from webhook.cel.configurations import DOMAIN
 from webhook.doctor.installation import Installation
-from webhook.doctor.line import Line, fail, ok, skip
+from webhook.doctor.line import DoctorLine, fail, ok, skip
 from webhook.kube.client import KubeApi
 from webhook.kube.errors import ApiError
 
@@ -25,7 +25,7 @@ _NOT_CALLED = (
 _UNREACHED = "Check the lines above about replicas, endpoints and certificates"
 
 
-async def check(api: KubeApi, installed: Installation, namespace: str) -> AsyncIterator[Line]:
+async def check(api: KubeApi, installed: Installation, namespace: str) -> AsyncIterator[DoctorLine]:
     """Yield whether gpufence changes a GPU Pod, and whether webhook and policies deny a trespasser.
 
     Nothing is stored. If something else rejects a Pod (a quota, another webhook), the trial is
@@ -56,7 +56,7 @@ async def check(api: KubeApi, installed: Installation, namespace: str) -> AsyncI
             yield await _trespasser(api, policy, pool, namespace, placement, "admission policy")
 
 
-async def _gpu_pod(api: KubeApi, policy: Policy, pool: Pool, namespace: str) -> Line:
+async def _gpu_pod(api: KubeApi, policy: Policy, pool: Pool, namespace: str) -> DoctorLine:
     check = f"GPU Pod, pool {pool.name}"
     resource = _resource(pool.resources)
     if not resource:
@@ -82,7 +82,7 @@ async def _gpu_pod(api: KubeApi, policy: Policy, pool: Pool, namespace: str) -> 
 
 async def _trespasser(
     api: KubeApi, policy: Policy, pool: Pool, namespace: str, placement: JSONObject, line: str
-) -> Line:
+) -> DoctorLine:
     """Try a Pod that only this line of the two rejects."""
     check = f"trespasser, pool {pool.name}"
     if line != "webhook":
@@ -103,7 +103,7 @@ async def _trespasser(
     return fail(check, f"gpufence did not deny it, in {namespace}", _NOT_CALLED)
 
 
-def _rejected(check: str, error: ApiError) -> Line:
+def _rejected(check: str, error: ApiError) -> DoctorLine:
     """Return the line for a Pod that was rejected unexpectedly."""
     if "failed calling webhook" in str(error) and DOMAIN in str(error):
         return fail(check, f"the API server cannot call gpufence: {error}", _UNREACHED)

@@ -25,8 +25,8 @@ from webhook.kube.errors import (
     NOT_FOUND,
     UNAUTHORIZED,
     ApiError,
+    FailureStatus,
     OversizedAnswerError,
-    Status,
     UnexpectedAnswerError,
     UnreachableError,
 )
@@ -340,7 +340,7 @@ def _retry_after(seconds: str) -> float:
 def _message(body: bytes) -> str:
     """Return the message of a Status, or the beginning of any other body."""
     try:
-        return msgspec.json.decode(body, type=Status).message
+        return msgspec.json.decode(body, type=FailureStatus).message
     except msgspec.DecodeError:
         return body[:200].decode(errors="replace").strip()
 

@@ -25,7 +25,7 @@ class Identity(msgspec.Struct, frozen=True, rename="camel"):
         return f"{self.namespace}/{self.name}" if self.namespace else self.name
 
 
-class Metadata(Identity, frozen=True, rename="camel"):
+class LabeledMetadata(Identity, frozen=True, rename="camel"):
     """ObjectMeta with labels, which can be many."""
 
     creation_timestamp: str | None = None

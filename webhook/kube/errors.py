@@ -49,7 +49,7 @@ class ApiError(ClusterError):
         self.retry_after = retry_after
 
 
-class Status(msgspec.Struct, frozen=True):
+class FailureStatus(msgspec.Struct, frozen=True):
     """The Status of a failed request: HTTP status and message."""
 
     code: int = 0

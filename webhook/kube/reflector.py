@@ -25,7 +25,7 @@ from webhook.kube.errors import (
     NOT_FOUND,
     ApiError,
     ClusterError,
-    Status,
+    FailureStatus,
     UnexpectedAnswerError,
     UnreachableError,
 )
@@ -36,7 +36,7 @@ _log = logging.getLogger("gpufence")
 
 
 @dataclass(frozen=True, slots=True)
-class Timing:
+class WatchTiming:
     """All values but ``page`` are seconds."""
 
     page: int = MOST_ITEMS
@@ -55,7 +55,7 @@ class Timing:
     """The delay before a collection that the API server does not serve is tried again."""
 
 
-DEFAULT_TIMING = Timing()
+DEFAULT_TIMING = WatchTiming()
 
 T = TypeVar("T")
 
@@ -90,7 +90,7 @@ class Reflector(Generic[ItemT]):
         *,
         clock: Callable[[], float],
         restarted: Callable[[str], None] = lambda _name: None,
-        timing: Timing = DEFAULT_TIMING,
+        timing: WatchTiming = DEFAULT_TIMING,
     ) -> None:
         self.collection = collection
         self.store = store
@@ -265,7 +265,7 @@ class Reflector(Generic[ItemT]):
 def _failure(line: bytes, problem: str) -> ClusterError:
     """Return the error for an ERROR event, or for an invalid line."""
     try:
-        failure = msgspec.json.decode(line, type=Event[Status])
+        failure = msgspec.json.decode(line, type=Event[FailureStatus])
     except msgspec.DecodeError:
         return UnexpectedAnswerError(f"the watch broke off, or sent no event: {problem}")
     if failure.type != "ERROR":

@@ -10,12 +10,14 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from urllib.parse import urlsplit
 
 from certs.errors import CertificateError
 from certs.files import PairSource
 from certs.keypair import KeyPair
 from certs.names import Names
 from certs.secret import Change, Step, Stored, Timing, next_step, read_secret, write_secret
+from webhook.cel.configurations import Registration
 from webhook.kube.client import JSONObject, KubeApi
 from webhook.kube.errors import CONFLICT, ApiError, ClusterError
 from webhook.logs import event
@@ -47,6 +49,16 @@ class SecretName:
 
     def __str__(self) -> str:
         return f"Secret {self.namespace}/{self.name}"
+
+
+def names_of(registration: Registration) -> Names:
+    """Return the names in the certificate: those by which API servers call gpufence."""
+    if registration.service is not None:
+        namespace, name, _ = registration.service
+        return Names.parse([f"{name}.{namespace}.svc"])
+    host = urlsplit(registration.url).hostname or ""
+    is_address = ":" in host or host.replace(".", "").isdecimal()
+    return Names.parse([], [host]) if is_address else Names.parse([host])
 
 
 class CertificateReconciler:

@@ -26,7 +26,7 @@ from webhook.kube.errors import ClusterError
 from webhook.logs import event
 from webhook.metrics.replica import Metrics
 from webhook.registration.certificates import CertificateReconciler, SecretName
-from webhook.registration.leader_election import LeaderElector, LeaseTiming
+from webhook.registration.leader_election import DURATION, LeaderElector
 from webhook.registration.registrar import KINDS, Owner, Registrar, is_reachable, other_releases
 from webhook.registration.trust import Bundle, Trust, ca_bundles, with_cas
 
@@ -52,7 +52,7 @@ class ControllerOptions:
     secret: SecretName | None = None
     names: Names | None = None
     timing: Timing = field(default_factory=Timing)
-    lease: LeaseTiming = field(default_factory=LeaseTiming)
+    lease_seconds: int = DURATION
     ca_file: Path | None = None
     poll_seconds: float = 5.0
 
@@ -92,7 +92,7 @@ class RegistrationController:
             options.registration.name,
             f"{socket.gethostname()}_{uuid.uuid4()}",
             clock=time.monotonic,
-            timing=options.lease,
+            duration=options.lease_seconds,
         )
         self._was_reachable = False
         metrics.track_leader(lambda: self._elector.leading)

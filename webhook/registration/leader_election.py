@@ -10,7 +10,6 @@ policies, in the middle of an upgrade, do not undo each other's work.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from webhook.kube.client import JSONObject, KubeApi
@@ -26,19 +25,8 @@ def lease_path(namespace: str, name: str = "") -> str:
     return f"{path}/{name}" if name else path
 
 
-@dataclass(frozen=True, slots=True)
-class LeaseTiming:
-    """Seconds. Another replica may take a Lease that was not renewed for ``duration``."""
-
-    duration: int = 15
-
-    @property
-    def renew_deadline(self) -> float:
-        """How long a leader leads after its last renewal, as in client-go (10 of 15 seconds).
-
-        Failed renewals in between do not end its leadership: no other replica leads meanwhile.
-        """
-        return self.duration * 2 / 3
+DURATION = 15
+"""Seconds. Another replica may take a Lease that was not renewed for so long."""
 
 
 class LeaderElector:
@@ -56,7 +44,7 @@ class LeaderElector:
         identity: str,
         *,
         clock: Callable[[], float],
-        timing: LeaseTiming | None = None,
+        duration: int = DURATION,
     ) -> None:
         self.identity = identity
         self.paused = ""
@@ -65,7 +53,7 @@ class LeaderElector:
         self._namespace = namespace
         self._name = name
         self._clock = clock
-        self._timing = timing or LeaseTiming()
+        self._duration = duration
         self._may_hold = False
         """Whether the Lease may name this replica, even if it no longer leads."""
         self._renewed_at: float | None = None
@@ -74,11 +62,12 @@ class LeaderElector:
 
     @property
     def leading(self) -> bool:
-        """Whether this replica leads."""
-        return (
-            self._renewed_at is not None
-            and self._clock() - self._renewed_at < self._timing.renew_deadline
-        )
+        """Whether this replica leads: for 2/3 of the duration after a renewal, as in client-go.
+
+        Failed renewals in between do not end its leadership: no other replica leads meanwhile.
+        """
+        deadline = self._duration * 2 / 3
+        return self._renewed_at is not None and self._clock() - self._renewed_at < deadline
 
     async def acquire_or_renew(self) -> bool:
         """Renew the Lease, or acquire it if it is free, and return whether this replica leads.
@@ -117,7 +106,7 @@ class LeaderElector:
         self._observe(lease)
         if lease is not None and not self._is_free(lease):
             return False
-        desired = with_holder(lease, self.identity, self._api.clock.now(), self._timing.duration)
+        desired = with_holder(lease, self.identity, self._api.clock.now(), self._duration)
         desired["metadata"] |= {"name": self._name, "namespace": self._namespace}
         self._may_hold = True
         if lease is None:
@@ -154,7 +143,7 @@ class LeaderElector:
         spec = _spec(lease)
         if spec.get("holderIdentity") in ("", None, self.identity):
             return True
-        duration = spec.get("leaseDurationSeconds") or self._timing.duration
+        duration = spec.get("leaseDurationSeconds") or self._duration
         return self._clock() - self._seen_at >= float(duration)
 
 

@@ -25,7 +25,7 @@ class ReloadingPolicy:
     """Holds the last good policy of a file.
 
     The default policy, and a policy on standard input, stay. The ``followers`` are called with each
-    new policy, and the ``counters`` with the result of each new document.
+    new policy, and ``count`` with the result of each new document.
     """
 
     def __init__(self, path: str | None) -> None:
@@ -35,7 +35,7 @@ class ReloadingPolicy:
             InputError: the policy cannot be read, or is invalid.
         """
         self.followers: list[Callable[[Policy], None]] = []
-        self.counters: list[Callable[[ReloadResult], None]] = []
+        self.count: Callable[[ReloadResult], None] = lambda _result: None
         self._path = path if path != STDIN else None
         self._content = b"" if path is None else read_content(path)
         self._rejected: bytes | None = None
@@ -75,7 +75,7 @@ class ReloadingPolicy:
             follow(policy)
         self._content, self.current = content, policy
         self.generation += 1
-        self._report("applied")
+        self.count("applied")
         pools = [pool.name for pool in policy.pools]
         event(_log, logging.INFO, "policy applied", generation=self.generation, pools=pools)
 
@@ -85,7 +85,7 @@ class ReloadingPolicy:
         if problem == self.problem:
             return
         self.problem = problem
-        self._report("rejected")
+        self.count("rejected")
         event(
             _log,
             logging.ERROR,
@@ -93,7 +93,3 @@ class ReloadingPolicy:
             problem=problem,
             activeGeneration=self.generation,
         )
-
-    def _report(self, result: ReloadResult) -> None:
-        for count in self.counters:
-            count(result)

@@ -150,7 +150,7 @@ class _Replica:
         )
         self._edge = Edge(self._admission, self._metrics, options.timeout_seconds)
         policy.followers += [self._admission.use, self._metrics.use]
-        policy.counters.append(self._metrics.policy_reloaded)
+        policy.count = self._metrics.policy_reloaded
         self._controller = self._registration_controller()
         self._certificate = ServedCertificate(
             _source(options, self._controller),

@@ -13,7 +13,6 @@ from datetime import timedelta
 from certs import secret
 from webhook.cli.main import main as gpufence
 from webhook.registration import controller
-from webhook.registration.leader_election import LeaseTiming
 from webhook.server import replica
 
 
@@ -41,7 +40,7 @@ def main() -> int | None:
         },
         controller: {
             "ControllerOptions": {
-                "lease": LeaseTiming(waits.lease_seconds),
+                "lease_seconds": waits.lease_seconds,
                 "poll_seconds": waits.poll_seconds,
             }
         },

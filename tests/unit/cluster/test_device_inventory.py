@@ -20,9 +20,9 @@ from reviewing import default_document
 from webhook.cluster.device_inventory import (
     KEEP_SECONDS,
     ClaimObject,
+    CountedPod,
     DeviceInventory,
     Holding,
-    PodObject,
     of_claim,
     of_pod,
 )
@@ -80,7 +80,7 @@ def exactly(name: str, device_class: str = CLASS, **more: Any) -> JSON:
 
 
 def counted(obj: JSON) -> dict[Holding, int]:
-    return dict(of_pod(msgspec.convert(obj, PodObject), policy()))
+    return dict(of_pod(msgspec.convert(obj, CountedPod), policy()))
 
 
 def claimed(obj: JSON) -> dict[Holding, int]:
@@ -173,16 +173,16 @@ def test_fractional_resources_are_not_counted_as_devices() -> None:
     offering = node("a", allocatable={GPU: "8", memory: "81920"})
     assert offered(offering, pools) == {Offer(GPU, "nvidia"): 8}
     both = pod("a", container({GPU: "1", memory: "3000"}))
-    assert of_pod(msgspec.convert(both, PodObject), pools) == {Holding(GPU, "ml", True): 1}
+    assert of_pod(msgspec.convert(both, CountedPod), pools) == {Holding(GPU, "ml", True): 1}
 
 
 # The sums.
 
 
 def test_pods_with_one_name_in_two_namespaces_are_counted_separately() -> None:
-    tally = Tally[PodObject, Holding](lambda obj: of_pod(obj, policy()))
+    tally = Tally[CountedPod, Holding](lambda obj: of_pod(obj, policy()))
     for namespace in ("one", "two"):
-        tally.put(msgspec.convert(gpu_pod("same", 2, namespace=namespace), PodObject))
+        tally.put(msgspec.convert(gpu_pod("same", 2, namespace=namespace), CountedPod))
     assert tally.sums == {Holding(GPU, "one", True): 2, Holding(GPU, "two", True): 2}
     tally.remove("one/same")
     assert tally.sums == {Holding(GPU, "two", True): 2}
@@ -190,12 +190,12 @@ def test_pods_with_one_name_in_two_namespaces_are_counted_separately() -> None:
 
 
 def test_a_changed_pod_is_counted_once_and_a_pod_without_devices_dropped() -> None:
-    tally = Tally[PodObject, Holding](lambda obj: of_pod(obj, policy()))
+    tally = Tally[CountedPod, Holding](lambda obj: of_pod(obj, policy()))
     for obj in (gpu_pod("p", 2, bound=False), gpu_pod("p", 2), gpu_pod("p", 2)):
-        tally.put(msgspec.convert(obj, PodObject))
+        tally.put(msgspec.convert(obj, CountedPod))
     assert tally.sums == {Holding(GPU, "ml", True): 2}
-    tally.put(msgspec.convert(pod("p", container()), PodObject))
-    tally.put(msgspec.convert(pod("plain", container()), PodObject))
+    tally.put(msgspec.convert(pod("p", container()), CountedPod))
+    tally.put(msgspec.convert(pod("plain", container()), CountedPod))
     assert not tally.sums
     assert len(tally) == 0
 
@@ -429,7 +429,7 @@ def test_the_node_determines_the_pool_of_a_resource_in_several_pools() -> None:
     for name, count in (("a", 5), ("b", 3), ("unlabeled", 1), ("", 2)):
         obj = gpu_pod(f"on-{name}", count, bound=False)
         obj["spec"]["nodeName"] = name
-        held += of_pod(msgspec.convert(obj, PodObject), models)
+        held += of_pod(msgspec.convert(obj, CountedPod), models)
     known = Known(held, offers)
     known.policy = models
     assert known.samples() == {

@@ -24,7 +24,7 @@ from webhook.cluster.nodes import NodeObject, NodeStore
 from webhook.cluster.state import ClusterState, DeviceClassObject, DeviceClassSpec
 from webhook.kube.backoff import Backoff
 from webhook.kube.client import KubeApi
-from webhook.kube.collection import Metadata
+from webhook.kube.collection import LabeledMetadata
 from webhook.kube.credentials import in_cluster, kubeconfig
 from webhook.kube.errors import ConfigurationError, UnreachableError
 
@@ -83,7 +83,7 @@ def test_an_invalid_node_is_reported(obj: JSON, problem: str) -> None:
 
 
 def device_class(name: str, created: str, resource: str | None) -> DeviceClassObject:
-    metadata = Metadata(name=name, creation_timestamp=created)
+    metadata = LabeledMetadata(name=name, creation_timestamp=created)
     return DeviceClassObject(metadata, DeviceClassSpec(resource))
 
 

@@ -13,7 +13,7 @@ from webhook.cel.admission_policies import BINDING_KIND, POLICY_KIND, admission_
 from webhook.cel.configurations import Registration, configurations
 from webhook.doctor import registered
 from webhook.doctor.installation import Deployed, Installation
-from webhook.doctor.line import Line, Status
+from webhook.doctor.line import DoctorLine, Status
 from webhook.registration.registrar import AdmissionPolicies
 
 SERVICE = ("fence", "gpufence", 443)
@@ -43,7 +43,7 @@ def installation(registers: bool | None, **registration: Any) -> Installation:
 MUTATING, VALIDATING = "MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"
 
 
-def line(found: Installation, check: str) -> Line:
+def line(found: Installation, check: str) -> DoctorLine:
     return next(line for line in registered.check(found, TODAY) if line.check == check)
 
 
@@ -148,7 +148,7 @@ def compiled(*excluded: str) -> AdmissionPolicies:
 
 def of_policies(
     found: AdmissionPolicies | None, *, registers: bool = True, enabled: bool = True
-) -> Line:
+) -> DoctorLine:
     installed = installation(registers)
     installed.deployed = Deployed(REGISTRATION, "secret", registers, enabled)
     installed.admission_policies = found

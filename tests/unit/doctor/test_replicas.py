@@ -9,17 +9,17 @@ import pytest
 from certs.authority import create_authority, issue_leaf
 from certs.names import Names
 from certs.secret import Stored
-from webhook.cli.commands.serve import names_of
 from webhook.doctor.installation import Installation
-from webhook.doctor.line import Line, ok
+from webhook.doctor.line import DoctorLine, ok
 from webhook.doctor.replicas import check_certificate, check_running
+from webhook.registration.certificates import names_of
 from webhook.registration.leader_election import with_holder
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 AUTHORITY = create_authority(NOW)
 
 
-def leader(silent: float, duration: int) -> Line:
+def leader(silent: float, duration: int) -> DoctorLine:
     """Return the line of a Lease that was renewed so many seconds ago."""
     lease = with_holder(None, "gpufence-7d_1234", NOW - timedelta(seconds=silent), duration)
     found = Installation("fence", "gpufence", lease=lease)

@@ -36,7 +36,7 @@ from webhook.cluster.templates import MACHINE_DEPLOYMENTS, NODE_CLAIMS, NODE_POO
 from webhook.kube.client import KubeApi
 from webhook.kube.credentials import kubeconfig
 from webhook.kube.errors import ApiError, UnreachableError
-from webhook.kube.reflector import Timing
+from webhook.kube.reflector import WatchTiming
 
 COLLECTIONS = (NODES, NAMESPACES, RUNTIME_CLASSES, DEVICE_CLASSES)
 TEMPLATES = ("nodepools", "nodeclaims", "machinedeployments")
@@ -260,7 +260,7 @@ async def test_a_watch_without_events_counts_as_lost_after_quiet_seconds(
     api: FakeApiServer, tmp_path: Path
 ) -> None:
     counts = Counts()
-    timing = Timing(page=3, quiet_seconds=0.05, first_delay=0.01, longest_delay=0.05)
+    timing = WatchTiming(page=3, quiet_seconds=0.05, first_delay=0.01, longest_delay=0.05)
     async with facts_of(api, tmp_path, timing=timing, observer=counts) as cluster:
         await wait_for_nodes(cluster, ALL)
         await eventually(lambda: len(api.watches(NODES)) > 2, "watches after the first")
@@ -292,7 +292,7 @@ async def test_a_watch_that_ends_at_its_timeout_is_not_counted_as_lost(
     api: FakeApiServer, tmp_path: Path
 ) -> None:
     counts = Counts()
-    timing = Timing(page=3, watch_seconds=0.6, first_delay=0.01, longest_delay=0.05)
+    timing = WatchTiming(page=3, watch_seconds=0.6, first_delay=0.01, longest_delay=0.05)
     async with facts_of(api, tmp_path, timing=timing, observer=counts) as cluster:
         await wait_for_nodes(cluster, ALL)
         await eventually(lambda: len(api.watches(NODES)) > 1, "another watch")

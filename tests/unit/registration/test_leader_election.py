@@ -12,7 +12,6 @@ from webhook.kube.errors import ApiError, ClusterError, UnreachableError
 from webhook.registration.leader_election import (
     PAUSED,
     LeaderElector,
-    LeaseTiming,
     lease_path,
     pause,
     with_holder,
@@ -43,8 +42,7 @@ def clock() -> Clock:
 @pytest.fixture
 def candidate(api: FakeKubeApi, clock: Clock) -> Callable[[str], LeaderElector]:
     def make(identity: str) -> LeaderElector:
-        timing = LeaseTiming(duration=15)
-        return LeaderElector(api, "system", "gpufence", identity, clock=clock, timing=timing)
+        return LeaderElector(api, "system", "gpufence", identity, clock=clock, duration=15)
 
     return make
 

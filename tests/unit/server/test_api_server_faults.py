@@ -21,15 +21,15 @@ from webhook.kube.client import KubeApi
 from webhook.kube.credentials import Load, kubeconfig
 from webhook.kube.errors import ApiError
 from webhook.kube.listing import list_all
-from webhook.kube.reflector import Timing
+from webhook.kube.reflector import WatchTiming
 from webhook.metrics.replica import Metrics
 from webhook.registration.certificates import SecretName
 from webhook.registration.controller import ControllerOptions, RegistrationController
-from webhook.registration.leader_election import LeaseTiming, lease_path
+from webhook.registration.leader_election import lease_path
 from webhook.server.periodic_task import PeriodicTask
 
 LEASE = lease_path("system", "gpufence")
-FAST = Timing(first_delay=0.01, longest_delay=0.05, quiet_seconds=0.5, steady_seconds=1)
+FAST = WatchTiming(first_delay=0.01, longest_delay=0.05, quiet_seconds=0.5, steady_seconds=1)
 
 
 @pytest.fixture
@@ -54,14 +54,14 @@ def load(api: FakeApiServer, proxy: FaultProxy, tmp_path: Path) -> Load:
     return kubeconfig(config)
 
 
-def registration_controller(load: Load, lease: LeaseTiming) -> RegistrationController:
+def registration_controller(load: Load, lease: int) -> RegistrationController:
     options = ControllerOptions(
         load=load,
         namespace="system",
         registration=Registration(url="https://localhost:1"),
         secret=SecretName("system", "certificates"),
         names=Names.parse(["localhost"]),
-        lease=lease,
+        lease_seconds=lease,
     )
     metrics = Metrics(default_policy(), "test")
     return RegistrationController(options, default_policy, metrics, lambda: True)
@@ -70,7 +70,7 @@ def registration_controller(load: Load, lease: LeaseTiming) -> RegistrationContr
 @pytest.fixture
 async def controller(load: Load) -> AsyncIterator[RegistrationController]:
     """A controller that leads, and has registered."""
-    controller = registration_controller(load, LeaseTiming(duration=60))
+    controller = registration_controller(load, 60)
     await controller.elect()
     await controller.reconcile()
     yield controller
@@ -117,7 +117,7 @@ async def test_a_leader_keeps_its_lease_while_all_responses_are_delayed(
     api: FakeApiServer, proxy: FaultProxy, load: Load
 ) -> None:
     """The registrations take longer than the renew deadline, which is 1.3 s."""
-    controller = registration_controller(load, LeaseTiming(duration=2))
+    controller = registration_controller(load, 2)
     await controller.elect()
     proxy.begin("delay")
 

@@ -25,7 +25,7 @@ class Watched:
         self.applied: list[Policy] = []
         self.counted: list[str] = []
         self.policy.followers.append(self.applied.append)
-        self.policy.counters.append(self.counted.append)
+        self.policy.count = self.counted.append
 
     async def poll(self, text: str) -> None:
         self.file.write_text(text)

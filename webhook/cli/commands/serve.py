@@ -5,12 +5,10 @@ from __future__ import annotations
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import click
 
 from certs.errors import CertificateError
-from certs.names import Names
 from certs.secret import Timing
 from webhook.cel.configurations import Registration
 from webhook.cli.options import (
@@ -22,11 +20,10 @@ from webhook.cli.options import (
     valid_name,
 )
 from webhook.cli.registration_options import registration_options
-from webhook.doctor.installation import Deployed
 from webhook.documents.document import InputError
 from webhook.http.listener import ListenError
 from webhook.kube.errors import ConfigurationError
-from webhook.registration.certificates import SecretName
+from webhook.registration.certificates import SecretName, names_of
 from webhook.registration.controller import ControllerOptions
 from webhook.registration.registrar import Owner
 from webhook.server import replica
@@ -253,55 +250,8 @@ def _controller(
     )
 
 
-def names_of(registration: Registration) -> Names:
-    """Return the names in the certificate: those by which API servers call gpufence."""
-    if registration.service is not None:
-        namespace, name, _ = registration.service
-        return Names.parse([f"{name}.{namespace}.svc"])
-    host = urlsplit(registration.url).hostname or ""
-    is_address = ":" in host or host.replace(".", "").isdecimal()
-    return Names.parse([], [host]) if is_address else Names.parse([host])
-
-
 def _own_namespace(registration: Registration) -> str:
     try:
         return (_SERVICE_ACCOUNT / "namespace").read_text().strip()
     except OSError:
         return registration.service[0] if registration.service else "gpufence-system"
-
-
-def read_arguments(arguments: list[str]) -> Deployed:
-    """Parse the arguments of a replica's container.
-
-    Raises:
-        InputError: this version does not know the arguments.
-    """
-    try:
-        context = serve.make_context(
-            "serve",
-            [argument for argument in arguments if argument != "serve"],
-            # --help prints, and a replica of another version may have other options.
-            help_option_names=[],
-            ignore_unknown_options=True,
-            allow_extra_args=True,
-        )
-        deployed: Deployed = _deployed(**context.params)
-    except (click.ClickException, InputError) as error:
-        problem = f"the Deployment does not run a known gpufence serve: {error}"
-        cure = "Run the doctor of the installed version"
-        raise InputError([f"{problem}. {cure}."]) from error
-    return deployed
-
-
-@registration_options
-def _deployed(
-    registration: Registration,
-    secret: str,
-    tls_cert: Path | None,
-    register: bool | None,
-    admission_policies: bool,
-    **_others: Any,
-) -> Deployed:
-    # Without the option, a replica in a cluster registers.
-    registers = register is not False
-    return Deployed(registration, "" if tls_cert else secret, registers, admission_policies)
