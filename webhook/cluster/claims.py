@@ -175,11 +175,7 @@ class ClaimLookup:
                 del lookups[name]
 
     async def _get(self, name: ClaimName) -> Claim | None:
-        """Return the claim, ``None`` if it does not exist.
-
-        Raises:
-            ClusterError: it cannot be looked up.
-        """
+        """Return the claim, ``None`` if it does not exist."""
         path = f"{_API}/namespaces/{name.namespace}/{name.kind}/{name.name}"
         try:
             body = await self._connection.get(

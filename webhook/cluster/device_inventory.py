@@ -270,7 +270,7 @@ class DeviceInventory:
 
     def holdings(self) -> Iterator[tuple[Holding, int]]:
         """Yield the devices that are held or pending; none until all collections are listed."""
-        if self._exported and self.watches.has(PODS) and self.watches.has(CLAIMS):
+        if self._exported and {PODS.name, CLAIMS.name} <= self.watches.listed:
             yield from self._pods.sums.items()
             yield from self._claims.sums.items()
 
@@ -280,7 +280,7 @@ class DeviceInventory:
             return {}
         if self._facts is not None:
             return self._facts.offers()
-        return self._nodes.offers if self.watches.has(NODES) else {}
+        return self._nodes.offers if NODES.name in self.watches.listed else {}
 
     def _need(self, needed: bool) -> None:
         self.watches.need(PODS, self._pods, needed)

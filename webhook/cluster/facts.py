@@ -112,11 +112,7 @@ class ClusterFacts:
         await self._connection.close()
 
     async def load(self) -> None:
-        """List the cluster once, without watching it.
-
-        Raises:
-            ClusterError: a request failed.
-        """
+        """List the cluster once, without watching it."""
         await self.watches.load()
 
     def unready(self) -> str:
@@ -138,7 +134,7 @@ class ClusterFacts:
 
     def offers(self) -> Mapping[Offer, int]:
         """Return the devices that all nodes offer; none until the nodes are listed."""
-        return self.state.nodes.offers if self.watches.has(NODES) else {}
+        return self.state.nodes.offers if NODES.name in self.watches.listed else {}
 
     def claim_problem(self) -> str:
         """Return the error of the last claim lookup; empty if it succeeded."""
@@ -172,7 +168,8 @@ class ClusterFacts:
         is read.
         """
         labels = self.state.namespaces.all.get(namespace)
-        if labels is not None or not self.watches.has(NAMESPACES) or not is_subdomain(namespace):
+        listed = NAMESPACES.name in self.watches.listed
+        if labels is not None or not listed or not is_subdomain(namespace):
             return labels
         path = f"{NAMESPACES.path}/{namespace}"
         try:

@@ -74,11 +74,7 @@ class Watches:
         self._tasks.clear()
 
     async def load(self) -> None:
-        """List the needed collections once, without watching them.
-
-        Raises:
-            ClusterError: a request failed.
-        """
+        """List the needed collections once, without watching them."""
         for reflector in self._reflectors.values():
             await reflector.load()
 
@@ -86,11 +82,6 @@ class Watches:
     def listed(self) -> set[str]:
         """The names of the collections that have been listed completely."""
         return {name for name, reflector in self._reflectors.items() if reflector.synced}
-
-    def has(self, collection: Collection[Any]) -> bool:
-        """Return whether the collection has been listed completely."""
-        reflector = self._reflectors.get(collection.name)
-        return reflector is not None and reflector.synced
 
     def missing(self) -> dict[str, str]:
         """Return the collections that are not listed yet, with the error if there is one."""

@@ -9,13 +9,12 @@ decoded one at a time. Memory holds one page, one item, and what the caller keep
 from __future__ import annotations
 
 import asyncio
-import math
 from collections.abc import AsyncIterator, Callable, Iterator
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
-from webhook.kube.backoff import Backoff, spread
+from webhook.kube.backoff import spread
 from webhook.kube.client import MOST_BYTES, KubeApi, Query
 from webhook.kube.collection import Collection, Store
 from webhook.kube.collection import ItemT as StoredT
@@ -57,47 +56,15 @@ T = TypeVar("T")
 class _Metadata(msgspec.Struct, rename="camel"):
     resource_version: str = ""
     rest: str = msgspec.field(name="continue", default="")
+    """The token of the next page; empty on the last."""
 
 
-class _List(msgspec.Struct):
+class _Page(msgspec.Struct):
     metadata: _Metadata
     items: list[msgspec.Raw] | None = None
 
 
-_decoder = msgspec.json.Decoder(_List)
-
-
-class Page(Generic[ItemT]):
-    """One page of a list; ``version`` is the resourceVersion of the whole list."""
-
-    def __init__(self, path: str, body: bytes, decoder: msgspec.json.Decoder[ItemT]) -> None:
-        try:
-            content = _decoder.decode(body)
-        except msgspec.DecodeError as error:
-            raise UnexpectedAnswerError(f"{path} returned an invalid list: {error}") from error
-        self.version = content.metadata.resource_version
-        self.rest = content.metadata.rest
-        """The token of the next page; empty on the last."""
-        self.mean_bytes = len(body) // max(1, len(content.items or ()))
-        """The mean size of its items."""
-        self._path = path
-        self._items = content.items or []
-        self._decoder = decoder
-
-    def __iter__(self) -> Iterator[ItemT]:
-        """Decode one item after the other, once: the page is freed after its last item.
-
-        Raises:
-            UnexpectedAnswerError: an item does not have the expected type.
-        """
-        items, self._items = self._items, []
-        for item in items:
-            try:
-                yield self._decoder.decode(item)
-            except msgspec.DecodeError as error:
-                raise UnexpectedAnswerError(
-                    f"{self._path} returned an invalid object: {error}"
-                ) from error
+_decoder = msgspec.json.Decoder(_Page)
 
 
 async def read_pages(
@@ -109,10 +76,11 @@ async def read_pages(
     most_items: int = MOST_ITEMS,
     seconds: float = _SECONDS,
     attempts: int = 1,
-) -> AsyncIterator[Page[ItemT]]:
-    """Yield the pages of the collection at ``path``, each requested within ``seconds``.
+) -> AsyncIterator[tuple[str, Iterator[ItemT]]]:
+    """Yield the resourceVersion of the list and the items of each page of the collection.
 
-    Each page is requested up to ``attempts`` times, as by ``get_again``.
+    Each page is requested within ``seconds``, and up to ``attempts`` times, as by ``get_again``.
+    Its items are decoded one after the other, once.
 
     Raises:
         ClusterError: a request failed, or a single object exceeds ``MOST_BYTES``.
@@ -135,13 +103,29 @@ async def read_pages(
                 raise
             limit = max(1, limit // _SHRINK)
             continue
-        page = Page(path, body, decoder)
+        try:
+            page = _decoder.decode(body)
+        except msgspec.DecodeError as error:
+            raise UnexpectedAnswerError(f"{path} returned an invalid list: {error}") from error
+        items, page.items = page.items or [], None
+        mean_bytes = max(1, len(body) // max(1, len(items)))
         del body
-        yield page
-        rest = page.rest
+        yield page.metadata.resource_version, _decoded(path, items, decoder)
+        del items
+        rest = page.metadata.rest
         if not rest:
             return
-        limit = max(1, min(_PAGE_BYTES // page.mean_bytes, limit * _GROW, most_items))
+        limit = max(1, min(_PAGE_BYTES // mean_bytes, limit * _GROW, most_items))
+
+
+def _decoded(
+    path: str, items: list[msgspec.Raw], decoder: msgspec.json.Decoder[ItemT]
+) -> Iterator[ItemT]:
+    for item in items:
+        try:
+            yield decoder.decode(item)
+        except msgspec.DecodeError as error:
+            raise UnexpectedAnswerError(f"{path} returned an invalid object: {error}") from error
 
 
 async def list_all(
@@ -172,7 +156,8 @@ async def list_all(
     for _ in range(_ATTEMPTS):
         items: list[T] = []
         try:
-            async for page in read_pages(connection, path, decoder, query, attempts=_ATTEMPTS):
+            pages = read_pages(connection, path, decoder, query, attempts=_ATTEMPTS)
+            async for _, page in pages:
                 items += map(take, page)
         except ApiError as error:
             if error.status != GONE:
@@ -188,11 +173,7 @@ async def list_all(
 async def list_optional(
     connection: KubeApi, collection: Collection[StoredT], store: Store[StoredT]
 ) -> None:
-    """Store a collection, if the cluster has it and the account may list it.
-
-    Raises:
-        ClusterError: a request failed.
-    """
+    """Store a collection, if the cluster has it and the account may list it."""
     try:
         await list_all(connection, collection.path, collection.item, store.put)
     except ApiError as error:
@@ -218,14 +199,14 @@ async def get_again(
     Raises:
         ClusterError: the last of so many ``attempts`` failed.
     """
-    backoff = Backoff(_FIRST_DELAY, _LONGEST_DELAY, steady=math.inf, spread=lambda: 0.0)
     for attempt in range(1, attempts + 1):
         try:
             return await connection.get(path, query, seconds=seconds, most_bytes=most_bytes)
         except ClusterError as error:
             if attempt == attempts or not _may_pass(error, query or {}):
                 raise
-            await asyncio.sleep(spread(error.retry_after or backoff.after(0.0)))
+            delay = min(_LONGEST_DELAY, _FIRST_DELAY * 2 ** (attempt - 1))
+            await asyncio.sleep(spread(error.retry_after or delay))
     raise AssertionError("unreachable")
 
 

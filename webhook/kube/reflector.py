@@ -143,11 +143,7 @@ class Reflector(Generic[ItemT]):
             await asyncio.sleep(max(pause, backoff.after(self._clock() - began)))
 
     async def load(self) -> None:
-        """List the collection into the store; accept that an optional collection is missing.
-
-        Raises:
-            ClusterError: a request failed.
-        """
+        """List the collection into the store; accept that an optional collection is missing."""
         try:
             await self._list()
         except ApiError as error:
@@ -159,7 +155,7 @@ class Reflector(Generic[ItemT]):
         # For a store that keeps few of many items, this set is small.
         missing = set(self.store.names())
         version = ""
-        async for page in read_pages(
+        async for listed, page in read_pages(
             self._connection,
             self.collection.path,
             self._items,
@@ -167,8 +163,7 @@ class Reflector(Generic[ItemT]):
             most_items=self._timing.page,
             seconds=self._timing.list_seconds,
         ):
-            self._responded_at = self._clock()
-            version = page.version
+            self._responded_at, version = self._clock(), listed
             for item in page:
                 missing.discard(item.metadata.key)
                 self.store.put(item)

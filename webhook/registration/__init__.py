@@ -1,1 +1,4 @@
-"""Webhook configurations, leader election, drift, and the certificate Secret."""
+"""Webhook configurations, leader election, drift, and the certificate Secret.
+
+Whatever sends a request raises ClusterError (``webhook.kube.errors``) if it fails.
+"""

@@ -113,11 +113,7 @@ class RegistrationController:
         return self._elector.leading or not self._options.register
 
     async def reconcile_certificates(self) -> None:
-        """Read the Secret, and make the change that is due.
-
-        Raises:
-            ClusterError, CertificateError: it failed.
-        """
+        """Read the Secret, and make the change that is due."""
         if self._certificates is not None:
             stored = await self._certificates.reconcile(self._api.clock.now())
             self._metrics.authorities(stored)
@@ -127,9 +123,6 @@ class RegistrationController:
 
         Apart from ``reconcile``, whose requests take longer than the renew deadline if the API
         server is slow.
-
-        Raises:
-            ClusterError: a request failed.
         """
         if not (self._options.register and self._can_serve()):
             await self._elector.release()
@@ -144,9 +137,6 @@ class RegistrationController:
         """Do what is due: certificates, and registration if this replica leads.
 
         One failure stops no other.
-
-        Raises:
-            ClusterError, CertificateError: something failed.
         """
         problem: ClusterError | CertificateError | None = None
         for step in (self.reconcile_certificates, self._register, self._check_trust):

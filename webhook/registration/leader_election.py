@@ -82,11 +82,7 @@ class LeaderElector:
         return self.leading
 
     async def is_paused(self) -> bool:
-        """Read whether registration is paused now; ``paused`` is since when.
-
-        Raises:
-            ClusterError: the request failed.
-        """
+        """Read whether registration is paused now; ``paused`` is since when."""
         self._observe(await self._api.read(lease_path(self._namespace, self._name)))
         return bool(self.paused)
 
@@ -148,11 +144,7 @@ class LeaderElector:
 
 
 async def pause(api: KubeApi, namespace: str, name: str, since: str | None) -> bool:
-    """Pause registration as of ``since``, or resume it (None). Return whether there is a Lease.
-
-    Raises:
-        ClusterError: the request failed.
-    """
+    """Pause registration as of ``since``, or resume it (None). Return whether there is a Lease."""
     path = lease_path(namespace, name)
     if await api.read(path) is None:
         return False

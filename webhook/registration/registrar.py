@@ -109,9 +109,6 @@ class Registrar:
         Policies come before their bindings, and what is no longer wanted goes last, so a change
         leaves no moment without a second line. An update takes effect at once. An API server that
         does not serve ValidatingAdmissionPolicy v1 (before 1.30) is left alone.
-
-        Raises:
-            ClusterError: an object could not be read, written or deleted.
         """
         live = await admission_policies_of(self._api, self._name)
         if live is None:
@@ -176,11 +173,7 @@ AdmissionPolicies = dict[tuple[str, str], JSONObject]
 
 
 async def admission_policies_of(api: KubeApi, name: str) -> AdmissionPolicies | None:
-    """Return the admission policies of the installation; None if the API serves no such.
-
-    Raises:
-        ClusterError: they cannot be listed.
-    """
+    """Return the admission policies of the installation; None if the API serves no such."""
     names = set(all_names(name))
     live: AdmissionPolicies = {}
     for kind, path in POLICY_KINDS.items():
@@ -201,20 +194,12 @@ def type_warnings(live: AdmissionPolicies) -> Iterator[str]:
 
 
 async def unregister(api: KubeApi, name: str) -> dict[str, bool]:
-    """Delete both configurations; return for each kind whether it was there.
-
-    Raises:
-        ClusterError: one could not be deleted.
-    """
+    """Delete both configurations; return for each kind whether it was there."""
     return {kind: await api.delete(f"{path}/{name}") for kind, path in KINDS.items()}
 
 
 async def unregister_policies(api: KubeApi, name: str) -> dict[str, bool]:
-    """Delete bindings and policies; return for each kind whether one was there.
-
-    Raises:
-        ClusterError: they cannot be listed or deleted.
-    """
+    """Delete bindings and policies; return for each kind whether one was there."""
     deleted = dict.fromkeys(POLICY_KINDS, False)
     for kind, each in reversed(await admission_policies_of(api, name) or {}):
         deleted[kind] |= await api.delete(f"{POLICY_KINDS[kind]}/{each}")
@@ -226,9 +211,6 @@ async def releases(api: KubeApi) -> dict[str, str]:
 
     No release may depend on another to start: after an outage of both, each would wait for the
     other. Without the permission to list the configurations, no release is found.
-
-    Raises:
-        ClusterError: the request failed.
     """
     labels = ",".join(f"{key}={value}" for key, value in RELEASE_LABEL.items())
     path = KINDS["ValidatingWebhookConfiguration"]
@@ -257,9 +239,6 @@ async def is_reachable(api: KubeApi, service: tuple[str, str, int]) -> bool:
     """Return whether API servers have an address for the Service: a ready endpoint.
 
     Where endpoints may not be looked at, nothing is waited for.
-
-    Raises:
-        ClusterError: the request failed.
     """
     namespace, name, _ = service
     try:

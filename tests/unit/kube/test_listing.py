@@ -89,5 +89,5 @@ async def test_an_object_of_an_unexpected_type_fails_the_list(
 async def test_a_page_is_freed_after_its_last_item(api: FakeApiServer, connection: KubeApi) -> None:
     fill(api, 10, 10)
     decoder = msgspec.json.Decoder(NamedObject)
-    [page] = [page async for page in read_pages(connection, NODES, decoder, {})]
+    [(_, page)] = [each async for each in read_pages(connection, NODES, decoder, {})]
     assert [len(list(page)), len(list(page))] == [2, 0]
