@@ -27,7 +27,7 @@ CHART = "Chart.yaml"
 _HELM_SECONDS = 60
 
 
-class Exclusion:
+class ExcludedPaths:
     """Patterns of files and directories; an excluded directory is skipped with all its content.
 
     A pattern without a slash matches names at any depth: ``charts``, ``*.tmpl.yaml``. A pattern
@@ -50,7 +50,7 @@ class Exclusion:
         )
 
 
-NOTHING = Exclusion(())
+NOTHING = ExcludedPaths(())
 
 
 class Source(NamedTuple):
@@ -67,7 +67,7 @@ Watch = Callable[[Sequence[Source]], Iterable[Source]]
 
 def read_manifests(
     paths: Iterable[str],
-    exclude: Exclusion = NOTHING,
+    exclude: ExcludedPaths = NOTHING,
     watch: Watch = iter,
     *,
     lenient: bool = False,
@@ -112,7 +112,7 @@ def _documents(source: Source, lenient: bool) -> Iterator[Document]:
         yield document
 
 
-def expand(paths: Iterable[str], exclude: Exclusion = NOTHING) -> Iterator[Source]:
+def expand(paths: Iterable[str], exclude: ExcludedPaths = NOTHING) -> Iterator[Source]:
     """Yield what ``paths`` mean, each file once.
 
     A directory stands for the regular files below it that end in ``.yaml``, ``.yml`` or ``.json``,
@@ -128,7 +128,7 @@ def expand(paths: Iterable[str], exclude: Exclusion = NOTHING) -> Iterator[Sourc
                 yield source
 
 
-def _files(path: str, exclude: Exclusion) -> Iterable[Source]:
+def _files(path: str, exclude: ExcludedPaths) -> Iterable[Source]:
     if path == STDIN:
         return [Source(path)]
     if is_directory(path):
@@ -153,7 +153,7 @@ def is_special_file(path: str) -> bool:
         return False
 
 
-def _directory(directory: str, exclude: Exclusion) -> Iterator[Source]:
+def _directory(directory: str, exclude: ExcludedPaths) -> Iterator[Source]:
     nothing = True
     for source in _walk(directory, directory, exclude):
         nothing = False
@@ -164,7 +164,7 @@ def _directory(directory: str, exclude: Exclusion) -> Iterator[Source]:
         yield Source(directory, DocumentError(problem, cure=cure))
 
 
-def _matching(pattern: str, exclude: Exclusion) -> Iterator[Source]:
+def _matching(pattern: str, exclude: ExcludedPaths) -> Iterator[Source]:
     parts = PurePath(pattern).parts
     fixed = next(n for n, part in enumerate(parts) if any(mark in part for mark in _PATTERN_MARKS))
     root = Path(*parts[:fixed])
@@ -193,7 +193,7 @@ def _matching(pattern: str, exclude: Exclusion) -> Iterator[Source]:
         yield Source(pattern, DocumentError(problem, cure="Check the pattern"))
 
 
-def _walk(directory: str, root: str, exclude: Exclusion) -> Iterator[Source]:
+def _walk(directory: str, root: str, exclude: ExcludedPaths) -> Iterator[Source]:
     """Yield the manifests and charts below a directory, sorted.
 
     Patterns of ``exclude`` are relative to ``root``.

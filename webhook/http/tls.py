@@ -118,7 +118,7 @@ class ServedCertificate:
         return self._invalid(self._served.leaf, now) if self._served else ""
 
     def poll(self, now: datetime) -> bool:
-        """Serve what is new and usable in source and client authority; return whether it changed.
+        """Serve what is new and usable in source and client CA; return whether it changed.
 
         Anything else leaves the certificate that is served in place, and ``problem`` says why: it
         is tried again at the next poll, so that a pair of which only one half was written heals by
@@ -226,9 +226,9 @@ def _server_context(*, asks_clients: bool = False) -> ssl.SSLContext:
     context.options |= ssl.OP_NO_RENEGOTIATION
     if asks_clients:
         context.verify_mode = ssl.CERT_REQUIRED
-        # Trust every certificate in the file, also an intermediate authority.
+        # Trust every certificate in the file, also an intermediate CA.
         context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
-        # A session that is taken up again is not verified again: neither against authorities that
+        # A session that is taken up again is not verified again: neither against CAs that
         # have changed meanwhile, nor for its time. API servers take none up. TLS 1.2 keeps sessions
         # where Python cannot turn that off.
         context.minimum_version = ssl.TLSVersion.TLSv1_3
@@ -237,7 +237,7 @@ def _server_context(*, asks_clients: bool = False) -> ssl.SSLContext:
 
 
 def _trust(context: ssl.SSLContext, authorities: bytes, where: str) -> None:
-    """Accept clients with certificates of these authorities; raises CertificateError."""
+    """Accept clients with certificates of these CAs; raises CertificateError."""
     certificates = parse_certificates(authorities, where)
     for certificate in certificates:
         if not is_authority(certificate):

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from running import PLAIN_POD, TRESPASSER, Run
-from webhook.cli.manifests import Exclusion
+from webhook.cli.manifests import ExcludedPaths
 
 FILES = [
     "a.yaml",
@@ -122,7 +122,7 @@ def test_mutate_skips_excluded_paths(gpufence: Run) -> None:
 
 
 def test_no_path_is_excluded_without_a_pattern() -> None:
-    assert "a.yaml" not in Exclusion([])
+    assert "a.yaml" not in ExcludedPaths([])
 
 
 @pytest.fixture

@@ -12,14 +12,14 @@ from policies.kubernetes.objects import JSONObject
 from policies.shipped import DEFAULT, shipped_policy
 from webhook.cel.configurations import Registration, configurations
 from webhook.cli.commands.doctor import diagnosed
-from webhook.doctor.line import Line
+from webhook.doctor.line import DoctorLine
 from webhook.documents.document import InputError
 from webhook.registration.registrar import KINDS
 
 FILES = ["serve", "--tls-cert=/certs/tls.crt", "--tls-key=/certs/tls.key", "--register=false"]
 
 
-def diagnose(arguments: list[str], registered: Registration | None = None) -> list[Line]:
+def diagnose(arguments: list[str], registered: Registration | None = None) -> list[DoctorLine]:
     return diagnose_containers([{"name": "gpufence", "args": arguments}], registered)
 
 
@@ -29,7 +29,7 @@ def diagnose_containers(
     try_in: str = "default",
     forbidden: frozenset[str] = frozenset(),
     objects: Mapping[str, JSONObject] = {},
-) -> list[Line]:
+) -> list[DoctorLine]:
     api = FakeKubeApi(FakeApiServer(NODES))
     api.objects.update(objects)
     api.server.forbidden |= forbidden
@@ -44,7 +44,7 @@ def diagnose_containers(
     return asyncio.run(diagnosed(api, "fence", "gpufence", policy, try_in))
 
 
-def found(lines: list[Line], check: str) -> str:
+def found(lines: list[DoctorLine], check: str) -> str:
     return next(line.detail for line in lines if line.check == check)
 
 
@@ -85,7 +85,7 @@ def test_missing_permission_to_read_cluster_facts_fails() -> None:
     assert (line.status, line.detail) == ("ok", f"{account} may read nodes, deviceclasses")
 
 
-def exempt_namespaces(*workloads: str) -> Line:
+def exempt_namespaces(*workloads: str) -> DoctorLine:
     """Return the line for a cluster with two exempt namespaces and workloads of these kinds."""
     own = [{"name": "gpufence", "args": SERVE}]
     existing: dict[str, JSONObject] = {

@@ -14,7 +14,7 @@ from policies.registry import RULES
 from policies.suggestions import did_you_mean
 from webhook.cli.commands import EXIT_FOUND, EXIT_INPUT
 from webhook.cli.evaluate import Result, evaluate
-from webhook.cli.manifests import Exclusion, Source, no_objects_message, read_manifests
+from webhook.cli.manifests import ExcludedPaths, Source, no_objects_message, read_manifests
 from webhook.cli.options import (
     ClusterContext,
     cluster_context_options,
@@ -202,7 +202,7 @@ def check(
         check_outputs(outputs, inputs, cure)
         return watched(sources, "Reading", enabled=not quiet)
 
-    manifests = read_manifests(paths, Exclusion(exclude), watch, lenient=not strict)
+    manifests = read_manifests(paths, ExcludedPaths(exclude), watch, lenient=not strict)
     with cluster_context.facts(policy) as complete:
         request = Request(namespace=namespace, today=today)
         results = list(evaluate(manifests, policy, request, complete))

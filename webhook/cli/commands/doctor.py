@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 
 from certs.errors import CertificateError
+from webhook.cel.configurations import Registration
 from webhook.cli.commands import EXIT_FOUND
-from webhook.cli.commands.serve import names_of, read_arguments
+from webhook.cli.commands.serve import serve
 from webhook.cli.options import (
     context_option,
     kubeconfig_option,
@@ -17,7 +19,7 @@ from webhook.cli.options import (
     valid_name,
     with_api,
 )
-from webhook.cli.registration_options import DEFAULT_NAME
+from webhook.cli.registration_options import DEFAULT_NAME, registration_options
 from webhook.cli.report.content import DoctorReport
 from webhook.cli.report.output import (
     Output,
@@ -27,11 +29,12 @@ from webhook.cli.report.output import (
     write_reports,
 )
 from webhook.cli.report.terminal import Color
-from webhook.doctor.doctor import diagnose
-from webhook.doctor.installation import examine
-from webhook.doctor.line import Line
+from webhook.doctor import cluster, registered, replicas, trials
+from webhook.doctor.installation import Deployed, examine
+from webhook.doctor.line import DoctorLine
 from webhook.documents.document import InputError
 from webhook.kube.client import KubeApi
+from webhook.registration.certificates import names_of
 
 
 @click.command(
@@ -91,7 +94,7 @@ def doctor(
     the account lacks access are skipped and reported.
     """
 
-    async def work(api: KubeApi) -> list[Line]:
+    async def work(api: KubeApi) -> list[DoctorLine]:
         return await diagnosed(api, namespace, name, policy_path, try_in)
 
     check_outputs(outputs, [policy_path, kubeconfig])
@@ -102,8 +105,10 @@ def doctor(
 
 async def diagnosed(
     api: KubeApi, namespace: str, name: str, policy_path: str | None, try_in: str
-) -> list[Line]:
-    """Return the results of all checks; the arguments are the command's options.
+) -> list[DoctorLine]:
+    """Return a line for each check, causes before their consequences.
+
+    The arguments are the options of the command. The trials create Pods as a dry run.
 
     Raises:
         ClusterError: the cluster is not reachable.
@@ -114,4 +119,51 @@ async def diagnosed(
         names = names_of(installed.address) if installed.address else None
     except CertificateError as error:
         raise InputError([str(error)]) from error
-    return await diagnose(api, installed, names, try_in, api.clock.now())
+    now = api.clock.now()
+    return [
+        cluster.check_version(installed),
+        *cluster.check_policy(installed),
+        *replicas.check_running(installed, now),
+        *[line async for line in cluster.check_facts(api, installed)],
+        *replicas.check_certificate(installed, names, now),
+        *registered.check(installed, now.date()),
+        await cluster.check_exempt_namespaces(api, installed),
+        *[line async for line in trials.check(api, installed, try_in)],
+    ]
+
+
+def read_arguments(arguments: list[str]) -> Deployed:
+    """Parse the arguments of a replica's container.
+
+    Raises:
+        InputError: this version does not know the arguments.
+    """
+    try:
+        context = serve.make_context(
+            "serve",
+            [argument for argument in arguments if argument != "serve"],
+            # --help prints, and a replica of another version may have other options.
+            help_option_names=[],
+            ignore_unknown_options=True,
+            allow_extra_args=True,
+        )
+        deployed: Deployed = _deployed(**context.params)
+    except (click.ClickException, InputError) as error:
+        problem = f"the Deployment does not run a known gpufence serve: {error}"
+        cure = "Run the doctor of the installed version"
+        raise InputError([f"{problem}. {cure}."]) from error
+    return deployed
+
+
+@registration_options
+def _deployed(
+    registration: Registration,
+    secret: str,
+    tls_cert: Path | None,
+    register: bool | None,
+    admission_policies: bool,
+    **_others: Any,
+) -> Deployed:
+    # Without the option, a replica in a cluster registers.
+    registers = register is not False
+    return Deployed(registration, "" if tls_cert else secret, registers, admission_policies)

@@ -14,7 +14,7 @@ from policies.facts import Request
 from policies.kubernetes.editor import PatchOperation, patched
 from webhook.cli.commands import EXIT_FOUND
 from webhook.cli.evaluate import Result, evaluate
-from webhook.cli.manifests import Exclusion, no_objects_message, read_manifests
+from webhook.cli.manifests import ExcludedPaths, no_objects_message, read_manifests
 from webhook.cli.options import (
     ClusterContext,
     cluster_context_options,
@@ -76,7 +76,7 @@ def mutate(
     """
     policy_choice.announce()
     policy = load_policy(policy_choice.path)
-    manifests = read_manifests(paths, Exclusion(exclude))
+    manifests = read_manifests(paths, ExcludedPaths(exclude))
     request = Request(namespace=namespace, today=datetime.now(UTC).date())
     with cluster_context.facts(policy) as complete:
         results = list(evaluate(manifests, policy, request, complete))

@@ -40,7 +40,7 @@ the random ones (``k8s.io/apiserver/pkg/storage/names``), and the index of an in
 to 8 of them (``k8s.io/kubernetes/pkg/controller/job/indexed_job_utils.go``)."""
 
 
-class Subject(NamedTuple):
+class Excepted(NamedTuple):
     """What an exception covers: an object, and the objects that its controller creates for it."""
 
     namespace: str
@@ -64,7 +64,7 @@ class Subject(NamedTuple):
             return [self.name]
         return [self.name, f"{self.name}-"[:_LONGEST_PREFIX] + "*"]
 
-    def covers(self, other: Subject) -> bool:
+    def covers(self, other: Excepted) -> bool:
         return (
             self.namespace == other.namespace
             and (not self.kinds or other.kind in self.kinds)
@@ -88,7 +88,7 @@ def exceptions_for(
         for subject, result in judged
         if (controller := _controller(subject, result.manifest.value or {})) is not None
     }
-    rules: dict[Subject, set[str]] = {}
+    rules: dict[Excepted, set[str]] = {}
     left = []
     for subject, result in judged:
         enforced = {f.rule for f in result.findings if f.action == "enforce"}
@@ -162,27 +162,27 @@ def _complaint(result: Result) -> str:
     return printable(f"{place}: an exception cannot name this {result.kind}: {why}. {cure}.")
 
 
-def _entry(subject: Subject, rules: Iterable[str], reason: str, expires: date) -> JSONObject:
+def _entry(subject: Excepted, rules: Iterable[str], reason: str, expires: date) -> JSONObject:
     entry: JSONObject = {"rules": sorted(rules), "namespaces": [subject.namespace]}
     if subject.kinds:
         entry["kinds"] = subject.kinds
     return entry | {"names": subject.names, "reason": reason, "expires": expires.isoformat()}
 
 
-def _subject(result: Result) -> Subject:
-    return Subject(result.namespace, _group(result.api_version), result.kind, result.name)
+def _subject(result: Result) -> Excepted:
+    return Excepted(result.namespace, _group(result.api_version), result.kind, result.name)
 
 
-def _controller(subject: Subject, obj: JSONObject) -> Subject | None:
+def _controller(subject: Excepted, obj: JSONObject) -> Excepted | None:
     """Return the controller in an object's metadata."""
     for owner in (obj.get("metadata") or {}).get("ownerReferences") or ():
         if owner.get("controller") and owner.get("name"):
             group, kind = _group(owner.get("apiVersion") or ""), owner.get("kind") or ""
-            return Subject(subject.namespace, group, kind, str(owner["name"]))
+            return Excepted(subject.namespace, group, kind, str(owner["name"]))
     return None
 
 
-def _root(subject: Subject, controllers: Mapping[Subject, Subject]) -> Subject:
+def _root(subject: Excepted, controllers: Mapping[Excepted, Excepted]) -> Excepted:
     """Return the topmost controller whose exception covers the object, or the object itself."""
     root, at, seen = subject, subject, {subject}
     while (controller := controllers.get(at)) is not None and controller not in seen:
