@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from webhook.audit.cluster_audit import Audit
     from webhook.audit.pools import PoolState
     from webhook.audit.subjects import Subject
-    from webhook.doctor.line import Line as DoctorLine
+    from webhook.doctor.line import DoctorLine
 
 _RULE_PAGES = "https://gpufence.dev/rules"
 _RULE_IDS = frozenset(rule.id for rule in RULES)
