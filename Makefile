@@ -82,7 +82,7 @@ format: $(STAMP)  ## rewrite the sources as `make check` wants them
 
 .PHONY: controlplane
 controlplane: $(STAMP)  ## build and cache the real control plane and the oracle (five minutes, once)
-	@$(BIN)/python -m controlplane.build controlplane oracle testdata helm kustomize promql
+	@$(BIN)/python -m controlplane.build controlplane oracle testdata helm kustomize promql toolkit
 
 .PHONY: generate
 generate: $(STAMP)  ## rewrite the generated files, except install.yaml (read the diff)
@@ -115,7 +115,7 @@ compat: $(STAMP)  ## the end-to-end tests on another Kubernetes (VERSION=v1.34.1
 
 .PHONY: laws
 laws: $(STAMP)  ## every law against Kubernetes' own code, 20,000 examples each (or EXAMPLES=500)
-	@$(BIN)/python -m controlplane.build oracle testdata
+	@$(BIN)/python -m controlplane.build oracle testdata toolkit
 	GPUFENCE_RANDOM=1 GPUFENCE_LAWS=$(or $(EXAMPLES),20000) $(BIN)/pytest tests/properties/laws --hypothesis-show-statistics --timeout 7200 $(ARGS)
 
 .PHONY: live

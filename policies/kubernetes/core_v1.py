@@ -88,6 +88,7 @@ class VolumeMount(Type):
     name: str | None = None
     mount_path: str | None = None
     sub_path: str | None = None
+    sub_path_expr: str | None = None
 
 
 class EnvVar(Type):

@@ -3,17 +3,33 @@
 ## What it checks
 
 - The variable `NVIDIA_VISIBLE_DEVICES` in a container, init container or ephemeral container that
-  requests no device. Accepted values are `void`, `none` and the empty string. If a pool offers
-  devices of these vendors, also `AMD_VISIBLE_DEVICES`, `HABANA_VISIBLE_DEVICES` or
+  requests no device. Accepted values are `void`, `none`, the empty string, and a list with `void`.
+  If a pool offers devices of these vendors, also `AMD_VISIBLE_DEVICES`, `HABANA_VISIBLE_DEVICES` or
   `ASCEND_VISIBLE_DEVICES`.
-- The variable `CUDA_VERSION` in such a container, without `NVIDIA_VISIBLE_DEVICES` and
-  `NVIDIA_REQUIRE_CUDA`. The NVIDIA runtime then exposes every GPU, as to an image of CUDA 9.
+- The variables `NVIDIA_GDS`, `NVIDIA_MOFED`, `NVIDIA_GDRCOPY`, `NVIDIA_NVSWITCH`,
+  `NVIDIA_IMEX_CHANNELS`, `NVIDIA_MIG_CONFIG_DEVICES` and `NVIDIA_MIG_MONITOR_DEVICES` with
+  `NVIDIA_VISIBLE_DEVICES: none`. They add RDMA devices, NVSwitch devices and others. With `void`,
+  they add nothing.
+- The variable `CUDA_VERSION` with any value in such a container, without `NVIDIA_VISIBLE_DEVICES`,
+  and without a value of `NVIDIA_REQUIRE_CUDA`. The NVIDIA runtime then exposes every GPU, as to an
+  image of CUDA 9.
 - A `hostPath` volume of device files: `/dev/nvidia*`, `/dev/dri`, `/dev/kfd`, a file in
-  `/dev/char`, or a path below them. If a pool offers devices of these vendors, also the files of
-  Habana (`/dev/accel`, `/dev/hl*`) or Ascend (`/dev/davinci*`). A `subPath` below a volume of `/`,
-  `/dev` or `/proc` counts as well.
-- A volume mount at `/var/run/nvidia-container-devices`, with which the NVIDIA runtime selects GPUs.
-- An annotation `cdi.k8s.io/*` that names a device of a pool's vendor.
+  `/dev/char`, or a path below them, also below another directory, as `/proc/1/cwd/dev/nvidia0` and
+  `/run/nvidia/driver/dev/nvidia0`. If a pool offers devices of these vendors, also the files of
+  Habana (`/dev/accel`, `/dev/hl*`) or Ascend (`/dev/davinci*`). A `subPath` or `subPathExpr` below
+  a volume of `/`, `/dev` or `/proc` counts as well.
+- A mount of a `hostPath` volume at a path that begins with `/var/run/nvidia-container-devices`,
+  with which the NVIDIA runtime selects GPUs.
+- An annotation with the name of a CDI device of a pool's vendor: `cdi.k8s.io/*`,
+  `nvidia.cdi.k8s.io`, `cdi-devices.noderesource.dev`, `cdi-devices.nri.io` or `cdi.nri.io`, also
+  with `/pod` or `/container.NAME`.
+- An annotation with the path or the numbers of a device file, in the same forms:
+  `devices.gke.io`, `devices.noderesource.dev`, `devices.nri.io`, `mounts.noderesource.dev`,
+  `mounts.nri.io`, `devices.crio.io` or `io.kubernetes.cri-o.Devices`.
+
+The rule follows what the NVIDIA Container Toolkit does with a container, not its documentation. A
+value counts as the kubelet expands it: `$(NAME)` has the value of the variable `NAME`. A value that
+the Pod does not show, for example from `valueFrom`, counts as one that shows GPUs.
 
 A container requests a device in its resources, or with a resource claim (DRA). If an annotation of
 the Pod requests the device (`pools[].annotationRequests`), no device plugin sets the variable, but
@@ -23,6 +39,10 @@ The rule does not detect a variable that the image sets, or that comes from `env
 check the variable in a container that requests a device. A `hostPath` of `/dev` or `/` is not a
 finding: only a privileged container can open devices there, and `privileged-near-devices` reports
 it.
+
+In the versions 1.18.0 and 1.18.1 of the toolkit, `none` shows every GPU. Update the toolkit, or use
+`void`. On GKE, the sidecars of GPUDirect-TCPX and TCPXO get devices by `devices.gke.io`: add an
+exception for their workloads.
 
 ## Why
 
@@ -69,36 +89,33 @@ None beyond the rule's action.
 
 from __future__ import annotations
 
-import posixpath
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 
 from policies.context import Context
+from policies.device_injection import (
+    ANNOTATIONS,
+    CDI_ANNOTATIONS,
+    CUDA_VERSION,
+    NO_DEVICES,
+    VISIBLE_DEVICES,
+    devices_without_gpus,
+    is_device_mount,
+    is_legacy,
+    names_cdi_device,
+    names_device_file,
+    normal,
+    shows_gpus,
+)
 from policies.finding import Finding
 from policies.kubernetes.core_v1 import EnvVar, host_path, volume_name
+from policies.kubernetes.environment import Values, expanded, values
 from policies.kubernetes.pod import Container, Pod
 from policies.policy import Policy, Pool
 from policies.requests import requesting_containers
 
 ID = "device-leak"
-
-VISIBLE_DEVICES = "NVIDIA_VISIBLE_DEVICES"
-NO_DEVICES = frozenset({"", "none", "void"})
-"""Values that show a container no GPU. Source: NVIDIA Container Toolkit, environment variables."""
-
-LEGACY_IMAGE = "CUDA_VERSION"
-"""Shows every GPU to a container without NVIDIA_VISIBLE_DEVICES and NVIDIA_REQUIRE_CUDA.
-
-Source: NVIDIA Container Toolkit, ``internal/config/image/cuda_image.go``, ``IsLegacy``."""
-
-_MODERN_IMAGE = frozenset({VISIBLE_DEVICES, "NVIDIA_REQUIRE_CUDA"})
-
-CDI_PREFIX = "cdi.k8s.io/"
-"""Annotations in which a runtime reads CDI devices."""
-
-DEVICE_MOUNTS = "nvidia-container-devices"
-_DEVICE_MOUNTS = re.compile(rf"/(var/)?run/{DEVICE_MOUNTS}(/.*)?")
 
 _VENDOR_OF = {"volcano.sh": "nvidia.com"}
 """Vendors of devices whose resources have the domain of a scheduler."""
@@ -125,6 +142,11 @@ _DEVICE_FILES = r"nvidia[^/]*|dri|kfd"
 _VENDOR_FILES = {"habana.ai": r"accel|hl(_controlD)?[0-9]+", "huawei.com": r"davinci[^/]*"}
 """Names below /dev: those of any policy, and those of the vendors that a pool has devices of."""
 
+_HAS_DEVICES = re.compile(
+    r"/|/(var/)?run(/nvidia(/driver)?)?|/proc(/.*)?|(/.*)?/dev(/.*)?", re.DOTALL
+)
+"""Directories of the node below which an unknown path may be a device file."""
+
 
 def check(pod: Pod, context: Context) -> Iterator[Finding]:
     """Yield a finding for each variable, volume and annotation that opens devices."""
@@ -146,9 +168,10 @@ def check(pod: Pod, context: Context) -> Iterator[Finding]:
                 yield from _by_variable(pod, container, context)
         elif scheduler := by_scheduler.get(place):
             yield from _with_scheduler(pod, container, scheduler, context.policy)
-        for index, mount in enumerate(container.spec.volume_mounts or ()):
-            if mount.sub_path or DEVICE_MOUNTS in (mount.mount_path or ""):
-                yield from _by_mount(pod, container, index, paths, context.policy)
+        if paths:
+            known = values(container.spec.env or ())
+            for index in range(len(container.spec.volume_mounts or ())):
+                yield from _by_mount(pod, container, index, paths, known, context.policy)
     for index, name, path in host_paths:
         if _is_device_file(path, context.policy):
             yield Finding(
@@ -186,81 +209,90 @@ def vendors(pool: Pool) -> frozenset[str]:
 def _by_variable(pod: Pod, container: Container, context: Context) -> Iterator[Finding]:
     env, resources = container.spec.env or (), container.spec.resources
     visible_devices = visible_devices_variables(context.policy)
-    opening = [
-        variable.name
-        for variable in env
-        if (variable.name in visible_devices or variable.name == LEGACY_IMAGE) and _opens(variable)
-    ]
-    if not opening:
+    if not any(
+        variable.name in visible_devices or variable.name == CUDA_VERSION for variable in env
+    ):
         return
-    variables_set = {variable.name for variable in env}
-    names = [name for name in visible_devices if name in opening]
-    if LEGACY_IMAGE in variables_set and variables_set.isdisjoint(_MODERN_IMAGE):
-        names.append(LEGACY_IMAGE)
-    for index, shown in filter(None, [_last_opening(env, name) for name in names]):
-        name = env[index].name
-        consequence = ACCEPTED_VALUES
-        remediation = REMEDIATION.format(name)
-        if name == LEGACY_IMAGE:
-            consequence = f"without {VISIBLE_DEVICES}, the NVIDIA runtime shows it every GPU"
-            remediation = f"Add {VISIBLE_DEVICES} with value void, or remove {name}"
-        if resources and resources.claims:
-            consequence += context.describe_unresolved_claims(pod)
-        yield Finding(
-            ID,
-            pod.at(f"{container.field}.env[{index}]"),
-            SHOWS_GPUS,
-            f'container "{container.name}" sets {name} to {shown} and requests no device; '
-            f"{consequence}",
-            remediation,
-        )
+    known = values(env)
+    unresolved = ""
+    if resources and resources.claims:
+        unresolved = context.describe_unresolved_claims(pod)
+    for name in visible_devices:
+        if name in known and _shows_devices(name, known[name]):
+            remediation = REMEDIATION.format(name)
+            yield _variable(pod, container, name, ACCEPTED_VALUES + unresolved, remediation)
+    if is_legacy(known):
+        consequence = f"without {VISIBLE_DEVICES}, the NVIDIA runtime shows it every GPU"
+        remediation = f"Add {VISIBLE_DEVICES} with value void, or remove {CUDA_VERSION}"
+        yield _variable(pod, container, CUDA_VERSION, consequence + unresolved, remediation)
+    if not shows_gpus(known.get(VISIBLE_DEVICES, "")):
+        for name, devices in sorted(devices_without_gpus(known).items()):
+            consequence = f"with {VISIBLE_DEVICES} none, the NVIDIA runtime adds {devices}"
+            remediation = f"Set {VISIBLE_DEVICES} to void, or remove {name}"
+            yield _variable(pod, container, name, consequence + unresolved, remediation)
+
+
+def _variable(
+    pod: Pod, container: Container, name: str, consequence: str, remediation: str
+) -> Finding:
+    index, variable = _last(container, name)
+    shown = "a value from valueFrom" if variable.value_from else f'"{variable.value or ""}"'
+    return Finding(
+        ID,
+        pod.at(f"{container.field}.env[{index}]"),
+        SHOWS_GPUS,
+        f'container "{container.name}" sets {name} to {shown} and requests no device; '
+        f"{consequence}",
+        remediation,
+    )
 
 
 def _with_scheduler(
     pod: Pod, container: Container, scheduler: str, policy: Policy
 ) -> Iterator[Finding]:
     """Yield a finding for each variable by which a container chooses other devices than it gets."""
+    known = values(container.spec.env or ())
     for name in visible_devices_variables(policy):
-        env = container.spec.env or ()
-        opening = _last_opening(env, name)
-        if opening and not env[opening[0]].value_from:
+        if name not in known or not _shows_devices(name, known[name]):
+            continue
+        index, variable = _last(container, name)
+        if not variable.value_from:
             yield Finding(
                 ID,
-                pod.at(f"{container.field}.env[{opening[0]}]"),
+                pod.at(f"{container.field}.env[{index}]"),
                 "a container with a part of a GPU makes other GPUs visible",
-                f'container "{container.name}" sets {name} to {opening[1]}, but the scheduler '
-                f"{scheduler} chooses the GPU and sets the variable",
+                f'container "{container.name}" sets {name} to "{variable.value}", but the '
+                f"scheduler {scheduler} chooses the GPU and sets the variable",
                 f"Remove {name}",
             )
 
 
-def _last_opening(env: Sequence[EnvVar], name: str) -> tuple[int, str] | None:
-    """Return index and value of the variable that counts (the last), where it opens devices."""
-    opening = None
-    for index, variable in enumerate(env):
-        if variable.name != name:
-            continue
-        if not _opens(variable):
-            opening = None
-        elif variable.value_from:
-            opening = index, "a value from valueFrom"
-        else:
-            opening = index, f'"{variable.value}"'
-    return opening
+def _last(container: Container, name: str) -> tuple[int, EnvVar]:
+    """Return index and variable of the last entry with the name, which counts."""
+    env = container.spec.env or []
+    index = max(index for index, variable in enumerate(env) if variable.name == name)
+    return index, env[index]
 
 
-def _opens(variable: EnvVar) -> bool:
-    """Return whether the value of the variable shows devices."""
-    return bool(variable.value_from) or (variable.value or "") not in NO_DEVICES
+def _shows_devices(name: str, value: str | None) -> bool:
+    return shows_gpus(value) if name == VISIBLE_DEVICES else value not in NO_DEVICES
 
 
 def _by_mount(
-    pod: Pod, container: Container, index: int, paths: Mapping[str, str], policy: Policy
+    pod: Pod,
+    container: Container,
+    index: int,
+    paths: Mapping[str, str],
+    known: Values,
+    policy: Policy,
 ) -> Iterator[Finding]:
     """Yield the findings about a volume mount; ``paths`` has the hostPath volumes."""
     mount = (container.spec.volume_mounts or [])[index]
+    path = paths.get(mount.name or "", "")
+    if not path:
+        return
     mount_path = mount.mount_path or ""
-    if _DEVICE_MOUNTS.fullmatch(_normal(mount_path)):
+    if is_device_mount(mount_path):
         yield Finding(
             ID,
             pod.at(f"{container.field}.volumeMounts[{index}].mountPath"),
@@ -269,13 +301,21 @@ def _by_mount(
             "the NVIDIA runtime selects GPUs",
             "Remove the volume mount and request a device",
         )
-    path = paths.get(mount.name or "", "")
-    if path and mount.sub_path and _is_device_file(f"{path}/{mount.sub_path}", policy):
+    field, below = "subPath", mount.sub_path
+    opens = below and _is_device_file(f"{path}/{below}", policy)
+    if mount.sub_path_expr:
+        field, below = "subPathExpr", mount.sub_path_expr
+        sub_path = expanded(below, known)
+        if sub_path is None:
+            opens = bool(_HAS_DEVICES.fullmatch(normal(path)))
+        else:
+            opens = _is_device_file(f"{path}/{sub_path}", policy)
+    if opens:
         yield Finding(
             ID,
-            pod.at(f"{container.field}.volumeMounts[{index}].subPath"),
+            pod.at(f"{container.field}.volumeMounts[{index}].{field}"),
             MOUNTS_FILES,
-            f'container "{container.name}" mounts {mount.sub_path} below {path}, whichever '
+            f'container "{container.name}" mounts {below} below {path}, whichever '
             "device the scheduler assigns",
             VOLUME_REMEDIATION,
         )
@@ -283,13 +323,14 @@ def _by_mount(
 
 def _by_annotation(pod: Pod, context: Context) -> Iterator[Finding]:
     for key, value in (pod.metadata.annotations or {}).items():
-        if not key.startswith(CDI_PREFIX):
+        family = key.partition("/")[0]
+        if family not in ANNOTATIONS:
             continue
-        vendors = {name.strip().partition("/")[0] for name in (value or "").split(",")}
-        own = _vendors(context.policy)
-        if any(
-            vendor == known or vendor.endswith(f".{known}") for vendor in vendors for known in own
-        ):
+        if family in CDI_ANNOTATIONS:
+            opens = names_cdi_device(value or "", _vendors(context.policy))
+        else:
+            opens = names_device_file(value or "", _device_path(context.policy))
+        if opens:
             yield Finding(
                 ID,
                 pod.at(f"metadata.annotations[{key}]"),
@@ -309,13 +350,9 @@ def device_files(policy: Policy) -> str:
 
 
 def _is_device_file(path: str, policy: Policy) -> bool:
-    return bool(_device_path(policy).fullmatch(_normal(path)))
+    return bool(_device_path(policy).fullmatch(normal(path)))
 
 
 @lru_cache(maxsize=16)
 def _device_path(policy: Policy) -> re.Pattern[str]:
-    return re.compile(rf"(/proc/[^/]+/root)*/dev/({device_files(policy)}|char/[^/]+)(/.*)?")
-
-
-def _normal(path: str) -> str:
-    return posixpath.normpath(f"/{path.lstrip('/')}")
+    return re.compile(rf"(/.*)?/dev/({device_files(policy)}|char/[^/]+)(/.*)?", re.DOTALL)

@@ -51,11 +51,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from policies.context import Context
+from policies.device_injection import VISIBLE_DEVICES
 from policies.kubernetes.core_v1 import EnvVar
 from policies.kubernetes.editor import Addition
 from policies.kubernetes.pod import Pod, new_debug_containers
 from policies.requests import requesting_containers
-from policies.rules.check_device_leak import VISIBLE_DEVICES, vendors
+from policies.rules.check_device_leak import vendors
 
 ID = "void-visible-devices"
 SUMMARY = f"{VISIBLE_DEVICES}: void in containers that request no device"

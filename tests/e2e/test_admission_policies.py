@@ -205,10 +205,14 @@ def why_only_the_engine(finding: Finding, obj: JSON, request: Request, policy: P
     explained = {
         "the cluster's nodes": "every node that the Pod selects" in finding.detail
         or finding.path.endswith("nodeName"),
-        "a device by annotation, mount, /proc or the version of an image": any(
+        "a device by annotation, mount or the version of an image": any(
             part in finding.path for part in ("annotations", "volumeMounts")
         )
-        or any(part in finding.detail for part in ("CUDA_VERSION", "/proc/")),
+        or "CUDA_VERSION" in finding.detail,
+        "a variable whose value is not a plain list, or that counts with none": (
+            re.search(r'"[^"]*(\$\(|,none)[^"]*" and requests', finding.detail) is not None
+            or "with NVIDIA_VISIBLE_DEVICES none" in finding.detail
+        ),
         "what may be a request for a device": "resourceClaims" in spec
         or any("/" in key for key in re.findall(r'"([^"]+)": "?[0-9]', text)),
         "a toleration beside another placement": "tolerations" in finding.path

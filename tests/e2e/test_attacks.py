@@ -120,9 +120,15 @@ ROOT = [{"name": "host", "hostPath": {"path": "/"}}]
 NOT_LABELED = terms(requirement(PRESENT, "NotIn", "true"))
 TO_COME = terms(requirement(HOST, "In", "one"), requirement(TYPE, "In", "p5.48xlarge"))
 
-CDI = {"cdi.k8s.io/gpus": "nvidia.com/gpu=all"}
-SELECTED = "/var/run/nvidia-container-devices/all"
+SELECTING = "/var/run/nvidia-container-devices"
+SELECTED = f"{SELECTING}/all"
+NULL = [{"name": "v", "hostPath": {"path": "/dev/null"}}]
 FILE = "dev/nvidia0"
+
+
+def annotated(key: str, value: str) -> JSON:
+    return {**pod(), "metadata": {"generateName": "attack-", "annotations": {key: value}}}
+
 
 ATTACKS: dict[str, tuple[JSON, str]] = {
     "nodeName of a GPU node": (pod(nodeName="gpu"), "pool-trespass"),
@@ -153,15 +159,27 @@ ATTACKS: dict[str, tuple[JSON, str]] = {
         pod(tolerations=[TOLERATION], affinity=TO_COME),
         "pool-trespass",
     ),
-    "a CDI annotation": (
-        {**pod(), "metadata": {"generateName": "attack-", "annotations": CDI}},
-        "device-leak",
-    ),
+    "a CDI annotation": (annotated("cdi.k8s.io/gpus", "nvidia.com/gpu=all"), "device-leak"),
     "a mount that selects every GPU": (
         pod(
             container={"volumeMounts": [{"name": "v", "mountPath": SELECTED}]},
-            volumes=[{"name": "v", "emptyDir": {}}],
+            volumes=NULL,
         ),
+        "device-leak",
+    ),
+    "a mount that selects every GPU without a slash": (
+        pod(
+            container={"volumeMounts": [{"name": "v", "mountPath": f"{SELECTING}cdi/all"}]},
+            volumes=NULL,
+        ),
+        "device-leak",
+    ),
+    "an annotation for NVIDIA's NRI plugin": (
+        annotated("nvidia.cdi.k8s.io/container.main", "nvidia.com/gpu=all"),
+        "device-leak",
+    ),
+    "an annotation for the device injector of GKE": (
+        annotated("devices.gke.io/container.main", "- path: /dev/nvidia0"),
         "device-leak",
     ),
     "a device file below a volume of the root": (
@@ -177,6 +195,41 @@ ATTACKS: dict[str, tuple[JSON, str]] = {
     ),
     "a container that passes for a legacy image": (
         pod(container={"env": [{"name": "CUDA_VERSION", "value": "9.0"}]}),
+        "device-leak",
+    ),
+    "a version that is a device value": (
+        pod(container={"env": [{"name": "CUDA_VERSION", "value": "none"}]}),
+        "device-leak",
+    ),
+    "a version beside requirements that are empty once expanded": (
+        pod(
+            container={
+                "env": [
+                    {"name": "E", "value": ""},
+                    {"name": "CUDA_VERSION", "value": "12.4"},
+                    {"name": "NVIDIA_REQUIRE_CUDA", "value": "$(E)"},
+                ]
+            }
+        ),
+        "device-leak",
+    ),
+    "RDMA devices beside none": (
+        pod(
+            container={
+                "env": [
+                    {"name": "NVIDIA_VISIBLE_DEVICES", "value": "none"},
+                    {"name": "NVIDIA_MOFED", "value": "enabled"},
+                ]
+            }
+        ),
+        "device-leak",
+    ),
+    "a device file below the directory of a process": (
+        pod(volumes=[{"name": "v", "hostPath": {"path": "/proc/1/cwd/dev/nvidia0"}}]),
+        "device-leak",
+    ),
+    "a device file of the driver container": (
+        pod(volumes=[{"name": "v", "hostPath": {"path": "/run/nvidia/driver/dev/nvidia0"}}]),
         "device-leak",
     ),
     "hostPath / in a GPU Pod": (pod("nvidia.com/gpu", volumes=ROOT), "unrestricted-gpu-pod"),

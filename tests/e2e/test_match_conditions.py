@@ -22,6 +22,7 @@ from controlplane.cluster import ControlPlane
 from controlplane.poll import until
 from controlplane.versions import CLAIMS
 from laws.profile import live_law as law
+from policies.device_injection import ANNOTATIONS
 from policies.document import parse_policy
 from policies.engine import mutate, validate
 from policies.facts import Facts, Request
@@ -298,6 +299,7 @@ def choosing(**term: Any) -> JSON:
 
 
 SELECTED = "/var/run/nvidia-container-devices/all"
+FILE = "dev/$(E)nvidia0"
 PRESENT = {"key": "nvidia.com/gpu.present", "operator": "Exists"}
 ALONE: dict[str, JSON] = {
     "a device": reaching(containers=[{**MAIN, "resources": GPU}]),
@@ -323,7 +325,13 @@ ALONE: dict[str, JSON] = {
     ),
     "a mount that selects devices": reaching(
         containers=[{**MAIN, "volumeMounts": [{"name": "v", "mountPath": SELECTED}]}],
-        volumes=[{"name": "v", "emptyDir": {}}],
+        volumes=[{"name": "v", "hostPath": {"path": "/dev/null"}}],
+    ),
+    "a device file by a path with a variable": reaching(
+        containers=[
+            {**MAIN, "volumeMounts": [{"name": "v", "mountPath": "/g", "subPathExpr": FILE}]}
+        ],
+        volumes=[{"name": "v", "hostPath": {"path": "/"}}],
     ),
     "a node by its name": reaching(nodeName="gpu-1"),
     "a node by a field": choosing(
@@ -398,6 +406,17 @@ def test_only_a_debug_container_with_a_device_variable_calls_the_webhook(
     finally:
         api.request("DELETE", f"{where}?gracePeriodSeconds=0")
     assert hook.called_endpoints(mark) == ({"/validate"} if is_called else set())
+
+
+@pytest.mark.parametrize("key", sorted(ANNOTATIONS))
+@pytest.mark.parametrize("scope", ["", "/pod"])
+def test_a_pod_with_an_annotation_that_adds_devices_calls_the_webhook(
+    hook: Registered, key: str, scope: str
+) -> None:
+    path = "/api/v1/namespaces/default/pods"
+    annotations = {f"{key}{scope}": "- path: /dev/nvidia0"}
+    mark, _ = hook.send("POST", path, pod(reaching(), annotations=annotations))
+    assert "/validate" in hook.called_endpoints(mark)
 
 
 @pytest.mark.parametrize("hook", [("kai", False)], indirect=True, ids=["kai"])

@@ -20,6 +20,7 @@ from controlplane.errors import ControlPlaneError
 from deploy import chart, kustomize, promql
 from oracle import cached
 from oracle.driver import Oracle
+from toolkit import runtime
 
 PROGRAMS: dict[str, Callable[[], Any]] = {
     "found_binaries": binaries,
@@ -29,6 +30,7 @@ PROGRAMS: dict[str, Callable[[], Any]] = {
     "official_testdata": cached.testdata,
     "oracle": cached.binary,
     "promql_parser": promql.binary,
+    "toolkit": runtime.binary,
 }
 """The function that finds or builds a program, by the name of the fixture that provides it."""
 
@@ -120,3 +122,11 @@ def official_testdata(pytestconfig: pytest.Config) -> Path:
     """The directory of the official Pod Security fixtures (see oracle.pod_security_fixtures)."""
     path: Path = program(pytestconfig, "official_testdata")
     return path
+
+
+@pytest.fixture(scope="session")
+def toolkit(
+    pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory
+) -> runtime.Toolkit:
+    """NVIDIA's container runtime, as the judge of who gets a GPU."""
+    return runtime.Toolkit(program(pytestconfig, "toolkit"), tmp_path_factory.mktemp("toolkit"))

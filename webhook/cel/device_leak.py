@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from policies.device_injection import NO_DEVICES
 from policies.policy import Policy
 from policies.rules.check_device_leak import (
     ACCEPTED_VALUES,
     MOUNTS_FILES,
-    NO_DEVICES,
     REMEDIATION,
     SHOWS_GPUS,
     VOLUME_REMEDIATION,
@@ -31,7 +31,6 @@ from webhook.cel.text import (
     call,
     commented,
     indented,
-    names,
     sentence,
     text,
 )
@@ -40,6 +39,11 @@ SUMMARY = (
     "containers that request no device and set a variable that makes GPUs visible, and volumes "
     "with device files of the node"
 )
+_PLAIN_NAMES = "^[!-#%-~]+$"
+"""Printable ASCII characters without a space and the dollar sign."""
+
+_CLOSING_NAMES = rf"(^|,)({'|'.join(sorted(NO_DEVICES))})(,|$)"
+
 _LISTS = ("initContainers", "containers", "ephemeralContainers")
 
 
@@ -133,12 +137,18 @@ def _said(entries: str, item: str, condition: str, said: str) -> str:
 
 
 def _opens(e: str) -> str:
-    """Return CEL that holds for a variable that shows devices to its container."""
-    return f'(has({e}.valueFrom) || !({e}.?value.orValue("") in {names(NO_DEVICES)}))'
+    """Return CEL that holds for a variable that surely shows devices to its container.
+
+    Values with spaces, references to other variables or several special names are left to the
+    webhook.
+    """
+    value = f'{e}.?value.orValue("")'
+    plain = f"{value}.matches({text(_PLAIN_NAMES)}) && !{value}.matches({text(_CLOSING_NAMES)})"
+    return f"(has({e}.valueFrom) || {plain})"
 
 
 def _is_device_file(policy: Policy) -> str:
-    # A path of single slashes and no dots, or one that normalizes to it. The API server rejects
+    # A path that ends with a device file, or one that normalizes to it. The API server rejects
     # "..". A name in char does not begin with a dot: it could stand for char itself.
-    path = rf"^(\.?/)*dev/(\.?/)*({device_files(policy)}|char/(\.?/)*[^/.][^/]*)(/.*)?$"
+    path = rf"^(.*/)?dev/(\.?/)*({device_files(policy)}|char/(\.?/)*[^/.][^/]*)(/.*)?$"
     return f"has(v.hostPath) && v.hostPath.path.matches({text(path)})"

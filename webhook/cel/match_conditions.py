@@ -13,15 +13,10 @@ the object, once for each webhook (``k8s.io/apiserver/pkg/admission/plugin/cel``
 
 from __future__ import annotations
 
+from policies.device_injection import ANNOTATIONS, CUDA_VERSION, DEVICE_MOUNTS
 from policies.policy import Policy
 from policies.reach import EVERY_NODE
-from policies.rules.check_device_leak import (
-    CDI_PREFIX,
-    DEVICE_MOUNTS,
-    LEGACY_IMAGE,
-    device_files,
-    visible_devices_variables,
-)
+from policies.rules.check_device_leak import device_files, visible_devices_variables
 from webhook.cel.pods import (
     TERMS,
     by_kind,
@@ -50,7 +45,7 @@ def concerns(policy: Policy) -> str:
 
     Node agents, the Pods of a DaemonSet that tolerate every taint, are left to ``selects_nodes``.
     """
-    variables = names({*visible_devices_variables(policy), LEGACY_IMAGE})
+    variables = names({*visible_devices_variables(policy), CUDA_VERSION})
     opens = any_of(
         some("c", "env", "e", f"e.name in {variables}"),
         some(
@@ -58,7 +53,7 @@ def concerns(policy: Policy) -> str:
             "volumeMounts",
             "m",
             f"(m.mountPath.contains({text(DEVICE_MOUNTS)})"
-            ' || has(m.subPath) && m.subPath.contains("dev/"))',
+            ' || has(m.subPath) && m.subPath.contains("dev/") || has(m.subPathExpr))',
         ),
     )
     volume = f"has(v.hostPath) && v.hostPath.path.matches({text(device_directory(policy))})"
@@ -69,7 +64,7 @@ def concerns(policy: Policy) -> str:
         *tolerates_pool(policy),
         some_container(any_of(names_device("c", policy), opens), debug=opens),
         some("pod.spec", "volumes", "v", volume),
-        _has_cdi_devices(),
+        _names_devices(),
         *_annotated(policy),
     )
 
@@ -105,7 +100,7 @@ def is_judged(policy: Policy) -> str:
     The annotations of a Pod that no kubelet runs yet still count, and without the annotation of its
     request, a Pod that still waits for a node is no GPU Pod.
     """
-    annotations = _has_cdi_devices()
+    annotations = _names_devices()
     keys = {key for annotation in policy.pools_of_annotations for key in annotation.keys}
     if keys:
         new, old = (_annotation("k", obj) for obj in ("object", "oldObject"))
@@ -146,9 +141,10 @@ def _sets_node_name() -> str:
     return all_of("has(pod.spec.nodeName)", is_of_author)
 
 
-def _has_cdi_devices() -> str:
+def _names_devices() -> str:
     """Return CEL that holds for a Pod with annotations that name devices."""
-    return some("pod", "metadata.annotations", "k", f"k.startsWith({text(CDI_PREFIX)})")
+    family = f'k.split("/", 2)[0] in {names(ANNOTATIONS)}'
+    return some("pod", "metadata.annotations", "k", family)
 
 
 def _annotated(policy: Policy) -> tuple[str, ...]:

@@ -15,6 +15,7 @@ SOURCES = {
     "helm": "deploy.chart:binary",
     "kustomize": "deploy.kustomize:binary",
     "promql": "deploy.promql:binary",
+    "toolkit": "toolkit.runtime:binary",
 }
 """The function that finds or builds each program."""
 

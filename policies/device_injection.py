@@ -1,0 +1,188 @@
+"""What makes a container runtime add devices to a container, by the names that runtimes read.
+
+The names and their meaning follow the code of the runtimes. A law compares this module with
+NVIDIA's toolkit (``tests/properties/laws/test_toolkit_laws.py``). In the sources below, *toolkit*
+is ``github.com/NVIDIA/nvidia-container-toolkit`` 1.20.1, and *NRI* is ``github.com/containerd/nri``
+0.12.5 with its plugins.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Collection, Mapping
+
+from policies.kubernetes.environment import Values
+
+VISIBLE_DEVICES = "NVIDIA_VISIBLE_DEVICES"
+"""Device names, separated by commas. Source: toolkit, ``internal/config/image/envvars.go``."""
+
+CUDA_VERSION = "CUDA_VERSION"
+"""Shows every GPU to a container without NVIDIA_VISIBLE_DEVICES, and with an NVIDIA_REQUIRE_CUDA
+that is empty. Source: toolkit, ``internal/config/image/cuda_image.go``, ``IsLegacy``."""
+
+REQUIRE_CUDA = "NVIDIA_REQUIRE_CUDA"
+
+NO_DEVICES = frozenset({"", "none", "void"})
+"""Values that show no device, in the variables of all vendors."""
+
+ENABLED_DEVICES = {
+    "NVIDIA_GDS": "files of GPUDirect Storage",
+    "NVIDIA_MOFED": "RDMA devices",
+    "NVIDIA_GDRCOPY": "the device of GDRCopy",
+    "NVIDIA_NVSWITCH": "NVSwitch devices",
+}
+"""Devices that a container gets in addition if the variable is ``enabled``, also with
+NVIDIA_VISIBLE_DEVICES=none. Source: toolkit, ``internal/modifier/cdi.go``, ``gatedDevices``."""
+
+LISTED_DEVICES = {
+    "NVIDIA_IMEX_CHANNELS": "IMEX channels",
+    "NVIDIA_MIG_CONFIG_DEVICES": "the device that configures MIG",
+    "NVIDIA_MIG_MONITOR_DEVICES": "the device that monitors MIG",
+}
+"""The same for variables with a list of devices. Source: as above, ``imexDevices`` and
+``migCapsDevices``."""
+
+DEVICE_MOUNTS = "nvidia-container-devices"
+_DEVICE_MOUNT = re.compile(rf"/var/run/{DEVICE_MOUNTS}.+", re.DOTALL)
+"""Mount points with a device's name, which may follow without a slash. Source: toolkit,
+``internal/config/image/cuda_image.go``, ``requestsFromMounts``."""
+
+CDI_ANNOTATIONS = frozenset(
+    {
+        "cdi.k8s.io",  # toolkit, api/config/v1/config.go, AnnotationPrefixes
+        "nvidia.cdi.k8s.io",  # toolkit, cmd/nvidia-ctk-installer/container/runtime/nri/plugin.go
+        "cdi-devices.noderesource.dev",  # NRI, plugins/device-injector/device-injector.go
+        "cdi-devices.nri.io",  # the same, the older name
+        "cdi.nri.io",  # github.com/klueska/nri-cdi-injector
+    }
+)
+"""Annotations with names of CDI devices, as nvidia.com/gpu=all."""
+
+FILE_ANNOTATIONS = frozenset(
+    {
+        "devices.gke.io",  # the NRI device injector of GKE, nri_device_injector
+        "devices.noderesource.dev",  # NRI, plugins/device-injector/device-injector.go
+        "devices.nri.io",  # the same, the older name
+        "mounts.noderesource.dev",  # the same
+        "mounts.nri.io",  # the same, the older name
+        "devices.crio.io",  # CRI-O, pkg/annotations/v2
+        "io.kubernetes.cri-o.Devices",  # the same, the older name
+    }
+)
+"""Annotations with paths or numbers of device files."""
+
+ANNOTATIONS = CDI_ANNOTATIONS | FILE_ANNOTATIONS
+"""Keys of annotations up to a slash. The scope may follow it: ``/pod`` or ``/container.NAME``
+(NRI, ``pkg/plugin/annotations.go``, ``GetEffectiveAnnotation``)."""
+
+_SPACES = " \t\n\v\f\r"
+_CDI_NAME = re.compile(r"([A-Za-z][\w.-]*)/[A-Za-z][\w-]*=[\w.:-]+", re.ASCII)
+_PUNCTUATION = frozenset({"", "-", "|", "|-", "|+"})
+"""What YAML may have between the CDI names of a list."""
+
+_PLAIN_YAML = re.compile(r"[\w\s./:,|+=\-'\"{}\[\]]*", re.ASCII)
+"""YAML whose paths and numbers are written as they are: no escapes, tags or aliases."""
+
+_WORD = re.compile(r"[\w./-]+", re.ASCII)
+_MAJOR = re.compile(r"major[\"']?\s*:\s*[\"']?([^\s,\"'}\]]*)", re.ASCII | re.IGNORECASE)
+_DEVICE_NUMBERS = (
+    range(195, 196),  # nvidia
+    range(226, 227),  # dri
+    range(234, 255),  # assigned at run time: nvidia-uvm, nvidia-caps, kfd, vfio
+    range(261, 262),  # accel
+    range(384, 512),  # assigned at run time
+)
+"""Major numbers of GPUs. Source: Linux, ``Documentation/admin-guide/devices.txt``."""
+
+
+def shows_gpus(value: str | None) -> bool:
+    """Return whether a value of NVIDIA_VISIBLE_DEVICES shows GPUs.
+
+    Source: toolkit, ``internal/config/image/cuda_image.go``, ``devicesFromEnvvars``, and
+    ``devices.go``, ``NewVisibleDevices``.
+    """
+    return value is None or not (_is_void(value) or _is_none(value))
+
+
+def _is_void(value: str) -> bool:
+    names = _device_names(value)
+    return not names or "void" in names
+
+
+def _is_none(value: str) -> bool:
+    # The first of "all" and "none" counts. Go finds more spaces around a name.
+    first = next((name for name in _device_names(value) if name in {"all", "none"}), "")
+    return first == "none" and value.isascii()
+
+
+def _device_names(value: str) -> list[str]:
+    return [name for part in value.split(",") if (name := part.strip(_SPACES))]
+
+
+def is_legacy(env: Values) -> bool:
+    """Return whether the runtime takes the container for an image of CUDA 9: it gets all GPUs."""
+    if VISIBLE_DEVICES in env or CUDA_VERSION not in env:
+        return False
+    return env[CUDA_VERSION] != "" and not env.get(REQUIRE_CUDA)
+
+
+def devices_without_gpus(env: Values) -> Mapping[str, str]:
+    """Return the variables that add other devices than GPUs to a container that gets no GPU.
+
+    The values of the mapping say which devices. Nothing adds them to a container with ``void``.
+    """
+    visible = env.get(VISIBLE_DEVICES, "")
+    if visible is None or _is_void(visible):
+        return {}
+    found = {
+        name: ENABLED_DEVICES[name]
+        for name in ENABLED_DEVICES.keys() & env.keys()
+        if env[name] in {None, "enabled"}
+    }
+    for name in LISTED_DEVICES.keys() & env.keys():
+        value = env[name]
+        if value is None or not _is_void(value):
+            found[name] = LISTED_DEVICES[name]
+    return found
+
+
+def is_device_mount(mount_path: str) -> bool:
+    """Return whether /dev/null at this mount point selects devices."""
+    return bool(_DEVICE_MOUNT.fullmatch(normal(mount_path)))
+
+
+def names_cdi_device(value: str, vendors: Collection[str]) -> bool:
+    """Return whether an annotation names a CDI device of these vendors.
+
+    A name without a vendor counts: the toolkit completes ``all`` to ``nvidia.com/gpu=all``.
+    """
+    for name in re.split(r"[\s,\[\]\"']+", value):
+        match = _CDI_NAME.fullmatch(name)
+        if match is None:
+            if name not in _PUNCTUATION:
+                return True
+        elif any(match[1] == vendor or match[1].endswith(f".{vendor}") for vendor in vendors):
+            return True
+    return False
+
+
+def names_device_file(value: str, device_path: re.Pattern[str]) -> bool:
+    """Return whether an annotation names a device file of GPUs, by its path or its numbers.
+
+    The value is YAML. Where its text may not show what it means, it counts.
+    """
+    if not _PLAIN_YAML.fullmatch(value):
+        return True
+    words = (match[0] for match in _WORD.finditer(value))
+    paths = (normal(word) for word in words if "/" in word)
+    return any(map(device_path.fullmatch, paths)) or any(
+        not re.fullmatch(r"[1-9][0-9]{0,3}", major)
+        or any(int(major) in numbers for numbers in _DEVICE_NUMBERS)
+        for major in _MAJOR.findall(value)
+    )
+
+
+def normal(path: str) -> str:
+    """Return the path from the root, without dots and repeated slashes."""
+    return posixpath.normpath(f"/{path.lstrip('/')}")
