@@ -37,6 +37,8 @@ def values(env: Iterable[EnvVar]) -> Values:
 
 def expanded(text: str, known: Values) -> str | None:
     """Return the text with the values of the variables that it refers to, if all are known."""
+    if "$" not in text:
+        return text
     parts: list[str] = []
     end = length = 0
     for match in _REFERENCE.finditer(text):

@@ -209,8 +209,11 @@ def vendors(pool: Pool) -> frozenset[str]:
 def _by_variable(pod: Pod, container: Container, context: Context) -> Iterator[Finding]:
     env, resources = container.spec.env or (), container.spec.resources
     visible_devices = visible_devices_variables(context.policy)
+    # With void, which gpufence itself sets, a container gets no device, whatever else it says.
     if not any(
-        variable.name in visible_devices or variable.name == CUDA_VERSION for variable in env
+        variable.name == CUDA_VERSION
+        or (variable.name in visible_devices and (variable.value != "void" or variable.value_from))
+        for variable in env
     ):
         return
     known = values(env)
