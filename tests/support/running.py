@@ -190,3 +190,25 @@ FAULT_PLACES = {
     "device-leak": (27, 11, "name: NVIDIA_VISIBLE_DEVICES"),
 }
 """Line, column and text of the field of each finding."""
+
+FILES = [
+    "a.yaml",
+    "apps/web/deploy/web.yaml",
+    "apps/web/test/web.yaml",
+    "apps/db/deploy/db.yml",
+    "apps/db/README.md",
+    "charts/chart/templates/a.yaml",
+    "charts/values.tmpl.yaml",
+    ".git/config.yaml",
+]
+"""The files of the fixture ``tree``."""
+
+
+@pytest.fixture
+def tree(gpufence: Run, tmp_path: Path) -> Path:
+    """A directory of manifests, in which the command line is run."""
+    for name in FILES:
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(PLAIN_POD)
+    return tmp_path

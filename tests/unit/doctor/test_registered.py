@@ -93,7 +93,7 @@ def test_another_timeout_is_a_warning() -> None:
         (MUTATING, {"reinvocationPolicy": "Never"}, "is Never, but must be IfNeeded"),
         (
             VALIDATING,
-            {"matchConditions": [{"name": "nobody", "expression": "false"}]},
+            {"matchConditions": [{"name": "matches-nothing", "expression": "false"}]},
             "API servers do not call gpufence for objects that do not match",
         ),
         (

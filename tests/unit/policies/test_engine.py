@@ -3,50 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cases.loading import compiled, policy_document
+from deciding import GPU, TOLERATION, deployment, pod, policy, update
 from paths import CASES
 from policies.engine import decide, mutate
 from policies.facts import Request
 from policies.finding import ACTIONS, Action
 from policies.kubernetes.decoding import MalformedObjectError
-from policies.policy import Override, Policy
+from policies.policy import Override
 from policies.registry import MUTATIONS, RULES
 from reviewing import default_policy, gpu_pod
 from strategies import JSON
-
-GPU = {"resources": {"limits": {"nvidia.com/gpu": 1}}}
-TOLERATION = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
-
-
-def pod(*containers: JSON, metadata: JSON | None = None, **spec: Any) -> JSON:
-    found = [{"name": f"c{i}", "image": "i", **one} for i, one in enumerate(containers or [{}])]
-    meta = {"name": "p", **(metadata or {})}
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": meta,
-        "spec": {"containers": found, **spec},
-    }
-
-
-def deployment(template: JSON) -> JSON:
-    spec = {"template": {"spec": template["spec"]}}
-    return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d"}, "spec": spec}
-
-
-def policy(**fields: Any) -> Policy:
-    return compiled(policy_document("default") | fields)
-
-
-def update(old: JSON, **request: Any) -> Request:
-    return Request(operation="UPDATE", old=old, **request)
 
 
 class TestUpdates:

@@ -7,39 +7,11 @@ from typing import Any
 
 import pytest
 
-from cases.loading import compiled, policy_document
+from deciding import GPU, TOLERATION, deployment, pod, policy, update
 from policies.engine import decide
 from policies.facts import Facts, Request
 from policies.kubernetes.claims import Claim
-from policies.policy import Policy
 from strategies import JSON
-
-GPU = {"resources": {"limits": {"nvidia.com/gpu": 1}}}
-TOLERATION = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
-
-
-def pod(*containers: JSON, metadata: JSON | None = None, **spec: Any) -> JSON:
-    found = [{"name": f"c{i}", "image": "i", **one} for i, one in enumerate(containers or [{}])]
-    meta = {"name": "p", **(metadata or {})}
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": meta,
-        "spec": {"containers": found, **spec},
-    }
-
-
-def deployment(template: JSON) -> JSON:
-    spec = {"template": {"spec": template["spec"]}}
-    return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d"}, "spec": spec}
-
-
-def policy(**fields: Any) -> Policy:
-    return compiled(policy_document("default") | fields)
-
-
-def update(old: JSON, **request: Any) -> Request:
-    return Request(operation="UPDATE", old=old, **request)
 
 
 def two_containers(first: JSON, second: JSON, **spec: Any) -> JSON:

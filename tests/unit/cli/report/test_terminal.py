@@ -15,29 +15,8 @@ from pathlib import Path
 import pytest
 
 from controlplane.gpufence import COMMAND
-from running import BROKEN, CONFIG_MAP, GPU_POD, PLAIN_POD, TRESPASSER, Run
+from running import BROKEN, CONFIG_MAP, GPU_POD, TRESPASSER, Run
 from webhook.cli.report import terminal as progress
-
-FILES = [
-    "a.yaml",
-    "apps/web/deploy/web.yaml",
-    "apps/web/test/web.yaml",
-    "apps/db/deploy/db.yml",
-    "apps/db/README.md",
-    "charts/chart/templates/a.yaml",
-    "charts/values.tmpl.yaml",
-    ".git/config.yaml",
-]
-
-
-@pytest.fixture
-def tree(gpufence: Run, tmp_path: Path) -> Path:
-    """A directory of manifests, in which the command line is run."""
-    for name in FILES:
-        path = tmp_path / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(PLAIN_POD)
-    return tmp_path
 
 
 def output_on_a_terminal(*args: str | Path) -> tuple[bytes, bytes]:

@@ -1,0 +1,37 @@
+"""Objects, policies and updates for tests of the engine's checklist."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cases.loading import compiled, policy_document
+from policies.facts import Request
+from policies.policy import Policy
+from strategies import JSON
+
+GPU = {"resources": {"limits": {"nvidia.com/gpu": 1}}}
+TOLERATION = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
+
+
+def pod(*containers: JSON, metadata: JSON | None = None, **spec: Any) -> JSON:
+    found = [{"name": f"c{i}", "image": "i", **one} for i, one in enumerate(containers or [{}])]
+    meta = {"name": "p", **(metadata or {})}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": meta,
+        "spec": {"containers": found, **spec},
+    }
+
+
+def deployment(template: JSON) -> JSON:
+    spec = {"template": {"spec": template["spec"]}}
+    return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d"}, "spec": spec}
+
+
+def policy(**fields: Any) -> Policy:
+    return compiled(policy_document("default") | fields)
+
+
+def update(old: JSON, **request: Any) -> Request:
+    return Request(operation="UPDATE", old=old, **request)
