@@ -148,8 +148,11 @@ class Alternative(msgspec.Struct, frozen=True, dict=True):
     @cached_property
     def has_possible_name(self) -> bool:
         """Whether some name of a node meets the fields."""
-        names = _candidates([field for field in self.fields if field.key == NODE_NAME_FIELD])
-        return any(_fields_met(self.fields, name) for name in names if name)
+        names = [field for field in self.fields if field.key == NODE_NAME_FIELD]
+        named = [name for field in names for name in field.values or ()]
+        wanted = [name for field in names if field.operator == "In" for name in field.values or ()]
+        name = wanted[0] if wanted else "-".join(("other", *named))
+        return name != "" and _fields_met(self.fields, name)
 
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -352,33 +355,42 @@ def _expression_met(expression: Requirement, value: str | None) -> bool:
     return number > bound if operator == "Gt" else number < bound
 
 
-def _can_be_met(requirements: list[Requirement]) -> bool:
+def _can_be_met(requirements: Iterable[Requirement]) -> bool:
     """Return whether some value of a label, or its absence, meets all requirements on it.
 
     In time that grows with their number and that of their values, and not with the product.
     """
-    wanted = [frozenset(r.values or ()) for r in requirements if r.operator == "In"]
-    unwanted = {v for r in requirements if r.operator == "NotIn" for v in r.values or ()}
-    strictest: dict[str, Requirement] = {}
+    by_operator: dict[str, list[list[str]]] = {}
     for requirement in requirements:
-        operator = requirement.operator or ""
-        if operator in ("In", "NotIn"):
-            continue
-        known = strictest.setdefault(operator, requirement)
-        if operator in ("Gt", "Lt"):
-            of_two = max if operator == "Gt" else min
-            strictest[operator] = of_two(known, requirement, key=_bound)
-    for value in _candidates(requirements):
-        if value in unwanted or not all(value in values for values in wanted):
-            continue
-        if all(_expression_met(requirement, value) for requirement in strictest.values()):
-            return True
-    return False
+        by_operator.setdefault(requirement.operator or "", []).append(requirement.values or [])
+    if "DoesNotExist" in by_operator:
+        return by_operator.keys() <= {"DoesNotExist", "NotIn"}
+    above = max((int(bound) for (bound,) in by_operator.get("Gt", ())), default=-1)
+    below = min((int(bound) for (bound,) in by_operator.get("Lt", ())), default=_INT64.stop)
+    is_number = "Gt" in by_operator or "Lt" in by_operator
+    values: Iterable[str]
+    if "In" in by_operator:
+        values = frozenset.intersection(*map(frozenset, by_operator["In"]))
+        if is_number:
+            numbers = {value: parse_int64(value) for value in values}
+            values = [v for v, n in numbers.items() if n is not None and above < n < below]
+    elif is_number:
+        values = _spellings(above, below)
+    else:
+        # There are more values than requirements can name.
+        return True
+    unwanted = {value for values in by_operator.get("NotIn", ()) for value in values}
+    return any(value not in unwanted for value in values)
 
 
-def _bound(requirement: Requirement) -> int:
-    """Return the number of a requirement that parses, ``Gt`` or ``Lt``."""
-    return int((requirement.values or ["0"])[0])
+def _spellings(above: int, below: int) -> Iterator[str]:
+    """Yield each label value that is an integer between the bounds.
+
+    Values have no sign, up to 63 digits, and perhaps leading zeros: "06" is 6 and is not "6".
+    """
+    for number in range(max(above + 1, 0), min(below, _INT64.stop)):
+        for width in range(len(str(number)), 64):
+            yield str(number).zfill(width)
 
 
 def _fields_met(fields: Iterable[Requirement], name: str) -> bool:
@@ -388,33 +400,3 @@ def _fields_met(fields: Iterable[Requirement], name: str) -> bool:
         if (wanted == actual) != (field.operator == "In"):
             return False
     return True
-
-
-def _candidates(requirements: list[Requirement]) -> list[str | None]:
-    """Return values of which one meets all requirements, if any value does at all.
-
-    A label that is absent, every value that a requirement names, a value that none names, and the
-    integers next to every bound, in a spelling that none names.
-    """
-    named = {value for r in requirements for value in r.values or ()}
-    bounds = [
-        bound
-        for r in requirements
-        if r.operator in ("Gt", "Lt")
-        for bound in [parse_int64("".join(r.values or ()))]
-        if bound is not None
-    ]
-    # Label values have no sign, but they may have leading zeros: "06" is 6 and is not "6".
-    width = max((len(value) for value in named), default=0) + 1
-    near = {
-        spelling
-        for bound in bounds
-        for value in (bound - 1, bound + 1)
-        if 0 <= value < 2**63
-        for spelling in (str(value), str(value).zfill(width))
-        if len(spelling) <= 63
-    }
-    fresh = "other"
-    while fresh in named:
-        fresh += "-other"
-    return [None, fresh, *sorted(named | near)]

@@ -29,6 +29,11 @@ TRUE = Taint("gpu", "NoSchedule", "true")
 NO_VALUE = Taint("gpu", "NoSchedule", "")
 
 
+LONGEST = "x" * 63
+SPELLINGS_OF_6 = " ".join("6".zfill(width) for width in range(1, 64))
+"""Every label value that is the number 6, the shortest first."""
+
+
 class TestTolerations:
     @pytest.mark.parametrize(
         ("toleration", "any_value", "true", "no_value"),
@@ -224,6 +229,16 @@ class TestNodeSelectionLabels:
             (["x Exists", "x DoesNotExist"], False),
             (["x In a b", "x NotIn a", "x In b c"], True),
             (["x In a", "x In b"], False),
+            (["x In a 6 08", "x Gt 5", "x Lt 8"], True),
+            (["x In a 6 08", "x Gt 6", "x Lt 8"], False),
+            (["x In a", "x DoesNotExist"], False),
+            (["x NotIn a", "x DoesNotExist"], True),
+            (["x Gt 5", "x DoesNotExist"], False),
+            (["x Gt 5", "x Gt 3", "x Lt 7", "x Lt 9", f"x NotIn 6 {LONGEST}"], True),
+            (["x Gt 5", "x Lt 7", f"x NotIn {SPELLINGS_OF_6}"], False),
+            (["x Gt 5", "x Lt 8", f"x NotIn {SPELLINGS_OF_6}"], True),
+            (["x Gt 5", "x Lt 7", f"x NotIn {SPELLINGS_OF_6[2:]}"], True),
+            (["x Gt 5", "x Lt 7", f"x NotIn {SPELLINGS_OF_6[:-64]}"], True),
         ],
     )
     def test_can_match_is_false_for_contradictory_expressions(
