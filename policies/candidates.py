@@ -37,8 +37,6 @@ def with_candidates(
     pod: Pod, requests: tuple[DeviceRequest, ...], policy: Policy, request: Request, facts: Facts
 ) -> tuple[DeviceRequest, ...]:
     """Return the requests with their candidate pools, and why the other pools are excluded."""
-    if {len(device_request.pools) for device_request in requests} == {1}:
-        return requests
     conditions: Conditions = {
         "selection": cache(lambda pool: can_select(pod, pool)),
         "namespace": cache(lambda pool: may_request(pool, request, facts)),

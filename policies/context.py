@@ -10,8 +10,9 @@ import msgspec
 from policies.candidates import describe, with_candidates
 from policies.facts import Facts, Request
 from policies.kubernetes.core_v1 import PodSpec, PodTemplate
-from policies.kubernetes.decoding import MalformedObjectError, convert
+from policies.kubernetes.objects import MalformedObjectError
 from policies.kubernetes.pod import DeviceResource, Pod
+from policies.kubernetes.workload import convert
 from policies.policy import Policy, Pool
 from policies.requests import (
     DeviceRequest,
@@ -51,7 +52,8 @@ class Context(msgspec.Struct, frozen=True):
         requests = device_requests(pod, policy, request, facts)
         if not requests:
             return cls(policy, request, facts)
-        requests = with_candidates(pod, requests, policy, request, facts)
+        if any(len(device_request.pools) > 1 for device_request in requests):
+            requests = with_candidates(pod, requests, policy, request, facts)
         distinct: dict[tuple[Pool, ...], DeviceRequest] = {}
         pools: dict[Pool, None] = {}
         for device_request in requests:

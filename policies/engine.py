@@ -7,24 +7,23 @@ both, for files and audits. All three follow one checklist, so they come to one 
 from __future__ import annotations
 
 import json
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping, Sequence
 
 import msgspec
 from msgspec.structs import replace
 
 from policies.context import Context, missing_facts
 from policies.decision import Decision
-from policies.exemptions import apply_exceptions, exemption, may_move, split_known
+from policies.exemptions import apply_exceptions, may_move, split_known
 from policies.facts import Facts, Request
 from policies.finding import Action, Finding
 from policies.kubernetes.core_v1 import PodObject
-from policies.kubernetes.decoding import MalformedObjectError, OversizedObjectError
 from policies.kubernetes.editor import Editor, PatchOperation
-from policies.kubernetes.objects import JSONObject
+from policies.kubernetes.objects import JSONObject, MalformedObjectError, OversizedObjectError
 from policies.kubernetes.pod import Pod
 from policies.kubernetes.workload import Workload
 from policies.policy import Policy
-from policies.registry import MUTATIONS, checks_for, mutations_for
+from policies.registry import CHECKS, MUTATIONS, Check, Mutation
 
 MOST_FINDINGS = 10_000
 """The list is not truncated: findings that are left out would not count."""
@@ -32,6 +31,8 @@ MOST_FINDINGS = 10_000
 _TOO_MANY = f"it has more than {MOST_FINDINGS:,} findings, which is the limit"
 _DELETED = "it is being deleted"
 _MUTATIONS = [mutation.id for mutation in MUTATIONS]
+_CHECKS_OF_REQUESTING_PODS = tuple(check for check in CHECKS if check.pods != "gpu")
+_CHECKS_OF_ALL_PODS = tuple(check for check in CHECKS if check.pods == "all")
 _REPORTED = frozenset({"warn", "audit"})
 """The actions with which a mutation adds nothing and reports what it would add."""
 
@@ -65,10 +66,10 @@ def mutate(
         OversizedObjectError: the object exceeds a limit.
     """
     workload = _workload(obj)
-    if request.is_update and workload.is_being_deleted:
+    if _stored(request) is not None and workload.is_being_deleted:
         return ()
     pods = workload.pods()
-    if not pods or exemption(pods, policy, request):
+    if not pods or policy.exemptions.cover(request.namespace, request.username, pods):
         return ()
     operations: list[PatchOperation] = []
     for pod in pods:
@@ -113,9 +114,14 @@ def _workload(obj: Object) -> Workload:
     return obj if isinstance(obj, Workload) else Workload(obj)
 
 
+def _stored(request: Request) -> JSONObject | PodObject | None:
+    """Return the object that an update changes."""
+    return request.old if request.operation == "UPDATE" else None
+
+
 def _decide(obj: Workload, scope: _Scope) -> Decision:
     """Judge the object. On UPDATE, the findings of the old object do not count again."""
-    old = scope.request.old if scope.request.is_update else None
+    old = _stored(scope.request)
     if old is None:
         return _judge(obj, scope)
     if obj.is_being_deleted:
@@ -145,7 +151,10 @@ def _judge(obj: Workload, scope: _Scope) -> Decision:
     original, pods = obj.raw or {}, obj.pods()
     if not (pods or obj.unjudged):
         return Decision(original, has_template=False)
-    if reason := exemption(pods, policy, request, scope.excluded_namespaces):
+    if reason := policy.exemptions.cover(request.namespace, request.username, pods):
+        return Decision(original, exemption=reason)
+    if request.namespace in scope.excluded_namespaces:
+        reason = f"API servers do not call gpufence for namespace {request.namespace}"
         return Decision(original, exemption=reason)
     if not pods:
         return Decision(original, has_template=False, unjudged=obj.unjudged)
@@ -186,11 +195,34 @@ def mutate_pod(pod: Pod, context: Context) -> Editor:
     """Apply the enforced mutations to the Pod, and return what they added."""
     editor = Editor(pod)
     actions = context.policy.actions_in(context.request.namespace)
-    for mutation in mutations_for(pod, context):
-        if actions[mutation.id] == "enforce":
-            editor.apply(mutation.additions(pod, context), mutation.id)
+    for mutation in _mutations_for(pod, context):
+        if actions[mutation.id] != "enforce":
+            continue
+        if additions := [*mutation.additions(pod, context)]:
+            editor.apply(additions, mutation.id)
     pod.changed()
     return editor
+
+
+def _mutations_for(pod: Pod, context: Context) -> Sequence[Mutation]:
+    """Return the mutations that may change the Pod in this request.
+
+    The spec of an existing Pod is immutable except for its new ephemeral containers.
+    """
+    is_gpu_pod = context.may_have_device(pod)
+    if not is_gpu_pod and not pod.device_resources():
+        return ()
+    existing, devices_only = context.exists(pod), pod.devices_only
+    if is_gpu_pod and not existing and not devices_only:
+        return MUTATIONS
+    debugged = context.request.subresource == "ephemeralcontainers"
+    return [
+        mutation
+        for mutation in MUTATIONS
+        if (is_gpu_pod or mutation.pods != "gpu")
+        and (mutation.devices_only or not devices_only)
+        and (not existing or (debugged and mutation.debug_containers))
+    ]
 
 
 def _check_pod(pod: Pod, context: Context, role: str) -> Iterator[Finding]:
@@ -207,7 +239,7 @@ def _check_pod(pod: Pod, context: Context, role: str) -> Iterator[Finding]:
 def _findings(pod: Pod, context: Context, actions: Mapping[str, Action]) -> Iterator[Finding]:
     if not _REPORTED.isdisjoint(map(actions.__getitem__, _MUTATIONS)):
         yield from _additions_to_report(pod, context, actions)
-    for rule in checks_for(pod, context):
+    for rule in _checks_for(pod, context):
         action = actions[rule.id]
         if action == "off":
             continue
@@ -215,16 +247,27 @@ def _findings(pod: Pod, context: Context, actions: Mapping[str, Action]) -> Iter
             yield finding if action == "enforce" else replace(finding, action=action)
 
 
+def _checks_for(pod: Pod, context: Context) -> Sequence[Check]:
+    """Return the checks that may find something in the Pod."""
+    if context.may_have_device(pod):
+        checks = CHECKS
+    elif pod.device_resources() or pod.spec.resource_claims or pod.spec.resources:
+        checks = _CHECKS_OF_REQUESTING_PODS
+    else:
+        checks = _CHECKS_OF_ALL_PODS
+    return [check for check in checks if check.devices_only] if pod.devices_only else checks
+
+
 def _additions_to_report(
     pod: Pod, context: Context, actions: Mapping[str, Action]
 ) -> Iterator[Finding]:
     """Yield a finding for each mutation that would add something and may only report it."""
-    for mutation in mutations_for(pod, context):
+    for mutation in _mutations_for(pod, context):
         action = actions[mutation.id]
         if action not in _REPORTED:
             continue
         trial = Editor(pod, dry_run=True)
-        trial.apply(mutation.additions(pod, context))
+        trial.apply([*mutation.additions(pod, context)])
         if trial.recorded:
             missing = [f"{field}: {json.dumps(value)}" for field, value in trial.recorded]
             yield Finding(

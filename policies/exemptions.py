@@ -1,8 +1,8 @@
-"""What does not count: exempt objects, exceptions, and findings of a stored object."""
+"""Findings that do not count: those with an exception, and those of the stored object."""
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import date
 
 from msgspec.structs import replace
@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from policies.facts import Request
 from policies.finding import Action, Finding
 from policies.kubernetes.core_v1 import PodSpec
-from policies.kubernetes.decoding import MalformedObjectError
+from policies.kubernetes.objects import MalformedObjectError
 from policies.kubernetes.pod import Pod
 from policies.kubernetes.workload import Workload
 from policies.policy import ExceptionEntry, Policy
@@ -34,27 +34,6 @@ A cluster needs them to start again. Besides kube-system, these are the network 
 run in a namespace of their own. Their Pods tolerate every taint, and a new node needs them
 before it can run a replica of gpufence.
 """
-
-
-def exemption(
-    pods: Iterable[Pod], policy: Policy, request: Request, excluded: Container[str] = ()
-) -> str:
-    """Return why the policy does not apply to an object with these Pods; empty if it does.
-
-    Namespaces in ``excluded`` are those from which API servers send no admission requests.
-    """
-    exemptions = policy.exemptions
-    if request.namespace in exemptions.namespaces:
-        return f"the policy exempts namespace {request.namespace}"
-    if request.username in exemptions.usernames:
-        return f"the policy exempts user {request.username}"
-    if exemptions.runtime_classes:
-        names = {pod.spec.runtime_class_name for pod in pods}
-        if names and names <= exemptions.runtime_classes:
-            return f"the policy exempts runtime class {', '.join(sorted(map(str, names)))}"
-    if request.namespace in excluded:
-        return f"API servers do not call gpufence for namespace {request.namespace}"
-    return ""
 
 
 def useless_exceptions(policy: Policy, today: date | None) -> Iterator[tuple[int, str]]:

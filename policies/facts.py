@@ -32,11 +32,6 @@ class Request(msgspec.Struct, frozen=True):
     """Whether an unknown fact counts against the object, as it does where an API server waits for
     the verdict. A file is judged without a cluster."""
 
-    @property
-    def is_update(self) -> bool:
-        """Whether the request changes a known object."""
-        return self.operation == "UPDATE" and self.old is not None
-
 
 class Facts(msgspec.Struct, frozen=True):
     """What is known of the cluster. ``None`` stands for unknown.

@@ -36,6 +36,7 @@ from policies.kubernetes.field_types import (
 from policies.kubernetes.kinds import WELL_KNOWN, CustomWorkloads
 from policies.kubernetes.names import NO_NAMES, NameSet
 from policies.kubernetes.nodes import Node
+from policies.kubernetes.pod import Pod
 from policies.kubernetes.scheduling import Alternative, Taint, accepts
 from policies.suggestions import unknown
 
@@ -283,6 +284,18 @@ class Exemptions(Part):
     """Names of users or service accounts."""
     runtime_classes: frozenset[SubdomainName] = frozenset()
     """Names of the RuntimeClasses of Pods."""
+
+    def cover(self, namespace: str, username: str, pods: Iterable[Pod]) -> str:
+        """Return why the policy does not apply to an object with these Pods; empty if it does."""
+        if namespace in self.namespaces:
+            return f"the policy exempts namespace {namespace}"
+        if username in self.usernames:
+            return f"the policy exempts user {username}"
+        if self.runtime_classes:
+            names = {pod.spec.runtime_class_name for pod in pods}
+            if names and names <= self.runtime_classes:
+                return f"the policy exempts runtime class {', '.join(sorted(map(str, names)))}"
+        return ""
 
 
 @dataclass(frozen=True, slots=True)

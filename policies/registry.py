@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from types import ModuleType
+from typing import Literal
 
 from policies.context import Context
 from policies.finding import Action, Finding
@@ -74,23 +75,8 @@ class Check:
     default: Action = "enforce"
 
 
-class _MutationModule(Protocol):
-    ID: str
-    SUMMARY: str
-    __doc__: str | None
-
-    def additions(self, pod: Pod, context: Context, /) -> Iterator[Addition]: ...
-
-
-class _CheckModule(Protocol):
-    ID: str
-    __doc__: str | None
-
-    def check(self, pod: Pod, context: Context, /) -> Iterable[Finding]: ...
-
-
 def _mutation(
-    module: _MutationModule,
+    module: ModuleType,
     *,
     pods: Pods = "gpu",
     devices_only: bool = False,
@@ -108,7 +94,7 @@ def _mutation(
 
 
 def _check(
-    module: _CheckModule,
+    module: ModuleType,
     *,
     pods: Pods = "all",
     devices_only: bool = False,
@@ -144,39 +130,4 @@ CHECKS: tuple[Check, ...] = (
     _check(check_unknown_device_resource, pods="requesting", default="warn"),
 )
 
-_CHECKS_OF_REQUESTING_PODS = tuple(check for check in CHECKS if check.pods != "gpu")
-_CHECKS_OF_ALL_PODS = tuple(check for check in CHECKS if check.pods == "all")
-
 RULES: tuple[Mutation | Check, ...] = (*MUTATIONS, *CHECKS)
-
-
-def mutations_for(pod: Pod, context: Context) -> Sequence[Mutation]:
-    """Return the mutations that may change the Pod in this request.
-
-    The spec of an existing Pod is immutable except for its new ephemeral containers.
-    """
-    is_gpu_pod = context.may_have_device(pod)
-    if not is_gpu_pod and not pod.device_resources():
-        return ()
-    existing, devices_only = context.exists(pod), pod.devices_only
-    if is_gpu_pod and not existing and not devices_only:
-        return MUTATIONS
-    debugged = context.request.subresource == "ephemeralcontainers"
-    return [
-        mutation
-        for mutation in MUTATIONS
-        if (is_gpu_pod or mutation.pods != "gpu")
-        and (mutation.devices_only or not devices_only)
-        and (not existing or (debugged and mutation.debug_containers))
-    ]
-
-
-def checks_for(pod: Pod, context: Context) -> Sequence[Check]:
-    """Return the checks that may find something in the Pod."""
-    if context.may_have_device(pod):
-        checks = CHECKS
-    elif pod.device_resources() or pod.spec.resource_claims or pod.spec.resources:
-        checks = _CHECKS_OF_REQUESTING_PODS
-    else:
-        checks = _CHECKS_OF_ALL_PODS
-    return [check for check in checks if check.devices_only] if pod.devices_only else checks

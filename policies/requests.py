@@ -11,7 +11,7 @@ import msgspec
 from policies.facts import Facts, Request
 from policies.kubernetes.claims import Claim
 from policies.kubernetes.core_v1 import PodObject
-from policies.kubernetes.decoding import MalformedObjectError, convert
+from policies.kubernetes.objects import MalformedObjectError
 from policies.kubernetes.pod import (
     Container,
     ContainerKind,
@@ -21,6 +21,7 @@ from policies.kubernetes.pod import (
     device_peak,
 )
 from policies.kubernetes.quantity import NANOS, is_extended_resource_name, parse_quantity
+from policies.kubernetes.workload import convert
 from policies.policy import AnnotationRequest, Policy, Pool
 
 IMPLICIT_RESOURCE_PREFIX = "deviceclass.resource.kubernetes.io/"

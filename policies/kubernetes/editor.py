@@ -6,7 +6,7 @@ list its entries at the end. Nothing that is there changes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
@@ -84,10 +84,10 @@ class Editor:
         at = self._pod.at
         return [(at(f"spec.{field_path(path)}"), value) for _, path, value in self._added]
 
-    def apply(self, additions: Iterable[Addition], rule: str = "") -> None:
-        """Merge the additions of a mutation into the Pod, after all of them are computed."""
+    def apply(self, additions: Sequence[Addition], rule: str = "") -> None:
+        """Merge the additions of a mutation into the Pod."""
         self._rule = rule
-        for addition in list(additions):
+        for addition in additions:
             self._add(addition.target, addition.path, addition.value)
 
     def _add(self, target: Any, path: Path, value: Any) -> None:

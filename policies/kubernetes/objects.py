@@ -13,6 +13,23 @@ ObjectKey = tuple[str, str]
 """Namespace and name of an object."""
 
 
+class MalformedObjectError(ValueError):
+    """The object does not match its kind: the path, and the problem."""
+
+    fault = "malformed"
+
+    def __init__(self, path: str, problem: str) -> None:
+        super().__init__(f"{path}: {problem}" if path else problem)
+        self.path = path
+        self.problem = problem
+
+
+class OversizedObjectError(MalformedObjectError):
+    """The object exceeds a limit of gpufence."""
+
+    fault = "too large"
+
+
 def mapping(value: Any) -> JSONObject:
     """Return the value if it is a mapping, otherwise an empty one."""
     return value if isinstance(value, dict) else {}

@@ -5,7 +5,7 @@ Rules use this walker, so that no rule misses init or ephemeral containers.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from functools import reduce
 from operator import or_
 from typing import Any, Literal, NamedTuple, Protocol
@@ -30,6 +30,9 @@ RESOURCE_SIDES: tuple[ResourceSide, ...] = ("limits", "requests")
 
 NO_CONTEXT = SecurityContext()
 """The security context of a container or Pod that has none. Never changed."""
+
+_SYS_ADMIN = frozenset({"SYS_ADMIN", "CAP_SYS_ADMIN"})
+_LOCK_MEMORY = frozenset({"IPC_LOCK", "CAP_IPC_LOCK"})
 
 _A_POD = Template({}, ("spec",), "Pod")
 _NO_METADATA = ObjectMeta()
@@ -179,6 +182,28 @@ class Pod:
             known = SelectedNodes(all_nodes, by_alternative, nodes, nodes.version)
             self._selected = known
         return known
+
+
+def added_capabilities(context: SecurityContext) -> Collection[str]:
+    """Return the capabilities that the security context adds."""
+    return () if context.capabilities is None else context.capabilities.add or ()
+
+
+def locks_memory(context: SecurityContext) -> bool:
+    """Return whether a container adds ``IPC_LOCK``, which has an effect for root only.
+
+    Runtimes set no ambient capabilities.
+    """
+    return not _LOCK_MEMORY.isdisjoint(added_capabilities(context))
+
+
+def excludes_no_escalation(context: SecurityContext) -> bool:
+    """Return whether ``allowPrivilegeEscalation: false`` would contradict this security context.
+
+    The API server rejects it with ``privileged: true`` and ``CAP_SYS_ADMIN`` (core
+    validation.go, ValidateSecurityContext); the same capability without its prefix counts as well.
+    """
+    return bool(context.privileged) or not _SYS_ADMIN.isdisjoint(added_capabilities(context))
 
 
 def new_debug_containers(pod: Pod, old: PodSpec | None) -> list[Container]:

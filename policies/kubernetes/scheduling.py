@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import islice
 from typing import Annotated
 
@@ -112,7 +111,7 @@ def parse_int64(text: str) -> int | None:
     return value if value in _INT64 else None
 
 
-class Alternative(msgspec.Struct, frozen=True, dict=True):
+class Alternative(msgspec.Struct):
     """One of the ORed alternatives of a Pod's node selection.
 
     A node meets it that carries every label of ``labels`` and meets every requirement.
@@ -123,36 +122,37 @@ class Alternative(msgspec.Struct, frozen=True, dict=True):
     expressions: tuple[Requirement, ...]
     fields: tuple[Requirement, ...]
     path: str
+    _by_key: dict[str, list[Requirement]] | None = None
+    _possible_values: dict[str, bool] = {}
+    _has_possible_name: bool | None = None
 
-    @cached_property
+    @property
     def by_key(self) -> Mapping[str, list[Requirement]]:
         """The expressions by the key of their label."""
-        by_key: dict[str, list[Requirement]] = {}
-        for expression in self.expressions:
-            by_key.setdefault(expression.key or "", []).append(expression)
-        return by_key
+        if self._by_key is None:
+            self._by_key = {}
+            for expression in self.expressions:
+                self._by_key.setdefault(expression.key or "", []).append(expression)
+        return self._by_key
 
     def has_possible_value(self, key: str) -> bool:
         """Return whether some node that carries ``labels`` meets the expressions about the key."""
-        possible = self._possible.get(key)
+        possible = self._possible_values.get(key)
         if possible is None:
             value, requirements = self.labels.get(key), self.by_key[key]
             possible = _can_be_met(requirements) if value is None else _are_met(requirements, value)
-            self._possible[key] = possible
+            self._possible_values[key] = possible
         return possible
 
-    @cached_property
-    def _possible(self) -> dict[str, bool]:
-        return {}
-
-    @cached_property
     def has_possible_name(self) -> bool:
-        """Whether some name of a node meets the fields."""
-        names = [field for field in self.fields if field.key == NODE_NAME_FIELD]
-        named = [name for field in names for name in field.values or ()]
-        wanted = [name for field in names if field.operator == "In" for name in field.values or ()]
-        name = wanted[0] if wanted else "-".join(("other", *named))
-        return name != "" and _fields_met(self.fields, name)
+        """Return whether some name of a node meets the fields."""
+        if self._has_possible_name is None:
+            names = [field for field in self.fields if field.key == NODE_NAME_FIELD]
+            named = [name for field in names for name in field.values or ()]
+            wanted = [n for field in names if field.operator == "In" for n in field.values or ()]
+            name = wanted[0] if wanted else "-".join(("other", *named))
+            self._has_possible_name = name != "" and _fields_met(self.fields, name)
+        return self._has_possible_name
 
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -211,7 +211,7 @@ def can_match(alternative: Alternative, labels: Mapping[str, str]) -> bool:
                     return False
             elif not alternative.has_possible_value(key):
                 return False
-    return not alternative.fields or alternative.has_possible_name
+    return not alternative.fields or alternative.has_possible_name()
 
 
 def surely_accepts(alternative: Alternative, labels: Mapping[str, str]) -> bool:

@@ -1,24 +1,46 @@
-"""An object of the API: its identity, and the typed Pods of its pod templates."""
+"""An object of the API: its identity, and the typed Pods of its pod templates.
+
+The API server has typed its objects already; files and forged reviews have not. What is malformed
+or too large is rejected here, with its path. Fields that no rule reads may hold anything.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any, NoReturn, TypeVar
 
 import msgspec
 from msgspec.structs import replace
 
-from policies.kubernetes import core_v1
-from policies.kubernetes.core_v1 import ObjectMeta
-from policies.kubernetes.decoding import (
-    check_size,
-    checked_spec,
-    convert,
-    pod_of,
+from policies.kubernetes.core_v1 import (
+    ContainerSpec,
+    ObjectMeta,
+    PodObject,
+    PodSpec,
+    PodTemplate,
 )
-from policies.kubernetes.objects import JSONObject
+from policies.kubernetes.objects import JSONObject, MalformedObjectError, OversizedObjectError
 from policies.kubernetes.pod import Pod
-from policies.kubernetes.template import Unjudged
+from policies.kubernetes.quantity import InvalidQuantityError, parse_quantity
+from policies.kubernetes.scheduling import REQUIRED_TERMS, required_terms
+from policies.kubernetes.template import Path, Template, Unjudged, field_path
 from policies.kubernetes.templates import find, is_core_workload, role
+
+MOST_CONTAINERS = 5000
+"""Containers of an object's Pods, all together: each takes some kilobytes to judge."""
+
+MOST_CLAIMS = 32
+"""Claims, and templates of claims, that the Pods of an object name: each is looked up."""
+
+MOST_REQUIREMENTS = 500
+"""Requirements of a required node affinity, in all of its terms together: the Pods of the projects
+that gpufence is tested with have up to three. Each is held against each pool."""
+
+MOST_VALUES = 10_000
+"""Values of these requirements, all together."""
+
+T = TypeVar("T")
 
 
 class _Object(msgspec.Struct):
@@ -36,18 +58,18 @@ class Workload:
 
     __slots__ = ("_pod", "_pods", "api_version", "kind", "metadata", "raw", "unjudged")
 
-    def __init__(self, obj: JSONObject | core_v1.PodObject) -> None:
+    def __init__(self, obj: JSONObject | PodObject) -> None:
         """Read the object's metadata.
 
         Raises:
             MalformedObjectError: the metadata is malformed.
         """
-        self._pod: core_v1.PodObject | None = None
+        self._pod: PodObject | None = None
         self.unjudged: tuple[Unjudged, ...] = ()
         """The parts whose Pods cannot be judged; known after ``pods``."""
         self._pods: tuple[Pod, ...] | None = None
         self.raw: JSONObject | None = None
-        if isinstance(obj, core_v1.PodObject):
+        if isinstance(obj, PodObject):
             self._pod = obj
             metadata = obj.metadata
             self.api_version: Any = obj.api_version
@@ -103,13 +125,13 @@ class Workload:
         metadata_of_raw["annotations"] = self.metadata.annotations
         return Workload({**(self.raw or {}), "metadata": metadata_of_raw})
 
-    def pod_spec(self) -> core_v1.PodSpec | None:
+    def pod_spec(self) -> PodSpec | None:
         """Return the spec of a Pod that may lack one, as it is stored.
 
         Raises:
             MalformedObjectError: a field that rules read has the wrong type.
         """
-        pod = self._pod or convert(self.raw, core_v1.PodTemplate)
+        pod = self._pod or convert(self.raw, PodTemplate)
         return pod.spec
 
     def role(self, pod: Pod) -> str:
@@ -117,3 +139,195 @@ class Workload:
         if self.raw is None or pod.kind == "Pod":
             return ""
         return role(self.raw, pod.template.spec_path)
+
+
+def convert(value: Any, type_: type[T]) -> T:
+    """Return parsed JSON as a typed value.
+
+    Raises:
+        MalformedObjectError: naming the first field of the wrong type.
+    """
+    try:
+        return msgspec.convert(value, type_)
+    except msgspec.ValidationError as error:
+        raise _malformed(value, str(error)) from error
+
+
+def pod_of(template: Template) -> Pod:
+    """Return the typed Pod of a template.
+
+    Raises:
+        MalformedObjectError: a field that rules read has the wrong type or an invalid quantity.
+        OversizedObjectError: it requires too much of a node.
+    """
+    try:
+        decoded = convert(template.raw, PodTemplate)
+        spec = checked_spec(decoded)
+    except MalformedObjectError as error:
+        raise type(error)(template.at(error.path), error.problem) from error
+    return Pod(spec, decoded.metadata, template)
+
+
+def checked_spec(pod: PodTemplate) -> PodSpec:
+    """Return the spec of a decoded Pod after the checks that its types do not make.
+
+    Raises:
+        MalformedObjectError, OversizedObjectError: as ``pod_of`` does.
+    """
+    spec = pod.spec
+    if spec is None:
+        raise MalformedObjectError("spec", "is missing")
+    if spec.affinity is not None:
+        _check_requirements(spec)
+    if spec.resources is not None:
+        _check_quantities(spec.resources.limits, ("spec", "resources", "limits"))
+        _check_quantities(spec.resources.requests, ("spec", "resources", "requests"))
+    _check_containers(spec.containers, "containers")
+    if spec.init_containers:
+        _check_containers(spec.init_containers, "initContainers")
+    if spec.ephemeral_containers:
+        _check_containers(spec.ephemeral_containers, "ephemeralContainers")
+    for index, volume in enumerate(spec.volumes or ()):
+        if "hostPath" in volume or type(volume.get("name")) is not str:
+            _check_volume(volume, f"spec.volumes[{index}]")
+    return spec
+
+
+def check_size(pods: Iterable[Pod]) -> None:
+    """Check that the Pods of an object do not exceed the limits.
+
+    Raises:
+        OversizedObjectError: they have too many containers, or name too many claims.
+    """
+    count = 0
+    claims = set()
+    for pod in pods:
+        spec = pod.spec
+        lists = (spec.containers, spec.init_containers, spec.ephemeral_containers)
+        count += sum(map(len, filter(None, lists)))
+        for entry in spec.resource_claims or ():
+            claims.add((entry.resource_claim_name, entry.resource_claim_template_name))
+    if count > MOST_CONTAINERS:
+        raise OversizedObjectError(
+            "", f"it has {count:,} containers; gpufence accepts up to {MOST_CONTAINERS:,}"
+        )
+    if len(claims) > MOST_CLAIMS:
+        raise OversizedObjectError(
+            "", f"it names {len(claims):,} resource claims; gpufence accepts up to {MOST_CLAIMS}"
+        )
+
+
+def _check_requirements(spec: PodSpec) -> None:
+    count = values = 0
+    for term in required_terms(spec) or ():
+        requirements = (*(term.match_expressions or ()), *(term.match_fields or ()))
+        # An empty term counts, too.
+        count += len(requirements) or 1
+        for requirement in requirements:
+            values += len(requirement.values or ())
+    if count > MOST_REQUIREMENTS:
+        _reject_terms(f"{count:,} requirements", MOST_REQUIREMENTS)
+    if values > MOST_VALUES:
+        _reject_terms(f"{values:,} values", MOST_VALUES)
+
+
+def _reject_terms(found: str, limit: int) -> NoReturn:
+    raise OversizedObjectError(REQUIRED_TERMS, f"has {found}; gpufence accepts up to {limit:,}")
+
+
+def _check_containers(containers: list[ContainerSpec] | None, kind: str) -> None:
+    for index, container in enumerate(containers or ()):
+        resources = container.resources
+        if resources is not None:
+            _check_quantities(resources.limits, ("spec", kind, index, "resources", "limits"))
+            _check_quantities(resources.requests, ("spec", kind, index, "resources", "requests"))
+
+
+def _check_quantities(quantities: Mapping[str, Any] | None, where: Path) -> None:
+    if not quantities:
+        return
+    try:
+        # In one call, because nearly all are valid.
+        list(map(parse_quantity, quantities.values()))
+    except InvalidQuantityError:
+        for name, quantity in quantities.items():
+            _check_quantity(quantity, f"{field_path(where)}[{name}]")
+
+
+def _check_quantity(quantity: object, path: str) -> None:
+    try:
+        parse_quantity(quantity)
+    except InvalidQuantityError as error:
+        raise MalformedObjectError(path, str(error)) from error
+
+
+def _check_volume(volume: dict[str, Any], where: str) -> None:
+    """Check the two fields of a volume that rules read: its sources are typed as one."""
+    name, host_path = volume.get("name"), volume.get("hostPath")
+    if not isinstance(name, str | None):
+        raise MalformedObjectError(f"{where}.name", _wrong_type("a string", name))
+    if host_path is None:
+        return
+    path = getattr(host_path, "path", NotImplemented)
+    if path is NotImplemented:
+        raise MalformedObjectError(f"{where}.hostPath", _wrong_type("a mapping", host_path))
+    if not isinstance(path, str | None):
+        raise MalformedObjectError(f"{where}.hostPath.path", _wrong_type("a string", path))
+
+
+_MESSAGE = re.compile(r"(?P<problem>.*?)(?: - at `(?P<key>key` in `)?\$(?P<path>.*?)`)?", re.DOTALL)
+_SOME_KEY = "[...]"
+_WORDS = {
+    "array": "a list",
+    "bool": "true or false",
+    "float": "a number with a fraction",
+    "int": "a whole number",
+    "null": "nothing",
+    "object": "a mapping",
+    "str": "a string",
+}
+_UNQUOTED = {("a string", "true or false"), ("a string", "a whole number")} | {
+    ("a string", "a number with a fraction")
+}
+
+
+def _malformed(value: Any, message: str) -> MalformedObjectError:
+    """Return the error for msgspec's message about a value."""
+    match = _MESSAGE.fullmatch(message)
+    path, problem = (match["path"] or "", match["problem"]) if match else ("", message)
+    if match and match["key"]:
+        path += " (a key)"
+    elif path.endswith(_SOME_KEY):
+        path = path.removesuffix(_SOME_KEY) + f"[{_wrong_key(value, path)}]"
+    wrong = re.fullmatch(r"Expected `(?P<want>.*?)(?: \| null)?`, got `(?P<got>.*)`", problem)
+    if wrong:
+        want, got = (_WORDS.get(wrong[key], wrong[key]) for key in ("want", "got"))
+        problem = _must_be(want, got)
+    return MalformedObjectError(path.removeprefix("."), problem)
+
+
+def _must_be(want: str, got: str) -> str:
+    quote = "; put the value in quotes" if (want, got) in _UNQUOTED else ""
+    return f"must be {want}, but is {got}{quote}"
+
+
+def _wrong_type(want: str, value: object) -> str:
+    kinds: tuple[tuple[Any, str], ...] = (
+        (str, "str"),
+        (bool, "bool"),
+        (int, "int"),
+        (float, "float"),
+        (list, "array"),
+    )
+    got = next((_WORDS[name] for kind, name in kinds if isinstance(value, kind)), "a mapping")
+    return _must_be(want, got)
+
+
+def _wrong_key(value: Any, path: str) -> str:
+    """Return the key of the first value that is not a string, in the mapping at ``path``.
+
+    msgspec reports only that there is one. The path contains fields, and no list.
+    """
+    for step in path.removesuffix(_SOME_KEY).split(".")[1:]:
+        value = value[step]
+    return next(str(key) for key, item in value.items() if not isinstance(item, str | None))

@@ -85,8 +85,14 @@ from typing import Any
 from policies.context import Context
 from policies.kubernetes.core_v1 import Capabilities, SeccompProfile, SecurityContext
 from policies.kubernetes.editor import Addition
-from policies.kubernetes.pod import NO_CONTEXT, Container, Pod, new_debug_containers
-from policies.kubernetes.pod_security.privileges import excludes_no_escalation, locks_memory
+from policies.kubernetes.pod import (
+    NO_CONTEXT,
+    Container,
+    Pod,
+    excludes_no_escalation,
+    locks_memory,
+    new_debug_containers,
+)
 
 ID = "restricted-security-context"
 SUMMARY = 'the security context that Pod Security "restricted" requires'

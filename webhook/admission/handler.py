@@ -16,8 +16,8 @@ from policies.decision import Decision
 from policies.engine import mutate, validate
 from policies.facts import Facts, Request
 from policies.finding import Finding
-from policies.kubernetes.decoding import MalformedObjectError
 from policies.kubernetes.editor import PatchOperation
+from policies.kubernetes.objects import MalformedObjectError
 from policies.kubernetes.templates import is_core_workload
 from policies.kubernetes.workload import Workload
 from policies.policy import Policy

@@ -17,8 +17,7 @@ from policies.exemptions import ALWAYS_EXCLUDED
 from policies.facts import Request
 from policies.finding import Finding
 from policies.kubernetes import core_v1
-from policies.kubernetes.decoding import MalformedObjectError
-from policies.kubernetes.objects import JSONObject
+from policies.kubernetes.objects import JSONObject, MalformedObjectError
 from policies.kubernetes.template import field_path
 from policies.kubernetes.templates import templates
 from policies.kubernetes.workload import Workload

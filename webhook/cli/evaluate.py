@@ -16,9 +16,8 @@ from policies.exemptions import ALWAYS_EXCLUDED
 from policies.facts import Facts, Request
 from policies.finding import Finding
 from policies.kubernetes.claims import read_claims
-from policies.kubernetes.decoding import MalformedObjectError
 from policies.kubernetes.editor import PatchOperation
-from policies.kubernetes.objects import JSONObject
+from policies.kubernetes.objects import JSONObject, MalformedObjectError
 from policies.policy import Policy
 from webhook.cel.scope import NAMESPACE_LABEL
 from webhook.documents.document import DocumentError

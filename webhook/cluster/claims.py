@@ -25,10 +25,9 @@ import msgspec
 
 from policies.facts import Request
 from policies.kubernetes.claims import Claim, read_claim
-from policies.kubernetes.decoding import MOST_CLAIMS, MalformedObjectError
-from policies.kubernetes.objects import JSONObject
+from policies.kubernetes.objects import JSONObject, MalformedObjectError
 from policies.kubernetes.quantity import is_subdomain
-from policies.kubernetes.workload import Workload
+from policies.kubernetes.workload import MOST_CLAIMS, Workload
 from policies.requests import entries_of
 from webhook.kube.client import KubeApi
 from webhook.kube.errors import NOT_FOUND, ApiError, ClusterError, UnexpectedAnswerError

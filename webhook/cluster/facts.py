@@ -14,8 +14,7 @@ from msgspec.structs import replace
 from policies.context import Fact, needed_facts
 from policies.facts import Facts, Request
 from policies.kubernetes.claims import Claim
-from policies.kubernetes.decoding import MalformedObjectError
-from policies.kubernetes.objects import ObjectKey
+from policies.kubernetes.objects import MalformedObjectError, ObjectKey
 from policies.kubernetes.quantity import is_subdomain
 from policies.kubernetes.workload import Workload
 from policies.policy import Policy

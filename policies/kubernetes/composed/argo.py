@@ -12,10 +12,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from policies.kubernetes.decoding import OversizedObjectError
 from policies.kubernetes.objects import (
     MERGE_KEYS,
     JSONObject,
+    OversizedObjectError,
     descend,
     mapping,
     mappings,

@@ -5,7 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 
 from policies.kubernetes.core_v1 import SecurityContext
-from policies.kubernetes.pod import Container
+from policies.kubernetes.pod import (
+    Container,
+    added_capabilities,
+    excludes_no_escalation,
+    locks_memory,
+)
 from policies.kubernetes.pod_security.view import (
     Offenders,
     PodView,
@@ -39,8 +44,6 @@ _WITHOUT = {
     "runtime sets a memlock limit",
     "NET_ADMIN": "a service mesh with a CNI plugin works without NET_ADMIN",
 }
-_SYS_ADMIN = frozenset({"SYS_ADMIN", "CAP_SYS_ADMIN"})
-_LOCK_MEMORY = frozenset({"IPC_LOCK", "CAP_IPC_LOCK"})
 
 
 def privileged(pod: PodView) -> Violation | None:
@@ -104,25 +107,6 @@ def allow_privilege_escalation(pod: PodView) -> Violation | None:
         "only false",
         bad.remediation(remediation),
         bad.subjects(lambda context: ["true" if context.allow_privilege_escalation else "unset"]),
-    )
-
-
-def locks_memory(context: SecurityContext) -> bool:
-    """Return whether a container adds ``IPC_LOCK``, which has an effect for root only.
-
-    Runtimes set no ambient capabilities.
-    """
-    return context.capabilities is not None and not _LOCK_MEMORY.isdisjoint(_added(context))
-
-
-def excludes_no_escalation(context: SecurityContext) -> bool:
-    """Return whether ``allowPrivilegeEscalation: false`` would contradict this security context.
-
-    The API server rejects it with ``privileged: true`` and ``CAP_SYS_ADMIN`` (core
-    validation.go, ValidateSecurityContext); the same capability without its prefix counts as well.
-    """
-    return bool(context.privileged) or (
-        context.capabilities is not None and not _SYS_ADMIN.isdisjoint(_added(context))
     )
 
 
@@ -260,23 +244,19 @@ def _drops_all(context: SecurityContext) -> bool:
     return capabilities is not None and "ALL" in (capabilities.drop or ())
 
 
-def _added(context: SecurityContext) -> Collection[str]:
-    return () if context.capabilities is None else context.capabilities.add or ()
-
-
 def _adding(pod: PodView, accepted: Collection[str]) -> list[Container]:
     return [container for container in pod.judged if _adds(container, accepted)]
 
 
 def _adds(container: Container, accepted: Collection[str]) -> bool:
-    added = _added(container.security_context)
+    added = added_capabilities(container.security_context)
     return bool(added) and any(name not in accepted for name in added)
 
 
 def _rejected_by(adding: list[Container], accepted: Collection[str]) -> Iterator[tuple[str, str]]:
     """Yield container and name of each added capability that is not accepted."""
     for container in adding:
-        for name in _added(container.security_context):
+        for name in added_capabilities(container.security_context):
             if name not in accepted:
                 yield container.name, name
 
@@ -288,7 +268,7 @@ def _rejected(adding: list[Container], accepted: Collection[str]) -> list[str]:
 def _first_added(container: Container, accepted: Collection[str]) -> str:
     index = next(
         index
-        for index, name in enumerate(_added(container.security_context))
+        for index, name in enumerate(added_capabilities(container.security_context))
         if name not in accepted
     )
     return f"{container.field}.securityContext.capabilities.add[{index}]"

@@ -16,8 +16,8 @@ from laws.profile import law
 from policies.decision import Decision
 from policies.engine import decide, validate
 from policies.facts import Facts, Request
-from policies.kubernetes.decoding import MalformedObjectError
 from policies.kubernetes.editor import clone
+from policies.kubernetes.objects import MalformedObjectError
 from policies.policy import Policy
 from policies.registry import CHECKS, MUTATIONS
 from strategies import JSON

@@ -11,10 +11,10 @@ from laws.profile import law
 from policies.document import parse_policy
 from policies.engine import decide
 from policies.kubernetes.core_v1 import PodSpec, Requirement
-from policies.kubernetes.decoding import convert
 from policies.kubernetes.node_templates import NodeTemplate
 from policies.kubernetes.nodes import Node
 from policies.kubernetes.scheduling import Taint, alternatives, matches_node, tolerates
+from policies.kubernetes.workload import convert
 from strategies import JSON
 from webhook.cli.policy.discover.accelerators import CAPACITY_TAINTS
 from webhook.cli.policy.discover.drafts import draft

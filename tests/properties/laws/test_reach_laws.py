@@ -16,9 +16,9 @@ from policies.candidates import can_select
 from policies.context import Context
 from policies.engine import decide, validate
 from policies.facts import Facts, Request
-from policies.kubernetes.decoding import MalformedObjectError
 from policies.kubernetes.editor import clone
 from policies.kubernetes.nodes import Node, NodeIndex
+from policies.kubernetes.objects import MalformedObjectError
 from policies.kubernetes.pod import Pod
 from policies.kubernetes.scheduling import (
     FENCING_EFFECTS,

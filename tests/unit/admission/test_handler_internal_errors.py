@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from policies import engine, registry
+from policies import engine
 from policies.context import Context
 from policies.finding import Finding
 from policies.kubernetes.editor import Addition
@@ -42,7 +42,7 @@ def break_check(monkeypatch: pytest.MonkeyPatch) -> Break:
             raise bug
 
         broken = Check("pool-trespass", "", check)
-        monkeypatch.setattr(engine, "checks_for", lambda _pod, _context: (broken,))
+        monkeypatch.setattr(engine, "_checks_for", lambda _pod, _context: (broken,))
 
     return put
 
@@ -56,7 +56,7 @@ def break_mutation(monkeypatch: pytest.MonkeyPatch) -> Break:
             raise bug
 
         broken = Mutation("pool-toleration", "", additions, "nothing")
-        monkeypatch.setattr(registry, "MUTATIONS", (broken,))
+        monkeypatch.setattr(engine, "MUTATIONS", (broken,))
 
     return put
 

@@ -8,7 +8,7 @@ import pytest
 
 from cases.loading import compiled, policy_document
 from policies.engine import decide
-from policies.kubernetes.decoding import MalformedObjectError
+from policies.kubernetes.objects import MalformedObjectError
 from policies.policy import Policy
 from strategies import policies
 

@@ -14,7 +14,7 @@ from paths import CASES
 from policies.engine import decide, mutate
 from policies.facts import Request
 from policies.finding import ACTIONS, Action
-from policies.kubernetes.decoding import MalformedObjectError
+from policies.kubernetes.objects import MalformedObjectError
 from policies.policy import Override
 from policies.registry import MUTATIONS, RULES
 from reviewing import default_policy, gpu_pod

@@ -18,13 +18,9 @@ import pytest
 from policies.decision import Decision
 from policies.engine import decide, mutate, validate
 from policies.facts import Facts
-from policies.kubernetes.decoding import (
-    MOST_CLAIMS,
-    MOST_REQUIREMENTS,
-    MOST_VALUES,
-    OversizedObjectError,
-)
 from policies.kubernetes.nodes import Node, NodeIndex
+from policies.kubernetes.objects import OversizedObjectError
+from policies.kubernetes.workload import MOST_CLAIMS, MOST_REQUIREMENTS, MOST_VALUES
 from policies.policy import Policy
 from strategies import policies
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from policies.kubernetes.decoding import MalformedObjectError
+from policies.kubernetes.objects import MalformedObjectError
 from policies.kubernetes.workload import Workload
 
 JSON = dict[str, Any]
