@@ -16,12 +16,12 @@ import pytest
 from certs.authority import create_authority, issue_leaf
 from certs.names import Names
 from controlplane.cluster import ControlPlane
+from controlplane.gpufence import Replica
 from controlplane.poll import until
 from release.load import Load
 from release.release import WEBHOOKS, Release, release
-from release.replica import Replica
 
-PROPAGATION = ("--ca-propagation-delay", "1s")
+PROPAGATION = ("--ca-propagation-delay", "2s")
 
 
 @dataclass
@@ -108,4 +108,4 @@ def test_a_replica_is_unready_until_the_configurations_trust_its_ca(
 
 def published(released: Release, ca: bytes) -> None:
     """Wait until API servers are to trust this CA alone."""
-    until(lambda: released.bundles() == [ca] * WEBHOOKS, "the CA to be alone", within=30)
+    until(lambda: released.bundles() == [ca] * WEBHOOKS, "the CA to be alone")

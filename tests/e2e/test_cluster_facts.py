@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import base64
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -42,8 +40,6 @@ GPU_NODE = node(
     resources={GPU: "8"},
 )
 PLAIN_NODE = node("plain", labels={INSTANCE_TYPE: "m7i.8xlarge"})
-SEEN_WITHIN = 10.0
-"""Seconds in which gpufence must have learned of a change; it takes some milliseconds."""
 
 # Two more pools: one with a runtime class, one that is for namespaces with a label only.
 POOLS = [
@@ -82,14 +78,13 @@ def server(
             registration = Registration(
                 url=running.url,
                 ca_bundle=base64.b64encode(running.authority).decode(),
-                with_nodes=True,
+                timeout_seconds=10,
             )
             wanted = configurations(parse_policy(document()), registration)
             unregister(control_plane)
             control_plane.kubectl.apply(*wanted)
             try:
                 wait_until_called(control_plane)
-                until(lambda: ready(running), "gpufence to be ready", SEEN_WITHIN)
                 yield running
             finally:
                 unregister(control_plane)
@@ -117,43 +112,17 @@ def service_account(control_plane: ControlPlane, directory: Path) -> Iterator[Pa
         control_plane.kubectl("delete", kind, namespace)
 
 
-def operations(server: Server) -> str:
-    """Return what the server shows to Prometheus."""
-    url = f"http://127.0.0.1:{server.metrics_port}/metrics"
-    with urllib.request.urlopen(url, timeout=10) as response:
-        text: str = response.read().decode()
-    return text
-
-
-def metric(server: Server, series: str) -> float:
-    """Return the value of a series as it is written, 0 where there is none."""
-    for line in operations(server).splitlines():
-        if line.startswith(f"{series} "):
-            return float(line.rpartition(" ")[2])
-    return 0.0
-
-
-def ready(server: Server) -> bool:
-    try:
-        url = f"http://127.0.0.1:{server.metrics_port}/readyz"
-        with urllib.request.urlopen(url, timeout=10):
-            return True
-    except urllib.error.HTTPError as refused:
-        refused.close()
-        return False
-
-
 def known_nodes(server: Server) -> float:
-    return metric(server, 'gpufence_cluster_objects{resource="nodes"}')
+    return server.metric('gpufence_cluster_objects{resource="nodes"}')
 
 
 @pytest.fixture
 def nodes(control_plane: ControlPlane, server: Server) -> Iterator[None]:
     """A GPU node and a plain one, of which gpufence knows."""
     with control_plane.nodes(GPU_NODE, PLAIN_NODE):
-        until(lambda: known_nodes(server) == 2, "gpufence to know of both nodes", SEEN_WITHIN)
+        until(lambda: known_nodes(server) == 2, "gpufence to know of both nodes")
         yield
-    until(lambda: known_nodes(server) == 0, "gpufence to know that they are gone", SEEN_WITHIN)
+    until(lambda: known_nodes(server) == 0, "gpufence to know that they are gone")
 
 
 def pod(resources: JSON | None = None, name: str = "p", **spec: Any) -> JSON:
@@ -202,9 +171,7 @@ def test_a_pod_bound_to_a_node_that_lacks_its_device_is_denied(
     assert "node gpu of pool nvidia offers no nvidia.com/mig-1g.10gb" in message
 
 
-def test_node_changes_take_effect_within_seconds(
-    control_plane: ControlPlane, namespace: str
-) -> None:
+def test_node_changes_take_effect(control_plane: ControlPlane, namespace: str) -> None:
     bound = pod(nodeName="late")
 
     def is_refused() -> bool:
@@ -214,14 +181,14 @@ def test_node_changes_take_effect_within_seconds(
     path = "/api/v1/nodes/late"
     late = node("late", labels={PRESENT: "true"})
     with control_plane.nodes(late):
-        until(is_refused, "the new node to be known", SEEN_WITHIN)
+        until(is_refused, "the new node to be known")
         unlabel = {"metadata": {"labels": {PRESENT: None}}}
         control_plane.api.request("PATCH", path, unlabel, "application/merge-patch+json")
-        until(lambda: not is_refused(), "the label to be gone", SEEN_WITHIN)
+        until(lambda: not is_refused(), "the label to be gone")
         label = {"metadata": {"labels": {PRESENT: "true"}}}
         control_plane.api.request("PATCH", path, label, "application/merge-patch+json")
-        until(is_refused, "the label to be back", SEEN_WITHIN)
-    until(lambda: not is_refused(), "the node to be gone", SEEN_WITHIN)
+        until(is_refused, "the label to be back")
+    until(lambda: not is_refused(), "the node to be gone")
 
 
 # Claims.
@@ -285,7 +252,7 @@ def test_a_pod_with_an_extended_resource_runs_on_a_node_of_a_dra_driver(
         driver_devices(control_plane, "driven"),
         device_class(control_plane, selectors=[SELECTOR], extendedResourceName=GPU),
     ):
-        until(lambda: known_nodes(server) == 1, "the node to be known", SEEN_WITHIN)
+        until(lambda: known_nodes(server) == 1, "the node to be known")
         assert is_gpu_pod(create(control_plane, namespace, pod({GPU: 1}), dry=False))
         assert control_plane.bound_to(namespace, "p") == "driven"
         status = control_plane.api.request("GET", path)["status"]["extendedResourceClaimStatus"]
@@ -322,9 +289,9 @@ def test_a_device_class_has_an_explicit_and_an_implicit_extended_resource(
             return None
 
     with device_class(control_plane, extendedResourceName=explicit):
-        until(lambda: places() is True, "the class to be known", SEEN_WITHIN)
-    until(lambda: places() is False, "the class to be gone", SEEN_WITHIN)
-    assert metric(server, 'gpufence_cluster_objects{resource="deviceclasses"}') == 0
+        until(lambda: places() is True, "the class to be known")
+    until(lambda: places() is False, "the class to be gone")
+    assert server.metric('gpufence_cluster_objects{resource="deviceclasses"}') == 0
 
 
 def test_a_limit_with_a_request_of_0_is_not_a_gpu_request(
@@ -386,7 +353,7 @@ def test_the_runtime_class_of_a_pool_is_set_only_if_it_exists(
             spec: JSON = create(control_plane, namespace, wanting)["spec"]
             return spec
 
-        until(lambda: "runtimeClassName" in created(), "the class to be known", SEEN_WITHIN)
+        until(lambda: "runtimeClassName" in created(), "the class to be known")
         spec = created()
         assert spec["runtimeClassName"] == "kata-gpu"
         assert spec["overhead"] == overhead["podFixed"]
@@ -403,7 +370,7 @@ def test_the_runtime_class_of_a_pool_is_set_only_if_it_exists(
                 raise
             return False
 
-    until(is_without, "the class to be gone", SEEN_WITHIN)
+    until(is_without, "the class to be gone")
 
 
 def test_a_restricted_pool_admits_pods_only_in_labeled_namespaces(
@@ -415,7 +382,6 @@ def test_a_restricted_pool_admits_pods_only_in_labeled_namespaces(
     until(
         lambda: not refusal(control_plane, of_lab, wanting),
         "the namespace to be known",
-        SEEN_WITHIN,
     )
 
 
@@ -456,18 +422,18 @@ def test_cluster_facts_are_kept_and_updated_after_an_api_server_restart(
     control_plane: ControlPlane, server: Server, namespace: str
 ) -> None:
     series = 'gpufence_cluster_watch_restarts_total{resource="nodes"}'
-    before = metric(server, series)
+    before = server.metric(series)
     control_plane.apiserver.kill()
-    until(lambda: metric(server, series) > before, "the loss to be counted", SEEN_WITHIN)
+    until(lambda: server.metric(series) > before, "the loss to be counted")
     assert known_nodes(server) == 2, "what was known stands"
-    assert ready(server)
+    assert not server.unready()
     control_plane.start_apiserver()
     control_plane.start_clients()
     # The API server's own caches are filled a moment after it says that it is ready.
-    until(lambda: placed(control_plane, namespace, "gpu"), "the old node to count", 30.0)
+    until(lambda: placed(control_plane, namespace, "gpu"), "the old node to count")
     with control_plane.nodes(node("new", labels={PRESENT: "true"})):
-        until(lambda: placed(control_plane, namespace, "new"), "the new node to count", 30.0)
-    until(lambda: known_nodes(server) == 2, "it to be gone", SEEN_WITHIN)
+        until(lambda: placed(control_plane, namespace, "new"), "the new node to count")
+    until(lambda: known_nodes(server) == 2, "it to be gone")
 
 
 def placed(control_plane: ControlPlane, namespace: str, name: str) -> bool:

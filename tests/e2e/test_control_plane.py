@@ -120,4 +120,4 @@ def test_control_plane_processes_end_with_their_parent_process(
         assert all(runs(pid) for pid in pids)
         if number is not None:
             starter.send_signal(number)
-    until(lambda: not [pid for pid in pids if runs(pid)], "all four to be gone", within=20)
+    until(lambda: not [pid for pid in pids if runs(pid)], "all four to be gone")

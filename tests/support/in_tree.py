@@ -130,7 +130,7 @@ def registered(lines: Sequence[InTree]) -> Iterator[None]:
     try:
         for obj in objects:
             api.request("POST", collection(obj["kind"]), obj)
-        until(lambda: _denies_sentinel(api, last), "the API server to know the policies", 120)
+        until(lambda: _denies_sentinel(api, last), "the API server to know the policies")
         yield
     finally:
         for obj in reversed(objects):

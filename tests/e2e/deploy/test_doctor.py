@@ -87,7 +87,7 @@ def paused(installed: Installation) -> Iterator[Installation]:
     api = installed.cluster.api
     pause: Object = {"metadata": {"annotations": {PAUSED: "2026-11-21T00:00:00+00:00"}}}
     api.request("PATCH", LEASE, pause, MERGE)
-    until(lambda: "not registered" in installed.kubelet.logs(), "replicas to heed it", within=30)
+    until(lambda: "not registered" in installed.kubelet.logs(), "replicas to heed it")
     yield installed
     pause["metadata"]["annotations"][PAUSED] = None
     api.request("PATCH", LEASE, pause, MERGE)
@@ -207,10 +207,9 @@ def idle(installed: Installation) -> Installation:
     """An installation without a replica; the last tests of the module, for it takes a while."""
     api = installed.cluster.api
     api.request("PATCH", DEPLOYMENT, {"spec": {"replicas": 0}}, MERGE)
-    until(lambda: not installed.pods(), "the replicas to be gone", within=60)
-    until(
-        lambda: doctor(installed).detail("fail", "replicas"), "the Deployment to say so", within=30
-    )
+    until(lambda: not installed.pods(), "the replicas to be gone")
+    for check in ("replicas", "endpoints"):
+        until(lambda c=check: doctor(installed).detail("fail", c), f"the {check} to be gone")  # type: ignore[misc]
     return installed
 
 

@@ -125,9 +125,9 @@ def test_a_new_policy_takes_effect_without_a_restart(installed: Installation) ->
     before = {each["metadata"]["uid"] for each in installed.pods()}
     warn = {"policy": {**VALUES["policy"], "rules": {"pool-trespass": "warn"}}}
     installed.upgrade({**VALUES, **warn})
-    until(lambda: not installed.refusal(TRESPASSER), "the new policy to be in force", within=60)
+    until(lambda: not installed.refusal(TRESPASSER), "the new policy to be in force")
     installed.upgrade(VALUES)
-    until(lambda: installed.refusal(TRESPASSER), "the old policy to be in force again", within=60)
+    until(lambda: installed.refusal(TRESPASSER), "the old policy to be in force again")
     assert {each["metadata"]["uid"] for each in installed.pods()} == before
 
 
@@ -186,7 +186,7 @@ def test_deleted_objects_are_created_again(installed: Installation) -> None:
         wanted = {f"secret/{CERTIFICATES}", f"lease.coordination.k8s.io/{RELEASE}"}
         return wanted <= set(names) and len(installed.configurations()) == 2
 
-    until(back, "Secret, Lease and configuration to be back", within=30)
+    until(back, "Secret, Lease and configuration to be back")
     installed.wait_called()
     before = kubectl.json("get", "secret", CERTIFICATES, "-n", NAMESPACE)["data"]
     installed.upgrade(WITH_CLIENT_CA)
@@ -208,7 +208,7 @@ def test_additions_to_a_webhook_are_removed(installed: Installation) -> None:
         found = [webhook for each in installed.configurations() for webhook in each["webhooks"]]
         return all(condition not in webhook["matchConditions"] for webhook in found)
 
-    until(right, "the conditions to be gone", within=30)
+    until(right, "the conditions to be gone")
 
 
 def test_additions_to_the_admission_policies_are_reverted(installed: Installation) -> None:
@@ -227,7 +227,7 @@ def test_additions_to_the_admission_policies_are_reverted(installed: Installatio
     def right() -> bool:
         return before == {path: api.request("GET", path)["spec"] for path in added}
 
-    until(right, "the additions to be gone", within=30)
+    until(right, "the additions to be gone")
 
 
 def test_the_memory_of_a_replica_is_below_the_request_of_the_chart(
@@ -311,7 +311,7 @@ def test_without_replicas_gpu_pods_are_rejected_and_plain_pods_admitted(
         installed.cluster.create_namespace(namespace)
     kubectl = installed.cluster.kubectl
     kubectl("scale", "deployment", RELEASE, "--replicas=0", "--namespace", NAMESPACE)
-    until(lambda: not installed.pods(), "the last replica to be gone", within=60)
+    until(lambda: not installed.pods(), "the last replica to be gone")
     assert "pods.gpufence.dev" in installed.refusal(GPU_POD)
     assert not installed.refusal(pod())
     # What a node needs before a replica can run there.
@@ -322,7 +322,7 @@ def test_without_replicas_gpu_pods_are_rejected_and_plain_pods_admitted(
     kubectl("delete", "secret", CERTIFICATES, "-n", NAMESPACE)
     kubectl("scale", "deployment", RELEASE, "--replicas=2", "--namespace", NAMESPACE)
     kubelet.wait_ready(installed.kubelet, 2)
-    until(lambda: not installed.refusal(GPU_POD), "GPU Pods to be created again", within=30)
+    until(lambda: not installed.refusal(GPU_POD), "GPU Pods to be created again")
     assert copy["data"]["ca.crt"] not in bundles(installed)
     # An administrator restores the Secret from a backup while replicas run.
     fresh = kubectl.json("get", "secret", CERTIFICATES, "-n", NAMESPACE)
@@ -336,7 +336,7 @@ def test_without_replicas_gpu_pods_are_rejected_and_plain_pods_admitted(
         return same == {"ca.crt"}
 
     # The CA that replicas serve stays trusted, so that no request fails.
-    until(signs, "the restored CA to sign", within=90)
+    until(signs, "the restored CA to sign")
     assert refusals == {""}
     assert not installed.refusal(GPU_POD)
 
@@ -356,9 +356,9 @@ def test_uninstall_deletes_all_objects_except_the_namespace(installed: Installat
 
     assert left()
     installed.uninstall()
-    until(lambda: not installed.configurations(), "both configurations to be gone", within=30)
-    until(lambda: not installed.refusal(TRESPASSER), "the API server to forget them", within=30)
-    until(lambda: not installed.pods(), "the Pods to be gone", within=60)
-    until(lambda: len(left()) == 1, "all else to be gone", within=60)
+    until(lambda: not installed.configurations(), "both configurations to be gone")
+    until(lambda: not installed.refusal(TRESPASSER), "the API server to forget them")
+    until(lambda: not installed.pods(), "the Pods to be gone")
+    until(lambda: len(left()) == 1, "all else to be gone")
     [namespace] = left()
     assert namespace.split() == ["Namespace", NAMESPACE]

@@ -51,12 +51,12 @@ def test_two_releases_recover_after_an_outage_of_all_replicas(
 
             scale(installed, 0)
             # Not before their processes have ended: a replica that drains still answers.
-            until(lambda: not pods(installed), "all replicas to be gone", within=60)
+            until(lambda: not pods(installed), "all replicas to be gone")
             assert "failed calling webhook" in installed.refusal(TOLERATING)
             scale(installed, 2)
             for running in (installed.kubelet, second):
                 kubelet.wait_ready(running, 2)
-            until(lambda: not installed.refusal(TOLERATING), "other Pods", within=30)
+            until(lambda: not installed.refusal(TOLERATING), "other Pods")
 
 
 def exempted(installed: Installation, release: str) -> set[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -24,7 +23,7 @@ def test_a_process_that_exits_during_startup_is_reported_with_its_log(
     process = server(tmp_path, "print('port is taken'); raise SystemExit(7)")
     process.start()
     with pytest.raises(ControlPlaneError) as raised:
-        process.wait(lambda: "nobody listens", within=30)
+        process.wait(lambda: "nobody listens")
     message = str(raised.value).splitlines()
     assert message[0] == "server ended with exit code 7."
     assert message[1] == f"The end of its log ({tmp_path / 'server.log'}):"
@@ -54,11 +53,9 @@ def test_a_process_that_ignores_sigterm_is_killed_with_its_children(tmp_path: Pa
         stop_within=0.2,
     )
     process.start()
-    process.wait(lambda: "" if process.tail() else "no child yet", within=30)
+    process.wait(lambda: "" if process.tail() else "no child yet")
     assert process.pid is not None
     pids = [process.pid, int(process.tail())]
     assert all(runs(pid) for pid in pids)
-    started = time.monotonic()
     process.stop()
-    assert time.monotonic() - started < 10
-    until(lambda: not any(runs(pid) for pid in pids), "both to be gone", within=10)
+    until(lambda: not any(runs(pid) for pid in pids), "both to be gone")

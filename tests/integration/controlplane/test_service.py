@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from release.replica import Replica
+from controlplane.gpufence import Replica
 from release.service import Service
 
 

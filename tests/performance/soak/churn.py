@@ -12,8 +12,8 @@ import yaml
 
 from certs.authority import issue_leaf
 from certs.files import write_pairs
-from certs.keypair import KeyPair
 from certs.names import Names
+from controlplane.gpufence import Server
 from fake_apiserver import NODES, FakeApiServer
 from policies.shipped import default_policy_text
 from soak.traffic import HOST
@@ -43,11 +43,12 @@ async def policies(path: Path, seconds: float) -> None:
         write_policy(path, user)
 
 
-async def certificates(directory: Path, ca: KeyPair, seconds: float) -> None:
+async def certificates(server: Server, seconds: float) -> None:
+    ca = server.issued.authority
     while True:
         await asyncio.sleep(seconds)
         leaf = issue_leaf(ca, Names.parse(["localhost"], [HOST]), datetime.now(UTC))
-        write_pairs(directory, ca, leaf, force=True)
+        write_pairs(server.certificates, ca, leaf, force=True)
 
 
 def put_nodes(api: FakeApiServer) -> None:

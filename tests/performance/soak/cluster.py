@@ -8,9 +8,9 @@ from pathlib import Path
 
 from controlplane.binaries import binaries
 from controlplane.cluster import ControlPlane
+from controlplane.gpufence import Replica
 from controlplane.objects import node, taint
 from release.release import Release, release
-from release.replica import Replica
 
 GPU_NODE = node(
     "gpu-1",

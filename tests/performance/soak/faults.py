@@ -24,11 +24,11 @@ from pathlib import Path
 
 from bench.contestants import resident_mebibytes
 from controlplane import kubeconfig
+from controlplane.gpufence import Replica
 from controlplane.poll import until
 from controlplane.process import runs
 from fault_proxy import FAULTS, Fault, ProxyThread
 from release.load import Load
-from release.replica import Replica
 from soak.cluster import fenced_cluster
 
 REPLICAS = 2

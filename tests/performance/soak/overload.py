@@ -20,7 +20,7 @@ from controlplane.objects import node
 from release.load import Load
 from soak.cluster import fenced_cluster
 from soak.floods import IDLE, ONE_BYTE, Flood, flooding
-from soak.replica import replica, run
+from soak.replica import replica, run, trusting
 from soak.run import expected_reviews
 from soak.sampling import at
 from soak.traffic import Client, Outcomes, saturate, send
@@ -46,7 +46,7 @@ async def overload(directory: Path) -> list[tuple[str, float, Outcomes]]:
     reviews = expected_reviews()
     results = []
     async with replica(directory, ("--register", "false")) as server:
-        context = server.context()
+        context = trusting(server)
 
         def clients_at(sources: Sequence[str], count: int, outcomes: Outcomes) -> list[Client]:
             return [

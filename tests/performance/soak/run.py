@@ -22,7 +22,7 @@ from policies.document import parse_policy
 from reviewing import encode, review, trespassing_pod
 from soak import churn
 from soak.abuse import Abuse
-from soak.replica import replica, run
+from soak.replica import policy_file, replica, run, trusting
 from soak.sampling import Record, quiet_seconds
 from soak.traffic import Client, ExpectedReview, Outcomes, saturate, send
 from webhook.admission.handler import Admission
@@ -63,17 +63,17 @@ async def soak(minutes: float, directory: Path) -> Record:
     churn.put_nodes(api)
     flags = ("--register", "false", "--kubeconfig", api.kubeconfig(directory / "kubeconfig"))
     async with replica(directory, flags) as server:
-        outcomes, context = Outcomes(), server.context()
+        outcomes, context = Outcomes(), trusting(server)
         clients = [Client(server.port, context, outcomes) for _ in range(CONNECTIONS)]
         requests = expected_reviews()
         capacity = await saturate(clients, requests, _CAPACITY_SECONDS)
         outcomes.take()
         record = Record(minutes, capacity / 2, capacity, wrong=outcomes.wrong)
         tasks = [
-            asyncio.create_task(churn.policies(server.policy, 10)),
-            asyncio.create_task(churn.certificates(server.certificates, server.ca, 15)),
+            asyncio.create_task(churn.policies(policy_file(directory), 10)),
+            asyncio.create_task(churn.certificates(server, 15)),
             asyncio.create_task(churn.nodes(api, 167)),
-            asyncio.create_task(_sample(record, server.pid, outcomes)),
+            asyncio.create_task(_sample(record, server.process.pid or 0, outcomes)),
         ]
         abuse = Abuse(server.port, context, IDLE_CONNECTIONS)
         abusing = asyncio.create_task(abuse.run())

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
 ENVIRON = {"GOGC": "300"}
 """Collect garbage less often: saves a fifth of the CPU time, for 200 MiB."""
-START_WITHIN = 90.0  # seconds; it takes five on an idle machine
-NAMESPACE_READY_WITHIN = 30.0
 
 
 class ControlPlane:
@@ -104,7 +102,7 @@ class ControlPlane:
         with ExitStack() as undo:
             undo.callback(self.stop)
             self.etcd.start()
-            self.etcd.wait(self._etcd_silent, START_WITHIN)
+            self.etcd.wait(self._etcd_silent)
             self.start_apiserver()
             self.start_clients()
             undo.pop_all()
@@ -112,7 +110,7 @@ class ControlPlane:
     def start_apiserver(self) -> None:
         """Start the API server alone, and wait until it is ready."""
         self.apiserver.start()
-        self.apiserver.wait(lambda: self.api.unhealthy("/readyz"), START_WITHIN)
+        self.apiserver.wait(lambda: self.api.unhealthy("/readyz"))
 
     def start_clients(self) -> None:
         """Start or restart controllers and scheduler, and wait until they are ready.
@@ -126,7 +124,7 @@ class ControlPlane:
         self.scheduler.start()
         self._wait_healthy(self.manager, self._manager_port)
         self._wait_healthy(self.scheduler, self._scheduler_port)
-        self.manager.wait(lambda: self._lacks_service_account("default"), START_WITHIN)
+        self.manager.wait(lambda: self._lacks_service_account("default"))
 
     def stop(self) -> None:
         """Stop every process, the API server's clients first. The data stay."""
@@ -152,7 +150,6 @@ class ControlPlane:
         until(
             lambda: not self._lacks_service_account(name),
             f"the default service account of namespace {name}",
-            NAMESPACE_READY_WITHIN,
         )
         return name
 
@@ -200,7 +197,7 @@ class ControlPlane:
         token = self.kubectl("create", "token", name, "-n", namespace).stdout.strip()
         return kubeconfig.write(path, self.url, {"token": token}, self._authority.certificate)
 
-    def bound_to(self, namespace: str, name: str, within: float = 30.0) -> str:
+    def bound_to(self, namespace: str, name: str) -> str:
         """Wait until the scheduler has bound a Pod, and return the name of the node.
 
         Raises:
@@ -208,7 +205,7 @@ class ControlPlane:
         """
         try:
             what = f"Pod {namespace}/{name} to be bound"
-            return until(lambda: self.placement(namespace, name)[0], what, within)
+            return until(lambda: self.placement(namespace, name)[0], what)
         except TimeoutError as error:
             raise TimeoutError(f"{error}; {self.placement(namespace, name)[1]}") from error
 
@@ -256,7 +253,7 @@ class ControlPlane:
 
     def _wait_healthy(self, process: Process, port: int) -> None:
         health = Api(port, self._authority.certificate)
-        process.wait(lambda: health.unhealthy("/healthz"), START_WITHIN)
+        process.wait(lambda: health.unhealthy("/healthz"))
 
     def _lacks_service_account(self, namespace: str) -> str:
         try:

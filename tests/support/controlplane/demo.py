@@ -171,7 +171,6 @@ def exclusive(directory: Path) -> Iterator[None]:
             ) from None
         for name in ("cluster", "pods"):
             shutil.rmtree(directory / name, ignore_errors=True)
-        (directory / "gpufence.log").unlink(missing_ok=True)
         yield
 
 

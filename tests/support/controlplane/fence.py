@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 
 from controlplane.cluster import ControlPlane
-from controlplane.gpufence import QUICK, Server
+from controlplane.gpufence import Server
 from controlplane.poll import until
 from controlplane.webhooks import unregister, wait_until_called
 from policies.document import parse_policy
@@ -32,14 +32,16 @@ class Fence:
         self._cluster = cluster
         self._file = directory / "policy.yaml"
         self._file.write_text(yaml.safe_dump(policy))
-        self.server = Server(
-            directory, ["--policy", str(self._file), "--reload-seconds", "0.05"], QUICK
-        )
+        flags = ["--policy", str(self._file), "--reload-seconds", "0.05"]
+        self.server = Server(directory, flags)
 
     def register(self, url: str = "") -> None:
         """Apply the configurations, for the server or for another `url`."""
         bundle = base64.b64encode(self.server.authority).decode()
-        registration = Registration(url=url or self.server.url, ca_bundle=bundle)
+        # This machine may be busy.
+        registration = Registration(
+            url=url or self.server.url, ca_bundle=bundle, timeout_seconds=10
+        )
         objects = configurations(parse_policy(self.policy), registration)
         self._cluster.kubectl.apply(*objects)
 
@@ -71,7 +73,7 @@ class Fence:
         until(lambda: self._applied() > before, "the new policy to be applied")
 
     def _applied(self) -> int:
-        return sum(event.get("event") == "policy applied" for event in self.server.events())
+        return len(self.server.events("policy applied"))
 
 
 @contextmanager

@@ -1,15 +1,21 @@
-"""The real `gpufence serve` as a process, with certificates of the real `gpufence certs issue`."""
+"""The real `gpufence serve` as a process on the loopback interface."""
 
 from __future__ import annotations
 
+import http.client
 import json
-import subprocess
+import socket
+import ssl
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Self
 
-from controlplane.errors import ControlPlaneError
+from cryptography import x509
+
+from certs.files import issue
+from controlplane.ports import free_ports
 from controlplane.process import Process
 
 COMMAND = Path(sys.executable).with_name("gpufence")
@@ -17,95 +23,107 @@ COMMAND = Path(sys.executable).with_name("gpufence")
 QUICK = (sys.executable, "-P", str(Path(__file__).with_name("quick.py")))
 """The same command, which takes options for shorter waits."""
 HOST = "127.0.0.1"
-START_WITHIN = 30.0
 
 
-class Server:
-    """A webhook on free ports of the loopback interface; as a context manager it runs in the block.
+class Replica:
+    """`gpufence serve` with ports of its own; as a context manager it runs during the block.
 
-    It logs JSON to `log`, and takes `flags` in addition to its addresses and files.
+    `flags` are arguments in addition to its address. It logs to a file in `directory`.
     """
 
     def __init__(
         self,
         directory: Path,
-        flags: Sequence[str] = (),
-        command: Sequence[str | Path] = (COMMAND,),
+        flags: Sequence[str | Path],
+        *,
+        command: Sequence[str | Path] = QUICK,
+        environ: Mapping[str, str] | None = None,
+        port: int = 0,
     ) -> None:
-        self._certificates = directory / "certs"
-        self.issue = ["certs", "issue", "--ip", HOST, "--out", str(self._certificates)]
-        """The arguments of the command that issues the certificates."""
-        self.serve = [
-            "serve",
-            *("--host", HOST, "--port", "0"),
-            *("--metrics-port", "0"),
-            *("--tls-cert", str(self._certificates / "tls.crt")),
-            *("--tls-key", str(self._certificates / "tls.key")),
-            # No drain: the one client knows of the end.
-            *("--drain-seconds", "0"),
-            *flags,
-        ]
-        """The arguments of the command that serves."""
-        self.process = Process("gpufence", [*command, *self.serve], directory / "gpufence.log")
-        self._ready: dict[str, Any] = {}
-
-    @property
-    def url(self) -> str:
-        """Scheme, host and port, as the API server calls it."""
-        return f"https://{HOST}:{self._ready['port']}"
-
-    @property
-    def metrics_port(self) -> int:
-        port: int = self._ready["metricsPort"]
-        return port
-
-    @property
-    def manifests(self) -> list[str]:
-        """The arguments of the command that prints the webhook configurations."""
-        return ["manifests", "--url", self.url, "--ca-file", str(self._certificates / "ca.crt")]
-
-    @property
-    def authority(self) -> bytes:
-        """The CA of the serving certificate (PEM)."""
-        return (self._certificates / "ca.crt").read_bytes()
-
-    def issue_certificates(self) -> None:
-        done = subprocess.run([COMMAND, *self.issue], capture_output=True, text=True, check=False)
-        if done.returncode:
-            output = f"{done.stdout}{done.stderr}"
-            raise ControlPlaneError(f"gpufence {' '.join(self.issue)} failed:\n{output}")
+        directory.mkdir(parents=True, exist_ok=True)
+        free_port, self.metrics_port = free_ports(2)
+        self.port = port or free_port
+        self.url = f"https://{HOST}:{self.port}"
+        """Scheme, host and port, as an API server calls it."""
+        address = ("--host", HOST, "--port", str(self.port))
+        metrics = ("--metrics-port", str(self.metrics_port))
+        self.process = Process(
+            "gpufence",
+            [*command, "serve", *address, *metrics, *flags],
+            directory / f"gpufence-{self.port}.log",
+            environ=environ,
+            stop_within=20,
+        )
 
     def start(self) -> None:
-        """Start it, and wait until it serves.
+        """Start it, and do not wait."""
+        self.process.start()
+
+    def wait(self) -> None:
+        """Wait until it is ready.
 
         Raises:
-            ControlPlaneError: it does not; the message shows the end of its log.
+            ControlPlaneError: it does not become so; the message shows the end of its log.
         """
-        # The log keeps the events of an earlier start.
-        earlier = len(self._ready_events()) if self.process.log.exists() else 0
-        self.process.start()
-        self.process.wait(lambda: self._unready(earlier), START_WITHIN)
+        self.process.wait(self.unready)
 
     def stop(self) -> None:
+        """Stop it as Kubernetes does: SIGTERM, then SIGKILL after a timeout."""
         self.process.stop()
 
-    def events(self) -> list[dict[str, Any]]:
-        """Return what it has logged."""
-        lines = self.process.log_lines()
-        return [json.loads(line) for line in lines if line.startswith("{")]
+    def kill(self) -> None:
+        """End it as a lost node does: SIGKILL, without a drain."""
+        self.process.kill()
 
-    def _ready_events(self) -> list[dict[str, Any]]:
-        return [event for event in self.events() if event.get("event") == "ready"]
+    def unready(self) -> str:
+        """Return "" if it is ready, else the text of /readyz."""
+        try:
+            status, text = self.get("/readyz")
+        except (OSError, http.client.HTTPException) as error:
+            return str(error)
+        return "" if status == 200 else text
 
-    def _unready(self, earlier: int) -> str:
-        ready = self._ready_events()[earlier:]
-        self._ready = ready[-1] if ready else {}
-        return "" if ready else "it has not logged that it is ready"
+    def get(self, path: str) -> tuple[int, str]:
+        """GET from the metrics port; return status and text."""
+        connection = http.client.HTTPConnection(HOST, self.metrics_port, timeout=5)
+        try:
+            connection.request("GET", path)
+            response = connection.getresponse()
+            return response.status, response.read().decode()
+        finally:
+            connection.close()
+
+    def metric(self, series: str) -> float:
+        """Return the value of one series, as written in /metrics; 0 if it is missing."""
+        for line in self.get("/metrics")[1].splitlines():
+            if line.startswith(f"{series} "):
+                return float(line.rpartition(" ")[2])
+        return 0.0
+
+    def certificate(self, ca: bytes) -> x509.Certificate:
+        """Return the certificate that it serves to a client that trusts only `ca` (PEM).
+
+        Raises:
+            ssl.SSLError: the client does not trust it.
+        """
+        context = ssl.create_default_context(cadata=ca.decode())
+        with (
+            socket.create_connection((HOST, self.port), timeout=10) as raw,
+            context.wrap_socket(raw, server_hostname="localhost") as connection,
+        ):
+            der = connection.getpeercert(binary_form=True)
+        assert der is not None
+        return x509.load_der_x509_certificate(der)
+
+    def events(self, name: str) -> list[dict[str, Any]]:
+        """Return the events of that name that it has logged."""
+        logged = [json.loads(line) for line in self.process.log_lines() if line.startswith("{")]
+        return [event for event in logged if event["event"] == name]
 
     def __enter__(self) -> Self:
-        self.issue_certificates()
+        self.start()
         try:
-            self.start()
+            self.wait()
         except BaseException:
             self.stop()
             raise
@@ -113,3 +131,22 @@ class Server:
 
     def __exit__(self, *_: object) -> None:
         self.stop()
+
+
+class Server(Replica):
+    """A replica with a certificate from files, and the CA that signed it.
+
+    Its one client knows of its end, so it does not drain.
+    """
+
+    def __init__(self, directory: Path, flags: Sequence[str | Path] = (), **options: Any) -> None:
+        certificates = directory / "certs"
+        self.issued = issue(["localhost"], [HOST], certificates, datetime.now(UTC))
+        pair = ("--tls-cert", certificates / "tls.crt", "--tls-key", certificates / "tls.key")
+        super().__init__(directory, [*pair, "--drain-seconds", "0", *flags], **options)
+        self.certificates = certificates
+
+    @property
+    def authority(self) -> bytes:
+        """The CA of the serving certificate (PEM)."""
+        return self.issued.authority.certificate_pem

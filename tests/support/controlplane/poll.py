@@ -10,8 +10,11 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+WITHIN = 90.0
+"""Seconds: what takes a moment on an idle machine takes long beside other work."""
 
-def until(condition: Callable[[], T], what: str, within: float = 30.0, every: float = 0.05) -> T:
+
+def until(condition: Callable[[], T], what: str, within: float = WITHIN, every: float = 0.05) -> T:
     """Call `condition` until it returns a true value, and return that value.
 
     Raises:

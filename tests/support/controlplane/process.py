@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from controlplane.errors import ControlPlaneError
+from controlplane.poll import WITHIN
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -68,7 +69,7 @@ class Process:
                 start_new_session=True,
             )
 
-    def wait(self, probe: Probe, within: float) -> None:
+    def wait(self, probe: Probe, within: float = WITHIN) -> None:
         """Wait until `probe` returns an empty string.
 
         Raises:

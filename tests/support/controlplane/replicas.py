@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Protocol
 
 from controlplane import webhooks
 from controlplane.cluster import ControlPlane
-from controlplane.gpufence import COMMAND, HOST
+from controlplane.gpufence import COMMAND, Replica
 from controlplane.poll import until
 from controlplane.ports import free_ports
-from controlplane.process import Process
 from deploy.chart import NAMESPACE, RELEASE
 from deploy.kubelet import kubelet, unavailable, wait_ready
 
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
 DEPLOYMENT = f"deployment/{RELEASE}"
 COUNT = 2
 """The replicas of the chart."""
-READY_WITHIN = 60.0
 
 
 class Replicas(Protocol):
@@ -69,38 +67,30 @@ class OneProcess:
     """A replica outside of the cluster, at an address of this machine."""
 
     def __init__(self, cluster: ControlPlane, directory: Path, stack: ExitStack) -> None:
-        port, metrics_port = map(str, free_ports(2))
-        self._command = [
-            "serve",
-            *("--host", HOST, "--port", port),
-            *("--metrics-port", metrics_port),
+        [port] = free_ports(1)
+        flags = [
             *("--register", "true", "--url", f"https://localhost:{port}"),
             *("--namespace", NAMESPACE, "--owner", f"clusterrole/{RELEASE}"),
             *("--drain-seconds", "0"),
         ]
-        self._process = Process(
-            "gpufence",
-            [COMMAND, *self._command],
-            directory / "gpufence.log",
+        self._replica = Replica(
+            directory / "pods",
+            flags,
+            command=[COMMAND],
             environ=cluster.kubectl.environ(),
+            port=port,
         )
-        stack.callback(self._process.stop)
+        stack.callback(self._replica.stop)
 
     def start(self, screen: Screen) -> None:
         screen.say("(Nothing runs Pods here: the demo runs a replica as a process.)")
-        screen.command("gpufence", *self._command)
-        before = self._ready_events() if self._process.log.exists() else 0
-        self._process.start()
-        self._process.wait(
-            lambda: "" if self._ready_events() > before else "it is not ready", READY_WITHIN
-        )
+        screen.command("gpufence", *self._replica.process.command[1:])
+        self._replica.start()
+        self._replica.wait()
 
     def stop(self, screen: Screen) -> None:
-        self._process.stop()
+        self._replica.stop()
         screen.say("(gpufence is stopped: no replica answers.)")
-
-    def _ready_events(self) -> int:
-        return sum('"event":"ready"' in line for line in self._process.log_lines())
 
 
 def replicas(cluster: ControlPlane, directory: Path, stack: ExitStack) -> Replicas:

@@ -46,7 +46,7 @@ def render(url: str, ca_pem: bytes) -> str:
     return string.Template(TEMPLATE.read_text()).substitute(values)
 
 
-def register(cluster: ControlPlane, url: str, ca_pem: bytes, within: float = 30.0) -> None:
+def register(cluster: ControlPlane, url: str, ca_pem: bytes) -> None:
     """Apply both configurations in place of any older ones, and wait until they are active.
 
     Raises:
@@ -54,10 +54,10 @@ def register(cluster: ControlPlane, url: str, ca_pem: bytes, within: float = 30.
     """
     unregister(cluster)
     cluster.kubectl.apply(*configurations(url, ca_pem))
-    wait_until_called(cluster, within)
+    wait_until_called(cluster)
 
 
-def wait_until_called(cluster: ControlPlane, within: float = 30.0) -> None:
+def wait_until_called(cluster: ControlPlane) -> None:
     """Wait until the API server calls both webhooks: it notices new ones with a delay.
 
     Raises:
@@ -65,7 +65,7 @@ def wait_until_called(cluster: ControlPlane, within: float = 30.0) -> None:
     """
     probe = Probe(cluster.api)
     try:
-        until(lambda: probe.called() == BOTH, "the API server to call both webhooks", within)
+        until(lambda: probe.called() == BOTH, "the API server to call both webhooks")
     except TimeoutError as error:
         raise TimeoutError(f"{error}; creating a Pod: {probe.outcome}") from error
 

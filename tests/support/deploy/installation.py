@@ -57,7 +57,7 @@ class Installation:
         action = ("install", RELEASE)
         self.helm.with_values(action, values, "--namespace", NAMESPACE)
         wait_ready(self.kubelet, 2)
-        until(lambda: len(self.configurations()) == 2, "both webhook configurations", within=30)
+        until(lambda: len(self.configurations()) == 2, "both webhook configurations")
         # Status that kubelet and replicas write reaches other clients with a delay.
         self.wait_rolled_out()
         self.wait_called()
@@ -88,8 +88,8 @@ class Installation:
             counts = [status.get(f"{kind}Replicas") for kind in ("updated", "available")]
             return current and counts == [2, 2] and status["replicas"] == 2
 
-        until(rolled_out, "the Deployment to be rolled out", within=90)
-        until(lambda: len(self.pods()) == 2, "the old Pods to be gone", within=60)
+        until(rolled_out, "the Deployment to be rolled out")
+        until(lambda: len(self.pods()) == 2, "the old Pods to be gone")
 
     def uninstall(self) -> None:
         self.helm("uninstall", RELEASE, "--namespace", NAMESPACE)

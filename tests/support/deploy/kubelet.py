@@ -409,6 +409,6 @@ def wait_ready(running: Kubelet, count: int) -> None:
         TimeoutError: they are not; the message shows the ends of their logs.
     """
     try:
-        until(lambda: running.ready() == count, f"{count} ready Pods", within=60)
+        until(lambda: running.ready() == count, f"{count} ready Pods")
     except TimeoutError as error:
         raise TimeoutError(f"{error}\n{running.logs()}") from error

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import subprocess
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import timedelta
@@ -14,10 +15,9 @@ import yaml
 
 from controlplane.api import ApiError
 from controlplane.cluster import ControlPlane
-from controlplane.gpufence import COMMAND
+from controlplane.gpufence import COMMAND, QUICK, Replica
 from controlplane.poll import until
 from controlplane.webhooks import unregister, wait_until_called
-from release.replica import Replica, wait_for
 from release.service import Service
 
 NAME = "gpufence"
@@ -25,7 +25,10 @@ SECRET = "gpufence-certificates"  # noqa: S105 - its name
 KINDS = ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
 WEBHOOKS = 4
 """How many webhooks are in the two of them."""
+TIMEOUT = ("--timeout-seconds", "10")
+"""API servers wait longer than by default: this machine may be busy."""
 _ADMISSION = "/apis/admissionregistration.k8s.io/v1"
+_WRONG_CLOCK = Path(__file__).with_name("wrong_clock.py")
 
 
 class Release:
@@ -39,9 +42,15 @@ class Release:
 
     def replica(self, *flags: str, clock_ahead: timedelta = timedelta()) -> Replica:
         """Return a replica that is yet to be started; its clock is ahead by `clock_ahead`."""
-        own = ["--namespace", self.namespace, "--owner", f"clusterrole/{NAME}"]
-        url = self.service.url
-        return Replica(self.cluster, self.directory, url, [*own, *flags], clock_ahead=clock_ahead)
+        own = [
+            *("--kubeconfig", str(self.cluster.kubeconfig), "--namespace", self.namespace),
+            *("--register=true", "--url", self.service.url, "--owner", f"clusterrole/{NAME}"),
+            *("--poll-seconds", "0.5", "--lease-seconds", "3", "--drain-seconds", "1", *TIMEOUT),
+        ]
+        command = QUICK
+        if clock_ahead:
+            command = (sys.executable, str(_WRONG_CLOCK), str(clock_ahead.total_seconds()))
+        return Replica(self.directory, [*own, *flags], command=command)
 
     @contextmanager
     def replicas(self, count: int, *flags: str) -> Iterator[list[Replica]]:
@@ -57,7 +66,8 @@ class Release:
         stack.callback(_stop, replicas)
         for replica in replicas:
             replica.start()
-        wait_for(replicas)
+        for replica in replicas:
+            replica.wait()
         self.service.select(replicas)
         until(lambda: self.service.endpoints == len(replicas), "the Service's endpoints")
 
@@ -70,7 +80,7 @@ class Release:
 
     def manifests(self, *arguments: str) -> list[dict[str, Any]]:
         """Return the objects of `gpufence manifests`."""
-        command = [str(COMMAND), "manifests", *arguments]
+        command = [str(COMMAND), "manifests", *TIMEOUT, *arguments]
         done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
         return list(yaml.safe_load_all(done.stdout))
 

@@ -13,7 +13,7 @@ import threading
 from collections.abc import Sequence
 from typing import Self
 
-from release.replica import Replica
+from controlplane.gpufence import Replica
 
 PROBE_EVERY = 0.2
 
