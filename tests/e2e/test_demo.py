@@ -19,7 +19,6 @@ def play(directory: Path, environ: dict[str, str]) -> subprocess.CompletedProces
         env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)} | environ,
         capture_output=True,
         text=True,
-        timeout=240,
     )
 
 

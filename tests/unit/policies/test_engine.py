@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import yaml
@@ -11,7 +13,7 @@ from hypothesis import strategies as st
 
 from deciding import GPU, TOLERATION, deployment, pod, policy, update
 from paths import CASES
-from policies.engine import decide, mutate
+from policies.engine import decide, mutate, validate
 from policies.facts import Request
 from policies.finding import ACTIONS, Action
 from policies.kubernetes.objects import MalformedObjectError
@@ -19,6 +21,10 @@ from policies.policy import Override
 from policies.registry import MUTATIONS, RULES
 from reviewing import default_policy, gpu_pod
 from strategies import JSON
+
+
+def deployment_of_pod(*containers: JSON, **spec: Any) -> JSON:
+    return deployment(pod(*containers, **spec))
 
 
 class TestUpdates:
@@ -29,6 +35,25 @@ class TestUpdates:
         mutated = decide(debugged, policy(), request).mutated
         assert mutated["spec"].pop("ephemeralContainers") != debugged["spec"]["ephemeralContainers"]
         assert mutated == pod(GPU)
+
+    @pytest.mark.parametrize("deleted", ["new", "old", "neither"])
+    @pytest.mark.parametrize("of", [pod, deployment_of_pod], ids=["a Pod", "a Deployment"])
+    def test_an_update_of_an_object_that_is_being_deleted_is_allowed(
+        self, of: Callable[..., JSON], deleted: str
+    ) -> None:
+        new, old = of(GPU, hostPID=True), of()
+        if deleted != "neither":
+            obj = {"new": new, "old": old}[deleted]
+            obj["metadata"]["deletionTimestamp"] = "2026-11-21T00:00:00Z"
+        decision = validate(new, policy(), update(old))
+        expected = ("", True) if deleted == "neither" else ("it is being deleted", False)
+        assert (decision.exemption, bool(decision.findings)) == expected
+
+    def test_an_object_that_is_being_deleted_is_not_mutated(self) -> None:
+        new = deployment_of_pod(GPU)
+        assert mutate(new, policy(), update(deployment_of_pod()))
+        new["metadata"]["deletionTimestamp"] = "2026-11-21T00:00:00Z"
+        assert mutate(new, policy(), update(deployment_of_pod())) == ()
 
     def test_a_workload_update_mutates_the_pod_template(self) -> None:
         assert (
