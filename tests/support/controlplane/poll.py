@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 WITHIN = 90.0
-"""Seconds: what takes a moment on an idle machine takes long beside other work."""
+"""Seconds. Only a failure takes as long, or a very busy machine."""
 
 
 def until(condition: Callable[[], T], what: str, within: float = WITHIN, every: float = 0.05) -> T:
