@@ -1,4 +1,4 @@
-"""Configuration of the site: Sphinx, MyST and Furo. ``make docs`` builds it without a network."""
+"""Configuration of the site: Sphinx, MyST and Furo. ``make docs`` builds it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ project = "gpufence"
 release = version = version_of("gpufence")
 
 extensions = ["myst_parser", "sphinx_copybutton", "sphinx_design", "gpufence_docs"]
-exclude_patterns = ["_ext"]
+exclude_patterns = ["_ext", "playground"]
 # Every link must resolve to a page, a heading or a file in the repository.
 nitpicky = True
 myst_heading_anchors = 4
@@ -33,6 +33,7 @@ html_theme = "furo"
 html_title = f"gpufence {release}"
 html_static_path = ["_static"]
 html_css_files = ["gpufence.css"]
+html_favicon = "_static/favicon.svg"
 html_show_copyright = False
 html_show_sphinx = False
 html_copy_source = False

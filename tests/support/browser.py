@@ -1,11 +1,14 @@
-"""A real headless Chromium for the project's pages. It reaches no network."""
+"""A real headless Chromium for the project's pages, without a network, and a server for them."""
 
 from __future__ import annotations
 
 import json
 import shutil
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +25,31 @@ FLAGS = (
     "--disable-background-networking",
     "--disable-component-update",
     "--no-first-run",
-    # Every address that a page requests is unreachable.
-    "--host-resolver-rules=MAP * ~NOTFOUND",
+    # Every address that a page requests is unreachable, except those of servers of the tests.
+    "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
 )
+_CONTRAST = """
+const channel = value => (value /= 255) <= 0.04045
+  ? value / 12.92 : ((value + 0.055) / 1.055) ** 2.4;
+const luminance = ([r, g, b]) =>
+  0.2126 * channel(r) + 0.7152 * channel(g) + 0.0722 * channel(b);
+const parse = color => color.match(/[0-9.]+/g).map(Number);
+const ground = element => {
+  for (; element; element = element.parentElement) {
+    const color = parse(getComputedStyle(element).backgroundColor);
+    if (color.length < 4 || color[3] === 1) return color;
+  }
+  return [255, 255, 255];
+};
+return [...document.querySelectorAll("body *")].filter(element =>
+  [...element.childNodes].some(node => node.nodeType === 3 && node.textContent.trim()) &&
+  element.checkVisibility() && !["SCRIPT", "STYLE", "OPTION"].includes(element.tagName)
+).map(element => {
+  const [one, other] = [parse(getComputedStyle(element).color), ground(element)].map(luminance);
+  const ratio = (Math.max(one, other) + 0.05) / (Math.min(one, other) + 0.05);
+  return [ratio, `${element.tagName}.${element.className}`];
+}).filter(([ratio]) => ratio < 4.5).map(([ratio, name]) => `${name}: ${ratio.toFixed(2)}`);
+"""
 
 
 def unavailable() -> str:
@@ -41,23 +66,28 @@ class Browser:
         # Selenium leaves these untyped.
         self._log: Any = driver.get_log
 
-    def open(self, page: Path, *, width: int = 1280, dark: bool = False) -> None:
-        """Show a page on a screen of that width."""
+    def open(self, page: Path | str, *, width: int = 1280, dark: bool = False) -> None:
+        """Show a page, a file or an address, on a screen of that width."""
         size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 600}
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
         self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [scheme]})
-        self.driver.get(page.as_uri())
+        self.driver.get(page.as_uri() if isinstance(page, Path) else page)
         # On a busy machine the driver returns before the page is loaded.
         self.wait(lambda: self.run("return document.readyState") == "complete", "the whole page")
 
-    def wait(self, condition: Callable[[], bool], what: str) -> None:
+    def wait(self, condition: Callable[[], bool], what: str, *, seconds: float = 30) -> None:
         """Wait until something is seen."""
-        WebDriverWait(self.driver, 30, poll_frequency=0.02).until(lambda _: condition(), what)
+        WebDriverWait(self.driver, seconds, poll_frequency=0.02).until(lambda _: condition(), what)
 
     def run(self, script: str, *arguments: Any) -> Any:
         """Run a script, and return its result."""
         return self.driver.execute_script(script, *arguments)
+
+    def low_contrast(self) -> list[str]:
+        """Return the visible texts with a contrast below 4.5 (WCAG 1.4.3): element and ratio."""
+        low: list[str] = self.run(_CONTRAST)
+        return low
 
     def console(self) -> list[str]:
         """Return the messages of the console, including errors of the browser."""
@@ -71,6 +101,33 @@ class Browser:
             for message in messages
             if message["message"]["method"] == "Network.requestWillBeSent"
         ]
+
+
+class _Handler(SimpleHTTPRequestHandler):
+    """A static server with HTTP/1.1 and without a log."""
+
+    protocol_version = "HTTP/1.1"
+    extensions_map = SimpleHTTPRequestHandler.extensions_map | {
+        ".js": "text/javascript",
+        ".mjs": "text/javascript",
+        ".wasm": "application/wasm",
+    }
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@contextmanager
+def served(directory: Path) -> Iterator[str]:
+    """Serve a directory on the loopback interface; yield the address, without a last slash."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(_Handler, directory=directory)) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join()
 
 
 @contextmanager

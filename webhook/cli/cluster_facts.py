@@ -1,7 +1,4 @@
-"""What a command knows of a cluster: of a live one, or of a file of its nodes.
-
-A live cluster is listed once; claims are looked up one by one.
-"""
+"""What a command knows of a live cluster. It is listed once; claims are looked up one by one."""
 
 from __future__ import annotations
 
@@ -22,13 +19,11 @@ from policies.kubernetes.objects import JSONObject
 from policies.kubernetes.workload import Workload
 from policies.policy import Policy
 from webhook.cli.evaluate import Complete
-from webhook.cli.manifests import read_manifests
 from webhook.cluster.claims import LookupResult, LookupTiming
 from webhook.cluster.facts import ClusterFacts
 from webhook.cluster.nodes import NODES
 from webhook.cluster.state import DEVICE_CLASSES, NAMESPACES, ClusterState
-from webhook.documents.document import DocumentError, InputError, raise_errors
-from webhook.documents.files import display_name
+from webhook.documents.document import InputError
 from webhook.kube.client import KubeApi
 from webhook.kube.collection import LabeledMetadata
 from webhook.kube.credentials import Load
@@ -141,45 +136,6 @@ async def _applied(connection: KubeApi, namespace: str) -> _Labels:
     return _Labels(metadata.get("labels") or {}, last or {})
 
 
-def facts_of_nodes(path: str, policy: Policy) -> Complete:
-    """Return a function that adds the nodes and the node templates in a file to other facts.
-
-    The nodes have the policy's devices. Other kinds in the file are ignored.
-
-    Raises:
-        InputError: the file cannot be read, is partly invalid, or holds no nodes.
-    """
-    state = state_of_file(path, policy)
-    if not len(state.nodes):
-        raise _no_nodes(path)
-    nodes, templates = state.nodes.index, state.templates
-    return lambda _request, facts, _obj: replace(facts, nodes=nodes, templates=templates)
-
-
-def state_of_file(path: str, policy: Policy | None = None) -> ClusterState:
-    """Return the state of a cluster whose objects are in a file.
-
-    Raises:
-        InputError: the file cannot be read, is partly invalid, or holds no nodes and no node
-            templates.
-    """
-    state = ClusterState(policy)
-    errors = []
-    for manifest in read_manifests([path]):
-        error, obj = manifest.error, manifest.value or {}
-        if error is None:
-            try:
-                state.put(obj)
-            except ValueError as problem:
-                kind = obj.get("kind")
-                error = DocumentError(f"is not a valid {kind}: {problem}", line=manifest.line)
-        errors.append((manifest.document, error))
-    raise_errors(errors)
-    if not (len(state.nodes) or state.templates):
-        raise _no_nodes(path)
-    return state
-
-
 async def state_of_cluster(api: KubeApi) -> ClusterState:
     """Read a cluster. Node templates and DeviceClasses that it does not have are left out.
 
@@ -193,10 +149,3 @@ async def state_of_cluster(api: KubeApi) -> ClusterState:
     await list_optional(api, DEVICE_CLASSES, state.device_classes)
     await list_all(api, NAMESPACES.path, NAMESPACES.item, state.namespaces.put)
     return state
-
-
-def _no_nodes(path: str) -> InputError:
-    """Return the error of a file without nodes."""
-    return InputError(
-        [f"{display_name(path)} contains no nodes. Create it with kubectl get nodes -o json."]
-    )

@@ -186,7 +186,7 @@ class ClusterContext(NamedTuple):
             with live_facts(access(self.kubeconfig, self.context), policy) as complete:
                 yield complete
         elif self.nodes is not None:
-            from webhook.cli.cluster_facts import facts_of_nodes
+            from webhook.cli.node_files import facts_of_nodes
 
             yield facts_of_nodes(self.nodes, policy)
         else:

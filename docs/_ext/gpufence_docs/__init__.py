@@ -14,7 +14,7 @@ from sphinx.application import Sphinx
 from sphinx.errors import ExtensionError
 from sphinx.util.typing import ExtensionMetadata
 
-from gpufence_docs import chart, commands, files, metrics, policy, report, rules
+from gpufence_docs import chart, commands, files, metrics, playground, policy, report, rules
 
 PARTS: dict[str, Callable[[], str]] = {
     "changelog": lambda: files.document("CHANGELOG.md"),
@@ -36,6 +36,7 @@ def setup(app: Sphinx) -> ExtensionMetadata:
     app.connect("builder-inited", _write_rules)
     app.connect("builder-inited", _write_schemas)
     app.connect("source-read", _fill_in)
+    app.connect("build-finished", _write_playground)
     return {"parallel_read_safe": True}
 
 
@@ -50,6 +51,11 @@ def _fill_in(_app: Sphinx, page: str, content: list[str]) -> None:
 
 def _write_schemas(app: Sphinx) -> None:
     policy.write_schemas(Path(app.srcdir) / "reference" / "schemas")
+
+
+def _write_playground(app: Sphinx, exception: Exception | None) -> None:
+    if exception is None and app.builder.format == "html":
+        playground.write(Path(app.outdir) / "playground")
 
 
 def _write_rules(app: Sphinx) -> None:

@@ -3,50 +3,23 @@
 from __future__ import annotations
 
 import re
-import shutil
-import subprocess
-import sys
-from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
 import yaml
-from selenium import webdriver
-from selenium.webdriver.chrome.service import Service
 
+from browser import browser, served, unavailable
 from deploy import series
 from paths import PROJECT
 from policies.document import FencePolicy, json_schema
 from policies.registry import RULES
 from webhook.cli.main import cli
 
-BROWSER, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
 PHONE = 390
 """Pixels: what most phones of the last years are wide."""
 LOADED_FROM = {"link": "href", "script": "src", "img": "src", "iframe": "src"}
-
-
-@pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The built site."""
-    directory = tmp_path_factory.mktemp("site")
-    command = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "-b", "html", "-E"]
-    done = subprocess.run(
-        [
-            *command,
-            "-d",
-            str(directory / "doctrees"),
-            str(PROJECT / "docs"),
-            str(directory / "html"),
-        ],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return directory / "html"
 
 
 class Loads(HTMLParser):
@@ -107,33 +80,13 @@ def test_the_reference_lists_every_key_command_metric_value_and_rule(site: Path)
     assert pages == {"index", *(rule.id for rule in RULES)}
 
 
-@pytest.fixture
-def phone() -> Iterator[webdriver.Chrome]:
-    """A browser with the width of a phone, and no network."""
-    options = webdriver.ChromeOptions()
-    options.binary_location = BROWSER or ""
-    for flag in ("headless=new", "no-sandbox", "disable-gpu", "disable-dev-shm-usage"):
-        options.add_argument(f"--{flag}")
-    options.add_experimental_option(
-        "mobileEmulation", {"deviceMetrics": {"width": PHONE, "height": 800, "pixelRatio": 1.0}}
-    )
-    # Styles are there by then, images count by the size that the page gives them.
-    options.page_load_strategy = "eager"
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    driver = webdriver.Chrome(options=options, service=Service(DRIVER))
-    try:
-        yield driver
-    finally:
-        driver.quit()
-
-
-@pytest.mark.skipif(not (BROWSER and DRIVER), reason="no chromium with its driver here")
-def test_no_page_is_wider_than_a_phone(site: Path, phone: webdriver.Chrome) -> None:
+@pytest.mark.skipif(bool(unavailable()), reason=unavailable())
+def test_no_page_is_wider_than_a_phone(site: Path) -> None:
     widths = {}
-    for page in sorted(site.rglob("*.html")):
-        phone.get(page.as_uri())
-        widths[str(page.relative_to(site))] = phone.execute_script(
-            "return document.documentElement.scrollWidth"
-        )
+    with served(site) as address, browser() as phone:
+        for page in sorted(site.rglob("*.html")):
+            name = str(page.relative_to(site))
+            phone.open(f"{address}/{name}", width=PHONE)
+            widths[name] = phone.run("return document.documentElement.scrollWidth")
+        assert phone.console() == []
     assert {page: width for page, width in widths.items() if width > PHONE} == {}
-    assert phone.get_log("browser") == []  # type: ignore[no-untyped-call]

@@ -153,13 +153,16 @@ def discover(nodes: str | None, kubeconfig: Path | None, context: str | None) ->
     nodes. If an autoscaler adds nodes (Karpenter, Cluster API), the pools use labels that it knows
     in advance. Without --nodes, gpufence reads the cluster.
     """
-    from webhook.cli.cluster_facts import state_of_cluster, state_of_file
-
     if nodes is not None and (kubeconfig or context):
         raise click.UsageError("--nodes excludes --kubeconfig and --context.")
-    state = (
-        with_api(kubeconfig, state_of_cluster, context) if nodes is None else state_of_file(nodes)
-    )
+    if nodes is None:
+        from webhook.cli.cluster_facts import state_of_cluster
+
+        state = with_api(kubeconfig, state_of_cluster, context)
+    else:
+        from webhook.cli.node_files import state_of_file
+
+        state = state_of_file(nodes)
     known = list(state.nodes.index)
     drafted = draft(known, state.templates, state.device_classes.names())
     for finding in drafted.findings:

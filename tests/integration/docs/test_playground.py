@@ -1,0 +1,231 @@
+"""The playground in a real browser: its verdicts are those of the command line."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import subprocess
+import sys
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import browser as chromium
+from browser import Browser
+from gpufence_docs import playground
+from paths import PROJECT
+from running import Run
+
+pytestmark = pytest.mark.skipif(
+    bool(REASON := chromium.unavailable()), reason=f"no browser here: {REASON}"
+)
+
+SAMPLES: list[dict[str, Any]] = playground.data()["samples"]
+SECONDS = 200
+"""How long a busy machine may take to load Python."""
+STATE = """
+const text = (element, selector) => element.querySelector(selector)?.textContent ?? "";
+return {
+  busy: document.getElementById("results").ariaBusy,
+  verdict: document.getElementById("verdict").textContent,
+  objects: [...document.querySelectorAll(".object")].map(object => ({
+    verdict: text(object, ".verdict"),
+    findings: [...object.querySelectorAll(".finding")].map(finding => [
+      text(finding, ".rule"), text(finding, ".action"), text(finding, "button.line"),
+    ]),
+    error: text(object, ".error"),
+    changes: text(object, ".difference"),
+    scheduling: [...object.querySelectorAll("details")]
+      .filter(each => text(each, "summary").startsWith("Scheduling"))
+      .map(each => text(each, ".explanation")).join(" "),
+  })),
+  errors: [...document.querySelectorAll("#objects > .error")].map(each => each.textContent),
+  marked: [...document.querySelectorAll("#manifest-editor .numbers .enforce")]
+    .map(each => Number(each.textContent)),
+};
+"""
+SET = """
+const [id, value] = arguments;
+const field = document.querySelector(id);
+field.value = value;
+field.dispatchEvent(new Event(field.tagName === "SELECT" ? "change" : "input", {bubbles: true}));
+document.getElementById("results").ariaBusy = "true";
+"""
+
+
+@pytest.fixture(scope="module")
+def address(site: Path) -> Iterator[str]:
+    with chromium.served(site) as url:
+        yield f"{url}/playground.html"
+
+
+@pytest.fixture(scope="module")
+def loaded(address: str) -> Iterator[Browser]:
+    """A browser with the playground; Python is loaded once for all tests."""
+    with chromium.browser() as window:
+        window.open(address)
+        settled(window)
+        yield window
+
+
+def settled(window: Browser) -> dict[str, Any]:
+    """Wait for the verdict on the last edit, and return what the page shows."""
+    state: dict[str, Any] = {}
+
+    def is_settled() -> bool:
+        state.update(window.run(STATE))
+        return bool(state["busy"] == "false")
+
+    window.wait(is_settled, "the verdict", seconds=SECONDS)
+    return state
+
+
+def edit(window: Browser, selector: str, value: str) -> dict[str, Any]:
+    window.run(SET, selector, value)
+    return settled(window)
+
+
+@pytest.mark.parametrize("sample", SAMPLES, ids=[sample["name"] for sample in SAMPLES])
+def test_a_sample_has_the_verdict_of_the_command_line(
+    sample: dict[str, Any], loaded: Browser, gpufence: Run, tmp_path: Path
+) -> None:
+    (tmp_path / "manifest.yaml").write_text(sample["manifest"])
+    options = []
+    if sample.get("nodes"):
+        (tmp_path / "nodes.yaml").write_text(playground.data()["nodes"])
+        options += ["--nodes", "nodes.yaml"]
+    if "policy" in sample:
+        (tmp_path / "policy.yaml").write_text(playground.data()["policies"][sample["policy"]])
+        options += ["--policy", "policy.yaml"]
+    results = gpufence("check", "--output", "json", *options, "manifest.yaml").report["results"]
+
+    shown = edit(loaded, "#sample", sample["name"])
+    assert [each["verdict"] for each in shown["objects"]] == [each["verdict"] for each in results]
+    for one, other in zip(shown["objects"], results, strict=True):
+        findings = [(f["rule"], f["action"], f["line"]) for f in other["findings"]]
+        assert [tuple(f) for f in one["findings"]] == [(r, a, f"line {n}") for r, a, n in findings]
+        assert bool(one["changes"]) is bool(other["patch"])
+        assert bool(one["error"]) is ("error" in other)
+        if "error" in other:  # The words are those of PyYAML here, and of libyaml there.
+            assert shown["marked"] == [int(other["error"].split(":")[1])]
+
+
+def test_the_samples_have_every_verdict_but_skipped(gpufence: Run, tmp_path: Path) -> None:
+    for sample in SAMPLES:
+        (tmp_path / f"{sample['name']}.yaml").write_text(sample["manifest"])
+    verdicts = set(gpufence("check", "--output", "json", ".").verdicts)
+    assert verdicts >= {"allowed", "mutated", "denied", "invalid"}
+    assert len(SAMPLES) >= 10
+
+
+def test_nodes_show_where_the_pod_fits(loaded: Browser) -> None:
+    [job] = edit(loaded, "#sample", "gpu-job")["objects"]
+    assert "It fits 2 of 3 nodes of pool nvidia: gpu-a100-1, gpu-l4-1." in job["scheduling"]
+    assert "nvidia.com/gpu.present" in job["changes"]
+
+
+def test_broken_yaml_is_marked_at_its_line(loaded: Browser) -> None:
+    shown = edit(loaded, "#manifest-editor textarea", "kind: Pod\nspec: [\n")
+    assert "invalid" in shown["verdict"].lower()
+    assert shown["marked"] != []
+    shown = edit(loaded, "#manifest-editor textarea", "")
+    assert shown["errors"] == ["no objects in manifest.yaml. Write a manifest, or choose a sample."]
+
+
+def test_an_invalid_policy_is_reported_with_its_line(loaded: Browser) -> None:
+    edit(loaded, "#sample", "web")
+    policy = "apiVersion: gpufence.dev/v1alpha1\nkind: FencePolicy\npools: 3\n"
+    shown = edit(loaded, "#policy-editor textarea", policy)
+    assert shown["verdict"] == "The policy is invalid"
+    assert shown["errors"][0].startswith("policy.yaml line 3 pools: ")
+    assert loaded.run("return document.getElementById('policy').value") == "own"
+
+
+def test_a_link_shows_the_same_case(loaded: Browser, address: str) -> None:
+    edit(loaded, "#sample", "web-on-gpu-nodes")
+    manifest = loaded.run("return document.querySelector('#manifest-editor textarea').value")
+    edited = manifest.replace("nvidia.com/gpu", "dedicated") + "# Grüße, 世界\n"
+    edit(loaded, "#manifest-editor textarea", edited)
+    edit(loaded, "#policy", "amd")
+    before = edit(loaded, "#namespace", "ml")
+    link = loaded.run("return location.href")
+    assert "#1=" in link
+    loaded.open(address.replace("playground.html", "index.html"))
+    loaded.open(link)
+    after = settled(loaded)
+    assert after == before
+    values = """return ["#manifest-editor textarea", "#policy", "#namespace"]
+      .map(selector => document.querySelector(selector).value)"""
+    assert loaded.run(values) == [edited, "amd", "ml"]
+    edit(loaded, "#sample", "gpu-job")
+    assert loaded.run("return location.hash") == "#sample=gpu-job"
+
+
+def test_a_damaged_link_says_so(loaded: Browser) -> None:
+    loaded.run("location.hash = '#1=AAAA'")
+    shown = "return document.getElementById('verdict').textContent"
+    loaded.wait(lambda: "damaged" in loaded.run(shown), "the message about the link")
+
+
+def test_discover_writes_the_policy_of_the_command_line(
+    loaded: Browser, gpufence: Run, tmp_path: Path
+) -> None:
+    nodes = playground.data()["nodes"]
+    (tmp_path / "nodes.yaml").write_text(nodes)
+    expected = gpufence("policy", "discover", "--nodes", "nodes.yaml").out
+    edit(loaded, "#sample", "gpu-job")
+    loaded.run("document.getElementById('discover').click()")
+    policy = "return document.querySelector('#policy-editor textarea').value"
+    loaded.wait(lambda: loaded.run(policy) == expected, "the discovered policy", seconds=SECONDS)
+    assert settled(loaded)["objects"][0]["verdict"] == "mutated"
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_the_page_fits_the_screen_with_sufficient_contrast(
+    width: int, dark: bool, loaded: Browser, address: str
+) -> None:
+    loaded.open(address.replace("playground.html", "index.html"))
+    loaded.open(f"{address}#sample=too-many", width=width, dark=dark)
+    settled(loaded)
+    assert loaded.run("return document.documentElement.scrollWidth") == width
+    loaded.run("document.querySelectorAll('#playground details').forEach(e => e.open = true)")
+    assert loaded.run("return document.documentElement.scrollWidth") == width
+    low = loaded.low_contrast()
+    assert [each for each in low if not each.startswith("TEXTAREA")] == []
+
+
+def test_nothing_is_loaded_from_elsewhere(address: str) -> None:
+    with chromium.browser() as window:
+        window.open(address)
+        settled(window)
+        hosts = {url.partition("/playground")[0] for url in window.requests()}
+        own = address.removesuffix("/playground.html")
+        assert {host for host in hosts if not host.startswith((own, "data:"))} == set()
+        assert window.console() == []
+
+
+def test_the_playground_runs_the_modules_of_the_wheel(site: Path, tmp_path: Path) -> None:
+    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
+    subprocess.run(build, cwd=PROJECT, check=True, capture_output=True)
+    [wheel] = tmp_path.glob("*.whl")
+    assert digests(site / "playground" / "runtime" / "gpufence.whl") == digests(wheel)
+    own = {
+        str(path.relative_to(PROJECT)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for package in ("policies", "webhook", "certs")
+        for path in (PROJECT / package).rglob("*.py")
+    }
+    assert own.items() <= digests(wheel).items()
+
+
+def digests(archive: Path) -> dict[str, str]:
+    with zipfile.ZipFile(archive) as files:
+        names = files.namelist()
+        return {name: hashlib.sha256(files.read(name)).hexdigest() for name in names}
+
+
+def test_the_data_of_the_page_is_that_of_the_project(site: Path) -> None:
+    assert json.loads((site / "playground" / "data.json").read_text()) == playground.data()

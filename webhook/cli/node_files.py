@@ -1,0 +1,58 @@
+"""Nodes from files, as ``kubectl get nodes -o json`` prints them. No network is needed."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from policies.policy import Policy
+from webhook.cli.evaluate import Complete
+from webhook.cli.manifests import read_manifests
+from webhook.cluster.state import ClusterState
+from webhook.documents.document import DocumentError, InputError, raise_errors
+from webhook.documents.files import display_name
+
+
+def facts_of_nodes(path: str, policy: Policy) -> Complete:
+    """Return a function that adds the nodes and the node templates in a file to other facts.
+
+    The nodes have the policy's devices. Other kinds in the file are ignored.
+
+    Raises:
+        InputError: the file cannot be read, is partly invalid, or holds no nodes.
+    """
+    state = state_of_file(path, policy)
+    if not len(state.nodes):
+        raise _no_nodes(path)
+    nodes, templates = state.nodes.index, state.templates
+    return lambda _request, facts, _obj: replace(facts, nodes=nodes, templates=templates)
+
+
+def state_of_file(path: str, policy: Policy | None = None) -> ClusterState:
+    """Return the state of a cluster whose objects are in a file.
+
+    Raises:
+        InputError: the file cannot be read, is partly invalid, or holds no nodes and no node
+            templates.
+    """
+    state = ClusterState(policy)
+    errors = []
+    for manifest in read_manifests([path]):
+        error, obj = manifest.error, manifest.value or {}
+        if error is None:
+            try:
+                state.put(obj)
+            except ValueError as problem:
+                kind = obj.get("kind")
+                error = DocumentError(f"is not a valid {kind}: {problem}", line=manifest.line)
+        errors.append((manifest.document, error))
+    raise_errors(errors)
+    if not (len(state.nodes) or state.templates):
+        raise _no_nodes(path)
+    return state
+
+
+def _no_nodes(path: str) -> InputError:
+    """Return the error of a file without nodes."""
+    return InputError(
+        [f"{display_name(path)} contains no nodes. Create it with kubectl get nodes -o json."]
+    )
