@@ -1,6 +1,6 @@
 """What the playground runs in Python: gpufence's own functions on the texts of its editors.
 
-The worker imports this module together with the wheel of gpufence. Each public function takes texts and
+The worker imports this module and the wheel of gpufence. Each public function takes texts and
 returns JSON for the page.
 """
 
