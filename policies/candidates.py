@@ -16,8 +16,9 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from policies.facts import Facts, Request
+from policies.kubernetes import selector as selectors
 from policies.kubernetes.pod import Pod
-from policies.kubernetes.scheduling import can_match
+from policies.kubernetes.selector import can_match
 from policies.policy import Policy, Pool
 from policies.requests import (
     Condition,
@@ -29,7 +30,7 @@ from policies.requests import (
 )
 
 Conditions = dict[Condition, Callable[[Pool], bool]]
-Labels = frozenset[tuple[str, str]]
+Labels = frozenset[tuple[str, tuple[str, ...]]]
 """The labels of a pool's nodes. Pools with the same labels have the same nodes."""
 
 
@@ -68,7 +69,7 @@ def labels_of_nodes(request: DeviceRequest) -> frozenset[Labels]:
 def can_select(pod: Pod, pool: Pool) -> bool:
     """Return whether the Pod's own node selection can match nodes of the pool."""
     for alternative in pod.selection():  # noqa: SIM110 - any() costs twice the time
-        if can_match(alternative, pool.node_selector):
+        if can_match(alternative, pool.selector):
             return True
     return False
 
@@ -86,14 +87,19 @@ def describe_others(failing: Sequence[Pool], why: Condition, request: DeviceRequ
 
 def describe_labels(pool: Pool) -> str:
     """Return the labels of the pool's nodes, for messages."""
-    return ", ".join(f"{key}={value}" for key, value in pool.node_selector.items())
+    return selectors.describe(pool.selector)
 
 
 def describe_selection(pools: Iterable[Pool]) -> str:
     """Return how a Pod selects the nodes of one of the pools, for use in remediation."""
-    return " or ".join(
-        f"nodeSelector: {json.dumps(dict(pool.node_selector))} (pool {pool.name})" for pool in pools
-    )
+    return " or ".join(f"{_selection_of(pool)} (pool {pool.name})" for pool in pools)
+
+
+def _selection_of(pool: Pool) -> str:
+    if all(pool.selector.values()):
+        example = {key: values[0] for key, values in pool.selector.items()}
+        return f"nodeSelector: {json.dumps(example)}"
+    return f"a required node affinity with {describe_labels(pool)}"
 
 
 _WHY: dict[Condition, Callable[[Pool], str]] = {
@@ -146,4 +152,4 @@ def _narrowed(request: DeviceRequest, nodes: _Narrowed) -> DeviceRequest:
 
 
 def _labels_of(pool: Pool) -> Labels:
-    return frozenset(pool.node_selector.items())
+    return frozenset(pool.selector.items())

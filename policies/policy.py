@@ -38,6 +38,7 @@ from policies.kubernetes.names import NO_NAMES, NameSet
 from policies.kubernetes.nodes import Node
 from policies.kubernetes.pod import Pod
 from policies.kubernetes.scheduling import Alternative, Taint, accepts
+from policies.kubernetes.selector import Selector, includes, selector_of, selects
 from policies.suggestions import unknown
 
 if TYPE_CHECKING:
@@ -71,6 +72,18 @@ class RuleName:
 def _action(value: Any) -> Any:
     # In YAML 1.1, which Kubernetes reads, an unquoted off is the boolean false.
     return "off" if value is False else value
+
+
+def _any_of(fields: Mapping[str, str]) -> dict[str, Any]:
+    """Return the schema of a part with at least one field that has an entry.
+
+    By the name of a field: the keyword for the number of its entries.
+    """
+    return {
+        "anyOf": [
+            {"required": [name], "properties": {name: {size: 1}}} for name, size in fields.items()
+        ]
+    }
 
 
 RuleId = Annotated[str, RuleName()]
@@ -117,15 +130,23 @@ class LabelRequirement(Part):
 
 
 @dataclass(frozen=True, slots=True)
+class NodeRequirement(LabelRequirement):
+    """A requirement on a label of nodes, as in the node selector terms of Kubernetes."""
+
+    operator: Literal["In", "Exists"]
+    """In compares the label's value with values. Exists accepts every value."""
+    values: tuple[LabelValue, ...] = ()
+    """The values, for In only."""
+
+
+@dataclass(frozen=True, slots=True)
 class AllowedNamespaces(Part):
     """The namespaces that may request a pool: by name, or by labels."""
 
     __pydantic_config__ = described(
-        anyOf=[
-            {"required": ["names"], "properties": {"names": {"minItems": 1}}},
-            {"required": ["matchLabels"], "properties": {"matchLabels": {"minProperties": 1}}},
-            {"required": ["matchExpressions"], "properties": {"matchExpressions": {"minItems": 1}}},
-        ]
+        **_any_of(
+            {"names": "minItems", "matchLabels": "minProperties", "matchExpressions": "minItems"}
+        )
     )
 
     names: NamespaceNames = NO_NAMES
@@ -189,14 +210,14 @@ class AnnotationRequest(Part):
         return frozenset(filter(None, keys))
 
 
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Pool(Part):
     """A set of GPU nodes."""
 
     __pydantic_config__ = described(
-        anyOf=[
-            {"required": ["resources"], "properties": {"resources": {"minItems": 1}}},
-            {"required": ["deviceClasses"], "properties": {"deviceClasses": {"minItems": 1}}},
+        allOf=[
+            _any_of({"resources": "minItems", "deviceClasses": "minItems"}),
+            _any_of({"nodeSelector": "minProperties", "matchExpressions": "minItems"}),
         ]
     )
 
@@ -204,7 +225,7 @@ class Pool(Part):
     """A short name: lower-case letters, digits and '-', up to 63."""
     resources: ResourceNames = NO_NAMES
     """Extended resources of the nodes: exact names, or a prefix followed by *. Pools with the same
-    resource must differ in nodeSelector."""
+    resource must differ in their labels."""
     shared_resources: ResourceNames = NO_NAMES
     """Resources of the pool that are shares of a device (time-slicing, MPS). A container may
     request one."""
@@ -217,8 +238,12 @@ class Pool(Part):
     """DeviceClasses (DRA) of the nodes' devices."""
     taints: tuple[Taint, ...] = ()
     """The taints of the nodes."""
-    node_selector: Annotated[Mapping[QualifiedName, LabelValue], NotEmpty()]
-    """The labels that identify the nodes, all of them."""
+    node_selector: Mapping[QualifiedName, LabelValue] = field(default_factory=dict)
+    """The labels that identify the nodes, all of them. A label with a value is the short form of an
+    entry of matchExpressions."""
+    match_expressions: tuple[NodeRequirement, ...] = ()
+    """Requirements on the labels that identify the nodes, in addition to nodeSelector: one of
+    several values (In), or any value (Exists)."""
     runtime_class: SubdomainName | None = None
     """The RuntimeClass for GPU Pods that set none."""
     allowed_namespaces: AllowedNamespaces | None = None
@@ -229,6 +254,12 @@ class Pool(Part):
     def __post_init__(self) -> None:
         if not self.resources and not self.device_classes:
             raise ValueError("offers no devices; set resources or deviceClasses")
+        if not self.selector:
+            raise ValueError("has no labels of its nodes; set nodeSelector or matchExpressions")
+        if len(self.selector) < len(self.node_selector) + len(self.match_expressions):
+            keys = [*self.node_selector, *(each.key for each in self.match_expressions)]
+            twice = next(key for key in keys if keys.count(key) > 1)
+            raise ValueError(f"has two requirements on the label {twice!r}; keep one of them")
         for kind, names in (
             ("shared", self.shared_resources),
             ("fractional", self.fractional_resources),
@@ -240,9 +271,15 @@ class Pool(Part):
                         "there as well"
                     )
 
+    @cached_property
+    def selector(self) -> Selector:
+        """The labels that identify the nodes of the pool."""
+        expressions = {each.key: tuple(sorted({*each.values})) for each in self.match_expressions}
+        return selector_of(self.node_selector) | expressions
+
     def contains(self, node: Node) -> bool:
-        """Return whether the node belongs to the pool: it carries all of the pool's labels."""
-        return node.has_labels(self.node_selector)
+        """Return whether the node belongs to the pool: it has the pool's labels."""
+        return selects(self.selector, node.labels)
 
     @property
     def example_request(self) -> str:
@@ -381,10 +418,7 @@ class Policy(Part):
     def pools_by_key(self) -> Mapping[str, tuple[Pool, ...]]:
         """By the key of a label or of a taint, the pools whose nodes have it."""
         return _by(
-            {
-                pool: {*pool.node_selector, *(taint.key for taint in pool.taints)}
-                for pool in self.pools
-            }
+            {pool: {*pool.selector, *(taint.key for taint in pool.taints)} for pool in self.pools}
         )
 
     @cached_property
@@ -478,10 +512,10 @@ def _require_difference(other: Pool, pool: Pool) -> None:
     if pool.name == other.name:
         raise ValueError(f"has two pools named {pool.name!r}; give each its own name")
     shared = other.shared_device(pool)
-    wide, narrow = sorted((other, pool), key=lambda pool: len(pool.node_selector))
-    if shared and wide.node_selector.items() <= narrow.node_selector.items():
-        raise ValueError(
-            f"has {shared!r} in two pools, {other.name!r} and {pool.name!r}, but "
-            f"every node of {narrow.name!r} is also a node of {wide.name!r}; add a "
-            f"label to the nodeSelector of {wide.name!r} that tells them apart"
-        )
+    for wide, narrow in ((other, pool), (pool, other)) if shared else ():
+        if includes(wide.selector, narrow.selector):
+            raise ValueError(
+                f"has {shared!r} in two pools, {other.name!r} and {pool.name!r}, but "
+                f"every node of {narrow.name!r} is also a node of {wide.name!r}; add a "
+                f"label to the nodeSelector of {wide.name!r} that tells them apart"
+            )

@@ -10,13 +10,19 @@ from policies.context import Context
 from policies.facts import Facts
 from policies.kubernetes.nodes import Node, NodeIndex, NodeSet, lowest
 from policies.kubernetes.pod import Pod
-from policies.kubernetes.scheduling import can_match, confines, surely_accepts
+from policies.kubernetes.selector import (
+    Selector,
+    can_match,
+    confines,
+    selector_of,
+    surely_accepts,
+)
 from policies.policy import Policy, Pool
 
 DAEMON_SET_CONTROLLER = "system:serviceaccount:kube-system:daemon-set-controller"
 MIRROR_ANNOTATION = "kubernetes.io/config.mirror"
 
-EVERY_NODE = {"kubernetes.io/os": "linux"}
+EVERY_NODE: Selector = {"kubernetes.io/os": ("linux",)}
 """What kubelets set on the nodes of every pool: GPU containers are Linux containers."""
 
 
@@ -72,7 +78,7 @@ class NodesOfPools:
     """
 
     def __init__(self, policy: Policy, nodes: NodeIndex) -> None:
-        labeled = {pool: nodes.with_labels(pool.node_selector) for pool in policy.pools}
+        labeled = {pool: nodes.selected_by(pool.selector) for pool in policy.pools}
         of_no_pool = ~reduce(or_, labeled.values(), 0)
         self._nodes = {
             pool: labeled[pool] | of_no_pool & _marked(pool, nodes) for pool in policy.pools
@@ -116,7 +122,7 @@ def pools_of_node(node: Node, context: Context) -> tuple[Pool, ...]:
 
 def is_confined(pod: Pod, pools: Iterable[Pool]) -> bool:
     """Return whether the Pod can be placed only on nodes of one of the pools."""
-    selectors = [pool.node_selector for pool in pools]
+    selectors = [pool.selector for pool in pools]
     return bool(selectors) and all(
         confines(alternative, selectors) for alternative in pod.selection()
     )
@@ -136,25 +142,25 @@ def is_kept_off(pod: Pod, pool: Pool, context: Context) -> bool:
     """
     nodes, selection = context.facts.nodes, pod.selection()
     if nodes is None:
-        return not any(can_match(alternative, pool.node_selector) for alternative in selection)
+        return not any(can_match(alternative, pool.selector) for alternative in selection)
     node = named_node(pod, nodes)
     if node is not None:
         return pool not in pools_of_node(node, context)
     selected = pod.selected_nodes(nodes)
     if selected.all & nodes_of_pools(context.policy, nodes).of(pool):
         return False
-    labels = node_labels(pool)
+    every = selector_of_every_node(pool)
     for alternative, numbers in zip(selection, selected.by_alternative, strict=True):
-        if not numbers and can_match(alternative, pool.node_selector):
+        if not numbers and can_match(alternative, pool.selector):
             return False
-        if surely_accepts(alternative, labels):
+        if surely_accepts(alternative, every):
             return False
     return True
 
 
-def node_labels(pool: Pool) -> dict[str, str]:
-    """Return labels that every node of the pool carries, also one that an autoscaler adds."""
-    return {**EVERY_NODE, **pool.node_selector}
+def selector_of_every_node(pool: Pool) -> Selector:
+    """Return the labels of every node of the pool, also of one that an autoscaler adds."""
+    return {**EVERY_NODE, **pool.selector}
 
 
 def is_mirror_pod(pod: Pod, context: Context) -> bool:
@@ -185,7 +191,7 @@ def is_daemon_set_pod(pod: Pod, context: Context) -> bool:
 def nodes_of(pool: Pool, facts: Facts) -> Iterator[Node]:
     """Yield the known nodes of the pool."""
     if facts.nodes is not None:
-        yield from facts.nodes.nodes(facts.nodes.with_labels(pool.node_selector))
+        yield from facts.nodes.nodes(facts.nodes.selected_by(pool.selector))
 
 
 def shortages(node: Node, needed: Mapping[str, int]) -> Iterator[tuple[str, int]]:
@@ -208,7 +214,7 @@ def largest_offers(
     nodes = facts.nodes
     if nodes is None:
         return {}
-    of_pools = reduce(or_, (nodes.with_labels(pool.node_selector) for pool in pools), 0)
+    of_pools = reduce(or_, (nodes.selected_by(pool.selector) for pool in pools), 0)
     selected = of_pools & pod.selected_nodes(nodes).all
     if not selected or selected & ~_short(nodes, needed):
         return {}
@@ -228,8 +234,8 @@ def _short(nodes: NodeIndex, needed: Mapping[str, int]) -> NodeSet:
 
 def _can_add(pod: Pod, pool: Pool, needed: Mapping[str, int], facts: Facts) -> bool:
     return any(
-        template.promises(pool.node_selector)
+        template.promises(pool.selector)
         and template.offers(needed)
-        and any(can_match(alternative, template.labels) for alternative in pod.selection())
+        and any(can_match(each, selector_of(template.labels)) for each in pod.selection())
         for template in facts.templates
     )

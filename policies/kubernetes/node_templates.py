@@ -11,7 +11,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from policies.kubernetes.core_v1 import Requirement
-from policies.kubernetes.scheduling import Alternative, Taint, accepts
+from policies.kubernetes.scheduling import Alternative, Taint
+from policies.kubernetes.selector import Selector, can_match, selects
 
 # sigs.k8s.io/karpenter/pkg/apis/v1/labels.go, WellKnownLabels.
 WELL_KNOWN_LABELS = frozenset(
@@ -46,9 +47,9 @@ class NodeTemplate:
     allocatable: Mapping[str, int] | None = None
     """The number of devices of a node, by extended resource; ``None`` if it varies."""
 
-    def promises(self, labels: Mapping[str, str]) -> bool:
-        """Return whether a node can have the labels when it joins, as far as is known."""
-        return all(self._promises(key, value) for key, value in labels.items())
+    def promises(self, selector: Selector) -> bool:
+        """Return whether a node can meet the selector when it joins, as far as is known."""
+        return all(self._promises(key, values) for key, values in selector.items())
 
     def offers(self, needed: Mapping[str, int]) -> bool:
         """Return whether a node can have so many devices."""
@@ -65,15 +66,15 @@ class NodeTemplate:
                 for requirement in self.requirements
                 if (requirement.key, requirement.operator) == (key, "In")
             )
-            yield from (v for v in next(named, ()) if self.promises({key: v}))
+            yield from (v for v in next(named, ()) if self.promises({key: (v,)}))
 
-    def _promises(self, key: str, value: str) -> bool:
+    def _promises(self, key: str, values: tuple[str, ...]) -> bool:
         if key in self.labels:
-            return self.labels[key] == value
+            return selects({key: values}, self.labels)
         about = tuple(requirement for requirement in self.requirements if requirement.key == key)
         is_known = key in WELL_KNOWN_LABELS or bool(
             self.provider and key.startswith(f"{self.provider}/")
         )
         if not about and not (self.chooses and is_known):
             return False
-        return accepts(Alternative({}, about, (), ""), "", {key: value})
+        return can_match(Alternative({}, about, (), ""), {key: values})

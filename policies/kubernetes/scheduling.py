@@ -7,9 +7,8 @@ Sources: ``k8s.io/api/core/v1/toleration.go``,
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import islice
 from typing import Annotated
 
 import msgspec
@@ -123,7 +122,7 @@ class Alternative(msgspec.Struct):
     fields: tuple[Requirement, ...]
     path: str
     _by_key: dict[str, list[Requirement]] | None = None
-    _possible_values: dict[str, bool] = {}
+    _possible_values: dict[tuple[str, bool], bool] = {}
     _has_possible_name: bool | None = None
 
     @property
@@ -135,13 +134,17 @@ class Alternative(msgspec.Struct):
                 self._by_key.setdefault(expression.key or "", []).append(expression)
         return self._by_key
 
-    def has_possible_value(self, key: str) -> bool:
-        """Return whether some node that carries ``labels`` meets the expressions about the key."""
-        possible = self._possible_values.get(key)
+    def has_possible_value(self, key: str, *, present: bool) -> bool:
+        """Return whether some value of the label meets the expressions about it.
+
+        Unless the label must be ``present``, its absence counts as well.
+        """
+        possible = self._possible_values.get((key, present))
         if possible is None:
-            value, requirements = self.labels.get(key), self.by_key[key]
-            possible = _can_be_met(requirements) if value is None else _are_met(requirements, value)
-            self._possible_values[key] = possible
+            requirements = self.by_key[key]
+            if present:
+                requirements = [*requirements, Requirement(key, "Exists")]
+            possible = self._possible_values[key, present] = _can_be_met(requirements)
         return possible
 
     def has_possible_name(self) -> bool:
@@ -195,111 +198,6 @@ def matches_node(spec: PodSpec, name: str, labels: Mapping[str, str]) -> bool:
     return any(accepts(alternative, name, labels) for alternative in alternatives(spec))
 
 
-def can_match(alternative: Alternative, labels: Mapping[str, str]) -> bool:
-    """Return whether some node that carries ``labels`` could meet the alternative.
-
-    Other labels and the node's name are free: such a node may not exist today.
-    """
-    # Of the two, the alternative's may be many.
-    for key, value in labels.items():
-        if alternative.labels.get(key, value) != value:
-            return False
-    if alternative.expressions:
-        for key, requirements in alternative.by_key.items():
-            if key in labels:
-                if not _are_met(requirements, labels[key]):
-                    return False
-            elif not alternative.has_possible_value(key):
-                return False
-    return not alternative.fields or alternative.has_possible_name()
-
-
-def surely_accepts(alternative: Alternative, labels: Mapping[str, str]) -> bool:
-    """Return whether the alternative accepts every node that carries ``labels``.
-
-    Regardless of the node's name and of its other labels.
-    """
-    if alternative.fields or not alternative.by_key.keys() <= labels.keys():
-        return False
-    return alternative.labels.items() <= labels.items() and all(
-        _are_met(requirements, labels[key]) for key, requirements in alternative.by_key.items()
-    )
-
-
-def requires(alternative: Alternative, key: str, value: str) -> bool:
-    """Return whether only nodes with this very label meet the alternative."""
-    if alternative.labels.get(key) == value:
-        return True
-    return any(
-        e.key == key and e.operator == "In" and set(e.values or ()) == {value}
-        for e in alternative.expressions
-    )
-
-
-def confines(alternative: Alternative, selectors: Sequence[Mapping[str, str]]) -> bool:
-    """Return whether only nodes that carry all labels of one of the selectors meet the alternative.
-
-    By what the alternative says of the labels with ``In``, or in ``labels``.
-    """
-    allowed = {
-        key: values
-        for key in {key for selector in selectors for key in selector}
-        if (values := _allowed_values(alternative, key)) is not None
-    }
-    if not all(allowed.values()):
-        return True
-    return _are_covered(
-        {}, [selector for selector in selectors if selector.keys() <= allowed.keys()], allowed
-    )
-
-
-def _allowed_values(alternative: Alternative, key: str) -> frozenset[str] | None:
-    """Return the values that the alternative allows for a label; ``None`` if it may be absent."""
-    sets = [frozenset(e.values or ()) for e in alternative.expressions if _is_in(e, key)]
-    if key in alternative.labels:
-        sets.append(frozenset((alternative.labels[key],)))
-    return frozenset.intersection(*sets) if sets else None
-
-
-def _is_in(expression: Requirement, key: str) -> bool:
-    return expression.key == key and expression.operator == "In"
-
-
-def _are_covered(
-    labels: Mapping[str, str],
-    selectors: Sequence[Mapping[str, str]],
-    allowed: Mapping[str, frozenset[str]],
-) -> bool:
-    """Return whether each node with these labels, and allowed values, carries a selector."""
-    if any(selector.items() <= labels.items() for selector in selectors):
-        return True
-    key = next((key for selector in selectors for key in selector if key not in labels), None)
-    if key is None:
-        return False
-    named = {selector[key] for selector in selectors if key in selector}
-    # All values that no selector names are alike.
-    values = [*(allowed[key] & named), *islice(allowed[key] - named, 1)]
-    return all(
-        _are_covered(
-            {**labels, key: value},
-            [selector for selector in selectors if selector.get(key, value) == value],
-            allowed,
-        )
-        for value in values
-    )
-
-
-def requires_labels(alternative: Alternative, labels: Mapping[str, str]) -> bool:
-    """Return whether the alternative names each of ``labels`` as something that the node must have.
-
-    ``Exists`` selects as a value does; what the absence of the label would also meet does not.
-    """
-    for key in labels:
-        if key not in alternative.labels and _are_met(alternative.by_key.get(key, ()), None):
-            return False
-    return bool(labels) and can_match(alternative, labels)
-
-
 def accepts(alternative: Alternative, name: str, labels: Mapping[str, str]) -> bool:
     """Return whether the node of that name and those labels meets the alternative."""
     # Loops: all() with a generator takes thrice the time, and this runs for many nodes a Pod.
@@ -330,7 +228,7 @@ def _field_parses(field: Requirement) -> bool:
     return field.operator in ("In", "NotIn") and len(field.values or ()) == 1
 
 
-def _are_met(expressions: Iterable[Requirement], value: str | None) -> bool:
+def are_met(expressions: Iterable[Requirement], value: str | None) -> bool:
     """Return whether a label's value meets all expressions about it."""
     for expression in expressions:  # noqa: SIM110 - any() costs twice the time
         if not _expression_met(expression, value):

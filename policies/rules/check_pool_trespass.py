@@ -83,8 +83,10 @@ spec:
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator
 
+from policies.candidates import describe_labels
 from policies.context import Context
 from policies.finding import Finding
 from policies.kubernetes.core_v1 import Toleration
@@ -93,8 +95,8 @@ from policies.kubernetes.scheduling import (
     Alternative,
     is_wildcard,
     reached_taint,
-    requires_labels,
 )
+from policies.kubernetes.selector import includes, requires_labels
 from policies.policy import Pool
 from policies.reach import (
     EVERY_NODE,
@@ -130,9 +132,7 @@ def _findings(pod: Pod, context: Context, foreign: Iterable[Pool]) -> Iterator[F
     confined = is_confined(pod, requested)
     for pool in foreign:
         # A pool whose labels all nodes of a requested pool carry: the Pod is there by right.
-        included = confined and any(
-            pool.node_selector.items() <= own.node_selector.items() for own in requested
-        )
+        included = confined and any(includes(pool.selector, own.selector) for own in requested)
         if not confined:
             yield from _by_toleration(pod, pool, context)
         by_label = [] if included else list(_by_label(pod, pool, context))
@@ -172,11 +172,11 @@ def _by_toleration(pod: Pod, pool: Pool, context: Context) -> Iterator[Finding]:
 
 
 def _by_label(pod: Pod, pool: Pool, context: Context) -> Iterator[Finding]:
-    labels = ", ".join(f"{key}={value}" for key, value in pool.node_selector.items())
+    labels = describe_labels(pool)
     paths = [
         _selecting_path(alternative, pool)
         for alternative in pod.selection()
-        if requires_labels(alternative, pool.node_selector)
+        if requires_labels(alternative, pool.selector)
     ]
     for path in dict.fromkeys(paths):
         yield Finding(
@@ -264,7 +264,7 @@ def _by_known_nodes(pod: Pod, pool: Pool, context: Context) -> Iterator[Finding]
 
 
 def _selecting_path(alternative: Alternative, pool: Pool) -> str:
-    for key in pool.node_selector:
+    for key in pool.selector:
         if key in alternative.labels:
             return f"spec.nodeSelector[{key}]"
     return alternative.path
@@ -303,7 +303,7 @@ def _or_request(pod: Pod, pool: Pool, context: Context) -> str:
     others = [
         request.what
         for request in context.device_requests
-        if request.certain and all(own.node_selector != pool.node_selector for own in request.pools)
+        if request.certain and all(own.selector != pool.selector for own in request.pools)
     ]
     instead = f" in place of {others[0]}" if others else ""
     return f", or request a device: {pool.example_request}{instead}"
@@ -311,9 +311,11 @@ def _or_request(pod: Pod, pool: Pool, context: Context) -> str:
 
 def exclusion(pool: Pool) -> str:
     """Return the expression with which a term accepts no node of the pool."""
-    key, value = next(iter(pool.node_selector.items()))
+    key, values = next(iter(pool.selector.items()))
+    if not values:
+        return f"{{key: {key}, operator: DoesNotExist}}"
     # Nodes without the label meet NotIn, too.
-    return f'{{key: {key}, operator: NotIn, values: ["{value}"]}}'
+    return f"{{key: {key}, operator: NotIn, values: {json.dumps(values)}}}"
 
 
 def _describe(toleration: Toleration) -> str:

@@ -69,7 +69,8 @@ from collections.abc import Iterable, Iterator
 from policies.context import Context
 from policies.finding import Finding
 from policies.kubernetes.pod import Container, Pod
-from policies.kubernetes.scheduling import can_match, reached_taint
+from policies.kubernetes.scheduling import reached_taint
+from policies.kubernetes.selector import can_match
 
 ID = "privileged-near-devices"
 
@@ -90,7 +91,7 @@ def _findings(pod: Pod, context: Context, privileged: Iterable[Container]) -> It
         pool
         for pool in context.policy.pools
         if any(reached_taint(toleration, pool.taints) for toleration in tolerations)
-        and any(can_match(alternative, pool.node_selector) for alternative in pod.selection())
+        and any(can_match(alternative, pool.selector) for alternative in pod.selection())
     ]
     names = ", ".join(pool.name for pool in pools)
     for container in privileged if pools else ():

@@ -217,7 +217,7 @@ def _offers(request: DeviceRequest) -> str:
 def _excluded(pod: Pod, pools: Sequence[Pool], request: DeviceRequest) -> Finding:
     pool = pools[0]
     for key, value in (pod.spec.node_selector or {}).items():
-        if pool.node_selector.get(key, value) != value:
+        if (accepted := pool.selector.get(key)) and value not in accepted:
             path, reason = f"spec.nodeSelector[{key}]", f"its nodeSelector requires {key}={value}"
             break
     else:

@@ -2,10 +2,10 @@
 
 ## What it adds
 
-The labels of the pool as `In` expressions of the required node affinity. Node selector terms are
-ORed, so gpufence adds the expressions to *every* term: a further term would allow more nodes. A
-term without expressions and fields matches no node and stays as it is. gpufence does not change
-`matchFields`, and adds nothing if the `nodeSelector` or the term already requires the label.
+The labels of the pool as `In` or `Exists` expressions of the required node affinity. Node selector
+terms are ORed, so gpufence adds the expressions to *every* term: a further term would allow more
+nodes. A term without expressions and fields matches no node and stays as it is. gpufence does not
+change `matchFields`, and adds nothing if the `nodeSelector` or the term already requires the label.
 
 If several pools offer the devices, the Pod may use the nodes of each pool that its namespace and
 its own node selection allow. If the labels of these pools differ in one key only, the rule adds one
@@ -50,12 +50,13 @@ spec:
 
 ## Settings
 
-- `pools[].nodeSelector`: the labels that identify the pool's nodes.
+- `pools[].nodeSelector`, `pools[].matchExpressions`: the labels that identify the pool's nodes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 
 from policies.context import Context
 from policies.kubernetes.core_v1 import (
@@ -71,11 +72,9 @@ from policies.kubernetes.scheduling import (
     REQUIRED,
     REQUIRED_TERMS,
     Alternative,
-    can_match,
-    confines,
     required_terms,
-    requires,
 )
+from policies.kubernetes.selector import can_match, confines, requirement, requires
 from policies.policy import Pool
 
 ID = "pool-node-affinity"
@@ -86,6 +85,8 @@ MOST_NEW_TERMS = 100
 _TERMS = ("affinity", "nodeAffinity", REQUIRED, "nodeSelectorTerms")
 
 Expressions = list[Requirement]
+Label = tuple[str, tuple[str, ...]]
+"""The key of a label and its possible values; no values stand for any."""
 
 
 def additions(pod: Pod, context: Context) -> Iterator[Addition]:
@@ -145,16 +146,16 @@ def _missing(pod: Pod, context: Context) -> list[list[Expressions]] | None:
     return missing
 
 
-def _required(context: Context) -> tuple[Iterable[tuple[str, str]], Sequence[Pool]]:
+def _required(context: Context) -> tuple[Iterable[Label], Sequence[Pool]]:
     """Return the labels that the nodes must have, and the pools of which they must be one's."""
-    labels: dict[tuple[str, str], None] = {}
+    labels: dict[Label, None] = {}
     several: Sequence[Pool] = ()
     for request in context.device_requests:
         if request.certain and len(request.pools) == 1:
-            labels |= dict.fromkeys(request.pools[0].node_selector.items())
+            labels |= dict.fromkeys(request.pools[0].selector.items())
         elif request.certain:
             several = request.pools
-    shared = [pool.node_selector.items() for pool in several]
+    shared = [pool.selector.items() for pool in several]
     for item in shared[0] if shared else ():
         if all(item in labels_of_pool for labels_of_pool in shared):
             labels[item] = None
@@ -163,31 +164,29 @@ def _required(context: Context) -> tuple[Iterable[tuple[str, str]], Sequence[Poo
 
 def _completions(
     alternative: Alternative,
-    labels: Iterable[tuple[str, str]],
+    labels: Iterable[Label],
     pools: Sequence[Pool],
     *,
     parses: bool,
 ) -> list[Expressions]:
     """Return the expressions that an alternative lacks: one list, or one for each pool."""
-    missing = [_in(key, value) for key, value in labels if not requires(alternative, key, value)]
-    if not pools or confines(alternative, [pool.node_selector for pool in pools]):
+    missing = _lacking(alternative, labels)
+    if not pools or confines(alternative, [pool.selector for pool in pools]):
         return [missing]
-    rest = [dict(pool.node_selector.items() - {*labels}) for pool in pools]
+    rest = [dict(pool.selector.items() - {*labels}) for pool in pools]
     keys = {key for way in rest for key in way}
     if len(keys) == 1 and all(rest):
         (key,) = keys
-        return [[*missing, _in(key, *(way[key] for way in rest))]]
+        choices = [way[key] for way in rest]
+        together = dict.fromkeys(chain(*choices)) if all(choices) else ()
+        return [[*missing, requirement(key, [*together])]]
     # What does not parse matches no node, and neither does what matches no pool's.
-    fitting = [pool for pool in pools if parses and can_match(alternative, pool.node_selector)]
+    fitting = [pool for pool in pools if parses and can_match(alternative, pool.selector)]
     return [
-        [
-            _in(key, value)
-            for key, value in dict.fromkeys((*labels, *pool.node_selector.items()))
-            if not requires(alternative, key, value)
-        ]
+        _lacking(alternative, dict.fromkeys((*labels, *pool.selector.items())))
         for pool in fitting or pools[:1]
     ]
 
 
-def _in(key: str, *values: str) -> Requirement:
-    return Requirement(key, "In", list(values))
+def _lacking(alternative: Alternative, labels: Iterable[Label]) -> Expressions:
+    return [requirement(*label) for label in labels if not requires(alternative, *label)]

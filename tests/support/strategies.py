@@ -194,9 +194,12 @@ def node_sets() -> st.SearchStrategy[list[JSON]]:
 @st.composite
 def fenced_nodes(draw: st.DrawFn, pool: Pool) -> JSON:
     """A node of the pool: all its labels, all its taints, and perhaps more of either."""
+    of_pool = {
+        key: draw(st.sampled_from(values or _LABELS[key])) for key, values in pool.selector.items()
+    }
     return _node(
         draw(st.sampled_from(_NODE_NAMES)),
-        {**draw(labels()), **pool.node_selector},
+        draw(labels()) | of_pool,
         [
             {
                 "key": taint.key,
@@ -474,11 +477,24 @@ def _pool(**fields: Any) -> JSON:
 
 
 def _model(
-    name: str, labels: dict[str, str], taint: JSON, namespaces: list[str] | None = None
+    name: str,
+    labels: dict[str, str],
+    taint: JSON,
+    namespaces: list[str] | None = None,
+    *requirements: JSON,
 ) -> JSON:
     """A pool of one model of NVIDIA GPUs among others."""
     allowed = {"allowedNamespaces": {"names": namespaces}} if namespaces else {}
-    return _pool(name=name, nodeSelector=labels, taints=[taint], **allowed)
+    expressions = {"matchExpressions": list(requirements)}
+    return _pool(name=name, nodeSelector=labels, taints=[taint], **allowed, **expressions)
+
+
+def _in(key: str, *values: str) -> JSON:
+    return {"key": key, "operator": "In", "values": list(values)}
+
+
+def _exists(key: str) -> JSON:
+    return {"key": key, "operator": "Exists"}
 
 
 def _policy(*pools: JSON, **fields: Any) -> Policy:
@@ -502,6 +518,10 @@ def policies() -> dict[str, Policy]:
         "both conventions": _policy(_pool(taints=both)),
         "every effect": _policy(_pool(taints=effects)),
         "two labels": _policy(_pool(nodeSelector={PRESENT: "true", NODE_TYPE: "gpu"})),
+        "several values of a label": _policy(
+            _pool(matchExpressions=[_in(MEMORY, "5", "40", "large")]),
+        ),
+        "any value of a label": _policy(_pool(nodeSelector={}, matchExpressions=[_exists(MEMORY)])),
         "two pools": _policy(_pool(), amd),
         "two pools behind one taint": _policy(
             _pool(taints=[{"key": "gpu"}], nodeSelector={NODE_TYPE: "gpu", PRESENT: "true"}),
@@ -517,6 +537,18 @@ def policies() -> dict[str, Policy]:
             _model("typed", {PRESENT: "true", NODE_TYPE: "gpu"}, {"key": "nvidia.com/gpu"}),
             _model("sized", {MEMORY: "40", ZONE: "a"}, {"key": "gpu", "value": "true"}),
             _model("reserved", {PRESENT: "true", ZONE: "b"}, {"key": "gpu"}, ["research"]),
+            amd,
+        ),
+        "one resource, told apart by sets of values": _policy(
+            _model(
+                "small", {PRESENT: "true"}, {"key": "gpu"}, None, _in(MEMORY, "5", "40", "large")
+            ),
+            _model("large", {}, {"key": "gpu"}, None, _in(MEMORY, "40", "80"), _in(ZONE, "b")),
+            {**amd, "nodeSelector": {}, "matchExpressions": [_exists(AMD)]},
+        ),
+        "one resource, told apart by which label is there": _policy(
+            _model("sized", {}, {"key": "nvidia.com/gpu"}, None, _exists(MEMORY)),
+            _model("typed", {}, {"key": "gpu"}, None, _in(NODE_TYPE, "gpu", "cpu"), _exists(ZONE)),
             amd,
         ),
         "groups and a runtime class": _policy(

@@ -219,13 +219,16 @@ def _of_node(node: PoolNode, pool: Pool) -> Iterator[Finding]:
             "warn",
         )
     if not node.has_label:
-        labels = " ".join(f"{key}={value}" for key, value in pool.node_selector.items())
+        labels = " ".join(
+            f"{key}={values[0] if len(values) == 1 else 'VALUE'}"
+            for key, values in pool.selector.items()
+        )
         yield Finding(
             WITHOUT_LABEL,
             "metadata.labels",
             "a GPU node lacks the labels of its pool",
             f"{belongs} of pool {pool.name}, but not its labels; GPU Pods run only on nodes with "
-            f"{labels}",
+            f"{describe_labels(pool)}",
             f"Run kubectl label node {node.name} {labels}",
             "warn",
         )
@@ -251,9 +254,9 @@ def label_problems(
     gpufence requires the labels of GPU Pods. Without them, Pods stay Pending.
     """
     for pool in policy.pools:
-        if nodes.with_labels(pool.node_selector):
+        if nodes.selected_by(pool.selector):
             continue
-        if not any(template.promises(pool.node_selector) for template in templates):
+        if not any(template.promises(pool.selector) for template in templates):
             yield LabelProblem(
                 f"no node has the labels of pool {pool.name} ({describe_labels(pool)}), and no "
                 "node template promises them: its GPU Pods stay Pending",
@@ -261,7 +264,7 @@ def label_problems(
             )
     for template in templates:
         pools = [pool for pool in policy.pools if _is_for(template, pool)]
-        if pools and not any(template.promises(pool.node_selector) for pool in pools):
+        if pools and not any(template.promises(pool.selector) for pool in pools):
             labels = " or ".join(f"{describe_labels(pool)} (pool {pool.name})" for pool in pools)
             yield LabelProblem(
                 f"{template.name} is for GPU nodes, but does not promise the labels {labels}: no "

@@ -206,7 +206,7 @@ def tolerates_pool(policy: Policy) -> tuple[str, ...]:
 
 def selects_pool(policy: Policy) -> str:
     """Return CEL that holds for a Pod that selects nodes by a label of a pool."""
-    labels = names({key for pool in policy.pools for key in pool.node_selector})
+    labels = names({key for pool in policy.pools for key in pool.selector})
     # A node without the label meets the other operators, so that they select no pool.
     selecting = all_of(f"e.key in {labels}", '!(e.operator in ["NotIn", "DoesNotExist"])')
     return any_of(

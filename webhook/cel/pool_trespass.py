@@ -6,11 +6,12 @@ claims, on device classes, and on the node affinity that the mutation adds.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
+from policies.candidates import describe_labels
 from policies.kubernetes.scheduling import Taint, parse_int64
 from policies.policy import Policy, Pool
-from policies.reach import MIRROR_ANNOTATION, node_labels
+from policies.reach import MIRROR_ANNOTATION, selector_of_every_node
 from policies.rules.check_pool_trespass import LACK, SELECTS, SUBJECT, TOLERATES, exclusion
 from webhook.cel.pods import (
     LIMIT,
@@ -110,8 +111,18 @@ def _of_pool(pool: Pool) -> Iterator[Variable]:
     name, about = _identifier(pool), f"pool {pool.name}"
     sentences = []
     if fence(pool):
-        labels = ", ".join(f"{text(k)}: {text(v)}" for k, v in sorted(node_labels(pool).items()))
-        yield f"labels_{name}", commented(f"Labels of every node of {about}.", f"{{{labels}}}")
+        labels = ", ".join(
+            f"{text(key)}: {names(values)}"
+            for key, values in sorted(selector_of_every_node(pool).items())
+        )
+        yield (
+            f"labels_{name}",
+            commented(
+                f"Labels of every node of {about}, with their possible values; an empty list "
+                "stands for any value.",
+                f"{{{labels}}}",
+            ),
+        )
         yield (
             f"accepts_{name}",
             commented(
@@ -167,7 +178,13 @@ def _accepts(labels: str) -> str:
     the pool's, or that is bound to another node. So only a selection counts that names no label but
     theirs.
     """
-    met = all_of(f"e.key in {labels}", _is_met(f"{labels}[e.key]"))
+    values = f"{labels}[e.key]"
+    met = all_of(
+        f"e.key in {labels}",
+        f"(size({values}) == 0\n"
+        '  ? e.operator == "Exists"\n'
+        f"  : {_below(call(values, 'all', 'v', _is_met('v')))})",
+    )
     surely = all_of(
         "!has(t.matchFields)",
         "has(t.matchExpressions)",
@@ -175,7 +192,7 @@ def _accepts(labels: str) -> str:
     )
     return all_of(
         "!p.isBound",
-        call("p.selector", "all", "k", f"k in {labels} && {labels}[k] == p.selector[k]"),
+        call("p.selector", "all", "k", f"k in {labels} && {labels}[k] == [p.selector[k]]"),
         any_of("size(p.terms) == 0", call("p.terms", "exists", "t", surely)),
     )
 
@@ -205,8 +222,8 @@ def _tolerates(pool: Pool, index: str) -> str:
 def _first_term(pool: Pool) -> str:
     in_selector = all_of(
         *(
-            f"{text(key)} in p.selector && p.selector[{text(key)}] == {text(value)}"
-            for key, value in sorted(pool.node_selector.items())
+            all_of(f"{text(key)} in p.selector", *_has_one_of(key, values))
+            for key, values in sorted(pool.selector.items())
         )
     )
     required = call("p.terms", "map", "t", _requires_pool(pool)) + ".indexOf(true)"
@@ -214,10 +231,9 @@ def _first_term(pool: Pool) -> str:
 
 
 def _selects(pool: Pool, index: str) -> str:
-    described = ", ".join(f"{key}={value}" for key, value in sorted(pool.node_selector.items()))
     after = (
-        f" requires nodes with {described}, which are the nodes of pool {pool.name}, but {LACK}. "
-        f"Remove the node selection, or request a device: {pool.example_request}"
+        f" requires nodes with {describe_labels(pool)}, which are the nodes of pool {pool.name}, "
+        f"but {LACK}. Remove the node selection, or request a device: {pool.example_request}"
     )
     return (
         f"{text(f'{SUBJECT} {SELECTS}: ')} + variables.path\n"
@@ -236,22 +252,38 @@ def _requires_pool(pool: Pool) -> str:
     """
     expressions = listed("t", "matchExpressions")
     conditions = ["(has(t.matchExpressions) || has(t.matchFields))"]
-    for key, value in sorted(pool.node_selector.items()):
-        k, v = text(key), text(value)
+    for key, values in sorted(pool.selector.items()):
+        k = text(key)
         required = f'e.key == {k} && !(e.operator in ["NotIn", "DoesNotExist"])'
         named = _below(call(expressions, "exists", "e", required))
-        conditions += [
-            f"({k} in p.selector\n  ? p.selector[{k}] == {v}\n  : {named})",
-            call(expressions, "all", "e", any_of(f"e.key != {k}", _is_met(v, value))),
-        ]
+        has_value = " && ".join(_has_one_of(key, values)) or "true"
+        conditions.append(f"({k} in p.selector\n  ? {has_value}\n  : {named})")
+        if values:
+            met = (any_of(f"e.key != {k}", _is_met(text(value), value)) for value in values)
+            choices = [call(expressions, "all", "e", each) for each in met]
+            free = [f"{k} in p.selector"] if len(values) > 1 else []
+            conditions.append(any_of(*free, *choices))
     in_selector = all_of("e.key in p.selector", _is_met("p.selector[e.key]"))
     other = all_of("!(e.key in p.selector)", _can_be_met(expressions))
-    others = any_of(f"e.key in {names(pool.node_selector)}", in_selector, other)
+    one = names(key for key, values in pool.selector.items() if len(values) == 1)
+    several = names(key for key, values in pool.selector.items() if len(values) > 1)
+    others = any_of(
+        f"e.key in {one}", in_selector, f"!(e.key in p.selector) && e.key in {several}", other
+    )
     return all_of(
         *conditions,
         f"size({listed('t', 'matchFields')}) < 2",
         call(expressions, "all", "e", others),
     )
+
+
+def _has_one_of(key: str, values: Sequence[str]) -> Iterator[str]:
+    """Yield CEL that holds if the node selector of ``p`` requires one of the values."""
+    selected = f"p.selector[{text(key)}]"
+    if len(values) == 1:
+        yield f"{selected} == {text(values[0])}"
+    elif values:
+        yield f"{selected} in {names(values)}"
 
 
 def _can_be_met(expressions: str) -> str:

@@ -23,10 +23,10 @@ from policies.kubernetes.scheduling import (
     FENCING_EFFECTS,
     Alternative,
     Taint,
-    can_match,
     matches_node,
     tolerates,
 )
+from policies.kubernetes.selector import can_match
 from policies.kubernetes.workload import Workload
 from policies.policy import ExceptionEntry, Policy, Pool
 from policies.reach import nodes_of, shortages
@@ -262,7 +262,7 @@ def _obstacle(pod: Pod, pool: Pool) -> str:
 
     Source: the predicates of kube-scheduler (``policies.kubernetes.scheduling``).
     """
-    if not any(can_match(alternative, pool.node_selector) for alternative in pod.selection()):
+    if not any(can_match(alternative, pool.selector) for alternative in pod.selection()):
         return "its node selection excludes them"
     taint = _untolerated(pod, pool.taints)
     return "" if taint is None else f"it does not tolerate their taint {taint}"

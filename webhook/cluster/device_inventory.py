@@ -297,7 +297,7 @@ def _devices(policy: Policy) -> set[object]:
             pool.fractional_resources,
             pool.device_classes,
             pool.taints,
-            frozenset(pool.node_selector.items()),
+            frozenset(pool.selector.items()),
         )
         for pool in policy.pools
     }

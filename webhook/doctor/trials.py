@@ -8,7 +8,8 @@ from policies.engine import decide
 from policies.facts import Request
 from policies.kubernetes.names import NameSet
 from policies.kubernetes.objects import JSONObject
-from policies.kubernetes.scheduling import FENCING_EFFECTS
+from policies.kubernetes.scheduling import FENCING_EFFECTS, REQUIRED
+from policies.kubernetes.selector import term_of
 from policies.policy import Policy, Pool
 from policies.rules.check_pool_trespass import ID as TRESPASS
 from webhook.cel.configurations import DOMAIN
@@ -52,7 +53,7 @@ async def check(api: KubeApi, installed: Installation, namespace: str) -> AsyncI
         else:
             yield skip(f"trespasser, pool {pool.name}", "the pool has no taint")
         if installed.admission_policies:
-            placement = toleration or {"nodeSelector": dict(pool.node_selector)}
+            placement = toleration or _selection(pool)
             yield await _trespasser(api, policy, pool, namespace, placement, "admission policy")
 
 
@@ -63,7 +64,7 @@ async def _gpu_pod(api: KubeApi, policy: Policy, pool: Pool, namespace: str) -> 
         return skip(check, "the pool offers only DeviceClasses, and a dry run has no claim")
     pod = _pod(namespace, "gpufence-doctor-gpu", {"limits": {resource: "1"}})
     if len(policy.pools_of_resource(resource)) > 1:
-        pod["spec"]["nodeSelector"] = dict(pool.node_selector)
+        pod["spec"] |= _selection(pool)
     request = Request(namespace=namespace)
     before = decide(pod, policy, request)
     if not before.allowed:
@@ -150,6 +151,12 @@ def _pod(namespace: str, name: str, resources: JSONObject) -> JSONObject:
         "metadata": {"name": name, "namespace": namespace},
         "spec": {"containers": [container]},
     }
+
+
+def _selection(pool: Pool) -> JSONObject:
+    """Return the fields of a Pod that selects the nodes of the pool."""
+    terms = {"nodeSelectorTerms": [term_of(pool.selector)]}
+    return {"affinity": {"nodeAffinity": {REQUIRED: terms}}}
 
 
 def _toleration(pool: Pool) -> JSONObject:

@@ -14,6 +14,7 @@ from policies.kubernetes.core_v1 import PodSpec, Requirement
 from policies.kubernetes.node_templates import NodeTemplate
 from policies.kubernetes.nodes import Node
 from policies.kubernetes.scheduling import Taint, alternatives, matches_node, tolerates
+from policies.kubernetes.selector import selector_of
 from policies.kubernetes.workload import convert
 from strategies import JSON
 from webhook.cli.policy.discover.accelerators import CAPACITY_TAINTS
@@ -99,9 +100,9 @@ def gpu_pod(resource: str, **spec: Any) -> JSON:
 def fits_template(spec: PodSpec, template: NodeTemplate) -> bool:
     """Return whether the node selection of a Pod can be met by a node of the template."""
     return any(
-        template.promises(each.labels)
+        template.promises(selector_of(each.labels))
         and all(
-            any(template.promises({e.key or "": value}) for value in e.values or ())
+            any(template.promises({e.key or "": (value,)}) for value in e.values or ())
             for e in each.expressions
         )
         for each in alternatives(spec)

@@ -25,6 +25,7 @@ pytestmark = pytest.mark.timeout(3600)
 
 POLICIES = strategies.policies()
 policies = st.sampled_from(list(POLICIES.values()))
+SINGLE = ("one taint", "two labels", "several values of a label", "any value of a label")
 FENCED = [policy for policy in POLICIES.values() if all(pool.taints for pool in policy.pools)]
 
 
@@ -104,7 +105,7 @@ def test_an_allowed_pod_without_a_request_fits_no_known_gpu_node(
 
 
 @law
-@given(st.data(), st.sampled_from([POLICIES["one taint"], POLICIES["two labels"]]))
+@given(st.data(), st.sampled_from([POLICIES[name] for name in SINGLE]))
 def test_a_pod_denied_for_a_toleration_fits_a_possible_fenced_node(
     oracle: Oracle, data: st.DataObject, policy: Policy
 ) -> None:
@@ -123,7 +124,7 @@ def test_a_pod_denied_for_a_toleration_fits_a_possible_fenced_node(
 @law
 @given(
     st.data(),
-    st.sampled_from([POLICIES["one taint"], POLICIES["two labels"]]),
+    st.sampled_from([POLICIES[name] for name in SINGLE]),
     strategies.node_sets(),
 )
 def test_with_known_nodes_a_pod_is_denied_exactly_if_it_targets_the_pool(
@@ -175,7 +176,7 @@ def is_bound(pod: JSON, pool: Pool, nodes: list[JSON], policy: Policy) -> bool:
 def asks_by_label(oracle: Oracle, way: JSON, pool: Pool) -> bool:
     """Return whether a node of the pool will do that would not if it lacked any of the labels."""
     nodes = could_be(way, pool)
-    without = [[stripped(node, key) for node in nodes] for key in pool.node_selector]
+    without = [[stripped(node, key) for node in nodes] for key in pool.selector]
     accepted, *lacking = (
         [verdict.affinity for verdict in oracle.feasible({"spec": way}, each)]
         for each in (nodes, *without)
@@ -218,7 +219,8 @@ def may_be_placed(oracle: Oracle, pod: JSON, pool: Pool, nodes: list[JSON], poli
 
 def accepts_every_node_of(oracle: Oracle, spec: JSON, pool: Pool) -> bool:
     """Return whether one ORed term of the node selection accepts every node of the pool."""
-    return (spec.get("nodeSelector") or {}).items() <= pool.node_selector.items() and any(
+    named = (spec.get("nodeSelector") or {}).items()
+    return all(pool.selector.get(key) == (value,) for key, value in named) and any(
         (nodes := could_be(way, pool)) and selects(oracle, way, nodes) == nodes
         for way in each_way(spec)
     )
@@ -269,7 +271,10 @@ def stripped(node: JSON, key: str) -> JSON:
 
 def belongs(node: JSON, pool: Pool) -> bool:
     labels: JSON = node["metadata"]["labels"]
-    return pool.node_selector.items() <= labels.items()
+    return all(
+        key in labels and (not values or labels[key] in values)
+        for key, values in pool.selector.items()
+    )
 
 
 def is_of(node: JSON, pool: Pool, policy: Policy) -> bool:
@@ -323,16 +328,15 @@ def described(way: Alternative, pool: Pool, taint_values: list[str]) -> Iterator
     mentioned: dict[str, set[str]] = {}
     for expression in way.expressions:
         mentioned.setdefault(expression.key or "", set()).update(expression.values or ())
-    free = {
-        key: candidates(values)
-        for key, values in mentioned.items()
-        if key not in pool.node_selector
+    free = {k: candidates(values) for k, values in mentioned.items() if k not in way.labels} | {
+        key: [*values] or candidates(mentioned.get(key, set()) | {way.labels.get(key, "other")})[1:]
+        for key, values in pool.selector.items()
     }
     names = {"other-1"}.union(*(field.values or () for field in way.fields)) - {""}
     (taint,) = pool.taints
     for values in itertools.product(*free.values()):
         chosen = {k: v for k, v in zip(free, values, strict=True) if v is not None}
-        labels = {**chosen, **way.labels, **pool.node_selector}
+        labels = {**way.labels, **chosen}
         for name, value in itertools.product(sorted(names), taint_values):
             taints = [{"key": taint.key, "value": value, "effect": taint.effect}]
             yield {"metadata": {"name": name, "labels": labels}, "spec": {"taints": taints}}

@@ -23,10 +23,9 @@ from policies.kubernetes.pod import Pod
 from policies.kubernetes.scheduling import (
     FENCING_EFFECTS,
     accepts,
-    can_match,
     matches_node,
-    surely_accepts,
 )
+from policies.kubernetes.selector import can_match, surely_accepts
 from policies.kubernetes.workload import Workload
 from policies.policy import Policy, Pool
 from policies.reach import largest_offers
@@ -101,14 +100,14 @@ def test_placement_is_what_a_scan_of_all_nodes_finds(
 
 def belongs(node: Node, pool: Pool, policy: Policy) -> bool:
     """A node with the labels of no pool belongs to the pools of its taints and its devices."""
-    if node.has_labels(pool.node_selector):
+    if pool.contains(node):
         return True
     taints = (t for t in node.taints if t.effect in FENCING_EFFECTS)
     fenced = any(own.includes(taint) for taint in taints for own in pool.taints)
     offers = any(
         count and name in pool.resources for name, count in (node.allocatable or {}).items()
     )
-    labeled = any(node.has_labels(other.node_selector) for other in policy.pools)
+    labeled = any(other.contains(node) for other in policy.pools)
     return (fenced or offers) and not labeled
 
 
@@ -117,9 +116,9 @@ def is_kept_off(pod: Pod, pool: Pool, known: dict[str, Node], members: set[str])
         return pod.spec.node_name not in members
     for alternative in pod.selection():
         accepted = {n.name for n in known.values() if accepts(alternative, n.name, n.labels)}
-        if accepted & members or surely_accepts(alternative, reach.node_labels(pool)):
+        if accepted & members or surely_accepts(alternative, reach.selector_of_every_node(pool)):
             return False
-        if not accepted and can_match(alternative, pool.node_selector):
+        if not accepted and can_match(alternative, pool.selector):
             return False
     return True
 
@@ -130,7 +129,7 @@ def largest_of(
     offers = []
     for node in known.values():
         offer = node.allocatable or {}
-        if node.has_labels(pool.node_selector) and matches_node(pod.spec, node.name, node.labels):
+        if pool.contains(node) and matches_node(pod.spec, node.name, node.labels):
             if not any(offer.values()) or all(offer.get(n, 0) >= c for n, c in needed.items()):
                 return {}
             offers.append(offer)

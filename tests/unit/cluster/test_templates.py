@@ -9,6 +9,7 @@ import pytest
 from policies.kubernetes.node_templates import NodeTemplate
 from policies.kubernetes.nodes import Node, NodeIndex
 from policies.kubernetes.scheduling import Taint
+from policies.kubernetes.selector import selector_of
 from reviewing import default_policy
 from webhook.audit.pools import label_problems
 from webhook.cluster.state import ClusterState
@@ -98,7 +99,7 @@ def test_a_node_pool_promises_the_labels_that_it_sets_or_allows(
         requirement("tier", "Exists"),
         labels={"team": "a"},
     )
-    assert template(pool).promises(labels) is promised
+    assert template(pool).promises(selector_of(labels)) is promised
 
 
 def test_a_node_pool_offers_any_devices_and_a_node_claim_its_allocatable() -> None:
@@ -135,9 +136,11 @@ def test_a_machine_deployment_promises_the_values_of_its_annotations() -> None:
         Taint("team", "NoExecute", ""),
     )
     assert found.allocatable == {"nvidia.com/gpu": 8}
-    assert found.promises({"nvidia.com/gpu.product": "A100", "node.cluster.x-k8s.io/pool": "gpu"})
-    assert not found.promises({"app": "not-copied"})
-    assert not found.promises({"topology.kubernetes.io/zone": "a"})
+    assert found.promises(
+        selector_of({"nvidia.com/gpu.product": "A100", "node.cluster.x-k8s.io/pool": "gpu"})
+    )
+    assert not found.promises(selector_of({"app": "not-copied"}))
+    assert not found.promises(selector_of({"topology.kubernetes.io/zone": "a"}))
 
 
 def test_there_is_no_template_without_annotations_or_for_other_kinds() -> None:

@@ -29,6 +29,9 @@ POOL: JSON = {
 }
 
 
+PRESENT: JSON = {"key": "nvidia.com/gpu.present", "operator": "Exists"}
+
+
 def document(*pools: JSON, **fields: Any) -> JSON:
     return {
         "apiVersion": "gpufence.dev/v1alpha1",
@@ -283,11 +286,34 @@ class TestCompiledDocument:
         (document(pools=["nvidia"]), "pools[0]: must be a mapping, but is 'nvidia'"),
         pytest.param(
             document({k: v for k, v in POOL.items() if k != "nodeSelector"}),
-            "pools[0].nodeSelector: this field is required",
+            "pools[0]: has no labels of its nodes; set nodeSelector or matchExpressions",
         ),
         pytest.param(
             document(pool(nodeSelector={})),
-            "pools[0].nodeSelector: is empty; add at least one entry",
+            "pools[0]: has no labels of its nodes; set nodeSelector or matchExpressions",
+        ),
+        pytest.param(
+            document(pool(matchExpressions=[{"key": "gpu", "operator": "NotIn", "values": ["a"]}])),
+            "pools[0].matchExpressions[0].operator: is 'NotIn', but must be 'In' or 'Exists'",
+        ),
+        pytest.param(
+            document(
+                pool(matchExpressions=[{"key": "gpu", "operator": "Exists", "values": ["a"]}])
+            ),
+            "pools[0].matchExpressions[0]: has values; remove them (operator Exists)",
+        ),
+        pytest.param(
+            document(
+                pool(matchExpressions=[{"key": "nvidia.com/gpu.present", "operator": "Exists"}])
+            ),
+            "pools[0]: has two requirements on the label 'nvidia.com/gpu.present'; keep one of "
+            "them",
+        ),
+        pytest.param(
+            document(POOL, pool(name="any", nodeSelector={}, matchExpressions=[PRESENT])),
+            "the policy: has 'nvidia.com/gpu' in two pools, 'nvidia' and 'any', but every node of "
+            "'nvidia' is also a node of 'any'; add a label to the nodeSelector of 'any' that tells "
+            "them apart",
         ),
         pytest.param(
             document(pool(nodeSelector={"nvidia.com/gpu.present": True})),

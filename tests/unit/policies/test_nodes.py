@@ -13,10 +13,9 @@ import strategies
 from policies.engine import decide
 from policies.facts import Facts
 from policies.kubernetes.core_v1 import Requirement
-from policies.kubernetes.names import NameSet
 from policies.kubernetes.nodes import Node, NodeIndex
 from policies.kubernetes.scheduling import Alternative, Taint, accepts
-from policies.policy import Pool
+from policies.kubernetes.selector import Selector, selects
 from typed import requirement
 
 NAMES = [f"n{number}" for number in range(6)]
@@ -59,22 +58,21 @@ selections = st.builds(
 )
 
 
-def pool_of(labels: dict[str, str]) -> Pool:
-    return Pool(name="p", resources=NameSet(["example.com/gpu"]), node_selector=labels)
+selectors = st.dictionaries(keys, st.lists(st.sampled_from(VALUES), unique=True).map(tuple))
 
 
 def names(found: Iterable[Node]) -> list[str]:
     return sorted(node.name for node in found)
 
 
-@given(st.lists(nodes | st.sampled_from(NAMES)), selections, labels.map(pool_of))
+@given(st.lists(nodes | st.sampled_from(NAMES)), selections, selectors)
 @example(
     [Node("n0", {"zone": "a"}), Node("n1", {"zone": "b"})],
     Alternative({}, requirements([expression("zone", "In", ["a", "b", "a"])]), (), ""),
-    pool_of({}),
+    {"zone": ()},
 )
 def test_index_queries_equal_a_linear_search_after_any_changes(
-    changes: list[Node | str], selection: Alternative, pool: Pool
+    changes: list[Node | str], selection: Alternative, selector: Selector
 ) -> None:
     index = NodeIndex()
     known: dict[str, Node] = {}
@@ -88,8 +86,8 @@ def test_index_queries_equal_a_linear_search_after_any_changes(
     assert len(index) == len(known)
     accepted = [node for node in known.values() if accepts(selection, node.name, node.labels)]
     assert names(index.nodes(index.accepted_by(selection))) == names(accepted)
-    members = [node for node in known.values() if pool.contains(node)]
-    assert names(index.nodes(index.with_labels(pool.node_selector))) == names(members)
+    selected = [node for node in known.values() if selects(selector, node.labels)]
+    assert names(index.nodes(index.selected_by(selector))) == names(selected)
     assert all(index.get(name) == known.get(name) for name in NAMES)
 
 

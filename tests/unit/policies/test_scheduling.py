@@ -15,14 +15,34 @@ from policies.kubernetes.scheduling import (
     Alternative,
     Taint,
     accepts,
+    parse_int64,
+)
+from policies.kubernetes.selector import (
+    Selector,
     can_match,
     confines,
-    parse_int64,
+    includes,
     requires,
     requires_labels,
+    selector_of,
+    selects,
+    surely_accepts,
 )
 from strategies import JSON, as_taint
 from typed import alternatives, is_wildcard, matches_node, may_tolerate, tolerates
+
+
+def selectors() -> st.SearchStrategy[Selector]:
+    """Return selectors of which each label has one value, several values or any value."""
+    return st.fixed_dictionaries(
+        {},
+        optional={
+            strategies.PRESENT: st.sampled_from([("true",), ()]),
+            strategies.MEMORY: st.sampled_from([("5",), ("40", "80"), ("0", "large"), ()]),
+            strategies.ZONE: st.sampled_from([("a",), ("a", "b"), ()]),
+        },
+    )
+
 
 ANY_VALUE = Taint("gpu", "NoSchedule")
 TRUE = Taint("gpu", "NoSchedule", "true")
@@ -205,7 +225,7 @@ class TestNodeSelectionLabels:
         some = {key: labels[key] for key in labels if data.draw(st.booleans())}
         for alternative in alternatives(selection):
             if accepts(alternative, node["metadata"]["name"], labels):
-                assert can_match(alternative, some)
+                assert can_match(alternative, selector_of(some))
 
     @given(st.lists(strategies.expressions(), min_size=1, max_size=3))
     def test_can_match_is_true_only_if_some_labels_are_accepted(
@@ -251,21 +271,33 @@ class TestNodeSelectionLabels:
         (alternative,) = alternatives(with_required_terms([{"matchFields": [field]}]))
         assert not can_match(alternative, {})
 
-    @given(strategies.node_selections(), strategies.nodes())
-    def test_every_accepted_node_has_the_required_labels(self, selection: JSON, node: JSON) -> None:
+    @given(strategies.node_selections(), strategies.nodes(), st.lists(selectors(), max_size=3))
+    def test_an_accepted_node_is_what_the_selection_says_of_selectors(
+        self, selection: JSON, node: JSON, some: list[Selector]
+    ) -> None:
         labels = node["metadata"]["labels"]
         for alternative in alternatives(selection):
-            if not accepts(alternative, node["metadata"]["name"], labels):
-                continue
-            for key, value in labels.items():
-                if requires(alternative, key, "elsewhere"):
-                    raise AssertionError(f"{key} is {value} and is required to be elsewhere")
-            for pool in ({"nvidia.com/gpu.present": "true"}, {"node-type": "gpu"}):
-                if all(requires(alternative, key, value) for key, value in pool.items()):
-                    assert pool.items() <= labels.items()
-                    assert requires_labels(alternative, pool)
-                if requires_labels(alternative, pool):
-                    assert pool.keys() <= labels.keys()
+            accepted = accepts(alternative, node["metadata"]["name"], labels)
+            for selector in some:
+                selected = selects(selector, labels)
+                if accepted and selected:
+                    assert can_match(alternative, selector)
+                if accepted and all(requires(alternative, *entry) for entry in selector.items()):
+                    assert selected
+                if accepted and requires_labels(alternative, selector):
+                    assert selector.keys() <= labels.keys()
+                if selected and surely_accepts(alternative, selector):
+                    assert accepted
+            if accepted and confines(alternative, some):
+                assert any(selects(selector, labels) for selector in some)
+
+    @given(selectors(), selectors(), strategies.nodes())
+    def test_a_selector_includes_another_only_if_it_selects_all_of_its_nodes(
+        self, wide: Selector, narrow: Selector, node: JSON
+    ) -> None:
+        labels = node["metadata"]["labels"]
+        if includes(wide, narrow) and selects(narrow, labels):
+            assert selects(wide, labels)
 
     @pytest.mark.parametrize(
         ("words", "confined"),
@@ -286,24 +318,26 @@ class TestNodeSelectionLabels:
     def test_confines_is_true_if_every_match_has_one_of_the_label_sets(
         self, words: list[str], confined: bool
     ) -> None:
-        selectors = [{"model": "a"}, {"model": "b"}, {"size": "80", "gpu": "true"}]
-        assert confines(alternative_of(*words), selectors) is confined
+        some = [{"model": "a"}, {"model": "b"}, {"size": "80", "gpu": "true"}]
+        assert confines(alternative_of(*words), [*map(selector_of, some)]) is confined
 
-    @given(strategies.node_selections(), strategies.nodes())
-    def test_every_node_that_a_confined_selection_accepts_has_a_label_set(
-        self, selection: JSON, node: JSON
+    @pytest.mark.parametrize(
+        ("words", "confined"),
+        [
+            (["model Exists"], True),
+            (["model Gt 5"], True),
+            (["model NotIn a"], False),
+            (["size In 40 80"], True),
+            (["size In 40 80 120"], False),
+            (["size In 40 80 120", "model Exists"], True),
+            (["size Exists"], False),
+        ],
+    )
+    def test_confines_knows_sets_of_values_and_labels_with_any_value(
+        self, words: list[str], confined: bool
     ) -> None:
-        labels = node["metadata"]["labels"]
-        selectors: list[Mapping[str, str]] = [
-            {"nvidia.com/gpu.present": "true"},
-            {"node-type": "gpu", "topology.kubernetes.io/zone": "a"},
-            {"node-type": "gpu", "topology.kubernetes.io/zone": "b"},
-        ]
-        for alternative in alternatives(selection):
-            if confines(alternative, selectors) and accepts(
-                alternative, node["metadata"]["name"], labels
-            ):
-                assert any(selector.items() <= labels.items() for selector in selectors)
+        some: list[Selector] = [{"model": ()}, {"size": ("40", "80")}]
+        assert confines(alternative_of(*words), some) is confined
 
     @pytest.mark.parametrize(
         ("words", "asks"),
@@ -320,7 +354,23 @@ class TestNodeSelectionLabels:
     def test_requires_labels_is_true_for_expressions_that_need_the_label(
         self, words: str, asks: bool
     ) -> None:
-        assert requires_labels(alternative_of(words), {"gpu": "true"}) is asks
+        assert requires_labels(alternative_of(words), {"gpu": ("true",)}) is asks
+
+    @pytest.mark.parametrize(
+        ("words", "asks"),
+        [
+            (["gpu In true"], True),
+            (["gpu Exists"], True),
+            (["gpu Gt 4"], True),
+            (["gpu NotIn false"], False),
+            (["gpu Exists", "gpu DoesNotExist"], False),
+            (["other Exists"], False),
+        ],
+    )
+    def test_requires_labels_knows_a_label_with_any_value(
+        self, words: list[str], asks: bool
+    ) -> None:
+        assert requires_labels(alternative_of(*words), {"gpu": ()}) is asks
 
     def test_requires_labels_is_false_for_an_empty_label_set(self) -> None:
         assert not requires_labels(alternative_of("gpu Exists"), {})

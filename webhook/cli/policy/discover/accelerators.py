@@ -13,6 +13,7 @@ from policies.kubernetes.names import NameSet
 from policies.kubernetes.node_templates import NodeTemplate
 from policies.kubernetes.nodes import Node
 from policies.kubernetes.scheduling import FENCING_EFFECTS, Taint
+from policies.kubernetes.selector import selector_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,7 +220,7 @@ class Member:
     def has(self, key: str, value: str) -> bool:
         """Return whether the nodes have the label, or can have it."""
         if isinstance(self.source, NodeTemplate):
-            return self.source.promises({key: value})
+            return self.source.promises({key: (value,)})
         return self.source.labels.get(key) == value
 
 
@@ -243,7 +244,7 @@ def _is_of(member: Member, vendor: Vendor) -> bool:
     if isinstance(source, NodeTemplate):
         restricted = {requirement.key for requirement in source.requirements}
         if about := [(key, value) for key, value in vendor.marks if key in restricted]:
-            return source.promises(dict(about))
+            return source.promises(selector_of(dict(about)))
         if any(t.key == vendor.taint or t.key in vendor.resources for t in source.taints):
             return True
     return bool(
