@@ -7,7 +7,8 @@ both, for files and audits. All three follow one checklist, so they come to one 
 from __future__ import annotations
 
 import json
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
@@ -22,7 +23,7 @@ from policies.kubernetes.editor import Editor, PatchOperation
 from policies.kubernetes.objects import JSONObject, MalformedObjectError, OversizedObjectError
 from policies.kubernetes.pod import Pod
 from policies.kubernetes.workload import Workload
-from policies.policy import Policy
+from policies.policy import Actions, Policy
 from policies.registry import CHECKS, MUTATIONS, Check, Mutation
 
 MOST_FINDINGS = 10_000
@@ -68,6 +69,8 @@ def mutate(
     workload = _workload(obj)
     if _stored(request) is not None and workload.is_being_deleted:
         return ()
+    if policy.actions_in(request.namespace).mode != "enforce":
+        return ()
     pods = workload.pods()
     if not pods or policy.exemptions.cover(request.namespace, request.username, pods):
         return ()
@@ -83,7 +86,8 @@ def validate(
     """Return the findings of an object that is about to be stored.
 
     A Pod is judged as it is. A workload is judged by the Pods that will be created from it, which
-    the mutating webhook changes first.
+    the mutating webhook changes first. In a mode that changes nothing, both are judged as if the
+    mutating webhook had changed them.
 
     Raises:
         MalformedObjectError, OversizedObjectError: as ``mutate`` does.
@@ -148,6 +152,7 @@ def _decide(obj: Workload, scope: _Scope) -> Decision:
 def _judge(obj: Workload, scope: _Scope) -> Decision:
     """Go through the checklist: exemptions, mutations, checks, exceptions."""
     policy, request = scope.policy, scope.request
+    enforces = policy.actions_in(request.namespace).mode == "enforce"
     original, pods = obj.raw or {}, obj.pods()
     if not (pods or obj.unjudged):
         return Decision(original, has_template=False)
@@ -168,10 +173,14 @@ def _judge(obj: Workload, scope: _Scope) -> Decision:
             pools[pool.name] = None
         if not scope.pods_are_final:
             missing |= dict.fromkeys(missing_facts(pod, context))
-        if not (scope.pods_are_final and pod.kind == "Pod"):
+        if not (enforces and scope.pods_are_final and pod.kind == "Pod"):
             if obj.is_core_workload:
                 context = replace(context, written_devices=pod.device_resources())
-            changes += mutate_pod(pod, context).changes
+            editor = mutate_pod(pod, context)
+            if enforces:
+                changes += editor.changes
+            else:
+                findings += _unmade(editor, pod, context)
         for finding in _check_pod(pod, context, obj.role(pod)):
             findings.append(finding)
             if len(findings) > MOST_FINDINGS:
@@ -192,9 +201,12 @@ def _judge(obj: Workload, scope: _Scope) -> Decision:
 
 
 def mutate_pod(pod: Pod, context: Context) -> Editor:
-    """Apply the enforced mutations to the Pod, and return what they added."""
+    """Apply the mutations to the Pod whose action is enforce, and return what they added.
+
+    The policy's mode makes no difference here: callers decide whether to use the additions.
+    """
     editor = Editor(pod)
-    actions = context.policy.actions_in(context.request.namespace)
+    actions = context.policy.actions_in(context.request.namespace).written
     for mutation in _mutations_for(pod, context):
         if actions[mutation.id] != "enforce":
             continue
@@ -225,6 +237,16 @@ def _mutations_for(pod: Pod, context: Context) -> Sequence[Mutation]:
     ]
 
 
+def _unmade(editor: Editor, pod: Pod, context: Context) -> Iterator[Finding]:
+    """Yield a finding for each mutation that the policy's mode prevents."""
+    actions = context.policy.actions_in(context.request.namespace)
+    for mutation in MUTATIONS:
+        if additions := editor.added_by(mutation.id):
+            why = f"the policy's mode is {actions.mode}"
+            finding = _addition_finding(mutation, pod, additions, why)
+            yield replace(finding, action=actions.mode, would="enforce")
+
+
 def _check_pod(pod: Pod, context: Context, role: str) -> Iterator[Finding]:
     """Yield the findings of the Pod, with the actions that the policy has for their rules.
 
@@ -236,15 +258,21 @@ def _check_pod(pod: Pod, context: Context, role: str) -> Iterator[Finding]:
         yield replace(finding, detail=finding.detail + about) if about else finding
 
 
-def _findings(pod: Pod, context: Context, actions: Mapping[str, Action]) -> Iterator[Finding]:
-    if not _REPORTED.isdisjoint(map(actions.__getitem__, _MUTATIONS)):
-        yield from _additions_to_report(pod, context, actions)
+def _findings(pod: Pod, context: Context, actions: Actions) -> Iterator[Finding]:
+    written = actions.written
+    if not _REPORTED.isdisjoint(map(written.__getitem__, _MUTATIONS)):
+        for finding in _additions_to_report(pod, context, written):
+            yield _with_action(finding, actions)
     for rule in _checks_for(pod, context):
-        action = actions[rule.id]
-        if action == "off":
+        if written[rule.id] == "off":
             continue
         for finding in rule.check(pod, context):
-            yield finding if action == "enforce" else replace(finding, action=action)
+            yield finding if actions[rule.id] == "enforce" else _with_action(finding, actions)
+
+
+def _with_action(finding: Finding, actions: Actions) -> Finding:
+    action, written = actions[finding.rule], actions.written[finding.rule]
+    return replace(finding, action=action, would=None if action == written else written)
 
 
 def _checks_for(pod: Pod, context: Context) -> Sequence[Check]:
@@ -259,23 +287,28 @@ def _checks_for(pod: Pod, context: Context) -> Sequence[Check]:
 
 
 def _additions_to_report(
-    pod: Pod, context: Context, actions: Mapping[str, Action]
+    pod: Pod, context: Context, written: Mapping[str, Action]
 ) -> Iterator[Finding]:
     """Yield a finding for each mutation that would add something and may only report it."""
     for mutation in _mutations_for(pod, context):
-        action = actions[mutation.id]
+        action = written[mutation.id]
         if action not in _REPORTED:
             continue
         trial = Editor(pod, dry_run=True)
-        trial.apply([*mutation.additions(pod, context)])
-        if trial.recorded:
-            missing = [f"{field}: {json.dumps(value)}" for field, value in trial.recorded]
-            yield Finding(
-                mutation.id,
-                pod.at("spec"),
-                f"the Pod lacks {mutation.summary}",
-                f"gpufence does not add {'; '.join(missing)}, because the policy sets "
-                f"{mutation.id} to {action}",
-                "Add these fields to the manifest",
-                action,
-            )
+        trial.apply([*mutation.additions(pod, context)], mutation.id)
+        if additions := trial.added_by(mutation.id):
+            why = f"the policy sets {mutation.id} to {action}"
+            yield _addition_finding(mutation, pod, additions, why)
+
+
+def _addition_finding(
+    mutation: Mutation, pod: Pod, additions: Iterable[tuple[str, Any]], why: str
+) -> Finding:
+    missing = "; ".join(f"{field}: {json.dumps(value)}" for field, value in additions)
+    return Finding(
+        mutation.id,
+        pod.at("spec"),
+        f"the Pod lacks {mutation.summary}",
+        f"gpufence does not add {missing}, because {why}",
+        "Add these fields to the manifest",
+    )

@@ -11,6 +11,14 @@ Action = Literal["enforce", "warn", "audit", "off"]
 
 ACTIONS: tuple[Action, ...] = ("enforce", "warn", "audit", "off")
 
+Mode = Literal["enforce", "warn", "audit"]
+"""The strongest action of any rule."""
+
+
+def limited(action: Action, mode: Mode) -> Action:
+    """Return the action of a rule in a mode: the weaker of the two."""
+    return max(action, mode, key=ACTIONS.index)
+
 
 class Finding(msgspec.Struct, frozen=True):
     """One problem of one object.
@@ -27,8 +35,15 @@ class Finding(msgspec.Struct, frozen=True):
     detail: str
     remediation: str = ""
     action: Action = "enforce"
+    would: Action | None = None
+    """The action without the policy's mode, if the mode weakens it."""
     subjects: frozenset[str] = frozenset()
     """What is at fault, if one finding collects several faults: with fewer, it is not new."""
+
+    @property
+    def outcome(self) -> str:
+        """The action in metrics and audit log: ``would_enforce`` if only the mode prevents it."""
+        return f"would_{self.would}" if self.would else self.action
 
     @property
     def message(self) -> str:

@@ -12,7 +12,7 @@ from datetime import date
 from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
-from policies.finding import Action
+from policies.finding import Action, Mode, limited
 from policies.kubernetes.core_v1 import Requirement
 from policies.kubernetes.field_types import (
     Before,
@@ -337,12 +337,37 @@ class Exemptions(Part):
 
 @dataclass(frozen=True, slots=True)
 class Override(Part):
-    """Other actions for some namespaces."""
+    """Another mode, or other actions, for some namespaces."""
+
+    __pydantic_config__ = described(
+        anyOf=[
+            {"required": ["mode"]},
+            {"required": ["rules"], "properties": {"rules": {"minProperties": 1}}},
+        ]
+    )
 
     namespaces: Annotated[tuple[NamespacePattern, ...], NotEmpty()]
     """Names of namespaces, or prefixes followed by *."""
-    rules: Annotated[Mapping[RuleId, RuleAction], NotEmpty()]
+    rules: Mapping[RuleId, RuleAction] = field(default_factory=dict)
     """The action of each rule in these namespaces."""
+    mode: Mode | None = None
+    """The mode in these namespaces. The default is the policy's mode."""
+
+    def __post_init__(self) -> None:
+        if not (self.mode or self.rules):
+            raise ValueError("changes nothing; set mode or rules")
+
+
+class Actions(dict[str, Action]):
+    """Each rule's action in some namespaces, limited by the mode there.
+
+    ``written`` are the actions without the limit.
+    """
+
+    def __init__(self, written: Mapping[str, Action], mode: Mode) -> None:
+        super().__init__({rule: limited(action, mode) for rule, action in written.items()})
+        self.written = written
+        self.mode = mode
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -379,6 +404,9 @@ class ExceptionEntry(Part):
 class Policy(Part):
     """The policy document of gpufence, without its version and kind."""
 
+    mode: Mode = "enforce"
+    """enforce: change and deny Pods. warn: change and deny nothing, and warn about each object that
+    enforce would change or deny. audit: the same, in the audit log and the metrics only."""
     failure_policy: FailurePolicy = "Fail"
     """Whether API servers reject (Fail) or admit (Ignore) GPU Pods, and Pods that use GPU nodes,
     while no replica answers."""
@@ -391,7 +419,7 @@ class Policy(Part):
     exemptions: Exemptions = Exemptions()
     """The Pods to which the policy does not apply."""
     overrides: tuple[Override, ...] = ()
-    """Other actions for some namespaces. The last matching entry counts."""
+    """Another mode or other actions for some namespaces. The last matching entry counts."""
     exceptions: tuple[ExceptionEntry, ...] = ()
     """Findings that do not count, optionally until a date."""
     custom_workloads: tuple[CustomWorkloads, ...] = WELL_KNOWN
@@ -438,39 +466,62 @@ class Policy(Part):
         return tuple(pool for pool in self.pools if pool.resources.prefixes)
 
     @cached_property
-    def overridden(self) -> Mapping[str, Mapping[str, Action]]:
+    def general(self) -> Actions:
+        """The actions of the rules in namespaces without an override."""
+        return Actions(self.rules, self.mode)
+
+    @cached_property
+    def overridden(self) -> Mapping[str, Actions]:
         """The actions of the namespaces that have actions of their own, every rule among them.
 
         A key is the name of a namespace, or a prefix followed by ``*``. The name counts more than a
         prefix, and a longer prefix more than a shorter one.
         """
-        actions = {}
+        overridden = {}
         for pattern in [name for override in self.overrides for name in override.namespaces]:
-            actions[pattern] = dict(self.rules)
+            rules, mode = dict(self.rules), self.mode
             for override in self.overrides:
                 # A prefix covers every pattern that starts with it.
                 if pattern in NameSet(override.namespaces):
-                    actions[pattern] |= override.rules
-        return actions
+                    rules |= override.rules
+                    mode = override.mode or mode
+            overridden[pattern] = Actions(rules, mode)
+        return overridden
 
     @cached_property
     def _override_prefixes(self) -> tuple[str, ...]:
         prefixes = [pattern[:-1] for pattern in self.overridden if pattern.endswith("*")]
         return tuple(sorted(prefixes, key=len, reverse=True))
 
-    @property
-    def action_sets(self) -> tuple[Mapping[str, Action], ...]:
+    @cached_property
+    def action_sets(self) -> tuple[Actions, ...]:
         """The actions of the rules, and those of each namespace that has actions of its own."""
-        return (self.rules, *self.overridden.values())
+        return (self.general, *self.overridden.values())
 
-    def actions_in(self, namespace: str) -> Mapping[str, Action]:
+    @cached_property
+    def enforces(self) -> bool:
+        """Whether the mode is enforce, in any namespace."""
+        return any(actions.mode == "enforce" for actions in self.action_sets)
+
+    @property
+    def unenforced(self) -> str:
+        """Where the mode prevents changes and denials, as a sentence; empty if nowhere."""
+        enforced = sorted(n for n, each in self.overridden.items() if each.mode == "enforce")
+        if self.mode != "enforce":
+            problem = f"the policy's mode is {self.mode}: gpufence changes and denies nothing"
+            return f"{problem}, except in {', '.join(enforced)}" if enforced else problem
+        others = ", ".join(sorted(self.overridden.keys() - set(enforced)))
+        problem = f"the policy's mode is not enforce in {others}"
+        return f"{problem}: gpufence changes and denies nothing there" if others else ""
+
+    def actions_in(self, namespace: str) -> Actions:
         """Return each rule's action for objects of the namespace."""
         actions = self.overridden.get(namespace)
         if actions is None:
             for prefix in self._override_prefixes:
                 if namespace.startswith(prefix):
                     return self.overridden[f"{prefix}*"]
-            return self.rules
+            return self.general
         return actions
 
     def pools_of_resource(self, name: str) -> tuple[Pool, ...]:

@@ -39,6 +39,13 @@ class PatchOperation(msgspec.Struct, frozen=True, tag_field="op", tag="add"):
     value: Any
 
 
+class _End(int):
+    """The index of an entry that is appended to its list. JSON Patch writes ``-`` for it."""
+
+    def __str__(self) -> str:
+        return "-"
+
+
 class Editor:
     """Merges additions into one Pod and records them. Call the Pod's ``changed`` at the end.
 
@@ -50,7 +57,7 @@ class Editor:
         self._dry_run = dry_run
         self._rule = ""
         self._added: list[tuple[str, Path, Any]] = []
-        """Mutations, paths below the spec, and parsed JSON. A path that ends with ``-`` appends."""
+        """Mutations, paths below the spec, and parsed JSON."""
 
     @property
     def operations(self) -> list[PatchOperation]:
@@ -78,13 +85,15 @@ class Editor:
             changes.append((rule, PatchOperation(_pointer(template.place(path)), value)))
         return changes
 
-    @property
-    def recorded(self) -> list[tuple[str, Any]]:
-        """What was added: the path of each field in the object, and its value."""
-        at = self._pod.at
-        return [(at(f"spec.{field_path(path)}"), value) for _, path, value in self._added]
+    def added_by(self, rule: str) -> list[tuple[str, Any]]:
+        """Return what a mutation added: the path of each field in the object, and its value."""
+        return [
+            (self._pod.at(f"spec.{field_path(map(_number, path))}"), value)
+            for name, path, value in self._added
+            if name == rule
+        ]
 
-    def apply(self, additions: Sequence[Addition], rule: str = "") -> None:
+    def apply(self, additions: Sequence[Addition], rule: str) -> None:
         """Merge the additions of a mutation into the Pod."""
         self._rule = rule
         for addition in additions:
@@ -112,9 +121,7 @@ class Editor:
         """Add the members or entries of a value to what is present. A scalar stays as it is."""
         if isinstance(value, list):
             for index, item in enumerate(value, len(present)):
-                # A reader wants to know where; an operation of JSON Patch appends.
-                place = (*path, index if self._dry_run else "-")
-                self._added.append((self._rule, place, to_builtins(item)))
+                self._added.append((self._rule, (*path, _End(index)), to_builtins(item)))
             if not self._dry_run:
                 present += value
         elif isinstance(value, dict):
@@ -159,6 +166,10 @@ def _attributes(type_: Any) -> dict[Any, str]:
     if not issubclass(type_, msgspec.Struct):
         return {}
     return {field.encode_name: field.name for field in fields(type_)}
+
+
+def _number(step: str | int) -> str | int:
+    return int(step) if isinstance(step, int) else step
 
 
 def _pointer(path: Path) -> str:

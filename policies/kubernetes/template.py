@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -93,7 +93,7 @@ def _steps(path: str) -> Path:
     )
 
 
-def field_path(path: Path) -> str:
+def field_path(path: Iterable[str | int]) -> str:
     """Return a path in the API server's notation: ``spec.containers[0].image``."""
     text = ""
     for step in path:

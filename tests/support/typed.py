@@ -41,7 +41,7 @@ def toleration(raw: JSON) -> Toleration:
 def operations_of(pod: Pod, additions: Any) -> tuple[PatchOperation, ...]:
     """Return the operations that additions to the Pod make."""
     editor = Editor(pod)
-    editor.apply(additions)
+    editor.apply(additions, "a-rule")
     return tuple(editor.operations)
 
 

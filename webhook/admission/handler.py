@@ -113,14 +113,30 @@ class Admission:
                 self._metrics.failed()
                 _log_request(logging.ERROR, "internal error", endpoint, request, failure=True)
                 message = _internal_error_message(request)
-                return review.denied(uid, HTTPStatus.INTERNAL_SERVER_ERROR, message), "error"
+                return self._deny(request, HTTPStatus.INTERNAL_SERVER_ERROR, message), "error"
             fault, problem = MalformedObjectError.fault, "it is nested too deeply"
         _log_request(logging.INFO, "malformed object", endpoint, request, problem=problem)
         message = f"gpufence cannot check this {kind}, because it is {fault}: {problem}"
         if _is_custom(request):
             # Its operator defines its fields, and gpufence checks its Pods.
             return review.allowed(uid, warnings=[messages.warning(message)]), "malformed"
-        return review.denied(uid, HTTPStatus.UNPROCESSABLE_ENTITY, message), "malformed"
+        return self._deny(request, HTTPStatus.UNPROCESSABLE_ENTITY, message), "malformed"
+
+    def refused(self, uid: str, status: HTTPStatus, problem: str) -> review.Response:
+        """Return the response to a review that is not decided on; its namespace is unknown."""
+        if self._policy.enforces:
+            return review.denied(uid, status, problem)
+        return review.allowed(uid)
+
+    def _deny(
+        self, request: review.AdmissionRequest, code: HTTPStatus, message: str
+    ) -> review.Response:
+        """Deny the request for an error. In another mode than enforce, allow it and say so."""
+        mode = self._policy.actions_in(request.namespace).mode
+        if mode == "enforce":
+            return review.denied(request.uid, code, message)
+        warnings = [messages.warning(message)] if mode == "warn" else []
+        return review.allowed(request.uid, warnings=warnings)
 
     def _validate(
         self, request: review.AdmissionRequest, obj: Workload, decision: Decision

@@ -20,6 +20,9 @@ ANNOTATION_LENGTH = 10 * 1024
 DENIAL_LENGTH = 16 * 1024
 
 
+_NOT_YET = "not enforced yet: "
+
+
 def denial(findings: Sequence[Finding], kind: str) -> str:
     """Return the message of a denial: the number of findings, then a line for each of them.
 
@@ -44,7 +47,7 @@ def warnings(findings: Sequence[Finding], known: Sequence[Finding] = ()) -> list
 
     ``known`` are findings of the old object, which do not deny the update.
     """
-    texts = [_warning(finding) for finding in findings]
+    texts = [_warning(finding, "" if finding.would is None else _NOT_YET) for finding in findings]
     texts += [
         _warning(finding, "not denied, because the old object has it too: ") for finding in known
     ]
@@ -70,7 +73,7 @@ def audit_annotations(decision: Decision) -> dict[str, str]:
     for finding in decision.findings:
         by_rule.setdefault(finding.rule, []).append(finding)
     texts = {
-        rule: f"{of_rule[0].action}: {'; '.join(finding.message for finding in of_rule)}"
+        rule: f"{of_rule[0].outcome}: {'; '.join(finding.message for finding in of_rule)}"
         for rule, of_rule in by_rule.items()
     }
     for key, findings in (("excepted", decision.excepted), ("known", decision.known)):

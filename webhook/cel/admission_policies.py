@@ -12,14 +12,13 @@ from datetime import date
 from types import ModuleType
 
 from policies.finding import Action
-from policies.kubernetes.names import NameSet
 from policies.kubernetes.objects import JSONObject
 from policies.policy import ExceptionEntry, Policy
 from policies.rules import check_device_leak, check_pool_trespass
 from webhook.cel import device_leak, pool_trespass
 from webhook.cel.configurations import API_VERSION, Registration
 from webhook.cel.pods import by_kind, holds_for_pod, pod_of
-from webhook.cel.scope import namespace_selector, pod_rules
+from webhook.cel.scope import in_namespaces, namespace_selector, pod_rules
 from webhook.cel.text import (
     Variable,
     all_of,
@@ -67,8 +66,8 @@ def admission_policies(
     objects: list[JSONObject] = []
     for rule, (name, module) in _RULES.items():
         for action, (ending, validation_action, does) in _ACTIONS.items():
-            elsewhere = other_action(rule, action, policy)
-            if elsewhere is None:
+            elsewhere = _elsewhere(rule, action, policy)
+            if elsewhere == "":
                 continue
             full_name = f"{registration.name}-{name}{ending}{STATIC_SUFFIX if static else ''}"
             excused = [elsewhere] if elsewhere else []
@@ -167,32 +166,9 @@ def _is_judged(policy: Policy) -> Iterator[str]:
     yield '(request.operation == "CREATE" || !has(object.metadata.deletionTimestamp))'
 
 
-def other_action(rule: str, action: Action, policy: Policy) -> str | None:
-    """Return CEL that holds in namespaces where the rule has another action than this one.
-
-    None where the rule has the action in no namespace, and empty where it has it in every one.
-    """
-    has = {name: actions[rule] == action for name, actions in policy.overridden.items()}
-    here = policy.rules[rule] == action
-    if not (here or any(has.values())):
-        return None
-    if here and all(has.values()):
-        return ""
-    # The exact name counts before the longest prefix.
-    prefixes = sorted((name for name in has if name.endswith("*")), key=len, reverse=True)
-    exact = has.keys() - set(prefixes)
-    groups = [({name for name in exact if has[name] == same}, same) for same in (True, False)]
-    groups += [({name}, has[name]) for name in prefixes]
-    choices = [
-        f"{is_in('request.namespace', NameSet(group))} ? {_literal(not same)}"
-        for group, same in groups
-        if group
-    ]
-    return "(" + "\n  : ".join([*choices, _literal(not here)]) + ")"
-
-
-def _literal(value: bool) -> str:
-    return "true" if value else "false"
+def _elsewhere(rule: str, action: Action, policy: Policy) -> str | None:
+    """Return CEL that holds in namespaces where the rule has another action than this one."""
+    return in_namespaces(policy, lambda actions: actions[rule] != action)
 
 
 def _exceptions(rule: str, entries: Iterable[ExceptionEntry], today: date | None) -> Iterator[str]:

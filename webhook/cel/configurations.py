@@ -21,7 +21,7 @@ from webhook.cel.match_conditions import (
     selects_nodes,
 )
 from webhook.cel.pods import holds_for_pod
-from webhook.cel.scope import namespace_selector, pod_rules, rule
+from webhook.cel.scope import in_namespaces, namespace_selector, pod_rules, rule
 from webhook.cel.text import all_of, any_of, call, negated, printed
 
 API_VERSION = "admissionregistration.k8s.io/v1"
@@ -88,11 +88,16 @@ def _mutating(policy: Policy, registration: Registration) -> JSONObject:
         condition=call("[object]", "exists", "pod", requests_devices(policy)),
     )
     webhook["reinvocationPolicy"] = "IfNeeded"
-    return _configuration("MutatingWebhookConfiguration", [webhook], registration)
+    enforced = list(_by_mode(webhook, policy))[:1]
+    return _configuration("MutatingWebhookConfiguration", enforced, registration)
 
 
 def _validating(policy: Policy, registration: Registration) -> JSONObject:
-    webhooks = [*_of_pods(policy, registration)]
+    webhooks = [
+        by_mode
+        for webhook in _of_pods(policy, registration)
+        for by_mode in _by_mode(webhook, policy)
+    ]
     if policy.custom_workloads:
         webhooks.append(_custom_workloads(policy, registration))
     return _configuration("ValidatingWebhookConfiguration", webhooks, registration)
@@ -133,6 +138,28 @@ def _of_pods(policy: Policy, registration: Registration) -> Iterator[JSONObject]
             condition_name="names-a-node",
             failure_policy="Fail",
         )
+
+
+def _by_mode(webhook: JSONObject, policy: Policy) -> Iterator[JSONObject]:
+    """Yield the webhook, and one with failure policy Ignore for namespaces in another mode.
+
+    Where the mode is not enforce, a Pod does not wait for gpufence.
+    """
+    elsewhere = in_namespaces(policy, lambda actions: actions.mode != "enforce")
+    if elsewhere is None or webhook["failurePolicy"] == "Ignore":
+        yield webhook
+    elif elsewhere == "":
+        yield webhook | {"failurePolicy": "Ignore"}
+    else:
+        conditions = webhook["matchConditions"]
+        here = {"name": "mode-is-enforce", "expression": printed(negated(elsewhere))}
+        yield webhook | {"matchConditions": [here, *conditions]}
+        there = {"name": "mode-is-not-enforce", "expression": printed(elsewhere)}
+        yield webhook | {
+            "name": webhook["name"].replace(DOMAIN, f"-not-enforced{DOMAIN}"),
+            "failurePolicy": "Ignore",
+            "matchConditions": [there, *conditions],
+        }
 
 
 def _denies_trespass(policy: Policy) -> bool:

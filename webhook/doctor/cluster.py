@@ -69,6 +69,11 @@ def check_policy(installed: Installation) -> Iterator[DoctorLine]:
     else:
         pools = ", ".join(pool.name for pool in installed.policy.pools)
         yield ok("policy", f"{installed.policy_source} is valid; its pools: {pools}")
+        if installed.policy.unenforced:
+            remediation = (
+                "Set mode: enforce in the policy once metrics and audit log are as expected"
+            )
+            yield warn("mode", installed.policy.unenforced, remediation)
         yield from _nodes(installed, installed.policy)
         nodes = installed.nodes or NodeIndex()
         for lacking in label_problems(installed.policy, nodes, installed.templates):

@@ -43,6 +43,11 @@ async def check(api: KubeApi, installed: Installation, namespace: str) -> AsyncI
         problem = f"API servers do not call gpufence for namespace {namespace}"
         yield skip("trials", problem, "Set --try-in NAME")
         return
+    mode = policy.actions_in(namespace).mode
+    if mode != "enforce":
+        problem = f"gpufence changes and denies nothing in {namespace}: the policy's mode is {mode}"
+        yield skip("trials", problem, "Set --try-in NAME")
+        return
     for pool in policy.pools:
         yield await _gpu_pod(api, policy, pool, namespace)
         toleration = _toleration(pool)

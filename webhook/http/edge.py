@@ -220,7 +220,7 @@ class Edge:
     def _refuse(
         self, request: web.BaseRequest, endpoint: Endpoint, error: _RefusedError
     ) -> web.StreamResponse:
-        """Deny the review if its uid arrived, or else respond with an HTTP error."""
+        """Respond with a review if the uid arrived, or else with an HTTP error."""
         status, problem, uid = error.status, str(error), error.uid
         is_overload = status is HTTPStatus.TOO_MANY_REQUESTS
         self._metrics.count_response(endpoint, "overloaded" if is_overload else "bad_request")
@@ -235,9 +235,8 @@ class Edge:
         )
         if not uid:
             return web.Response(status=status, text=f"{problem}\n", headers=error.headers)
-        return self._response(
-            request, review.encode(review.denied(uid, status, problem), error.api_version)
-        )
+        answer = self._admission.refused(uid, status, problem)
+        return self._response(request, review.encode(answer, error.api_version))
 
     def _response(self, request: web.BaseRequest, body: bytes) -> web.StreamResponse:
         keeps = request.keep_alive and not self.draining

@@ -177,7 +177,7 @@ class Metrics:
     def count_findings(self, findings: Iterable[Finding]) -> None:
         """Count findings."""
         for finding in findings:
-            self._findings.labels(finding.rule, finding.action).inc()
+            self._findings.labels(finding.rule, finding.outcome).inc()
 
     def connection_rejected(self, reason: Rejection) -> None:
         self._rejected_connections.labels(reason).inc()

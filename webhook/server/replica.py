@@ -197,6 +197,7 @@ class _Replica:
             port=port_of(reviews),
             metricsPort=port_of(operations),
             policy=policy_name(options.policy),
+            mode=self._policy.current.mode,
             certificateExpires=self._certificate.expires.isoformat(),
         )
         return True
@@ -255,6 +256,8 @@ class _Replica:
             lines.append(f"the new certificate is rejected, the previous one is served: {problem}")
         if problem := self._policy.problem:
             lines.append(f"the new policy is rejected, the previous one is active: {problem}")
+        if unenforced := self._policy.current.unenforced:
+            lines.append(unenforced)
         return lines + self._unknown_facts()
 
     def _unknown_facts(self) -> list[str]:

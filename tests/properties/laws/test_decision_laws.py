@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import assume, event, given
 from hypothesis import strategies as st
+from msgspec import structs
 
 import strategies
 from cases.loading import compiled, policy_document
@@ -16,6 +18,7 @@ from laws.profile import law
 from policies.decision import Decision
 from policies.engine import decide, validate
 from policies.facts import Facts, Request
+from policies.finding import Mode
 from policies.kubernetes.editor import clone
 from policies.kubernetes.objects import MalformedObjectError
 from policies.policy import Policy
@@ -50,6 +53,29 @@ def test_a_decision_only_adds_fields_and_is_idempotent(
     assert_settled(decision, policy, facts)
     assert_readable(decision)
     assert_unchanged_update_passes(obj, policy, facts)
+
+
+@law
+@given(objects, policies, strategies.facts(), st.sampled_from(["warn", "audit"]))
+def test_other_modes_report_what_enforce_does(
+    obj: JSON, policy: Policy, facts: Facts, mode: Mode
+) -> None:
+    enforced = decide(obj, policy, facts=facts)
+    for judge in (decide, validate):
+        reported = judge(obj, replace(policy, mode=mode), facts=facts)
+        assert reported.allowed
+        assert reported.mutated is obj
+        changes = [finding for finding in reported.findings if finding.rule in MUTATION_IDS]
+        unmade = [finding for finding in changes if finding.would == "enforce"]
+        # Some templates can only be changed in the Pods that are created from them.
+        assert set(enforced.mutations) <= {finding.rule for finding in unmade}
+        findings = [
+            structs.replace(finding, action=finding.would or finding.action, would=None)
+            for finding in reported.findings
+            if finding not in unmade
+        ]
+        assert findings == list(enforced.findings)
+        event(f"{mode}: {enforced.verdict}")
 
 
 @law
@@ -115,7 +141,8 @@ def update(old: Any) -> Request:
     return Request(operation="UPDATE", old=old)
 
 
-RULE_IDS = [rule.id for rule in MUTATIONS] + [rule.id for rule in CHECKS]
+MUTATION_IDS = [rule.id for rule in MUTATIONS]
+RULE_IDS = MUTATION_IDS + [rule.id for rule in CHECKS]
 
 
 def with_rules(actions: dict[str, str]) -> Policy:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import jsonpatch
@@ -9,6 +10,8 @@ import pytest
 
 from policies.engine import decide
 from policies.facts import Request
+from policies.finding import Mode
+from policies.policy import Override
 from reviewing import (
     JSON,
     UID,
@@ -132,6 +135,48 @@ async def test_a_rule_with_action_audit_adds_only_an_audit_annotation(make_hook:
     response = await hook.response("/validate", review(trespassing_pod()))
     assert response.pop("auditAnnotations")["pool-trespass"].startswith("audit: ")
     assert response == {"uid": UID, "allowed": True}
+
+
+@pytest.mark.parametrize("mode", ["warn", "audit"])
+async def test_other_modes_than_enforce_change_and_deny_nothing(
+    make_hook: MakeHook, mode: Mode
+) -> None:
+    hook = await make_hook(replace(default_policy(), mode=mode))
+    for pod, rule in (
+        (gpu_pod(), "restricted-security-context"),
+        (trespassing_pod(), "pool-trespass"),
+    ):
+        assert await hook.response("/mutate", review(pod)) == {"uid": UID, "allowed": True}
+        response = await hook.response("/validate", review(pod))
+        assert response["allowed"]
+        assert response["auditAnnotations"][rule].startswith("would_enforce: ")
+        begins = [
+            text.startswith(f"not enforced yet: {rule}: ") for text in response.get("warnings", [])
+        ]
+        assert any(begins) is (mode == "warn")
+        assert mode == "warn" or not begins
+    counted = await hook.metric("gpufence_findings_total")
+    assert counted['{action="would_enforce",rule="pool-trespass"}'] == 1
+
+
+@pytest.mark.parametrize("mode", ["warn", "audit"])
+async def test_other_modes_than_enforce_allow_what_cannot_be_checked(
+    make_hook: MakeHook, mode: Mode
+) -> None:
+    hook = await make_hook(replace(default_policy(), mode=mode))
+    malformed = with_value(gpu_pod(), "spec.containers", {"not": "a list"})
+    response = await hook.response("/validate", review(malformed))
+    assert response["allowed"]
+    assert bool(response.get("warnings")) is (mode == "warn")
+
+
+async def test_an_override_enforces_in_its_namespaces(make_hook: MakeHook) -> None:
+    override = Override(("ml",), mode="enforce")
+    hook = await make_hook(replace(default_policy(), mode="audit", overrides=(override,)))
+    assert "patch" in await hook.response("/mutate", review(gpu_pod()))
+    assert not (await hook.response("/validate", review(trespassing_pod(), namespace="ml")))[
+        "allowed"
+    ]
 
 
 async def test_a_denial_carries_the_warnings_of_other_rules(make_hook: MakeHook) -> None:

@@ -228,7 +228,7 @@ class TestCompiledDocument:
         (document(apiVersion="v1"), "apiVersion: is 'v1', but must be 'gpufence.dev/v1alpha1'"),
         pytest.param(
             document(pool=[]),
-            "pool: unknown field; did you mean pools? Accepted: apiVersion, kind, metadata, "
+            "pool: unknown field; did you mean pools? Accepted: apiVersion, kind, metadata, mode, "
             "failurePolicy, pools, hardening, rules, exemptions, overrides, exceptions, "
             "customWorkloads",
         ),
@@ -259,7 +259,7 @@ class TestCompiledDocument:
         ),
         pytest.param(
             document(overrides=[{"namespaces": ["a"], "rules": {"device-leak": "off"}, "x": 1}]),
-            "overrides[0].x: unknown field; accepted: namespaces, rules",
+            "overrides[0].x: unknown field; accepted: namespaces, rules, mode",
         ),
         pytest.param(
             document(exceptions=[{"namespaces": ["a"], "reason": "why", "until": "2026-01-01"}]),

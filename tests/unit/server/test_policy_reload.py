@@ -58,7 +58,11 @@ async def test_the_last_valid_policy_stays_current_if_the_new_policy_is_rejected
     for _ in range(3):
         await watched.poll(BAD)
     assert watched.policy.current is watched.first
-    assert f"{watched.file}:10: poolz: unknown field; did you mean pools?" in watched.policy.problem
+    line = BAD[: BAD.index("poolz")].count("\n") + 1
+    assert (
+        f"{watched.file}:{line}: poolz: unknown field; did you mean pools?"
+        in watched.policy.problem
+    )
     assert watched.counted == ["rejected"]
     assert [record.getMessage() for record in caplog.records] == ["policy rejected"]
     await watched.poll("kind: [")

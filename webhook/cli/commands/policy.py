@@ -108,6 +108,8 @@ def validate(file: str, cluster: bool, kubeconfig: Path | None, context: str | N
     pools = [pool.name for pool in policy.pools]
     names = ", ".join(pools)
     click.echo(f"{policy_name(file)}: valid, with {counted(len(pools), 'pool')}: {names}")
+    if policy.unenforced:
+        click.echo(f"Warning: {policy.unenforced}.", err=True)
     for index, problem in useless_exceptions(policy, datetime.now(UTC).date()):
         cure = "Remove it, or change it"
         click.echo(f"Warning: exceptions[{index}] {problem}. {cure}.", err=True)
