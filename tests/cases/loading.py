@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import copy
+from dataclasses import dataclass, replace
 from datetime import date
+from functools import cache
 from pathlib import Path
 from typing import Any, get_args
 
@@ -26,9 +28,9 @@ HERE = Path(__file__).parent
 
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
-_HEADER = frozenset(
-    ["kind", "policy", "rules", "namespace", "username", "operation", "subresource", "old", "today"]
-)
+_HEADER = {"kind", "each", "policy", "rules", "namespace", "username"} | {
+    *("operation", "subresource", "old", "today")
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +38,7 @@ class Case:
     """One manifest, the rule that it is about, and where its expected outcome stands.
 
     ``expected`` is the file of the expected findings, ``after`` that of the whole mutated object.
+    Of a file with ``each`` in its header, every further ``document`` is a case, under its ``name``.
     """
 
     rule: str
@@ -43,9 +46,12 @@ class Case:
     manifest: Path
     expected: Path
     after: Path | None = None
+    document: int = -1
+    name: str = ""
 
     def __str__(self) -> str:
-        return str(self.manifest.relative_to(HERE).with_suffix("")).removesuffix("/before")
+        path = str(self.manifest.relative_to(HERE).with_suffix("")).removesuffix("/before")
+        return f"{path}/{self.name}" if self.name else path
 
     def decide(self) -> Decision:
         """Decide on the manifest with this rule at work, and no other of its kind."""
@@ -66,8 +72,10 @@ class Case:
 
     def _parts(self) -> tuple[JSONObject, JSONObject, list[JSONObject]]:
         """Return the object, the header and the facts as they are written."""
-        *others, obj = load_all(self.manifest.read_text())
-        header = others.pop(0) if others and others[0].get("kind") == "Case" else {}
+        documents = load_all(self.manifest.read_text())
+        obj = documents[self.document]
+        header = documents[0] if documents[0].get("kind") == "Case" else {}
+        others = [] if self.name else documents[bool(header) : -1]
         if unknown := set(header) - _HEADER:
             raise ValueError(f"{self.manifest}: unknown keys in its header: {sorted(unknown)}")
         return obj, header, others
@@ -132,18 +140,40 @@ def _node(node: JSONObject) -> Node:
 def cases_of_check(rule: str) -> list[Case]:
     """Return the cases in ``<rule>/pass`` and ``<rule>/fail``."""
     return [
-        Case(rule, outcome == "pass", file, file.with_suffix(".expected.yaml"))
+        case
         for outcome in ("pass", "fail")
         for file in sorted((HERE / rule / outcome).glob("*.yaml"))
         if not file.name.endswith(".expected.yaml")
+        for case in _cases(Case(rule, outcome == "pass", file, file.with_suffix(".expected.yaml")))
     ]
 
 
 def cases_of_mutation(rule: str) -> list[Case]:
     """Return the cases in ``<rule>/<situation>``."""
     return [
-        Case(rule, True, before, before.with_name("expected.yaml"), before.with_name("after.yaml"))
+        case
         for before in sorted((HERE / rule).glob("*/before.yaml"))
+        for case in _cases(
+            Case(
+                rule,
+                True,
+                before,
+                before.with_name("expected.yaml"),
+                before.with_name("after.yaml"),
+            )
+        )
+    ]
+
+
+def _cases(whole: Case) -> list[Case]:
+    """Return the cases of a file: one, or each document after the header."""
+    documents = _documents(whole.manifest.read_text())
+    if not documents[0].get("each"):
+        return [whole]
+    return [
+        replace(whole, document=number, name=obj["metadata"]["name"])
+        for number, obj in enumerate(documents)
+        if number
     ]
 
 
@@ -163,6 +193,11 @@ def compiled(document: JSONObject) -> Policy:
 
 def load_all(text: str) -> list[JSONObject]:
     """Return the YAML documents of a text."""
+    return copy.deepcopy(_documents(text))
+
+
+@cache
+def _documents(text: str) -> list[JSONObject]:
     return list(yaml.load_all(text, _LOADER))
 
 

@@ -32,16 +32,16 @@ MUTATION_CASES = [case for mutation in MUTATIONS for case in cases_of_mutation(m
 def test_a_check_has_the_expected_findings(case: Case) -> None:
     findings = [as_written(finding) for finding in case.decide().findings]
     assert bool(findings) is not case.passes, findings
-    assert_outcome(case.expected, findings or None)
+    assert_outcome(case, case.expected, findings or None)
 
 
 @pytest.mark.parametrize("case", MUTATION_CASES, ids=str)
 def test_a_mutation_has_the_expected_result(case: Case) -> None:
     decision = case.decide()
     findings = [as_written(finding) for finding in decision.findings]
-    assert_outcome(case.expected, findings or None)
+    assert_outcome(case, case.expected, findings or None)
     assert case.after is not None
-    assert_outcome(case.after, decision.mutated if decision.operations else None)
+    assert_outcome(case, case.after, decision.mutated if decision.operations else None)
 
 
 def test_every_file_in_the_cases_directory_is_used() -> None:
@@ -55,7 +55,7 @@ def test_every_file_in_the_cases_directory_is_used() -> None:
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.id)
 def test_every_rule_has_positive_and_negative_cases(rule: Any) -> None:
     if rule in MUTATIONS:
-        changed = [(case.after or Path()).exists() for case in cases_of_mutation(rule.id)]
+        changed = [bool(case.decide().operations) for case in cases_of_mutation(rule.id)]
         assert {True, False} <= set(changed), "a case that it changes, and one that it leaves alone"
     else:
         assert {case.passes for case in cases_of_check(rule.id)} == {True, False}
@@ -66,21 +66,32 @@ def test_case_names_are_words_in_kebab_case(case: Case) -> None:
     assert re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)+", Path(str(case)).name)
 
 
-def assert_outcome(file: Path, outcome: Any) -> None:
-    """Compare with the file, where ``None`` stands for no file; or write it if it differs."""
-    if GOLDEN and as_json(file) != json.dumps(outcome, indent=1):
-        if outcome is None:
+def assert_outcome(case: Case, file: Path, outcome: Any) -> None:
+    """Compare with the file, where ``None`` stands for nothing; or write it if it differs.
+
+    A file for several cases has their outcomes by their names.
+    """
+    if GOLDEN and as_json(expected(case, file)) != as_json(outcome):
+        content = (content_of(file) or {}) | {case.name: outcome} if case.name else outcome
+        if case.name:
+            content = {name: each for name, each in content.items() if each is not None} or None
+        if content is None:
             file.unlink()
         else:
-            file.write_text(dump(outcome))
-    if outcome is None:
-        assert not file.exists(), f"{file.relative_to(HERE)} says that something is to be found"
-        return
-    assert file.exists(), f"{file.relative_to(HERE)} is missing: {outcome}"
-    assert as_json(file) == json.dumps(outcome, indent=1)
+            file.write_text(dump(content))
+    assert as_json(expected(case, file)) == as_json(outcome), file.relative_to(HERE)
 
 
-def as_json(file: Path) -> str:
-    """Return the content as JSON text: to Python, 1, True and 1.0 are equal; not to Kubernetes."""
+def expected(case: Case, file: Path) -> Any:
+    content = content_of(file)
+    return (content or {}).get(case.name) if case.name else content
+
+
+def content_of(file: Path) -> Any:
     (content,) = load_all(file.read_text()) if file.exists() else (None,)
+    return content
+
+
+def as_json(content: Any) -> str:
+    """Return JSON text: to Python, 1, True and 1.0 are equal; not to Kubernetes."""
     return json.dumps(content, indent=1)
