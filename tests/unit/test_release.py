@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 import shutil
+import subprocess
 import tarfile
 import tomllib
 from datetime import date
@@ -12,6 +14,7 @@ from pathlib import Path
 import pytest
 import yaml
 from hatchling.builders.sdist import SdistBuilder
+from trove_classifiers import classifiers
 
 import make_release as release
 from deploy.chart import RELEASE, Helm
@@ -50,8 +53,9 @@ def test_examples_name_the_version_that_they_need_after_a_bump() -> None:
 
 def test_what_the_documentation_generates_is_not_released(tmp_path: Path) -> None:
     docs = ("index.md", "rules/index.md", "rules/pool-trespass.md", "reference/schemas/policy.json")
-    for name in (".gitignore", "pyproject.toml", "README.md", "LICENSE"):
-        shutil.copy(PROJECT / name, tmp_path)
+    for name in (".gitignore", "pyproject.toml", "deploy/package.md", "LICENSE"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        shutil.copy(PROJECT / name, tmp_path / name)
     for name in docs:
         (tmp_path / "docs" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "docs" / name).touch()
@@ -123,6 +127,72 @@ def test_the_unreleased_changes_become_the_section_of_the_version(changelog: Pat
 def test_the_project_and_the_chart_have_one_version() -> None:
     chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
     assert chart["version"] == chart["appVersion"] == release.version()
+
+
+def test_pypi_can_show_the_package() -> None:
+    """PyPI follows no relative links, and rejects classifiers that it does not know."""
+    project = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]
+    text = (PROJECT / project["readme"]).read_text()
+    links = re.findall(r"\]\(([^)]*)\)", text)
+    assert len(links) >= 3
+    assert [link for link in links if not link.startswith("https://")] == []
+    assert set(project["urls"]) == {"Homepage", "Documentation", "Playground", "Changelog"}
+    assert set(project["classifiers"]) <= classifiers
+
+
+def test_artifact_hub_can_show_the_chart() -> None:
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    annotations = chart["annotations"]
+    # The categories of https://artifacthub.io/docs/topics/annotations/helm/.
+    assert annotations["artifacthub.io/category"] == "security"
+    assert annotations["artifacthub.io/license"] == "Apache-2.0"
+    links = yaml.safe_load(annotations["artifacthub.io/links"])
+    assert all(link.keys() == {"name", "url"} for link in links)
+    assert chart["home"].startswith("https://")
+    assert (CHART / "README.md").exists()
+
+
+def test_the_image_has_the_labels_that_registries_show() -> None:
+    [labels] = [each for each in instructions() if each.startswith("LABEL")]
+    names = set(re.findall(r"org\.opencontainers\.image\.(\w+)=", labels))
+    workflow = (PROJECT / ".github/workflows/release.yaml").read_text()
+    names |= set(re.findall(r"org\.opencontainers\.image\.(\w+)=", workflow))
+    wanted = {"title", "description", "version", "licenses", "url", "documentation"}
+    assert names == wanted | {"source", "revision"}
+    assert f'org.opencontainers.image.version="{release.version()}"' in labels
+
+
+def instructions() -> list[str]:
+    """Return the instructions of the Dockerfile, each on one line."""
+    return (PROJECT / "deploy/Dockerfile").read_text().replace("\\\n", " ").splitlines()
+
+
+def test_the_krew_plugin_runs_the_release_that_its_manifest_names(tmp_path: Path) -> None:
+    release.krew(tmp_path, "7.8.9", 1_800_000_000, "platform/gpufence")
+    manifest = yaml.safe_load((tmp_path / "krew.yaml").read_text())
+    assert re.fullmatch(r"v\d+\.\d+\.\d+", manifest["spec"]["version"])
+    assert len(manifest["spec"]["shortDescription"]) <= 50
+    [platform] = manifest["spec"]["platforms"]
+    archive = tmp_path / platform["uri"].rpartition("/")[2]
+    assert "/platform/gpufence/releases/download/v7.8.9/" in platform["uri"]
+    assert platform["sha256"] == hashlib.sha256(archive.read_bytes()).hexdigest()
+    with tarfile.open(archive) as files:
+        assert files.getnames() == [each["from"] for each in platform["files"]]
+        files.extractall(tmp_path / "plugin", filter="data")
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    plugin = [tmp_path / "plugin" / platform["bin"], "check", "a b.yaml"]
+    environ = {"PATH": str(programs)}
+    none = subprocess.run(["/bin/sh", *plugin], env=environ, capture_output=True, text=True)
+    assert (none.returncode, "needs uv" in none.stderr) == (2, True)
+    for name, option in (("pipx", "--spec"), ("uvx", "--from")):
+        fake = programs / name
+        fake.write_text('#!/bin/sh\nfor each; do echo "$each"; done\n')
+        fake.chmod(0o755)
+        ran = subprocess.run(["/bin/sh", *plugin], env=environ, capture_output=True, text=True)
+        command = ["kubectl-gpufence", "check", "a b.yaml"]
+        expected = [option, "gpufence==7.8.9", *command]
+        assert ran.stdout.splitlines()[-5:] == expected, ran.stderr
 
 
 @pytest.mark.parametrize("wanted", ["", "v0.2.0", "0.2", "0.2.0-rc.1"])

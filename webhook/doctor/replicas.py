@@ -8,6 +8,7 @@ from datetime import datetime
 from certs.keypair import is_overdue, leaf_problem, parse_certificates, renewal_due
 from certs.names import Names
 from certs.secret import Stored
+from policies.kubernetes.objects import JSONObject
 from webhook.doctor.installation import Installation, containers_of
 from webhook.doctor.line import DoctorLine, fail, ok, skip, warn
 from webhook.kube.client import ready_endpoints
@@ -17,6 +18,8 @@ from webhook.registration.trust import ca_bundles
 # A leader renews its Lease every few seconds, whatever the duration of the Lease.
 _SILENT_SECONDS = 60
 _LOGS = "Run kubectl logs and kubectl describe, and check that the nodes can pull the image"
+_PLACEHOLDER = "gpufence"
+"""The image's name in a checkout. The chart of a release names the published image."""
 _CERTIFICATE, _BUNDLE = "certificate", "caBundle"
 _RENEWAL = "Check the logs of the replicas for the reason. Do not delete the Secret"
 
@@ -54,7 +57,8 @@ def _replicas(installed: Installation) -> DoctorLine:
     ready = (installed.deployment.get("status") or {}).get("readyReplicas") or 0
     if not ready:
         scale = f"Run kubectl scale deployment {installed.name} --replicas 2"
-        return fail("replicas", f"{where}: 0 of {desired} are ready", _LOGS if desired else scale)
+        cure = _image_hint(installed.deployment) or _LOGS
+        return fail("replicas", f"{where}: 0 of {desired} are ready", cure if desired else scale)
     if ready < desired:
         return warn("replicas", f"{where}: {ready} of {desired} are ready", _LOGS)
     if desired == 1:
@@ -62,6 +66,18 @@ def _replicas(installed: Installation) -> DoctorLine:
             "replicas", f"{where} has one replica", "Run two or more, to survive the loss of a node"
         )
     return ok("replicas", f"all {desired} are ready")
+
+
+def _image_hint(deployment: JSONObject) -> str:
+    """Return what to do about an image without a registry: no node can pull it."""
+    for container in containers_of(deployment):
+        image = str(container.get("image") or "")
+        if image.partition(":")[0] == _PLACEHOLDER:
+            return (
+                f"The image {image} is the placeholder of a chart from a checkout. Build "
+                "deploy/Dockerfile, push the image, and set image.repository to its name"
+            )
+    return ""
 
 
 def _endpoints(installed: Installation) -> DoctorLine:

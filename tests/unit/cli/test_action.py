@@ -18,6 +18,7 @@ from running import GPU_POD, PLAIN_POD, TRESPASSER
 
 ACTION: dict[str, Any] = yaml.safe_load((PROJECT / "action.yml").read_text())
 STEPS: list[dict[str, Any]] = ACTION["runs"]["steps"]
+SCRIPTS = [step for step in STEPS if "run" in step]
 [CHECK] = [step for step in STEPS if step.get("id") == "check"]
 [INSTALL] = [step for step in STEPS if step["name"] == "Install gpufence"]
 EXPRESSION = re.compile(r"\$\{\{ *inputs\.([a-z-]+) *\}\}")
@@ -82,7 +83,7 @@ def runner(tmp_path: Path) -> Runner:
 
 
 def test_no_script_contains_an_expression() -> None:
-    for step in STEPS:
+    for step in SCRIPTS:
         assert "${{" not in step["run"], step["name"]
         assert step["shell"] == "bash"
 
@@ -90,7 +91,7 @@ def test_no_script_contains_an_expression() -> None:
 def test_every_input_is_used_by_a_step_and_has_a_description() -> None:
     used = {
         name
-        for step in STEPS
+        for step in SCRIPTS
         for value in step["env"].values()
         for name in EXPRESSION.findall(value)
     }
@@ -168,6 +169,33 @@ def test_path_exclude_policy_and_namespace_inputs_are_passed_to_check(runner: Ru
     assert runner.check(policy=".policy.yaml", fail_on="warn").status == 1
 
 
+def test_the_rules_and_strict_inputs_are_passed_to_check(runner: Runner) -> None:
+    (runner.checkout / "web.yaml").write_text(TRESPASSER)
+    assert runner.check(rules="device-leak").status == 0
+    assert runner.check(rules="device-leak,pool-trespass").status == 1
+    run = {"apiVersion": "tekton.dev/v1", "kind": "TaskRun", "metadata": {"name": "build"}}
+    task = yaml.safe_dump({**run, "spec": {"taskRef": {"name": "build"}}})
+    (runner.checkout / "web.yaml").write_text(task)
+    assert runner.check().status == 0
+    assert runner.check(strict="true").status == 1
+
+
+def test_the_cache_is_named_after_the_pinned_libraries(tmp_path: Path) -> None:
+    [named] = [step for step in SCRIPTS if step.get("id") == "cache"]
+    output = tmp_path / "output"
+    environ = {"PATH": os.environ["PATH"], "SYSTEM": "Linux-X64", "ACTION": str(PROJECT)}
+    command = ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", named["run"]]
+    subprocess.run(command, env={**environ, "GITHUB_OUTPUT": str(output)}, check=True)
+    assert re.fullmatch(r"key=gpufence-pip-Linux-X64-[0-9a-f]{64}\n", output.read_text())
+
+
+def test_the_marketplace_can_list_the_action() -> None:
+    """GitHub lists an action with a name, an author, a description and a known icon and color."""
+    assert len(ACTION["description"]) <= 125
+    assert ACTION["author"]
+    assert ACTION["branding"] == {"icon": "shield", "color": "green"}
+
+
 def test_no_summary_is_written_if_the_summary_input_is_false(runner: Runner) -> None:
     (runner.checkout / "web.yaml").write_text(PLAIN_POD)
     assert runner.check(summary="false").summary == ""
@@ -187,7 +215,10 @@ HOSTILE = [
 ]
 
 
-TEXT_INPUTS = ("paths", "exclude", "policy", "namespace", "fail_on", "sarif", "summary")
+TEXT_INPUTS = (
+    *("paths", "exclude", "policy", "namespace"),
+    *("fail_on", "strict", "rules", "sarif", "summary"),
+)
 
 
 @pytest.mark.parametrize("text", HOSTILE)
@@ -207,7 +238,7 @@ def test_no_input_is_evaluated_as_code(runner: Runner, name: str) -> None:
     assert not list(runner.checkout.rglob("PWNED"))
     assert "Traceback" not in done.err
     assert done.outputs["status"] == str(done.status)
-    assert done.status == (2 if name in ("paths", "policy", "fail_on") else 0)
+    assert done.status == (2 if name in ("paths", "policy", "fail_on", "rules") else 0)
 
 
 def test_a_sarif_path_with_a_newline_is_rejected_and_sets_no_output(runner: Runner) -> None:

@@ -75,3 +75,16 @@ def test_a_certificate_without_the_registered_host_fails(
         assert line.detail == f"the serving certificate lacks {missing}"
     else:
         assert line.status == "ok"
+
+
+@pytest.mark.parametrize(
+    ("image", "hinted"),
+    [("gpufence:0.2.0", True), ("registry.example:5000/gpufence:0.2.0", False), ("", False)],
+)
+def test_the_placeholder_image_is_named_when_no_replica_runs(image: str, hinted: bool) -> None:
+    pod = {"containers": [{"name": "gpufence", "image": image}]}
+    deployment = {"spec": {"replicas": 2, "template": {"spec": pod}}, "status": {}}
+    found = Installation("fence", "gpufence", deployment=deployment)
+    [line] = [line for line in check_running(found, NOW) if line.check == "replicas"]
+    assert line.status == "fail"
+    assert ("image.repository" in line.remediation) is hinted
