@@ -22,6 +22,9 @@ from policies.policy import Policy, Pool
 DAEMON_SET_CONTROLLER = "system:serviceaccount:kube-system:daemon-set-controller"
 MIRROR_ANNOTATION = "kubernetes.io/config.mirror"
 
+HOST = "kubernetes.io/hostname"
+"""The label with the name of a node."""
+
 EVERY_NODE: Selector = {"kubernetes.io/os": ("linux",)}
 """What kubelets set on the nodes of every pool: GPU containers are Linux containers."""
 
@@ -185,6 +188,16 @@ def is_daemon_set_pod(pod: Pod, context: Context) -> bool:
     return context.request.username == DAEMON_SET_CONTROLLER and any(
         owner.controller and owner.kind == "DaemonSet"
         for owner in pod.metadata.owner_references or ()
+    )
+
+
+def names_hosts(pod: Pod) -> bool:
+    """Return whether the Pod's node selection lists nodes by their names."""
+    return any(
+        HOST in alternative.labels
+        or any(field.operator == "In" for field in alternative.fields)
+        or any(e.key == HOST and e.operator == "In" for e in alternative.expressions)
+        for alternative in pod.selection()
     )
 
 

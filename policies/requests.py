@@ -80,26 +80,16 @@ def device_requests(
 
 
 def requesting_containers(
-    pod: Pod, requests: Iterable[DeviceRequest]
-) -> set[tuple[ContainerKind, int]]:
-    """Return kind and position of the containers that make the device requests.
+    requests: Iterable[DeviceRequest],
+) -> frozenset[tuple[ContainerKind, int]]:
+    """Return kind and position of the containers whose devices come with a variable.
 
-    A container requests a device in its resources, or by a claim that such a device may satisfy.
+    These are the containers that request a device in their resources, or that an annotation names.
+    The driver of a claim adds devices without a variable (NVIDIA/k8s-dra-driver-gpu,
+    ``cmd/gpu-kubelet-plugin/cdi.go``, sets NVIDIA_VISIBLE_DEVICES to void), and adds none where the
+    claim has no device for the container.
     """
-    containers: set[tuple[ContainerKind, int]] = set()
-    claims: set[str] = set()
-    for request in requests:
-        if request.container:
-            containers.add(request.container)
-        if request.claim:
-            claims.add(request.claim)
-    if claims:
-        for container in pod.containers():
-            resources = container.spec.resources
-            used = (resources.claims if resources else None) or ()
-            if any(claim.name in claims for claim in used):
-                containers.add((container.kind, container.position))
-    return containers
+    return frozenset(request.container for request in requests if request.container)
 
 
 class ClaimEntry(msgspec.Struct, frozen=True):

@@ -220,6 +220,7 @@ class PodSpec(Type):
     scheduler_name: str | None = None
     tolerations: list[Toleration] | None = None
     runtime_class_name: str | None = None
+    priority_class_name: str | None = None
     os: PodOS | None = None
     host_users: bool | None = None
     scheduling_gates: list[Any] | None = None

@@ -31,9 +31,11 @@ The rule follows what the NVIDIA Container Toolkit does with a container, not it
 value counts as the kubelet expands it: `$(NAME)` has the value of the variable `NAME`. A value that
 the Pod does not show, for example from `valueFrom`, counts as one that shows GPUs.
 
-A container requests a device in its resources, or with a resource claim (DRA). If an annotation of
-the Pod requests the device (`pools[].annotationRequests`), no device plugin sets the variable, but
-the scheduler does, by `valueFrom`. In this container, a value is a finding, and `valueFrom` is not.
+A container requests a device in its resources. A resource claim (DRA) does not count: NVIDIA's
+driver sets the variable to `void` itself, and a claim may have no device for the container. If an
+annotation of the Pod requests the device (`pools[].annotationRequests`), no device plugin sets the
+variable, but the scheduler does, by `valueFrom`. In this container, a value is a finding, and
+`valueFrom` is not.
 
 The rule does not detect a variable that the image sets, or that comes from `envFrom`. It does not
 check the variable in a container that requests a device. A `hostPath` of `/dev` or `/` is not a
@@ -130,6 +132,8 @@ _VARIABLES = {
 # The sentences that the admission policies share with this rule.
 SHOWS_GPUS = "a container without a device request makes GPUs visible"
 MOUNTS_FILES = "a volume mounts device files of the node"
+NO_REQUEST = "requests no device"
+ONLY_CLAIMS = "has only claims, whose devices need no variable"
 ACCEPTED_VALUES = "accepted values are void, none and the empty string"
 REMEDIATION = (
     "Remove {}. If the container needs a GPU, request one: the device plugin then sets the variable"
@@ -151,7 +155,7 @@ _HAS_DEVICES = re.compile(
 def check(pod: Pod, context: Context) -> Iterator[Finding]:
     """Yield a finding for each variable, volume and annotation that opens devices."""
     requests = context.device_requests
-    requesting = requesting_containers(pod, requests) if requests else ()
+    requesting = requesting_containers(requests)
     host_paths = [
         (index, volume_name(volume, index), path)
         for index, volume in enumerate(pod.spec.volumes or ())
@@ -207,7 +211,7 @@ def vendors(pool: Pool) -> frozenset[str]:
 
 
 def _by_variable(pod: Pod, container: Container, context: Context) -> Iterator[Finding]:
-    env, resources = container.spec.env or (), container.spec.resources
+    env = container.spec.env or ()
     visible_devices = visible_devices_variables(context.policy)
     # With void, which gpufence itself sets, a container gets no device, whatever else it says.
     if not any(
@@ -217,22 +221,19 @@ def _by_variable(pod: Pod, container: Container, context: Context) -> Iterator[F
     ):
         return
     known = values(env)
-    unresolved = ""
-    if resources and resources.claims:
-        unresolved = context.describe_unresolved_claims(pod)
     for name in visible_devices:
         if name in known and _shows_devices(name, known[name]):
             remediation = REMEDIATION.format(name)
-            yield _variable(pod, container, name, ACCEPTED_VALUES + unresolved, remediation)
+            yield _variable(pod, container, name, ACCEPTED_VALUES, remediation)
     if is_legacy(known):
         consequence = f"without {VISIBLE_DEVICES}, the NVIDIA runtime shows it every GPU"
         remediation = f"Add {VISIBLE_DEVICES} with value void, or remove {CUDA_VERSION}"
-        yield _variable(pod, container, CUDA_VERSION, consequence + unresolved, remediation)
+        yield _variable(pod, container, CUDA_VERSION, consequence, remediation)
     if not shows_gpus(known.get(VISIBLE_DEVICES, "")):
         for name, devices in sorted(devices_without_gpus(known).items()):
             consequence = f"with {VISIBLE_DEVICES} none, the NVIDIA runtime adds {devices}"
             remediation = f"Set {VISIBLE_DEVICES} to void, or remove {name}"
-            yield _variable(pod, container, name, consequence + unresolved, remediation)
+            yield _variable(pod, container, name, consequence, remediation)
 
 
 def _variable(
@@ -240,12 +241,13 @@ def _variable(
 ) -> Finding:
     index, variable = _last(container, name)
     shown = "a value from valueFrom" if variable.value_from else f'"{variable.value or ""}"'
+    resources = container.spec.resources
+    requests = ONLY_CLAIMS if resources and resources.claims else NO_REQUEST
     return Finding(
         ID,
         pod.at(f"{container.field}.env[{index}]"),
         SHOWS_GPUS,
-        f'container "{container.name}" sets {name} to {shown} and requests no device; '
-        f"{consequence}",
+        f'container "{container.name}" sets {name} to {shown} and {requests}; {consequence}',
         remediation,
     )
 

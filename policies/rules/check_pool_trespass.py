@@ -6,7 +6,7 @@ The rule reports a Pod that requests no device of a pool and does one of the fol
 
 - It tolerates the taint of the pool by its key.
 - It tolerates every taint (`operator: Exists` without a key). Pods of DaemonSets may do so, because
-  node agents run on every node.
+  node agents run on every node. A DaemonSet that lists nodes by name (`In`) is no such agent.
 - It requires the labels of the pool, in `nodeSelector` or in any term of its required node
   affinity.
 
@@ -106,6 +106,7 @@ from policies.reach import (
     is_kept_off,
     is_mirror_pod,
     named_node,
+    names_hosts,
     nodes_of_pools,
     pools_of_node,
 )
@@ -143,11 +144,15 @@ def _findings(pod: Pod, context: Context, foreign: Iterable[Pool]) -> Iterator[F
 
 
 def _by_toleration(pod: Pod, pool: Pool, context: Context) -> Iterator[Finding]:
+    # The DaemonSet controller binds each Pod to its node by a field. In the template, host names
+    # are the author's; which of them belong to GPU nodes, only the nodes tell.
+    bound = pod.kind == "DaemonSet" and context.facts.nodes is not None and names_hosts(pod)
+    is_node_agent = is_daemon_set_pod(pod, context) and not bound
     reaching = [
         (index, toleration, taint)
         for index, toleration in enumerate(pod.spec.tolerations or ())
         if (taint := reached_taint(toleration, pool.taints)) is not None
-        and not (is_wildcard(toleration) and is_daemon_set_pod(pod, context))
+        and not (is_wildcard(toleration) and is_node_agent)
     ]
     if not reaching or is_kept_off(pod, pool, context):
         return
@@ -155,7 +160,10 @@ def _by_toleration(pod: Pod, pool: Pool, context: Context) -> Iterator[Finding]:
         if is_wildcard(toleration):
             reason = f"{_subject(pool, context)} tolerates every taint"
             remediation = (
-                "Tolerate only the taints that the Pod needs. Or exclude GPU nodes with this "
+                "Remove the GPU nodes from the host names that the DaemonSet selects"
+                f"{_or_request(pod, pool, context)}"
+                if bound
+                else "Tolerate only the taints that the Pod needs. Or exclude GPU nodes with this "
                 f"expression in every term of its required node affinity: {exclusion(pool)}"
             )
         else:

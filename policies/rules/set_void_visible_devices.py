@@ -1,10 +1,15 @@
-"""NVIDIA_VISIBLE_DEVICES=void in containers of a GPU Pod that request no device.
+"""NVIDIA_VISIBLE_DEVICES=void in containers of a GPU Pod that get no device by a variable.
 
 ## What it adds
 
 `NVIDIA_VISIBLE_DEVICES: void` in every container and init container of a GPU Pod that requests no
-device and does not set the variable. The same applies to ephemeral containers that `kubectl debug`
-adds to a GPU Pod. gpufence adds nothing if the Pod requests only devices of other vendors.
+device in its resources and does not set the variable. The same applies to ephemeral containers that
+`kubectl debug` adds to a GPU Pod. gpufence adds nothing if the Pod requests only devices of other
+vendors.
+
+A container with a resource claim (DRA) gets the variable, too. NVIDIA's driver sets the same value
+for each container with a device. A container whose claim has no device for it would otherwise see
+every GPU.
 
 ## Why
 
@@ -59,11 +64,11 @@ from policies.requests import requesting_containers
 from policies.rules.check_device_leak import vendors
 
 ID = "void-visible-devices"
-SUMMARY = f"{VISIBLE_DEVICES}: void in containers that request no device"
+SUMMARY = f"{VISIBLE_DEVICES}: void in containers that request no device in their resources"
 
 
 def additions(pod: Pod, context: Context) -> Iterator[Addition]:
-    """Hide the node's GPUs from the containers that request none."""
+    """Hide the node's GPUs from the containers that get none by the variable."""
     # Of an existing Pod with unresolved claims, the pool is unknown.
     pools = context.requested_pools or context.policy.pools
     if not any("nvidia.com" in vendors(pool) for pool in pools):
@@ -71,7 +76,7 @@ def additions(pod: Pod, context: Context) -> Iterator[Addition]:
     if context.request.subresource == "ephemeralcontainers":
         containers = new_debug_containers(pod, context.old_spec)
     else:
-        requesting = requesting_containers(pod, context.device_requests)
+        requesting = requesting_containers(context.device_requests)
         containers = [
             container
             for container in pod.containers()

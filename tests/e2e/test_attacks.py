@@ -305,8 +305,36 @@ def test_a_daemon_set_for_one_gpu_node_is_denied(installed: Installation, alice:
     assert denial(alice, daemon_set, path) == ""
 
 
+def test_a_daemon_set_that_lists_a_gpu_node_is_denied(installed: Installation, alice: Api) -> None:
+    path = f"/apis/apps/v1/namespaces/{TENANT}/daemonsets"
+
+    def agent_of(*hosts: str) -> JSON:
+        affinity = terms(requirement(HOST, "In", *hosts))
+        return workload(
+            "DaemonSet", "attack", pod(tolerations=[WILDCARD], affinity=affinity)["spec"]
+        )
+
+    assert "pool-trespass: " in denial(alice, agent_of("gpu", "one"), path)
+    assert denial(alice, agent_of("one", "two"), path) == ""
+
+
+@pytest.mark.parametrize("name", ["system-node-critical", "system-cluster-critical"])
+def test_a_system_priority_class_is_denied(installed: Installation, alice: Api, name: str) -> None:
+    assert "system-priority: " in denial(alice, pod("nvidia.com/gpu", priorityClassName=name))
+    assert denial(alice, pod(priorityClassName=name)) == ""
+    spec = pod(priorityClassName=name, tolerations=[WILDCARD])["spec"]
+    agent = workload("DaemonSet", "attack", spec)
+    path = "/apis/apps/v1/namespaces/{}/daemonsets"
+    assert "system-priority: " in denial(alice, agent, path.format(TENANT))
+    assert denial(installed.cluster.api, agent, path.format("kube-system")) == ""
+
+
 def template(name: str, device_class: str) -> JSON:
-    request = {"name": "gpu", "exactly": {"deviceClassName": device_class}}
+    return template_of(name, {"exactly": {"deviceClassName": device_class}})
+
+
+def template_of(name: str, request: JSON) -> JSON:
+    request = {"name": "gpu", **request}
     return {"metadata": {"name": name}, "spec": {"spec": {"devices": {"requests": [request]}}}}
 
 
@@ -329,6 +357,31 @@ def test_a_pod_of_a_replaced_claim_template_gets_no_toleration(
     other = alice.request("POST", f"{PODS}?dryRun=All", claiming("swapped"))
     assert not any(each["key"] == "nvidia.com/gpu" for each in other["spec"]["tolerations"])
     assert "pool-trespass: " in denial(alice, claiming("swapped", tolerations=[TOLERATION]))
+
+
+GPU_OR_NOT = [
+    {"name": "impossible", "deviceClassName": "gpu.nvidia.com", "count": 1000},
+    {"name": "nic", "deviceClassName": "none.example.com"},
+]
+
+
+@CLAIMS
+def test_a_claim_never_justifies_the_variable(installed: Installation, alice: Api) -> None:
+    gpu = {"exactly": {"deviceClassName": "gpu.nvidia.com"}}
+    path = f"{DRA}/resourceclaimtemplates"
+    alice.request("POST", path, template_of("whole", gpu))
+    alice.request("POST", path, template_of("either", {"firstAvailable": GPU_OR_NOT}))
+    peek = {"env": [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]}
+    for name in ("whole", "either", "not-created-yet"):
+        attack = claiming(name)
+        attack["spec"]["containers"][0] |= peek
+        assert "device-leak: " in denial(alice, attack), name
+    unknown = claiming("whole")
+    unknown["spec"]["containers"][0]["resources"]["claims"][0]["request"] = "unknown"
+    made = alice.request("POST", f"{PODS}?dryRun=All", unknown)
+    # The image may set the variable.
+    void = {"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}
+    assert void in made["spec"]["containers"][0]["env"]
 
 
 @CLAIMS

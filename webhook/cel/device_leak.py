@@ -9,6 +9,8 @@ from policies.policy import Policy
 from policies.rules.check_device_leak import (
     ACCEPTED_VALUES,
     MOUNTS_FILES,
+    NO_REQUEST,
+    ONLY_CLAIMS,
     REMEDIATION,
     SHOWS_GPUS,
     VOLUME_REMEDIATION,
@@ -74,14 +76,11 @@ def variables(policy: Policy) -> Iterator[Variable]:
             call("variables.pods", "all", "pod", all_of(*short)),
         ),
     )
-    requests = [requests_device(policy)]
-    if policy.pools_of_class:
-        requests.append("size(c.?resources.?claims.orValue([])) > 0")
     entries = "\n+ ".join(
         f'{listed("pod.spec", field)}.map(c, {{"list": dyn({text(field)}), "c": dyn(c)}})'
         for field in _LISTS
     )
-    has_device = call("[entry.c]", "exists", "c", any_of(*requests))
+    has_device = call("[entry.c]", "exists", "c", requests_device(policy))
     lacking = call(f"({indented(entries).strip()})", "filter", "entry", f"!{has_device}")
     if annotated := requests_by_annotation(policy, "variables.pods[0].metadata"):
         lacking = f"({any_of(*annotated)}\n  ? []\n  : {indented(lacking).strip()})"
@@ -106,11 +105,13 @@ def _showing(name: str) -> str:
     named = f"{listed('entry.c', 'env')}.filter(e, e.name == {text(name)})"
     last = call(f"[{named}]", "exists", "l", f"size(l) > 0 && {_opens('l[size(l) - 1]')}")
     before = f"{SHOWS_GPUS}: "
-    after = f"] sets {name} and requests no device; {ACCEPTED_VALUES}. {REMEDIATION.format(name)}"
+    has_claims = "size(entry.c.?resources.?claims.orValue([])) > 0"
     said = (
         f"{text(before)}\n"
         f"+ variables.path + {text('.')} + entry.list + {text('[')} + entry.c.name\n"
-        f"+ {sentence(after)}"
+        f"+ {text(f'] sets {name} and ')}\n"
+        f"+ ({has_claims} ? {text(ONLY_CLAIMS)} : {text(NO_REQUEST)})\n"
+        f"+ {sentence(f'; {ACCEPTED_VALUES}. {REMEDIATION.format(name)}')}"
     )
     return commented(
         f"The last of several variables named {name} counts.",

@@ -11,7 +11,6 @@ import pytest
 
 from policies.engine import decide
 from policies.facts import Facts, Request
-from policies.kubernetes.claims import Claim
 from policies.kubernetes.nodes import Node, NodeIndex
 from policies.kubernetes.scheduling import Taint
 from reviewing import default_policy
@@ -50,16 +49,6 @@ ADMITTED = {
 @pytest.mark.parametrize("what", ADMITTED)
 def test_a_plain_pod_with_hidden_device_access_is_admitted(what: str) -> None:
     assert decide(ADMITTED[what], default_policy(), REQUEST).verdict == "allowed"
-
-
-def test_a_container_with_a_non_gpu_request_of_a_gpu_claim_counts_as_gpu() -> None:
-    claims = [{"name": "both", "request": "nic"}]
-    env = [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]
-    entry = {"name": "both", "resourceClaimName": "gpu-and-nic"}
-    obj = pod({"resources": {"claims": claims}, "env": env}, resourceClaims=[entry])
-    requests = frozenset({"gpu.nvidia.com"}), frozenset({"nic.example.com"})
-    facts = Facts(claims={("default", "gpu-and-nic"): Claim(requests)})
-    assert decide(obj, default_policy(), REQUEST, facts).verdict == "mutated"
 
 
 def test_the_verdict_of_a_pending_pod_depends_on_the_nodes_at_admission() -> None:
