@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from importlib.metadata import version as version_of
 from pathlib import Path
+from typing import Any
 
 HERE = Path(__file__).parent
 # The generator of the reference, and the test helpers that it shares.
@@ -37,7 +39,17 @@ html_favicon = "_static/favicon.svg"
 html_show_copyright = False
 html_show_sphinx = False
 html_copy_source = False
-html_theme_options = {
+html_js_files = ["tables.js"]
+html_theme_options: dict[str, Any] = {
     "light_css_variables": {"color-brand-primary": "#3d6b00", "color-brand-content": "#3d6b00"},
     "dark_css_variables": {"color-brand-primary": "#9ccc4f", "color-brand-content": "#9ccc4f"},
 }
+
+# Where the repository is: each page then has an edit link, and the footer a link to the repository.
+if repository := os.environ.get("GPUFENCE_REPOSITORY", "").rstrip("/"):
+    html_theme_options |= {
+        "source_repository": repository,
+        "source_branch": os.environ.get("GPUFENCE_BRANCH", "main"),
+        "source_directory": "docs/",
+        "footer_icons": [{"name": "Repository", "url": repository, "html": "Repository"}],
+    }

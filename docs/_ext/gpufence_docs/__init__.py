@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from sphinx.application import Sphinx
 from sphinx.errors import ExtensionError
@@ -36,6 +37,7 @@ def setup(app: Sphinx) -> ExtensionMetadata:
     app.connect("builder-inited", _write_rules)
     app.connect("builder-inited", _write_schemas)
     app.connect("source-read", _fill_in)
+    app.connect("html-page-context", _drop_edit_link)
     app.connect("build-finished", _write_playground)
     return {"parallel_read_safe": True}
 
@@ -51,6 +53,14 @@ def _fill_in(_app: Sphinx, page: str, content: list[str]) -> None:
 
 def _write_schemas(app: Sphinx) -> None:
     policy.write_schemas(Path(app.srcdir) / "reference" / "schemas")
+
+
+def _drop_edit_link(
+    _app: Sphinx, page: str, _template: str, context: dict[str, Any], _doctree: object
+) -> None:
+    """Remove the edit link of a rule's page, whose source is the docstring of the rule."""
+    if page.startswith("rules/") and page != "rules/index":
+        context["page_source_suffix"] = ""
 
 
 def _write_playground(app: Sphinx, exception: Exception | None) -> None:

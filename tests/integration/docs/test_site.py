@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+import runpy
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -90,3 +92,43 @@ def test_no_page_is_wider_than_a_phone(site: Path) -> None:
             widths[name] = phone.run("return document.documentElement.scrollWidth")
         assert phone.console() == []
     assert {page: width for page, width in widths.items() if width > PHONE} == {}
+
+
+@pytest.mark.skipif(bool(unavailable()), reason=unavailable())
+def test_tables_are_stacked_on_a_phone(site: Path) -> None:
+    """Each cell is below the one before it, with the name of its column."""
+    places = """return [...document.querySelectorAll("table.docutils tbody tr")].map(
+        row => [...row.cells].map(
+            cell => [cell.getBoundingClientRect().top, cell.dataset.column]))"""
+    with served(site) as address, browser() as phone:
+        phone.open(f"{address}/get-started/denied.html", width=PHONE)
+        rows = phone.run(places)
+        assert len(rows) > 15
+        for row in rows:
+            assert [top for top, _ in row] == sorted({top for top, _ in row})
+        assert [column for _, column in rows[0]] == ["rule", "usual cause", "fix"]
+
+
+def test_the_search_finds_no_changelog_and_no_decision(site: Path) -> None:
+    """Their pages are for contributors; users search for what holds now."""
+    index = json.loads((site / "searchindex.js").read_text()[len("Search.setIndex(") : -1])
+    names, terms = index["docnames"], index["terms"]
+    found = {names[page] for pages in terms.values() for page in _listed(pages)}
+    assert {"operate/install", "get-started/denied"} <= found
+    hidden = {page for page in found if page.startswith(("decisions/", "contribute/"))}
+    assert hidden | ({"reference/changelog"} & found) == set()
+
+
+def _listed(pages: int | list[int]) -> list[int]:
+    return pages if isinstance(pages, list) else [pages]
+
+
+def test_each_page_has_an_edit_link_if_the_repository_is_known(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    configuration = str(PROJECT / "docs" / "conf.py")
+    assert "source_repository" not in runpy.run_path(configuration)["html_theme_options"]
+    monkeypatch.setenv("GPUFENCE_REPOSITORY", "https://github.com/platform/gpufence/")
+    options = runpy.run_path(configuration)["html_theme_options"]
+    assert options["source_repository"] == "https://github.com/platform/gpufence"
+    assert options["source_directory"] == "docs/"
