@@ -24,9 +24,9 @@ from policies.requests import (
     Condition,
     DeviceRequest,
     Exclusion,
-    has_several_shares,
     is_oversized,
     may_request,
+    requests_several,
 )
 
 Conditions = dict[Condition, Callable[[Pool], bool]]
@@ -38,32 +38,34 @@ def with_candidates(
     pod: Pod, requests: tuple[DeviceRequest, ...], policy: Policy, request: Request, facts: Facts
 ) -> tuple[DeviceRequest, ...]:
     """Return the requests with their candidate pools, and why the other pools are excluded."""
+    several = {r.name for r in pod.device_resources() if requests_several(r)}
     conditions: Conditions = {
         "selection": cache(lambda pool: can_select(pod, pool)),
         "namespace": cache(lambda pool: may_request(pool, request, facts)),
         "size": cache(lambda pool: not is_oversized(pod, pool, policy, facts)),
-        "shares": cache(
-            lambda pool: not any(has_several_shares(r, pool) for r in pod.device_resources())
-        ),
+        "shares": cache(lambda pool: not any(name in pool.shared_resources for name in several)),
     }
     # A node has to meet all requests that cannot be met in another way.
-    certain = [device_request for device_request in requests if device_request.certain]
+    certain = dict.fromkeys(each.pools for each in requests if each.certain)
     common = frozenset[Labels].intersection(*map(labels_of_nodes, certain)) if certain else None
     together = _narrow(certain, common, conditions) if common else None
+
+    # Requests of the same pools are alike, and a Pod can have many.
+    @cache
+    def narrowed(pools: tuple[Pool, ...], certain: bool) -> _Candidates:
+        nodes = together if certain else None
+        return _candidates(pools, nodes or _narrow([pools], labels_of_nodes(pools), conditions))
+
     return tuple(
-        _narrowed(
-            device_request,
-            together
-            if together and device_request.certain
-            else _narrow([device_request], labels_of_nodes(device_request), conditions),
-        )
-        for device_request in requests
+        replace(each, pools=pools, excluded=excluded)
+        for each in requests
+        for pools, excluded in [narrowed(each.pools, each.certain)]
     )
 
 
-def labels_of_nodes(request: DeviceRequest) -> frozenset[Labels]:
-    """Return the labels of the nodes of each candidate pool."""
-    return frozenset(map(_labels_of, request.pools))
+def labels_of_nodes(pools: Iterable[Pool]) -> frozenset[Labels]:
+    """Return the labels of the nodes of each pool."""
+    return frozenset(map(_labels_of, pools))
 
 
 def can_select(pod: Pod, pool: Pool) -> bool:
@@ -120,13 +122,21 @@ class _Narrowed(NamedTuple):
     excluded: Mapping[Labels, Exclusion]
 
 
+class _Candidates(NamedTuple):
+    """The candidates among the pools of a request, and why the others are none."""
+
+    pools: tuple[Pool, ...]
+    excluded: tuple[Exclusion, ...]
+
+
 def _narrow(
-    requests: Sequence[DeviceRequest], nodes: Collection[Labels], conditions: Conditions
+    groups: Iterable[Iterable[Pool]], nodes: Iterable[Labels], conditions: Conditions
 ) -> _Narrowed:
+    """Return which nodes meet the conditions, in each of the groups of pools."""
     pools: dict[Labels, dict[Pool, None]] = {labels: {} for labels in nodes}
-    for pool in chain.from_iterable(request.pools for request in requests):
+    for pool in chain.from_iterable(groups):
         pools.get(_labels_of(pool), {})[pool] = None
-    remaining = list(nodes)
+    remaining = list(pools)
     excluded: dict[Labels, Exclusion] = {}
     for condition, meets in conditions.items():
         failing = {
@@ -135,15 +145,14 @@ def _narrow(
         if len(failing) < len(remaining):
             excluded |= {k: Exclusion(pool, condition) for k, pool in failing.items()}
             remaining = [labels for labels in remaining if labels not in failing]
-    return _Narrowed(remaining, excluded)
+    return _Narrowed(frozenset(remaining), excluded)
 
 
-def _narrowed(request: DeviceRequest, nodes: _Narrowed) -> DeviceRequest:
-    by_labels = [(pool, _labels_of(pool)) for pool in request.pools]
-    return replace(
-        request,
-        pools=tuple(pool for pool, labels in by_labels if labels in nodes.remaining),
-        excluded=tuple(
+def _candidates(pools: Iterable[Pool], nodes: _Narrowed) -> _Candidates:
+    by_labels = [(pool, _labels_of(pool)) for pool in pools]
+    return _Candidates(
+        tuple(pool for pool, labels in by_labels if labels in nodes.remaining),
+        tuple(
             nodes.excluded.get(labels, Exclusion(pool, "devices"))
             for pool, labels in by_labels
             if labels not in nodes.remaining

@@ -26,7 +26,7 @@ from policies.kubernetes.workload import Workload
 from policies.policy import Actions, Policy
 from policies.registry import CHECKS, MUTATIONS, Check, Mutation
 
-MOST_FINDINGS = 10_000
+MOST_FINDINGS = 1000
 """The list is not truncated: findings that are left out would not count."""
 
 _TOO_MANY = f"it has more than {MOST_FINDINGS:,} findings, which is the limit"

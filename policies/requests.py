@@ -18,7 +18,6 @@ from policies.kubernetes.pod import (
     DeviceResource,
     Pod,
     ResourceSide,
-    device_peak,
 )
 from policies.kubernetes.quantity import NANOS, is_extended_resource_name, parse_quantity
 from policies.kubernetes.workload import convert
@@ -208,8 +207,8 @@ def describe_pools(pools: Iterable[Pool]) -> str:
 def peak_in_pool(pod: Pod, pool: Pool, policy: Policy, facts: Facts) -> int:
     """Return how many devices are reserved for the Pod if it runs on the pool's nodes."""
     by_resource = sum(
-        device_peak(pod.spec.init_containers, pod.spec.containers, name)
-        for name in {resource.name for resource in pod.device_resources()}
+        count
+        for name, count in pod.device_peaks().items()
         if pool in pools_of_resource(name, policy, facts) and name not in pool.fractional_resources
     )
     return by_resource + max(
@@ -223,11 +222,9 @@ def is_oversized(pod: Pod, pool: Pool, policy: Policy, facts: Facts) -> bool:
     return largest is not None and peak_in_pool(pod, pool, policy, facts) > largest
 
 
-def has_several_shares(resource: DeviceResource, pool: Pool) -> bool:
-    """Return whether a container requests more than one share of a device of the pool."""
-    return resource.name in pool.shared_resources and any(
-        parse_quantity(quantity) > NANOS for quantity in resource.quantities.values()
-    )
+def requests_several(resource: DeviceResource) -> bool:
+    """Return whether a container requests more than one of a device resource."""
+    return any(parse_quantity(quantity) > NANOS for quantity in resource.quantities.values())
 
 
 def device_peaks(pod: Pod, policy: Policy) -> dict[str, int]:
@@ -236,11 +233,8 @@ def device_peaks(pod: Pod, policy: Policy) -> dict[str, int]:
     Raises:
         InvalidQuantityError: (policies.kubernetes.quantity) a requested quantity is invalid.
     """
-    names = {resource.name for resource in pod.device_resources()}
-    offered = sorted(name for name in names if policy.counts(name))
-    spec = pod.spec
-    counts = {name: device_peak(spec.init_containers, spec.containers, name) for name in offered}
-    return {name: count for name, count in counts.items() if count > 0}
+    peaks = sorted(pod.device_peaks().items())
+    return {name: count for name, count in peaks if count > 0 and policy.counts(name)}
 
 
 def _by_resource(pod: Pod, policy: Policy, facts: Facts) -> Iterator[DeviceRequest]:

@@ -5,7 +5,7 @@ Rules use this walker, so that no rule misses init or ephemeral containers.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import reduce
 from operator import or_
 from typing import Any, Literal, NamedTuple, Protocol
@@ -93,6 +93,7 @@ class Pod:
 
     __slots__ = (
         "_containers",
+        "_device_peaks",
         "_device_resources",
         "_selected",
         "_selection",
@@ -113,6 +114,7 @@ class Pod:
         """Drop what was derived from the spec."""
         self._containers: tuple[Container, ...] | None = None
         self._device_resources: tuple[DeviceResource, ...] | None = None
+        self._device_peaks: Mapping[str, int] | None = None
         self._selection: tuple[Alternative, ...] | None = None
         self._selected: SelectedNodes | None = None
 
@@ -166,6 +168,16 @@ class Pod:
                     _collect_devices(container, resources, found)
             self._device_resources = tuple(found)
         return self._device_resources
+
+    def device_peaks(self) -> Mapping[str, int]:
+        """Return how many devices of each resource the scheduler reserves for the Pod.
+
+        Raises:
+            InvalidQuantityError: (policies.kubernetes.quantity) what is requested is no quantity.
+        """
+        if self._device_peaks is None:
+            self._device_peaks = device_peaks(self.spec.init_containers, self.spec.containers)
+        return self._device_peaks
 
     def selection(self) -> tuple[Alternative, ...]:
         """Return the ORed alternatives by which the Pod's node selection can be met."""
@@ -251,12 +263,11 @@ class RequestingContainer(Protocol):
     def restart_policy(self) -> str | None: ...
 
 
-def device_peak(
+def device_peaks(
     init_containers: Iterable[RequestingContainer] | None,
     containers: Iterable[RequestingContainer] | None,
-    resource: str,
-) -> int:
-    """Return how many devices of one extended resource the scheduler reserves for the Pod.
+) -> dict[str, int]:
+    """Return how many devices of each extended resource the scheduler reserves for the Pod.
 
     Containers and sidecars run together; another init container runs before them, along with the
     sidecars that were started by then.
@@ -264,20 +275,23 @@ def device_peak(
     Raises:
         InvalidQuantityError: (policies.kubernetes.quantity) what is requested is no quantity.
     """
-    sidecars = peak = 0
+    running: dict[str, int] = {}
+    peaks: dict[str, int] = {}
     for container in init_containers or ():
-        count = _count(container, resource)
-        if container.restart_policy == "Always":
-            sidecars += count
-            peak = max(peak, sidecars)
-        else:
-            peak = max(peak, sidecars + count)
-    running = sum(_count(container, resource) for container in containers or ())
-    return max(peak, sidecars + running)
+        for name, count in _devices(container):
+            needed = running.get(name, 0) + count
+            peaks[name] = max(peaks.get(name, 0), needed)
+            if container.restart_policy == "Always":
+                running[name] = needed
+    for container in containers or ():
+        for name, count in _devices(container):
+            running[name] = running.get(name, 0) + count
+    return peaks | {name: max(peaks.get(name, 0), count) for name, count in running.items()}
 
 
-def _count(container: RequestingContainer, resource: str) -> int:
-    if container.resources is None:
-        return 0
-    limits, requests = container.resources.limits or {}, container.resources.requests or {}
-    return -(-parse_quantity(requests.get(resource, limits.get(resource))) // NANOS)
+def _devices(container: RequestingContainer) -> Iterator[tuple[str, int]]:
+    if container.resources is not None:
+        quantities = (container.resources.limits or {}) | (container.resources.requests or {})
+        for name, quantity in quantities.items():
+            if "/" in name:
+                yield name, -(-parse_quantity(quantity) // NANOS)

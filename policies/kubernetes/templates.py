@@ -24,11 +24,20 @@ from policies.kubernetes.kinds import (
     NAMED_REPLICAS,
     POD_SPEC_FIELDS,
 )
-from policies.kubernetes.objects import JSONObject, descend, mapping, mappings
+from policies.kubernetes.objects import (
+    JSONObject,
+    OversizedObjectError,
+    descend,
+    mapping,
+    mappings,
+)
 from policies.kubernetes.template import Path, Template, Unjudged, names_device
 
 MAX_DEPTH = 24
 """How deep custom resources are searched; the ecosystem's deepest template is at 12."""
+
+MOST_VALUES = 20_000
+"""How many values a custom resource may have; the largest of the ecosystem's has 1,100."""
 
 _NOT_SEARCHED = frozenset({"apiVersion", "kind", "metadata", "status"})
 _FROM_PRESET = "its operator creates Pods that this object does not describe"
@@ -47,15 +56,36 @@ class Found(NamedTuple):
 
 
 def find(obj: JSONObject) -> Found:
-    """Return every pod template of an object, in the order of the object; a Pod is its own."""
-    if _key(obj) == ("", "Pod"):
+    """Return every pod template of an object, in the order of the object; a Pod is its own.
+
+    Raises:
+        OversizedObjectError: a custom resource has too many values.
+    """
+    key = _key(obj)
+    if key == ("", "Pod"):
         return Found((Template(obj, ("spec",), "Pod"),))
+    if key not in CORE_WORKLOADS and key[0] not in GROUPS_WITHOUT_PODS:
+        _check_values(obj)
     parts = list(_in_object(obj, (), _kind(obj, "")))
     if any(isinstance(part, Unjudged) and part.reason is _DEVICES for part in parts):
         parts = [_without_doubt(part) for part in parts]
     whole = tuple(part for part in parts if isinstance(part, Template))
     unjudged = (part for part in parts if isinstance(part, Unjudged))
     return Found(whole, tuple(part for part in unjudged if not (whole and _is_sidecar(obj, part))))
+
+
+def _check_values(obj: JSONObject) -> None:
+    count, level = 1, [value for field, value in obj.items() if field not in _NOT_SEARCHED]
+    while level:
+        count += len(level)
+        if count > MOST_VALUES:
+            raise OversizedObjectError(
+                "", f"it has more than {MOST_VALUES:,} values, which is the limit"
+            )
+        inner = [value for value in level if isinstance(value, (dict, list))]
+        level = [
+            v for value in inner for v in (value.values() if isinstance(value, dict) else value)
+        ]
 
 
 def templates(obj: JSONObject) -> tuple[Template, ...]:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any, NoReturn, TypeVar
+from types import MappingProxyType
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -23,22 +24,30 @@ from policies.kubernetes.core_v1 import (
 from policies.kubernetes.objects import JSONObject, MalformedObjectError, OversizedObjectError
 from policies.kubernetes.pod import Pod
 from policies.kubernetes.quantity import InvalidQuantityError, parse_quantity
-from policies.kubernetes.scheduling import REQUIRED_TERMS, required_terms
+from policies.kubernetes.scheduling import required_terms
 from policies.kubernetes.template import Path, Template, Unjudged, field_path
 from policies.kubernetes.templates import find, is_core_workload, role
-
-MOST_CONTAINERS = 5000
-"""Containers of an object's Pods, all together: each takes some kilobytes to judge."""
 
 MOST_CLAIMS = 32
 """Claims, and templates of claims, that the Pods of an object name: each is looked up."""
 
-MOST_REQUIREMENTS = 500
-"""Requirements of a required node affinity, in all of its terms together: the Pods of the projects
-that gpufence is tested with have up to three. Each is held against each pool."""
+LIMITS: Mapping[str, int] = MappingProxyType(
+    {
+        "containers": 500,
+        "device quantities": 1000,
+        "tolerations": 500,
+        "volumes": 1000,
+        "node affinity requirements": 200,
+        "node affinity values": 5000,
+        "resource claims": MOST_CLAIMS,
+    }
+)
+"""How many of each the Pods of an object may have, all together.
 
-MOST_VALUES = 10_000
-"""Values of these requirements, all together."""
+A review of an object with as many as possible takes less than 50 ms, in which a replica answers
+nothing else. The objects of 371 manifests of public projects have at most 6 containers, 3 device
+quantities, 4 tolerations, 18 volumes, and 3 requirements with 3 values.
+"""
 
 T = TypeVar("T")
 
@@ -177,8 +186,6 @@ def checked_spec(pod: PodTemplate) -> PodSpec:
     spec = pod.spec
     if spec is None:
         raise MalformedObjectError("spec", "is missing")
-    if spec.affinity is not None:
-        _check_requirements(spec)
     if spec.resources is not None:
         _check_quantities(spec.resources.limits, ("spec", "resources", "limits"))
         _check_quantities(spec.resources.requests, ("spec", "resources", "requests"))
@@ -197,42 +204,29 @@ def check_size(pods: Iterable[Pod]) -> None:
     """Check that the Pods of an object do not exceed the limits.
 
     Raises:
-        OversizedObjectError: they have too many containers, or name too many claims.
+        OversizedObjectError: they have too many of something.
     """
-    count = 0
+    containers = devices = tolerations = volumes = requirements = values = 0
     claims = set()
     for pod in pods:
         spec = pod.spec
-        lists = (spec.containers, spec.init_containers, spec.ephemeral_containers)
-        count += sum(map(len, filter(None, lists)))
+        containers += len(pod.containers())
+        devices += len(pod.device_resources())
+        tolerations += len(spec.tolerations or ())
+        volumes += len(spec.volumes or ())
+        for term in required_terms(spec) or ():
+            of_term = (*(term.match_expressions or ()), *(term.match_fields or ()))
+            # An empty term counts, too.
+            requirements += len(of_term) or 1
+            values += sum(len(requirement.values or ()) for requirement in of_term)
         for entry in spec.resource_claims or ():
             claims.add((entry.resource_claim_name, entry.resource_claim_template_name))
-    if count > MOST_CONTAINERS:
-        raise OversizedObjectError(
-            "", f"it has {count:,} containers; gpufence accepts up to {MOST_CONTAINERS:,}"
-        )
-    if len(claims) > MOST_CLAIMS:
-        raise OversizedObjectError(
-            "", f"it names {len(claims):,} resource claims; gpufence accepts up to {MOST_CLAIMS}"
-        )
-
-
-def _check_requirements(spec: PodSpec) -> None:
-    count = values = 0
-    for term in required_terms(spec) or ():
-        requirements = (*(term.match_expressions or ()), *(term.match_fields or ()))
-        # An empty term counts, too.
-        count += len(requirements) or 1
-        for requirement in requirements:
-            values += len(requirement.values or ())
-    if count > MOST_REQUIREMENTS:
-        _reject_terms(f"{count:,} requirements", MOST_REQUIREMENTS)
-    if values > MOST_VALUES:
-        _reject_terms(f"{values:,} values", MOST_VALUES)
-
-
-def _reject_terms(found: str, limit: int) -> NoReturn:
-    raise OversizedObjectError(REQUIRED_TERMS, f"has {found}; gpufence accepts up to {limit:,}")
+    counts = (containers, devices, tolerations, volumes, requirements, values, len(claims))
+    for (what, limit), count in zip(LIMITS.items(), counts, strict=True):
+        if count > limit:
+            raise OversizedObjectError(
+                "", f"it has {count:,} {what}; gpufence accepts up to {limit:,}"
+            )
 
 
 def _check_containers(containers: list[ContainerSpec] | None, kind: str) -> None:

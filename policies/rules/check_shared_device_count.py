@@ -57,7 +57,7 @@ from policies.finding import Finding
 from policies.kubernetes.pod import DeviceResource, Pod
 from policies.kubernetes.quantity import NANOS, parse_quantity
 from policies.policy import Pool
-from policies.requests import has_several_shares
+from policies.requests import requests_several
 
 ID = "shared-device-count"
 
@@ -82,10 +82,8 @@ def _findings(
 
 def _sharing_pool(resource: DeviceResource, context: Context) -> Pool | None:
     """Return the pool of which a container requests several shares, if there is one."""
-    for pool in context.candidates(resource.name):
-        if has_several_shares(resource, pool):
-            return pool
-    return None
+    pools = context.candidates(resource.name) if requests_several(resource) else ()
+    return next((pool for pool in pools if resource.name in pool.shared_resources), None)
 
 
 def _check(

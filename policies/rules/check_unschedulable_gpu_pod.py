@@ -135,7 +135,7 @@ def _of_other_nodes(requests: Sequence[DeviceRequest]) -> Iterator[DeviceRequest
     """Yield the requests that no node can meet together with those before."""
     common: frozenset[Labels] = frozenset()
     for request in requests:
-        nodes = labels_of_nodes(request)
+        nodes = labels_of_nodes(request.pools)
         if common and common.isdisjoint(nodes):
             yield request
         else:

@@ -16,7 +16,7 @@ import msgspec
 
 from policies.facts import Facts
 from policies.kubernetes.core_v1 import ResourceRequirements
-from policies.kubernetes.pod import device_peak
+from policies.kubernetes.pod import device_peaks
 from policies.policy import Policy, Pool
 from policies.requests import pools_of_resource
 from webhook.cluster.facts import ClusterFacts
@@ -135,15 +135,11 @@ def pools_of(device: str, policy: Policy) -> tuple[Pool, ...]:
 def of_pod(pod: CountedPod, policy: Policy) -> Counter[Holding]:
     """Return the devices that the scheduler reserves for a Pod, of every pool's resources."""
     spec, namespace = pod.spec, pod.metadata.namespace
-    names = {name for name in _resources(spec) if _is_counted(name, policy)}
-    if not names:
-        return Counter()
-    scheduled = bool(spec.node_name)
     holdings: Counter[Holding] = Counter()
-    for name in names:
-        node = spec.node_name if len(policy.pools_of_resource(name)) > 1 else ""
-        peak = device_peak(spec.init_containers, spec.containers, name)
-        holdings[Holding(name, namespace, scheduled, node)] = peak
+    for name, peak in device_peaks(spec.init_containers, spec.containers).items():
+        if _is_counted(name, policy):
+            node = spec.node_name if len(policy.pools_of_resource(name)) > 1 else ""
+            holdings[Holding(name, namespace, bool(spec.node_name), node)] = peak
     return +holdings
 
 
@@ -173,14 +169,6 @@ def of_claim(claim: ClaimObject, policy: Policy) -> Counter[Holding]:
 def _is_counted(resource: str, policy: Policy) -> bool:
     pools = pools_of(resource, policy)
     return bool(pools) and all(resource not in pool.fractional_resources for pool in pools)
-
-
-def _resources(spec: CountedPodSpec) -> Iterator[str]:
-    for containers in (spec.containers, spec.init_containers):
-        for container in containers or ():
-            if container.resources is not None:
-                yield from container.resources.limits or ()
-                yield from container.resources.requests or ()
 
 
 def _device_requests(spec: ClaimSpec) -> Iterator[tuple[str, ClassRequest]]:

@@ -41,8 +41,8 @@ _MAIN = "main"
 _VARIABLE = "{{"
 
 # The inherited values are copied for each step. A workflow of some hundred kilobytes could
-# otherwise fill gigabytes. 200,000 values are 1,000 steps with 40 tolerations of 3 fields each.
-_MAX_INHERITED = 200_000
+# otherwise fill gigabytes. 20,000 values are 100 steps with 40 tolerations of 3 fields each.
+_MAX_INHERITED = 20_000
 
 
 class _Workflow(NamedTuple):

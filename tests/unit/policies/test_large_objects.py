@@ -1,8 +1,9 @@
 """Objects of the sizes that an API server takes (3 MiB), made as expensive to judge as possible.
 
 Every Pod author can create these. One that takes a minute blocks the requests of all others,
-and one that takes a gigabyte ends the replica. The bounds are far from what is measured (0.2 s for
-the most expensive), and from what it was before each fix (4 s to 50 s).
+and one that takes a gigabyte ends the replica. The bounds are far from what is measured (0.03 s for
+the most expensive), and from what it was before each fix (4 s to 50 s). `python -m bench.worst`
+searches for others.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from policies.engine import decide, mutate, validate
 from policies.facts import Facts
 from policies.kubernetes.nodes import Node, NodeIndex
 from policies.kubernetes.objects import OversizedObjectError
-from policies.kubernetes.workload import MOST_CLAIMS, MOST_REQUIREMENTS, MOST_VALUES
+from policies.kubernetes.workload import LIMITS, MOST_CLAIMS
 from policies.policy import Policy
 from strategies import policies
 
@@ -79,7 +80,7 @@ def values_of_one_label(count: int) -> JSON:
 def labels_and_terms(count: int) -> JSON:
     terms = [
         {"matchExpressions": [{"key": f"k{n}", "operator": "Exists"}]}
-        for n in range(MOST_REQUIREMENTS)
+        for n in range(LIMITS["node affinity requirements"])
     ]
     selector = {f"l{n}": "v" for n in range(count)}
     return pod(GPU, nodeSelector=selector, affinity=requiring(*terms))
@@ -123,14 +124,14 @@ def tasks(count: int) -> JSON:
     ],
 )
 @pytest.mark.parametrize("phase", [mutate, validate, decide])
-def test_a_large_object_is_processed_within_3_seconds_of_cpu_time(
+def test_a_large_object_is_processed_within_a_second_of_cpu_time(
     make: Callable[[int], JSON], phase: Callable[[JSON, Policy], object], policy: Policy
 ) -> None:
-    obj = make(4500)
+    obj = make(480)
     start = time.process_time()
     with suppress(OversizedObjectError):
         phase(obj, policy)
-    assert time.process_time() - start < 3
+    assert time.process_time() - start < 1
 
 
 def test_findings_list_unknown_claims_up_to_a_limit(policy: Policy) -> None:
@@ -138,25 +139,19 @@ def test_findings_list_unknown_claims_up_to_a_limit(policy: Policy) -> None:
     assert few.findings[0].detail.endswith(" (unknown resource claims: r0, r1, r2)")
     tracemalloc.start()
     try:
-        many = decide(pod_with_tolerations_and_claims(2000), policy)
+        many = decide(pod_with_tolerations_and_claims(480), policy)
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
     assert many.findings[0].detail.endswith(
         " (unknown resource claims: r0, r1, r2, r3, r4, r5, r6, r7 and 24 more)"
     )
-    assert peak < 20 * 2**20
+    assert peak < 5 * 2**20
 
 
 def pod_with_tolerations_and_claims(count: int) -> JSON:
     claims = [{"name": f"c{n}", "resourceClaimName": f"r{n}"} for n in range(MOST_CLAIMS)]
     return pod(PLAIN, tolerations=[EXISTS] * count, resourceClaims=claims)
-
-
-def test_an_object_with_more_claims_than_the_lookup_limit_is_rejected(policy: Policy) -> None:
-    decide(tolerations_and_claims(MOST_CLAIMS), policy)
-    with pytest.raises(OversizedObjectError, match="it names 33 resource claims; gpufence accepts"):
-        decide(tolerations_and_claims(MOST_CLAIMS + 1), policy)
 
 
 def pod_with_terms(count: int) -> JSON:
@@ -174,45 +169,82 @@ def pod_with_values(count: int) -> JSON:
     return pod(PLAIN, affinity=requiring({"matchExpressions": [hosts]}))
 
 
-def test_the_number_of_node_affinity_requirements_is_limited(policy: Policy) -> None:
-    assert decide(pod_with_terms(MOST_REQUIREMENTS), policy).verdict == "denied"
-    with pytest.raises(OversizedObjectError, match="has 501 requirements; gpufence accepts"):
-        decide(pod_with_terms(MOST_REQUIREMENTS + 1), policy)
-    with pytest.raises(OversizedObjectError, match="has 501 requirements; gpufence accepts"):
-        decide(pod(PLAIN, affinity=requiring(*[{}] * 501)), policy)
+def devices(count: int) -> JSON:
+    quantities = {f"nvidia.com/mig-{n}": 1 for n in range(count)}
+    return pod({**PLAIN, "resources": {"limits": quantities}})
 
 
-def test_the_number_of_node_affinity_values_is_limited(policy: Policy) -> None:
-    assert decide(pod_with_values(MOST_VALUES), policy).allowed
-    with pytest.raises(OversizedObjectError, match="has 10,001 values; gpufence accepts"):
-        decide(pod_with_values(MOST_VALUES + 1), policy)
+def tolerations(count: int) -> JSON:
+    return pod(PLAIN, tolerations=[EXISTS] * count)
+
+
+def volumes(count: int) -> JSON:
+    return pod(GPU, volumes=[{"name": f"v{n}", "emptyDir": {}} for n in range(count)])
+
+
+def claims(count: int) -> JSON:
+    named = [{"name": f"c{n}", "resourceClaimName": f"r{n}"} for n in range(count)]
+    return pod(PLAIN, resourceClaims=named)
+
+
+@pytest.mark.parametrize(
+    ("what", "make"),
+    [
+        ("containers", containers),
+        ("containers", tasks),
+        ("device quantities", devices),
+        ("tolerations", tolerations),
+        ("volumes", volumes),
+        ("node affinity requirements", pod_with_terms),
+        ("node affinity requirements", lambda count: pod(PLAIN, affinity=requiring(*[{}] * count))),
+        ("node affinity values", pod_with_values),
+        ("resource claims", claims),
+    ],
+)
+def test_an_object_may_have_a_limited_number_of_each_part(
+    what: str, make: Callable[[int], JSON], policy: Policy
+) -> None:
+    limit = LIMITS[what]
+    decide(make(limit), policy)
+    with pytest.raises(OversizedObjectError, match=rf"^it has {limit + 1:,} {what}; gpufence acc"):
+        decide(make(limit + 1), policy)
+
+
+def test_the_parts_of_all_templates_count_together(policy: Policy) -> None:
+    template = {"template": {"spec": pod_with_terms(20)["spec"]}}
+    job = custom("batch.volcano.sh/v1alpha1", "Job", tasks=[template] * 11)
+    with pytest.raises(OversizedObjectError, match=r"^it has 220 node affinity requirements"):
+        decide(job, policy)
+
+
+def test_the_number_of_values_of_a_custom_resource_is_limited(policy: Policy) -> None:
+    job = custom("batch.volcano.sh/v1alpha1", "Job", tasks=[{}], other=[0] * 20_000)
+    with pytest.raises(
+        OversizedObjectError, match=r"^it has more than 20,000 values, which is the"
+    ):
+        decide(job, policy)
 
 
 def test_terms_that_exclude_all_nodes_take_milliseconds(policy: Policy) -> None:
     nodes = NodeIndex(Node(f"n{n}", {"zone": "abc"[n % 3]}) for n in range(5000))
     start = time.process_time()
-    assert not decide(pod_with_terms(MOST_REQUIREMENTS), policy, facts=Facts(nodes=nodes)).allowed
-    # About 0.01 s; 1.8 s for a fifth of these terms when each was held against each node.
+    assert not decide(pod_with_terms(200), policy, facts=Facts(nodes=nodes)).allowed
+    # About 0.004 s; 3.6 s when each was held against each node.
     assert time.process_time() - start < 0.5
 
 
-def test_the_number_of_containers_in_all_templates_is_limited(policy: Policy) -> None:
-    assert decide(tasks(5000), policy).verdict == "denied"
-    for make in (tasks, containers):
-        with pytest.raises(OversizedObjectError, match="it has 5,001 containers; gpufence accepts"):
-            decide(make(5001), policy)
+def test_an_object_with_more_findings_than_the_limit_is_rejected() -> None:
+    policy = policies()["one resource, told apart by one label"]  # four pools
 
-
-def test_an_object_with_more_findings_than_the_limit_is_rejected(policy: Policy) -> None:
     def judged(count: int) -> Decision:
-        return decide(pod(PLAIN, tolerations=[EXISTS] * count), policy)
+        return decide(pod(PLAIN, tolerations=[{"operator": "Exists"}] * count), policy)
 
-    assert len(judged(10_000).findings) == 10_000
-    with pytest.raises(OversizedObjectError, match="more than 10,000 findings"):
-        judged(10_001)
+    assert len(judged(250).findings) == 1000
+    with pytest.raises(OversizedObjectError, match="more than 1,000 findings"):
+        judged(251)
 
 
 def test_the_number_of_values_that_steps_inherit_is_limited(policy: Policy) -> None:
-    assert decide(steps_that_inherit(100), policy).verdict == "mutated"
-    with pytest.raises(OversizedObjectError, match="its 1,000 templates inherit 3,007,000 values"):
-        decide(steps_that_inherit(1000), policy)
+    assert decide(steps_that_inherit(20), policy).verdict == "mutated"
+    with pytest.raises(OversizedObjectError, match="its 100 templates inherit 30,700 values"):
+        decide(steps_that_inherit(100), policy)
