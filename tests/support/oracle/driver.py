@@ -8,25 +8,23 @@ finds a new process.
 from __future__ import annotations
 
 import json
-import os
-import selectors
 import subprocess
 import tempfile
-import time
+import threading
 from contextlib import suppress
-from dataclasses import dataclass
 from fractions import Fraction
-from typing import IO, TYPE_CHECKING, Any, Literal
+from typing import IO, TYPE_CHECKING, Any, Literal, TypeVar
+
+import msgspec
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
-    from types import TracebackType
     from typing import Self
 
 Level = Literal["baseline", "restricted"]
+T = TypeVar("T")
 
-_CHUNK = 1 << 16
 _GRACE = 5.0
 _SHOWN = 2000
 """How many characters of a question, or of stderr, an error message shows."""
@@ -42,8 +40,11 @@ class RawJSON(str):
     __slots__ = ()
 
 
-@dataclass(frozen=True, slots=True)
-class PodSecurityVerdict:
+class Answer(msgspec.Struct, rename="camel"):
+    """What the process answers, field by field."""
+
+
+class PodSecurityVerdict(Answer):
     """What the Pod Security plugin decides; one reason and one detail for each failed check."""
 
     allowed: bool
@@ -51,8 +52,7 @@ class PodSecurityVerdict:
     details: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class NodeVerdict:
+class NodeVerdict(Answer):
     """Whether kube-scheduler may place a Pod on one node, and which predicates agree."""
 
     feasible: bool
@@ -65,22 +65,24 @@ class NodeVerdict:
     """What is wrong with a node selector term; the scheduler ignores it and such a term."""
 
 
-@dataclass(frozen=True, slots=True)
-class QuantityVerdict:
+class QuantityVerdict(Answer):
     """How the API server reads one JSON value as a resource quantity."""
 
     ok: bool
     error: str
     text: str
     """How the API server writes the value; canonical, or what was sent if that looks canonical."""
-    value: Fraction | None
-    """The exact value, a multiple of 1e-9, after the library's rounding and capping."""
+    nanos: str
     is_integer: bool
     """By the rule of validation, which rounds up to thousandths first."""
 
+    @property
+    def value(self) -> Fraction | None:
+        """The exact value, a multiple of 1e-9, after the library's rounding and capping."""
+        return Fraction(int(self.nanos), 10**9) if self.ok else None
 
-@dataclass(frozen=True, slots=True)
-class ResourceNameVerdict:
+
+class ResourceNameVerdict(Answer):
     """The classification of a resource name by the API's helpers."""
 
     extended: bool
@@ -93,8 +95,7 @@ class ResourceNameVerdict:
     """Whether validation wants a whole number."""
 
 
-@dataclass(frozen=True, slots=True)
-class Validation:
+class Validation(Answer):
     """Whether the API server would create a Pod, had no admission plugin anything to say."""
 
     valid: bool
@@ -103,8 +104,7 @@ class Validation:
     """The Pod with the API server's defaults, as admission sees it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Documents:
+class Documents(Answer):
     """The objects of a file, as kubectl reads it, up to the first error."""
 
     objects: tuple[str, ...]
@@ -112,8 +112,7 @@ class Documents:
     fault: str
 
 
-@dataclass(frozen=True, slots=True)
-class About:
+class About(Answer):
     """Which Kubernetes it is that answers."""
 
     modules: dict[str, str]
@@ -126,10 +125,10 @@ class About:
 class Oracle:
     """The process that answers, started with the first question and stopped at the end of `with`.
 
-    `deadline` is how many seconds each answer may take, counted from the answer before it.
+    `deadline` is how many seconds a batch of questions may take.
     """
 
-    def __init__(self, command: Sequence[str | Path], *, deadline: float = 20.0) -> None:
+    def __init__(self, command: Sequence[str | Path], *, deadline: float = 60.0) -> None:
         self._command = command
         self._deadline = deadline
         self._process: subprocess.Popen[bytes] | None = None
@@ -139,12 +138,7 @@ class Oracle:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         process = self._process
         if process is not None and process.stdin is not None:
             process.stdin.close()  # the end of its input is the end of the process
@@ -154,24 +148,12 @@ class Oracle:
 
     def about(self) -> About:
         """Return the versions of the oracle's libraries."""
-        (message,) = self._ask("about", [{}])
-        return About(
-            message["modules"], message["podSecurityLatest"], message["comparisonOperators"]
-        )
+        (about,) = self._ask(About, "about", [{}])
+        return about
 
-    def pod_security(
-        self,
-        pod: Mapping[str, Any],
-        *,
-        level: Level = "restricted",
-        version: str = "latest",
-        defaulted: bool = False,
-        lenient: bool = False,
-    ) -> PodSecurityVerdict:
+    def pod_security(self, pod: Mapping[str, Any], **options: Any) -> PodSecurityVerdict:
         """Return the Pod Security plugin's verdict. See `pod_security_each`."""
-        (verdict,) = self.pod_security_each(
-            [pod], level=level, version=version, defaulted=defaulted, lenient=lenient
-        )
+        (verdict,) = self.pod_security_each([pod], **options)
         return verdict
 
     def pod_security_each(
@@ -188,17 +170,9 @@ class Oracle:
         `defaulted` applies the API server's defaults first. Unknown fields are an error unless
         `lenient`.
         """
-        common = {
-            "level": _json(level),
-            "version": _json(version),
-            "defaulted": _json(defaulted),
-            "lenient": _json(lenient),
-        }
-        answers = self._ask("podSecurity", [{**common, "pod": _json(pod)} for pod in pods])
-        return [
-            PodSecurityVerdict(told["allowed"], tuple(told["reasons"]), tuple(told["details"]))
-            for told in answers
-        ]
+        common = {"level": level, "version": version, "defaulted": defaulted, "lenient": lenient}
+        questions = [{**common, "pod": pod} for pod in pods]
+        return self._ask(PodSecurityVerdict, "podSecurity", questions)
 
     def feasible(
         self,
@@ -213,24 +187,10 @@ class Oracle:
         `comparison_operators` sets the feature gate for a toleration's Gt and Lt; None is the
         default of this Kubernetes.
         """
-        question = {
-            "pod": _json(pod),
-            "nodes": _json(nodes),
-            "comparisonOperators": _json(comparison_operators),
-            "lenient": _json(lenient),
-        }
-        (message,) = self._ask("feasible", [question])
-        return [
-            NodeVerdict(
-                feasible=node["feasible"],
-                taints=node["taints"],
-                affinity=node["affinity"],
-                node_name=node["nodeName"],
-                untolerated=node["untolerated"],
-                affinity_error=node["affinityError"],
-            )
-            for node in message
-        ]
+        question = {"pod": pod, "nodes": nodes, "lenient": lenient}
+        question["comparisonOperators"] = comparison_operators
+        (verdicts,) = self._ask(list[NodeVerdict], "feasible", [question])
+        return verdicts
 
     def tolerates(
         self,
@@ -240,10 +200,9 @@ class Oracle:
         comparison_operators: bool | None = None,
     ) -> bool:
         """Return whether `toleration` tolerates `taint`. See `feasible` for the feature gate."""
-        (message,) = self.tolerates_each(
-            [(toleration, taint)], comparison_operators=comparison_operators
-        )
-        return message
+        pairs = [(toleration, taint)]
+        (answer,) = self.tolerates_each(pairs, comparison_operators=comparison_operators)
+        return answer
 
     def tolerates_each(
         self,
@@ -252,170 +211,119 @@ class Oracle:
         comparison_operators: bool | None = None,
     ) -> list[bool]:
         """Return for each (toleration, taint) whether the one tolerates the other."""
-        gate = _json(comparison_operators)
-        return self._ask(
-            "tolerates",
-            [
-                {
-                    "toleration": _json(toleration),
-                    "taint": _json(taint),
-                    "comparisonOperators": gate,
-                }
-                for toleration, taint in pairs
-            ],
-        )
+        gate = {"comparisonOperators": comparison_operators}
+        questions = [{**gate, "toleration": one, "taint": other} for one, other in pairs]
+        return self._ask(bool, "tolerates", questions)
 
     def quantities(self, values: Iterable[object]) -> list[QuantityVerdict]:
         """Return how the API server reads each JSON value (`RawJSON` for its exact text).
 
         Exponents beyond 4096 in size are rejected: the library itself takes minutes over them.
         """
-        (message,) = self._ask("quantity", [{"values": f"[{','.join(map(_json, values))}]"}])
-        return [
-            QuantityVerdict(
-                ok=one["ok"],
-                error=one["error"],
-                text=one["text"],
-                value=Fraction(int(one["nanos"]), 10**9) if one["ok"] else None,
-                is_integer=one["isInteger"],
-            )
-            for one in message
-        ]
+        text = RawJSON(f"[{','.join(map(_json, values))}]")
+        (verdicts,) = self._ask(list[QuantityVerdict], "quantity", [{"values": text}])
+        return verdicts
 
     def compare(self, a: object, b: object) -> int:
         """Return -1, 0 or 1 as quantity `a` is less than, equal to or greater than `b`."""
-        (message,) = self.compare_each([(a, b)])
-        return message
+        (order,) = self.compare_each([(a, b)])
+        return order
 
     def compare_each(self, pairs: Iterable[tuple[object, object]]) -> list[int]:
         """Return -1, 0 or 1 for each pair of quantities. Values are as in `quantities`."""
-        return self._ask("compare", [{"a": _json(a), "b": _json(b)} for a, b in pairs])
+        return self._ask(int, "compare", [{"a": a, "b": b} for a, b in pairs])
 
     def documents(self, text: str) -> Documents:
         """Return which objects kubectl finds in a file with that text."""
-        (message,) = self._ask("documents", [{"text": _json(text)}])
-        return Documents(tuple(message["objects"]), message["fault"])
+        (documents,) = self._ask(Documents, "documents", [{"text": text}])
+        return documents
 
     def resource_names(self, names: Iterable[str]) -> list[ResourceNameVerdict]:
         """Return what the API's helpers say of each name of a container's resource."""
-        (message,) = self._ask("resourceName", [{"names": _json(list(names))}])
-        return [
-            ResourceNameVerdict(
-                extended=one["extended"],
-                native=one["native"],
-                device_class=one["deviceClass"],
-                overcommit=one["overcommit"],
-                integer=one["integer"],
-            )
-            for one in message
-        ]
+        questions = [{"names": list(names)}]
+        (verdicts,) = self._ask(list[ResourceNameVerdict], "resourceName", questions)
+        return verdicts
 
     def validate(self, pod: Mapping[str, Any], *, lenient: bool = False) -> Validation:
         """Return whether the API server would create `pod`, and `pod` with its defaults."""
-        (message,) = self.validate_each([pod], lenient=lenient)
-        return message
+        (validation,) = self.validate_each([pod], lenient=lenient)
+        return validation
 
     def validate_each(
         self, pods: Iterable[Mapping[str, Any]], *, lenient: bool = False
     ) -> list[Validation]:
         """Return for each Pod whether the API server would create it."""
-        common = {"lenient": _json(lenient)}
-        answers = self._ask("validate", [{**common, "pod": _json(pod)} for pod in pods])
-        return [Validation(told["valid"], tuple(told["errors"]), told["pod"]) for told in answers]
+        return self._ask(Validation, "validate", [{"lenient": lenient, "pod": p} for p in pods])
 
-    def _ask(self, op: str, questions: Sequence[Mapping[str, str]]) -> list[Any]:
-        """Return the results of several questions of one kind, sent without waiting in between.
-
-        Each question maps the names of its fields to their JSON text.
-        """
+    def _ask(self, kind: type[T], op: str, questions: Sequence[Mapping[str, Any]]) -> list[T]:
+        """Return the results of several questions of one kind, sent without waiting in between."""
         first = self._asked
         self._asked += len(questions)
         lines = []
         for number, question in enumerate(questions, first):
-            fields = {"op": _json(op), "id": str(number), **question}
-            lines.append("{" + ",".join(f'"{name}":{text}' for name, text in fields.items()) + "}")
+            fields = {"op": op, "id": number, **question}
+            lines.append(
+                "{" + ",".join(f'"{name}":{_json(each)}' for name, each in fields.items()) + "}"
+            )
         results = []
-        for number, reply in enumerate(self._exchange(lines), first):
+        for number, (line, reply) in enumerate(
+            zip(lines, self._exchange(lines), strict=True), first
+        ):
             answer = json.loads(reply)
             if "error" in answer:
-                raise OracleError(
-                    f"{answer['error']}\nThe question was: {_shorten(lines[number - first])}"
-                )
+                raise OracleError(f"{answer['error']}\nThe question was: {_shorten(line)}")
             if answer["id"] != number:
                 self._stop()
                 raise OracleError(f"Question {number} was answered by {_shorten(reply.decode())}")
-            results.append(answer["result"])
+            results.append(msgspec.convert(answer["result"], kind))
         return results
 
     def _exchange(self, lines: Sequence[str]) -> list[bytes]:
         """Send every line and return as many answers."""
+        process = self._running()
+        assert process.stdin is not None
+        assert process.stdout is not None
+        # A pipe holds some 64 KiB: writing everything before reading would block both sides.
+        text = "".join(f"{line}\n" for line in lines).encode("utf-8", "surrogatepass")
+        writer = threading.Thread(target=_write, args=(process.stdin, text), daemon=True)
+        hung = threading.Event()
+
+        def end() -> None:
+            hung.set()
+            process.kill()
+
+        limit = threading.Timer(self._deadline, end)
         answers: list[bytes] = []
+        writer.start()
+        limit.start()
         try:
-            self._converse(
-                "".join(f"{line}\n" for line in lines).encode("utf-8", "surrogatepass"),
-                len(lines),
-                answers,
-            )
-        except (_NoAnswerError, BrokenPipeError) as error:
-            last_words = self._stop()
-            raise OracleError(
-                f"The oracle {error if isinstance(error, _NoAnswerError) else 'ended'}. "
-                f"It said: {last_words or 'nothing'}\n"
-                f"The question was: {_shorten(lines[len(answers)])}"
-            ) from error
+            while len(answers) < len(lines) and (answer := process.stdout.readline()):
+                answers.append(answer)
         except BaseException:
             # Late answers must not meet the next question.
             self._stop()
             raise
+        finally:
+            limit.cancel()
+        if len(answers) < len(lines):
+            last_words = self._stop()
+            what = f"gave no answer in {self._deadline:g} s" if hung.is_set() else "ended"
+            raise OracleError(
+                f"The oracle {what}. It said: {last_words or 'nothing'}\n"
+                f"The question was: {_shorten(lines[len(answers)])}"
+            )
+        writer.join()
         return answers
 
-    def _converse(self, questions: bytes, count: int, answers: list[bytes]) -> None:
-        """Send the bytes and append `count` lines to `answers`, reading while writing.
-
-        A pipe holds some 64 KiB: writing everything before reading would block both sides forever.
-        """
-        stdin, stdout = self._pipes()
-        unsent = memoryview(questions)
-        received = b""
-        until = time.monotonic() + self._deadline
-        with selectors.DefaultSelector() as selector:
-            selector.register(stdin, selectors.EVENT_WRITE)
-            selector.register(stdout, selectors.EVENT_READ)
-            while len(answers) < count:
-                ready = selector.select(max(0.0, until - time.monotonic()))
-                if not ready:
-                    raise _NoAnswerError(f"gave no answer in {self._deadline:g} s")
-                for key, _ in ready:
-                    if key.fileobj is stdin:
-                        unsent = unsent[os.write(key.fd, unsent[:_CHUNK]) :]
-                        if not unsent:
-                            selector.unregister(stdin)
-                        continue
-                    chunk = os.read(key.fd, _CHUNK)
-                    if not chunk:
-                        raise _NoAnswerError("ended")
-                    *whole, received = (received + chunk).split(b"\n")
-                    if whole:
-                        answers += whole
-                        until = time.monotonic() + self._deadline
-
-    def _pipes(self) -> tuple[IO[bytes], IO[bytes]]:
-        """Return the process's input and output; start the process if none runs."""
+    def _running(self) -> subprocess.Popen[bytes]:
+        """Return the process; start it if none runs."""
         if self._process is None:
             self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the process
+            pipe = subprocess.PIPE
             self._process = subprocess.Popen(
-                self._command,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=self._stderr,
-                bufsize=0,
+                self._command, stdin=pipe, stdout=pipe, stderr=self._stderr
             )
-        stdin, stdout = self._process.stdin, self._process.stdout
-        assert stdin is not None
-        assert stdout is not None
-        for pipe in (stdin, stdout):
-            os.set_blocking(pipe.fileno(), False)
-        return stdin, stdout
+        return self._process
 
     def _stop(self) -> str:
         """Kill the process, if one runs, and return the end of what it wrote to stderr."""
@@ -423,15 +331,19 @@ class Oracle:
         if process is None or stderr is None:
             return ""
         self._process = self._stderr = None
-        with process, stderr:
-            process.kill()
-            process.wait()
+        process.kill()
+        process.wait()
+        with stderr, suppress(BrokenPipeError), process:
             stderr.seek(0)
             return stderr.read().decode(errors="replace")[-_SHOWN:].strip()
+        return ""
 
 
-class _NoAnswerError(Exception):
-    """What the process did instead of answering; reads on after "The oracle"."""
+def _write(pipe: IO[bytes], text: bytes) -> None:
+    # The process may end before it has read everything, or be stopped.
+    with suppress(OSError, ValueError):
+        pipe.write(text)
+        pipe.flush()
 
 
 def _json(value: object) -> str:
