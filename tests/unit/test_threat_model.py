@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import re
 
 from paths import PROJECT
@@ -13,10 +12,9 @@ PAGE = (PROJECT / "docs" / "concepts" / "threat-model.md").read_text()
 def test_every_proof_that_is_named_exists() -> None:
     named = set(re.findall(r"`(test_\w+)`", PAGE))
     there = {
-        node.name
+        name
         for path in (PROJECT / "tests").rglob("test_*.py")
-        for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        for name in re.findall(r"(?m)^\s*(?:async )?def (test_\w+)", path.read_text())
     }
     assert len(named) > 30
     assert named - there == set()
