@@ -159,7 +159,7 @@ def test_clients_without_a_certificate_of_the_ca_are_rejected(
     rejected = pytest.raises((ConnectionError, ssl.SSLError))
     outcomes = (
         (installed.clients.client("another"), nullcontext()),
-        (pki.Authority(tmp_path, "api-servers").client("foreign"), rejected),
+        (pki.Authority(tmp_path).client("foreign"), rejected),
         (None, rejected),
     )
     for each in installed.pods():

@@ -2,127 +2,81 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import ipaddress
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+from cryptography.x509.oid import ExtendedKeyUsageOID
 
-LIFE = dt.timedelta(days=7)  # a demo may run over the weekend
-BACKDATED = dt.timedelta(minutes=5)
+from certificates import named, sign
+from certs.authority import create_authority, issue_leaf
+from certs.keypair import KeyPair, parse_pair
+from certs.names import Names
+
+LIFE = timedelta(days=7)  # a demo may run over the weekend
+BACKDATED = timedelta(minutes=5)
 
 
 class Authority:
     """A CA whose files, and those that it issues, are in one directory."""
 
-    def __init__(self, directory: Path, name: str = "gpufence-controlplane") -> None:
+    def __init__(self, directory: Path) -> None:
         self._directory = directory
-        self._key = ec.generate_private_key(ec.SECP256R1())
-        self._name = subject(name)
-        usage = x509.KeyUsage(
-            digital_signature=True,
-            key_cert_sign=True,
-            crl_sign=True,
-            content_commitment=False,
-            key_encipherment=False,
-            data_encipherment=False,
-            key_agreement=False,
-            encipher_only=False,
-            decipher_only=False,
-        )
-        builder = self._builder(self._name, self._key.public_key())
-        self._certificate = (
-            builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-            .add_extension(usage, critical=True)
-            .sign(self._key, hashes.SHA256())
-        )
-        self.certificate = write(directory / "ca.crt", pem(self._certificate))
+        self._now = datetime.now(UTC)
+        self._pair = create_authority(self._now)
+        self.certificate = write(directory / "ca.crt", self._pair.certificate_pem)
 
     def server(self, name: str, *addresses: str) -> tuple[Path, Path]:
         """Issue a serving certificate for names and IP addresses: files of (certificate, key)."""
-        alternatives = x509.SubjectAlternativeName([alternative(a) for a in addresses])
-        return self._issue(name, subject(name), ExtendedKeyUsageOID.SERVER_AUTH, alternatives)
+        ips = [each for each in addresses if is_ip(each)]
+        names = Names.parse([each for each in addresses if each not in ips], ips)
+        return self._write(name, issue_leaf(self._pair, names, self._now, LIFE))
 
     def client(self, user: str, *groups: str) -> tuple[Path, Path]:
         """Issue a client certificate: Kubernetes reads the user from CN and groups from O."""
-        file, purpose = user.replace(":", "-"), ExtendedKeyUsageOID.CLIENT_AUTH
-        return self._issue(file, subject(user, *groups), purpose)
-
-    def _issue(
-        self,
-        file: str,
-        name: x509.Name,
-        purpose: x509.ObjectIdentifier,
-        alternatives: x509.SubjectAlternativeName | None = None,
-    ) -> tuple[Path, Path]:
+        # Without the key identifiers of RFC 5280 (4.2.1), Python 3.13 trusts no certificate.
         key = ec.generate_private_key(ec.SECP256R1())
-        builder = self._builder(name, key.public_key()).add_extension(
-            x509.ExtendedKeyUsage([purpose]), critical=False
+        issuer = parse_pair(self._pair)[0].public_key()
+        assert isinstance(issuer, ec.EllipticCurvePublicKey)
+        pair = sign(
+            named(user, *groups),
+            x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH]),
+            x509.SubjectKeyIdentifier.from_public_key(key.public_key()),
+            x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer),
+            begin=self._now - BACKDATED,
+            end=self._now + LIFE,
+            signer=self._pair,
+            key=key,
         )
-        if alternatives is not None:
-            builder = builder.add_extension(alternatives, critical=False)
-        certificate = pem(builder.sign(self._key, hashes.SHA256()))
-        return (
-            write(self._directory / f"{file}.crt", certificate),
-            write(self._directory / f"{file}.key", private_pem(key)),
-        )
+        return self._write(user.replace(":", "-"), pair)
 
-    def _builder(self, name: x509.Name, key: ec.EllipticCurvePublicKey) -> x509.CertificateBuilder:
-        """Begin a certificate, with the key identifiers that RFC 5280 (4.2.1) requires of a chain.
-
-        Without them, no client of Python 3.13 and newer trusts it by default.
-        """
-        issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
-        now = dt.datetime.now(dt.UTC)
+    def _write(self, name: str, pair: KeyPair) -> tuple[Path, Path]:
         return (
-            x509.CertificateBuilder()
-            .subject_name(name)
-            .issuer_name(self._name)
-            .public_key(key)
-            .serial_number(x509.random_serial_number())
-            .not_valid_before(now - BACKDATED)
-            .not_valid_after(now + LIFE)
-            .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
-            .add_extension(issuer, critical=False)
+            write(self._directory / f"{name}.crt", pair.certificate_pem),
+            write(self._directory / f"{name}.key", pair.key_pem),
         )
 
 
 def key_pair(directory: Path, name: str) -> tuple[Path, Path]:
     """Write a key pair, as service account tokens are signed with: files of (public, private)."""
     key = ec.generate_private_key(ec.SECP256R1())
-    public = key.public_key().public_bytes(
-        serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
+    pem = serialization.Encoding.PEM
+    public = key.public_key().public_bytes(pem, serialization.PublicFormat.SubjectPublicKeyInfo)
+    private = key.private_bytes(
+        pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
-    return write(directory / f"{name}.pub", public), write(
-        directory / f"{name}.key", private_pem(key)
-    )
+    return write(directory / f"{name}.pub", public), write(directory / f"{name}.key", private)
 
 
-def subject(name: str, *groups: str) -> x509.Name:
-    organizations = [x509.NameAttribute(NameOID.ORGANIZATION_NAME, group) for group in groups]
-    return x509.Name([*organizations, x509.NameAttribute(NameOID.COMMON_NAME, name)])
-
-
-def alternative(address: str) -> x509.GeneralName:
+def is_ip(address: str) -> bool:
     try:
-        return x509.IPAddress(ipaddress.ip_address(address))
+        ipaddress.ip_address(address)
     except ValueError:
-        return x509.DNSName(address)
-
-
-def pem(certificate: x509.Certificate) -> bytes:
-    return certificate.public_bytes(serialization.Encoding.PEM)
-
-
-def private_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
-    return key.private_bytes(
-        serialization.Encoding.PEM,
-        serialization.PrivateFormat.PKCS8,
-        serialization.NoEncryption(),
-    )
+        return False
+    return True
 
 
 def write(path: Path, data: bytes) -> Path:

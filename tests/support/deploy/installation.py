@@ -134,7 +134,7 @@ def installation(
 ) -> Iterator[Installation]:
     """Run a cluster with nodes and the release's namespace; the release is not installed."""
     policy, log = directory / "audit.yaml", directory / "audit.log"
-    clients = pki.Authority(directory, "api-servers")
+    clients = pki.Authority(directory)
     policy.write_text(yaml.safe_dump(AUDIT))
     flags = [
         f"--audit-policy-file={policy}",

@@ -3,26 +3,24 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta, timezone
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
-from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+from cryptography.x509.oid import ExtendedKeyUsageOID
 from cryptography.x509.verification import PolicyBuilder, Store, VerificationError
 from hypothesis import given
 from hypothesis import strategies as st
 
+from certificates import CA, named, sign
 from certs.authority import CLOCK_SKEW, create_authority, issue_leaf
 from certs.errors import CertificateError
 from certs.keypair import KeyPair, parse_certificates, parse_pair
 from certs.names import Names
 
 if TYPE_CHECKING:
-    from cryptography.hazmat.primitives.asymmetric.types import CertificateIssuerPrivateKeyTypes
-
     from certs.names import IPAddress
 
 NOW = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
@@ -57,31 +55,9 @@ def verify(
     return verifier.verify(certificate_of(leaf), [])
 
 
-def self_signed(
-    key: CertificateIssuerPrivateKeyTypes,
-    *extensions: x509.ExtensionType,
-    algorithm: hashes.HashAlgorithm | None,
-) -> KeyPair:
-    """A certificate from somewhere else, made by hand."""
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "elsewhere")])
-    builder = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(NOW - DAY)
-        .not_valid_after(NOW + 365 * DAY)
-    )
-    for extension in extensions:
-        builder = builder.add_extension(
-            extension, critical=isinstance(extension, x509.BasicConstraints | x509.KeyUsage)
-        )
-    assert algorithm is None or isinstance(algorithm, hashes.SHA256)
-    return KeyPair(
-        builder.sign(key, algorithm).public_bytes(Encoding.PEM),
-        key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()),
-    )
+def self_signed(*extensions: x509.ExtensionType, **options: Any) -> KeyPair:
+    """Return a certificate of another tool."""
+    return sign(named("elsewhere"), *extensions, begin=NOW - DAY, end=NOW + 365 * DAY, **options)
 
 
 def test_a_client_that_trusts_the_ca_accepts_every_name_of_the_leaf(
@@ -274,7 +250,7 @@ def test_a_ca_outside_its_validity_period_cannot_sign() -> None:
 def test_a_leaf_cannot_sign(leaf: KeyPair, names: Names, now: datetime) -> None:
     with pytest.raises(CertificateError, match="is not a CA certificate"):
         issue_leaf(leaf, names, now)
-    bare = self_signed(ec.generate_private_key(ec.SECP256R1()), algorithm=hashes.SHA256())
+    bare = self_signed()
     with pytest.raises(CertificateError, match="is not a CA certificate"):
         issue_leaf(bare, names, NOW)
 
@@ -294,12 +270,7 @@ def test_a_ca_with_the_key_of_another_ca_cannot_sign(
 def test_an_external_ca_with_an_rsa_key_can_sign() -> None:
     key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
     usage = certificate_of(create_authority(NOW)).extensions.get_extension_for_class(x509.KeyUsage)
-    authority = self_signed(
-        key,
-        x509.BasicConstraints(ca=True, path_length=None),
-        usage.value,
-        algorithm=hashes.SHA256(),
-    )
+    authority = self_signed(CA, usage.value, key=key)
     leaf = issue_leaf(authority, Names.parse(["a.svc"]), NOW)
     certificate_of(leaf).verify_directly_issued_by(certificate_of(authority))
     # It has no subject key identifier, so the certificate names the usual one.
@@ -309,10 +280,7 @@ def test_an_external_ca_with_an_rsa_key_can_sign() -> None:
 
 
 def test_a_ca_with_an_unsupported_key_type_is_rejected() -> None:
-    authority = self_signed(
-        ed25519.Ed25519PrivateKey.generate(),
-        x509.BasicConstraints(ca=True, path_length=None),
-        algorithm=None,
-    )
+    key = ed25519.Ed25519PrivateKey.generate()
+    authority = self_signed(CA, key=key, algorithm=None)
     with pytest.raises(CertificateError, match="is not a CA certificate"):
         issue_leaf(authority, Names.parse(["a.svc"]), NOW)

@@ -9,18 +9,17 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 from cryptography import x509
-from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import (
     BestAvailableEncryption,
     Encoding,
-    NoEncryption,
     PrivateFormat,
 )
 from cryptography.x509.verification import PolicyBuilder, Store
 from hypothesis import given
 from hypothesis import strategies as st
 
+from certificates import alternatives, sign
 from certs.authority import CLOCK_SKEW, create_authority, issue_leaf
 from certs.errors import CertificateError
 from certs.keypair import (
@@ -67,35 +66,6 @@ def problem(
 ) -> str:
     """Return why a serving certificate is due."""
     return leaf_problem(leaf, authorities, names, now) or age_problem(leaf.certificate_pem, now)
-
-
-def signed_certificate(
-    subject: x509.Name, issuer: x509.Name, signer: KeyPair | None, names: Names, end: datetime
-) -> KeyPair:
-    """A certificate that `certs.authority` would not make; without a signer it signs itself."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    signing_key = key if signer is None else parse_pair(signer)[1]
-    assert isinstance(signing_key, ec.EllipticCurvePrivateKey)
-    certificate = (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(issuer)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(BEGIN)
-        .not_valid_after(end)
-        .add_extension(
-            x509.SubjectAlternativeName(
-                [*map(x509.DNSName, names.dns), *map(x509.IPAddress, names.ip)]
-            ),
-            critical=False,
-        )
-        .sign(signing_key, hashes.SHA256())
-    )
-    return KeyPair(
-        certificate.public_bytes(Encoding.PEM),
-        key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()),
-    )
 
 
 # Reading.
@@ -236,7 +206,7 @@ def test_a_leaf_is_due_when_no_current_ca_signed_it(
 
 def test_a_leaf_is_due_if_the_current_ca_has_the_same_name_but_another_key() -> None:
     name = certificate_of(AUTHORITY).subject
-    namesake = signed_certificate(name, name, None, NAMES, NOW + DAY).certificate_pem
+    namesake = sign(name, begin=BEGIN, end=NOW + DAY).certificate_pem
     assert problem(authorities=(namesake,))
     assert not problem(authorities=(namesake, CERTIFICATE))
 
@@ -245,7 +215,8 @@ def test_a_leaf_is_due_when_its_ca_has_expired() -> None:
     short = create_authority(NOW, DAY)
     # A serving certificate that outlives its CA, as other tools issue them.
     issuer = certificate_of(short).subject
-    leaf = signed_certificate(issuer, issuer, short, NAMES, NOW + 90 * DAY)
+    end = NOW + 90 * DAY
+    leaf = sign(issuer, alternatives(NAMES), begin=BEGIN, end=end, signer=short)
     assert not problem(NOW + DAY, leaf, (short.certificate_pem,))
     found = problem(NOW + DAY + SECOND, leaf, (short.certificate_pem,))
     assert found.startswith("serving certificate is not signed by a current CA")

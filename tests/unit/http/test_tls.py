@@ -7,7 +7,6 @@ import contextlib
 import logging
 import os
 import ssl
-import threading
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,14 +14,14 @@ from typing import TYPE_CHECKING
 import pytest
 import uvloop
 from cryptography import x509
-from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.asymmetric import ec, rsa
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.hazmat.primitives.serialization import Encoding
 
+from certificates import sign
 from certs.authority import create_authority, issue_leaf
 from certs.errors import CertificateError
 from certs.files import file_source, issue
-from certs.keypair import KeyPair, parse_certificates, parse_pair
+from certs.keypair import KeyPair, parse_certificates
 from certs.names import Names
 from handshakes import NAME, Handshake, client_context
 from webhook.http.tls import ServedCertificate
@@ -199,29 +198,16 @@ def test_a_leaf_with_another_key_type_is_served_after_a_reload(
 
 def rsa_leaf(authority: KeyPair, names: Names, now: datetime, bits: int = 2048) -> KeyPair:
     """The certificate that cert-manager issues by default: RSA 2048."""
-    model = parse_certificates(issue_leaf(authority, names, now).certificate_pem, "test")[0]
+    [model] = parse_certificates(issue_leaf(authority, names, now).certificate_pem, "test")
     key = rsa.generate_private_key(public_exponent=65537, key_size=bits)
-    builder = (
-        x509.CertificateBuilder()
-        .subject_name(model.subject)
-        .issuer_name(model.issuer)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(model.not_valid_before_utc)
-        .not_valid_after(model.not_valid_after_utc)
-    )
-    for extension in model.extensions:
-        value = extension.value
-        if isinstance(value, x509.SubjectKeyIdentifier):
-            value = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
-        builder = builder.add_extension(value, extension.critical)
-    signing_key = parse_pair(authority)[1]
-    assert isinstance(signing_key, ec.EllipticCurvePrivateKey)
-    certificate = builder.sign(signing_key, hashes.SHA256())
-    return KeyPair(
-        certificate.public_bytes(Encoding.PEM),
-        key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()),
-    )
+    extensions = [
+        x509.SubjectKeyIdentifier.from_public_key(key.public_key())
+        if isinstance(each.value, x509.SubjectKeyIdentifier)
+        else each.value
+        for each in model.extensions
+    ]
+    begin, end = model.not_valid_before_utc, model.not_valid_after_utc
+    return sign(model.subject, *extensions, begin=begin, end=end, signer=authority, key=key)
 
 
 def test_a_mounted_secret_update_without_new_timestamps_is_reloaded(
@@ -281,30 +267,14 @@ def test_a_new_certificate_is_not_served_until_its_key_is_written(
     )
 
 
-def break_missing(files: Files, renewed: KeyPair) -> None:
-    files.key.unlink()
-
-
-def break_empty(files: Files, renewed: KeyPair) -> None:
-    files.certificate.write_bytes(b"")
-    files.key.write_bytes(renewed.key_pem)
-
-
-def break_truncated(files: Files, renewed: KeyPair) -> None:
-    files.certificate.write_bytes(renewed.certificate_pem[:200])
-    files.key.write_bytes(renewed.key_pem)
-
-
-def break_swapped(files: Files, renewed: KeyPair) -> None:
-    files.write(KeyPair(renewed.key_pem, renewed.certificate_pem))
-
-
-BREAKAGES = {
-    "missing": (break_missing, "tls.key: does not exist."),
-    "empty": (break_empty, "tls.crt: contains no valid PEM certificate"),
-    "truncated": (break_truncated, "tls.crt: contains no valid PEM certificate"),
-    "swapped": (break_swapped, "tls.crt: contains no valid PEM certificate"),
+NO_CERTIFICATE = "tls.crt: contains no valid PEM certificate"
+BREAKAGES: dict[str, tuple[Callable[[KeyPair], tuple[bytes, bytes]], str]] = {
+    "empty": (lambda pair: (b"", pair.key_pem), NO_CERTIFICATE),
+    "truncated": (lambda pair: (pair.certificate_pem[:200], pair.key_pem), NO_CERTIFICATE),
+    "swapped": (lambda pair: (pair.key_pem, pair.certificate_pem), NO_CERTIFICATE),
+    "missing": (lambda pair: (pair.certificate_pem, b""), "tls.key: does not exist."),
 }
+"""How certificate and key are written; an empty key is not."""
 
 
 @pytest.mark.parametrize("breakage", BREAKAGES)
@@ -316,8 +286,12 @@ def test_invalid_files_are_rejected_until_valid_files_are_written(
     now: datetime,
     breakage: str,
 ) -> None:
-    break_files, complaint = BREAKAGES[breakage]
-    break_files(files, renewed)
+    contents, complaint = BREAKAGES[breakage]
+    certificate, key = contents(renewed)
+    files.certificate.write_bytes(certificate)
+    files.key.write_bytes(key)
+    if not key:
+        files.key.unlink()
     assert not files.context.poll(now)
     assert complaint in files.context.problem
     client = client_context(authority)
@@ -456,82 +430,6 @@ def test_a_session_is_resumed_before_and_after_a_reload(
     files.write(renewed)
     assert files.context.poll(now)
     assert Handshake(listener, client, session=session).finish().client.session_reused
-
-
-@LOOPS
-def test_a_ca_rotation_with_overlap_under_load_fails_no_connection(
-    files: Files,
-    authority: KeyPair,
-    leaf: KeyPair,
-    names: Names,
-    now: datetime,
-    loop_factory: Callable[[], asyncio.AbstractEventLoop],
-) -> None:
-    # What issue_leaf and poll must make possible: clients trust both, then leaves move over.
-    successor = create_authority(now)
-    overlap = KeyPair(authority.certificate_pem + successor.certificate_pem, b"")
-    client = client_context(overlap)
-    served: list[object] = []
-    answered = asyncio.Condition()
-    done = asyncio.Event()
-
-    async def load(port: int) -> None:
-        while not done.is_set():
-            connection = await Connection.open(port, client)
-            assert await connection.echoes(b"ping\n")
-            presented = connection.presented
-            await connection.close()
-            async with answered:
-                served.append(presented)
-                answered.notify_all()
-
-    async def until_served(expected: bytes) -> None:
-        async with asyncio.timeout(60), answered:
-            await answered.wait_for(lambda: expected in served)
-
-    async def scenario() -> None:
-        async with echo_server(files.context.load()) as port, asyncio.TaskGroup() as group:
-            for _ in range(4):
-                group.create_task(load(port))
-            await until_served(der(leaf))
-            for number in range(10):
-                signer = successor if number >= 5 else authority
-                pair = issue_leaf(signer, names, now)
-                files.certificate.write_bytes(pair.certificate_pem)
-                assert not files.context.poll(now)
-                files.key.write_bytes(pair.key_pem)
-                assert files.context.poll(now)
-                await until_served(der(pair))
-            done.set()
-
-    with asyncio.Runner(loop_factory=loop_factory) as runner:
-        runner.run(scenario())
-    assert len(set(served)) == 11
-
-
-def test_polls_from_another_thread_never_disturb_a_handshake(
-    files: Files, authority: KeyPair, names: Names, leaf: KeyPair, now: datetime
-) -> None:
-    client = client_context(authority)
-    pairs = [issue_leaf(authority, names, now) for _ in range(50)]
-    failures: list[str] = []
-
-    def renew() -> None:
-        for pair in pairs:
-            files.write(pair)
-            if not files.context.poll(now):
-                failures.append(files.context.problem)
-
-    thread = threading.Thread(target=renew)
-    thread.start()
-    presented = [Handshake(files.context.load(), client).finish().presented]
-    while thread.is_alive():
-        presented.append(Handshake(files.context.load(), client).finish().presented)
-    thread.join()
-    presented.append(Handshake(files.context.load(), client).finish().presented)
-    assert failures == []
-    assert set(presented) <= {der(leaf), *map(der, pairs)}
-    assert presented[-1] == der(pairs[-1])
 
 
 def issue_into(directory: Path) -> None:

@@ -8,15 +8,13 @@ from pathlib import Path
 
 import pytest
 from cryptography import x509
-from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
-from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID, ObjectIdentifier
+from cryptography.x509.oid import ExtendedKeyUsageOID, ObjectIdentifier
 
+from certificates import named, sign
 from certs.authority import create_authority, issue_leaf
 from certs.errors import CertificateError
 from certs.files import file_source
-from certs.keypair import KeyPair, parse_certificates, parse_pair
+from certs.keypair import KeyPair
 from certs.names import Names
 from handshakes import Handshake, client_context
 from webhook.http.tls import ServedCertificate
@@ -66,25 +64,8 @@ def signed(
     authority: KeyPair, name: str, extension: x509.ExtensionType, ends: timedelta = HOUR
 ) -> KeyPair:
     """Return a certificate that the CA has signed."""
-    [issuer] = parse_certificates(authority.certificate_pem, "test")
-    signing = parse_pair(authority)[1]
-    assert isinstance(signing, ec.EllipticCurvePrivateKey)
-    key, moment = ec.generate_private_key(ec.SECP256R1()), datetime.now(UTC)
-    certificate = (
-        x509.CertificateBuilder()
-        .subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)]))
-        .issuer_name(issuer.subject)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(moment - 2 * HOUR)
-        .not_valid_after(moment + ends)
-        .add_extension(extension, critical=True)
-        .sign(signing, hashes.SHA256())
-    )
-    return KeyPair(
-        certificate.public_bytes(Encoding.PEM),
-        key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()),
-    )
+    now = datetime.now(UTC)
+    return sign(named(name), extension, begin=now - 2 * HOUR, end=now + ends, signer=authority)
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ssl
 from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime, timedelta
-from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +12,11 @@ import pytest
 import yaml
 from aiohttp import web
 from aiohttp.test_utils import TestServer
-from cryptography import x509
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.hashes import SHA256
-from cryptography.x509.oid import NameOID
 
+from certificates import CA, alternatives, named, sign
 from certs.authority import create_authority
+from certs.names import Names
 from clusters import around_a_pod
-from controlplane.pki import pem, private_pem, write
 from webhook.kube.client import KubeApi
 from webhook.kube.credentials import Load, in_cluster, kubeconfig
 from webhook.kube.errors import ConfigurationError, UnreachableError
@@ -33,28 +29,14 @@ def write_old_cluster_certificates(directory: Path) -> None:
 
     They lack the key identifiers that RFC 5280 (4.2.1) requires.
     """
-    keys = [ec.generate_private_key(ec.SECP256R1()) for _ in range(2)]
-    names = [
-        x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-        for name in ("kubernetes", "kube-apiserver")
-    ]
     now = datetime.now(UTC)
-    authority, leaf = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(names[0])
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - timedelta(hours=1))
-        .not_valid_after(now + timedelta(hours=1))
-        for name, key in zip(names, keys, strict=True)
-    )
-    authority = authority.add_extension(x509.BasicConstraints(ca=True, path_length=None), True)
-    address = x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))])
-    leaf = leaf.add_extension(address, False)
-    write(directory / "ca.crt", pem(authority.sign(keys[0], SHA256())))
-    write(directory / "tls.crt", pem(leaf.sign(keys[0], SHA256())))
-    write(directory / "tls.key", private_pem(keys[1]))
+    begin, end = now - timedelta(hours=1), now + timedelta(hours=1)
+    authority = sign(named("kubernetes"), CA, begin=begin, end=end)
+    address = alternatives(Names.parse([], ["127.0.0.1"]))
+    leaf = sign(named("kube-apiserver"), address, begin=begin, end=end, signer=authority)
+    (directory / "ca.crt").write_bytes(authority.certificate_pem)
+    (directory / "tls.crt").write_bytes(leaf.certificate_pem)
+    (directory / "tls.key").write_bytes(leaf.key_pem)
 
 
 @pytest.fixture
