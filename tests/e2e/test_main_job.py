@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from controlplane.api import ApiError
 from controlplane.cluster import ControlPlane
 from controlplane.gpufence import Server
 from controlplane.objects import GPU_NODE, RESTRICTED, TOLERATION, node
@@ -99,34 +98,6 @@ def test_a_plain_pod_is_not_mutated_and_is_bound_to_the_plain_node(
         assert control_plane.bound_to(namespace, "web") == "plain"
 
 
-def test_only_an_update_that_adds_the_toleration_is_denied(
-    control_plane: ControlPlane, namespace: str
-) -> None:
-    create(control_plane, namespace, plain_pod())
-    path = f"/api/v1/namespaces/{namespace}/pods/web"
-    patch(control_plane, path, {"op": "add", "path": "/metadata/labels", "value": {"team": "web"}})
-    added = {"op": "add", "path": "/spec/tolerations/-", "value": TOLERATION}
-    with pytest.raises(ApiError, match="tolerates the taint of GPU nodes"):
-        patch(control_plane, path, added)
-
-
-def test_kubectl_debug_adds_a_hardened_ephemeral_container_to_a_gpu_pod(
-    control_plane: ControlPlane, restricted: str
-) -> None:
-    with control_plane.nodes(GPU_NODE):
-        create(control_plane, restricted, cuda_pod())
-        control_plane.bound_to(restricted, "train")
-        control_plane.kubectl(
-            "debug", "-n", restricted, "train", "--image=busybox:1.37", "--profile=restricted",
-            "--container=look", "--quiet", "--attach=false",
-        )  # fmt: skip
-        pod = control_plane.kubectl.json("get", "pod", "train", "-n", restricted)
-    [debugger] = pod["spec"]["ephemeralContainers"]
-    context = debugger["securityContext"]
-    assert context["allowPrivilegeEscalation"] is False
-    assert context["capabilities"]["drop"] == ["ALL"]
-
-
 def test_an_ephemeral_container_without_a_security_context_is_hardened(
     control_plane: ControlPlane, restricted: str
 ) -> None:
@@ -139,17 +110,6 @@ def test_an_ephemeral_container_without_a_security_context_is_hardened(
     }
     # Made from a CUDA image it would see all GPUs of the node, and its Pod's are not mounted there.
     assert debugger["env"] == [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}]
-
-
-def test_a_privileged_ephemeral_container_is_denied_with_its_field(
-    control_plane: ControlPlane, namespace: str
-) -> None:
-    create(control_plane, namespace, cuda_pod())
-    privileged = {"securityContext": {"privileged": True}}
-    with pytest.raises(ApiError) as refused:
-        debug(control_plane, namespace, {"name": "look", "image": "busybox:1.37", **privileged})
-    assert "unrestricted-gpu-pod" in str(refused.value)
-    assert "spec.ephemeralContainers[0].securityContext.privileged" in str(refused.value)
 
 
 def test_a_sidecar_added_by_a_later_webhook_is_hardened_by_reinvocation(

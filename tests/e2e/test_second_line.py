@@ -151,6 +151,8 @@ ENV = [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]
 NOT_GPU = {"key": "nvidia.com/gpu.present", "operator": "NotIn", "values": ["true"]}
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 KEPT_OFF = {REQUIRED: {"nodeSelectorTerms": [{"matchExpressions": [NOT_GPU]}]}}
+TYPED = {"key": "node.kubernetes.io/instance-type", "operator": "In", "values": ["m7i"]}
+BY_TYPE = {REQUIRED: {"nodeSelectorTerms": [{"matchExpressions": [TYPED]}]}}
 
 
 def spec(**fields: Any) -> JSON:
@@ -166,6 +168,8 @@ TRIED: dict[str, dict[str, JSON]] = {
         "Pod with a node selection": spec(
             nodeSelector={"node.kubernetes.io/instance-type": "m7i.large"}
         ),
+        "Pod with a host name": spec(nodeSelector={"kubernetes.io/hostname": "some-node"}),
+        "Pod with a node affinity": spec(affinity={"nodeAffinity": BY_TYPE}),
         "Pod that keeps off GPU nodes": spec(affinity={"nodeAffinity": KEPT_OFF}),
         "hostPath of logs": spec(volumes=[{"name": "logs", "hostPath": {"path": "/var/log"}}]),
         "hostPath of another device": spec(
@@ -303,25 +307,6 @@ def test_a_mirror_pod_of_a_kubelet_never_waits(outage: Outage) -> None:
         api.request("DELETE", f"/api/v1/nodes/{name}")
 
 
-@pytest.mark.parametrize("outage", [WITH_SECOND_LINE["Fail"]], indirect=True)
-def test_plain_pods_are_created_without_replicas(
-    outage: Outage, control_plane: ControlPlane
-) -> None:
-    api, namespace = outage.installed.api, control_plane.create_namespace("outage-")
-    by_type = {"key": "node.kubernetes.io/instance-type", "operator": "In", "values": ["m7i"]}
-    required = {"nodeSelectorTerms": [{"matchExpressions": [by_type]}]}
-    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
-    plain = [
-        (namespace, spec()),
-        (namespace, spec(nodeSelector={"kubernetes.io/hostname": "some-node"})),
-        (namespace, spec(affinity=affinity)),
-        ("kube-system", spec(nodeSelector={"kubernetes.io/hostname": "some-node"})),
-        ("kube-system", spec(tolerations=[{"operator": "Exists"}])),
-    ]
-    outcomes = [created(api, *plain[number % len(plain)]) for number in range(100)]
-    assert outcomes == [CREATED] * 100
-
-
 LONG: dict[str, tuple[str, JSON]] = {
     "variables": ("default", spec(containers=[{**MAIN, "env": [{"name": "a"}] * 40_000}])),
     "tolerations": ("default", spec(tolerations=[{"key": "a", "operator": "Exists"}] * 35_000)),
@@ -364,17 +349,6 @@ def test_audit_lists_gpu_pods_admitted_unmutated_during_an_outage(outage: Outage
 def placements(api: Api) -> str:
     path = f"/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/{NAME}"
     return " ".join(webhook["name"] for webhook in api.request("GET", path)["webhooks"])
-
-
-def created(api: Api, namespace: str, of: JSON) -> str:
-    """Create a Pod and delete it; return the outcome of the creation."""
-    path = f"/api/v1/namespaces/{namespace}/pods"
-    try:
-        created = api.request("POST", path, {"metadata": {"generateName": "outage-"}, "spec": of})
-    except ApiError as error:
-        return str(error)
-    api.request("DELETE", f"{path}/{created['metadata']['name']}?gracePeriodSeconds=0")
-    return CREATED
 
 
 def tried(api: Api, namespace: str, of: JSON) -> str:

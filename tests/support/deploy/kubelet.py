@@ -14,7 +14,6 @@ import os
 import re
 import shlex
 import shutil
-import socket
 import subprocess
 import threading
 import urllib.error
@@ -30,6 +29,7 @@ from controlplane.errors import ControlPlaneError
 from controlplane.gpufence import QUICK
 from controlplane.poll import until
 from controlplane.process import Process, runs
+from relay import Relay
 
 if TYPE_CHECKING:
     from controlplane.cluster import ControlPlane
@@ -51,39 +51,6 @@ exec "$@"
 """  # noqa: PTH120 - text of a script
 
 _numbers = itertools.count(1)
-
-
-class Relay:
-    """Passes on connections to ``host``:``port``, in a network namespace, to 127.0.0.1 outside."""
-
-    def __init__(self, host: str, port: int) -> None:
-        self._port = port
-        self._server = socket.create_server((host, port))
-        self._open: set[socket.socket] = set()
-        threading.Thread(target=self._accept, daemon=True).start()
-
-    def close(self) -> None:
-        """Stop listening, and break every connection off."""
-        for connection in (self._server, *self._open):
-            with suppress(OSError):
-                connection.shutdown(socket.SHUT_RDWR)
-            connection.close()
-
-    def _accept(self) -> None:
-        with suppress(OSError):
-            while True:
-                near, _ = self._server.accept()
-                far = socket.create_connection(("127.0.0.1", self._port))
-                self._open |= {near, far}
-                for source, target in ((near, far), (far, near)):
-                    threading.Thread(target=self._pass, args=(source, target), daemon=True).start()
-
-    def _pass(self, source: socket.socket, target: socket.socket) -> None:
-        with suppress(OSError):
-            while data := source.recv(65536):
-                target.sendall(data)
-        with suppress(OSError):
-            target.shutdown(socket.SHUT_WR)
 
 
 @cache
@@ -133,7 +100,8 @@ class Sandbox:
             f"-n {self.name} link set lo up",
         ):
             subprocess.run(["ip", *command.split()], check=True, capture_output=True, text=True)
-        self._relay = Relay(self.host, port)
+        # A way to the API server, which listens on 127.0.0.1 outside.
+        self._relay = Relay(lambda: port, self.host, port)
 
     def close(self) -> None:
         """Remove it; the pair of interfaces goes with it."""
@@ -297,7 +265,7 @@ class RunningPod:
         """GET from a port by its name; OSError if there is no successful answer."""
         ports = {entry["name"]: entry["containerPort"] for entry in self._container["ports"]}
         url = f"http://{self.sandbox.address}:{ports[port]}{path}"
-        with urllib.request.urlopen(url, timeout=2) as response:
+        with urllib.request.urlopen(url, timeout=5) as response:
             body: bytes = response.read()
         return body.decode()
 
