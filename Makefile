@@ -55,7 +55,7 @@ $(RELEASE_STAMP): requirements/release.txt $(STAMP)
 	@touch $@
 
 .PHONY: demo
-demo: $(RUN_STAMP)  ## gpufence on files, then on a real control plane (ARGS=--keep leaves it running)
+demo: $(RUN_STAMP)  ## gpufence on files, then on a real control plane (ARGS=--step waits for Enter, --keep leaves it running)
 	@$(BIN)/python -m controlplane.demo $(ARGS)
 
 .PHONY: unit

@@ -90,7 +90,7 @@ def data() -> dict[str, Any]:
     return {
         "samples": samples,
         "policies": {"default": default_policy_text()} | {n: preset_text(n) for n in PRESETS},
-        "nodes": (SOURCE / "nodes.yaml").read_text(),
+        "nodes": (ROOT / "deploy" / "samples" / "nodes.yaml").read_text(),
     }
 
 

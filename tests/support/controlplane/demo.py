@@ -30,14 +30,14 @@ from controlplane.story import Stage, play_cluster, play_files
 from paths import PROJECT
 
 WAIT = """
-The next chapters need a control plane. It is ready in some seconds, or in some minutes if it is
-built for the first time. To use your own binaries, set KUBEBUILDER_ASSETS to their directory."""
+The next chapters need a control plane. The first build takes about five
+minutes, a start a few seconds. To use your own binaries, set KUBEBUILDER_ASSETS
+to their directory."""
 NEXT = """\
 Next, with `export PATH=$PWD/.venv/bin:$PATH`:
-  gpufence check MANIFESTS    check your own manifests
-  gpufence explain FILE       see what gpufence adds to a Pod, and why it denies one
-  gpufence audit              check what runs in your cluster, without installing anything
-  docs/operate/install.md     install the chart, first with checks that only warn
+  1. Check your manifests:              gpufence check DIRECTORY
+  2. Write a policy for your GPU nodes: gpufence policy discover > policy.yaml
+  3. Install, first without denials:    docs/operate/install.md
 """
 FAILURES = (StoryError, KubectlError, TimeoutError, ControlPlaneError)
 
@@ -48,13 +48,14 @@ def main(arguments: list[str] | None = None) -> int:
         prog="demo", description="gpufence on files, and on a real control plane."
     )
     parser.add_argument("--keep", action="store_true", help="keep everything running until Ctrl-C")
+    parser.add_argument("--step", action="store_true", help="wait for Enter before each chapter")
     parser.add_argument("--directory", type=Path, default=Path(".demo"), help="for its files")
     options = parser.parse_args(arguments)
     os.chdir(PROJECT)  # the displayed commands use relative paths
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
         with exclusive(options.directory):
-            return perform(options.directory, keep=options.keep)
+            return perform(options.directory, keep=options.keep, step=options.step)
     except ControlPlaneError as error:
         print(error, file=sys.stderr)
         return 1
@@ -69,11 +70,11 @@ class Started(NamedTuple):
     seconds: float
 
 
-def perform(directory: Path, *, keep: bool) -> int:
+def perform(directory: Path, *, keep: bool, step: bool = False) -> int:
     """Play every chapter, and stop everything; return the exit code."""
     start = time.monotonic()
     programs = [str(COMMAND.parent)]
-    screen = Screen(PROJECT, _environ(programs))
+    screen = Screen(PROJECT, _environ(programs), step=step)
     with ExitStack() as stack:
         starting = stack.enter_context(control_plane(directory))
         try:
@@ -82,9 +83,9 @@ def perform(directory: Path, *, keep: bool) -> int:
                 screen.say(WAIT)
             cluster, seconds = starting.result()
             programs.insert(0, str(cluster.kubectl.binary.parent))
-            screen = Screen(PROJECT, cluster.kubectl.environ() | _environ(programs))
+            environ = cluster.kubectl.environ() | _environ(programs)
+            screen = Screen(PROJECT, environ, step=step)
             screen.chapter("A Kubernetes control plane")
-            screen.run("kubectl", "version")
             screen.good(f"etcd, API server, controllers, scheduler: up in {seconds:.0f} s")
             play_cluster(Stage(screen, cluster, replicas(cluster, directory, stack)))
         except FAILURES as error:

@@ -44,7 +44,6 @@ class Pods:
         if self._stopped:
             self._scale(screen, COUNT)
             return
-        screen.say("(The demo runs the containers of its Pods as processes.)")
         wait_ready(self._kubelet, COUNT)
         screen.run("kubectl", "rollout", "status", DEPLOYMENT, "-n", NAMESPACE, "--timeout=60s")
 

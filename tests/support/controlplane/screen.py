@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from rich.console import Console
-from rich.markup import escape
+from rich.text import Text
 
 Result = subprocess.CompletedProcess[str]
 
@@ -18,42 +18,70 @@ class StoryError(Exception):
 
 
 class Screen:
-    """Shows commands and runs them. Colors on a terminal, plain text elsewhere."""
+    """Shows commands and runs them. Colors and wrapped words on a terminal, plain text elsewhere.
 
-    def __init__(self, directory: Path, environ: Mapping[str, str]) -> None:
-        self._console = Console(highlight=False, soft_wrap=True)
+    With ``step``, each chapter waits for Enter.
+    """
+
+    def __init__(self, directory: Path, environ: Mapping[str, str], *, step: bool = False) -> None:
+        self._console = Console(highlight=False)
         self._directory = directory
-        self._environ = environ
+        self._step = step
+        colors = {"FORCE_COLOR": "1"} if self._console.is_terminal else {}
+        self._environ = {**environ, **colors}
 
     def chapter(self, title: str) -> None:
-        self._console.print(f"\n[bold cyan]== {escape(title)}[/]")
+        if self._step:
+            self._console.input("\n[dim]Press Enter to continue.[/]")
+        self._print(Text(f"\n== {title}", "bold cyan"))
 
     def say(self, text: str) -> None:
-        self._console.print(escape(text))
+        self._print(Text(text))
 
     def good(self, text: str) -> None:
-        self._console.print(f"[green]ok:[/] {escape(text)}")
+        self._print(Text.assemble(("ok: ", "green"), text), indent=4)
 
     def bad(self, text: str) -> None:
-        self._console.print(f"[bold red]failed:[/] {escape(text)}")
+        self._print(Text.assemble(("failed: ", "bold red"), text), indent=8)
 
     def command(self, *arguments: str) -> None:
         """Show a command as typed."""
-        self._console.print(f"[bold]$ {escape(shlex.join(arguments))}[/]")
+        self._print(Text(f"$ {shlex.join(arguments)}", "bold"), indent=4)
 
-    def run(self, *arguments: str, check: bool = True) -> Result:
-        """Show a command, run it, show what it prints.
+    def run(self, *arguments: str, check: bool = True, lines: int = 0) -> Result:
+        """Show a command, run it, show what it prints: the first ``lines``, or all lines for 0.
 
         Raises:
             StoryError: it failed, unless `check` is False.
         """
         self.command(*arguments)
         result = self.quiet(*arguments)
-        for line in (result.stdout + result.stderr).splitlines():
-            self._console.print(f"  {escape(line)}")
+        printed = (result.stdout + result.stderr).rstrip().splitlines()
+        shown = printed[:lines] if lines else printed
+        for line in shown:
+            text = Text.from_ansi(line)
+            own = len(text.plain) - len(text.plain.lstrip())
+            self._print(Text("  ").append_text(text), indent=own + 4)
+        if more := len(printed) - len(shown):
+            self._print(Text(f"  ... and {more} more lines", "dim"))
         if check and result.returncode:
             raise StoryError(f"{shlex.join(arguments)} ended with exit code {result.returncode}")
         return result
+
+    def _print(self, text: Text, indent: int = 0) -> None:
+        """Print text. On a terminal, wrap between words; further lines start at ``indent``."""
+        if not self._console.is_terminal:
+            self._console.print(text, soft_wrap=True)
+            return
+        for paragraph in text.split("\n"):
+            first, *rest = paragraph.wrap(self._console, self._console.width) or [Text()]
+            self._console.print(first)
+            if rest:
+                left = paragraph[len(first.plain) :]
+                left = left[len(left.plain) - len(left.plain.lstrip()) :]
+                for line in left.wrap(self._console, max(40, self._console.width - indent)):
+                    line.rstrip()
+                    self._console.print(Text(" " * indent).append_text(line))
 
     def quiet(self, *arguments: str) -> Result:
         """Run a command without showing anything."""
