@@ -1,4 +1,4 @@
-"""What counts as drift, field by field, and how it is repaired."""
+"""What counts as drift, field by field."""
 
 from __future__ import annotations
 
@@ -7,20 +7,11 @@ from typing import Any
 
 import pytest
 
-from fake_apiserver import FakeKubeApi
 from reviewing import default_policy
+from webhook.cel.admission_policies import admission_policies
 from webhook.cel.configurations import Registration, configurations
-from webhook.kube.errors import ApiError
 from webhook.registration.drift import drift as differences
 from webhook.registration.drift import repaired
-from webhook.registration.registrar import (
-    KINDS,
-    Owner,
-    Registrar,
-    RegistrationError,
-    is_reachable,
-    unregister,
-)
 
 JSON = dict[str, Any]
 OWNER = {
@@ -32,6 +23,7 @@ OWNER = {
 REGISTRATION = Registration(
     service=("gpufence-system", "gpufence", 443),
     ca_bundle="Y2E=",
+    labels={"app": "gpufence"},
     annotations={"admissions.enforcer/disabled": "true"},
     owner=OWNER,
 )
@@ -77,6 +69,7 @@ def test_a_change_of_any_webhook_field_is_drift(field: str) -> None:
             "false",
             "annotation admissions.enforcer/disabled is 'false'",
         ),
+        (["metadata", "labels", "app"], None, "label app is None"),
         (["metadata", "ownerReferences"], None, "it is not owned by ClusterRole gpufence"),
         (
             ["metadata", "ownerReferences", 0, "uid"],
@@ -118,6 +111,13 @@ def test_an_obsolete_gpufence_webhook_is_drift_and_removed() -> None:
     assert after["webhooks"][-1] == {"name": "other.example"}
 
 
+def test_a_field_of_another_manager_in_an_admission_policy_is_removed() -> None:
+    wanted = next(iter(admission_policies(default_policy(), REGISTRATION)))
+    found = {**wanted, "spec": {**wanted["spec"], "paramKind": {"kind": "ConfigMap"}}}
+    assert drift(wanted, found) == ["paramKind of the spec does not match the policy"]
+    assert drift(wanted, repaired(wanted, found)) == []
+
+
 def test_an_injected_ca_bundle_is_kept_and_is_no_drift() -> None:
     wanted = configurations(default_policy(), Registration(url="https://a:1"))[0]
     found = copy.deepcopy(wanted)
@@ -125,118 +125,3 @@ def test_an_injected_ca_bundle_is_kept_and_is_no_drift() -> None:
     assert drift(wanted, found) == []
     assert repaired(wanted, found) == found
     assert drift(MUTATING, changed(["metadata"], {})) != []
-
-
-# The registrar.
-
-
-class Counter:
-    def __init__(self) -> None:
-        self.counted: list[tuple[str, str]] = []
-
-    def __call__(self, kind: str, reason: str) -> None:
-        self.counted.append((kind.removesuffix("WebhookConfiguration"), reason))
-
-
-PATHS = [f"{path}/gpufence" for path in KINDS.values()]
-
-
-async def test_the_registrar_counts_a_new_configuration_as_changed_not_as_drift() -> None:
-    api, counter = FakeKubeApi(), Counter()
-    registrar = Registrar(api, counter, "gpufence")
-    both = (MUTATING, VALIDATING)
-    await registrar.register(both)
-    await registrar.register(both)
-    assert counter.counted == [("Mutating", "created"), ("Validating", "created")]
-    api.objects[PATHS[1]]["webhooks"][0]["failurePolicy"] = "Ignore"
-    await registrar.register(both)
-    assert counter.counted[2:] == [("Validating", "drift")]
-    rotated = configurations(default_policy(), Registration(url="https://a:1", ca_bundle="bmV3"))
-    await registrar.register(rotated)
-    assert counter.counted[3:] == [("Mutating", "changed"), ("Validating", "changed")]
-    # A new leader finds what another one wrote.
-    other = Registrar(api, counter, "gpufence")
-    await other.register(both)
-    assert counter.counted[5:] == [("Mutating", "changed"), ("Validating", "changed")]
-
-
-async def test_fields_that_remain_after_apply_are_removed_by_replace() -> None:
-    class Merging(FakeKubeApi):
-        """Server-side apply leaves a condition that another field manager has added."""
-
-        async def apply(self, path: str, obj: JSON) -> JSON:
-            applied = copy.deepcopy(obj)
-            if path in self.objects:
-                applied["webhooks"][0]["matchConditions"].append(
-                    {"name": "x", "expression": "false"}
-                )
-            return await super().apply(path, applied)
-
-    api = Merging()
-    registrar = Registrar(api, Counter(), "gpufence")
-    await registrar.register((VALIDATING,))
-    api.objects[PATHS[1]]["webhooks"][0]["failurePolicy"] = "Ignore"
-    await registrar.register((VALIDATING,))
-    assert drift(VALIDATING, api.objects[PATHS[1]]) == []
-
-
-async def test_drift_that_remains_after_registration_is_an_error() -> None:
-    def stubborn(obj: JSON) -> JSON:
-        first, *others = obj["webhooks"]
-        return {**obj, "webhooks": [{**first, "timeoutSeconds": 30}, *others]}
-
-    api = FakeKubeApi()
-    api.server.admit = stubborn
-    with pytest.raises(RegistrationError, match=r"timeoutSeconds of webhook .*managedFields"):
-        await Registrar(api, Counter(), "gpufence").register((VALIDATING,))
-
-
-async def test_unregistering_is_idempotent() -> None:
-    api = FakeKubeApi()
-    await Registrar(api, Counter(), "gpufence").register((MUTATING, VALIDATING))
-    assert list((await unregister(api, "gpufence")).values()) == [True, True]
-    assert list((await unregister(api, "gpufence")).values()) == [False, False]
-
-
-@pytest.mark.parametrize("text", ["gpufence", "deployment/gpufence", "clusterrole/", ""])
-def test_an_owner_without_a_cluster_scoped_kind_and_a_name_is_rejected(text: str) -> None:
-    with pytest.raises(ValueError, match="write KIND/NAME with one of clusterrole"):
-        Owner.parse(text)
-
-
-async def test_a_missing_owner_is_an_error_and_an_existing_owner_is_referenced() -> None:
-    api = FakeKubeApi()
-    owner = Owner.parse("ClusterRole/gpufence")
-    with pytest.raises(RegistrationError, match="ClusterRole gpufence does not exist"):
-        await owner.reference(api)
-    roles = "/apis/rbac.authorization.k8s.io/v1/clusterroles"
-    created = await api.create(roles, {"metadata": {"name": "gpufence", "uid": "1234"}})
-    assert created["metadata"]["uid"] == "1234"
-    assert await owner.reference(api) == OWNER
-
-
-@pytest.mark.parametrize(
-    ("endpoints", "reachable"),
-    [
-        ([], False),
-        ([{"conditions": {"ready": False}}], False),
-        ([{"conditions": {"ready": True}}], True),
-        ([{"addresses": ["10.0.0.1"]}], True),  # unknown counts as ready
-    ],
-)
-async def test_a_service_is_reachable_if_an_endpoint_is_ready(
-    endpoints: list[JSON], reachable: bool
-) -> None:
-    api = FakeKubeApi()
-    path = "/apis/discovery.k8s.io/v1/namespaces/system/endpointslices"
-    api.objects[path] = {"items": [{"endpoints": endpoints}, {"endpoints": None}]}
-    assert await is_reachable(api, ("system", "gpufence", 443)) is reachable
-
-
-async def test_a_service_counts_as_reachable_if_reading_endpoints_is_forbidden() -> None:
-    api = FakeKubeApi()
-    api.error = ApiError(403, "endpointslices is forbidden")
-    assert await is_reachable(api, ("system", "gpufence", 443))
-    api.error = ApiError(500, "etcd is away")
-    with pytest.raises(ApiError):
-        await is_reachable(api, ("system", "gpufence", 443))

@@ -1,4 +1,4 @@
-"""What is written, repaired and deleted of the in-tree policies, and in which order."""
+"""Which configurations and admission policies are written, repaired and deleted, in which order."""
 
 from __future__ import annotations
 
@@ -10,13 +10,32 @@ import pytest
 from fake_apiserver import FakeKubeApi
 from reviewing import default_policy
 from webhook.cel.admission_policies import BINDING_KIND, POLICY_KIND, admission_policies
-from webhook.cel.configurations import Registration
+from webhook.cel.configurations import Registration, configurations
 from webhook.kube.client import JSONObject, Query
 from webhook.kube.errors import ApiError
 from webhook.registration.drift import drift
+from webhook.registration.registrar import (
+    KINDS,
+    Owner,
+    Registrar,
+    RegistrationError,
+    is_reachable,
+    unregister,
+    unregister_policies,
+)
 from webhook.registration.registrar import POLICY_KINDS as PATHS
-from webhook.registration.registrar import Registrar, RegistrationError, unregister_policies
 
+OWNER = {
+    "apiVersion": "rbac.authorization.k8s.io/v1",
+    "kind": "ClusterRole",
+    "name": "gpufence",
+    "uid": "1234",
+}
+SERVICE = ("gpufence-system", "gpufence", 443)
+MUTATING, VALIDATING = configurations(
+    default_policy(), Registration(service=SERVICE, ca_bundle="Y2E=", owner=OWNER)
+)
+VALIDATING_PATH = f"{KINDS[VALIDATING['kind']]}/gpufence"
 WANTED = admission_policies(default_policy(), Registration(labels={"app": "gpufence"}))
 FIRST, BINDING = (
     f"{PATHS[POLICY_KIND]}/gpufence-trespass",
@@ -31,8 +50,6 @@ class Api(FakeKubeApi):
         super().__init__()
         self.served = served
         self.writes: list[str] = []
-        self.added: JSONObject = {}
-        """What another field manager has in every policy, which an apply leaves."""
 
     async def read(self, path: str, query: Query | None = None) -> JSONObject | None:
         if path not in PATHS.values():
@@ -44,11 +61,7 @@ class Api(FakeKubeApi):
 
     async def apply(self, path: str, obj: JSONObject) -> JSONObject:
         self.writes.append(f"apply {path}")
-        return await super().apply(path, {**obj, "spec": {**obj["spec"], **self.added}})
-
-    async def replace(self, path: str, obj: JSONObject) -> JSONObject:
-        self.writes.append(f"replace {path}")
-        return await super().replace(path, obj)
+        return await super().apply(path, obj)
 
     async def delete(self, path: str) -> bool:
         self.writes.append(f"delete {path}")
@@ -86,44 +99,23 @@ async def test_objects_without_drift_are_not_written() -> None:
     assert api.writes == []
 
 
-@pytest.mark.parametrize("field", ["validations", "matchConstraints", "failurePolicy", "variables"])
-async def test_manual_changes_are_repaired_and_counted(field: str) -> None:
+@pytest.mark.parametrize(
+    ("path", "kind", "field"),
+    [
+        *((FIRST, POLICY_KIND, field) for field in ("validations", "failurePolicy", "variables")),
+        (FIRST, POLICY_KIND, "matchConstraints"),
+        (BINDING, BINDING_KIND, "validationActions"),
+    ],
+)
+async def test_manual_changes_are_repaired_and_counted(path: str, kind: str, field: str) -> None:
     api, counter = Api(), Counter()
     kept = registrar(api, counter)
     await kept.register_policies(WANTED)
-    wanted = copy.deepcopy(api.objects[FIRST]["spec"])
-    del api.objects[FIRST]["spec"][field]
+    wanted = copy.deepcopy(api.objects[path]["spec"])
+    del api.objects[path]["spec"][field]
     await kept.register_policies(WANTED)
-    assert api.objects[FIRST]["spec"] == wanted
-    assert counter.seen[-1] == (POLICY_KIND, "drift")
-
-
-async def test_a_binding_that_no_longer_denies_is_repaired() -> None:
-    api = Api()
-    kept = registrar(api)
-    await kept.register_policies(WANTED)
-    api.objects[BINDING]["spec"]["validationActions"] = ["Audit"]
-    await kept.register_policies(WANTED)
-    assert api.objects[BINDING]["spec"]["validationActions"] == ["Deny"]
-
-
-async def test_fields_of_other_managers_are_removed_by_replace() -> None:
-    api = Api()
-    api.added = {"paramKind": {"apiVersion": "v1", "kind": "ConfigMap"}}
-    await registrar(api).register_policies(WANTED)
-    assert f"replace {FIRST}" in api.writes
-    assert "paramKind" not in api.objects[FIRST]["spec"]
-
-
-async def test_drift_that_remains_after_replace_raises_registration_error() -> None:
-    class Stubborn(Api):
-        async def replace(self, path: str, obj: JSONObject) -> JSONObject:
-            return self.objects[path]
-
-    api = Stubborn()
-    api.added = {"failurePolicy": "Ignore"}
-    with pytest.raises(RegistrationError, match=r"failurePolicy of the spec is Ignore"):
-        await registrar(api).register_policies(WANTED)
+    assert api.objects[path]["spec"] == wanted
+    assert counter.seen[-1] == (kind, "drift")
 
 
 async def test_obsolete_bindings_are_deleted_before_obsolete_policies() -> None:
@@ -176,14 +168,102 @@ async def test_delete_removes_only_objects_of_gpufence() -> None:
     assert await unregister_policies(api, "gpufence") == {POLICY_KIND: False, BINDING_KIND: False}
 
 
-async def test_a_forbidden_write_raises_an_api_error() -> None:
-    api = Api()
-    api.write_error = ApiError(403, "may not patch")
-    with pytest.raises(ApiError, match="may not patch"):
-        await registrar(api).register_policies(WANTED)
+async def test_the_registrar_counts_a_new_configuration_as_changed_not_as_drift() -> None:
+    api, counter = FakeKubeApi(), Counter()
+    registrar = Registrar(api, counter, "gpufence")
+    both = (MUTATING, VALIDATING)
+    await registrar.register(both)
+    await registrar.register(both)
+    assert counter.seen == [(MUTATING["kind"], "created"), (VALIDATING["kind"], "created")]
+    api.objects[VALIDATING_PATH]["webhooks"][0]["failurePolicy"] = "Ignore"
+    await registrar.register(both)
+    assert counter.seen[2:] == [(VALIDATING["kind"], "drift")]
+    rotated = configurations(default_policy(), Registration(url="https://a:1", ca_bundle="bmV3"))
+    await registrar.register(rotated)
+    assert counter.seen[3:] == [(MUTATING["kind"], "changed"), (VALIDATING["kind"], "changed")]
+    # A new leader finds what another one wrote.
+    other = Registrar(api, counter, "gpufence")
+    await other.register(both)
+    assert counter.seen[5:] == [(MUTATING["kind"], "changed"), (VALIDATING["kind"], "changed")]
 
 
-def test_a_missing_label_is_drift() -> None:
-    metadata = {**WANTED[0]["metadata"], "labels": {}}
-    found = {**WANTED[0], "metadata": metadata}
-    assert [str(each) for each in drift(WANTED[0], found)] == ["label app is None"]
+async def test_fields_that_remain_after_apply_are_removed_by_replace() -> None:
+    class Merging(FakeKubeApi):
+        """Server-side apply leaves a condition that another field manager has added."""
+
+        async def apply(self, path: str, obj: JSONObject) -> JSONObject:
+            applied = copy.deepcopy(obj)
+            if path in self.objects:
+                applied["webhooks"][0]["matchConditions"].append(
+                    {"name": "x", "expression": "false"}
+                )
+            return await super().apply(path, applied)
+
+    api = Merging()
+    registrar = Registrar(api, Counter(), "gpufence")
+    await registrar.register((VALIDATING,))
+    api.objects[VALIDATING_PATH]["webhooks"][0]["failurePolicy"] = "Ignore"
+    await registrar.register((VALIDATING,))
+    assert list(drift(VALIDATING, api.objects[VALIDATING_PATH])) == []
+
+
+async def test_drift_that_remains_after_registration_is_an_error() -> None:
+    def stubborn(obj: JSONObject) -> JSONObject:
+        first, *others = obj["webhooks"]
+        return {**obj, "webhooks": [{**first, "timeoutSeconds": 30}, *others]}
+
+    api = FakeKubeApi()
+    api.server.admit = stubborn
+    with pytest.raises(RegistrationError, match=r"timeoutSeconds of webhook .*managedFields"):
+        await Registrar(api, Counter(), "gpufence").register((VALIDATING,))
+
+
+async def test_unregistering_is_idempotent() -> None:
+    api = FakeKubeApi()
+    await Registrar(api, Counter(), "gpufence").register((MUTATING, VALIDATING))
+    assert list((await unregister(api, "gpufence")).values()) == [True, True]
+    assert list((await unregister(api, "gpufence")).values()) == [False, False]
+
+
+@pytest.mark.parametrize("text", ["gpufence", "deployment/gpufence", "clusterrole/", ""])
+def test_an_owner_without_a_cluster_scoped_kind_and_a_name_is_rejected(text: str) -> None:
+    with pytest.raises(ValueError, match="write KIND/NAME with one of clusterrole"):
+        Owner.parse(text)
+
+
+async def test_a_missing_owner_is_an_error_and_an_existing_owner_is_referenced() -> None:
+    api = FakeKubeApi()
+    owner = Owner.parse("ClusterRole/gpufence")
+    with pytest.raises(RegistrationError, match="ClusterRole gpufence does not exist"):
+        await owner.reference(api)
+    roles = "/apis/rbac.authorization.k8s.io/v1/clusterroles"
+    created = await api.create(roles, {"metadata": {"name": "gpufence", "uid": "1234"}})
+    assert created["metadata"]["uid"] == "1234"
+    assert await owner.reference(api) == OWNER
+
+
+@pytest.mark.parametrize(
+    ("endpoints", "reachable"),
+    [
+        ([], False),
+        ([{"conditions": {"ready": False}}], False),
+        ([{"conditions": {"ready": True}}], True),
+        ([{"addresses": ["10.0.0.1"]}], True),  # unknown counts as ready
+    ],
+)
+async def test_a_service_is_reachable_if_an_endpoint_is_ready(
+    endpoints: list[JSONObject], reachable: bool
+) -> None:
+    api = FakeKubeApi()
+    path = "/apis/discovery.k8s.io/v1/namespaces/system/endpointslices"
+    api.objects[path] = {"items": [{"endpoints": endpoints}, {"endpoints": None}]}
+    assert await is_reachable(api, ("system", "gpufence", 443)) is reachable
+
+
+async def test_a_service_counts_as_reachable_if_reading_endpoints_is_forbidden() -> None:
+    api = FakeKubeApi()
+    api.error = ApiError(403, "endpointslices is forbidden")
+    assert await is_reachable(api, ("system", "gpufence", 443))
+    api.error = ApiError(500, "etcd is away")
+    with pytest.raises(ApiError):
+        await is_reachable(api, ("system", "gpufence", 443))
