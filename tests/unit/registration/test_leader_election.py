@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import UTC, datetime
 
 import pytest
 
+from clusters import Clock
 from fake_apiserver import FakeKubeApi
 from webhook.kube.errors import ApiError, ClusterError, UnreachableError
 from webhook.registration.leader_election import (
@@ -21,14 +21,6 @@ PATH = lease_path("system", "gpufence")
 NOW = datetime(2026, 11, 21, 12, 0, 0, 250000, tzinfo=UTC)
 
 
-class Clock:
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 @pytest.fixture
 def api() -> FakeKubeApi:
     return FakeKubeApi()
@@ -40,17 +32,18 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def candidate(api: FakeKubeApi, clock: Clock) -> Callable[[str], LeaderElector]:
-    def make(identity: str) -> LeaderElector:
-        return LeaderElector(api, "system", "gpufence", identity, clock=clock, duration=15)
+def first(api: FakeKubeApi, clock: Clock) -> LeaderElector:
+    return LeaderElector(api, "system", "gpufence", "first", clock=clock, duration=15)
 
-    return make
+
+@pytest.fixture
+def second(api: FakeKubeApi, clock: Clock) -> LeaderElector:
+    return LeaderElector(api, "system", "gpufence", "second", clock=clock, duration=15)
 
 
 async def test_the_first_candidate_acquires_the_lease_and_the_second_waits(
-    api: FakeKubeApi, candidate: Callable[[str], LeaderElector]
+    api: FakeKubeApi, first: LeaderElector, second: LeaderElector
 ) -> None:
-    first, second = candidate("first"), candidate("second")
     assert await first.acquire_or_renew()
     assert not await second.acquire_or_renew()
     assert (first.leading, second.leading) == (True, False)
@@ -58,9 +51,8 @@ async def test_the_first_candidate_acquires_the_lease_and_the_second_waits(
 
 
 async def test_a_renewed_lease_is_never_taken_over(
-    candidate: Callable[[str], LeaderElector], clock: Clock
+    clock: Clock, first: LeaderElector, second: LeaderElector
 ) -> None:
-    first, second = candidate("first"), candidate("second")
     await first.acquire_or_renew()
     for _ in range(10):
         clock.now += 10
@@ -69,9 +61,8 @@ async def test_a_renewed_lease_is_never_taken_over(
 
 
 async def test_a_leader_remains_leader_during_a_renewal(
-    api: FakeKubeApi, candidate: Callable[[str], LeaderElector]
+    api: FakeKubeApi, first: LeaderElector
 ) -> None:
-    first = candidate("first")
     await first.acquire_or_renew()
     seen: list[bool] = []
 
@@ -84,9 +75,8 @@ async def test_a_leader_remains_leader_during_a_renewal(
 
 
 async def test_a_lease_is_taken_over_after_its_duration_without_a_renewal(
-    api: FakeKubeApi, candidate: Callable[[str], LeaderElector], clock: Clock
+    api: FakeKubeApi, clock: Clock, first: LeaderElector, second: LeaderElector
 ) -> None:
-    first, second = candidate("first"), candidate("second")
     await first.acquire_or_renew()
     assert not await second.acquire_or_renew()
     clock.now += 14.9
@@ -98,18 +88,16 @@ async def test_a_lease_is_taken_over_after_its_duration_without_a_renewal(
 
 
 async def test_the_renew_time_of_another_replica_is_ignored(
-    api: FakeKubeApi, candidate: Callable[[str], LeaderElector], clock: Clock
+    api: FakeKubeApi, clock: Clock, first: LeaderElector, second: LeaderElector
 ) -> None:
-    first, second = candidate("first"), candidate("second")
     await first.acquire_or_renew()
     api.objects[PATH]["spec"]["renewTime"] = "1999-01-01T00:00:00.000000Z"
     assert not await second.acquire_or_renew()
 
 
 async def test_a_released_lease_is_acquired_at_once(
-    candidate: Callable[[str], LeaderElector],
+    first: LeaderElector, second: LeaderElector
 ) -> None:
-    first, second = candidate("first"), candidate("second")
     await first.acquire_or_renew()
     await second.acquire_or_renew()
     await first.release()
@@ -118,9 +106,8 @@ async def test_a_released_lease_is_acquired_at_once(
 
 
 async def test_a_former_holder_does_not_release_the_lease(
-    api: FakeKubeApi, candidate: Callable[[str], LeaderElector], clock: Clock
+    api: FakeKubeApi, clock: Clock, first: LeaderElector, second: LeaderElector
 ) -> None:
-    first, second = candidate("first"), candidate("second")
     await first.acquire_or_renew()
     await second.acquire_or_renew()
     clock.now += 20
@@ -130,9 +117,8 @@ async def test_a_former_holder_does_not_release_the_lease(
 
 
 async def test_only_one_of_two_concurrent_writers_leads(
-    api: FakeKubeApi, candidate: Callable[[str], LeaderElector]
+    api: FakeKubeApi, first: LeaderElector, second: LeaderElector
 ) -> None:
-    first, second = candidate("first"), candidate("second")
     api.between(lambda: first.acquire_or_renew())
     assert not await second.acquire_or_renew()
     assert first.leading
@@ -142,12 +128,8 @@ async def test_only_one_of_two_concurrent_writers_leads(
     "error", [UnreachableError("connection refused"), ApiError(429, "too many requests", 1)]
 )
 async def test_failed_renewals_end_leadership_only_after_the_renew_deadline(
-    api: FakeKubeApi,
-    candidate: Callable[[str], LeaderElector],
-    clock: Clock,
-    error: ClusterError,
+    api: FakeKubeApi, clock: Clock, error: ClusterError, first: LeaderElector, second: LeaderElector
 ) -> None:
-    first, second = candidate("first"), candidate("second")
     await first.acquire_or_renew()
     await second.acquire_or_renew()
     api.error = error
@@ -165,10 +147,9 @@ async def test_failed_renewals_end_leadership_only_after_the_renew_deadline(
 
 
 async def test_conflicts_end_leadership_only_after_the_renew_deadline(
-    api: FakeKubeApi, candidate: Callable[[str], LeaderElector], clock: Clock
+    api: FakeKubeApi, clock: Clock, first: LeaderElector
 ) -> None:
     """Another client that annotates the Lease all the time, for example."""
-    first = candidate("first")
     await first.acquire_or_renew()
     api.write_error = ApiError(409, "the object has been modified")
     clock.now += 9
@@ -183,9 +164,8 @@ async def test_conflicts_end_leadership_only_after_the_renew_deadline(
 
 
 async def test_a_renewal_is_retried_after_a_conflict(
-    api: FakeKubeApi, candidate: Callable[[str], LeaderElector]
+    api: FakeKubeApi, first: LeaderElector
 ) -> None:
-    first = candidate("first")
     await first.acquire_or_renew()
     api.between(lambda: pause(api, "system", "gpufence", "today"))
     assert await first.acquire_or_renew()
@@ -193,9 +173,8 @@ async def test_a_renewal_is_retried_after_a_conflict(
 
 
 async def test_a_failed_release_succeeds_on_retry(
-    api: FakeKubeApi, candidate: Callable[[str], LeaderElector]
+    api: FakeKubeApi, first: LeaderElector, second: LeaderElector
 ) -> None:
-    first, second = candidate("first"), candidate("second")
     await first.acquire_or_renew()
     await second.acquire_or_renew()
     api.error = UnreachableError("connection refused")
@@ -208,17 +187,16 @@ async def test_a_failed_release_succeeds_on_retry(
 
 
 async def test_an_error_other_than_a_conflict_is_raised(
-    api: FakeKubeApi, candidate: Callable[[str], LeaderElector]
+    api: FakeKubeApi, first: LeaderElector
 ) -> None:
     api.write_error = ApiError(403, "leases is forbidden")
     with pytest.raises(ApiError, match="forbidden"):
-        await candidate("first").acquire_or_renew()
+        await first.acquire_or_renew()
 
 
 async def test_renewals_keep_a_pause_until_it_is_removed(
-    api: FakeKubeApi, candidate: Callable[[str], LeaderElector]
+    api: FakeKubeApi, first: LeaderElector
 ) -> None:
-    first = candidate("first")
     assert not await pause(api, "system", "gpufence", "today")
     await first.acquire_or_renew()
     assert await pause(api, "system", "gpufence", "today")
