@@ -13,7 +13,7 @@ from policies.kubernetes.core_v1 import PodSpec, PodTemplate
 from policies.kubernetes.objects import MalformedObjectError
 from policies.kubernetes.pod import DeviceResource, Pod
 from policies.kubernetes.workload import convert
-from policies.policy import Policy, Pool
+from policies.policy import Hardening, Policy, Pool
 from policies.requests import (
     DeviceRequest,
     NamedClaim,
@@ -61,6 +61,11 @@ class Context(msgspec.Struct, frozen=True):
                 distinct[device_request.pools] = device_request
                 pools |= dict.fromkeys(device_request.pools)
         return cls(policy, request, facts, requests, tuple(distinct.values()), pools)
+
+    @property
+    def hardening(self) -> Hardening:
+        """The security settings that the policy has for the Pod."""
+        return self.policy.hardening_of(self.request.namespace, self.requested_pools)
 
     @property
     def old_spec(self) -> PodSpec | None:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import date
 from functools import cached_property
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_args
 
 from policies.finding import Action, Mode, limited
 from policies.kubernetes.core_v1 import Requirement
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from pydantic import GetCoreSchemaHandler, ValidationInfo
     from pydantic_core import CoreSchema
 
-ProfileLevel = Literal["baseline", "restricted"]
+ProfileLevel = Literal["restricted", "baseline", "off"]
 FailurePolicy = Literal["Fail", "Ignore"]
 """What API servers do with Pods that use GPU nodes while no replica answers: deny or allow."""
 
@@ -210,6 +210,24 @@ class AnnotationRequest(Part):
         return frozenset(filter(None, keys))
 
 
+@dataclass(frozen=True, slots=True)
+class Hardening(Part):
+    """The security context of GPU Pods, and the Pod Security profile that they must meet."""
+
+    level: ProfileLevel = "restricted"
+    """The Pod Security profile that GPU Pods must meet. off accepts every security context."""
+    run_as_user: UserID | None = 65532
+    """The user ID for Pods that set none. null does not set it."""
+    run_as_group: UserID | None = None
+    """The group ID for Pods that set none. null does not set it."""
+    fs_group: UserID | None = None
+    """The group that owns volumes, for Pods that set none, with fsGroupChangePolicy OnRootMismatch.
+    null does not set it."""
+    host_users: Literal[False] | None = None
+    """false gives a Pod that sets neither a user nor hostUsers a user namespace instead of
+    runAsUser: root in its containers has no privileges on the node."""
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Pool(Part):
     """A set of GPU nodes."""
@@ -248,6 +266,8 @@ class Pool(Part):
     """The RuntimeClass for GPU Pods that set none."""
     allowed_namespaces: AllowedNamespaces | None = None
     """The namespaces that may request the pool. The default is all namespaces."""
+    hardening: Hardening | None = None
+    """The security settings of the pool's GPU Pods, instead of the policy's."""
     largest_request: Positive | None = None
     """The largest number of the pool's devices that one Pod may request."""
 
@@ -298,20 +318,6 @@ class Pool(Part):
 
 
 @dataclass(frozen=True, slots=True)
-class Hardening(Part):
-    """The security context of GPU Pods, and the Pod Security profile that they must meet."""
-
-    level: ProfileLevel = "restricted"
-    """The Pod Security profile that GPU Pods must meet."""
-    run_as_user: UserID | None = 65532
-    """The user ID for Pods that set none. null does not set it."""
-    run_as_group: UserID | None = None
-    """The group ID for Pods that set none. null does not set it."""
-    fs_group: UserID | None = None
-    """The group that owns volumes, for Pods that set none. null does not set it."""
-
-
-@dataclass(frozen=True, slots=True)
 class Exemptions(Part):
     """The Pods to which the policy does not apply."""
 
@@ -337,11 +343,12 @@ class Exemptions(Part):
 
 @dataclass(frozen=True, slots=True)
 class Override(Part):
-    """Another mode, or other actions, for some namespaces."""
+    """Other settings for some namespaces."""
 
     __pydantic_config__ = described(
         anyOf=[
             {"required": ["mode"]},
+            {"required": ["hardening"]},
             {"required": ["rules"], "properties": {"rules": {"minProperties": 1}}},
         ]
     )
@@ -352,22 +359,28 @@ class Override(Part):
     """The action of each rule in these namespaces."""
     mode: Mode | None = None
     """The mode in these namespaces. The default is the policy's mode."""
+    hardening: Hardening | None = None
+    """The security settings of GPU Pods in these namespaces, before those of the pools."""
 
     def __post_init__(self) -> None:
-        if not (self.mode or self.rules):
-            raise ValueError("changes nothing; set mode or rules")
+        if not (self.mode or self.rules or self.hardening):
+            raise ValueError("changes nothing; set rules, mode or hardening")
 
 
 class Actions(dict[str, Action]):
     """Each rule's action in some namespaces, limited by the mode there.
 
-    ``written`` are the actions without the limit.
+    ``written`` are the actions without the limit, and ``hardening`` is what counts in the
+    namespaces instead of the hardening of the pools and the policy.
     """
 
-    def __init__(self, written: Mapping[str, Action], mode: Mode) -> None:
+    def __init__(
+        self, written: Mapping[str, Action], mode: Mode, hardening: Hardening | None = None
+    ) -> None:
         super().__init__({rule: limited(action, mode) for rule, action in written.items()})
         self.written = written
         self.mode = mode
+        self.hardening = hardening
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -419,7 +432,7 @@ class Policy(Part):
     exemptions: Exemptions = Exemptions()
     """The Pods to which the policy does not apply."""
     overrides: tuple[Override, ...] = ()
-    """Another mode or other actions for some namespaces. The last matching entry counts."""
+    """Other settings for some namespaces. The last matching entry counts."""
     exceptions: tuple[ExceptionEntry, ...] = ()
     """Findings that do not count, optionally until a date."""
     custom_workloads: tuple[CustomWorkloads, ...] = WELL_KNOWN
@@ -479,13 +492,14 @@ class Policy(Part):
         """
         overridden = {}
         for pattern in [name for override in self.overrides for name in override.namespaces]:
-            rules, mode = dict(self.rules), self.mode
+            rules, mode, hardening = dict(self.rules), self.mode, None
             for override in self.overrides:
                 # A prefix covers every pattern that starts with it.
                 if pattern in NameSet(override.namespaces):
                     rules |= override.rules
                     mode = override.mode or mode
-            overridden[pattern] = Actions(rules, mode)
+                    hardening = override.hardening or hardening
+            overridden[pattern] = Actions(rules, mode, hardening)
         return overridden
 
     @cached_property
@@ -523,6 +537,18 @@ class Policy(Part):
                     return self.overridden[f"{prefix}*"]
             return self.general
         return actions
+
+    def hardening_of(self, namespace: str, pools: Iterable[Pool]) -> Hardening:
+        """Return the hardening of a Pod with devices of these pools.
+
+        The hardening of the namespace counts before that of the pools. Several pools have the
+        strictest level among them.
+        """
+        if (own := self.actions_in(namespace).hardening) is not None:
+            return own
+        levels = get_args(ProfileLevel)
+        of_pools = [pool.hardening or self.hardening for pool in pools]
+        return min(of_pools, key=lambda each: levels.index(each.level), default=self.hardening)
 
     def pools_of_resource(self, name: str) -> tuple[Pool, ...]:
         """Return the pools that offer the extended resource."""

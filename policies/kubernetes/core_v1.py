@@ -55,6 +55,7 @@ class SecurityContext(Type):
     run_as_user: int | None = None
     run_as_group: int | None = None
     fs_group: int | None = None
+    fs_group_change_policy: str | None = None
     seccomp_profile: SeccompProfile | None = None
     app_armor_profile: AppArmorProfile | None = None
     se_linux_options: SELinuxOptions | None = None
@@ -119,6 +120,7 @@ class ContainerSpec(Type):
     resources: ResourceRequirements | None = None
     restart_policy: str | None = None
     volume_mounts: list[VolumeMount] | None = None
+    volume_devices: list[Any] | None = None
     liveness_probe: Handler | None = None
     readiness_probe: Handler | None = None
     startup_probe: Handler | None = None

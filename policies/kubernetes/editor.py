@@ -24,7 +24,8 @@ class Addition(msgspec.Struct, frozen=True, gc=False):
     """What a mutation adds to a struct of a Pod: a struct, list, mapping or scalar.
 
     ``target`` is the spec, or a struct below it. ``path`` leads from the spec to the value, in the
-    API's own names: its last step is the field of the target.
+    API's own names: its last step is the field of the target. A path that begins with ``metadata``
+    leads from the Pod itself.
     """
 
     target: Type
@@ -37,6 +38,9 @@ class PatchOperation(msgspec.Struct, frozen=True, tag_field="op", tag="add"):
 
     path: str
     value: Any
+
+
+_METADATA = "metadata"
 
 
 class _End(int):
@@ -72,7 +76,7 @@ class Editor:
             return []
         if template.kind == "Pod":
             return [
-                (rule, PatchOperation(f"/spec{_pointer(path)}", value))
+                (rule, PatchOperation(f"{_root(path)}{_pointer(path)}", value))
                 for rule, path, value in self._added
             ]
         changes: list[tuple[str, PatchOperation]] = []
@@ -86,11 +90,11 @@ class Editor:
         return changes
 
     def added_by(self, rule: str) -> list[tuple[str, Any]]:
-        """Return what a mutation added: the path of each field in the object, and its value."""
+        """Return what a mutation added to the spec: the path of each field, and its value."""
         return [
             (self._pod.at(f"spec.{field_path(map(_number, path))}"), value)
             for name, path, value in self._added
-            if name == rule
+            if name == rule and path[0] != _METADATA
         ]
 
     def apply(self, additions: Sequence[Addition], rule: str) -> None:
@@ -166,6 +170,10 @@ def _attributes(type_: Any) -> dict[Any, str]:
     if not issubclass(type_, msgspec.Struct):
         return {}
     return {field.encode_name: field.name for field in fields(type_)}
+
+
+def _root(path: Path) -> str:
+    return "" if path[0] == _METADATA else "/spec"
 
 
 def _number(step: str | int) -> str | int:

@@ -97,6 +97,7 @@ class Pod:
         "_device_resources",
         "_selected",
         "_selection",
+        "has_metadata",
         "metadata",
         "spec",
         "template",
@@ -107,6 +108,8 @@ class Pod:
     ) -> None:
         self.spec = spec
         self.metadata = metadata or _NO_METADATA
+        self.has_metadata = metadata is not None and template.kind == "Pod"
+        """Whether the metadata are those of the object, and may be added to."""
         self.template = template
         self.changed()
 

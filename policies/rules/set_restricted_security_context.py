@@ -9,6 +9,9 @@ The fields that the profile requires and the Pod does not set:
 - For each container, init container and ephemeral container: `allowPrivilegeEscalation: false`, and
   `ALL` at the end of `capabilities.drop`.
 
+- For a Pod that sets no user: the annotation `gpufence.dev/run-as-user` with the user ID. `kubectl
+  describe` shows it, and the API server returns a warning at the creation of the Pod.
+
 gpufence never changes a field that the author set. If such a field violates the profile, the check
 `unrestricted-gpu-pod` reports it:
 
@@ -27,7 +30,10 @@ A Windows Pod gets only `runAsNonRoot`: the API server rejects the other fields.
 `kubectl debug` adds gets the fields that the Pod does not already set. The rest of the Pod does not
 change.
 
-With `hardening.level: baseline`, gpufence adds nothing: that profile requires no fields.
+With `hardening.level: baseline` or `off`, gpufence adds nothing: they require no fields. With
+`hardening.hostUsers: false`, a Pod without a user gets `hostUsers: false` instead of `runAsNonRoot`
+and a user. Its containers keep the users of their images, and root in them has no privileges on the
+node. Such Pods need Kubernetes 1.33 or newer, and nodes that support user namespaces.
 
 ## Why
 
@@ -70,11 +76,14 @@ spec:
 
 ## Settings
 
-- `hardening.level`: `restricted` (the default), or `baseline`, which adds nothing.
+- `hardening.level`: `restricted` (the default), or `baseline` or `off`, which add nothing.
 - `hardening.runAsUser`: the user ID. `null` keeps the user of the image.
 - `hardening.runAsGroup`, `hardening.fsGroup`: the group IDs. The default, `null`, adds none. The
   group is then that of the image, or 0. Group 0 has no privileges, and images for arbitrary user
   IDs rely on it.
+- `hardening.hostUsers`: `false` gives Pods without a user a user namespace.
+- `pools[].hardening`, `overrides[].hardening`: the same settings for one pool or for some
+  namespaces.
 """
 
 from __future__ import annotations
@@ -97,6 +106,9 @@ from policies.kubernetes.pod import (
 ID = "restricted-security-context"
 SUMMARY = 'the security context that Pod Security "restricted" requires'
 
+USER_ANNOTATION = "gpufence.dev/run-as-user"
+"""Annotation of a Pod that sets no user: the user ID that gpufence sets."""
+
 # The root user of Windows, in any case (kubelet, security_context_windows.go).
 _WINDOWS_ROOT = "containeradministrator"
 
@@ -106,14 +118,16 @@ User = dict[str, Any]
 
 def additions(pod: Pod, context: Context) -> Iterator[Addition]:
     """Fill in what the profile requires and the Pod leaves unset."""
-    hardening, common, windows = context.policy.hardening, pod.security_context, pod.is_windows
-    if hardening.level == "baseline":
+    hardening, common, windows = context.hardening, pod.security_context, pod.is_windows
+    if hardening.level != "restricted":
         return
     user: User = {"run_as_non_root": True}
     if not windows:
         user["run_as_user"] = hardening.run_as_user
         user["run_as_group"] = hardening.run_as_group
     if context.request.subresource == "ephemeralcontainers":
+        if hardening.host_users is False and pod.spec.host_users is False:
+            user = {}
         yield from _of_debug_containers(pod, context, user)
         return
     containers = pod.containers()
@@ -123,18 +137,41 @@ def additions(pod: Pod, context: Context) -> Iterator[Addition]:
         for own in [container.security_context for container in containers]
     ]
     of_each: User = {}
-    if pod_is_root or True in are_root:
+    if hardening.host_users is False and _may_have_user_namespace(pod):
+        yield Addition(pod.spec, ("hostUsers",), value=False)
+        user = {}
+    elif pod_is_root or True in are_root:
         # Some containers run as root on purpose: the user goes into each of the others.
         of_each, user = _unset(user, common), {}
     wanted = SecurityContext(**user)
     if not windows:
-        wanted.fs_group = hardening.fs_group
+        if hardening.fs_group is not None and common.fs_group is None:
+            wanted.fs_group = hardening.fs_group
+            wanted.fs_group_change_policy = "OnRootMismatch"
         wanted.seccomp_profile = _profile(common)
     if wanted != NO_CONTEXT:
         yield Addition(pod.spec, ("securityContext",), wanted)
     for container, is_root in zip(containers, are_root, strict=True):
         wanted = SecurityContext(**({} if is_root else of_each))
         yield from _fill(container, wanted, windows=windows)
+    assigned = (of_each or user).get("run_as_user")
+    if assigned is not None and common.run_as_user is None and pod.has_metadata:
+        yield Addition(pod.metadata, ("metadata", "annotations"), {USER_ANNOTATION: str(assigned)})
+
+
+def _may_have_user_namespace(pod: Pod) -> bool:
+    """Return whether the API server accepts `hostUsers: false`, and the Pod sets no user.
+
+    Source: k8s.io/kubernetes, pkg/apis/core/validation, validateHostUsers.
+    """
+    spec, containers = pod.spec, pod.containers()
+    return (
+        spec.host_users is None
+        and not (pod.is_windows or spec.host_network or spec.host_pid or spec.host_ipc)
+        and not any(container.spec.volume_devices for container in containers)
+        and pod.security_context.run_as_user is None
+        and all(container.security_context.run_as_user is None for container in containers)
+    )
 
 
 def _of_debug_containers(pod: Pod, context: Context, user: User) -> Iterator[Addition]:

@@ -176,7 +176,7 @@ def _mutate(
     No audit annotations: an API server calls again after another webhook has changed the Pod, and
     rejects a second annotation of the same name with another value.
     """
-    answer = review.patched(request.uid, operations)
+    answer = review.patched(request.uid, operations, messages.assigned_user(operations))
     return answer, "patched" if operations else "allowed"
 
 

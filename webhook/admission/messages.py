@@ -6,6 +6,8 @@ from collections.abc import Sequence
 
 from policies.decision import Decision
 from policies.finding import Finding
+from policies.kubernetes.editor import PatchOperation
+from policies.rules.set_restricted_security_context import USER_ANNOTATION
 
 # An API server cuts warnings after 256 characters as soon as all warnings of a request together
 # exceed 4096, and then drops the rest. Source: k8s.io/apiserver, pkg/endpoints/filters/warning.go.
@@ -56,6 +58,17 @@ def warnings(findings: Sequence[Finding], known: Sequence[Finding] = ()) -> list
         more = f"gpufence found {left} more; to see all, run `gpufence check` on the manifest"
         texts = [*texts[: MAX_WARNINGS - 1], more]
     return texts
+
+
+def assigned_user(operations: Sequence[PatchOperation]) -> list[str]:
+    """Return the warning that a patch gives a Pod a user ID; nothing if it does not."""
+    for operation in operations:
+        if operation.path.startswith("/metadata/annotations"):
+            value = operation.value
+            user = value if isinstance(value, str) else value[USER_ANNOTATION]
+            text = f"gpufence runs this Pod as user {user}, because the Pod sets no user"
+            return [f"{text}. To use another one, set spec.securityContext.runAsUser"]
+    return []
 
 
 def warning(text: str) -> str:

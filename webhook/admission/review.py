@@ -273,11 +273,14 @@ def allowed(
     return Response(uid, True, audit_annotations=annotations or {}, warnings=warnings or [])
 
 
-def patched(uid: str, operations: Sequence[PatchOperation]) -> Response:
+def patched(
+    uid: str, operations: Sequence[PatchOperation], warnings: list[str] | None = None
+) -> Response:
     """Allow the request with a patch; without operations, unchanged."""
     if not operations:
         return allowed(uid)
-    return Response(uid, True, patch_type="JSONPatch", patch=_encoder.encode(operations))
+    patch = _encoder.encode(operations)
+    return Response(uid, True, patch_type="JSONPatch", patch=patch, warnings=warnings or [])
 
 
 def denied(

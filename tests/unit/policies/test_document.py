@@ -250,7 +250,7 @@ class TestCompiledDocument:
             document(hardening={"run_as_user": 1000}),
             "hardening.run_as_user: unknown field; did you mean runAsUser? Accepted: level, "
             "runAsUser, runAsGroup, "
-            "fsGroup",
+            "fsGroup, hostUsers",
         ),
         pytest.param(
             document(exemptions={"users": []}),
@@ -259,7 +259,7 @@ class TestCompiledDocument:
         ),
         pytest.param(
             document(overrides=[{"namespaces": ["a"], "rules": {"device-leak": "off"}, "x": 1}]),
-            "overrides[0].x: unknown field; accepted: namespaces, rules, mode",
+            "overrides[0].x: unknown field; accepted: namespaces, rules, mode, hardening",
         ),
         pytest.param(
             document(exceptions=[{"namespaces": ["a"], "reason": "why", "until": "2026-01-01"}]),
@@ -392,7 +392,7 @@ class TestCompiledDocument:
         (document(hardening="restricted"), "hardening: must be a mapping, but is 'restricted'"),
         pytest.param(
             document(hardening={"level": "privileged"}),
-            "hardening.level: is 'privileged', but must be 'baseline' or 'restricted'",
+            "hardening.level: is 'privileged', but must be 'restricted', 'baseline' or 'off'",
         ),
         (document(hardening={"runAsUser": 0}), "hardening.runAsUser: must be at least 1, but is 0"),
         pytest.param(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -13,9 +14,10 @@ from pod_security_strategies import creatable_pods, pods
 from policies.context import Context
 from policies.facts import Facts, Request
 from policies.kubernetes.editor import patched
-from policies.policy import Hardening, Policy
+from policies.policy import Hardening, Override, Policy
 from policies.rules.check_unrestricted_gpu_pod import check
 from policies.rules.set_restricted_security_context import additions
+from reviewing import default_policy
 from typed import operations_of, pod_of
 
 if TYPE_CHECKING:
@@ -30,6 +32,7 @@ def hardening(*settings: Any, **others: Any) -> Policy:
 
 
 POLICY = Policy(pools=())
+POOL = default_policy().pools[0]
 POLICIES = st.builds(
     lambda user, group, volumes: hardening("restricted", user, group, volumes),
     st.sampled_from([None, 65532, 1000]),
@@ -39,6 +42,7 @@ POLICIES = st.builds(
 FILLED = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
 SECCOMP = {"seccompProfile": {"type": "RuntimeDefault"}}
 IDENTITY = {"runAsNonRoot": True, "runAsUser": 65532}
+VOLUMES = {"fsGroup": 2000, "fsGroupChangePolicy": "OnRootMismatch"}
 WINDOWS = {"name": "windows"}
 
 
@@ -89,6 +93,67 @@ def mutated_debug_containers(old: JSON, *added: JSON, policy: Policy = POLICY) -
 
 def contexts(raw: JSON, kind: str = "containers") -> list[JSON | None]:
     return [container.get("securityContext") for container in raw["spec"][kind]]
+
+
+class TestUserNamespace:
+    POLICY = hardening(host_users=False)
+
+    def test_a_pod_without_a_user_gets_a_user_namespace_instead(self) -> None:
+        after = hardened(pod(), self.POLICY)
+        assert after["spec"]["hostUsers"] is False
+        assert after["spec"]["securityContext"] == SECCOMP
+        assert "annotations" not in after["metadata"]
+        assert list(check(pod_of(after), context(self.POLICY))) == []
+
+    @pytest.mark.parametrize(
+        ("raw"),
+        [
+            pod({"runAsUser": 7}),
+            pod(None, container({"runAsUser": 7})),
+            pod(hostUsers=True),
+            pod(hostNetwork=True),
+            pod(None, container() | {"volumeDevices": [{"name": "a", "devicePath": "/dev/a"}]}),
+        ],
+    )
+    def test_other_pods_get_a_user(self, raw: JSON) -> None:
+        after = hardened(raw, self.POLICY)
+        assert after["spec"].get("hostUsers") == raw["spec"].get("hostUsers")
+        assert after["spec"]["securityContext"]["runAsNonRoot"] is True
+
+
+class TestWhichHardening:
+    """Of the namespace, of the pools of the Pod, or of the policy."""
+
+    BASELINE = Hardening("baseline")
+    OFF = Hardening("off")
+
+    @pytest.mark.parametrize(
+        ("of_pools", "level"),
+        [
+            ((None,), "restricted"),
+            ((BASELINE,), "baseline"),
+            ((OFF, BASELINE), "baseline"),
+            ((OFF, None), "restricted"),
+        ],
+    )
+    def test_the_strictest_of_the_pools_counts(
+        self, of_pools: tuple[Hardening | None, ...], level: str
+    ) -> None:
+        pools = [replace(POOL, name=f"p{i}", hardening=own) for i, own in enumerate(of_pools)]
+        assert Policy(pools=()).hardening_of("ml", pools).level == level
+
+    def test_the_hardening_of_the_namespace_counts_first(self) -> None:
+        pool = replace(POOL, hardening=self.BASELINE)
+        override = Override(("lab-*",), hardening=self.OFF)
+        policy = Policy(pools=(pool,), overrides=(override,))
+        assert policy.hardening_of("lab-1", [pool]).level == "off"
+        assert policy.hardening_of("ml", [pool]).level == "baseline"
+
+    def test_off_adds_nothing_and_accepts_everything(self) -> None:
+        policy = hardening("off")
+        root = pod({"runAsUser": 0}, container({"privileged": True}))
+        assert hardened(root, policy) == root
+        assert list(check(pod_of(root), context(policy))) == []
 
 
 class TestDebugContainer:

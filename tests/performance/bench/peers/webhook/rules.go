@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -13,6 +14,7 @@ const (
 	gpuTaint       = "nvidia.com/gpu"
 	visibleDevices = "NVIDIA_VISIBLE_DEVICES"
 	runAsUser      = int64(65532)
+	userAnnotation = "gpufence.dev/run-as-user"
 )
 
 func isGPU(name corev1.ResourceName) bool {
@@ -114,6 +116,10 @@ func harden(pod *corev1.Pod) {
 	}
 	if context.RunAsUser == nil {
 		context.RunAsUser = new(runAsUser)
+		if pod.Annotations == nil {
+			pod.Annotations = map[string]string{}
+		}
+		pod.Annotations[userAnnotation] = strconv.FormatInt(runAsUser, 10)
 	}
 	if context.SeccompProfile == nil {
 		context.SeccompProfile = &corev1.SeccompProfile{
