@@ -123,9 +123,15 @@ live: controlplane  ## generated objects on the real control plane, each answer 
 	GPUFENCE_RANDOM=1 GPUFENCE_LAWS=$(or $(COUNT),1000) $(BIN)/pytest -s -k law tests/e2e/test_one_verdict.py tests/e2e/test_match_conditions.py --timeout 7200 $(ARGS)
 	GPUFENCE_PODS=500 $(BIN)/pytest -s tests/e2e/test_discovered_policy.py tests/e2e/test_scheduler.py --timeout 7200 $(ARGS)
 
+.PHONY: prove
+prove: $(STAMP)  ## prove the statements of docs/concepts/proofs.md, and break the fence to see that the proof notices
+	@$(BIN)/python -m controlplane.build oracle
+	@$(BIN)/python -m proofs.prove
+	$(BIN)/pytest -q tests/properties/proofs
+
 .PHONY: mutants
-mutants: $(STAMP)  ## break the engine in 100 ways, and list the faults that no test notices (COUNT=1000)
-	@$(BIN)/python -m mutants --count $(or $(COUNT),100) $(ARGS)
+mutants: $(STAMP)  ## break the engine in every way, and list the faults that no test notices (ARGS="--count 100")
+	@GPUFENCE_LAWS=25 $(BIN)/python -m mutants $(ARGS)
 
 .PHONY: fuzz
 fuzz: $(BENCH_STAMP)  ## coverage-guided fuzzing of the HTTP handler and of the reader (MINUTES=30 each)

@@ -1,0 +1,529 @@
+"""The statements about the fence, each checked on every member of the finite quotient.
+
+A statement is a generator: it yields 1 for each case that holds, and raises ``RefutedError`` with
+the first case that does not. The functions are gpufence's own; the judge is ``proofs.judge``.
+``docs/concepts/proofs.md`` has the statements and their assumptions in words.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
+from typing import Any, NamedTuple
+
+from msgspec import to_builtins
+
+from policies.context import Context
+from policies.document import parse_policy
+from policies.engine import mutate_pod
+from policies.facts import Facts, Request
+from policies.kubernetes.claims import Claim
+from policies.kubernetes.core_v1 import (
+    Affinity,
+    ContainerSpec,
+    NodeAffinity,
+    NodeSelector,
+    NodeSelectorTerm,
+    ObjectMeta,
+    PodResourceClaim,
+    PodSpec,
+    Requirement,
+    ResourceClaimUse,
+    ResourceRequirements,
+    Toleration,
+)
+from policies.kubernetes.nodes import Node, NodeIndex
+from policies.kubernetes.pod import Pod
+from policies.kubernetes.scheduling import (
+    Taint,
+    accepts,
+    alternatives,
+    may_tolerate,
+    reached_taint,
+    tolerates,
+)
+from policies.kubernetes.selector import (
+    Selector,
+    can_match,
+    confines,
+    requires,
+    requires_labels,
+    surely_accepts,
+)
+from policies.policy import Policy
+from policies.rules import check_ambiguous_pool, check_pool_trespass
+from proofs import judge, quotient
+from proofs.judge import Nodes, NodeTaint
+from proofs.quotient import NODE_VALUES, TAINT_VALUES, Constraint
+
+GPU, OTHER_GPU = "example.com/gpu", "example.com/other"
+EFFECTS = ("NoSchedule", "NoExecute", "PreferNoSchedule")
+Selectors = Sequence[Selector]
+
+
+class RefutedError(AssertionError):
+    """A case for which a statement does not hold."""
+
+
+class Statement(NamedTuple):
+    """A statement by its name, in one sentence, and the program that checks it."""
+
+    name: str
+    sentence: str
+    check: Callable[[bool], Iterator[int]]
+
+
+def require(holds: bool, what: str, *case: Any) -> None:
+    if not holds:
+        raise RefutedError("\n  ".join([what, *(str(to_builtins(part)) for part in case)]))
+
+
+# ---------------------------------------------------------------------------- single functions
+
+
+def selection(small: bool) -> Iterator[int]:
+    """Check what the functions say of the requirements on one label."""
+    nodes = Nodes(("n", {} if v is None else {"a": v}) for v in NODE_VALUES)
+    every = quotient.constraints("a", small=small)
+    for constraint in itertools.islice(every, 0, None, 5 if small else 1):
+        _check_selection(constraint, nodes)
+        yield 1
+    numbers = Nodes(("n", {} if v is None else {"a": v}) for v in quotient.values_of_numbers())
+    for expressions in itertools.islice(
+        quotient.number_requirements("a"), 0, None, 13 if small else 1
+    ):
+        _check_selection(Constraint(None, expressions), numbers)
+        yield 1
+
+
+def _check_selection(constraint: Constraint, nodes: Nodes) -> None:
+    alternative, spec = constraint.alternative("a"), _spec({"a": constraint})
+    found = nodes.selected_by(spec)
+    for number, (name, labels) in enumerate(nodes.nodes):
+        same = accepts(alternative, name, labels) == bool(found >> number & 1)
+        require(same, "accepts differs from the scheduler", constraint, labels)
+    pools = quotient.selectors("a")
+    for pool in pools:
+        members = _members(nodes, pool)
+        may = can_match(alternative, pool)
+        require(may == bool(found & members), "can_match is wrong", constraint, pool)
+        sure = surely_accepts(alternative, pool)
+        require(not sure or not members & ~found, "surely_accepts is wrong", constraint, pool)
+        asks = requires_labels(alternative, pool)
+        asked = bool(pool) and may and not found & _absent(nodes, "a")
+        require(asks == asked, "requires_labels is wrong", constraint, pool)
+        if pool and requires(alternative, "a", pool["a"]):
+            require(not found & ~members, "requires is wrong", constraint, pool)
+    for some in (*itertools.combinations(pools[1:], 1), *itertools.combinations(pools[1:], 2)):
+        if confines(alternative, some):
+            members = _members(nodes, *some)
+            require(not found & ~members, "confines is wrong", constraint, some)
+
+
+def several_labels(small: bool) -> Iterator[int]:
+    """Check the functions that combine several labels, and the name of the node."""
+    nodes = _nodes("a", "b")
+    for spec in selections(small, fields=True):
+        (alternative,) = tuple(alternatives(spec)) or (None,)
+        if alternative is None:
+            continue
+        found = nodes.selected_by(spec)
+        for layout in _LAYOUTS.values():
+            for pool in layout:
+                members = _members(nodes, pool)
+                may = can_match(alternative, pool)
+                require(may == bool(found & members), "can_match is wrong", spec, pool)
+                sure = surely_accepts(alternative, pool)
+                require(not (sure and members & ~found), "surely_accepts is wrong", spec, pool)
+            if confines(alternative, layout):
+                members = _members(nodes, *layout)
+                require(not found & ~members, "confines is wrong", spec, layout)
+        yield 1
+
+
+def tolerations(small: bool) -> Iterator[int]:
+    """Check the answers about tolerations against every taint that a node of a pool may have."""
+    every = itertools.islice(quotient.tolerations(), 0, None, 5 if small else 1)
+    for toleration, effect in itertools.product(every, EFFECTS):
+        wide = Taint("gpu", effect)
+        for value in TAINT_VALUES:
+            own, taint = NodeTaint("gpu", value, effect), Taint("gpu", effect, value)
+            covered = judge.tolerates(toleration, own, numeric=False)
+            perhaps = covered or judge.tolerates(toleration, own, numeric=True)
+            case = (toleration, own)
+            require(tolerates(toleration, taint) == covered, "tolerates is wrong", *case)
+            require(may_tolerate(toleration, taint) == perhaps, "may_tolerate is wrong", *case)
+            require(may_tolerate(toleration, wide) or not perhaps, "may_tolerate misses", *case)
+            require(covered or not tolerates(toleration, wide), "tolerates is too wide", *case)
+            reached = reached_taint(toleration, [wide]) is not None
+            fences = effect != "PreferNoSchedule"
+            require(reached or not (perhaps and fences), "reached_taint misses", *case)
+        yield 1
+
+
+# ------------------------------------------------------------------------------------- T1, T2
+
+
+def mutated_selection(small: bool) -> Iterator[int]:
+    """T1 and T2 for the node selection: no node is added, and all of them are in candidates."""
+    for layout in _LAYOUTS:
+        for spec in selections(small, fields=False):
+            _check_mutation(layout, spec)
+            yield 1
+    a_few = [spec for i, spec in enumerate(selections(small, fields=True)) if i % 211 == 0]
+    a_few += [_with_terms([]), _with_terms([NodeSelectorTerm()]), _with_terms([_unparsable()])]
+    for layout, (one, two) in itertools.product(_LAYOUTS, itertools.product(a_few, a_few)):
+        terms = [*_terms(one), NodeSelectorTerm(), _unparsable(), *_terms(two)]
+        _check_mutation(layout, _with_terms(terms))
+        yield 1
+
+
+def _check_mutation(layout: str, spec: PodSpec) -> None:
+    nodes, selectors = _nodes("a", "b"), _LAYOUTS[layout]
+    before = nodes.selected_by(spec)
+    pod = _gpu_pod(spec, GPU)
+    context = Context.of(pod, _policy(layout), Request(), Facts())
+    mutate_pod(pod, context)
+    after = nodes.selected_by(pod.spec)
+    names = {pool.name for pool in context.requested_pools}
+    candidates = _members(nodes, *(each for i, each in enumerate(selectors) if f"p{i}" in names))
+    case = (layout, spec, pod.spec)
+    require(not after & ~before, "T1: the mutation allows a node", *case)
+    if any(check_ambiguous_pool.check(pod, context)):
+        return
+    require(not after & ~candidates, "T2: a node outside of the candidate pools", *case)
+    offering = _members(nodes, *(selectors[:1] if layout == "two devices" else selectors))
+    require(not before & offering & ~after, "a node of the pools is lost", *case)
+
+
+def mutated_tolerations(small: bool) -> Iterator[int]:
+    """T1 for taints: what only the mutated Pod tolerates is a taint of a candidate pool."""
+    taints = [Taint("gpu", effect, value) for effect in EFFECTS for value in (None, "yes")]
+    own = [NodeTaint(k, v, e) for k in ("gpu", "x") for v in TAINT_VALUES for e in EFFECTS]
+    every = itertools.islice(quotient.tolerations(), 0, None, 37 if small else 1)
+    for toleration, taint in itertools.product((None, *every), taints):
+        fields: dict[str, Any] = {"key": taint.key, "effect": taint.effect}
+        fields |= {"value": taint.value} if taint.value else {}
+        policy = _make_policy(({"a": ("5",)},), [fields])
+        given = [toleration] if toleration else []
+        pod = _gpu_pod(PodSpec(tolerations=list(given)), GPU)
+        mutate_pod(pod, Context.of(pod, policy, Request(), Facts()))
+        now = pod.spec.tolerations or ()
+        for each, numeric in itertools.product(own, (False, True)):
+            is_own = (each.key, each.effect) == (taint.key, taint.effect)
+            is_own = is_own and taint.value in (None, each.value)
+            fences = each.effect != "PreferNoSchedule"
+            was = any(judge.tolerates(t, each, numeric=numeric) for t in given)
+            covered = any(judge.tolerates(t, each, numeric=numeric) for t in now)
+            case = (toleration, str(taint), each)
+            require(covered == (was or (is_own and fences)), "T1: a taint is tolerated", *case)
+        yield 1
+
+
+# ----------------------------------------------------------------------------------------- T3
+
+
+def fenced_by_taint(small: bool) -> Iterator[int]:
+    """T3: every toleration, without a node selection and with each kind of one."""
+    every = itertools.islice(quotient.tolerations(), 0, None, 11 if small else 1)
+    for toleration, effect, value in itertools.product(every, EFFECTS[:2], (None, "yes")):
+        for layout in ("one label", "any value"):
+            fields = {"key": "gpu", "effect": effect} | ({"value": value} if value else {})
+            policy = _make_policy(_LAYOUTS[layout], [fields])
+            spec = PodSpec(tolerations=[toleration])
+            if _is_allowed(spec, policy):
+                for own in TAINT_VALUES if value is None else (value,):
+                    taint = NodeTaint("gpu", own, effect)
+                    for numeric in (False, True):
+                        fits = not judge.repels([taint], [toleration], numeric=numeric)
+                        require(not fits, "T3: an allowed Pod fits", toleration, taint)
+            yield 1
+
+
+def fenced_by_selection(small: bool) -> Iterator[int]:
+    """T3: every node selection, with tolerations of the pool's taint."""
+    nodes = _nodes("a", "b")
+    for name in ("one label", "two labels", "one of two values", "any value"):
+        layout = _LAYOUTS[name]
+        members = _members(nodes, *layout)
+        for toleration in _REACHING:
+            for spec in selections(small, fields=True):
+                spec.tolerations = [toleration]
+                if _is_allowed(spec, _policy(name)):
+                    fits = nodes.selected_by(spec) & members
+                    require(not fits, "T3: an allowed Pod fits", name, spec)
+                yield 1
+
+
+def fenced_among_known_nodes(small: bool) -> Iterator[int]:
+    """T3 with node facts: an allowed Pod fits no known node of the pool, labeled or not yet."""
+    taint = (Taint("gpu", "NoSchedule", ""),)
+    known = [
+        Node("n1", {"a": "5", "b": "1"}, taint, {GPU: 1}),
+        Node("n2", {"b": "1"}, taint),
+        Node("n3", {"b": "1"}, (), {GPU: 1}),
+        Node("n4", {"a": "x"}),
+        Node("n5", {"b": "2"}),
+    ]
+    policy = _policy("one label")
+    fields: list[tuple[Requirement, ...]] = [
+        (),
+        *((_name(op, n),) for op in _OPS for n in ("n1", "n4")),
+    ]
+    some = _classes("a", small)
+    for listed in (each for size in (1, 2, 3) for each in itertools.combinations(known, size)):
+        index = NodeIndex(listed)
+        labels = [(node.name, node.labels) for node in listed]
+        nodes = Nodes(labels)
+        for constraint, field, b in itertools.product(some, fields, _B_CONSTRAINTS[:3]):
+            spec = _spec({"a": constraint, "b": b}, fields=field)
+            spec.tolerations = [_REACHING[0]]
+            if _is_allowed(spec, policy, Facts(nodes=index)):
+                found = nodes.selected_by(spec)
+                fits = [
+                    n.name for i, n in enumerate(listed) if found >> i & 1 and n not in known[3:]
+                ]
+                require(not fits, "T3: an allowed Pod fits a known node", spec, labels, fits)
+            yield 1
+        for node, user in itertools.product(listed, ("", "system:node:n1", "system:node:other")):
+            spec = PodSpec(node_name=node.name)
+            if _is_allowed(spec, policy, Facts(nodes=index), Request(username=user)):
+                require(node in known[3:], "T3: an allowed Pod is bound to the pool", node.name)
+            yield 1
+
+
+def fenced_from_other_pools(small: bool) -> Iterator[int]:
+    """T3 for GPU Pods: they fit no node of a pool whose devices they do not request."""
+    policy = _policy("two devices")
+    nodes = _nodes("a", "b")
+    own, foreign = (_members(nodes, each) for each in _LAYOUTS["two devices"])
+    facts = Facts(claims={("default", "either"): Claim((frozenset({"class-0", "elsewhere"}),))})
+    for certain, spec in itertools.product((True, False), selections(small, fields=False)):
+        for toleration in (None, *_REACHING):
+            spec.tolerations = [toleration] if toleration else None
+            pod = _gpu_pod(spec, GPU if certain else "")
+            context = Context.of(pod, policy, Request(), facts)
+            mutate_pod(pod, context)
+            if not any(check_pool_trespass.check(pod, context)):
+                taint = NodeTaint("gpu", "", "NoSchedule")
+                if not judge.repels([taint], pod.spec.tolerations or (), numeric=True):
+                    fits = nodes.selected_by(pod.spec) & foreign & ~own
+                    require(not fits, "T3: a GPU Pod fits another pool", spec, pod.spec)
+            yield 1
+
+
+STATEMENTS = (
+    Statement(
+        "selection",
+        "accepts, can_match, surely_accepts, requires, requires_labels and confines are right "
+        "about one label",
+        selection,
+    ),
+    Statement("labels", "they are right about two labels and the name of the node", several_labels),
+    Statement("tolerations", "tolerates, may_tolerate and reached_taint are right", tolerations),
+    Statement(
+        "T1, T2",
+        "a node that the mutated selection accepts is in a candidate pool, and was accepted before",
+        mutated_selection,
+    ),
+    Statement(
+        "T1 taints",
+        "a taint that only the mutated Pod tolerates is a taint of a candidate pool",
+        mutated_tolerations,
+    ),
+    Statement(
+        "T3 taints",
+        "an allowed Pod without a device request does not tolerate the pool's taints",
+        fenced_by_taint,
+    ),
+    Statement(
+        "T3 selection",
+        "an allowed Pod with such a toleration accepts no node with the pool's labels",
+        fenced_by_selection,
+    ),
+    Statement(
+        "T3 known nodes",
+        "an allowed Pod fits no known node of the pool, also before the node has its labels",
+        fenced_among_known_nodes,
+    ),
+    Statement(
+        "T3 other pools",
+        "an allowed GPU Pod fits no node of a pool whose devices it does not request",
+        fenced_from_other_pools,
+    ),
+)
+
+
+# ------------------------------------------------------------------------------- Pods and pools
+
+_LAYOUTS: Mapping[str, Selectors] = {
+    "one label": [{"a": ("5",)}],
+    "two labels": [{"a": ("5",), "b": ("1",)}],
+    "one of two values": [{"a": ("5", "7")}],
+    "any value": [{"a": ()}],
+    "any value and a label": [{"a": (), "b": ("1",)}],
+    "two pools, one label": [{"a": ("5",)}, {"a": ("7",)}],
+    "two pools, a common label": [{"a": ("5",), "b": ("1",)}, {"a": ("7",), "b": ("1",)}],
+    "two pools, two labels": [{"a": ("5",), "b": ("1",)}, {"a": ("7",), "b": ("2",)}],
+    "two pools, different keys": [{"a": ("5",)}, {"b": ("1",)}],
+    "two pools, any value": [{"a": ()}, {"b": ("1",)}],
+    "three pools": [{"a": ("5",), "b": ("1",)}, {"a": ("7",), "b": ("1",)}, {"b": ("2",)}],
+    "two devices": [{"a": ("5",)}, {"a": ("7",)}],
+}
+"""The labels of pools that offer the same device; for ``two devices``, one each."""
+
+_OPS = ("In", "NotIn")
+_REACHING = (
+    Toleration("gpu", "Exists"),
+    Toleration(None, "Exists", None, "NoSchedule"),
+    Toleration("gpu", "Gt", "3", "NoSchedule"),
+)
+_B_VALUES = (None, "1", "2", "y")
+_UNCONSTRAINED = Constraint(None, ())
+_B_CONSTRAINTS = (
+    _UNCONSTRAINED,
+    Constraint("1", ()),
+    Constraint(None, (Requirement("b", "NotIn", ["1"]),)),
+    Constraint(None, (Requirement("b", "In", ["1", "2"]),)),
+    Constraint(None, (Requirement("b", "In", ["2", "y"]),)),
+    Constraint(None, (Requirement("b", "Exists"),)),
+    Constraint(None, (Requirement("b", "DoesNotExist"),)),
+    Constraint(None, (Requirement("b", "In", ["1"]), Requirement("b", "NotIn", ["1"]))),
+    Constraint("2", (Requirement("b", "Gt", ["1"]),)),
+)
+_C_CONSTRAINTS = (
+    _UNCONSTRAINED,
+    Constraint("z", ()),
+    Constraint(None, (Requirement("c", "DoesNotExist"),)),
+    Constraint(None, (Requirement("c", "In", ["z"]), Requirement("c", "NotIn", ["z"]))),
+)
+
+
+@cache
+def _classes(key: str, small: bool) -> list[Constraint]:
+    return quotient.classes(key, quotient.constraints(key, small=small))
+
+
+@cache
+def _nodes(*_: str) -> Nodes:
+    """Return a node for each combination of values that the proofs tell apart."""
+    return Nodes(
+        (name, {k: v for k, v in zip("abc", values, strict=True) if v is not None})
+        for *values, name in itertools.product(NODE_VALUES, _B_VALUES, (None, "z"), ("n1", "n2"))
+    )
+
+
+def _members(nodes: Nodes, *selectors: Selector) -> int:
+    """Return the nodes that meet one of the selectors."""
+    found = 0
+    for selector in selectors:
+        members = nodes.all
+        for key, values in selector.items():
+            members &= nodes.with_label(key, "In" if values else "Exists", values)
+        found |= members
+    return found
+
+
+def _absent(nodes: Nodes, key: str) -> int:
+    return nodes.with_label(key, "DoesNotExist", ())
+
+
+def selections(small: bool, *, fields: bool) -> Iterator[PodSpec]:
+    """Yield a new spec for each combination of classes of requirements on three labels."""
+    names: list[tuple[Requirement, ...]] = [()]
+    if fields:
+        names += [(_name("In", "n1"),), (_name("NotIn", "n1"),)]
+        names += [(_name("In", "n1"), _name("NotIn", "n1")), (_name("In", ""),)]
+    every = itertools.product(_classes("a", small), _B_CONSTRAINTS, _C_CONSTRAINTS, names)
+    for a, b, c, name in itertools.islice(every, 0, None, 5 if small else 1):
+        yield _spec({"a": a, "b": b, "c": c}, fields=name)
+
+
+def _spec(constraints: Mapping[str, Constraint], fields: tuple[Requirement, ...] = ()) -> PodSpec:
+    labels: dict[str, str | None] = {
+        key: each.label for key, each in constraints.items() if each.label is not None
+    }
+    expressions = [each for one in constraints.values() for each in one.expressions]
+    spec = PodSpec(node_selector=labels or None)
+    if expressions or fields:
+        terms = [NodeSelectorTerm(expressions or None, list(fields) or None)]
+        spec.affinity = Affinity(NodeAffinity(NodeSelector(terms)))
+    return spec
+
+
+def _with_terms(terms: list[NodeSelectorTerm]) -> PodSpec:
+    return PodSpec(affinity=Affinity(NodeAffinity(NodeSelector(terms))))
+
+
+def _terms(spec: PodSpec) -> list[NodeSelectorTerm]:
+    """Return copies of the required terms."""
+    node_affinity = spec.affinity.node_affinity if spec.affinity else None
+    required = node_affinity.required if node_affinity else None
+    terms = (required.node_selector_terms if required else None) or []
+    return [
+        NodeSelectorTerm(
+            list(term.match_expressions) if term.match_expressions else None, term.match_fields
+        )
+        for term in terms
+    ]
+
+
+def _unparsable() -> NodeSelectorTerm:
+    return NodeSelectorTerm([Requirement("a", "Like", ["5"])])
+
+
+def _name(operator: str, value: str) -> Requirement:
+    return Requirement("metadata.name", operator, [value])
+
+
+def _gpu_pod(spec: PodSpec, device: str) -> Pod:
+    """Return a Pod with a copy of the spec that requests the device, or a claim without one."""
+    terms = _terms(spec)
+    copy = _with_terms(terms) if spec.affinity else PodSpec()
+    copy.node_selector = dict(spec.node_selector) if spec.node_selector else None
+    copy.tolerations = list(spec.tolerations) if spec.tolerations else None
+    if device:
+        resources = ResourceRequirements({device: "1"})
+    else:
+        resources = ResourceRequirements(claims=[ResourceClaimUse("c")])
+        copy.resource_claims = [PodResourceClaim("c", "either")]
+    copy.containers = [ContainerSpec("c", resources=resources)]
+    return Pod(copy)
+
+
+def _is_allowed(
+    spec: PodSpec, policy: Policy, facts: Facts | None = None, request: Request | None = None
+) -> bool:
+    pod = Pod(spec, ObjectMeta())
+    context = Context.of(pod, policy, request or Request(), facts or Facts())
+    return not any(check_pool_trespass.check(pod, context))
+
+
+@cache
+def _policy(layout: str) -> Policy:
+    return _make_policy(_LAYOUTS[layout], [{"key": "gpu"}], several_devices=layout == "two devices")
+
+
+def _make_policy(
+    layout: Selectors, taints: list[dict[str, Any]], *, several_devices: bool = False
+) -> Policy:
+    pools = [
+        {
+            "name": f"p{number}",
+            "resources": [OTHER_GPU if several_devices and number else GPU],
+            "deviceClasses": [f"class-{number}"] if several_devices else [],
+            "taints": taints,
+            "matchExpressions": [
+                {"key": key, "operator": "In", "values": list(values)}
+                if values
+                else {"key": key, "operator": "Exists"}
+                for key, values in selector.items()
+            ],
+        }
+        for number, selector in enumerate(layout)
+    ]
+    # The other mutations add nothing that placement depends on.
+    off = ("restricted-security-context", "void-visible-devices", "gpu-runtime-class")
+    document = {"apiVersion": "gpufence.dev/v1alpha1", "kind": "FencePolicy", "pools": pools}
+    return parse_policy(document | {"rules": dict.fromkeys(off, "off")})
