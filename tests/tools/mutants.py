@@ -1,162 +1,274 @@
-"""Break the engine on purpose, and count the faults that its tests notice: `make mutants`.
+"""Break the sources on purpose, and list the faults that no test notices: `make mutants`.
 
-Each fault is one edit of one expression in a copy of ``policies/``: another comparison, ``and``
-for ``or``, a condition without its ``not``, a number plus one, an early return that is gone. The
-tests in tests/unit/policies run against each copy. A fault that no test notices is either
-equivalent to the original, or a test is missing. The sample is the same on each run with the same
-sources.
+Each fault is one edit of one expression: another comparison, ``and`` for ``or``, a condition
+without its ``not``, a number plus one, an early return that is gone. A fault that no test notices
+is equivalent to the original, or a test is missing, or the code is unnecessary.
+``equivalent_faults.yaml`` has the equivalent ones with the reason. The program fails if it finds
+another one, or if an entry of the file is about no fault.
+
+A session of pytest collects the tests once. A child process runs them, and notes for each test its
+time and the functions that it calls. Then each fault has a child process of its own: it replaces
+the code of the function, and runs the tests that call it until one fails, the quickest first. A
+fault outside of functions needs another import: pytest starts again for it, on a copy.
 """
 
 from __future__ import annotations
 
 import argparse
-import ast
+import gc
 import os
 import random
-import shutil
+import resource
+import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+import time
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache, partial
 from pathlib import Path
-from typing import NamedTuple
+from types import CodeType, FrameType, FunctionType
+from typing import Any, NamedTuple
 
+import msgspec
+import pytest
+import yaml
+from _pytest.runner import runtestprotocol
+
+from faults import Fault, faults_in, run_with
 from paths import PROJECT
 
-_COMPARISONS = {
-    ast.Eq: "!=",
-    ast.NotEq: "==",
-    ast.Lt: "<=",
-    ast.LtE: "<",
-    ast.Gt: ">=",
-    ast.GtE: ">",
-    ast.In: "not in",
-    ast.NotIn: "in",
-    ast.Is: "is not",
-    ast.IsNot: "is",
-}
-_CALLS = {"any": "all", "all": "any", "min": "max", "max": "min"}
-_TIMEOUT_SECONDS = 300
-"""A fault can make a loop endless. The tests take a minute."""
+EQUIVALENT = Path(__file__).with_name("equivalent_faults.yaml")
+_ENGINE = ("reach.py", "candidates.py", "exemptions.py", "requests.py", "kubernetes/scheduling.py")
+DEFAULT_PATHS = [*(PROJECT / "policies" / name for name in _ENGINE), PROJECT / "policies/rules"]
+_TESTS = ("tests/unit/policies",)
+_SLOWEST_TEST_SECONDS = 10.0
+"""Slower tests start programs, and run for no fault."""
+_MEMORY_BYTES = 4 << 30
+"""A fault can make a loop endless that fills a list."""
+_FAILED, _PASSED = 1, 0
+_CACHED_FUNCTION = type(cache(faults_in))
 
 
-class Fault(NamedTuple):
-    """One edit: the text between two offsets of a file, and what replaces it."""
+class Equivalent(NamedTuple):
+    """A fault after which the code does the same, and why: an entry of the file."""
 
-    path: Path
-    line: int
-    start: int
-    end: int
-    text: str
+    file: str
+    statement: str
+    becomes: str
+    reason: str
 
-
-def faults_in(path: Path) -> Iterator[Fault]:
-    """Yield every fault that this program can make in a module."""
-    source = path.read_text()
-    starts = [0]
-    for line in source.encode().splitlines(keepends=True):
-        starts.append(starts[-1] + len(line))
-
-    def span(node: ast.expr | ast.stmt) -> tuple[int, int]:
-        begins = starts[node.lineno - 1] + node.col_offset
-        ends = starts[(node.end_lineno or 0) - 1] + (node.end_col_offset or 0)
-        return begins, ends
-
-    for node in ast.walk(ast.parse(source)):
-        for (start, end), text in _edits(node, span):
-            yield Fault(path, getattr(node, "lineno", 0), start, end, text)
+    def is_about(self, fault: Fault) -> bool:
+        return (self.file, self.statement, self.becomes) == (
+            fault.file,
+            fault.statement,
+            fault.text,
+        )
 
 
-def _edits(
-    node: ast.AST, span: Callable[[ast.expr | ast.stmt], tuple[int, int]]
-) -> Iterator[tuple[tuple[int, int], str]]:
-    """Yield what can be replaced in one node, and its replacement."""
-    match node:
-        case ast.Compare(left=left, ops=[op], comparators=[right]) if type(op) in _COMPARISONS:
-            text = f"{ast.unparse(left)} {_COMPARISONS[type(op)]} {ast.unparse(right)}"
-            yield span(node), f"({text})"
-        case ast.BoolOp(op=op, values=[first, *rest]):
-            word = " or " if isinstance(op, ast.And) else " and "
-            yield span(node), f"({word.join(f'({ast.unparse(v)})' for v in [first, *rest])})"
-            for left_out in range(len(node.values)):
-                kept = [v for i, v in enumerate(node.values) if i != left_out]
-                word = " and " if isinstance(op, ast.And) else " or "
-                yield span(node), f"({word.join(f'({ast.unparse(v)})' for v in kept)})"
-        case ast.UnaryOp(op=ast.Not(), operand=operand):
-            yield span(node), f"({ast.unparse(operand)})"
-        case ast.Constant(value=bool() as value):
-            yield span(node), str(not value)
-        case ast.Constant(value=int() as value):
-            yield span(node), str(value + 1)
-        case ast.Call(func=ast.Name(id=name) as function) if name in _CALLS:
-            yield span(function), _CALLS[name]
-        case ast.Return(value=ast.expr() as value) if not isinstance(value, ast.Constant):
-            yield span(value), "None"
-        case ast.Continue():
-            yield span(node), "pass"
-        case ast.If(test=test):
-            yield span(test), "False"
+def equivalents() -> list[Equivalent]:
+    """Return the entries of the file."""
+    return [Equivalent(**entry) for entry in yaml.safe_load(EQUIVALENT.read_text()) or ()]
 
 
-def is_noticed(fault: Fault, tests: list[str]) -> bool:
-    """Return whether the tests fail with the fault in a copy of the engine."""
-    with tempfile.TemporaryDirectory() as copy:
-        shutil.copytree(PROJECT / "policies", Path(copy, "policies"))
-        changed = Path(copy, fault.path.relative_to(PROJECT))
-        source = fault.path.read_bytes()
-        changed.write_bytes(source[: fault.start] + fault.text.encode() + source[fault.end :])
-        # A compiled module is not used if the source is newer or of another size.
-        path = os.pathsep.join([copy, os.environ.get("PYTHONPATH", "")])
-        # As a program: `python -m pytest` would import the engine from this directory.
-        pytest = str(Path(sys.executable).with_name("pytest"))
-        command = [pytest, "-q", "-x", "-p", "no:cacheprovider", *tests]
-        environment = os.environ | {
-            "PYTHONPATH": path,
-            "PYTHONDONTWRITEBYTECODE": "1",
-            "CI": "true",
-        }
-        try:
-            result = subprocess.run(
-                command,
-                cwd=PROJECT,
-                env=environment,
-                capture_output=True,
-                timeout=_TIMEOUT_SECONDS,
-                check=False,
-            )
-        except subprocess.TimeoutExpired:
-            return True
-        return result.returncode != 0
+class Observed(msgspec.Struct):
+    """What a test without a fault took, and the first lines of the functions that it called."""
+
+    seconds: float
+    called: dict[str, list[int]]
+
+
+class MutationRun:
+    """A pytest plugin that runs the collected tests against each fault."""
+
+    def __init__(self, faults: Sequence[Fault], processes: int) -> None:
+        self._faults = faults
+        self._processes = processes
+        self.noticed: dict[Fault, bool] = {}
+        self.without_tests: list[Fault] = []
+        self._replaceable: list[Any] = []
+        """The functions, and the caches of functions, of the process."""
+
+    def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+        assert reporter is not None
+        observed = self._observe(session.items)
+        reporter.write_line(f"{len(session.items)} tests, {len(self._faults)} faults")
+        running: dict[int, tuple[Fault, float]] = {}
+        pending = list(reversed(self._faults))
+        # Before the processes start: each of them would take longer than most tests. What exists
+        # now stays out of their garbage collection, and is not copied.
+        gc.unfreeze()
+        self._replaceable = [
+            each for each in gc.get_objects() if isinstance(each, FunctionType | _CACHED_FUNCTION)
+        ]
+        gc.freeze()
+        while pending or running:
+            while pending and len(running) < self._processes:
+                fault = pending.pop()
+                tests = [
+                    (each.seconds, index)
+                    for index, each in observed.items()
+                    if fault.function in each.called.get(str(fault.path), ())
+                ]
+                if not fault.function or not tests:
+                    self.without_tests.append(fault)
+                    continue
+                items = [session.items[index] for _, index in sorted(tests)]
+                deadline = time.monotonic() + 20 + 10 * sum(seconds for seconds, _ in tests)
+                running[_fork(partial(self._run, fault, items))] = fault, deadline
+            self._reap(running, reporter.write_line)
+        return True
+
+    def _reap(self, running: dict[int, tuple[Fault, float]], write: Callable[[str], None]) -> None:
+        """Wait for a child process, and note whether its tests failed."""
+        time.sleep(0.02)
+        for child, (fault, deadline) in list(running.items()):
+            pid, status = os.waitpid(child, os.WNOHANG)
+            if not pid and time.monotonic() > deadline:
+                os.kill(child, signal.SIGKILL)
+                pid, status = os.waitpid(child, 0)
+            if pid:
+                del running[child]
+                self.noticed[fault] = os.waitstatus_to_exitcode(status) != _PASSED
+                if not self.noticed[fault]:
+                    write(fault.describe())
+
+    def _run(self, fault: Fault, items: Sequence[pytest.Item]) -> int:
+        resource.setrlimit(resource.RLIMIT_AS, (_MEMORY_BYTES, _MEMORY_BYTES))
+        self._replace_code(fault)
+        for item, following in zip(items, [*items[1:], None], strict=True):
+            if _fails(item, following):
+                return _FAILED
+        return _PASSED
+
+    def _replace_code(self, fault: Fault) -> None:
+        """Give the functions of the module the code that they have with the fault."""
+        path = str(fault.path)
+        codes = dict(_codes(compile(fault.source, path, "exec")))
+        for each in self._replaceable:
+            if not isinstance(each, FunctionType):
+                each.cache_clear()
+            elif each.__code__.co_filename == path:
+                each.__code__ = codes.get(each.__code__.co_qualname, each.__code__)
+
+    def _observe(self, items: Sequence[pytest.Item]) -> dict[int, Observed]:
+        """Return the tests that pass in time, by their index."""
+        files = {str(fault.path) for fault in self._faults}
+        with tempfile.NamedTemporaryFile() as answer:
+
+            def write() -> int:
+                observed = dict(_observed(items, files))
+                Path(answer.name).write_bytes(msgspec.json.encode(observed))
+                return _PASSED
+
+            _, status = os.waitpid(_fork(write), 0)
+            if status:
+                raise pytest.UsageError("the tests do not run without a fault")
+            found = msgspec.json.decode(Path(answer.name).read_bytes(), type=dict[int, Observed])
+        return {i: each for i, each in found.items() if each.seconds < _SLOWEST_TEST_SECONDS}
+
+
+def _fork(work: Any) -> int:
+    """Run the function in a child process, which ends with its result. Return the process ID."""
+    child = os.fork()
+    if child:
+        return child
+    status = _FAILED
+    try:
+        status = work()
+    finally:
+        os._exit(status)
+
+
+def _observed(items: Sequence[pytest.Item], files: set[str]) -> Iterator[tuple[int, Observed]]:
+    called: dict[str, set[int]] = {}
+
+    def note(frame: FrameType, event: str, _: object) -> None:
+        code = frame.f_code
+        if event == "call" and code.co_filename in files:
+            called.setdefault(code.co_filename, set()).add(code.co_firstlineno)
+
+    for index, item in enumerate(items):
+        called.clear()
+        started = time.monotonic()
+        sys.setprofile(note)
+        failed = _fails(item, items[index + 1] if index + 1 < len(items) else None)
+        sys.setprofile(None)
+        if failed:
+            print(f"{item.nodeid} fails without a fault", file=sys.__stderr__)
+            continue
+        seconds = time.monotonic() - started
+        yield index, Observed(seconds, {file: sorted(lines) for file, lines in called.items()})
+
+
+def _fails(item: pytest.Item, following: pytest.Item | None) -> bool:
+    reports = runtestprotocol(item, log=False, nextitem=following)
+    return any(report.failed for report in reports)
+
+
+def _codes(code: CodeType) -> Iterator[tuple[str, CodeType]]:
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield constant.co_qualname, constant
+            yield from _codes(constant)
+
+
+def survivors(
+    faults: Sequence[Fault], tests: Sequence[str], processes: int
+) -> tuple[list[Fault], int]:
+    """Return the faults that no test notices, and the exit status of pytest."""
+    run = MutationRun(faults, processes)
+    command = ["-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-m", "not built", *tests]
+    status = pytest.main(command, plugins=[run])
+    left = [fault for fault, noticed in run.noticed.items() if not noticed]
+    for fault in run.without_tests:
+        if not _is_noticed_on_import(fault, tests):
+            left.append(fault)
+            print(fault.describe(), flush=True)
+    return sorted(left), status
+
+
+def _is_noticed_on_import(fault: Fault, tests: Sequence[str]) -> bool:
+    """Return whether the tests fail on a copy of the sources with the fault."""
+    paths = [str(PROJECT / test) for test in tests]
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider"]
+    command += ["-m", "not built", "--rootdir", str(PROJECT), "-c", str(PROJECT / "pyproject.toml")]
+    try:
+        return run_with({fault.file: fault.source}, [*command, *paths]).returncode != 0
+    except subprocess.TimeoutExpired:
+        return True
 
 
 def main() -> int:
-    """Print the faults that no test notices, and how many are noticed."""
+    """Print the faults that no test notices and no entry explains, and how many are noticed."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("paths", nargs="*", type=Path, default=[PROJECT / "policies"])
-    parser.add_argument("--count", type=int, default=100, help="how many faults to try")
+    parser.add_argument("paths", nargs="*", type=Path, default=DEFAULT_PATHS)
+    parser.add_argument("--count", type=int, help="how many faults to try; the default is all")
     parser.add_argument("--tests", action="append", help="test paths; default tests/unit/policies")
     parser.add_argument("--processes", type=int, default=os.cpu_count())
     options = parser.parse_args()
-    modules = sorted(
+    modules = [
         module
         for path in options.paths
-        for module in (path.resolve().rglob("*.py") if path.is_dir() else [path.resolve()])
-    )
+        for module in (sorted(path.resolve().rglob("*.py")) if path.is_dir() else [path.resolve()])
+    ]
     every = [fault for module in modules for fault in faults_in(module)]
-    sample = sorted(random.Random(0).sample(every, min(options.count, len(every))))
-    tests = options.tests or ["tests/unit/policies"]
-    with ThreadPoolExecutor(options.processes) as pool:
-        noticed = list(pool.map(lambda fault: is_noticed(fault, tests), sample))
-    for fault, found in zip(sample, noticed, strict=True):
-        if not found:
-            lines = fault.path.read_text().splitlines()
-            print(
-                f"{fault.path.relative_to(PROJECT)}:{fault.line}: {lines[fault.line - 1].strip()}"
-            )
-            print(f"    becomes {fault.text}")
-    print(f"{sum(noticed)} of {len(sample)} faults noticed, of {len(every)} possible")
-    return 0
+    known = equivalents()
+    files = {fault.file for fault in every}
+    stale = [e for e in known if e.file in files and not any(map(e.is_about, every))]
+    listed = {fault for fault in every if any(entry.is_about(fault) for entry in known)}
+    sample = [fault for fault in every if fault not in listed]
+    if options.count is not None:
+        sample = sorted(random.Random(0).sample(sample, min(options.count, len(sample))))
+    left, status = survivors(sample, options.tests or _TESTS, options.processes)
+    for entry in stale:
+        print(f"{EQUIVALENT.name} has an entry about no fault: {entry}")
+    print(
+        f"{len(sample) - len(left)} of {len(sample)} faults noticed; "
+        f"{len(listed)} equivalent ones are listed, of {len(every)} in all"
+    )
+    return 1 if left or stale or status else 0
 
 
 if __name__ == "__main__":

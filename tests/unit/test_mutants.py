@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from mutants import faults_in
+from faults import faults_in
+from mutants import equivalents
+from paths import PROJECT
 
 
 @pytest.mark.parametrize(
@@ -30,3 +32,11 @@ def test_each_expression_has_its_faults(tmp_path: Path, expression: str, faults:
         for fault in faults_in(module)
     }
     assert found == {f"# é\nx = {fault}\n" for fault in faults}
+
+
+def test_every_equivalent_fault_is_one_that_the_program_makes() -> None:
+    files = {entry.file for entry in equivalents()}
+    faults = [fault for file in files for fault in faults_in(PROJECT / file)]
+    for entry in equivalents():
+        assert any(map(entry.is_about, faults)), entry
+        assert entry.reason
