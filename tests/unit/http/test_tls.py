@@ -159,15 +159,6 @@ def test_a_strict_client_accepts_every_name_of_the_served_leaf(
         runner.run(scenario())
 
 
-def test_a_client_rejects_the_wrong_name_and_the_wrong_ca(
-    files: Files, authority: KeyPair, now: datetime
-) -> None:
-    with pytest.raises(ssl.SSLCertVerificationError, match="Hostname mismatch"):
-        Handshake(files.context.load(), client_context(authority), "other.svc").finish()
-    with pytest.raises(ssl.SSLCertVerificationError, match="unable to get local issuer"):
-        Handshake(files.context.load(), client_context(create_authority(now))).finish()
-
-
 def test_a_handshake_during_a_reload_completes_with_the_previous_leaf(
     files: Files, authority: KeyPair, leaf: KeyPair, renewed: KeyPair, now: datetime
 ) -> None:
