@@ -24,9 +24,9 @@ class Finding(msgspec.Struct, frozen=True):
     """One problem of one object.
 
     ``path`` is a field path as the API server prints it (``spec.containers[0].image``), from the
-    root of the object. ``reason`` is one clause, ``detail`` says what was found and what is
-    accepted, and ``remediation`` what to change. Write all three for an ML engineer who has never
-    heard of gpufence.
+    root of the object. ``reason`` is one clause. ``detail`` says what was found and what is
+    accepted, as a sentence that stands without the reason, and ``remediation`` what to change.
+    Write all three for an ML engineer who has never heard of gpufence.
     """
 
     rule: str
@@ -47,6 +47,6 @@ class Finding(msgspec.Struct, frozen=True):
 
     @property
     def message(self) -> str:
-        """Reason, detail, place and remediation as one paragraph."""
-        text = f"{self.reason}: {self.detail} (at {self.path})"
+        """Where it is, what was found, and what to do, as one paragraph."""
+        text = f"{self.path}: {self.detail}"
         return f"{text}. {self.remediation}" if self.remediation else text

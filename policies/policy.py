@@ -302,14 +302,14 @@ class Pool(Part):
         return selects(self.selector, node.labels)
 
     @property
-    def example_request(self) -> str:
-        """How a container requests one device of the pool, for use in remediation."""
+    def request(self) -> str:
+        """How a container requests one device of the pool: the start of a remediation."""
         if self.resources.exact:
             whole = [name for name in self.resources.exact if name not in self.fractional_resources]
-            return f"{min(whole or self.resources.exact)}: 1 under resources.limits"
+            return f"Set {min(whole or self.resources.exact)}: 1 under resources.limits"
         if self.resources.prefixes:
-            return f"{self.resources.prefixes[0]}...: 1 under resources.limits"
-        return f"a resource claim on device class {min(self.device_classes)}"
+            return f"Set {self.resources.prefixes[0]}...: 1 under resources.limits"
+        return f"Use a resource claim on device class {min(self.device_classes)}"
 
     def shared_device(self, other: Pool) -> str | None:
         """Return the name of a resource or device class that both pools offer, if there is one."""

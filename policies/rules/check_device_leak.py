@@ -129,18 +129,13 @@ _VARIABLES = {
 }
 """By the domain of a vendor's devices, the variable in which its runtime reads device numbers."""
 
-# The sentences that the admission policies share with this rule.
-SHOWS_GPUS = "a container without a device request makes GPUs visible"
-MOUNTS_FILES = "a volume mounts device files of the node"
-NO_REQUEST = "requests no device"
-ONLY_CLAIMS = "has only claims, whose devices need no variable"
-ACCEPTED_VALUES = "accepted values are void, none and the empty string"
-REMEDIATION = (
-    "Remove {}. If the container needs a GPU, request one: the device plugin then sets the variable"
-)
-VOLUME_REMEDIATION = (
-    "Remove the volume and request a device: the container then gets the files of that device"
-)
+# The clauses that the admission policies share with this rule.
+SHOWS_GPUS = "which shows it GPUs, but it requests none"
+ONLY_CLAIMS = "but it has only claims, whose devices need no variable"
+IN_PLACE = "whichever device the scheduler assigns"
+
+_SHOWS = "a container without a device request makes GPUs visible"
+_MOUNTS_FILES = "a volume mounts device files of the node"
 
 _DEVICE_FILES = r"nvidia[^/]*|dri|kfd"
 _VENDOR_FILES = {"habana.ai": r"accel|hl(_controlD)?[0-9]+", "huawei.com": r"davinci[^/]*"}
@@ -181,9 +176,9 @@ def check(pod: Pod, context: Context) -> Iterator[Finding]:
             yield Finding(
                 ID,
                 pod.at(f"spec.volumes[{index}].hostPath.path"),
-                MOUNTS_FILES,
-                f'volume "{name}" mounts {path}, whichever device the scheduler assigns',
-                VOLUME_REMEDIATION,
+                _MOUNTS_FILES,
+                f'volume "{name}" mounts {path}, {IN_PLACE}',
+                volume_remediation(context.policy),
             )
     if pod.metadata.annotations:
         yield from _by_annotation(pod, context)
@@ -211,7 +206,7 @@ def vendors(pool: Pool) -> frozenset[str]:
 
 
 def _by_variable(pod: Pod, container: Container, context: Context) -> Iterator[Finding]:
-    env = container.spec.env or ()
+    env, resources = container.spec.env or (), container.spec.resources
     visible_devices = visible_devices_variables(context.policy)
     # With void, which gpufence itself sets, a container gets no device, whatever else it says.
     if not any(
@@ -221,17 +216,23 @@ def _by_variable(pod: Pod, container: Container, context: Context) -> Iterator[F
     ):
         return
     known = values(env)
+    has_claims = resources and resources.claims
     for name in visible_devices:
         if name in known and _shows_devices(name, known[name]):
-            remediation = REMEDIATION.format(name)
-            yield _variable(pod, container, name, ACCEPTED_VALUES, remediation)
+            yield _variable(
+                pod,
+                container,
+                name,
+                ONLY_CLAIMS if has_claims else SHOWS_GPUS,
+                f"Remove {name}" if has_claims else variable_remediation(name, context.policy),
+            )
     if is_legacy(known):
-        consequence = f"without {VISIBLE_DEVICES}, the NVIDIA runtime shows it every GPU"
+        consequence = f"for which it gets every GPU without {VISIBLE_DEVICES}"
         remediation = f"Add {VISIBLE_DEVICES} with value void, or remove {CUDA_VERSION}"
         yield _variable(pod, container, CUDA_VERSION, consequence, remediation)
     if not shows_gpus(known.get(VISIBLE_DEVICES, "")):
         for name, devices in sorted(devices_without_gpus(known).items()):
-            consequence = f"with {VISIBLE_DEVICES} none, the NVIDIA runtime adds {devices}"
+            consequence = f"for which it gets {devices} with {VISIBLE_DEVICES} none"
             remediation = f"Set {VISIBLE_DEVICES} to void, or remove {name}"
             yield _variable(pod, container, name, consequence, remediation)
 
@@ -241,13 +242,11 @@ def _variable(
 ) -> Finding:
     index, variable = _last(container, name)
     shown = "a value from valueFrom" if variable.value_from else f'"{variable.value or ""}"'
-    resources = container.spec.resources
-    requests = ONLY_CLAIMS if resources and resources.claims else NO_REQUEST
     return Finding(
         ID,
         pod.at(f"{container.field}.env[{index}]"),
-        SHOWS_GPUS,
-        f'container "{container.name}" sets {name} to {shown} and {requests}; {consequence}',
+        _SHOWS,
+        f'container "{container.name}" sets {name} to {shown}, {consequence}',
         remediation,
     )
 
@@ -304,7 +303,7 @@ def _by_mount(
             "a volume mount selects GPUs of the node",
             f'container "{container.name}" mounts a volume at {mount_path}, with which '
             "the NVIDIA runtime selects GPUs",
-            "Remove the volume mount and request a device",
+            f"{_any_request(policy)} in place of the volume mount",
         )
     field, below = "subPath", mount.sub_path
     opens = below and _is_device_file(f"{path}/{below}", policy)
@@ -319,10 +318,9 @@ def _by_mount(
         yield Finding(
             ID,
             pod.at(f"{container.field}.volumeMounts[{index}].{field}"),
-            MOUNTS_FILES,
-            f'container "{container.name}" mounts {below} below {path}, whichever '
-            "device the scheduler assigns",
-            VOLUME_REMEDIATION,
+            _MOUNTS_FILES,
+            f'container "{container.name}" mounts {below} below {path}, {IN_PLACE}',
+            volume_remediation(policy),
         )
 
 
@@ -340,10 +338,28 @@ def _by_annotation(pod: Pod, context: Context) -> Iterator[Finding]:
                 ID,
                 pod.at(f"metadata.annotations[{key}]"),
                 "an annotation adds devices of the node",
-                f"{key} is {value}, and the container runtime adds these devices, whichever device "
-                "the scheduler assigns",
-                "Remove the annotation and request a device",
+                f"with {key}: {value}, the container runtime adds devices, {IN_PLACE}",
+                f"{_any_request(context.policy)} in place of the annotation",
             )
+
+
+def variable_remediation(name: str, policy: Policy) -> str:
+    """Return what to do about a variable that shows the devices of a vendor."""
+    of_vendor = next((vendor for vendor in _VARIABLES if _VARIABLES[vendor] == name), "nvidia.com")
+    pools = [pool for pool in policy.pools if of_vendor in vendors(pool)]
+    return f"{(pools or policy.pools)[0].request}, or remove {name}"
+
+
+def volume_remediation(policy: Policy) -> str:
+    """Return what to do about a volume with device files."""
+    return (
+        f"{_any_request(policy)} in place of the volume: the container then gets the files of its "
+        "device"
+    )
+
+
+def _any_request(policy: Policy) -> str:
+    return policy.pools[0].request
 
 
 def device_files(policy: Policy) -> str:

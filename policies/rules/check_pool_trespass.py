@@ -86,7 +86,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator
 
-from policies.candidates import describe_labels
 from policies.context import Context
 from policies.finding import Finding
 from policies.kubernetes.core_v1 import Toleration
@@ -114,11 +113,10 @@ from policies.requests import ignored_annotations
 
 ID = "pool-trespass"
 
-# The sentences that the admission policies share with this rule.
-SUBJECT = "a Pod without a GPU request"
-TOLERATES = "tolerates the taint of GPU nodes"
-SELECTS = "selects GPU nodes"
-LACK = "none of the Pod's containers requests a device of the pool"
+# The clauses that the admission policies share with this rule.
+LACK = "the Pod requests no GPU"
+TOLERATION = "remove the toleration"
+SELECTION = "remove the node selection"
 
 
 def check(pod: Pod, context: Context) -> Iterable[Finding]:
@@ -160,27 +158,25 @@ def _by_toleration(pod: Pod, pool: Pool, context: Context) -> Iterator[Finding]:
         if is_wildcard(toleration):
             reason = f"{_subject(pool, context)} tolerates every taint"
             remediation = (
-                "Remove the GPU nodes from the host names that the DaemonSet selects"
-                f"{_or_request(pod, pool, context)}"
+                _remediation("remove the host names of GPU nodes", pod, pool, context)
                 if bound
-                else "Tolerate only the taints that the Pod needs. Or exclude GPU nodes with this "
-                f"expression in every term of its required node affinity: {exclusion(pool)}"
+                else wildcard_remediation(pool)
             )
         else:
-            reason = f"{_subject(pool, context)} {TOLERATES}"
-            remediation = f"Remove the toleration{_or_request(pod, pool, context)}"
+            reason = f"{_subject(pool, context)} tolerates the taint of GPU nodes"
+            remediation = _remediation(TOLERATION, pod, pool, context)
+        lack = _lack(pod, pool, context)
         yield Finding(
             ID,
             pod.at(f"spec.tolerations[{index}]"),
             reason,
-            f"{_describe(toleration)} lets the Pod run on the nodes of pool {pool.name} with taint "
-            f"{taint}, but {_lack(pod, pool, context)}",
+            f"{tolerates(pool)}, but {lack}",
             remediation,
+            subjects=frozenset([f"{_describe(toleration)} for {taint} of {pool.name}: {lack}"]),
         )
 
 
 def _by_label(pod: Pod, pool: Pool, context: Context) -> Iterator[Finding]:
-    labels = describe_labels(pool)
     paths = [
         _selecting_path(alternative, pool)
         for alternative in pod.selection()
@@ -190,10 +186,9 @@ def _by_label(pod: Pod, pool: Pool, context: Context) -> Iterator[Finding]:
         yield Finding(
             ID,
             pod.at(path),
-            f"{_subject(pool, context)} {SELECTS}",
-            f"the Pod requires nodes with {labels}, which are the nodes of pool {pool.name}, "
-            f"but {_lack(pod, pool, context)}",
-            f"Remove the node selection{_or_request(pod, pool, context)}",
+            f"{_subject(pool, context)} selects GPU nodes",
+            f"{selects(pool)}, but {_lack(pod, pool, context)}",
+            _remediation(SELECTION, pod, pool, context),
         )
 
 
@@ -211,8 +206,9 @@ def _by_node_name(pod: Pod, pool: Pool, context: Context) -> Iterator[Finding]:
         ID,
         pod.at("spec.nodeName"),
         f"{_subject(pool, context)} is bound to a GPU node",
-        f"node {node.name} belongs to pool {pool.name}, but {_lack(pod, pool, context)}",
-        f"Remove nodeName{_or_request(pod, pool, context)}",
+        f"nodeName binds the Pod to GPU node {node.name} (pool {pool.name}), but "
+        f"{_lack(pod, pool, context)}",
+        _remediation("remove nodeName", pod, pool, context),
     )
 
 
@@ -264,10 +260,10 @@ def _by_known_nodes(pod: Pod, pool: Pool, context: Context) -> Iterator[Finding]
         yield Finding(
             ID,
             pod.at(alternative.path or "spec.nodeSelector"),
-            f"{_subject(pool, context)} {SELECTS}",
+            f"{_subject(pool, context)} selects GPU nodes",
             f"every node that the Pod selects ({numbers.bit_count()} at present) belongs to pool "
             f"{pool.name}, but {_lack(pod, pool, context)}",
-            f"Remove the node selection{_or_request(pod, pool, context)}",
+            _remediation(SELECTION, pod, pool, context),
         )
 
 
@@ -283,38 +279,68 @@ def _subject(pool: Pool, context: Context) -> str:
         return "a GPU Pod"
     if context.device_requests:
         return "a Pod with a request for other devices"
-    return SUBJECT
+    return "a Pod without a GPU request"
 
 
-def _or_request(pod: Pod, pool: Pool, context: Context) -> str:
-    """Return how the Pod may use the pool's nodes instead, or nothing if it may not."""
+def tolerates(pool: Pool) -> str:
+    """Return the clause about a toleration of the pool's taint."""
+    return f"the toleration lets the Pod run on GPU nodes (pool {pool.name})"
+
+
+def selects(pool: Pool) -> str:
+    """Return the clause about a node selection that names the pool's labels."""
+    return f"the node selection places the Pod on GPU nodes (pool {pool.name})"
+
+
+def wildcard_remediation(pool: Pool) -> str:
+    """Return what to do about a toleration of every taint."""
+    return (
+        "Name the taints that the Pod needs to tolerate, or exclude GPU nodes with "
+        f"{exclusion(pool)} in every term of the required node affinity"
+    )
+
+
+def request_or(remove: str, pool: Pool) -> str:
+    """Return the remediation of a Pod that may use the pool's nodes with a request."""
+    return f"{pool.request}, or {remove}"
+
+
+def of_node_agent(remove: str) -> str:
+    """Return the remediation of a DaemonSet."""
+    return f"{capitalized(remove)}, or exempt the namespace of this agent in the policy"
+
+
+def capitalized(text: str) -> str:
+    """Return the text with a capital letter at its start."""
+    return text[:1].upper() + text[1:]
+
+
+def _remediation(remove: str, pod: Pod, pool: Pool, context: Context) -> str:
+    """Return how the Pod may use the pool's nodes, if it may, or else what to remove."""
     if is_daemon_set_pod(pod, context):
-        return ". If GPU nodes need this agent, exempt its namespace in the policy"
+        return of_node_agent(remove)
     if not context.may_request(pool) or context.why_excluded(pool):
-        return ""
+        return capitalized(remove)
     for index, entry in enumerate(pod.spec.resource_claims or ()):
         if entry.source:
             place = pod.at(f"spec.resourceClaims[{index}]")
-            return f", or write the name of the claim directly into {place}, without source"
+            return f"Write the name of the claim directly into {place}, without source, or {remove}"
     if unresolved := context.unresolved_claims(pod):
         return (
-            f". If resource claim {unresolved[0].entry.claim} requests a device, create it before "
-            "the Pod; for files, add its manifest or use --cluster"
+            f"Create resource claim {unresolved[0].entry.claim} before the Pod if it requests a "
+            f"device (for files, add its manifest or use --cluster), or {remove}"
         )
     if unused := [named for named in context.claims(pod) if not named.entry.is_used]:
         name = unused[0].entry.name
-        return f", or use claim {name} in a container, under resources.claims"
+        return f"Use claim {name} in a container, under resources.claims, or {remove}"
     for name, annotation in ignored_annotations(pod, context.policy):
         if pool in context.policy.pools_of_annotations[annotation]:
             scheduler = annotation.scheduler_name
-            return f", or set schedulerName: {scheduler}, the scheduler that reads {name}"
-    others = [
-        request.what
-        for request in context.device_requests
-        if request.certain and all(own.selector != pool.selector for own in request.pools)
-    ]
-    instead = f" in place of {others[0]}" if others else ""
-    return f", or request a device: {pool.example_request}{instead}"
+            return f"Set schedulerName: {scheduler}, the scheduler that reads {name}, or {remove}"
+    for request in context.device_requests:
+        if request.certain and all(own.selector != pool.selector for own in request.pools):
+            return f"{pool.request} in place of {request.what}, or {remove}"
+    return request_or(remove, pool)
 
 
 def exclusion(pool: Pool) -> str:
@@ -338,5 +364,5 @@ def _describe(toleration: Toleration) -> str:
 def _lack(pod: Pod, pool: Pool, context: Context) -> str:
     if why := context.why_excluded(pool):
         return why
-    unresolved = context.describe_unresolved_claims(pod)
-    return f"{LACK}{unresolved}"
+    lack = "the Pod requests no device of this pool" if context.device_requests else LACK
+    return f"{lack}{context.describe_unresolved_claims(pod)}"

@@ -151,8 +151,7 @@ def _unknown(pod: Pod, resource: DeviceResource, context: Context) -> Iterator[F
             "no pool offers a requested device",
             f"{requests}, which no pool of the policy offers, so that gpufence adds no toleration "
             "and no node affinity",
-            f"Request a device of a pool: {policy.pools[0].example_request}. Or have the cluster "
-            f"administrator add a pool{example}",
+            f"{policy.pools[0].request}, or have the cluster administrator add a pool{example}",
         )
 
 

@@ -71,7 +71,7 @@ def installed(
         }
         cluster.api.request("POST", f"{RBAC}/rolebindings", binding)
         until(
-            lambda: "belongs to pool nvidia" in denial(cluster.api, pod(nodeName="gpu-late")),
+            lambda: "binds the Pod to GPU node" in denial(cluster.api, pod(nodeName="gpu-late")),
             "the replicas to know the nodes",
         )
         yield installed

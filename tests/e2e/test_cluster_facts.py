@@ -175,7 +175,7 @@ def test_node_changes_take_effect(control_plane: ControlPlane, namespace: str) -
     bound = pod(nodeName="late")
 
     def is_refused() -> bool:
-        return "is bound to a GPU node" in refusal(control_plane, namespace, bound)
+        return "binds the Pod to GPU node" in refusal(control_plane, namespace, bound)
 
     assert not is_refused(), "there is no such node yet"
     path = "/api/v1/nodes/late"
@@ -439,6 +439,6 @@ def test_cluster_facts_are_kept_and_updated_after_an_api_server_restart(
 def placed(control_plane: ControlPlane, namespace: str, name: str) -> bool:
     """Return whether a Pod that is bound to the node is denied for it."""
     try:
-        return "is bound to a GPU node" in refusal(control_plane, namespace, pod(nodeName=name))
+        return "binds the Pod to GPU node" in refusal(control_plane, namespace, pod(nodeName=name))
     except OSError:
         return False

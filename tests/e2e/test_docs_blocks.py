@@ -19,9 +19,10 @@ from controlplane.fence import Fence
 from controlplane.gpufence import COMMAND
 from controlplane.objects import node, taint
 from docs.blocks import LIFE, VALUES, Block, agrees, blocks, fence_policies, pages
+from in_tree import in_tree
 from paths import PROJECT
 from policies.document import parse_policy
-from policies.shipped import default_policy_text
+from policies.shipped import default_policy_text, shipped_policy
 from running import Run
 
 PAGES = [page for page in pages() if page not in LIFE]
@@ -108,7 +109,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 @pytest.fixture(scope="module")
 def cluster(control_plane: ControlPlane, fence: Fence) -> Iterator[ControlPlane]:
     """A cluster with a plain node and a GPU node, guarded by gpufence with the default policy."""
-    with control_plane.nodes(*NODES):
+    with control_plane.nodes(*NODES), in_tree(control_plane, shipped_policy(), "gpufence"):
         yield control_plane
 
 

@@ -23,7 +23,7 @@ from webhook.registration.registrar import POLICY_KINDS as PATHS
 
 JSON = dict[str, Any]
 MERGE = "application/merge-patch+json"
-DENYING = f"{NAME}-trespass"
+DENYING = f"{NAME}-pods"
 
 
 class Installed:
@@ -71,7 +71,7 @@ def test_the_leader_creates_repairs_and_deletes_admission_policies(installed: In
     kept = installed.release
     with kept.replicas(1, *flags(installed)):
         until(lambda: DENYING in in_tree_denial(installed.api), "the second line")
-        assert len(installed.names(POLICY_KIND)) == len(installed.names(BINDING_KIND)) == 2
+        assert len(installed.names(POLICY_KIND)) == len(installed.names(BINDING_KIND)) == 1
         before = {kind: installed.spec(kind) for kind in PATHS}
 
         def is_repaired(kind: str) -> bool:

@@ -53,10 +53,12 @@ class InTree:
     compile one takes the API server a quarter of a second.
     """
 
-    def __init__(self, cluster: ControlPlane, policy: Policy, *, labeled: bool = False) -> None:
+    def __init__(
+        self, cluster: ControlPlane, policy: Policy, *, labeled: bool = False, name: str = ""
+    ) -> None:
         self.cluster = cluster
         self.policy = policy
-        self.name = f"in-tree-{next(_NUMBERS)}"
+        self.name = name or f"in-tree-{next(_NUMBERS)}"
         self.api = cache(lambda user: replace(cluster.api, user=user))
         """The client that impersonates a user."""
         self._label = {"in-tree": self.name} if labeled else {}
@@ -115,9 +117,9 @@ class InTree:
 
 
 @contextmanager
-def in_tree(cluster: ControlPlane, policy: Policy) -> Iterator[InTree]:
-    """Register the policies inside the block only, under a separate name."""
-    line = InTree(cluster, policy)
+def in_tree(cluster: ControlPlane, policy: Policy, name: str = "") -> Iterator[InTree]:
+    """Register the policies inside the block only, under a separate name or this one."""
+    line = InTree(cluster, policy, name=name)
     with registered([line]):
         yield line
 

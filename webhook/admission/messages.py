@@ -101,7 +101,7 @@ def _warning(finding: Finding, note: str = "") -> str:
     """Return the finding in one line; if it is too long, without its detail."""
     text = _one_line(f"{note}{finding.rule}: {finding.message}")
     if len(text) > WARNING_LENGTH:
-        text = f"{note}{finding.rule}: {finding.reason} (at {finding.path}). {finding.remediation}"
+        text = f"{note}{finding.rule}: {finding.path}: {finding.reason}. {finding.remediation}"
     return warning(text)
 
 

@@ -1,8 +1,8 @@
 """The ValidatingAdmissionPolicies and their bindings, as API objects.
 
-There is one policy for each rule and each of its actions, because an action belongs to a binding. A
-policy's match condition leaves out what concerns no pool: whatever it matches costs the API server
-three further conversions of the object.
+There is one policy for each action, because an action belongs to a binding. It has all rules that
+the API server can evaluate, because users see one denial. Its match condition leaves out what
+concerns no pool: whatever it matches costs the API server three further conversions of the object.
 """
 
 from __future__ import annotations
@@ -39,20 +39,20 @@ STATIC_SUFFIX = ".static.k8s.io"
 DESCRIPTION = "gpufence.dev/description"
 """Annotation of a policy: what it does, in a sentence."""
 
-_RULES: Mapping[str, tuple[str, ModuleType]] = {
-    check_pool_trespass.ID: ("trespass", pool_trespass),
-    check_device_leak.ID: ("device-leak", device_leak),
+_MODULES: Mapping[str, ModuleType] = {
+    check_pool_trespass.ID: pool_trespass,
+    check_device_leak.ID: device_leak,
 }
-"""By rule, how the name of its policy ends, and the module that compiles it."""
-COMPILED_RULES = frozenset(_RULES)
+"""By rule, the module that compiles it."""
+COMPILED_RULES = frozenset(_MODULES)
 """The rules of which the API server evaluates a part itself."""
 
 _ACTIONS: Mapping[Action, tuple[str, str, str]] = {
-    "enforce": ("", "Deny", "Denies"),
-    "warn": ("-warn", "Warn", "Warns about"),
-    "audit": ("-audit", "Audit", "Records in the audit log"),
+    "enforce": ("pods", "Deny", "Denies"),
+    "warn": ("pods-warn", "Warn", "Warns about"),
+    "audit": ("pods-audit", "Audit", "Records in the audit log"),
 }
-"""By action of a rule: how a policy's name ends, the action of its binding, and what it does."""
+"""By action: how the name of its policy ends, the action of its binding, and what it does."""
 
 
 def admission_policies(
@@ -64,30 +64,33 @@ def admission_policies(
     server reads from its own disk.
     """
     objects: list[JSONObject] = []
-    for rule, (name, module) in _RULES.items():
-        for action, (ending, validation_action, does) in _ACTIONS.items():
-            elsewhere = _elsewhere(rule, action, policy)
-            if elsewhere == "":
-                continue
-            full_name = f"{registration.name}-{name}{ending}{STATIC_SUFFIX if static else ''}"
-            excused = [elsewhere] if elsewhere else []
-            excused += _exceptions(rule, policy.exceptions, today)
-            spec = _policy_spec(rule, module, excused, policy, registration)
-            bound = {"policyName": full_name, "validationActions": [validation_action]}
-            description = {DESCRIPTION: f"{does} {module.SUMMARY}."}
-            metadata = registration.metadata(full_name)
-            objects += (
-                _object(POLICY_KIND, {**metadata, "annotations": description}, spec),
-                _object(BINDING_KIND, metadata, bound),
-            )
+    for action, (ending, validation_action, does) in _ACTIONS.items():
+        rules = [rule for rule in _MODULES if _elsewhere(rule, action, policy) != ""]
+        if not rules:
+            continue
+        name = f"{registration.name}-{ending}{STATIC_SUFFIX if static else ''}"
+        excused = {
+            rule: [
+                *filter(None, [_elsewhere(rule, action, policy)]),
+                *_exceptions(rule, policy.exceptions, today),
+            ]
+            for rule in rules
+        }
+        bound = {"policyName": name, "validationActions": [validation_action]}
+        summary = "; ".join(_MODULES[rule].SUMMARY for rule in rules)
+        metadata = registration.metadata(name)
+        annotations = {"annotations": {DESCRIPTION: f"{does} {summary}."}}
+        spec = _policy_spec(excused, policy, registration)
+        objects += (
+            _object(POLICY_KIND, {**metadata, **annotations}, spec),
+            _object(BINDING_KIND, metadata, bound),
+        )
     return tuple(objects)
 
 
 def all_names(name: str) -> tuple[str, ...]:
     """Return every name that a policy of this installation, and its binding, may have."""
-    return tuple(
-        f"{name}-{rule}{ending}" for rule, _ in _RULES.values() for ending, *_ in _ACTIONS.values()
-    )
+    return tuple(f"{name}-{ending}" for ending, *_ in _ACTIONS.values())
 
 
 def _object(kind: str, metadata: JSONObject, spec: JSONObject) -> JSONObject:
@@ -95,8 +98,12 @@ def _object(kind: str, metadata: JSONObject, spec: JSONObject) -> JSONObject:
 
 
 def _policy_spec(
-    rule: str, module: ModuleType, excused: list[str], policy: Policy, registration: Registration
+    excused: Mapping[str, list[str]], policy: Policy, registration: Registration
 ) -> JSONObject:
+    """Return the spec of the policy for some rules, each with CEL that excuses an object from it.
+
+    One validation has the findings of all rules, because users see the first denial alone.
+    """
     both = "[dyn(object)] : [dyn(object), dyn(oldObject)]"
     variables: list[Variable] = [
         (
@@ -113,21 +120,19 @@ def _policy_spec(
                 by_kind(text("spec"), lambda at: text(f"{at}.spec")),
             ),
         ),
-        *module.variables(policy),
     ]
-    passes = ["size(variables.findings[0]) == 0"]
-    passes.append("(size(variables.findings) > 1 && size(variables.findings[1]) > 0)")
-    if excused:
-        comment = "Overrides and exceptions of the policy."
-        variables.append(("isExcused", commented(comment, any_of(*excused))))
-        passes.append("variables.isExcused")
-    advice = text(f"; for more, run: gpufence explain {rule}")
+    concerns = []
+    for rule, excuses in excused.items():
+        module = _MODULES[rule]
+        concerns.append(module.concerns(policy))
+        variables += module.variables(policy)
+        variables.append((module.FINDINGS, _findings(rule, module.SENTENCES, excuses)))
+    found = " + ".join(f"variables.{_MODULES[rule].FINDINGS}" for rule in excused)
+    variables.append(("findings", found))
     validation = {
-        "expression": printed(any_of(*passes)),
-        "message": f"{rule}: more than fits here; run gpufence check on the manifest",
-        "messageExpression": (
-            f'{text(f"{rule}: ")} + variables.findings[0].join("; ")\n  + {advice}'
-        ),
+        "expression": "size(variables.findings) == 0",
+        "message": "gpufence found more than fits here; run gpufence check on the manifest",
+        "messageExpression": 'variables.findings.join(". ")',
         "reason": "Forbidden",
     }
     # Every field is written out, also one with the API server's default: drift compares them all.
@@ -144,13 +149,23 @@ def _policy_spec(
             {
                 "name": "reaches-for-gpu-nodes",
                 "expression": printed(
-                    all_of(holds_for_pod(module.concerns(policy)), *_is_judged(policy))
+                    all_of(holds_for_pod(any_of(*concerns)), *_is_judged(policy))
                 ),
             }
         ],
         "variables": [{"name": name, "expression": printed(value)} for name, value in variables],
         "validations": [validation],
     }
+
+
+def _findings(rule: str, sentences: str, excuses: list[str]) -> str:
+    """Return CEL for the findings of a rule that count: an update may keep what was there."""
+    said = f"variables.{sentences}"
+    passes = any_of(*excuses, f"size({said}) > 1 && size({said}[1]) > 0")
+    comment = f"The findings of {rule}"
+    comment += ", without overrides and exceptions of the policy." if excuses else "."
+    found = f"{said}[0].map(said, {text(f'{rule}: ')} + said)"
+    return commented(comment, f"({printed(passes)}\n  ? []\n  : {found})")
 
 
 def _is_judged(policy: Policy) -> Iterator[str]:

@@ -7,15 +7,13 @@ from collections.abc import Iterator
 from policies.device_injection import NO_DEVICES
 from policies.policy import Policy
 from policies.rules.check_device_leak import (
-    ACCEPTED_VALUES,
-    MOUNTS_FILES,
-    NO_REQUEST,
+    IN_PLACE,
     ONLY_CLAIMS,
-    REMEDIATION,
     SHOWS_GPUS,
-    VOLUME_REMEDIATION,
     device_files,
+    variable_remediation,
     visible_devices_variables,
+    volume_remediation,
 )
 from webhook.cel.pods import (
     findings,
@@ -33,6 +31,8 @@ from webhook.cel.text import (
     call,
     commented,
     indented,
+    joined,
+    quoted,
     sentence,
     text,
 )
@@ -41,6 +41,9 @@ SUMMARY = (
     "containers that request no device and set a variable that makes GPUs visible, and volumes "
     "with device files of the node"
 )
+SENTENCES = "leakSentences"
+FINDINGS = "leaks"
+
 _PLAIN_NAMES = "^[!-#%-~]+$"
 """Printable ASCII characters without a space and the dollar sign."""
 
@@ -53,7 +56,7 @@ def concerns(policy: Policy) -> str:
     """Return CEL that holds for every ``pod`` in which the rule may find something."""
     opens = any_of(
         *(
-            f"(e.name == {text(name)} && {_opens('e')})"
+            all_of(f"e.name == {text(name)}", _opens("e"))
             for name in visible_devices_variables(policy)
         )
     )
@@ -65,12 +68,12 @@ def concerns(policy: Policy) -> str:
 
 
 def variables(policy: Policy) -> Iterator[Variable]:
-    """Yield the variables of the rule; ``findings`` has the sentences about each of ``pods``."""
+    """Yield the variables of the rule; ``SENTENCES`` has those about each of ``pods``."""
     short = [has_short("pod.spec", field) for field in (*_LISTS, "volumes")]
     env = has_short("c", "env")
     short += [call(listed("pod.spec", field), "all", "c", env) for field in _LISTS]
     yield (
-        "isShort",
+        "hasShortLists",
         commented(
             "Whether all lists are short. Longer ones are left to the webhook.",
             call("variables.pods", "all", "pod", all_of(*short)),
@@ -91,50 +94,66 @@ def variables(policy: Policy) -> Iterator[Variable]:
             call("variables.pods", "map", "pod", lacking),
         ),
     )
+    lists = ",\n  ".join(
+        f"{text(field)}: {listed('variables.pods[0].spec', field)}.map(c, c.name)"
+        for field in _LISTS
+    )
+    yield "names", commented("The names of the containers, in each list.", f"{{\n  {lists}\n}}")
     found = []
     for name in visible_devices_variables(policy):
         found.append(f"variables.show_{name}[i]")
-        yield f"show_{name}", _showing(name)
+        yield f"show_{name}", _showing(name, policy)
     found.append("variables.deviceFiles[i]")
     yield "deviceFiles", _device_files(policy)
-    yield "findings", findings(" + ".join(found))
+    yield SENTENCES, findings(" + ".join(found), "hasShortLists")
 
 
-def _showing(name: str) -> str:
+def _showing(name: str, policy: Policy) -> str:
     """Return CEL for the sentences about containers with a variable."""
-    named = f"{listed('entry.c', 'env')}.filter(e, e.name == {text(name)})"
-    last = call(f"[{named}]", "exists", "l", f"size(l) > 0 && {_opens('l[size(l) - 1]')}")
-    before = f"{SHOWS_GPUS}: "
-    has_claims = "size(entry.c.?resources.?claims.orValue([])) > 0"
-    said = (
-        f"{text(before)}\n"
-        f"+ variables.path + {text('.')} + entry.list + {text('[')} + entry.c.name\n"
-        f"+ {text(f'] sets {name} and ')}\n"
-        f"+ ({has_claims} ? {text(ONLY_CLAIMS)} : {text(NO_REQUEST)})\n"
-        f"+ {sentence(f'; {ACCEPTED_VALUES}. {REMEDIATION.format(name)}')}"
+    env = listed("entry.c", "env")
+    named = f"{env}.filter(e, e.name == {text(name)})"
+    last = call(f"[{named}]", "exists", "l", all_of("size(l) > 0", _opens("l[size(l) - 1]")))
+    variable = "entry.c.env[n]"
+    value = f'{variable}.?value.orValue("")'
+    shown = f'(has({variable}.valueFrom) ? "a value from valueFrom" : {quoted(value)})'
+    said = joined(
+        "variables.path",
+        '"." + entry.list',
+        '"[" + string(variables.names[entry.list].indexOf(entry.c.name))',
+        '"].env[" + string(n)',
+        f'"]: container " + {quoted("entry.c.name")}',
+        f"{text(f' sets {name} to ')} + {shown}",
+        f"(size(entry.c.?resources.?claims.orValue([])) > 0\n"
+        f"  ? {sentence(f', {ONLY_CLAIMS}. Remove {name}')}\n"
+        f"  : {sentence(f', {SHOWS_GPUS}. {variable_remediation(name, policy)}')})",
     )
+    index = f"[{env}.map(e, e.name).lastIndexOf({text(name)})]"
+    found = call("entries", "filter", "entry", last)
     return commented(
         f"The last of several variables named {name} counts.",
-        call("variables.containers", "map", "entries", _said("entries", "entry", last, said)),
+        call("variables.containers", "map", "entries", _mapped(found, "entry", index, said)),
     )
 
 
 def _device_files(policy: Policy) -> str:
     """Return CEL for the sentences about volumes with device files."""
-    said = (
-        f"{text(f'{MOUNTS_FILES}: ')}\n"
-        f"+ variables.path + {text('.volumes[')} + v.name\n"
-        f"+ {text('] mounts ')} + v.hostPath.path\n"
-        f"+ {sentence(f', whichever device the scheduler assigns. {VOLUME_REMEDIATION}')}"
-    )
     volumes = listed("pod.spec", "volumes")
-    return call("variables.pods", "map", "pod", _said(volumes, "v", _is_device_file(policy), said))
+    said = joined(
+        "variables.path",
+        '".volumes[" + string(n)',
+        f'"].hostPath.path: volume " + {quoted("v.name")}',
+        '" mounts " + v.hostPath.path',
+        sentence(f", {IN_PLACE}. {volume_remediation(policy)}"),
+    )
+    index = f"[{volumes}.map(o, o.name).indexOf(v.name)]"
+    found = call(volumes, "filter", "v", _is_device_file(policy))
+    return call("variables.pods", "map", "pod", _mapped(found, "v", index, said))
 
 
-def _said(entries: str, item: str, condition: str, said: str) -> str:
-    """Return CEL for a sentence about each entry that meets a condition."""
-    found = call(entries, "filter", item, condition)
-    return f"{found}.map({item},\n{indented(said)})"
+def _mapped(found: str, item: str, index: str, said: str) -> str:
+    """Return CEL for the sentence about each item that was found, with its index ``n``."""
+    with_index = call(index, "map", "n", said)
+    return f"{found}.map({item},\n{indented(with_index)}[0])"
 
 
 def _opens(e: str) -> str:
@@ -144,8 +163,9 @@ def _opens(e: str) -> str:
     webhook.
     """
     value = f'{e}.?value.orValue("")'
-    plain = f"{value}.matches({text(_PLAIN_NAMES)}) && !{value}.matches({text(_CLOSING_NAMES)})"
-    return f"(has({e}.valueFrom) || {plain})"
+    plain = f"{value}.matches({text(_PLAIN_NAMES)})"
+    closing = f"{value}.matches({text(_CLOSING_NAMES)})"
+    return any_of(f"has({e}.valueFrom)", all_of(plain, f"!{closing}"))
 
 
 def _is_device_file(policy: Policy) -> str:

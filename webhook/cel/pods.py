@@ -92,14 +92,16 @@ def by_old_and_new(expression: str) -> str:
     return call("[0, 1].filter(i, i < size(variables.pods))", "map", "i", expression)
 
 
-def findings(expression: str) -> str:
+def findings(expression: str, is_short: str) -> str:
     """Return CEL for the variable with the sentences; ``expression`` has those of index ``i``.
+
+    The variable ``is_short`` tells whether the lists are short enough to be searched.
 
     API servers evaluate it also where the validation needs no message.
     """
     found = by_old_and_new(expression).replace("\n", "\n  ")
     return commented(
-        "The sentences about each of pods.", f"(variables.isShort\n  ? {found}\n  : [[]])"
+        "The sentences about each of pods.", f"(variables.{is_short}\n  ? {found}\n  : [[]])"
     )
 
 

@@ -8,11 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from policies.candidates import describe_labels
 from policies.kubernetes.scheduling import Taint, parse_int64
 from policies.policy import Policy, Pool
 from policies.reach import MIRROR_ANNOTATION, selector_of_every_node
-from policies.rules.check_pool_trespass import LACK, SELECTS, SUBJECT, TOLERATES, exclusion
+from policies.rules.check_pool_trespass import (
+    LACK,
+    SELECTION,
+    TOLERATION,
+    capitalized,
+    of_node_agent,
+    request_or,
+    selects,
+    tolerates,
+    wildcard_remediation,
+)
 from webhook.cel.pods import (
     LIMIT,
     TERMS,
@@ -32,6 +41,8 @@ from webhook.cel.text import (
     any_of,
     call,
     commented,
+    is_in,
+    joined,
     names,
     negated,
     sentence,
@@ -43,8 +54,13 @@ SUMMARY = (
     "select them by its labels"
 )
 
+SENTENCES = "trespassSentences"
+FINDINGS = "trespasses"
+
 _INTEGER = "^-?[0-9]{1,18}$"
 _POSITIVE = "^[1-9][0-9]{0,17}$"
+_FIRST = [*range(1, 16)]
+"""A message names the entries of a list at these indexes, and the first one at any index."""
 _EXPRESSIONS = 100
 """How many expressions of a term are compared with each other."""
 
@@ -58,7 +74,7 @@ def concerns(policy: Policy) -> str:
 
 
 def variables(policy: Policy) -> Iterator[Variable]:
-    """Yield the variables of the rule; ``findings`` has the sentences about each of ``pods``.
+    """Yield the variables of the rule; ``SENTENCES`` has those about each of ``pods``.
 
     Each pool has variables of its own, because the API server limits the length of an expression.
     """
@@ -85,7 +101,7 @@ def variables(policy: Policy) -> Iterator[Variable]:
         call("p.terms", "all", "t", short_term),
     )
     yield (
-        "isShort",
+        "hasShortPlacement",
         commented(
             "Whether all lists are short. Longer ones are left to the webhook.",
             call("variables.placements", "all", "p", short),
@@ -103,13 +119,14 @@ def variables(policy: Policy) -> Iterator[Variable]:
     )
     for pool in policy.pools:
         yield from _of_pool(pool)
-    by_pool = " + ".join(f"variables.findings_{_identifier(pool)}[i]" for pool in policy.pools)
-    yield "findings", findings(f"(variables.isExempt[i] ? [] : {by_pool})")
+    by_pool = " + ".join(f"variables.sentences_{_identifier(pool)}[i]" for pool in policy.pools)
+    found = f"(variables.isExempt[i] ? [] : {by_pool})"
+    yield SENTENCES, findings(found, "hasShortPlacement")
 
 
 def _of_pool(pool: Pool) -> Iterator[Variable]:
     name, about = _identifier(pool), f"pool {pool.name}"
-    sentences = []
+    found = []
     if fence(pool):
         labels = ", ".join(
             f"{text(key)}: {names(values)}"
@@ -132,33 +149,28 @@ def _of_pool(pool: Pool) -> Iterator[Variable]:
             ),
         )
         yield (
-            f"toleration_{name}",
+            f"tolerations_{name}",
             commented(
-                f"The index of the first toleration of a taint of {about}, or -1.",
-                call("variables.placements", "map", "p", _first_toleration(pool)),
+                f"The indexes of the tolerations of a taint of {about}.",
+                call("variables.placements", "map", "p", _true(_tolerations(pool))),
             ),
         )
-        sentences.append(
-            f"(variables.accepts_{name}[i] && variables.toleration_{name}[i] >= 0\n"
-            f"? {_below(_tolerates(pool, f'variables.toleration_{name}[i]'))}\n"
-            ': "")'
-        )
+        said = _tolerates(pool, "variables.placements[i].tolerations[n]")
+        each = call(f"variables.tolerations_{name}[i]", "map", "n", said)
+        found.append(f"(variables.accepts_{name}[i]\n  ? {_below(each)}\n  : [])")
     yield (
-        f"term_{name}",
+        f"terms_{name}",
         commented(
-            f"The index of the first term that requires the labels of {about}; -2 for the node "
-            "selector, -1 for none.",
-            call("variables.placements", "map", "p", _first_term(pool)),
+            f"The indexes of the terms that require the labels of {about}; 0 for the node "
+            "selector.",
+            call("variables.placements", "map", "p", _true(_terms(pool))),
         ),
     )
-    sentences.append(
-        f"(variables.term_{name}[i] != -1\n"
-        f"? {_below(_selects(pool, f'variables.term_{name}[i]'))}\n"
-        ': "")'
+    found.append(_selects(pool, f"variables.terms_{name}[i]", "variables.placements[i].selector"))
+    yield (
+        f"sentences_{name}",
+        commented(f"The sentences about {about}.", by_old_and_new(joined(*found))),
     )
-    both = ",\n".join(_below(each) for each in sentences)
-    found = by_old_and_new(f'[{_below(both)}].filter(sentence, sentence != "")')
-    yield f"findings_{name}", commented(f"The sentences about {about}.", found)
 
 
 def _below(expression: str) -> str:
@@ -197,51 +209,79 @@ def _accepts(labels: str) -> str:
     )
 
 
-def _first_toleration(pool: Pool) -> str:
+def _true(flags: str) -> str:
+    """Return CEL for the indexes that are true: those of the first entries, and the first of all.
+
+    CEL has no way to count to the length of a list.
+    """
+    first = "flags.indexOf(true)"
+    others = f"{_FIRST}.filter(n, n > {first} && n < size(flags) && flags[n])"
+    found = f"({first} < 0\n  ? []\n  : [{first}]\n    + {others})"
+    return call(f"[{flags}]", "map", "flags", found) + "[0]"
+
+
+def _tolerations(pool: Pool) -> str:
+    """Return CEL for whether each toleration of the placement ``p`` is for a taint of the pool."""
     reaching = all_of(
         any_of(*(_may_tolerate(taint) for taint in fence(pool))),
         "(has(t.key) || !variables.isDaemonSet)",
     )
-    return call("p.tolerations", "map", "t", reaching) + ".indexOf(true)"
+    return call("p.tolerations", "map", "t", reaching)
 
 
-def _tolerates(pool: Pool, index: str) -> str:
-    taints = ", ".join(map(str, fence(pool)))
-    after = (
-        f"] lets the Pod run on the nodes of pool {pool.name} with taint {taints}, but {LACK}. "
-        f"Remove the toleration, or require {exclusion(pool)} in every term of its required node "
-        f"affinity, or request a device: {pool.example_request}"
+def _tolerates(pool: Pool, toleration: str) -> str:
+    """Return CEL for the sentences about a toleration with index ``n``."""
+    remediation = _remediation(TOLERATION, pool)
+    return joined(
+        "variables.path",
+        '".tolerations[" + string(n)',
+        sentence(f"]: {tolerates(pool)}, but {LACK}. "),
+        f"(has({toleration}.key)\n"
+        f"  ? {_below(remediation)}\n"
+        f"  : {_below(sentence(wildcard_remediation(pool)))})",
     )
-    return (
-        f"{text(f'{SUBJECT} {TOLERATES}: ')}\n"
-        f"+ variables.path + {text('.tolerations[')} + string({index})\n"
-        f"+ {sentence(after)}"
-    )
 
 
-def _first_term(pool: Pool) -> str:
+def _remediation(remove: str, pool: Pool) -> str:
+    """Return CEL for what to do: it depends on the kind of the object, and on its namespace."""
+    said = sentence(request_or(remove, pool))
+    if pool.allowed_namespaces:
+        allowed = is_in("request.namespace", pool.allowed_namespaces.names)
+        said = f"({allowed}\n  ? {_below(said)}\n  : {text(capitalized(remove))})"
+    agent = sentence(of_node_agent(remove))
+    return f"(variables.isDaemonSet\n  ? {_below(agent)}\n  : {_below(said)})"
+
+
+def _terms(pool: Pool) -> str:
+    """Return CEL for whether each term of the placement ``p`` requires the pool."""
     in_selector = all_of(
         *(
             all_of(f"{text(key)} in p.selector", *_has_one_of(key, values))
             for key, values in sorted(pool.selector.items())
         )
     )
-    required = call("p.terms", "map", "t", _requires_pool(pool)) + ".indexOf(true)"
-    return f"(size(p.terms) == 0\n  ? ({in_selector} ? -2 : -1)\n  : {_below(required)})"
+    required = call("p.terms", "map", "t", _requires_pool(pool))
+    return f"(size(p.terms) == 0\n  ? [{in_selector}]\n  : {_below(required)})"
 
 
-def _selects(pool: Pool, index: str) -> str:
-    after = (
-        f" requires nodes with {describe_labels(pool)}, which are the nodes of pool {pool.name}, "
-        f"but {LACK}. Remove the node selection, or request a device: {pool.example_request}"
+def _selects(pool: Pool, terms: str, selector: str) -> str:
+    """Return CEL for the sentences about the terms.
+
+    One sentence stands for all of them if the node selector names a label of the pool: it is at
+    fault.
+    """
+    by_key = "\n  : ".join(
+        f"{text(key)} in {selector} ? {text(f'.nodeSelector[{key}]')}" for key in pool.selector
     )
-    return (
-        f"{text(f'{SUBJECT} {SELECTS}: ')} + variables.path\n"
-        f"+ ({index} == -2\n"
-        f"  ? {text('.nodeSelector')}\n"
-        f"  : {text(f'.{TERMS}[')} + string({index}) + {text(']')})\n"
-        f"+ {sentence(after)}"
+    said = joined(
+        "variables.path",
+        f"({by_key}\n  : {text(f'.{TERMS}[')} + string(n) + {text(']')})",
+        sentence(f": {selects(pool)}, but {LACK}. "),
+        _remediation(SELECTION, pool),
     )
+    is_alone = f"{names(pool.selector)}.exists(k, k in {selector})"
+    named = call(terms, "filter", "n", any_of(f"n == {terms}[0]", f"!{is_alone}"))
+    return call(named, "map", "n", said)
 
 
 def _requires_pool(pool: Pool) -> str:

@@ -29,6 +29,16 @@ def sentence(value: str) -> str:
     return "\n+ ".join(map(text, lines))
 
 
+def quoted(expression: str) -> str:
+    """Return CEL for a string expression in quotation marks."""
+    return f'"\\"" + {expression} + "\\""'
+
+
+def joined(*expressions: str) -> str:
+    """Return the concatenation of string expressions, on a line each."""
+    return "\n+ ".join(expressions)
+
+
 def names(values: Iterable[str]) -> str:
     """Return a list literal."""
     return json.dumps(sorted(values))

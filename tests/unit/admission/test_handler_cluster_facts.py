@@ -93,7 +93,7 @@ async def test_a_pod_bound_to_a_gpu_node_is_denied_and_to_a_plain_node_admitted(
 ) -> None:
     denied = await hook.response("/validate", ml_review(pod(nodeName="gpu-1")))
     assert not denied["allowed"]
-    assert "node gpu-1 belongs to pool nvidia" in denied["status"]["message"]
+    assert "binds the Pod to GPU node gpu-1 (pool nvidia)" in denied["status"]["message"]
     assert (await hook.response("/validate", ml_review(pod(nodeName="plain-1"))))["allowed"]
 
 

@@ -44,14 +44,16 @@ def policy_with_actions(**actions: Action) -> Policy:
     return replace(policy, rules={**policy.rules, **chosen})
 
 
-def test_each_rule_has_a_policy_with_a_description_and_a_deny_binding() -> None:
+def test_one_policy_with_a_description_and_a_deny_binding_has_all_enforced_rules() -> None:
+    name = "gpufence-pods"
     found = by_name(default_policy())
-    names = ["gpufence-trespass", "gpufence-device-leak"]
-    assert list(found) == [(kind, n) for n in names for kind in (POLICY_KIND, BINDING_KIND)]
-    for name in names:
-        assert found[BINDING_KIND, name] == {"policyName": name, "validationActions": ["Deny"]}
-    for policy in admission_policies(default_policy(), Registration())[::2]:
-        assert policy["metadata"]["annotations"][DESCRIPTION].startswith("Denies ")
+    assert list(found) == [(kind, name) for kind in (POLICY_KIND, BINDING_KIND)]
+    assert found[BINDING_KIND, name] == {"policyName": name, "validationActions": ["Deny"]}
+    policy, _ = admission_policies(default_policy(), Registration())
+    assert policy["metadata"]["annotations"][DESCRIPTION].startswith("Denies ")
+    [validation] = policy["spec"]["validations"]
+    assert validation["messageExpression"] == 'variables.findings.join(". ")'
+    assert variables(policy["spec"])["findings"] == "variables.trespasses + variables.leaks"
 
 
 @pytest.mark.parametrize(
@@ -62,8 +64,11 @@ def test_a_rule_with_another_action_has_a_policy_of_that_name(
     action: Action, validation_action: str
 ) -> None:
     found = by_name(policy_with_actions(device_leak=action))
-    assert (POLICY_KIND, "gpufence-device-leak") not in found
-    binding = found[BINDING_KIND, f"gpufence-device-leak-{action}"]
+    enforced = variables(found[POLICY_KIND, "gpufence-pods"])
+    assert enforced["findings"] == "variables.trespasses"
+    other = variables(found[POLICY_KIND, f"gpufence-pods-{action}"])
+    assert other["findings"] == "variables.leaks"
+    binding = found[BINDING_KIND, f"gpufence-pods-{action}"]
     assert binding["validationActions"] == [validation_action]
 
 
@@ -76,12 +81,12 @@ def test_a_namespace_override_applies_to_the_policy_of_its_action() -> None:
     policy = default_policy()
     lab = Override(("lab",), {"device-leak": "warn", "pool-trespass": "off"})
     found = by_name(replace(policy, overrides=(lab,)))
-    for name, has_action in (
-        ("trespass", False),
-        ("device-leak", False),
-        ("device-leak-warn", True),
+    for name, findings, has_action in (
+        ("pods", "trespasses", False),
+        ("pods", "leaks", False),
+        ("pods-warn", "leaks", True),
     ):
-        excused = variables(found[POLICY_KIND, f"gpufence-{name}"])["isExcused"]
+        excused = variables(found[POLICY_KIND, f"gpufence-{name}"])[findings]
         assert f'request.namespace in ["lab"] ? {str(not has_action).lower()}' in excused
 
 
@@ -136,7 +141,7 @@ def test_exempt_users_and_runtime_classes_are_match_conditions() -> None:
         usernames=frozenset({"robot"}),
         runtime_classes=frozenset({"node-agent"}),
     )
-    spec = by_name(replace(policy, exemptions=exemptions))[POLICY_KIND, "gpufence-trespass"]
+    spec = by_name(replace(policy, exemptions=exemptions))[POLICY_KIND, "gpufence-pods"]
     [condition] = spec["matchConditions"]
     assert '!(request.userInfo.username in ["robot"])' in condition["expression"]
     exempt = 'pod.spec.?runtimeClassName.orValue("") in ["node-agent"]'
@@ -161,8 +166,9 @@ def variables(spec: JSON) -> dict[str, str]:
 
 def excused(policy: Policy, today: date | None = None) -> str:
     """Where pool-trespass does not apply."""
-    spec = by_name(policy, today=today)[POLICY_KIND, "gpufence-trespass"]
-    return variables(spec).get("isExcused", "")
+    spec = by_name(policy, today=today)[POLICY_KIND, "gpufence-pods"]
+    found = variables(spec)["trespasses"]
+    return found if "overrides and exceptions" in found else ""
 
 
 def test_an_exception_is_compiled_with_all_its_fields() -> None:

@@ -91,7 +91,7 @@ def test_a_pod_bound_to_a_gpu_node_in_the_nodes_file_is_denied(
     assert verdicts(outcome) == {"bound": "denied", "elsewhere": "allowed"}
     assert outcome.status == 1
     [finding] = outcome.report["results"][0]["findings"]
-    assert "node gpu-1 belongs to pool nvidia" in finding["detail"]
+    assert "binds the Pod to GPU node gpu-1" in finding["detail"]
 
 
 def test_a_request_that_a_node_pool_template_can_satisfy_has_no_finding(
@@ -151,7 +151,7 @@ def test_mutate_denies_a_pod_bound_to_a_gpu_node(gpufence: Run, tmp_path: Path) 
     nodes = json.dumps(as_kubectl_prints(gpu_node("gpu-1")))
     outcome = gpufence("mutate", "--nodes", "-", pods, stdin=nodes)
     assert outcome.status == 1
-    assert "is bound to a GPU node" in outcome.err
+    assert "binds the Pod to GPU node gpu-1" in outcome.err
 
 
 @pytest.mark.parametrize(

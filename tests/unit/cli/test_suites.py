@@ -80,7 +80,9 @@ def test_an_unexpected_verdict_fails_and_shows_the_findings(gpufence: Run, tmp_p
     assert done.status == 1
     assert "failed  case 1" in done.out
     assert "expected verdict allowed, but got denied." in done.out
-    assert "enforce pool-trespass: a Pod without a GPU request tolerates the taint" in done.out
+    assert (
+        "enforce pool-trespass: spec.template.spec.tolerations[0]: the toleration lets" in done.out
+    )
     assert "1 case in 1 suite: 1 failed" in done.out
 
 

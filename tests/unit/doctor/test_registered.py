@@ -158,7 +158,7 @@ def of_policies(
 def test_compiled_policies_are_ok() -> None:
     found = of_policies(compiled("fence"))
     assert found.status == "ok"
-    assert "all 2 and their bindings" in found.detail
+    assert "all 1 and their bindings" in found.detail
 
 
 def test_an_api_server_without_admission_policies_is_a_warning() -> None:
@@ -169,16 +169,16 @@ def test_an_api_server_without_admission_policies_is_a_warning() -> None:
 
 def test_missing_changed_and_superfluous_policies_fail() -> None:
     live = compiled("fence")
-    del live[BINDING_KIND, "gpufence-trespass"]
-    live[POLICY_KIND, "gpufence-device-leak"]["spec"]["failurePolicy"] = "Ignore"
-    live[POLICY_KIND, "gpufence-trespass-warn"] = {"spec": {}}
+    del live[BINDING_KIND, "gpufence-pods"]
+    live[POLICY_KIND, "gpufence-pods"]["spec"]["failurePolicy"] = "Ignore"
+    live[POLICY_KIND, "gpufence-pods-warn"] = {"spec": {}}
     found = of_policies(live)
     assert found.status == "fail"
-    assert f"{BINDING_KIND} gpufence-trespass: it does not exist" in found.detail
+    assert f"{BINDING_KIND} gpufence-pods: it does not exist" in found.detail
     assert (
-        f"{POLICY_KIND} gpufence-device-leak: failurePolicy of the spec is Ignore, but must be Fail"
+        f"{POLICY_KIND} gpufence-pods: failurePolicy of the spec is Ignore, but must be Fail"
     ) in found.detail
-    assert f"{POLICY_KIND} gpufence-trespass-warn: it is not needed" in found.detail
+    assert f"{POLICY_KIND} gpufence-pods-warn: it is not needed" in found.detail
 
 
 @pytest.mark.parametrize(("registers", "status"), [(True, "fail"), (False, "warn")])
@@ -207,14 +207,14 @@ def test_missing_policies_fail_if_the_leader_writes_policies() -> None:
 def test_type_check_warnings_are_reported() -> None:
     live = compiled("fence")
     warning = {"fieldRef": "spec.validations[0]", "warning": "undefined field 'x'"}
-    live[POLICY_KIND, "gpufence-trespass"]["status"] = {
+    live[POLICY_KIND, "gpufence-pods"]["status"] = {
         "typeChecking": {"expressionWarnings": [warning]}
     }
     installed = installation(True)
     installed.admission_policies = live
     found = line(installed, "admission policy types")
     assert found.status == "warn"
-    assert "gpufence-trespass: spec.validations[0]: undefined field 'x'" in found.detail
+    assert "gpufence-pods: spec.validations[0]: undefined field 'x'" in found.detail
 
 
 def test_forbidden_policies_are_skipped() -> None:

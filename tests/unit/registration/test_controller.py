@@ -416,7 +416,7 @@ async def test_registration_succeeds_without_permission_to_list_configurations(
     assert replica.registered == [True, True]
 
 
-POLICY = f"{PATHS[POLICY_KIND]}/gpufence-trespass"
+POLICY = f"{PATHS[POLICY_KIND]}/gpufence-pods"
 
 
 def serves_admission_policies(replica: Replica) -> None:
@@ -453,7 +453,7 @@ async def test_exceptions_in_admission_policies_expire_by_api_server_time(
     for days, stands in ((0, True), (20, False)):
         replica.api.now = NOW + timedelta(days=days)
         await replica.reconcile()
-        written = replica.api.objects[f"{PATHS[POLICY_KIND]}/gpufence-trespass"]
+        written = replica.api.objects[f"{PATHS[POLICY_KIND]}/gpufence-pods"]
         assert ("legacy" in str(written["spec"])) == stands
 
 

@@ -38,8 +38,8 @@ MUTATING, VALIDATING = configurations(
 VALIDATING_PATH = f"{KINDS[VALIDATING['kind']]}/gpufence"
 WANTED = admission_policies(default_policy(), Registration(labels={"app": "gpufence"}))
 FIRST, BINDING = (
-    f"{PATHS[POLICY_KIND]}/gpufence-trespass",
-    f"{PATHS[BINDING_KIND]}/gpufence-trespass",
+    f"{PATHS[POLICY_KIND]}/gpufence-pods",
+    f"{PATHS[BINDING_KIND]}/gpufence-pods",
 )
 
 
@@ -84,8 +84,8 @@ async def test_policies_are_written_before_the_bindings_that_name_them() -> None
     api, counter = Api(), Counter()
     await registrar(api, counter).register_policies(WANTED)
     assert [write.split("/")[4] for write in api.writes] == [
-        *["validatingadmissionpolicies"] * 2,
-        *["validatingadmissionpolicybindings"] * 2,
+        "validatingadmissionpolicies",
+        "validatingadmissionpolicybindings",
     ]
     assert set(counter.seen) == {(POLICY_KIND, "created"), (BINDING_KIND, "created")}
 
@@ -126,7 +126,7 @@ async def test_obsolete_bindings_are_deleted_before_obsolete_policies() -> None:
     api.objects[foreign] = {"metadata": {"name": "of-another-product"}, "spec": {}}
     api.writes.clear()
     await kept.register_policies(
-        [obj for obj in WANTED if obj["metadata"]["name"] != "gpufence-trespass"]
+        [obj for obj in WANTED if obj["metadata"]["name"] != "gpufence-pods"]
     )
     assert api.writes == [f"delete {BINDING}", f"delete {FIRST}"]
     await kept.register_policies(())

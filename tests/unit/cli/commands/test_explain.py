@@ -336,7 +336,7 @@ def test_exceptions_and_actions_of_the_policy_are_reported(gpufence: Run, tmp_pa
         """)
     (tmp_path / "policy.yaml").write_text(policy)
     done = gpufence("explain", "--policy", "policy.yaml", "-", stdin=TRESPASSER)
-    assert "excepted  pool-trespass  a Pod without a GPU request" in done.out
+    assert "excepted  pool-trespass  spec" in done.out
     assert "Exception in the policy for pool-trespass, expires on 2199-01-01: moves out" in done.out
     assert "Off in the policy: device-leak." in done.out
     gpu = gpufence("explain", "--policy", "policy.yaml", "-", stdin=GPU_POD)

@@ -1,0 +1,141 @@
+"""The text of a denial is the same with replicas and without: real kubectl, real API server."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from controlplane.cluster import ControlPlane
+from controlplane.fence import running
+from controlplane.objects import TOLERATION
+from in_tree import in_tree
+from policies.shipped import default_policy_text, shipped_policy
+
+JSON = dict[str, Any]
+
+LINE = re.compile(r"^- (.*)$", re.MULTILINE)
+SENTENCE = re.compile(r"\S.*?(?:\. (?=[A-Z])|$)")
+GPU_LABEL = "nvidia.com/gpu.present"
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+ALL = {"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}
+DEVICE = {"name": "device", "hostPath": {"path": "/dev/nvidia0"}}
+
+
+def pod(name: str, *containers: JSON, **spec: Any) -> JSON:
+    made = [
+        {"name": f"c{n}", "image": "i", **fields} for n, fields in enumerate(containers or ({},))
+    ]
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {"containers": made, **spec},
+    }
+
+
+def template(kind: str, of: JSON) -> JSON:
+    """Return a workload of ``apps/v1`` with the Pod's spec."""
+    labels = {"app": of["metadata"]["name"]}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": kind,
+        "metadata": of["metadata"],
+        "spec": {
+            "selector": {"matchLabels": labels},
+            "template": {"metadata": {"labels": labels}, "spec": of["spec"]},
+        },
+    }
+
+
+def cron_job(of: JSON) -> JSON:
+    spec = {**of["spec"], "restartPolicy": "Never"}
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "CronJob",
+        "metadata": of["metadata"],
+        "spec": {
+            "schedule": "0 0 * * *",
+            "jobTemplate": {"spec": {"template": {"spec": spec}}},
+        },
+    }
+
+
+def affinity(*terms: JSON) -> JSON:
+    return {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [*terms]}}}
+
+
+def requires(key: str, *values: str) -> JSON:
+    operator = {"operator": "In", "values": [*values]} if values else {"operator": "Exists"}
+    return {"matchExpressions": [{"key": key, **operator}]}
+
+
+ANY = {"operator": "Exists"}
+OTHER = {"key": "other", "operator": "Exists"}
+DENIALS: tuple[JSON, ...] = (
+    pod("toleration", tolerations=[TOLERATION]),
+    pod("second-toleration", tolerations=[OTHER, TOLERATION]),
+    pod("two-tolerations", tolerations=[TOLERATION, OTHER, {**TOLERATION, "effect": ""}]),
+    pod("wildcard", tolerations=[ANY]),
+    pod("wildcard-and-toleration", tolerations=[ANY, TOLERATION]),
+    pod("node-selector", nodeSelector={GPU_LABEL: "true"}),
+    pod("node-selector-and-toleration", nodeSelector={GPU_LABEL: "true"}, tolerations=[TOLERATION]),
+    pod("affinity", affinity=affinity(requires(GPU_LABEL, "true"))),
+    pod(
+        "two-terms",
+        affinity=affinity(requires("zone", "a"), requires(GPU_LABEL), requires(GPU_LABEL, "true")),
+    ),
+    pod(
+        "selector-and-terms",
+        nodeSelector={GPU_LABEL: "true"},
+        affinity=affinity(requires("zone", "a"), requires("zone", "b")),
+    ),
+    pod("variable", {"env": [ALL]}),
+    pod("second-container", {}, {"env": [{"name": "A", "value": "b"}, ALL]}),
+    pod("last-variable-counts", {"env": [{**ALL, "value": "void"}, ALL]}),
+    pod(
+        "variable-from-a-field",
+        {"env": [{"name": ALL["name"], "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}]},
+    ),
+    pod("init-container", initContainers=[{"name": "init", "image": "i", "env": [ALL]}]),
+    pod("volume", volumes=[{"name": "data", "emptyDir": {}}, DEVICE]),
+    pod("both-rules", {"env": [ALL]}, {"env": [ALL]}, tolerations=[TOLERATION], volumes=[DEVICE]),
+    template("Deployment", pod("deployment", {"env": [ALL]}, tolerations=[TOLERATION])),
+    template("DaemonSet", pod("daemon-set", tolerations=[TOLERATION])),
+    cron_job(pod("cron-job", nodeSelector={GPU_LABEL: "true"}, volumes=[DEVICE])),
+)
+
+
+def denials(cluster: ControlPlane) -> dict[str, str]:
+    """Return what kubectl prints for each object, by name."""
+    found = {}
+    for obj in DENIALS:
+        name = obj["metadata"]["name"]
+        done = cluster.kubectl(
+            "create", "--dry-run=server", "-f", "-", stdin=json.dumps(obj), check=False
+        )
+        assert done.returncode, f"{name} is admitted"
+        found[name] = done.stderr.strip()
+    return found
+
+
+def test_a_denial_says_the_same_with_replicas_and_without(
+    control_plane: ControlPlane, tmp_path: Path
+) -> None:
+    policy = shipped_policy()
+    with in_tree(control_plane, policy):
+        alone = denials(control_plane)
+    document = yaml.safe_load(default_policy_text())
+    with running(control_plane, tmp_path, document) as fence, fence.registered():
+        with_replicas = denials(control_plane)
+    for name, text in alone.items():
+        print(f"\n### {name}\n\nwithout replicas:\n{text}\n\nwith:\n{with_replicas[name]}")
+        policy_says = text.partition("denied request: ")[2]
+        webhook_says = LINE.findall(with_replicas[name])
+        assert policy_says == ". ".join(webhook_says), name
+        assert webhook_says
+        for finding in webhook_says:
+            assert len(SENTENCE.findall(finding)) == 2, finding
