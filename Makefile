@@ -182,8 +182,8 @@ bench-cli: $(BENCH_STAMP)  ## only the command lines of it: 10,000 manifests, st
 
 .PHONY: lock
 lock: $(STAMP)  ## rewrite the pinned requirements (needs uv)
-	uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes --no-header --no-emit-index-url --upgrade -q -o requirements/run.txt
-	uv pip compile pyproject.toml --group dev --universal --python-version 3.11 --generate-hashes --no-header --no-emit-index-url --upgrade -q -o requirements/dev.txt
+	uv pip compile pyproject.toml --extra kubeconfig --universal --python-version 3.11 --generate-hashes --no-header --no-emit-index-url --upgrade -q -o requirements/run.txt
+	uv pip compile pyproject.toml --extra kubeconfig --group dev --universal --python-version 3.11 --generate-hashes --no-header --no-emit-index-url --upgrade -q -o requirements/dev.txt
 	uv pip compile --group bench --universal --python-version 3.11 --generate-hashes --no-header --no-emit-index-url --upgrade -q -o requirements/bench.txt
 	uv pip compile --group release --universal --python-version 3.11 --generate-hashes --no-header --no-emit-index-url --upgrade -q -o requirements/release.txt
 

@@ -191,7 +191,7 @@ def test_the_krew_plugin_runs_the_release_that_its_manifest_names(tmp_path: Path
         fake.chmod(0o755)
         ran = subprocess.run(["/bin/sh", *plugin], env=environ, capture_output=True, text=True)
         command = ["kubectl-gpufence", "check", "a b.yaml"]
-        expected = [option, "gpufence==7.8.9", *command]
+        expected = [option, "gpufence[kubeconfig]==7.8.9", *command]
         assert ran.stdout.splitlines()[-5:] == expected, ran.stderr
 
 

@@ -52,8 +52,14 @@ def kubeconfig(path: Path | None = None, context: str | None = None) -> Load:
     """
 
     async def load() -> Access:
-        from kubernetes.aio import config
-        from kubernetes.aio.client import Configuration
+        try:
+            from kubernetes.aio import config
+            from kubernetes.aio.client import Configuration
+        except ImportError as error:
+            raise ConfigurationError(
+                "cannot read a kubeconfig: the Kubernetes client is not installed; run pip install "
+                "'gpufence[kubeconfig]'"
+            ) from error
 
         files = _files(path)
         configuration = Configuration()

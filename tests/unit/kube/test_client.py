@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ssl
+import sys
 from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -205,3 +206,11 @@ async def test_the_token_of_a_plugin_is_used(tmp_path: Path) -> None:
     )
     access = await by_plugin(tmp_path, "echo", given)()
     assert await access.authorization() == "Bearer secret"
+
+
+async def test_without_the_kubernetes_client_the_error_names_the_extra(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "kubernetes.aio", None)
+    with pytest.raises(ConfigurationError, match=r"run pip install 'gpufence\[kubeconfig\]'"):
+        await kubeconfig(Path("config"))()
