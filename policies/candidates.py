@@ -111,7 +111,7 @@ _WHY: dict[Condition, Callable[[Pool], str]] = {
     ),
     "namespace": lambda pool: f"pool {pool.name} is reserved for {pool.allowed_namespaces}",
     "size": lambda pool: f"pool {pool.name} allows {pool.largest_request} devices per Pod",
-    "shares": lambda pool: f"pool {pool.name} offers shares, of which a container may request one",
+    "shares": lambda pool: f"pool {pool.name} offers shares, and a container may request one",
 }
 
 

@@ -138,7 +138,7 @@ class Context(msgspec.Struct, frozen=True):
 
 
 Fact = Literal["nodes", "namespaces", "runtimeclasses", "deviceclasses"]
-"""The plural of a kind of which the rules need to know every object."""
+"""The plural of a kind. The rules need to know all its objects."""
 
 MissingFact = Fact | Literal["resourceclaims"]
 """A fact that a decision lacks; of claims, rules need only those that the Pod names."""

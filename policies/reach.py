@@ -208,7 +208,7 @@ def nodes_of(pool: Pool, facts: Facts) -> Iterator[Node]:
 
 
 def shortages(node: Node, needed: Mapping[str, int]) -> Iterator[tuple[str, int]]:
-    """Yield each resource of which the node offers fewer than needed, and their number."""
+    """Yield each resource that the node offers too few of, and the number that it offers."""
     offered = node.allocatable or {}
     for resource, count in needed.items():
         if offered.get(resource, 0) < count:

@@ -19,7 +19,7 @@ GROUP = "resource.k8s.io"
 class Claim:
     """The device classes that a ResourceClaim or a ResourceClaimTemplate requests.
 
-    One entry per request: the device classes of which any one satisfies it (``exactly`` names one,
+    One entry per request: the device classes that satisfy it (``exactly`` names one,
     ``firstAvailable`` several). Source: ``resource.k8s.io/v1`` ``DeviceRequest``.
     """
 

@@ -33,7 +33,7 @@ class NodeTemplate:
     """Nodes that an autoscaler can add: a NodePool of Karpenter, a MachineDeployment.
 
     ``requirements`` restrict labels whose values the autoscaler chooses. ``provider`` is the prefix
-    of labels that a cloud provider sets, of which any value is possible.
+    of labels that a cloud provider sets, with any value.
     """
 
     name: str

@@ -14,7 +14,7 @@ from policies.kubernetes.scheduling import Alternative, are_met
 Selector = Mapping[str, tuple[str, ...]]
 """Requirements on the labels of a node, which meets all of them.
 
-By the key of the label: the values of which the node has one (operator ``In``), or no values where
+By the key of the label: the values that the node may have (operator ``In``), or no values where
 the node needs the label with any value (operator ``Exists``).
 """
 

@@ -213,7 +213,7 @@ def _by_node_name(pod: Pod, pool: Pool, context: Context) -> Iterator[Finding]:
 
 
 def _by_unknown_node(pod: Pod, context: Context) -> Iterator[Finding]:
-    """Yield a finding if the Pod's author bound it to a node of which nothing is known."""
+    """Yield a finding if the Pod's author bound it to an unknown node."""
     name, nodes = pod.spec.node_name, context.facts.nodes
     if not name or not context.request.fail_closed or is_mirror_pod(pod, context):
         return

@@ -81,7 +81,7 @@ def _findings(
 
 
 def _sharing_pool(resource: DeviceResource, context: Context) -> Pool | None:
-    """Return the pool of which a container requests several shares, if there is one."""
+    """Return the pool whose shares a container requests, if it requests several."""
     pools = context.candidates(resource.name) if requests_several(resource) else ()
     return next((pool for pool in pools if resource.name in pool.shared_resources), None)
 

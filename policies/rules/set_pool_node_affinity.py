@@ -147,7 +147,7 @@ def _missing(pod: Pod, context: Context) -> list[list[Expressions]] | None:
 
 
 def _required(context: Context) -> tuple[Iterable[Label], Sequence[Pool]]:
-    """Return the labels that the nodes must have, and the pools of which they must be one's."""
+    """Return the labels that the nodes must have, and the pools that they may belong to."""
     labels: dict[Label, None] = {}
     several: Sequence[Pool] = ()
     for request in context.device_requests:

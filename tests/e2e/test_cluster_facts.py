@@ -118,7 +118,7 @@ def known_nodes(server: Server) -> float:
 
 @pytest.fixture
 def nodes(control_plane: ControlPlane, server: Server) -> Iterator[None]:
-    """A GPU node and a plain one, of which gpufence knows."""
+    """A GPU node and a plain one, which gpufence knows."""
     with control_plane.nodes(GPU_NODE, PLAIN_NODE):
         until(lambda: known_nodes(server) == 2, "gpufence to know of both nodes")
         yield

@@ -200,7 +200,7 @@ def test_law_check_webhook_and_pod_security_agree_on_a_pod(spaces: Spaces) -> No
 
 
 def test_law_a_template_gets_the_verdict_of_its_pods(spaces: Spaces) -> None:
-    """But a DaemonSet's, of which only the controller's own Pods may tolerate everything."""
+    """Except for DaemonSets: only Pods of their controller may tolerate everything."""
     tally: Counter[str] = Counter()
     kinds = sorted(WORKLOADS.keys() - {"DaemonSet"})
 

@@ -262,7 +262,7 @@ def expressions() -> st.SearchStrategy[JSON]:
 
 @cache
 def fields() -> st.SearchStrategy[JSON]:
-    """A requirement on a node's fields, of which the name is the only one."""
+    """A requirement on a node's only field, its name."""
     return st.fixed_dictionaries(
         {
             "key": st.sampled_from(["metadata.name", "metadata.name", "metadata.uid"]),

@@ -1,7 +1,7 @@
 """Checks the project's prose against a vocabulary, as ``make check`` does.
 
 Prose is what a person reads: Markdown, docstrings, comments, messages in Python strings, comments
-and descriptions in the chart, and the help of the Makefile. ``prose.yaml`` in this directory lists
+and descriptions in YAML, and the help of the Makefile. ``prose.yaml`` in this directory lists
 the words to avoid and what to write instead. Code, names and URLs are not prose.
 """
 
@@ -28,6 +28,10 @@ _NOT_PROSE = re.compile(r"https?://\S+|\]\([^)]*\)|<!--.*?-->|\{\{.*?\}\}", re.D
 _FENCE = re.compile(r"^ *(`{3,}|~{3,})[^\n]*\n.*?^ *\1 *$", re.MULTILINE | re.DOTALL)
 _KINDS = (".md", ".py", ".yaml", ".yml", ".tpl", ".toml", "Dockerfile", "Makefile", "NOTES.txt")
 _SPACE = re.compile(r"[ \t]*(\n)[ \t]*|[ \t]+")
+_DESCRIPTION = re.compile(
+    r"^(?P<indent> *)(?:- )?(?:description|summary|title): (?P<text>.*(?:\n(?P=indent) +.*)*)",
+    re.MULTILINE,
+)
 _MESSAGE = re.compile(r"[A-Za-z]+,? [a-z_]+,? [a-z_]+")
 """Distinguishes a message from a name, a path or a selector: three words in a row."""
 
@@ -125,6 +129,8 @@ def passages(path: str, text: str) -> Iterator[Passage]:
         yield Passage(1, text)
     elif path.endswith(_KINDS):
         yield from _comments(text)
+        if path.endswith((".yaml", ".yml")):
+            yield from _descriptions(text)
 
 
 def _python(source: str, *, messages: bool) -> Iterator[Passage]:
@@ -151,6 +157,12 @@ def _comments(text: str) -> Iterator[Passage]:
     numbered = enumerate(text.splitlines(), 1)
     marks = ((number, re.search(r"(?:^|\s)#+ .*", line)) for number, line in numbered)
     yield from _joined({number: mark[0].strip() for number, mark in marks if mark})
+
+
+def _descriptions(text: str) -> Iterator[Passage]:
+    """Yield the values that describe something, with the lines that continue them."""
+    for match in _DESCRIPTION.finditer(text):
+        yield Passage(text.count("\n", 0, match.start()) + 1, match["text"])
 
 
 def _joined(lines: dict[int, str]) -> Iterator[Passage]:

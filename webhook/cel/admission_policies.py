@@ -45,7 +45,7 @@ _MODULES: Mapping[str, ModuleType] = {
 }
 """By rule, the module that compiles it."""
 COMPILED_RULES = frozenset(_MODULES)
-"""The rules of which the API server evaluates a part itself."""
+"""The rules that the API server evaluates in part."""
 
 _ACTIONS: Mapping[Action, tuple[str, str, str]] = {
     "enforce": ("pods", "Deny", "Denies"),
@@ -169,7 +169,7 @@ def _findings(rule: str, sentences: str, excuses: list[str]) -> str:
 
 
 def _is_judged(policy: Policy) -> Iterator[str]:
-    """Yield CEL that holds for a request of which the policy exempts nothing.
+    """Yield CEL that holds for a request that the policy does not exempt.
 
     An update that changes nothing has the findings of the old object.
     """

@@ -95,7 +95,7 @@ def selects_nodes(*, with_nodes: bool) -> str:
 
 
 def is_judged(policy: Policy) -> str:
-    """Return CEL that holds for an object of which the engine judges something new.
+    """Return CEL that holds for an object with something new for the engine to judge.
 
     The annotations of a Pod that no kubelet runs yet still count, and without the annotation of its
     request, a Pod that still waits for a node is no GPU Pod.

@@ -53,7 +53,7 @@ def pod_of(obj: str) -> str:
 
 
 def holds_for_pod(condition: str) -> str:
-    """Return CEL for a condition on ``pod``, outside of which there is no such name."""
+    """Return CEL for a condition on ``pod``. Only the condition can use this name."""
     return call(f"[{pod_of('object')}]", "exists", "pod", condition)
 
 

@@ -30,7 +30,7 @@ from webhook.kube.collection import Collection, LabeledMetadata
 
 
 class NamedObject(msgspec.Struct, frozen=True):
-    """An object of which only the metadata is read."""
+    """The metadata of an object."""
 
     metadata: LabeledMetadata
 

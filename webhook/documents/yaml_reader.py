@@ -94,7 +94,7 @@ Positions = dict[int, dict[str, Position]]
 
 
 _IN_PROGRESS = object()
-"""The value of an anchor inside of which the reader is."""
+"""The value of an anchor that the reader has not completed."""
 
 
 def read_yaml(text: str) -> Document | None:

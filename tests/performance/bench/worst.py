@@ -123,7 +123,7 @@ def _pool(kind: str, n: int) -> JSON:
 
 @cache
 def nodes() -> NodeIndex:
-    """Return nodes of which every second one belongs to a pool of each policy."""
+    """Return nodes; every second one belongs to a pool of each policy."""
     return NodeIndex(_node(n) for n in range(NODES))
 
 

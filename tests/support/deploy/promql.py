@@ -25,7 +25,7 @@ class Expression:
     grouping: set[str]
     """The labels that are grouped or matched by."""
     bare: set[str]
-    """The series of which no range is taken, as by rate()."""
+    """The series without a range, such as that of rate()."""
 
 
 def binary() -> Path:

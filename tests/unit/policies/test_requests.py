@@ -1,4 +1,4 @@
-"""Which Pods are GPU Pods, and of which pool."""
+"""Which Pods are GPU Pods, and the pools that they request."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def claim(*requests: set[str]) -> Claim:
 def requests(
     spec: JSON, facts: Facts | None = None, namespace: str = "default"
 ) -> list[tuple[str, str, str, bool]]:
-    """Return the device requests of a Pod, of which a container uses every claim."""
+    """Return the device requests of a Pod with a container that uses every claim."""
     entries = [{"name": f"c-{n}", **e} for n, e in enumerate(spec.get("resourceClaims", ()))]
     if entries:
         user = {"resources": {"claims": [{"name": entry["name"]} for entry in entries]}}

@@ -33,7 +33,7 @@ from typed import alternatives, is_wildcard, matches_node, may_tolerate, tolerat
 
 
 def selectors() -> st.SearchStrategy[Selector]:
-    """Return selectors of which each label has one value, several values or any value."""
+    """Return selectors whose labels have one value, several values or any value."""
     return st.fixed_dictionaries(
         {},
         optional={

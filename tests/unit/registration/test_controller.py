@@ -289,7 +289,7 @@ async def test_a_replica_is_untrusted_until_its_ca_is_back_in_the_ca_bundle(
         "the caBundle of MutatingWebhookConfiguration and ValidatingWebhookConfiguration gpufence "
         "does not trust the served certificate"
     )
-    # The leader repairs it without an endpoint, of which there is none because of it.
+    # The broken configuration is why there is no endpoint, so the leader repairs it without one.
     replica.can_serve = True
     await replica.reconcile()
     assert replica.controller.untrusted == ""
