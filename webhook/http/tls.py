@@ -121,8 +121,9 @@ class ServedCertificate:
         """Serve what is new and usable in source and client CA; return whether it changed.
 
         Anything else leaves the certificate that is served in place, and ``problem`` says why: it
-        is tried again at the next poll, when a pair that was half written is complete. Open connections keep what they started with. Without a change, it costs two small
-        reads. Any thread may call it.
+        is tried again at the next poll, when a pair that was half written is complete. Open
+        connections keep what they started with. Without a change, it costs two small reads. Any
+        thread may call it.
         """
         if self._served is None:
             return False
