@@ -133,7 +133,7 @@ def number_requirements(key: str) -> Iterator[tuple[Requirement, ...]]:
 
 
 def values_of_numbers() -> tuple[str | None, ...]:
-    """Return values of which one meets each of ``number_requirements`` that a value can meet."""
+    """Return values that together meet each of ``number_requirements`` that a value can meet."""
     top = 2**63 - 1
     small = [str(number).zfill(width) for number in range(10) for width in range(1, 64)]
     large = [str(top - step).zfill(width) for step in range(4) for width in (19, 20, 63)]
