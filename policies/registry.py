@@ -17,6 +17,7 @@ from policies.rules import (
     check_device_leak,
     check_missing_device,
     check_missing_shared_memory,
+    check_needs_root,
     check_oversized_device_request,
     check_pool_not_allowed,
     check_pool_trespass,
@@ -130,6 +131,7 @@ CHECKS: tuple[Check, ...] = (
     _check(check_missing_shared_memory, pods="requesting", default="warn"),
     _check(check_admin_access_claim, pods="requesting", default="warn"),
     _check(check_unknown_device_resource, pods="requesting", default="warn"),
+    _check(check_needs_root, pods="gpu", default="warn"),
 )
 
 RULES: tuple[Mutation | Check, ...] = (*MUTATIONS, *CHECKS)

@@ -88,6 +88,7 @@ class ContainerPort(Type):
 class VolumeMount(Type):
     name: str | None = None
     mount_path: str | None = None
+    read_only: bool | None = None
     sub_path: str | None = None
     sub_path_expr: str | None = None
 
@@ -115,6 +116,8 @@ class ContainerSpec(Type):
 
     name: str | None = None
     image: str | None = None
+    command: list[Any] | None = None
+    args: list[Any] | None = None
     ports: list[ContainerPort] | None = None
     env: list[EnvVar] | None = None
     resources: ResourceRequirements | None = None

@@ -21,7 +21,7 @@ metadata:
 spec:
   containers:
     - name: notebook
-      image: quay.io/jupyter/pytorch-notebook:cuda12-2026-01-05
+      image: registry.example/notebook:cuda12
       resources:
         limits:
           nvidia.com/gpu: 80
@@ -37,7 +37,7 @@ metadata:
 spec:
   containers:
     - name: notebook
-      image: quay.io/jupyter/pytorch-notebook:cuda12-2026-01-05
+      image: registry.example/notebook:cuda12
       resources:
         limits:
           nvidia.com/gpu: 1

@@ -1,0 +1,205 @@
+"""Container that runs as a non-root user and likely needs root or a home directory.
+
+## What it checks
+
+A container of a GPU Pod runs as a user other than root, in most cases as the user that
+`restricted-security-context` sets, and shows a sign that this user is not enough:
+
+- It mounts a volume at `/root` or below, which other users cannot reach.
+- Its command installs packages (`apt-get install`, `pip install`, ...) or starts `sshd`.
+- It mounts a PersistentVolumeClaim for writing, and the Pod sets no `fsGroup`.
+- It runs an image that is known to fail as a user that it was not built for
+  (`policies/images.py` lists them with sources).
+
+## Why
+
+Many images for GPUs are built to run as root. As another user, the container starts and then fails
+with messages such as `Permission denied`, `KeyError: 'getpwuid(): uid not found: 65532'` or
+`PermissionError: [Errno 13]`. A directory such as `~/.cache` is then below `/`, which the user
+cannot write to.
+
+Set the user that the image was built for. If the image works for any user, give it a home
+directory:
+
+```yaml
+spec:
+  containers:
+    - name: train
+      env:
+        - name: HOME
+          value: /home/user
+      volumeMounts:
+        - name: home
+          mountPath: /home/user
+  volumes:
+    - name: home
+      emptyDir: {}
+```
+
+Hugging Face, PyTorch, Triton and vLLM keep their caches below `HOME`.
+
+## Denied
+
+```yaml
+apiVersion: v1
+kind: Pod
+metadata:
+  name: train
+spec:
+  containers:
+    - name: train
+      image: nvcr.io/nvidia/pytorch:26.01-py3
+      command: [sh, -c, "apt-get install -y git && python train.py"]
+      resources:
+        limits:
+          nvidia.com/gpu: 1
+```
+
+## Use instead
+
+```yaml
+apiVersion: v1
+kind: Pod
+metadata:
+  name: train
+spec:
+  containers:
+    - name: train
+      image: registry.example/train-with-git:1
+      command: [python, train.py]
+      resources:
+        limits:
+          nvidia.com/gpu: 1
+```
+
+## Settings
+
+- `hardening.runAsUser`: the user for Pods that set none. `null` keeps the user of the image.
+- `hardening.fsGroup`: the group for Pods that set none.
+- `pools[].hardening`, `overrides[].hardening`: the same for one pool or some namespaces.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from policies.context import Context
+from policies.finding import Finding
+from policies.images import known_image
+from policies.kubernetes.pod import Container, Pod
+
+ID = "needs-root"
+
+_MOST_TEXT = 64 * 1024
+_INSTALLS = re.compile(
+    r"\b(?:(?:apt-get|apt|yum|dnf|microdnf)\s[^;&|\n]{0,100}\b(?:install|update|upgrade)"
+    r"|apk\s[^;&|\n]{0,100}\badd|(?:pip3?|conda|mamba)\s[^;&|\n]{0,100}\binstall)\b"
+)
+_SSHD = re.compile(r"(?:^|[\s/])sshd\b")
+
+
+def check(pod: Pod, context: Context) -> Iterator[Finding]:
+    """Yield a finding for each sign in a container that does not run as root."""
+    if pod.is_windows or pod.spec.host_users is False:
+        return
+    assigned = context.hardening.run_as_user
+    volumes = _claimed_volumes(pod)
+    for container in pod.containers():
+        user = _user(container, pod)
+        if user is None:
+            continue
+        who = f'container "{container.name}" runs as {user}'
+        yield from _mounts(container, pod, who)
+        yield from _command(container, pod, who)
+        yield from _unwritable(container, pod, who, volumes)
+        if user == f"user {assigned}" and (finding := _image(container, pod, who)):
+            yield finding
+
+
+def _user(container: Container, pod: Pod) -> str | None:
+    """Return who runs the container; None for root, or if only the image says."""
+    own, common = container.security_context, pod.security_context
+    user = common.run_as_user if own.run_as_user is None else own.run_as_user
+    if user is not None:
+        return f"user {user}" if user else None
+    non_root = common.run_as_non_root if own.run_as_non_root is None else own.run_as_non_root
+    return "a non-root user" if non_root else None
+
+
+def _mounts(container: Container, pod: Pod, who: str) -> Iterator[Finding]:
+    for index, mount in enumerate(container.spec.volume_mounts or ()):
+        path = mount.mount_path or ""
+        if f"{path.rstrip('/')}/".startswith("/root/"):
+            yield Finding(
+                ID,
+                pod.at(f"{container.field}.volumeMounts[{index}].mountPath"),
+                "a container that does not run as root mounts a volume below /root",
+                f"{who}, which cannot reach {path}",
+                "Mount the volume at another path, such as /home/user, and set the variable HOME "
+                "if the program looks for its files there",
+            )
+
+
+def _command(container: Container, pod: Pod, who: str) -> Iterator[Finding]:
+    for field in ("command", "args"):
+        words = getattr(container.spec, field) or ()
+        text = " ".join(word for word in words if isinstance(word, str))[:_MOST_TEXT]
+        at = pod.at(f"{container.field}.{field}")
+        if found := _INSTALLS.search(text):
+            yield Finding(
+                ID,
+                at,
+                "a container that does not run as root installs packages",
+                f'{who}, and its command has "{found[0]:.60}"',
+                "Install the packages when you build the image",
+            )
+        if _SSHD.search(text):
+            yield Finding(
+                ID,
+                at,
+                "a container that does not run as root starts sshd",
+                f"{who}, and sshd needs host keys that the user can read and a port above 1024",
+                "Use an image whose sshd is set up for this user, such as those of the MPI "
+                "operator for runAsUser: 1000",
+            )
+
+
+def _claimed_volumes(pod: Pod) -> frozenset[str]:
+    """Return the names of the volumes from claims; none if the Pod sets a group for them."""
+    if pod.security_context.fs_group is not None:
+        return frozenset()
+    return frozenset(
+        str(volume.get("name"))
+        for volume in pod.spec.volumes or ()
+        if "persistentVolumeClaim" in volume or "ephemeral" in volume
+    )
+
+
+def _unwritable(
+    container: Container, pod: Pod, who: str, volumes: frozenset[str]
+) -> Iterator[Finding]:
+    for index, mount in enumerate(container.spec.volume_mounts or ()):
+        if mount.name in volumes and not mount.read_only:
+            yield Finding(
+                ID,
+                pod.at(f"{container.field}.volumeMounts[{index}]"),
+                "a container that does not run as root mounts a claim for writing without fsGroup",
+                f"{who}, and a new volume belongs to root",
+                "Set fsGroup under spec.securityContext to a group ID, or set readOnly: true for "
+                "the mount if the container only reads",
+            )
+
+
+def _image(container: Container, pod: Pod, who: str) -> Finding | None:
+    known = known_image(container.spec.image or "")
+    variables = {variable.name for variable in container.spec.env or ()}
+    if known is None or known.settled_by in variables:
+        return None
+    return Finding(
+        ID,
+        pod.at(f"{container.field}.image"),
+        "an image is known to fail as a user that it was not built for",
+        f"{who}, and {known.repository} was not built for it: {known.failure}",
+        known.remediation,
+    )
