@@ -1,0 +1,105 @@
+"""What is kept of Nodes and DeviceClasses."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+import yaml
+
+from clusters import gpu_node, node, policy
+from policies.kubernetes.nodes import Node
+from policies.kubernetes.scheduling import Taint
+from webhook.cluster.nodes import NodeObject, NodeStore
+from webhook.cluster.state import ClusterState, DeviceClassObject, DeviceClassSpec
+from webhook.kube.collection import LabeledMetadata
+
+JSON = dict[str, Any]
+
+
+def node_of(obj: JSON) -> Node | None:
+    state = ClusterState(policy())
+    state.put({"apiVersion": "v1", "kind": "Node", **obj})
+    return next(iter(state.nodes.index), None)
+
+
+def test_a_node_keeps_labels_taints_and_devices_of_pools() -> None:
+    obj = gpu_node("a")
+    obj["status"]["allocatable"] |= {
+        "nvidia.com/mig-1g.10gb": "7k",
+        "example.com/nic": "4",
+        "hugepages-2Mi": "0",
+    }
+    assert node_of(obj) == Node(
+        "a",
+        {"kubernetes.io/hostname": "a", "nvidia.com/gpu.present": "true"},
+        (Taint("nvidia.com/gpu", "NoSchedule", "present"),),
+        {"nvidia.com/gpu": 8, "nvidia.com/mig-1g.10gb": 7000},
+    )
+
+
+def test_a_node_with_numeric_quantities_or_only_a_name_is_accepted() -> None:
+    text = """
+    apiVersion: v1
+    kind: Node
+    metadata: {name: a}
+    spec: {taints: [{key: gpu, effect: NoSchedule}]}
+    status: {allocatable: {nvidia.com/gpu: 8}}
+    """
+    assert node_of(yaml.safe_load(text)) == Node(
+        "a", {}, (Taint("gpu", "NoSchedule", ""),), {"nvidia.com/gpu": 8}
+    )
+    assert node_of({"metadata": {"name": "a"}}) == Node("a", {}, (), None)
+
+
+@pytest.mark.parametrize(
+    ("obj", "problem"),
+    [
+        ({}, "missing required field `metadata`"),
+        ({"metadata": {}}, "it has no name"),
+        ({"metadata": {"name": 1}}, r"Expected `str`, got `int` - at `\$.metadata.name`"),
+        ({"metadata": {"name": "a", "labels": {"a": 1}}}, "Expected `str`, got `int`"),
+        ({"metadata": {"name": "a"}, "spec": {"taints": [{}]}}, "required field `key`"),
+        (node("a", allocatable={"nvidia.com/gpu": "many"}), "'many' is not a quantity"),
+    ],
+)
+def test_an_invalid_node_is_reported(obj: JSON, problem: str) -> None:
+    with pytest.raises(ValueError, match=problem):
+        node_of(obj)
+
+
+def device_class(name: str, created: str, resource: str | None) -> DeviceClassObject:
+    metadata = LabeledMetadata(name=name, creation_timestamp=created)
+    return DeviceClassObject(metadata, DeviceClassSpec(resource))
+
+
+def test_the_newest_device_class_of_a_resource_wins_then_the_lower_name() -> None:
+    store = ClusterState(policy()).device_classes
+    early, late = "2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z"
+    store.put(device_class("b", late, "example.com/gpu"))
+    assert store.all == {"example.com/gpu": "b"}
+    store.put(device_class("a", early, "example.com/gpu"))
+    assert store.all == {"example.com/gpu": "b"}, "the newer one"
+    store.put(device_class("c", late, "example.com/gpu"))
+    assert store.all == {"example.com/gpu": "b"}, "the lower name of two as new"
+    store.remove("b")
+    assert store.all == {"example.com/gpu": "c"}
+    store.put(device_class("c", late, None))
+    store.put(device_class("d", late, "example.com/nic"))
+    assert store.all == {"example.com/gpu": "a", "example.com/nic": "d"}
+
+
+def test_common_label_strings_are_stored_once() -> None:
+    store = NodeStore(policy())
+    for name in ("a", "b"):
+        line = json.dumps(node(name, {"example.com/rack-of-the-node": "rack-number-7"}))
+        store.put(msgspec.json.decode(line, type=NodeObject))
+    first, second = (store.index.get(name) for name in ("a", "b"))
+    assert first is not None
+    assert second is not None
+    for one, other in zip(first.labels.items(), second.labels.items(), strict=True):
+        assert one[0] is other[0]
+    key = "example.com/rack-of-the-node"
+    assert first.labels[key] is second.labels[key]
