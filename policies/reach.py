@@ -50,7 +50,7 @@ def _pools_by_key(pod: Pod, context: Context) -> Iterable[Pool]:
         return policy.pools
     keys.update(pod.spec.node_selector or ())
     for alternative in pod.selection() if pod.spec.affinity else ():
-        keys.update([expression.key or "" for expression in alternative.expressions])
+        keys.update(alternative.by_key)
     reached: set[Pool] = set()
     if nodes is not None:
         reached.update(_pools_by_nodes(pod, policy, nodes))
@@ -67,8 +67,8 @@ def _pools_by_nodes(pod: Pod, policy: Policy, nodes: NodeIndex) -> Iterator[Pool
     known = nodes_of_pools(policy, nodes)
     selected = pod.selected_nodes(nodes).by_alternative
     numbers = {lowest(accepted) for accepted in selected if accepted}
-    if named_node(pod, nodes) is not None:
-        numbers.add(nodes.number(pod.spec.node_name or ""))
+    if (node := named_node(pod, nodes)) is not None:
+        numbers.add(nodes.number(node.name))
     for number in numbers:
         yield from known.pools_with(number)
 

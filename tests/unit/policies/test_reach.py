@@ -1,0 +1,328 @@
+"""Which pools a Pod reaches, with and without known nodes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, ClassVar
+
+import pytest
+
+from deciding import deployment, pod, policy
+from policies.context import Context
+from policies.engine import decide
+from policies.facts import Facts, Request
+from policies.finding import Finding
+from policies.kubernetes.node_templates import NodeTemplate
+from policies.kubernetes.nodes import Node, NodeIndex
+from policies.policy import Policy
+from policies.reach import (
+    DAEMON_SET_CONTROLLER,
+    MIRROR_ANNOTATION,
+    is_confined,
+    is_daemon_set_pod,
+    is_mirror_pod,
+    largest_offers,
+    names_hosts,
+)
+from policies.rules.check_pool_trespass import exclusion
+from strategies import JSON
+from typed import pod_of
+
+PRESENT = "nvidia.com/gpu.present"
+GPU = "nvidia.com/gpu"
+DEFAULT = policy()
+PLAIN = Node("cpu-1", {"kubernetes.io/hostname": "cpu-1"})
+NO_DEVICES = Node("gpu-0", {PRESENT: "true"}, (), {})
+
+
+def gpu_node(number: int, devices: int) -> Node:
+    return Node(f"gpu-{number}", {PRESENT: "true"}, (), {GPU: devices})
+
+
+def terms(*words: str) -> JSON:
+    """Return the affinity with a required term for each text, such as ``zone In a b``."""
+    listed = []
+    for text in words:
+        key, operator, *values = text.split()
+        part = "matchFields" if key == "metadata.name" else "matchExpressions"
+        listed.append({part: [{"key": key, "operator": operator, "values": values}]})
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": listed}}
+    return {"affinity": {"nodeAffinity": required}}
+
+
+def context(request: Request | None = None, own: Policy = DEFAULT, **facts: Any) -> Context:
+    return Context(own, request or Request(), Facts(**facts))
+
+
+@pytest.mark.parametrize(
+    ("words", "confined"),
+    [
+        ([f"{PRESENT} In true"], True),
+        ([f"{PRESENT} In true", f"{PRESENT} In true"], True),
+        ([f"{PRESENT} In true", "zone In a"], False),
+        (["zone In a", f"{PRESENT} In true"], False),
+    ],
+)
+def test_a_pod_is_confined_if_each_term_is(words: list[str], confined: bool) -> None:
+    assert is_confined(pod_of(pod(**terms(*words))), DEFAULT.pools) is confined
+
+
+def test_a_pod_is_not_confined_to_no_pools() -> None:
+    assert not is_confined(pod_of(pod(**terms())), ())
+
+
+@pytest.mark.parametrize(
+    ("annotations", "username", "mirror"),
+    [
+        ({MIRROR_ANNOTATION: "x"}, "system:node:n", True),
+        ({MIRROR_ANNOTATION: "x"}, "system:node:other", False),
+        ({}, "system:node:n", False),
+        (None, "system:node:n", False),
+    ],
+)
+def test_a_mirror_pod_has_the_annotation_and_its_kubelet(
+    annotations: JSON | None, username: str, mirror: bool
+) -> None:
+    shown = pod_of(pod(metadata={"annotations": annotations}, nodeName="n"))
+    assert is_mirror_pod(shown, context(Request(username=username))) is mirror
+
+
+OWNER = {"kind": "DaemonSet", "controller": True}
+
+
+@pytest.mark.parametrize(
+    ("owners", "username", "belongs"),
+    [
+        ([OWNER], DAEMON_SET_CONTROLLER, True),
+        ([{"kind": "Node"}, OWNER], DAEMON_SET_CONTROLLER, True),
+        ([OWNER], "alice", False),
+        ([], DAEMON_SET_CONTROLLER, False),
+        (None, DAEMON_SET_CONTROLLER, False),
+        ([{"kind": "DaemonSet"}], DAEMON_SET_CONTROLLER, False),
+        ([{"kind": "ReplicaSet", "controller": True}], DAEMON_SET_CONTROLLER, False),
+    ],
+)
+def test_a_pod_of_a_daemon_set_is_created_by_its_controller(
+    owners: list[JSON] | None, username: str, belongs: bool
+) -> None:
+    made = pod_of(pod(metadata={"ownerReferences": owners}))
+    assert is_daemon_set_pod(made, context(Request(username=username))) is belongs
+
+
+@pytest.mark.parametrize(
+    ("selection", "names"),
+    [
+        ({"nodeSelector": {"kubernetes.io/hostname": "n"}}, True),
+        ({"nodeSelector": {"zone": "n"}}, False),
+        (terms("metadata.name In n"), True),
+        (terms("metadata.name NotIn n"), False),
+        (terms("kubernetes.io/hostname In n"), True),
+        (terms("kubernetes.io/hostname NotIn n"), False),
+        (terms("zone In n"), False),
+        (terms("zone In n", "kubernetes.io/hostname In n"), True),
+        (terms("kubernetes.io/hostname In n", "zone In n"), True),
+        ({}, False),
+    ],
+)
+def test_a_selection_of_host_names_is_recognized(selection: JSON, names: bool) -> None:
+    assert names_hosts(pod_of(pod(**selection))) is names
+
+
+def test_a_pod_bound_to_a_pool_is_found_whatever_the_order_of_the_nodes() -> None:
+    nodes = NodeIndex([PLAIN, gpu_node(1, 8)])
+    decision = decide(pod(nodeName="gpu-1"), DEFAULT, facts=Facts(nodes=nodes))
+    assert [finding.path for finding in decision.findings] == ["spec.nodeName"]
+
+
+class TestLargestOffers:
+    @pytest.mark.parametrize(
+        ("nodes", "offers"),
+        [
+            ([gpu_node(1, 4), gpu_node(2, 8)], {GPU: 8}),
+            ([PLAIN, gpu_node(1, 4)], {GPU: 4}),
+            ([Node("cpu-1", {}, (), {GPU: 16}), gpu_node(1, 4)], {GPU: 4}),
+            ([gpu_node(1, 9)], {}),
+            ([gpu_node(1, 10), gpu_node(2, 4)], {}),
+            ([NO_DEVICES, gpu_node(1, 4)], {}),
+            ([PLAIN], {}),
+            ([], {}),
+        ],
+    )
+    def test_the_nodes_of_the_pools_count(self, nodes: list[Node], offers: dict[str, int]) -> None:
+        facts = Facts(nodes=NodeIndex(nodes))
+        assert largest_offers(pod_of(pod()), DEFAULT.pools, {GPU: 9}, facts) == offers
+
+    def test_unknown_nodes_offer_nothing(self) -> None:
+        assert largest_offers(pod_of(pod()), DEFAULT.pools, {GPU: 9}, Facts()) == {}
+
+    @pytest.mark.parametrize(
+        ("template", "selection", "can_add"),
+        [
+            (NodeTemplate("t", {PRESENT: "true"}), {}, True),
+            (NodeTemplate("t", {PRESENT: "true"}, allocatable={GPU: 16}), {}, True),
+            (NodeTemplate("t", {PRESENT: "true"}, allocatable={GPU: 8}), {}, False),
+            (NodeTemplate("t", {}, allocatable={GPU: 16}), {}, False),
+            (NodeTemplate("t", {PRESENT: "true", "zone": "a"}), terms("zone In a"), True),
+            (
+                NodeTemplate("t", {PRESENT: "true", "zone": "a"}),
+                terms("zone In b", "zone In a"),
+                True,
+            ),
+            (NodeTemplate("t", {PRESENT: "true", "zone": "b"}), terms("zone NotIn b"), False),
+        ],
+    )
+    def test_an_autoscaler_can_add_a_node_that_has_enough(
+        self, template: NodeTemplate, selection: JSON, can_add: bool
+    ) -> None:
+        nodes = NodeIndex([Node("gpu-1", {PRESENT: "true", "zone": "a"}, (), {GPU: 4})])
+        facts = Facts(nodes=nodes, templates=(template,))
+        of_zone = pod_of(pod(**selection))
+        offers = largest_offers(of_zone, DEFAULT.pools, {GPU: 9}, facts)
+        assert offers == ({} if can_add else {GPU: 4})
+
+    def test_one_pool_that_can_grow_is_enough(self) -> None:
+        own = policy(
+            pools=[
+                {"name": "a", "resources": [GPU], "nodeSelector": {"model": "a"}},
+                {"name": "b", "resources": [GPU], "nodeSelector": {"model": "b"}},
+            ]
+        )
+        nodes = NodeIndex([Node("n", {"model": "a"}, (), {GPU: 4})])
+        facts = Facts(nodes=nodes, templates=(NodeTemplate("t", {"model": "b"}),))
+        assert largest_offers(pod_of(pod()), own.pools, {GPU: 9}, facts) == {}
+
+
+class TestGPUPodsInOtherPools:
+    """A GPU Pod of one pool that tolerates or selects another one."""
+
+    POLICY = policy(
+        pools=[
+            {
+                "name": name,
+                "resources": [f"example.com/{device}"],
+                "taints": [{"key": "gpu"}],
+                "nodeSelector": labels,
+            }
+            for name, device, labels in (
+                ("outer", "a", {"gpu": "true"}),
+                ("inner", "b", {"gpu": "true", "model": "b"}),
+                ("second-of-b", "b", {"spare": "true"}),
+                ("other", "c", {"other": "true"}),
+                ("same-nodes", "d", {"gpu": "true", "model": "b"}),
+            )
+        ],
+    )
+    INNER = Node("n1", {"gpu": "true", "model": "b", "kubernetes.io/hostname": "n1"})
+
+    def paths(self, *args: Any, **spec: Any) -> list[str]:
+        """Return the paths of the findings."""
+        return [finding.path for finding in self.findings(*args, **spec)]
+
+    def findings(self, device: str, *nodes: Node, off: str = "", **spec: Any) -> list[Finding]:
+        """Return the findings; nodes are unknown if there are none."""
+        requesting = {"resources": {"limits": {f"example.com/{device}": 1}}}
+        own = self.POLICY
+        if off:
+            own = replace(own, rules={**own.rules, off: "off"})
+        facts = Facts(nodes=NodeIndex(nodes) if nodes else None)
+        found = decide(pod(requesting, **spec), own, facts=facts).findings
+        return [finding for finding in found if finding.rule == "pool-trespass"]
+
+    def test_a_pod_of_the_inner_pool_may_select_the_outer_one(self) -> None:
+        assert self.paths("b", nodeSelector={"gpu": "true"}) == []
+
+    def test_a_pod_of_two_pools_may_run_where_one_of_them_is_an_inner_one(self) -> None:
+        assert self.paths("b") == []
+
+    def test_a_pod_that_is_not_confined_may_not_select_the_outer_pool(self) -> None:
+        found = self.paths("b", off="pool-node-affinity", **terms("gpu In true", "zone In a"))
+        assert any(path.endswith("nodeSelectorTerms[0]") for path in found)
+
+    def test_a_pod_of_the_inner_pool_may_select_its_nodes_by_name(self) -> None:
+        selection = {"kubernetes.io/hostname": "n1"}
+        assert self.paths("b", self.INNER, PLAIN, nodeSelector=selection) == []
+
+    def test_a_pod_of_the_inner_pool_may_be_bound_to_its_node(self) -> None:
+        assert self.paths("b", self.INNER, PLAIN, nodeName="n1") == []
+
+    def test_a_pod_of_the_outer_pool_may_not_select_the_inner_one(self) -> None:
+        assert self.paths("a", nodeSelector={"model": "b"}) == ["spec.nodeSelector[model]"] * 2
+
+    @pytest.mark.parametrize(
+        ("device", "pool", "in_place"),
+        [
+            ("a", "inner", True),
+            ("a", "same-nodes", True),
+            ("b", "same-nodes", False),
+            ("b", "other", True),
+            ("d", "inner", False),
+        ],
+    )
+    def test_the_remediation_replaces_the_request_unless_the_nodes_offer_both(
+        self, device: str, pool: str, in_place: bool
+    ) -> None:
+        tolerations = [{"key": "gpu", "operator": "Exists"}]
+        found = self.findings(device, off="pool-node-affinity", tolerations=tolerations)
+        (finding,) = (each for each in found if f"of pool {pool} with" in each.detail)
+        assert (f"in place of example.com/{device}: 1" in finding.remediation) is in_place
+
+    def test_a_selection_by_label_is_reported_once(self) -> None:
+        node = Node("n1", {"other": "true", "gpu": "true"})
+        found = self.paths("a", node, PLAIN, nodeSelector={"other": "true"})
+        assert found == ["spec.nodeSelector[other]"]
+
+
+class TestDaemonSets:
+    GPU_1 = Node("gpu-1", {PRESENT: "true", "kubernetes.io/hostname": "gpu-1"})
+    WILDCARD: ClassVar = [{"operator": "Exists"}]
+
+    def findings(self, obj: JSON, *nodes: Node) -> list[str]:
+        facts = Facts(nodes=NodeIndex(nodes) if nodes else None)
+        found = decide(obj, DEFAULT, Request(username=DAEMON_SET_CONTROLLER), facts).findings
+        return [finding.path for finding in found if finding.rule == "pool-trespass"]
+
+    def own_pod(self, **spec: Any) -> JSON:
+        return pod(metadata={"ownerReferences": [OWNER]}, tolerations=self.WILDCARD, **spec)
+
+    def test_its_pod_may_be_bound_by_the_controller(self) -> None:
+        bound = self.own_pod(**terms("metadata.name In gpu-1"))
+        assert self.findings(bound, self.GPU_1, PLAIN) == []
+
+    def test_its_pod_may_not_select_gpu_nodes_by_other_labels(self) -> None:
+        chosen = self.own_pod(nodeSelector={"kubernetes.io/hostname": "gpu-1"})
+        assert self.findings(chosen, self.GPU_1, PLAIN) == ["spec.nodeSelector"]
+
+    @pytest.mark.parametrize(("known", "count"), [(True, 2), (False, 0)])
+    def test_its_host_names_count_if_the_nodes_are_known(self, known: bool, count: int) -> None:
+        template = self.own_pod(**terms("kubernetes.io/hostname In gpu-1"))
+        nodes = (self.GPU_1, PLAIN) if known else ()
+        made = deployment(template) | {"kind": "DaemonSet"}
+        assert len(self.findings(made, *nodes)) == count
+
+
+@pytest.mark.parametrize(
+    ("requirement", "expression"),
+    [
+        ({"operator": "Exists"}, "{key: gpu, operator: DoesNotExist}"),
+        (
+            {"operator": "In", "values": ["b", "a"]},
+            '{key: gpu, operator: NotIn, values: ["a", "b"]}',
+        ),
+    ],
+)
+def test_the_remediation_excludes_the_nodes_of_a_pool(requirement: JSON, expression: str) -> None:
+    labels = [{"key": "gpu", **requirement}]
+    own = policy(pools=[{"name": "p", "resources": [GPU], "matchExpressions": labels}])
+    assert exclusion(own.pools[0]) == expression
+
+
+@pytest.mark.parametrize(
+    ("nodes", "reason"),
+    [(None, "does not know the nodes"), (NodeIndex([PLAIN]), "the cluster has no such node")],
+)
+def test_a_pod_bound_to_an_unknown_node_gets_the_reason(
+    nodes: NodeIndex | None, reason: str
+) -> None:
+    decided = decide(pod(nodeName="n"), DEFAULT, Request(fail_closed=True), Facts(nodes=nodes))
+    (finding,) = decided.findings
+    assert reason in finding.detail
