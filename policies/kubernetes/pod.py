@@ -212,13 +212,14 @@ def locks_memory(context: SecurityContext) -> bool:
     return not _LOCK_MEMORY.isdisjoint(added_capabilities(context))
 
 
-def excludes_no_escalation(context: SecurityContext) -> bool:
-    """Return whether ``allowPrivilegeEscalation: false`` would contradict this security context.
+def excluding_no_escalation(context: SecurityContext) -> list[str]:
+    """Return the privileges that ``allowPrivilegeEscalation: false`` would contradict.
 
     The API server rejects it with ``privileged: true`` and ``CAP_SYS_ADMIN`` (core
     validation.go, ValidateSecurityContext); the same capability without its prefix counts as well.
     """
-    return bool(context.privileged) or not _SYS_ADMIN.isdisjoint(added_capabilities(context))
+    privileges = ["privileged"] if context.privileged else []
+    return privileges + [name for name in added_capabilities(context) if name in _SYS_ADMIN]
 
 
 def new_debug_containers(pod: Pod, old: PodSpec | None) -> list[Container]:

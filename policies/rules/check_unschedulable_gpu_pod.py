@@ -151,15 +151,24 @@ def _too_large(pod: Pod, requests: Sequence[DeviceRequest], context: Context) ->
     if request is None or pod.spec.node_name:
         return
     needed = device_peaks(pod, context.policy)
-    if largest := largest_offers(pod, request.pools, needed, context.facts):
+    largest = largest_offers(pod, request.pools, needed, context.facts)
+    missing = [name for name, count in largest.items() if count == 0]
+    if missing:
+        offered = f"none offers {' or '.join(missing)}"
+        joins, remediation = "a node with it", "Request a device that the nodes of the pool offer"
+    else:
+        offered = f"each offers at most {_listed(largest, 'or')}"
+        joins = "a larger node"
+        remediation = "Split the work into several Pods, each of which fits a node"
+    if largest:
         yield Finding(
             ID,
             request.path,
             "no node has enough devices",
             f"the Pod needs {_listed(needed, 'and')} on one node, but of the nodes that it selects "
-            f"in {request.pool_names}, each offers at most {_listed(largest, 'or')}; the Pod stays "
-            "Pending until a larger node joins the cluster",
-            "Split the work into several Pods, each of which fits a node",
+            f"in {request.pool_names}, {offered}; the Pod stays Pending until {joins} joins the "
+            "cluster",
+            remediation,
             "warn",
         )
 

@@ -98,7 +98,7 @@ from policies.kubernetes.pod import (
     NO_CONTEXT,
     Container,
     Pod,
-    excludes_no_escalation,
+    excluding_no_escalation,
     locks_memory,
     new_debug_containers,
 )
@@ -191,7 +191,7 @@ def _fill(container: Container, wanted: SecurityContext, *, windows: bool) -> It
     """Add what is wanted, and the privileges that a container must drop."""
     own = container.security_context
     if not windows:
-        if not excludes_no_escalation(own):
+        if not excluding_no_escalation(own):
             wanted.allow_privilege_escalation = False
         if own.capabilities is None or _keeps_privileges(own.capabilities):
             wanted.capabilities = Capabilities(drop=["ALL"])

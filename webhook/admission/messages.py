@@ -21,6 +21,8 @@ ANNOTATION_LENGTH = 10 * 1024
 # An API server passes on every byte, and a Pod of megabytes can have thousands of findings.
 DENIAL_LENGTH = 16 * 1024
 
+_LONGEST_WORD = 64
+"""A longer word is cut where the text ends; others are left out."""
 
 _NOT_YET = "not enforced yet: "
 
@@ -98,11 +100,17 @@ def audit_annotations(decision: Decision) -> dict[str, str]:
 
 
 def _warning(finding: Finding, note: str = "") -> str:
-    """Return the finding in one line; if it is too long, without its detail."""
-    text = _one_line(f"{note}{finding.rule}: {finding.message}")
-    if len(text) > WARNING_LENGTH:
-        text = f"{note}{finding.rule}: {finding.path}: {finding.reason}. {finding.remediation}"
-    return warning(text)
+    """Return the finding in one line.
+
+    If it is too long, without its remediation, so that its numbers remain, or without its detail.
+    """
+    start = f"{note}{finding.rule}: "
+    short = f"{finding.path}: {finding.reason}. {finding.remediation}"
+    for text in (finding.message, f"{finding.path}: {finding.detail}", short):
+        line = _one_line(start + text)
+        if len(line) <= WARNING_LENGTH:
+            return line
+    return warning(line)
 
 
 def _one_line(text: str) -> str:
@@ -111,4 +119,9 @@ def _one_line(text: str) -> str:
 
 
 def _cut(text: str, length: int) -> str:
-    return text if len(text) <= length else f"{text[: length - 1].rstrip()}…"
+    """Return the text, or its first words and an ellipsis."""
+    if len(text) <= length:
+        return text
+    head = text[: length - 1]
+    words, _, rest = head.rpartition(" ")
+    return f"{words if len(rest) < _LONGEST_WORD else head.rstrip()}…"

@@ -8,7 +8,7 @@ from policies.kubernetes.core_v1 import SecurityContext
 from policies.kubernetes.pod import (
     Container,
     added_capabilities,
-    excludes_no_escalation,
+    excluding_no_escalation,
     locks_memory,
 )
 from policies.kubernetes.pod_security.view import (
@@ -98,8 +98,9 @@ def allow_privilege_escalation(pod: PodView) -> Violation | None:
         lacks = "does not set" if len(silent) == 1 else "do not set"
         found.append(f"{name_containers(silent)} {lacks} {'it' if explicit else field}")
     remediation = f"Set securityContext: {{allowPrivilegeEscalation: false}} in {bad.named}"
-    if any(excludes_no_escalation(container.security_context) for container in containers):
-        remediation += ", and remove privileged and SYS_ADMIN"
+    excluding = [excluding_no_escalation(context) for context in bad.contexts()]
+    if causes := list(dict.fromkeys(cause for causes in excluding for cause in causes)):
+        remediation += f", and remove {listing(causes)}"
     return Violation(
         "allowPrivilegeEscalation != false",
         bad.path("allowPrivilegeEscalation"),

@@ -76,6 +76,18 @@ def test_a_long_warning_omits_the_detail_but_keeps_path_and_remediation() -> Non
     )
 
 
+def test_a_long_warning_keeps_its_numbers_if_they_fit_without_the_remediation() -> None:
+    detail = "the Pod needs 16 nvidia.com/gpu on one node, but each offers at most 8"
+    [text] = warnings([finding(detail=detail, remediation="split the work " * 15)])
+    assert text == f"unequal-device-limits: spec.containers[0].resources: {detail}"
+
+
+def test_a_warning_is_not_cut_within_a_word() -> None:
+    [text] = warnings([finding(detail="long " * 50, remediation="privileged " * 30)])
+    assert len(text) <= 256
+    assert text.endswith("privileged…")
+
+
 def test_a_warning_is_truncated_to_the_api_server_limit() -> None:
     [text] = warnings([finding(detail="ü" * 300, reason="ü" * 300)])
     assert len(text) == 256

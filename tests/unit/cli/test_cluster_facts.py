@@ -122,6 +122,17 @@ def test_a_request_that_a_node_pool_template_can_satisfy_has_no_finding(
     assert "no node has enough devices" in reasons(small, node_pool)
 
 
+def test_a_device_that_no_selected_node_offers_is_named(gpufence: Run, tmp_path: Path) -> None:
+    mig = pod("mig")
+    mig["spec"]["containers"][0]["resources"] = {"limits": {"nvidia.com/mig-1g.5gb": 1}}
+    pods = write(tmp_path / "pods.yaml", mig)
+    nodes = write(tmp_path / "nodes.yaml", {"apiVersion": "v1", **gpu_node("gpu-1")})
+    outcome = gpufence("check", "-o", "json", "--nodes", nodes, pods)
+    [finding] = outcome.report["results"][0]["findings"]
+    assert "none offers nvidia.com/mig-1g.5gb" in finding["detail"]
+    assert "0 nvidia.com" not in finding["detail"]
+
+
 def test_nodes_are_read_from_standard_input(gpufence: Run, tmp_path: Path) -> None:
     pods = write(tmp_path / "pods.yaml", BOUND)
     nodes = json.dumps(as_kubectl_prints(gpu_node("gpu-1")))
