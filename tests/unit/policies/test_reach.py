@@ -263,7 +263,7 @@ class TestGPUPodsInOtherPools:
     ) -> None:
         tolerations = [{"key": "gpu", "operator": "Exists"}]
         found = self.findings(device, off="pool-node-affinity", tolerations=tolerations)
-        (finding,) = (each for each in found if f"of pool {pool} with" in each.detail)
+        (finding,) = (each for each in found if f"(pool {pool})" in each.detail)
         assert (f"in place of example.com/{device}: 1" in finding.remediation) is in_place
 
     def test_a_selection_by_label_is_reported_once(self) -> None:
