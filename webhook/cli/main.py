@@ -84,9 +84,8 @@ Policy:
 def cli() -> None:
     """The fence around a Kubernetes cluster's GPU nodes.
 
-    gpufence sends Pods that request a GPU to the GPU nodes, hardens them, and keeps all other Pods
-    away. The command line makes the same decisions on files as the admission webhook makes on
-    requests.
+    gpufence runs GPU Pods on GPU nodes, hardens them, and keeps other Pods off. The command line
+    decides on files as the admission webhook decides on requests.
     """
 
 

@@ -115,7 +115,7 @@ _OPTIONS = (
         default=True,
         help="Use the cluster's nodes, namespaces, classes and claims in decisions. The API server "
         "then calls gpufence for every Pod with a node selection. Rules that need these facts "
-        "fail closed without them. Default: on, where gpufence has a cluster.",
+        "fail closed without them. Default: on in a cluster.",
     ),
 )
 

@@ -71,7 +71,7 @@ class Metrics:
         )
         self._internal_errors = Counter(
             "gpufence_internal_errors",
-            "Requests on which gpufence itself failed; each is in the log with its traceback.",
+            "Requests with an internal error. The log has the traceback of each.",
             registry=self.registry,
         )
         self._rejected_connections = Counter(
@@ -83,7 +83,7 @@ class Metrics:
         self._policy_name = policy_name
         self._policy = Info("gpufence_policy", "The active policy.", registry=self.registry)
         self.use(policy)
-        Info("gpufence_build", "The version that runs.", registry=self.registry).info(
+        Info("gpufence_build", "The version of gpufence.", registry=self.registry).info(
             {"version": metadata.version("gpufence"), "python": platform.python_version()}
         )
         self._reloads = Counter(
@@ -115,7 +115,7 @@ class Metrics:
         )
         self._authorities = Gauge(
             "gpufence_ca_expiry_timestamp_seconds",
-            "When the CA that signs expires, in seconds since the epoch.",
+            "Unix time at which the CA expires.",
             registry=self.registry,
         )
         self._published = Gauge(
@@ -139,14 +139,14 @@ class Metrics:
     def track_certificate(self, expiry: Callable[[], float]) -> None:
         self._track(
             "gpufence_certificate_expiry_timestamp_seconds",
-            "End of the life of the serving certificate.",
+            "Unix time at which the serving certificate expires.",
             expiry,
         )
 
     def track_policy(self, generation: Callable[[], int], problem: Callable[[], str]) -> None:
         self._track(
             "gpufence_policy_generation",
-            "How many policies have been active since the start.",
+            "Number of policies that have been active since the start.",
             generation,
         )
         self._track(

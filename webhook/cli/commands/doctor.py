@@ -90,8 +90,8 @@ def doctor(
 ) -> int:
     """Diagnose an installation from end to end.
 
-    Each problem comes with what to do. The doctor changes nothing in the cluster. Checks for which
-    the account lacks access are skipped and reported.
+    For each problem, it prints what to do. The doctor changes nothing in the cluster. Checks for
+    which the account lacks access are skipped and reported.
     """
 
     async def work(api: KubeApi) -> list[DoctorLine]:

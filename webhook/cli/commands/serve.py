@@ -111,8 +111,8 @@ Examples:
 @click.option(
     "--admission-policies/--no-admission-policies",
     default=True,
-    help="Whether to write ValidatingAdmissionPolicies as well, which API servers evaluate without "
-    "a replica. With --no-admission-policies, existing ones are deleted.",
+    help="Also write ValidatingAdmissionPolicies, which the API server evaluates itself. "
+    "With --no-admission-policies, existing ones are deleted.",
 )
 @kubeconfig_option
 @click.option(
