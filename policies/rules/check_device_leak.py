@@ -86,7 +86,7 @@ spec:
 
 ## Settings
 
-None beyond the rule's action.
+The rule has no settings except its action.
 """
 
 from __future__ import annotations

@@ -57,7 +57,7 @@ Data in this volume counts toward the memory limit of the container.
 
 ## Settings
 
-None beyond the rule's action.
+The rule has no settings except its action.
 """
 
 from __future__ import annotations

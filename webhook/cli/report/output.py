@@ -67,8 +67,8 @@ def output_option(command: Command) -> Callable[[F], F]:
         shell_complete=complete,
         metavar="FORMAT[=FILE]",
         help=f"Format of the report: {', '.join(names)}. With =FILE, gpufence writes the report to "
-        "FILE, and replaces it only when the report is complete. Repeatable; only one report can go to "
-        "standard output.  [default: text]",
+        "FILE, and replaces it only when the report is complete. Repeatable; only one report can "
+        "go to standard output.  [default: text]",
     )
 
 
