@@ -6,8 +6,8 @@ The rule reports a Pod that requests no device of a pool and does one of the fol
 
 - It tolerates the taint of the pool by its key.
 - It tolerates every taint (`operator: Exists` without a key). Pods of DaemonSets may do so, because
-  node agents run on every node. A DaemonSet that lists nodes by name (`In`) does
-not count as a node agent.
+  node agents run on every node. A DaemonSet that lists nodes by name (`In`)
+  does not count as a node agent.
 - It requires the labels of the pool, in `nodeSelector` or in any term of its required node
   affinity.
 

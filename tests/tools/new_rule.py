@@ -37,7 +37,7 @@ TODO: say what happens to such a Pod without the check.
 
 ## Settings
 
-None beyond the rule's action.
+The rule has no settings except its action.
 """
 
 from __future__ import annotations

@@ -69,7 +69,7 @@ def test_a_page_names_only_existing_settings(rule: Mutation | Check) -> None:
     bullets = re.findall(r"^- ((?:`[^`]+`(?:,\s+|\s+and\s+)?)+):", text, re.MULTILINE)
     assert len(bullets) == len(re.findall(r"^- ", text, re.MULTILINE))
     names = [name for bullet in bullets for name in re.findall(r"`([^`]+)`", bullet)]
-    assert names or text.startswith("None beyond the rule's action.")
+    assert names or text.startswith("The rule has no settings except its action.")
     for name in names:
         assert_setting(name)
 
