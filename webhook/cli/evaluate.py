@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from typing import Any, Literal, get_args
 
@@ -23,8 +23,14 @@ from webhook.cel.scope import NAMESPACE_LABEL
 from webhook.documents.document import DocumentError
 from webhook.documents.objects import Manifest, field_value, locate, pointer
 
+_FACTS = re.compile("Namespace|ResourceClaim|DeviceClass")
+"""The kinds of the objects that are facts for Pods, and for other objects none."""
+
 Verdict = Literal["allowed", "mutated", "denied", "unknown", "skipped", "invalid"]
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
+FACT_WORDS = re.compile(rf"{_FACTS.pattern}|\\(?:[xuU]0*[4-7]|\s)")
+"""Finds something in the text of each document with such objects. An escape may hide a letter."""
+
 Complete = Callable[[Request, Facts, JSONObject], Facts]
 """Adds facts about the cluster to those about one object."""
 
@@ -95,18 +101,19 @@ class Result(msgspec.Struct, eq=False):
 
 
 def evaluate(
-    manifests: Sequence[Manifest],
+    manifests: Iterable[Manifest],
     policy: Policy,
     request: Request,
     complete: Complete = lambda _request, facts, _obj: facts,
+    known: Iterable[Manifest] | None = None,
 ) -> Iterator[Result]:
     """Yield a result for each object, in order.
 
-    Claims, claim templates, device classes and namespaces among the objects are facts for the Pods
-    among them. ``request`` writes each object, in the object's own namespace if it sets one.
-    ``complete`` adds facts about the cluster.
+    Claims, claim templates, device classes and namespaces among the objects, or among the objects
+    that are ``known``, are facts for the Pods. ``request`` writes each object, in the object's own
+    namespace if it sets one. ``complete`` adds facts about the cluster.
     """
-    facts_in = _facts(manifests, request.namespace)
+    facts_in = _facts(manifests if known is None else known, request.namespace)
     for manifest in manifests:
         if manifest.error is not None:
             yield Result(manifest, "invalid", error=manifest.error)
@@ -122,7 +129,7 @@ def evaluate(
 
 def _facts(manifests: Iterable[Manifest], namespace: str) -> Callable[[str], Facts]:
     """Return a function from a namespace to the facts there."""
-    objects = [manifest.value for manifest in manifests if manifest.value is not None]
+    objects = [m.value for m in manifests if m.value is not None and _FACTS.search(_kind(m.value))]
     claims, templates, classes = read_claims((_namespace(o) or namespace, o) for o in objects)
     labels = {
         _text(_metadata(obj).get("name")): _labels(_metadata(obj))
@@ -167,6 +174,10 @@ def _judge(
         request=request,
         facts=facts,
     )
+
+
+def _kind(value: JSONObject) -> str:
+    return _text(value.get("kind"))
 
 
 def _namespace(value: JSONObject) -> str:

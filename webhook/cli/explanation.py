@@ -34,14 +34,8 @@ from policies.registry import CHECKS, MUTATIONS, RULES, Mutation
 from policies.requests import device_peaks, ignored_annotations
 from webhook.cli.evaluate import Result
 from webhook.cli.report.difference import difference
-from webhook.cli.report.text import (
-    Line,
-    finding_lines,
-    heading,
-    line,
-    marked_line,
-    unjudged_lines,
-)
+from webhook.cli.report.terminal import BOLD, DIM, PLAIN, Terminal
+from webhook.cli.report.text import finding_text, heading, unjudged_text
 from webhook.wording import counted
 
 _MOST_NAMES = 8
@@ -50,19 +44,19 @@ _NEGATIVE = "the API server rejects quantities below 0"
 _SIGNS = {"In": "in", "NotIn": "not in", "Exists": "exists", "DoesNotExist": "does not exist"}
 
 
-def report(results: Iterable[Result], policy: Policy) -> Iterator[Line]:
+def report(terminal: Terminal, results: Iterable[Result], policy: Policy) -> Iterator[str]:
     """Yield the explanation of every object, with an empty line between two objects."""
     for number, result in enumerate(results):
         if number:
-            yield Line()
-        yield from heading(result)
+            yield "\n"
+        yield heading(terminal, result)
         decision = result.decision
-        unjudged = unjudged_lines(decision) if decision else []
-        yield from unjudged
+        unjudged = unjudged_text(terminal, decision) if decision else ""
+        yield unjudged
         if decision is not None and decision.has_template:
-            yield from _object(result, decision, policy)
+            yield from _object(terminal, result, decision, policy)
         elif result.error is None and not unjudged:
-            yield line("gpufence finds no pod template in it.", "aside", indent=2)
+            yield terminal.line("gpufence finds no pod template in it.", style=DIM, indent=2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,23 +73,25 @@ class _Template:
         return not self.written.template.editable and bool(self.context.device_requests)
 
 
-def _object(result: Result, decision: Decision, policy: Policy) -> Iterator[Line]:
+def _object(
+    terminal: Terminal, result: Result, decision: Decision, policy: Policy
+) -> Iterator[str]:
     templates = list(_templates(result, decision, policy))
     several = len(templates) > 1
     for template in templates:
         where = f" (Pod at {template.written.at('spec')})" if several else ""
-        yield from _why(template.written, where, template.context)
+        yield from _why(terminal, template.written, where, template.context)
     if decision.exemption:
-        yield _title("Checks")
-        yield line(f"Exempt from every rule: {decision.exemption}.", indent=4)
+        yield terminal.line("Checks", 2, BOLD)
+        yield terminal.line(f"Exempt from every rule: {decision.exemption}.", indent=4)
         return
     actions = policy.actions_in(result.request.namespace)
-    yield from _mutations(decision, templates, actions)
+    yield from _mutations(terminal, decision, templates, actions)
     for template in templates:
         where = f" (Pod at {template.created.at('spec')})" if several else ""
-        yield from _scheduling(template.created, where, template.context)
-    yield from _checks(result, decision, actions)
-    yield from _exceptions(result, policy)
+        yield from _scheduling(terminal, template.created, where, template.context)
+    yield from _checks(terminal, result, decision, actions)
+    yield from _exceptions(terminal, result, policy)
 
 
 def _templates(result: Result, decision: Decision, policy: Policy) -> Iterator[_Template]:
@@ -108,10 +104,10 @@ def _templates(result: Result, decision: Decision, policy: Policy) -> Iterator[_
         yield template
 
 
-def _why(pod: Pod, where: str, context: Context) -> Iterator[Line]:
+def _why(terminal: Terminal, pod: Pod, where: str, context: Context) -> Iterator[str]:
     """Yield why the Pod is a GPU Pod, or why it is not one although it may look like one."""
     if context.device_requests:
-        yield _title(f"Why it is a GPU Pod{where}")
+        yield terminal.line(f"Why it is a GPU Pod{where}", 2, BOLD)
         containers = {
             (container.kind, container.position): container.name for container in pod.containers()
         }
@@ -122,28 +118,32 @@ def _why(pod: Pod, where: str, context: Context) -> Iterator[Line]:
                 "" if request.certain else " (devices of other pools satisfy the request as well)"
             )
             offers = "offers" if len(request.pools) == 1 else "offer"
-            yield line(
+            yield terminal.line(
                 f"{who} requests {request.what}, which {request.pool_names} {offers}{sure} "
                 f"(at {request.path}).",
                 indent=4,
             )
             for exclusion in request.excluded:
-                yield line(f"Excluded: {describe(exclusion)}.", indent=6)
+                yield terminal.line(f"Excluded: {describe(exclusion)}.", indent=6)
     else:
-        yield _title(f"Why it is not a GPU Pod{where}")
+        yield terminal.line(f"Why it is not a GPU Pod{where}", 2, BOLD)
         pools = ", ".join(pool.name for pool in context.policy.pools)
-        yield line(f"It requests no device of a pool. Pools of the policy: {pools}.", indent=4)
+        yield terminal.line(
+            f"It requests no device of a pool. Pools of the policy: {pools}.", indent=4
+        )
     for path, name, why in _not_requests(pod, context):
-        yield line(f"{name} does not request a device of a pool: {why} (at {path}).", indent=4)
+        yield terminal.line(
+            f"{name} does not request a device of a pool: {why} (at {path}).", indent=4
+        )
     for name, annotation in ignored_annotations(pod, context.policy):
-        yield line(
+        yield terminal.line(
             f"{name} does not request a device of a pool: schedulerName is "
             f"{pod.spec.scheduler_name or 'default-scheduler'}, and {annotation.scheduler_name} "
             f"reads the annotation (at {pod.at(f'metadata.annotations[{name}]')}).",
             indent=4,
         )
     for named in context.unresolved_claims(pod):
-        yield line(
+        yield terminal.line(
             f"Claim {named.entry.claim} is unknown and does not count as a request (at "
             f"{named.path}). Pass its manifest as well, or use --cluster.",
             indent=4,
@@ -171,9 +171,12 @@ def _not_requests(pod: Pod, context: Context) -> Iterator[tuple[str, str, str]]:
 
 
 def _mutations(
-    decision: Decision, templates: Sequence[_Template], actions: Mapping[str, Action]
-) -> Iterator[Line]:
-    yield _title("Mutations")
+    terminal: Terminal,
+    decision: Decision,
+    templates: Sequence[_Template],
+    actions: Mapping[str, Action],
+) -> Iterator[str]:
+    yield terminal.line("Mutations", 2, BOLD)
     done: set[str] = set()
     silent: list[str] = []
     for mutation in MUTATIONS:
@@ -181,20 +184,19 @@ def _mutations(
             action = actions[mutation.id]
             silent.append(mutation.id if action == "enforce" else f"{mutation.id} (on {action})")
             continue
-        yield Line(((mutation.id, "rule"), (f"  {mutation.summary}", "")), indent=4)
-        yield line(f"Why: {_reason(mutation)}", "aside", indent=6)
+        yield terminal.row((mutation.id, BOLD), (mutation.summary, PLAIN), indent=4)
+        yield terminal.line(f"Why: {_reason(mutation)}", style=DIM, indent=6)
         before, done = decision.mutated_by(done), done | {mutation.id}
-        for marked in difference(before, decision.mutated_by(done)):
-            yield marked_line(marked, indent=6)
+        yield terminal.changed(difference(before, decision.mutated_by(done)), 6)
     later = [template.written for template in templates if template.is_mutated_later]
     for pod in later:
-        yield line(
+        yield terminal.line(
             f"The webhook mutates the Pods at {pod.at('spec')} when they are created: a {pod.kind} "
             "cannot hold all mutations.",
             indent=4,
         )
     if silent and not later:
-        yield line(f"No additions by {', '.join(silent)}.", indent=4)
+        yield terminal.line(f"No additions by {', '.join(silent)}.", indent=4)
 
 
 def _reason(mutation: Mutation) -> str:
@@ -203,40 +205,46 @@ def _reason(mutation: Mutation) -> str:
     return " ".join(why[1].split()) if why else mutation.summary
 
 
-def _scheduling(pod: Pod, where: str, context: Context) -> Iterator[Line]:
-    yield _title(f"Scheduling{where}")
+def _scheduling(terminal: Terminal, pod: Pod, where: str, context: Context) -> Iterator[str]:
+    yield terminal.line(f"Scheduling{where}", 2, BOLD)
     policy, facts, pools = context.policy, context.facts, context.requested_pools
     if pools:
-        yield from _asks(pod, policy)
+        yield from _asks(terminal, pod, policy)
     for pool in pools or policy.pools:
         reason = _obstacle(pod, pool)
         if facts.nodes is not None:
-            yield from _placement(pod, pool, policy, facts)
+            yield from _placement(terminal, pod, pool, policy, facts)
         elif reason:
-            yield line(f"It does not fit the nodes of pool {pool.name}: {reason}.", indent=4)
+            yield terminal.line(
+                f"It does not fit the nodes of pool {pool.name}: {reason}.", indent=4
+            )
         else:
-            yield line(
+            yield terminal.line(
                 f"It fits the nodes of pool {pool.name}: its node selection matches them, and it "
                 "tolerates their taints.",
                 indent=4,
             )
     if facts.nodes is None and pools:
-        yield line("To see which nodes fit, add --nodes or --cluster.", "aside", indent=4)
+        yield terminal.line(
+            "To see which nodes fit, add --nodes or --cluster.", style=DIM, indent=4
+        )
 
 
-def _asks(pod: Pod, policy: Policy) -> Iterator[Line]:
+def _asks(terminal: Terminal, pod: Pod, policy: Policy) -> Iterator[str]:
     """Yield what the Pod needs of a node."""
     selections = [_in_words(alternative) for alternative in pod.selection()]
     if not selections:
-        yield line("No node can match its node selection.", indent=4)
+        yield terminal.line("No node can match its node selection.", indent=4)
     elif all(selections):  # An empty one matches every node.
-        yield line(f"It selects nodes with {', or with '.join(selections)}.", indent=4)
+        yield terminal.line(f"It selects nodes with {', or with '.join(selections)}.", indent=4)
     counts = [f"{count} {resource}" for resource, count in device_peaks(pod, policy).items()]
     if counts:
-        yield line(f"It needs a node with {' and '.join(counts)}.", indent=4)
+        yield terminal.line(f"It needs a node with {' and '.join(counts)}.", indent=4)
 
 
-def _placement(pod: Pod, pool: Pool, policy: Policy, facts: Facts) -> Iterator[Line]:
+def _placement(
+    terminal: Terminal, pod: Pod, pool: Pool, policy: Policy, facts: Facts
+) -> Iterator[str]:
     """Yield which of the pool's nodes fit the Pod, and the others with the reason."""
     needed = device_peaks(pod, policy)
     fitting: list[str] = []
@@ -246,15 +254,17 @@ def _placement(pod: Pod, pool: Pool, policy: Policy, facts: Facts) -> Iterator[L
         reason = next(_obstacles(pod, node, needed), None)
         (fitting if reason is None else excluded.setdefault(reason, [])).append(node.name)
     if not nodes:
-        yield line(f"No known node belongs to pool {pool.name}.", indent=4)
+        yield terminal.line(f"No known node belongs to pool {pool.name}.", indent=4)
         return
     all_of_pool = f"{counted(len(nodes), 'node')} of pool {pool.name}"
     if fitting:
-        yield line(f"It fits {len(fitting)} of {all_of_pool}: {_names(fitting)}.", indent=4)
+        yield terminal.line(
+            f"It fits {len(fitting)} of {all_of_pool}: {_names(fitting)}.", indent=4
+        )
     else:
-        yield line(f"It fits none of {all_of_pool}.", indent=4)
+        yield terminal.line(f"It fits none of {all_of_pool}.", indent=4)
     for reason, names in excluded.items():
-        yield line(f"Excluded: {_names(names)}, because {reason}.", indent=6)
+        yield terminal.line(f"Excluded: {_names(names)}, because {reason}.", indent=6)
 
 
 def _obstacle(pod: Pod, pool: Pool) -> str:
@@ -307,12 +317,14 @@ def _names(names: Sequence[str]) -> str:
     return f"{listed} and {more} more" if more > 0 else listed
 
 
-def _checks(result: Result, decision: Decision, actions: Mapping[str, Action]) -> Iterator[Line]:
-    yield _title("Checks")
+def _checks(
+    terminal: Terminal, result: Result, decision: Decision, actions: Mapping[str, Action]
+) -> Iterator[str]:
+    yield terminal.line("Checks", 2, BOLD)
     for finding in decision.findings:
-        yield from finding_lines(result, finding, indent=4)
+        yield finding_text(terminal, result, finding, 4)
     for finding in decision.excepted:
-        yield line(f"excepted  {finding.rule}  {finding.message}", "aside", indent=4)
+        yield terminal.line(f"excepted  {finding.rule}  {finding.message}", style=DIM, indent=4)
     failed = {finding.rule for finding in (*decision.findings, *decision.excepted)}
     is_gpu_pod = bool(decision.pools)
     quiet: dict[str, list[str]] = {}
@@ -324,15 +336,15 @@ def _checks(result: Result, decision: Decision, actions: Mapping[str, Action]) -
         elif check.id not in failed:
             quiet.setdefault("No findings", []).append(check.id)
     for what, ids in quiet.items():
-        yield line(f"{what}: {', '.join(ids)}.", indent=4)
+        yield terminal.line(f"{what}: {', '.join(ids)}.", indent=4)
 
 
-def _exceptions(result: Result, policy: Policy) -> Iterator[Line]:
+def _exceptions(terminal: Terminal, result: Result, policy: Policy) -> Iterator[str]:
     """Yield the policy's exceptions that cover this object, expired or not."""
     namespace, name = result.request.namespace, result.name.removesuffix("*")
     for entry in policy.exceptions:
         if any(entry.covers(rule.id, namespace, result.kind, name) for rule in RULES):
-            yield line(_exception(entry, result.request), indent=4)
+            yield terminal.line(_exception(entry, result.request), indent=4)
 
 
 def _exception(entry: ExceptionEntry, request: Request) -> str:
@@ -340,7 +352,3 @@ def _exception(entry: ExceptionEntry, request: Request) -> str:
     state = "expired on" if entry.has_expired(request.today) else "expires on"
     until = f", {state} {entry.expires}" if entry.expires else ""
     return f"Exception in the policy for {rules}{until}: {entry.reason}"
-
-
-def _title(words: str) -> Line:
-    return Line(((words, "object"),), indent=2)

@@ -5,19 +5,29 @@ A chart is rendered with the helm of the machine.
 
 from __future__ import annotations
 
-import gc
+import io
 import os
+import re
 import shlex
 import shutil
 import stat
 import subprocess
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePath
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple, Self, TextIO
 
 from webhook.documents.document import Document, DocumentError, unreadable
-from webhook.documents.files import STDIN, cannot_be_read, display_name, read_documents, read_text
+from webhook.documents.files import (
+    STDIN,
+    cannot_be_read,
+    display_name,
+    open_file,
+    read_documents,
+    read_lines,
+    temporary_file,
+)
 from webhook.documents.objects import Manifest, read_objects
 
 SUFFIXES = (".yaml", ".yml", ".json")
@@ -25,6 +35,8 @@ _PATTERN_MARKS = "*?["
 
 CHART = "Chart.yaml"
 _HELM_SECONDS = 60
+_CHUNK = 2**20
+_LONGEST_WORD = 100
 
 
 class ExcludedPaths:
@@ -62,54 +74,116 @@ class Source(NamedTuple):
     is_chart: bool = False
 
 
-Watch = Callable[[Sequence[Source]], Iterable[Source]]
+class Reader:
+    """Reads the objects of files and charts one by one, and again if needed: none has to stay.
 
-
-def read_manifests(
-    paths: Iterable[str],
-    exclude: ExcludedPaths = NOTHING,
-    watch: Watch = iter,
-    *,
-    lenient: bool = False,
-) -> list[Manifest]:
-    """Read every object of the files, directories and standard input that ``paths`` name, in order.
-
-    ``watch`` gets all that will be read, and hands it on one by one. If ``lenient``, templates and
-    patches in directories are no errors.
+    If ``lenient``, templates and patches in directories are no errors.
     """
-    # Parsed objects have no cycles. The search for cycles would take a third of the time.
-    gc.disable()
+
+    def __init__(self, *, lenient: bool = False) -> None:
+        self._lenient = lenient
+        self._copies: dict[Source, BinaryIO | DocumentError] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for copy in self._copies.values():
+            if not isinstance(copy, DocumentError):
+                copy.close()
+
+    def read(
+        self, sources: Iterable[Source], words: re.Pattern[str] | None = None
+    ) -> Iterator[Manifest]:
+        """Yield every object, in order.
+
+        With ``words``, yield those of the documents in whose text the expression finds something.
+        """
+        for source in sources:
+            for document in self._documents(source, words):
+                yield from read_objects(document)
+
+    def _documents(self, source: Source, words: re.Pattern[str] | None) -> Iterator[Document]:
+        name = rendered_name(source.path) if source.is_chart else display_name(source.path)
+        try:
+            with self._opened(source) as lines:
+                if words is not None and not _finds(words, lines):
+                    return
+                for document in read_documents(name, lines, words):
+                    document.lenient = self._lenient and source.in_directory
+                    yield document
+        except DocumentError as problem:
+            yield unreadable(display_name(source.path), problem)
+
+    @contextmanager
+    def _opened(self, source: Source) -> Iterator[TextIO]:
+        """Provide the lines of a source.
+
+        What can be read only once (standard input, a pipe, a rendered chart) is copied first.
+
+        Raises:
+            DocumentError: it cannot be read, or the chart cannot be rendered.
+        """
+        is_readable = not (source.error or source.path == STDIN or source.is_chart)
+        if is_readable and not is_special_file(source.path):
+            with open_file(source.path) as file:
+                yield read_lines(file)
+            return
+        if source not in self._copies:
+            try:
+                self._copies[source] = _copy(source)
+            except DocumentError as error:
+                self._copies[source] = error
+        copy = self._copies[source]
+        if isinstance(copy, DocumentError):
+            raise copy
+        copy.seek(0)
+        lines = read_lines(copy)
+        yield lines
+        lines.detach()
+
+
+def _finds(words: re.Pattern[str], lines: TextIO) -> bool:
+    """Return whether the expression finds something in a text, which is then at its start again."""
+    end, found = "", False
+    while not found and (text := lines.read(_CHUNK)):
+        found = bool(words.search(end + text))
+        end = text[-_LONGEST_WORD:]
+    lines.seek(0)
+    return found
+
+
+def _copy(source: Source) -> BinaryIO:
+    """Return a temporary file with what a source holds.
+
+    Raises:
+        DocumentError: it cannot be read, or the chart cannot be rendered.
+    """
+    if source.error is not None:
+        raise source.error
+    chart = render_chart(source.path).encode() if source.is_chart else b""
+    file = io.BytesIO(chart) if source.is_chart else open_file(source.path)
+    copy = temporary_file()
     try:
-        return [
-            manifest
-            for source in watch(list(expand(paths, exclude)))
-            for document in _documents(source, lenient)
-            for manifest in read_objects(document)
-        ]
+        shutil.copyfileobj(file, copy)
+    except OSError as error:
+        copy.close()
+        raise cannot_be_read(error) from error
     finally:
-        gc.freeze()
-        gc.enable()
+        if source.path != STDIN:
+            file.close()
+    return copy
+
+
+def read_manifests(paths: Iterable[str], exclude: ExcludedPaths = NOTHING) -> list[Manifest]:
+    """Read every object of the files, directories and standard input that ``paths`` name."""
+    with Reader() as reader:
+        return list(reader.read(expand(paths, exclude)))
 
 
 def no_objects_message(paths: Iterable[str], cure: str = "Check the tool that wrote them") -> str:
     """Return the message for paths that hold no objects, which is not a success."""
     return f"no objects in {', '.join(map(display_name, paths))}. {cure}."
-
-
-def _documents(source: Source, lenient: bool) -> Iterator[Document]:
-    try:
-        if source.error is not None:
-            raise source.error
-        if source.is_chart:
-            name, text = rendered_name(source.path), render_chart(source.path)
-        else:
-            name, text = display_name(source.path), read_text(source.path)
-    except DocumentError as problem:
-        yield unreadable(display_name(source.path), problem)
-        return
-    for document in read_documents(name, text):
-        document.lenient = lenient and source.in_directory
-        yield document
 
 
 def expand(paths: Iterable[str], exclude: ExcludedPaths = NOTHING) -> Iterator[Source]:

@@ -12,6 +12,7 @@ import io
 import re
 import sys
 from collections.abc import Iterator
+from typing import BinaryIO, TextIO, cast
 
 from webhook.documents.document import (
     Document,
@@ -40,6 +41,8 @@ _CURES = {
     errno.ELOOP: "Make the link point to a file",
 }
 _OTHER_CURE = "Name a readable copy"
+
+_CHUNK = 2**20
 
 # The longer ones first: UTF-32's mark starts with UTF-16's.
 _BYTE_ORDER_MARKS = (
@@ -99,23 +102,64 @@ def read_bytes(path: str, limit: int | None = None) -> bytes:
     Raises:
         DocumentError: it cannot be read, or has more bytes than ``limit``.
     """
-    # One byte more shows that there is more.
-    size = -1 if limit is None else limit + 1
     try:
-        if path == STDIN:
-            content = _read_stdin(size)
-        else:
-            with io.BufferedReader(io.FileIO(path)) as file:
-                content = file.read(size)
+        with open_file(path) as file:
+            # One byte more shows that there is more.
+            content = file.read(-1 if limit is None else limit + 1)
+    except OSError as error:
+        raise cannot_be_read(error) from error
+    if limit is not None and len(content) > limit:
+        raise DocumentError(f"is larger than {limit // 2**20} MiB", cure="Name a smaller file")
+    return content
+
+
+def open_file(path: str) -> BinaryIO:
+    """Open a file, or standard input.
+
+    Raises:
+        DocumentError: it cannot be opened.
+    """
+    # Python has no sys.stdin if its descriptor is closed at the start.
+    if path == STDIN and sys.stdin is None:
+        raise DocumentError("is closed", cure="Pipe manifests to it, or name files")
+    try:
+        return sys.stdin.buffer if path == STDIN else io.BufferedReader(io.FileIO(path))
     except FileNotFoundError:
         raise DocumentError("does not exist", cure=_CHECK_PATH) from None
     except ValueError:  # A null character in the path.
         raise DocumentError("is not the path of a file", cure=_CHECK_PATH) from None
     except OSError as error:
         raise cannot_be_read(error) from error
-    if limit is not None and len(content) > limit:
-        raise DocumentError(f"is larger than {limit // 2**20} MiB", cure="Name a smaller file")
-    return content
+
+
+def temporary_file() -> BinaryIO:
+    """Return an empty file in memory, which moves to a disk when it gets large."""
+    # The module takes long to import.
+    from tempfile import SpooledTemporaryFile
+
+    return cast("BinaryIO", SpooledTemporaryFile(16 * 2**20))
+
+
+def read_lines(file: BinaryIO) -> io.TextIOWrapper:
+    """Return the lines of a file that can seek, with their line feeds: not all at a time.
+
+    Raises:
+        DocumentError: it cannot be read, or is not text.
+    """
+    try:
+        decoder = codecs.getincrementaldecoder(encoding := _encoding(file.read(4)))()
+        file.seek(0)
+        while chunk := file.read(_CHUNK):
+            decoder.decode(chunk)
+        decoder.decode(b"", final=True)
+        file.seek(0)
+    except UnicodeDecodeError:
+        file.seek(0)
+        decode(file.read())  # This raises the error with its line.
+        raise
+    except OSError as error:
+        raise cannot_be_read(error) from error
+    return io.TextIOWrapper(file, encoding, newline="\n")
 
 
 def decode(data: bytes) -> str:
@@ -124,7 +168,7 @@ def decode(data: bytes) -> str:
     Raises:
         DocumentError: it is not text; the error names the line of the first invalid byte.
     """
-    encoding = next((name for mark, name in _BYTE_ORDER_MARKS if data.startswith(mark)), "utf-8")
+    encoding = _encoding(data)
     try:
         return data.decode(encoding)
     except UnicodeDecodeError as error:
@@ -135,6 +179,11 @@ def decode(data: bytes) -> str:
             line=before.count("\n") + 1,
             cure="Save it as UTF-8",
         ) from error
+
+
+def _encoding(start: bytes) -> str:
+    """Return the encoding of a text that starts with these bytes."""
+    return next((name for mark, name in _BYTE_ORDER_MARKS if start.startswith(mark)), "utf-8")
 
 
 def display_name(path: str) -> str:
@@ -152,22 +201,23 @@ def cannot_be_read(error: OSError) -> DocumentError:
     )
 
 
-def _read_stdin(size: int) -> bytes:
-    # Python has no sys.stdin if its descriptor is closed at the start.
-    if sys.stdin is None:
-        raise DocumentError("is closed", cure="Pipe manifests to it, or name files")
-    return sys.stdin.buffer.read(size)
-
-
 def input_error(path: str, error: DocumentError) -> InputError:
     """Return the exception for a file that cannot be read."""
     return InputError([printable(sentence(unreadable(display_name(path), error), error))])
 
 
-def read_documents(path: str, text: str) -> Iterator[Document]:
-    """Yield the documents of a file in order, without those that are empty or only comments."""
+def read_documents(
+    path: str, text: str | TextIO, wanted: re.Pattern[str] | None = None
+) -> Iterator[Document]:
+    """Yield the documents of a text in order, without those that are empty or only comments.
+
+    A text that is read from a file needs the memory of its largest document. With ``wanted``,
+    documents in which the expression finds nothing are skipped, and not counted.
+    """
     index = 0
-    for after, part, line in _split(text):
+    for after, part, line in _split(io.StringIO(text) if isinstance(text, str) else text):
+        if wanted is not None and not wanted.search(part):
+            continue
         if line == 1 and _is_blank(part):
             continue
         if after:
@@ -186,20 +236,24 @@ def read_documents(path: str, text: str) -> Iterator[Document]:
             index += 1
 
 
-def _split(text: str) -> Iterator[tuple[str, str, int]]:
+def _split(text: TextIO) -> Iterator[tuple[str, str, int]]:
     """Yield the text after ``---`` on its line, the part below it, and the line of that part."""
-    start, line, after = 0, 1, ""
-    while (at := _separator(text, start)) >= 0:
-        part = text[start:at]
-        if start or part:
-            yield after, part, line
-        end = text.find("\n", at)
-        end = len(text) if end < 0 else end
-        after = text[at + len(_SEPARATOR) : end].strip()
-        after = "" if _COMMENT.fullmatch(after) else after
-        line += part.count("\n") + 1
-        start = end + 1
-    yield after, text[start:], line
+    part, line, after = io.StringIO(), 1, ""
+    while block := text.read(_CHUNK) + text.readline():
+        at = 0
+        while (separator := _separator(block, at)) >= 0:
+            part.write(block[at:separator])
+            above = part.getvalue()
+            if line > 1 or above:
+                yield after, above, line
+            end = block.find("\n", separator)
+            end = len(block) if end < 0 else end
+            after = block[separator + len(_SEPARATOR) : end].strip()
+            after = "" if _COMMENT.fullmatch(after) else after
+            line += above.count("\n") + 1
+            part, at = io.StringIO(), end + 1
+        part.write(block[at:])
+    yield after, part.getvalue(), line
 
 
 def _separator(text: str, start: int) -> int:
@@ -210,17 +264,21 @@ def _separator(text: str, start: int) -> int:
     return before + 1 if before >= 0 else -1
 
 
-def _read(part: str) -> list[Document]:
+def _read(part: str) -> Iterator[Document]:
     """Read JSON, one value or several, or one document of YAML."""
     if not _BRACKET.match(part):
-        return [_read_yaml(part)]
-    values = list(read_json(part))
-    if values[0].error is not None:
+        yield _read_yaml(part)
+        return
+    values = read_json(part)
+    first = next(values)
+    if first.error is not None:
         # YAML in flow style also starts with a bracket.
         as_yaml = _read_yaml(part)
         if as_yaml.error is None or not _JSON.match(part):
-            return [as_yaml]
-    return values
+            yield as_yaml
+            return
+    yield first
+    yield from values
 
 
 def _read_yaml(part: str) -> Document:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import math
 import re
-from bisect import bisect_left
 from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any, NoReturn
@@ -60,10 +59,14 @@ def read_json(text: str) -> Iterator[Document]:
     decoder = json.JSONDecoder(
         object_pairs_hook=mapping, parse_int=_integer, parse_float=_float, parse_constant=_constant
     )
-    breaks = [found.start() for found in re.finditer("\n", text)]
+    counted, line_above = 0, 1
 
     def line_of(offset: int) -> int:
-        return bisect_left(breaks, offset) + 1
+        """Return the line of an offset, which is not before that of the last call."""
+        nonlocal counted, line_above
+        line_above += text.count("\n", counted, offset)
+        counted = offset
+        return line_above
 
     at = _skip_space(text, 0)
     while at < len(text):

@@ -30,7 +30,7 @@ _IMPORT = "import click, msgspec, yaml"
 # Measures the share of parsing: wraps the functions that read with a stopwatch.
 _PROBE = """
 import sys, time
-from webhook.cli.commands import check
+from webhook.cli import manifests
 from webhook.cli.main import main
 from webhook.documents import files
 
@@ -45,7 +45,21 @@ def timed(module, name):
     setattr(module, name, with_stopwatch)
     return spent
 
-parsing, reading = timed(files, "read_yaml"), timed(check, "read_manifests")
+def timed_steps(owner, name):
+    function, spent = getattr(owner, name), [0.0]
+    def with_stopwatch(*args, **options):
+        steps = function(*args, **options)
+        while True:
+            start = time.process_time()
+            step = next(steps, None)
+            spent[0] += time.process_time() - start
+            if step is None:
+                return
+            yield step
+    setattr(owner, name, with_stopwatch)
+    return spent
+
+parsing, reading = timed(files, "read_yaml"), timed_steps(manifests.Reader, "read")
 status = main(sys.argv[1:])
 whole = time.process_time()
 print(parsing[0] / whole, reading[0] / whole, file=sys.stderr)

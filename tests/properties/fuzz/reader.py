@@ -17,7 +17,8 @@ from reviewing import default_policy
 from webhook.cli.evaluate import Result, evaluate
 from webhook.cli.report import json as json_report
 from webhook.cli.report import text as text_report
-from webhook.cli.report.content import CheckReport
+from webhook.cli.report.content import CheckRun
+from webhook.cli.report.terminal import Terminal
 from webhook.cli.yaml_writer import to_yaml
 from webhook.documents.document import DocumentError
 from webhook.documents.files import decode, read_documents
@@ -56,10 +57,9 @@ def read(data: bytes) -> None:
                 raise WrongPlaceError(f"line {line} of {lines}: {result}")
         if result.decision is not None and result.decision.has_template:
             _write(result.decision.mutated)
-    content = CheckReport(results, "default", datetime.now(UTC))
-    for report in (json_report.check(content), text_report.check(content)):
-        for _ in report:
-            pass
+    run = CheckRun("default", datetime.now(UTC))
+    for report in (json_report.check(run), text_report.check(run, Terminal())):
+        report.whole(results)
 
 
 def _write(mutated: JSONObject) -> None:

@@ -108,7 +108,7 @@ def audit(
     name = policy_choice.title if policy_of is None else "/".join(policy_of)
     result, host = with_api(kubeconfig, work, context)
     results = list(results_of(result))
-    report = AuditReport(results, name, now, quiet, audit=result, cluster=host)
+    report = AuditReport(name, now, quiet, results=results, audit=result, cluster=host)
     write_reports("audit", report, outputs, color)
     if policy_reports:  # Last, so that a failure does not hide the report.
         with_api(kubeconfig, partial(_publish, result=result, now=now), context)

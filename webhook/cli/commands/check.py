@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, date, datetime
 
 import click
@@ -13,8 +14,8 @@ from policies.facts import Request
 from policies.registry import RULES
 from policies.suggestions import did_you_mean
 from webhook.cli.commands import EXIT_FOUND, EXIT_INPUT
-from webhook.cli.evaluate import Result, evaluate
-from webhook.cli.manifests import ExcludedPaths, Source, no_objects_message, read_manifests
+from webhook.cli.evaluate import FACT_WORDS, Result, evaluate
+from webhook.cli.manifests import ExcludedPaths, Reader, expand, no_objects_message
 from webhook.cli.options import (
     ClusterContext,
     cluster_context_options,
@@ -26,7 +27,7 @@ from webhook.cli.options import (
 )
 from webhook.cli.policy.generated_exceptions import LIFETIME, write_exceptions
 from webhook.cli.policy.policy_choice import PolicyChoice
-from webhook.cli.report.content import CheckReport
+from webhook.cli.report.content import CheckRun
 from webhook.cli.report.output import (
     STDOUT,
     TEXT,
@@ -35,7 +36,7 @@ from webhook.cli.report.output import (
     color_option,
     output_option,
     real_path,
-    write_reports,
+    reported,
 )
 from webhook.cli.report.terminal import Color, watched
 from webhook.documents.document import InputError, sentence
@@ -195,78 +196,93 @@ def check(
             f"A report and the exceptions both go to {exceptions_path}. Name two files."
         )
     policy = load_policy(policy_choice.path)
-
-    def watch(sources: Sequence[Source]) -> Iterable[Source]:
-        inputs = [policy_choice.path, cluster_context.nodes, *(source.path for source in sources)]
-        cure = "Name another file for the report, or --exclude the input"
-        check_outputs(outputs, inputs, cure)
-        return watched(sources, "Reading", enabled=not quiet)
-
-    manifests = read_manifests(paths, ExcludedPaths(exclude), watch, lenient=not strict)
-    with cluster_context.facts(policy) as complete:
+    sources = list(expand(paths, ExcludedPaths(exclude)))
+    inputs = [policy_choice.path, cluster_context.nodes, *(source.path for source in sources)]
+    check_outputs(outputs, inputs, "Name another file for the report, or --exclude the input")
+    # On a terminal, the report itself shows the progress.
+    shown = watched(sources, "Reading", enabled=not (quiet or sys.stdout.isatty()))
+    run = CheckRun(policy_choice.title, now, quiet)
+    seen = _Seen()
+    kept: list[Result] = []
+    with Reader(lenient=not strict) as reader, cluster_context.facts(policy) as complete:
         request = Request(namespace=namespace, today=today)
-        results = list(evaluate(manifests, policy, request, complete))
-    for result in results if rules else ():
-        _keep_only(rules, result)
-    write_reports("check", CheckReport(results, policy_choice.title, now, quiet), outputs, color)
-    unknown = sum(bool(result.decision and result.decision.unjudged) for result in results)
-    _print_notes(results, unknown, strict)
-    errors = [result for result in results if result.error is not None]
-    if Output(TEXT) not in outputs:  # The text report has them.
-        for result in errors:
-            _print_error(result)
-    if not results:
+        known = reader.read(sources, FACT_WORDS)
+        results = evaluate(reader.read(shown), policy, request, complete, known)
+        for result in reported(_only(rules, results), run, outputs, color):
+            seen.add(result)
+            if until is not None:
+                kept.append(result)
+    seen.print_notes(strict=strict, with_errors=Output(TEXT) not in outputs)
+    if not seen.objects:
         if STDIN in paths:
             raise InputError([no_objects_message(paths)])
         if not allow_empty:
             cure = "Check the tool that wrote them, or add --allow-empty"
             raise InputError([no_objects_message(paths, cure)])
-    denied = any(result.verdict == "denied" for result in results)
     if exceptions_path is not None and until is not None:
-        write_exceptions(exceptions_path, results, today, until)
-        denied = False
-    if errors:
+        write_exceptions(exceptions_path, kept, today, until)
+        seen.denied = False
+    if seen.errors:
         return EXIT_INPUT
-    warned = any(f.action == "warn" for result in results for f in result.findings)
-    failed = denied or (fail_on == "warn" and warned) or (strict and unknown)
+    failed = seen.denied or (fail_on == "warn" and seen.warned) or (strict and seen.unknown)
     return EXIT_FOUND if failed else 0
 
 
-def _keep_only(rules: frozenset[str], result: Result) -> None:
-    """Drop the findings of other rules."""
-    if result.decision is not None:
-        findings = tuple(f for f in result.decision.findings if f.rule in rules)
-        excepted = tuple(f for f in result.decision.excepted if f.rule in rules)
-        result.decision = replace(result.decision, findings=findings, excepted=excepted)
-        result.verdict = result.decision.verdict
+def _only(rules: frozenset[str], results: Iterable[Result]) -> Iterator[Result]:
+    """Drop the findings of other rules, if there are ``rules``."""
+    for result in results:
+        if rules and result.decision is not None:
+            findings = tuple(f for f in result.decision.findings if f.rule in rules)
+            excepted = tuple(f for f in result.decision.excepted if f.rule in rules)
+            result.decision = replace(result.decision, findings=findings, excepted=excepted)
+            result.verdict = result.decision.verdict
+        yield result
 
 
-def _print_notes(results: Sequence[Result], unknown: int, strict: bool) -> None:
-    """Write to standard error what is skipped, not judged, or also depends on the cluster."""
-    if skipped := sum(bool(result.note) for result in results):
-        documents = counted(skipped, "document")
-        cure = "To report them as errors, add --strict"
-        _print_note(f"skipped {documents} with placeholders or without apiVersion. {cure}.")
-    if unknown:
-        have = "has" if unknown == 1 else "have"
-        what = f"{counted(unknown, 'object')} {have} Pods that gpufence cannot judge before"
-        cure = "" if strict else " To fail on them, add --strict."
-        _print_note(f"{what} they are created.{cure}")
-    missing = Counter(
-        fact for r in results if r.decision is not None for fact in r.decision.missing_facts
-    )
-    for fact, number in missing.items():
-        _print_note(f"{counted(number, 'object')}: {_MISSING_FACTS[fact]}.")
+class _Seen:
+    """What stays of the results: whether the check fails, and what standard error says."""
+
+    def __init__(self) -> None:
+        self.objects = 0
+        self.denied = self.warned = False
+        self.unknown = 0
+        """The objects with Pods that gpufence cannot judge."""
+        self.errors: list[str] = []
+        self._skipped = 0
+        self._missing: Counter[str] = Counter()
+
+    def add(self, result: Result) -> None:
+        self.objects += 1
+        self.denied |= result.verdict == "denied"
+        self.warned |= any(finding.action == "warn" for finding in result.findings)
+        self._skipped += bool(result.note)
+        if result.error is not None:
+            self.errors.append(sentence(result.manifest.document, result.error))
+        if result.decision is not None:
+            self.unknown += bool(result.decision.unjudged)
+            self._missing.update(result.decision.missing_facts)
+
+    def print_notes(self, *, strict: bool, with_errors: bool) -> None:
+        """Write to standard error what is skipped, not judged, or also depends on the cluster."""
+        if self._skipped:
+            documents = counted(self._skipped, "document")
+            cure = "To report them as errors, add --strict"
+            _print_note(f"skipped {documents} with placeholders or without apiVersion. {cure}.")
+        if self.unknown:
+            have = "has" if self.unknown == 1 else "have"
+            what = (
+                f"{counted(self.unknown, 'object')} {have} Pods that gpufence cannot judge before"
+            )
+            cure = "" if strict else " To fail on them, add --strict."
+            _print_note(f"{what} they are created.{cure}")
+        for fact, number in self._missing.items():
+            _print_note(f"{counted(number, 'object')}: {_MISSING_FACTS[fact]}.")
+        for error in self.errors if with_errors else ():
+            click.echo(f"Error: {printable(error)}", err=True)
 
 
 def _print_note(text: str) -> None:
     click.echo(f"Note: {text}", err=True)
-
-
-def _print_error(result: Result) -> None:
-    if result.error is not None:
-        text = sentence(result.manifest.document, result.error)
-        click.echo(f"Error: {printable(text)}", err=True)
 
 
 def _until(path: str | None, expires: date | None, today: date) -> date | None:

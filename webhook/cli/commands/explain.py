@@ -27,9 +27,8 @@ from webhook.cli.options import (
     policy_option,
 )
 from webhook.cli.policy.policy_choice import PolicyChoice
-from webhook.cli.report import terminal
 from webhook.cli.report.output import color_option
-from webhook.cli.report.text import Line
+from webhook.cli.report.terminal import BOLD, DIM, PLAIN, Color, Terminal, terminal_of
 from webhook.documents.document import InputError
 from webhook.documents.policy_files import load_policy
 from webhook.wording import printable
@@ -87,7 +86,7 @@ def explain(
     namespace: str,
     cluster_context: ClusterContext,
     output: Output,
-    color: terminal.Color,
+    color: Color,
 ) -> int:
     """Explain a rule, or the decision on a manifest.
 
@@ -118,7 +117,7 @@ def explain(
         if not manifests:
             raise InputError([no_objects_message([subject])])
         results = list(evaluate(manifests, policy, request, complete))
-    terminal.write(explanation.report(results, policy), sys.stdout, color)
+    sys.stdout.writelines(explanation.report(terminal_of(sys.stdout, color), results, policy))
     return EXIT_INPUT if any(result.error for result in results) else 0
 
 
@@ -131,7 +130,7 @@ def _unknown(name: str) -> str:
     return f"{printable(name)} is neither a rule nor a file. {cure}"
 
 
-def _write_list(policy: Policy, namespace: str, output: Output, color: terminal.Color) -> None:
+def _write_list(policy: Policy, namespace: str, output: Output, color: Color) -> None:
     """Write a line for each rule: its name, its action, and the title of its page."""
     actions = policy.actions_in(namespace)
     rows = [(rule.id, actions[rule.id], rule.page.partition("\n")[0]) for rule in RULES]
@@ -141,23 +140,20 @@ def _write_list(policy: Policy, namespace: str, output: Output, color: terminal.
             f"{line}\n" for line in [*table, *(f"| {r} | {a} | {t} |" for r, a, t in rows)]
         )
         return
-    width = max(len(rule) for rule, _, _ in rows)
-    lines = [
-        Line(((f"{rule:{width}}  ", "rule"), (f"{action:7}  ", "aside"), (title, "")))
+    width, terminal = max(len(rule) for rule, _, _ in rows), terminal_of(sys.stdout, color)
+    sys.stdout.writelines(
+        terminal.row((f"{rule:{width}}", BOLD), (f"{action:7}", DIM), (title, PLAIN))
         for rule, action, title in rows
-    ]
-    terminal.write(lines, sys.stdout, color)
+    )
 
 
-def _write_page(
-    rule: Rule, policy: Policy, namespace: str, output: Output, color: terminal.Color
-) -> None:
+def _write_page(rule: Rule, policy: Policy, namespace: str, output: Output, color: Color) -> None:
     """Write a rule's page, with its action in the policy."""
     page = rule_markdown(rule, policy, namespace)
     if output == "markdown":
         sys.stdout.write(page)
-    elif sys.stdout.isatty() or terminal.resolve_color(color, sys.stdout) == "always":
-        _write_styled(page, terminal.resolve_color(color, sys.stdout))
+    elif (terminal := terminal_of(sys.stdout, color)) != Terminal():
+        _write_styled(page, terminal)
     else:
         sys.stdout.writelines(f"{line}\n" for line in _plain(page))
 
@@ -191,13 +187,9 @@ def _plain(page: str) -> Iterator[str]:
             yield line
 
 
-def _write_styled(page: str, color: terminal.Color) -> None:
+def _write_styled(page: str, terminal: Terminal) -> None:
     from rich.console import Console
     from rich.markdown import Markdown
 
-    console = Console(
-        file=sys.stdout,
-        force_terminal=True if color == "always" else None,
-        no_color={"auto": None, "always": False, "never": True}[color],
-    )
+    console = Console(file=sys.stdout, force_terminal=True, no_color=not terminal.is_colored)
     console.print(Markdown(page, code_theme="ansi_dark"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
@@ -40,21 +40,48 @@ _MOST_SEVERE_FIRST: tuple[Verdict, ...] = (
 )
 
 
-class CheckReport(msgspec.Struct, frozen=True):
-    """The results of ``gpufence check``, in order.
+class CheckRun(msgspec.Struct, frozen=True):
+    """A run of ``gpufence check``, without its results.
 
     A quiet report leaves out what needs no attention. Only the format ``text`` can be quiet.
     """
 
-    results: Sequence[Result]
     policy: str
     created: datetime
     quiet: bool = False
 
 
-class AuditReport(CheckReport, frozen=True, kw_only=True):
+class CheckFormat:
+    """A report of ``gpufence check`` in one format.
+
+    It returns text for each object as soon as there is a verdict, so that the object need not stay
+    in memory.
+    """
+
+    def __init__(self, run: CheckRun) -> None:
+        self.run = run
+
+    def start(self) -> str:
+        """Return the text before that of the first object."""
+        return ""
+
+    def add(self, result: Result) -> str:
+        """Return the text about an object."""
+        raise NotImplementedError
+
+    def end(self) -> str:
+        """Return the text after that of the last object."""
+        return ""
+
+    def whole(self, results: Iterable[Result]) -> str:
+        """Return the report of all objects."""
+        return "".join([self.start(), *map(self.add, results), self.end()])
+
+
+class AuditReport(CheckRun, frozen=True, kw_only=True):
     """The results of ``gpufence audit``, one for each workload, and the audit itself."""
 
+    results: Sequence[Result]
     audit: Audit
     cluster: str
 

@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from policies.finding import Action
+from webhook.cli.evaluate import Result
 from webhook.cli.report.content import (
-    CheckReport,
+    CheckFormat,
     Place,
     finding_place,
     message,
@@ -25,20 +26,24 @@ from webhook.wording import printable
 _COMMANDS: dict[Action, str] = {"enforce": "error", "warn": "warning", "audit": "notice"}
 
 
-def check(report: CheckReport) -> str:
-    """Return a line for each finding, and for each broken object."""
-    return "".join(_commands(report))
+class GitHubReport(CheckFormat):
+    """A line for each finding, and for each broken object."""
+
+    def add(self, result: Result) -> str:
+        return "".join(_commands(result))
 
 
-def _commands(report: CheckReport) -> Iterator[str]:
-    for result in report.results:
-        if result.error is not None:
-            text = explanation(result.manifest.document, result.error)
-            yield _command("error", object_place(result), "invalid manifest", text)
-        for finding in result.findings:
-            text = f"{result.title}: {message(finding)}"
-            name, place = _COMMANDS[finding.action], finding_place(result, finding)
-            yield _command(name, place, finding.rule, text, remediation(finding))
+check = GitHubReport
+
+
+def _commands(result: Result) -> Iterator[str]:
+    if result.error is not None:
+        text = explanation(result.manifest.document, result.error)
+        yield _command("error", object_place(result), "invalid manifest", text)
+    for finding in result.findings:
+        text = f"{result.title}: {message(finding)}"
+        name, place = _COMMANDS[finding.action], finding_place(result, finding)
+        yield _command(name, place, finding.rule, text, remediation(finding))
 
 
 def _command(name: str, place: Place, title: str, *lines: str) -> str:

@@ -22,7 +22,8 @@ from policies.finding import ACTIONS
 from webhook.cli.evaluate import Result, Verdict
 from webhook.cli.report.content import (
     AuditReport,
-    CheckReport,
+    CheckFormat,
+    CheckRun,
     finding_place,
     pool_summary,
     remediation,
@@ -55,11 +56,24 @@ class _Number(NamedTuple):
     bad: bool = False
 
 
-def check(report: CheckReport) -> str:
-    """Return the page of a check."""
-    subtitle = f"{report.created:%Y-%m-%d %H:%M} UTC, policy: {report.policy}"
-    numbers = _verdict_numbers(report.results)
-    return _page("gpufence check", subtitle, numbers, _sections(report.results))
+class HTMLReport(CheckFormat):
+    """The page of a check, which shows the most severe findings first: it keeps all objects."""
+
+    def __init__(self, run: CheckRun) -> None:
+        super().__init__(run)
+        self._results: list[Result] = []
+
+    def add(self, result: Result) -> str:
+        self._results.append(result)
+        return ""
+
+    def end(self) -> str:
+        subtitle = f"{self.run.created:%Y-%m-%d %H:%M} UTC, policy: {self.run.policy}"
+        numbers = _verdict_numbers(self._results)
+        return _page("gpufence check", subtitle, numbers, _sections(self._results))
+
+
+check = HTMLReport
 
 
 def audit(report: AuditReport) -> str:

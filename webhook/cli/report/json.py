@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
+from textwrap import indent
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from policies.finding import Finding
 from policies.kubernetes.template import field_path
-from webhook.cli.evaluate import VERDICTS, Result
+from webhook.cli.evaluate import VERDICTS, Result, Verdict
 from webhook.cli.report.content import (
     AuditReport,
-    CheckReport,
+    CheckFormat,
+    CheckRun,
     DoctorReport,
     Outcome,
     SuitesReport,
@@ -27,18 +30,78 @@ if TYPE_CHECKING:
 
 API_VERSION = "gpufence.dev/v1alpha1"
 
+_RESULTS = '"results": []'
+"""No text in JSON is like it: its quotes would be escaped."""
 
-def check(report: CheckReport) -> str:
-    """Return a CheckReport."""
-    return _results("CheckReport", report)
+
+class JSONReport(CheckFormat):
+    """A document with a list of ``results``, which grows with each object."""
+
+    def __init__(self, run: CheckRun) -> None:
+        super().__init__(run)
+        self._depth = 0
+        self._separator = ""
+
+    def document(self) -> dict[str, Any]:
+        """Return the document as it is known so far, with an empty list of results.
+
+        What comes before the list must not change.
+        """
+        raise NotImplementedError
+
+    def entries(self, result: Result) -> Iterator[dict[str, Any]]:
+        """Yield the entries of the list about an object."""
+        raise NotImplementedError
+
+    def start(self) -> str:
+        start, _, _ = formatted(self.document()).partition(_RESULTS)
+        self._depth = len(start) - len(start.rstrip(" "))
+        return f"{start}{_RESULTS[:-1]}"
+
+    def add(self, result: Result) -> str:
+        text = ""
+        for entry in self.entries(result):
+            lines = indent(formatted(entry), " " * (self._depth + 2)).rstrip("\n")
+            text += f"{self._separator}\n{lines}"
+            self._separator = ","
+        return text
+
+    def end(self) -> str:
+        _, _, end = formatted(self.document()).partition(_RESULTS)
+        return f"\n{' ' * self._depth}]{end}" if self._separator else f"]{end}"
+
+
+class CheckDocument(JSONReport):
+    """A CheckReport."""
+
+    def __init__(self, run: CheckRun) -> None:
+        super().__init__(run)
+        self._verdicts: Counter[Verdict] = Counter()
+
+    def document(self) -> dict[str, Any]:
+        return {
+            "apiVersion": API_VERSION,
+            "kind": "CheckReport",
+            "policy": self.run.policy,
+            "results": [],
+            "summary": _summary(self._verdicts),
+        }
+
+    def entries(self, result: Result) -> Iterator[dict[str, Any]]:
+        self._verdicts[result.verdict] += 1
+        yield _entry(result)
+
+
+check = CheckDocument
 
 
 def audit(report: AuditReport) -> str:
     """Return an AuditReport: a CheckReport with the state of the pools."""
     found = report.audit
-    return _results(
+    verdicts = Counter(result.verdict for result in report.results)
+    return _document(
         "AuditReport",
-        report,
+        policy=report.policy,
         pods=found.pods,
         unmutatedPods=list(found.unmutated),
         uselessExceptions=list(found.exceptions),
@@ -50,6 +113,8 @@ def audit(report: AuditReport) -> str:
             for subject in found.subjects
             if subject.pods or subject.remark
         ],
+        results=[_entry(result) for result in report.results],
+        summary=_summary(verdicts),
     )
 
 
@@ -84,17 +149,8 @@ def _document(kind: str, **fields: Any) -> str:
     return formatted({"apiVersion": API_VERSION, "kind": kind, **fields})
 
 
-def _results(kind: str, report: CheckReport, **fields: Any) -> str:
-    """Return a report of some kind, with more ``fields`` than those of a CheckReport."""
-    verdicts = Counter(result.verdict for result in report.results)
-    counts = {verdict: verdicts[verdict] for verdict in VERDICTS}
-    return _document(
-        kind,
-        policy=report.policy,
-        **fields,
-        results=[_entry(result) for result in report.results],
-        summary={"objects": len(report.results), **counts},
-    )
+def _summary(verdicts: Counter[Verdict]) -> dict[str, int]:
+    return {"objects": verdicts.total(), **{verdict: verdicts[verdict] for verdict in VERDICTS}}
 
 
 def _entry(result: Result) -> dict[str, Any]:

@@ -15,7 +15,9 @@ from xml.etree import ElementTree as ET
 from policies.finding import Finding
 from webhook.cli.evaluate import Result
 from webhook.cli.report.content import (
-    CheckReport,
+    AuditReport,
+    CheckFormat,
+    CheckRun,
     Failure,
     Outcome,
     SuitesReport,
@@ -27,66 +29,85 @@ from webhook.cli.report.difference import Marked
 from webhook.documents.document import explanation, place
 from webhook.wording import printable
 
+_DECLARATION = '<?xml version="1.0" encoding="UTF-8"?>\n'
+_SKIPPED = {
+    "skipped": "has no pod template",
+    "unknown": "its Pods are judged when they are created",
+}
 # Characters that XML 1.0 cannot hold, even as a reference, and that ``printable`` leaves.
 _NO_CHARACTER = re.compile("[\ud800-\udfff\ufffe\uffff]")
 
 
-def check(report: CheckReport) -> str:
-    """Return the document of a check or of an audit."""
-    root = ET.Element("testsuites", name="gpufence")
-    for path, group in groupby(report.results, key=lambda result: result.manifest.document.path):
-        root.append(_of_file(path, list(group)))
-    return _document(root)
+class JUnitReport(CheckFormat):
+    """The document of a check. It keeps one test suite in memory, whose counts come first."""
+
+    def __init__(self, run: CheckRun) -> None:
+        super().__init__(run)
+        self._suite = _suite_element("")
+        self._names: Counter[str] = Counter()
+
+    def start(self) -> str:
+        return f'{_DECLARATION}<testsuites name="gpufence">\n'
+
+    def add(self, result: Result) -> str:
+        path, finished = _xml_text(result.manifest.document.path), ""
+        if path != self._suite.get("name"):
+            finished = self._finished()
+            self._suite = _suite_element(path)
+            self._names.clear()
+        name = _xml_text(result.title)
+        self._names[name] += 1
+        # Names stay the same from run to run; of objects with the same name, later ones count on.
+        shown = name if self._names[name] == 1 else f"{name} ({self._names[name]})"
+        _count(self._suite, "tests")
+        _add_result(self._suite, _case_element(self._suite, shown), result)
+        return finished
+
+    def end(self) -> str:
+        return f"{self._finished()}</testsuites>\n"
+
+    def _finished(self) -> str:
+        """Return the test suite of a file, of which all objects are added."""
+        if not len(self._suite):
+            return ""
+        ET.indent(self._suite, level=1)
+        return f"  {ET.tostring(self._suite, encoding='unicode')}\n"
 
 
-audit = check
+check = JUnitReport
+
+
+def audit(report: AuditReport) -> str:
+    """Return the document of an audit."""
+    return JUnitReport(report).whole(report.results)
 
 
 def suites(report: SuitesReport) -> str:
     """Return the document of all test suites."""
     root = ET.Element("testsuites", name="gpufence test")
     for path, group in groupby(report.outcomes, key=lambda outcome: outcome.path):
-        outcomes = list(group)
-        states = Counter(outcome.state for outcome in outcomes)
-        suite = _suite_element(path, len(outcomes), states["failed"], states["error"])
+        suite = _suite_element(path)
         root.append(suite)
-        for outcome in outcomes:
-            _add_outcome(_case_element(suite, _xml_text(outcome.name)), outcome)
-    return _document(root)
-
-
-def _document(root: ET.Element) -> str:
+        for outcome in group:
+            _count(suite, "tests")
+            _add_outcome(suite, _case_element(suite, _xml_text(outcome.name)), outcome)
     ET.indent(root)
-    return f'<?xml version="1.0" encoding="UTF-8"?>\n{ET.tostring(root, encoding="unicode")}\n'
+    return f"{_DECLARATION}{ET.tostring(root, encoding='unicode')}\n"
 
 
-def _of_file(path: str, results: list[Result]) -> ET.Element:
-    verdicts = Counter(result.verdict for result in results)
-    errors = sum(result.error is not None for result in results)
-    skipped = verdicts["skipped"] + verdicts["unknown"]
-    suite = _suite_element(path, len(results), verdicts["denied"], errors, skipped)
-    names: Counter[str] = Counter()
-    for result in results:
-        name = _xml_text(result.title)
-        names[name] += 1
-        # Names stay the same from run to run; of objects with the same name, later ones count on.
-        shown = name if names[name] == 1 else f"{name} ({names[name]})"
-        _add_result(_case_element(suite, shown), result)
-    return suite
-
-
-def _add_result(case: ET.Element, result: Result) -> None:
+def _add_result(suite: ET.Element, case: ET.Element, result: Result) -> None:
     if result.error is not None:
+        _count(suite, "errors")
         document = result.manifest.document
         what = _xml_text(explanation(document, result.error))
         error = ET.SubElement(case, "error", type="invalid", message=what)
         error.text = f"{_xml_text(place(document, result.error))}: {what}"
-    if result.verdict == "skipped":
-        ET.SubElement(case, "skipped", message=result.note or "has no pod template")
-    if result.verdict == "unknown":
-        ET.SubElement(case, "skipped", message="its Pods are judged when they are created")
+    if result.verdict in _SKIPPED:
+        _count(suite, "skipped")
+        ET.SubElement(case, "skipped", message=result.note or _SKIPPED[result.verdict])
     enforced = [finding for finding in result.findings if finding.action == "enforce"]
     if enforced:
+        _count(suite, "failures")
         rules = ", ".join(dict.fromkeys(finding.rule for finding in enforced))
         failure = ET.SubElement(case, "failure", type="denied", message=rules)
         failure.text = _listing(result, enforced)
@@ -109,11 +130,13 @@ def _listing(result: Result, findings: Iterable[Finding]) -> str:
     return "\n\n".join(paragraphs)
 
 
-def _add_outcome(case: ET.Element, outcome: Outcome) -> None:
+def _add_outcome(suite: ET.Element, case: ET.Element, outcome: Outcome) -> None:
     if outcome.error:
+        _count(suite, "errors")
         error = ET.SubElement(case, "error", type="error", message=_xml_text(outcome.error))
         error.text = f"{_xml_text(outcome.path)}:{outcome.line}"
     if outcome.failures:
+        _count(suite, "failures")
         summary = "; ".join(failure.message for failure in outcome.failures)
         failure = ET.SubElement(case, "failure", type="failed", message=_xml_text(summary))
         failure.text = "\n".join(line for failed in outcome.failures for line in _lines(failed))
@@ -126,17 +149,13 @@ def _lines(failure: Failure) -> list[str]:
     return [_xml_text(line) for line in (failure.message, *shown)]
 
 
-def _suite_element(
-    path: str, tests: int, failures: int, errors: int, skipped: int = 0
-) -> ET.Element:
-    return ET.Element(
-        "testsuite",
-        name=_xml_text(path),
-        tests=str(tests),
-        failures=str(failures),
-        errors=str(errors),
-        skipped=str(skipped),
-    )
+def _suite_element(path: str) -> ET.Element:
+    counts = dict.fromkeys(("tests", "failures", "errors", "skipped"), "0")
+    return ET.Element("testsuite", {"name": _xml_text(path), **counts})
+
+
+def _count(suite: ET.Element, what: str) -> None:
+    suite.set(what, str(int(suite.get(what, "0")) + 1))
 
 
 def _case_element(suite: ET.Element, name: str) -> ET.Element:

@@ -11,9 +11,11 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Literal
 
-from webhook.cli.evaluate import Result
+from webhook.cli.evaluate import Result, Verdict
 from webhook.cli.report.content import (
-    CheckReport,
+    AuditReport,
+    CheckFormat,
+    CheckRun,
     Place,
     finding_place,
     object_place,
@@ -38,24 +40,42 @@ _MARKS = re.compile(r"[\\`*_{}\[\]<>()#+!|~&$-]")
 _LINKING = re.compile(r"@|#(?=\d)|\bgh-(?=\d)|:(?=//)|\bwww(?=\.)", re.IGNORECASE)
 
 
-def check(report: CheckReport) -> str:
-    """Return the comment about a check or an audit."""
-    rows = [row for result in report.results for row in _rows(result)]
-    rows.sort(key=lambda row: _ORDER.index(row[0]))
-    counts = verdict_counts(Counter(result.verdict for result in report.results))
-    objects = counted(len(report.results), "object")
-    comment = f"### gpufence: {objects}{''.join(text for text, _ in counts)}\n"
-    kept = _fitting([row for _, row in rows])
-    if kept:
-        comment += "\n| | Object | Rule | Where | What |\n| --- | --- | --- | --- | --- |\n"
-        comment += "".join(kept)
-    if left_out := len(rows) - len(kept):
-        more = counted(left_out, "more row")
-        comment += f"\nOmitted: {more}, because a comment holds {MAX_CHARACTERS:,} characters.\n"
-    return comment
+class MarkdownReport(CheckFormat):
+    """The comment."""
+
+    def __init__(self, run: CheckRun) -> None:
+        super().__init__(run)
+        self._verdicts: Counter[Verdict] = Counter()
+        self._rows: list[tuple[Severity, str]] = []
+
+    def add(self, result: Result) -> str:
+        self._verdicts[result.verdict] += 1
+        self._rows += _rows(result)
+        return ""
+
+    def end(self) -> str:
+        rows = sorted(self._rows, key=lambda row: _ORDER.index(row[0]))
+        objects = counted(self._verdicts.total(), "object")
+        counts = "".join(text for text, _ in verdict_counts(self._verdicts))
+        comment = f"### gpufence: {objects}{counts}\n"
+        kept = _fitting([row for _, row in rows])
+        if kept:
+            comment += "\n| | Object | Rule | Where | What |\n| --- | --- | --- | --- | --- |\n"
+            comment += "".join(kept)
+        if left_out := len(rows) - len(kept):
+            more = counted(left_out, "more row")
+            comment += (
+                f"\nOmitted: {more}, because a comment holds {MAX_CHARACTERS:,} characters.\n"
+            )
+        return comment
 
 
-audit = check
+check = MarkdownReport
+
+
+def audit(report: AuditReport) -> str:
+    """Return the comment about an audit."""
+    return MarkdownReport(report).whole(report.results)
 
 
 def _fitting(rows: Sequence[str]) -> Sequence[str]:

@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
+import io
 import os
+import shutil
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, closing
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, TextIO, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import click
 
 from policies.suggestions import did_you_mean
-from webhook.cli.report import terminal
-from webhook.cli.report.content import CheckReport, DoctorReport, SuitesReport
-from webhook.cli.report.text import Line
+from webhook.cli.evaluate import Result
+from webhook.cli.report.content import (
+    AuditReport,
+    CheckFormat,
+    CheckRun,
+    DoctorReport,
+    SuitesReport,
+)
+from webhook.cli.report.terminal import Color, terminal_of
 from webhook.documents.document import InputError
-from webhook.documents.files import display_name
+from webhook.documents.files import display_name, temporary_file
 from webhook.wording import printable
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -43,7 +52,7 @@ class Output(NamedTuple):
     path: str = STDOUT
 
 
-Report = CheckReport | DoctorReport | SuitesReport
+Report = AuditReport | DoctorReport | SuitesReport
 
 
 def output_option(command: Command) -> Callable[[F], F]:
@@ -154,31 +163,67 @@ def unwritable(path: str, error: OSError) -> InputError:
     return InputError([f"{path}: {problem}."])
 
 
+class _Target:
+    """Where a report goes: standard output, or a file, which keeps its content until the end."""
+
+    def __init__(self, output: Output, color: Color) -> None:
+        self._output = output
+        self._stream = sys.stdout
+        if output.path != STDOUT:
+            self._stream = io.TextIOWrapper(temporary_file(), "utf-8", newline="\n")
+        self._terminal = terminal_of(self._stream, color)
+
+    def make(self, what: str, content: CheckRun | Report) -> Any:
+        """Return what the module of the format makes of a content. Only this module is imported."""
+        maker = getattr(import_module(f"{__package__}.{self._output.format}"), what)
+        is_text = self._output.format == TEXT
+        return maker(content, self._terminal) if is_text else maker(content)
+
+    def write(self, text: str) -> None:
+        if self._stream is sys.stdout and self._output.format != TEXT:
+            # In UTF-8, whatever the encoding of the terminal is.
+            sys.stdout.buffer.write(text.encode())
+        else:
+            self._stream.write(text)
+
+    def end(self) -> None:
+        if self._stream is sys.stdout:
+            sys.stdout.flush()
+            return
+        self._stream.seek(0)
+        with Path(self._output.path).open("w", encoding="utf-8", newline="\n") as file:
+            shutil.copyfileobj(self._stream, file)
+
+    def close(self) -> None:
+        if self._stream is not sys.stdout:
+            self._stream.close()
+
+
+def reported(
+    results: Iterable[Result], run: CheckRun, outputs: Iterable[Output], color: Color
+) -> Iterator[Result]:
+    """Write the reports of a check, object by object. Yield each result when it is in them."""
+    with ExitStack() as stack:
+        reports: list[tuple[CheckFormat, _Target]] = []
+        for output in outputs:
+            target = stack.enter_context(closing(_Target(output, color)))
+            reports.append((target.make("check", run), target))
+        for report, target in reports:
+            target.write(report.start())
+        for result in results:
+            for report, target in reports:
+                target.write(report.add(result))
+            yield result
+        for report, target in reports:
+            target.write(report.end())
+            target.end()
+
+
 def write_reports(
-    command: Command, report: Report, outputs: Iterable[Output], color: terminal.Color
+    command: Command, report: Report, outputs: Iterable[Output], color: Color
 ) -> None:
     """Write a report in each of its formats. A file keeps its content until its report is made."""
     for output in outputs:
-        made = formatted(command, output.format, report)
-        if output.path == STDOUT:
-            _write(made, sys.stdout, color)
-            continue
-        with Path(output.path).open("w", encoding="utf-8", newline="\n") as file:
-            _write(made, file, color)
-
-
-def formatted(command: Command, name: str, report: Report) -> str | list[Line]:
-    """Return a report in a format; ``text`` has lines. Only this format is imported."""
-    made = getattr(import_module(f"{__package__}.{name}"), command)(report)
-    return made if isinstance(made, str) else list(made)
-
-
-def _write(made: str | list[Line], stream: TextIO, color: terminal.Color) -> None:
-    if not isinstance(made, str):
-        terminal.write(made, stream, color)
-    elif stream is sys.stdout:
-        # In UTF-8, whatever the encoding of the terminal is.
-        sys.stdout.buffer.write(made.encode())
-        sys.stdout.flush()
-    else:
-        stream.write(made)
+        with closing(_Target(output, color)) as target:
+            target.write("".join(target.make(command, report)))
+            target.end()

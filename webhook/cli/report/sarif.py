@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from hashlib import sha256
 from importlib.metadata import version
 from pathlib import Path
@@ -20,7 +20,7 @@ from policies.finding import Action, Finding
 from policies.registry import RULES, Check, Mutation
 from webhook.cli.evaluate import Result
 from webhook.cli.report.content import (
-    CheckReport,
+    CheckRun,
     Place,
     finding_place,
     object_place,
@@ -28,7 +28,7 @@ from webhook.cli.report.content import (
     repository_path,
     rule_page,
 )
-from webhook.cli.report.json import formatted
+from webhook.cli.report.json import JSONReport
 from webhook.documents.document import explanation
 from webhook.wording import printable
 
@@ -42,22 +42,42 @@ _INDEXES = {rule.id: index for index, rule in enumerate(RULES)}
 _LONGEST_DESCRIPTION = 1024  # that GitHub shows
 
 
-def check(report: CheckReport) -> str:
-    """Return the log."""
-    errors = [result for result in report.results if result.error is not None]
-    invocation: dict[str, Any] = {"executionSuccessful": not errors}
-    if errors:
-        invocation["toolExecutionNotifications"] = list(map(_notification, errors))
-    run = {
-        "tool": {"driver": _driver()},
-        "columnKind": "unicodeCodePoints",
-        "originalUriBaseIds": {
-            _ROOT: {"description": {"text": "The working directory of gpufence."}}
-        },
-        "results": list(_results(report.results)),
-        "invocations": [invocation],
-    }
-    return formatted({"$schema": SCHEMA, "version": "2.1.0", "runs": [run]})
+class SARIFReport(JSONReport):
+    """The log."""
+
+    def __init__(self, run: CheckRun) -> None:
+        super().__init__(run)
+        self._notifications: list[dict[str, Any]] = []
+        self._occurrences: Counter[str] = Counter()
+
+    def document(self) -> dict[str, Any]:
+        invocation: dict[str, Any] = {"executionSuccessful": not self._notifications}
+        if self._notifications:
+            invocation["toolExecutionNotifications"] = self._notifications
+        run = {
+            "tool": {"driver": _driver()},
+            "columnKind": "unicodeCodePoints",
+            "originalUriBaseIds": {
+                _ROOT: {"description": {"text": "The working directory of gpufence."}}
+            },
+            "results": [],
+            "invocations": [invocation],
+        }
+        return {"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}
+
+    def entries(self, result: Result) -> Iterator[dict[str, Any]]:
+        """Yield a result for each finding."""
+        if result.error is not None:
+            self._notifications.append(_notification(result))
+        for finding in result.findings:
+            yield _result(result, finding, self._occurrences) | {"suppressions": []}
+        for finding in result.decision.excepted if result.decision else ():
+            text = "An exception in the policy covers this finding."
+            suppression = {"kind": "external", "status": "accepted", "justification": text}
+            yield _result(result, finding, self._occurrences) | {"suppressions": [suppression]}
+
+
+check = SARIFReport
 
 
 def _driver() -> dict[str, Any]:
@@ -92,18 +112,6 @@ def _notification(result: Result) -> dict[str, Any]:
     text = explanation(result.manifest.document, result.error) if result.error else ""
     location = _location(result, object_place(result))
     return {"level": "error", "message": {"text": printable(text)}, "locations": [location]}
-
-
-def _results(results: Iterable[Result]) -> Iterator[dict[str, Any]]:
-    """Yield a result for each finding."""
-    occurrences: Counter[str] = Counter()
-    for result in results:
-        for finding in result.findings:
-            yield _result(result, finding, occurrences) | {"suppressions": []}
-        for finding in result.decision.excepted if result.decision else ():
-            text = "An exception in the policy covers this finding."
-            suppression = {"kind": "external", "status": "accepted", "justification": text}
-            yield _result(result, finding, occurrences) | {"suppressions": [suppression]}
 
 
 def _result(result: Result, finding: Finding, occurrences: Counter[str]) -> dict[str, Any]:

@@ -1,89 +1,103 @@
-"""What a terminal shows: lines, colored and wrapped, and a progress bar. Plain text elsewhere."""
+"""What a terminal shows: colors, wrapped lines, and the progress of a long run. Plain elsewhere."""
 
 from __future__ import annotations
 
 import os
+import shutil
 import sys
+import textwrap
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Literal, TextIO, TypeVar
+from typing import Any, Literal, NamedTuple, TextIO, TypeVar
 
-from webhook.cli.report.text import Line, Role
+import click
+
+from webhook.cli.report.difference import Marked
+from webhook.wording import printable
 
 Color = Literal["auto", "always", "never"]
+Style = dict[str, Any]
 T = TypeVar("T")
 
 MANY = 100
 """The number of items that take a while."""
 
-
-_STYLES: dict[Role, str] = {
-    "": "none",
-    "allowed": "green",
-    "mutated": "cyan",
-    "denied": "bold red",
-    "unknown": "yellow",
-    "skipped": "dim",
-    "invalid": "bold magenta",
-    "enforce": "red",
-    "warn": "yellow",
-    "audit": "blue",
-    "rule": "bold",
-    "object": "bold",
-    "place": "dim",
-    "remediation": "green",
-    "added": "green",
-    "removed": "red",
-    "aside": "dim",
-    "total": "bold",
+PLAIN: Style = {}
+BOLD: Style = {"bold": True}
+DIM: Style = {"dim": True}
+RED: Style = {"fg": "red"}
+GREEN: Style = {"fg": "green"}
+YELLOW: Style = {"fg": "yellow"}
+STYLES: dict[str, Style] = {
+    "allowed": GREEN,
+    "mutated": {"fg": "cyan"},
+    "denied": RED | BOLD,
+    "unknown": YELLOW,
+    "skipped": DIM,
+    "invalid": {"fg": "magenta"} | BOLD,
+    "enforce": RED,
+    "warn": YELLOW,
+    "audit": {"fg": "blue"},
+    "off": PLAIN,
 }
-# Wide enough that nothing wraps: people search output that is not on a terminal.
-_UNLIMITED = 1_000_000
+"""The styles of verdicts and actions."""
+
+_MARKS: dict[str, Style] = {" ": PLAIN, "+": GREEN, "-": RED, "@": DIM}
 _NARROWEST = 20
 
 
-def resolve_color(color: Color, stream: TextIO) -> Color:
-    """Apply NO_COLOR (no-color.org) and FORCE_COLOR (force-color.org), which change ``auto``.
+class Terminal(NamedTuple):
+    """How the lines of a text look. ``columns`` is 0 where nothing wraps, as in a file."""
 
-    NO_COLOR wins. FORCE_COLOR is for standard output, not for the files of reports.
+    is_colored: bool = False
+    columns: int = 0
+
+    def paint(self, text: str, style: Style) -> str:
+        """Return a text in a style, with control characters written as escapes."""
+        text = printable(text)
+        return click.style(text, **style) if self.is_colored and style and text else text
+
+    def line(self, text: str, indent: int = 0, style: Style = PLAIN, label: str = "") -> str:
+        """Return a paragraph. On a terminal, each of its lines has the indent.
+
+        A ``label`` is in green before the text.
+        """
+        text = printable(label + text)
+        width = max(_NARROWEST, self.columns - indent)
+        parts = textwrap.wrap(text, width, break_on_hyphens=False) if self.columns else [text]
+        first, *others = parts or [""]
+        shown = self.paint(label, GREEN) + self.paint(first.removeprefix(label), style)
+        return "".join(
+            f"{' ' * indent}{part}\n" for part in (shown, *(self.paint(o, style) for o in others))
+        )
+
+    def row(self, *cells: tuple[str, Style], indent: int = 0) -> str:
+        """Return a line of cells with two blanks between them. It does not wrap."""
+        return f"{' ' * indent}{'  '.join(self.paint(*cell) for cell in cells)}\n"
+
+    def changed(self, lines: Iterable[Marked], indent: int) -> str:
+        """Return the lines of a difference."""
+        return "".join(
+            f"{' ' * indent}{self.paint('@@' if mark == '@' else f'{mark}{text}', _MARKS[mark])}\n"
+            for mark, text in lines
+        )
+
+
+def terminal_of(stream: TextIO, color: Color) -> Terminal:
+    """Return how text looks in a stream.
+
+    NO_COLOR (no-color.org) and FORCE_COLOR (force-color.org) change ``auto``. NO_COLOR wins.
+    FORCE_COLOR is for standard output, not for the files of reports.
     """
-    if color == "auto" and os.environ.get("NO_COLOR"):
-        return "never"
-    if color == "auto" and os.environ.get("FORCE_COLOR") and stream is sys.stdout:
-        return "always"
-    return color
-
-
-def write(lines: Iterable[Line], stream: TextIO, color: Color) -> None:
-    """Write a report."""
-    color = resolve_color(color, stream)
     is_terminal = stream.isatty()
-    if not is_terminal and color != "always":
-        stream.writelines(f"{line.text}\n" for line in lines)
-        return
-
-    from rich.color import ColorSystem
-    from rich.console import Console
-    from rich.style import Style
-    from rich.text import Text
-
-    console = Console(file=stream, width=None if is_terminal else _UNLIMITED)
-    system = None if color == "never" or console.is_dumb_terminal else ColorSystem.STANDARD
-    styles = {role: Style.parse(style) for role, style in _STYLES.items()}
-
-    def render(text: Text) -> str:
-        segments = text.render(console)
-        return "".join((s.style or Style()).render(s.text, color_system=system) for s in segments)
-
-    for line in lines:
-        if not line.wraps or len(line.text) <= console.width:
-            spans = [styles[role].render(text, color_system=system) for text, role in line.spans]
-            stream.write(f"{' ' * line.indent}{''.join(spans)}\n")
-            continue
-        text = Text.assemble(*((text, styles[role]) for text, role in line.spans), end="")
-        for part in text.wrap(console, max(_NARROWEST, console.width - line.indent)):
-            part.rstrip()
-            stream.write(f"{' ' * line.indent}{render(part)}\n")
+    is_colored = is_terminal and os.environ.get("TERM") != "dumb"
+    if color == "auto" and os.environ.get("NO_COLOR"):
+        is_colored = False
+    elif color == "auto" and os.environ.get("FORCE_COLOR") and stream is sys.stdout:
+        is_colored = True
+    elif color != "auto":
+        is_colored = color == "always"
+    return Terminal(is_colored, shutil.get_terminal_size().columns if is_terminal else 0)
 
 
 def watched(items: Sequence[T], what: str, *, enabled: bool) -> Iterable[T]:

@@ -1,21 +1,20 @@
-"""The reports for people, as lines: text in spans, each with a role that decides its color."""
+"""The reports for people."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Literal
-
-import msgspec
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
 
 from policies.decision import Decision
 from policies.finding import Finding
 from policies.kubernetes.template import field_path
 from policies.kubernetes.templates import is_core_workload
-from webhook.cli.evaluate import Result
+from webhook.cli.evaluate import Result, Verdict
 from webhook.cli.report.content import (
     AuditReport,
-    CheckReport,
+    CheckFormat,
+    CheckRun,
     DoctorReport,
     Outcome,
     State,
@@ -28,179 +27,166 @@ from webhook.cli.report.content import (
     rule_page,
     verdict_counts,
 )
-from webhook.cli.report.difference import Mark, Marked, difference
+from webhook.cli.report.difference import Marked, difference
+from webhook.cli.report.terminal import BOLD, DIM, PLAIN, STYLES, YELLOW, Style, Terminal
 from webhook.documents.document import explanation, place
-from webhook.wording import counted, printable
+from webhook.wording import counted
 
 if TYPE_CHECKING:
     from webhook.doctor.line import Status
-
-Role = Literal[
-    "",
-    "allowed",
-    "mutated",
-    "denied",
-    "unknown",
-    "skipped",
-    "invalid",
-    "enforce",
-    "warn",
-    "audit",
-    "rule",
-    "object",
-    "place",
-    "remediation",
-    "added",
-    "removed",
-    "aside",
-    "total",
-]
-
-Span = tuple[str, Role]
 
 _WIDTH = len("allowed")
 _MAX_UNJUDGED = 3
 """The parts of an object that are listed; the JSON report lists all of them."""
 
-_MARK_ROLES: dict[Mark, Role] = {" ": "", "+": "added", "-": "removed", "@": "aside"}
-_STATE_ROLES: dict[State, Role] = {"passed": "allowed", "failed": "denied", "error": "invalid"}
-_STATUSES: dict[Status, tuple[Role, str]] = {
-    "ok": ("allowed", "ok"),
-    "warn": ("warn", "warnings"),
-    "fail": ("denied", "failed"),
-    "skip": ("skipped", "skipped"),
+_STATES: dict[State, Style] = {
+    "passed": STYLES["allowed"],
+    "failed": STYLES["denied"],
+    "error": STYLES["invalid"],
 }
-"""The role of each status of a doctor's line, and its word in the summary."""
+_STATUSES: dict[Status, tuple[Style, str]] = {
+    "ok": (STYLES["allowed"], "ok"),
+    "warn": (YELLOW, "warnings"),
+    "fail": (STYLES["denied"], "failed"),
+    "skip": (STYLES["skipped"], "skipped"),
+}
+"""The style of each status of a doctor's line, and its word in the summary."""
 
 
-class Line(msgspec.Struct, frozen=True):
-    """A line of a report. A line that wraps continues at its own ``indent``."""
+class TextReport(CheckFormat):
+    """A verdict on each object, why, and what changes."""
 
-    spans: tuple[Span, ...] = ()
-    indent: int = 0
-    wraps: bool = True
+    def __init__(self, run: CheckRun, terminal: Terminal) -> None:
+        super().__init__(run)
+        self._terminal = terminal
+        self._summary = _Summary()
+        self._needs_blank = False
 
-    @property
-    def text(self) -> str:
-        return " " * self.indent + "".join([text for text, _ in self.spans])
+    def add(self, result: Result) -> str:
+        self._summary.add(result)
+        if self.run.quiet and not result.findings and result.error is None:
+            return ""
+        text = _object(self._terminal, result, quiet=self.run.quiet)
+        self._needs_blank = text.count("\n") == 1
+        return text if self._needs_blank else f"{text}\n"
 
-
-def line(text: str, role: Role = "", *, indent: int = 0) -> Line:
-    """Return a line in one role, with control characters written as escapes."""
-    return Line(((printable(text), role),), indent)
-
-
-def _columns(*spans: Span) -> tuple[Span, ...]:
-    """Return spans with two blanks between them, and control characters written as escapes."""
-    columns: list[Span] = []
-    for text, role in spans:
-        columns += [("  ", ""), (printable(text), role)]
-    return tuple(columns[1:])
-
-
-def check(report: CheckReport) -> Iterator[Line]:
-    """Yield a verdict on each object, why, and what changes."""
-    length = 0
-    for result in report.results:
-        if report.quiet and not result.findings and result.error is None:
-            continue
-        lines = _result_lines(result, quiet=report.quiet)
-        length = len(lines)
-        yield from lines
-        if length > 1:
-            yield Line()
-    if report.quiet:
-        return
-    if length == 1:
-        yield Line()
-    spans: list[Span] = [(counted(len(report.results), "object"), "total"), *_counts(report)]
-    if warnings := sum(f.action == "warn" for result in report.results for f in result.findings):
-        spans += [("; ", ""), (counted(warnings, "warning"), "warn")]
-    yield from _summary(spans, report.policy, report.results)
+    def end(self) -> str:
+        if self.run.quiet:
+            return ""
+        start = "\n" if self._needs_blank else ""
+        return start + self._summary.text(self._terminal, self.run, "")
 
 
-def audit(report: AuditReport) -> Iterator[Line]:
+check = TextReport
+
+
+class _Summary:
+    """The last lines of a report: counts, and the commands that explain the rules."""
+
+    def __init__(self) -> None:
+        self._verdicts: Counter[Verdict] = Counter()
+        self._warnings = 0
+        self._rules: dict[str, None] = {}
+
+    def add(self, result: Result) -> None:
+        self._verdicts[result.verdict] += 1
+        for finding in result.findings:
+            self._warnings += finding.action == "warn"
+            self._rules[finding.rule] = None
+
+    def text(self, terminal: Terminal, run: CheckRun, pods: str) -> str:
+        paint, total = terminal.paint, self._verdicts.total()
+        text = paint(f"{counted(total, 'object')}{pods}", BOLD)
+        for words, verdict in verdict_counts(self._verdicts):
+            text += paint(words, STYLES.get(verdict, PLAIN))
+        if self._warnings and not pods:
+            text += f"; {paint(counted(self._warnings, 'warning'), YELLOW)}"
+        text += f"{paint(f' (policy: {run.policy})', DIM)}\n"
+        for rule in filter(rule_page, self._rules):
+            text += f"{paint('Explain the rule: ', DIM)}gpufence explain {rule}\n"
+        return text
+
+
+def audit(report: AuditReport, terminal: Terminal) -> Iterator[str]:
     """Yield the pools, the findings by severity, and what is not audited."""
     if not report.quiet:
-        yield from _pools(report)
-    results = sorted(report.results, key=by_severity)
-    for result in results:
+        yield from _pools(report, terminal)
+    summary = _Summary()
+    for result in sorted(report.results, key=by_severity):
+        summary.add(result)
         if result.findings or result.error is not None:
-            yield from _result_lines(result, quiet=True)
-            yield Line()
+            yield f"{_object(terminal, result, quiet=True)}\n"
     if report.quiet:
         return
     for remark in report.remarks:
-        yield line(remark, "aside")
+        yield terminal.line(remark, style=DIM)
     for skipped in report.audit.skipped:
-        yield Line((("not audited  ", "warn"), (printable(skipped), "")))
-    objects = f"{counted(len(results), 'object')} with {counted(report.audit.pods, 'running Pod')}"
-    yield from _summary([(objects, "total"), *_counts(report)], report.policy, results)
+        yield terminal.row(("not audited", YELLOW), (skipped, PLAIN))
+    yield summary.text(terminal, report, f" with {counted(report.audit.pods, 'running Pod')}")
 
 
-def suites(report: SuitesReport) -> Iterator[Line]:
+def suites(report: SuitesReport, terminal: Terminal) -> Iterator[str]:
     """Yield each case and a summary; ``-`` marks what is expected, ``+`` what there is."""
     for outcome in report.outcomes:
-        yield from _outcome(outcome)
-    yield Line()
+        yield from _outcome(terminal, outcome)
     states = Counter(outcome.state for outcome in report.outcomes)
     total = f"{counted(states.total(), 'case')} in {counted(report.suites, 'suite')}"
-    spans: list[Span] = [(total, "total")]
-    for state, role in _STATE_ROLES.items():
-        if states[state]:
-            spans += [(": " if len(spans) == 1 else ", ", ""), (f"{states[state]} {state}", role)]
-    yield Line(tuple(spans))
+    counts = [
+        terminal.paint(f"{states[state]} {state}", style)
+        for state, style in _STATES.items()
+        if states[state]
+    ]
+    yield f"\n{terminal.paint(total, BOLD)}{': ' if counts else ''}{', '.join(counts)}\n"
     if report.unexercised:
-        names = ", ".join(report.unexercised)
-        yield Line((("No case exercises ", "warn"), (f"{names}.", "")))
+        yield terminal.line(f"No case exercises {', '.join(report.unexercised)}.", style=YELLOW)
 
 
-def doctor(report: DoctorReport) -> Iterator[Line]:
+def doctor(report: DoctorReport, terminal: Terminal) -> Iterator[str]:
     """Yield a line for each check, with what to do below it, and a summary."""
     width = max((len(found.check) for found in report.lines), default=0)
     for found in report.lines:
-        role, _ = _STATUSES[found.status]
+        style, _ = _STATUSES[found.status]
         name = found.check.ljust(width)
-        spans = _columns((found.status.ljust(4), role), (name, "object"), (found.detail, ""))
-        yield Line(spans)
+        yield terminal.row((found.status.ljust(4), style), (name, BOLD), (found.detail, PLAIN))
         if found.remediation:
-            cure = printable(f"{found.remediation}.")
-            yield Line((("→ ", "remediation"), (cure, "")), indent=8 + width)
+            yield terminal.line(f"{found.remediation}.", 8 + width, label="→ ")
     counts = Counter(found.status for found in report.lines)
     words = [(counts[status], word) for status, (_, word) in _STATUSES.items()]
-    parts = [f"{count} {word}" for count, word in words if count]
-    yield Line()
-    yield Line(((", ".join(parts), "total"),))
+    parts = ", ".join(f"{count} {word}" for count, word in words if count)
+    yield f"\n{terminal.paint(parts, BOLD)}\n"
 
 
-def heading(result: Result) -> Iterator[Line]:
-    """Yield the verdict, the object and its place; of a broken object, what is wrong with it."""
-    document = result.manifest.document
+# The parts of a report about one object.
+
+
+def heading(terminal: Terminal, result: Result) -> str:
+    """Return the verdict, the object and its place; of a broken object, what is wrong with it."""
+    document, paint = result.manifest.document, terminal.paint
     start = f"{document.path}:{result.manifest.line}" if document.text else document.path
-    verdict = (result.verdict.ljust(_WIDTH), result.verdict)
-    spans = [*_columns(verdict, (result.title, "object"), (start, "place"))]
+    verdict = paint(result.verdict.ljust(_WIDTH), STYLES[result.verdict])
+    text = f"{verdict}  {paint(result.title, BOLD)}  {paint(start, DIM)}"
     if tolerated := _tolerated(result):
-        spans.append((f"  with {tolerated}", "warn"))
-    yield Line((*spans, (printable(_remark(result)), "aside")))
+        text += paint(f"  with {tolerated}", YELLOW)
+    text += f"{paint(_remark(result), DIM)}\n"
     if result.error is not None:
         where, what = place(document, result.error), explanation(document, result.error)
-        label: list[Span] = [] if result.verdict == "invalid" else [("invalid  ", "invalid")]
-        spans = [*label, (printable(f"{where}: "), "place"), (printable(what), "")]
-        yield Line(tuple(spans), indent=2)
+        label = "" if result.verdict == "invalid" else "invalid  "
+        text += terminal.line(f"{label}{where}: {what}", 2)
+    return text
 
 
-def finding_lines(result: Result, finding: Finding, indent: int = 2) -> Iterator[Line]:
-    """Yield one finding of an object: rule and place, what is wrong, and what to do."""
-    action: Span = (finding.action, finding.action if finding.action != "off" else "")
+def finding_text(terminal: Terminal, result: Result, finding: Finding, indent: int = 2) -> str:
+    """Return one finding of an object: rule and place, what is wrong, and what to do."""
     where = str(finding_place(result, finding))
-    spans = _columns(action, (finding.rule, "rule"), (where, "place"), (finding.path, ""))
-    yield Line(spans, indent)
-    yield line(message(finding), indent=indent + 2)
-    if text := remediation(finding):
-        yield Line((("remediation: ", "remediation"), (printable(text), "")), indent + 2)
+    cells = ((finding.action, STYLES[finding.action]), (finding.rule, BOLD), (where, DIM))
+    text = terminal.row(*cells, (finding.path, PLAIN), indent=indent)
+    text += terminal.line(message(finding), indent + 2)
+    if cure := remediation(finding):
+        text += terminal.line(cure, indent + 2, label="remediation: ")
+    return text
 
 
-def unjudged_lines(decision: Decision) -> list[Line]:
+def unjudged_text(terminal: Terminal, decision: Decision) -> str:
     """Return a line for each part whose Pods are judged only when they are created."""
     named = decision.unjudged[:_MAX_UNJUDGED]
     texts = [f"not judged  {field_path(part.path)}: {part.reason}" for part in named]
@@ -208,31 +194,24 @@ def unjudged_lines(decision: Decision) -> list[Line]:
         texts.append(f"not judged  {more} more")
     if texts:
         texts.append("The webhook judges these Pods when they are created.")
-    return [line(text, "aside", indent=2) for text in texts]
+    return "".join(terminal.line(text, 2, DIM) for text in texts)
 
 
-def marked_line(marked: Marked, indent: int) -> Line:
-    """Return a line of a difference as it is shown."""
-    shown = "@@" if marked.mark == "@" else f"{marked.mark}{marked.text}"
-    return Line(((printable(shown), _MARK_ROLES[marked.mark]),), indent=indent, wraps=False)
-
-
-def _result_lines(result: Result, *, quiet: bool) -> list[Line]:
+def _object(terminal: Terminal, result: Result, *, quiet: bool) -> str:
     """Return the lines about one object; quiet ones leave out exceptions and changes."""
-    lines = [*heading(result)]
+    text = heading(terminal, result)
     for finding in result.findings:
-        lines += finding_lines(result, finding)
+        text += finding_text(terminal, result, finding)
     decision = result.decision
     if quiet or decision is None:
-        return lines
-    lines += unjudged_lines(decision)
+        return text
+    text += unjudged_text(terminal, decision)
     for finding in decision.excepted:
-        text = f"excepted  {finding.rule}  {finding.reason} (at {finding.path})"
-        lines.append(line(text, "aside", indent=2))
+        words = f"excepted  {finding.rule}  {finding.reason} (at {finding.path})"
+        text += terminal.line(words, 2, DIM)
     if result.verdict in ("mutated", "unknown"):
-        marked = difference(decision.original, decision.mutated)
-        lines += [marked_line(each, indent=2) for each in marked]
-    return lines
+        text += terminal.changed(difference(decision.original, decision.mutated), 2)
+    return text
 
 
 def _tolerated(result: Result) -> str:
@@ -259,47 +238,33 @@ def _remark(result: Result) -> str:
     return ""
 
 
-def _counts(report: CheckReport) -> Sequence[Span]:
-    return verdict_counts(Counter(result.verdict for result in report.results))
-
-
-def _summary(spans: Sequence[Span], policy: str, results: Iterable[Result]) -> Iterator[Line]:
-    """Yield the summary, and the commands that explain the rules that find something."""
-    yield Line((*spans, (printable(f" (policy: {policy})"), "aside")))
-    for rule in dict.fromkeys(finding.rule for result in results for finding in result.findings):
-        if rule_page(rule):
-            yield Line((("Explain the rule: ", "aside"), (f"gpufence explain {rule}", "")))
-
-
-def _pools(report: AuditReport) -> Iterator[Line]:
+def _pools(report: AuditReport, terminal: Terminal) -> Iterator[str]:
     for state in report.audit.pools:
         trespassers = counted(state.trespassers, "trespasser")
-        yield Line(
-            (
-                ("pool ", ""),
-                (state.pool.name, "object"),
-                (f"  {pool_summary(state)}; ", ""),
-                (trespassers, "denied" if state.trespassers else "aside"),
-            )
-        )
+        style = STYLES["denied"] if state.trespassers else DIM
+        name = terminal.paint(state.pool.name, BOLD)
+        yield f"pool {name}  {pool_summary(state)}; {terminal.paint(trespassers, style)}\n"
         width = max(map(len, state.by_namespace), default=0)
         for namespace, usage in sorted(state.by_namespace.items()):
             counts = f"{usage.placed:>5} on nodes  {usage.waiting:>5} waiting"
-            yield Line(((f"{namespace.ljust(width)}  {counts}", ""),), indent=2)
+            yield f"  {namespace.ljust(width)}  {counts}\n"
     if report.audit.pools:
-        yield Line()
+        yield "\n"
 
 
-def _outcome(outcome: Outcome) -> Iterator[Line]:
-    state = (f"{outcome.state:6}", _STATE_ROLES[outcome.state])
-    where = f"{outcome.path}:{outcome.line}"
-    yield Line(_columns(state, (outcome.name, "object"), (where, "place")))
+def _outcome(terminal: Terminal, outcome: Outcome) -> Iterator[str]:
+    state = (f"{outcome.state:6}", _STATES[outcome.state])
+    yield terminal.row(state, (outcome.name, BOLD), (f"{outcome.path}:{outcome.line}", DIM))
     if outcome.error:
-        yield line(outcome.error, indent=4)
+        yield terminal.line(outcome.error, 4)
     for failure in outcome.failures:
-        yield line(f"{failure.message}.", indent=4)
-        for shown in failure.lines:
-            if isinstance(shown, Marked):
-                yield marked_line(shown, indent=6)
-            else:
-                yield line(f"{shown}.", "aside", indent=6)
+        yield terminal.line(f"{failure.message}.", 4)
+        yield from _shown(terminal, failure.lines)
+
+
+def _shown(terminal: Terminal, lines: Iterable[Marked | str]) -> Iterator[str]:
+    for line in lines:
+        if isinstance(line, Marked):
+            yield terminal.changed([line], 6)
+        else:
+            yield terminal.line(f"{line}.", 6, DIM)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from controlplane.gpufence import COMMAND
 from policies.exemptions import ALWAYS_EXCLUDED
 from running import (
     BROKEN,
@@ -603,3 +604,44 @@ def test_an_unknown_rule_gets_suggestions(gpufence: Run, rules: str, near: str) 
     done = gpufence("check", "--rules", rules, "-", stdin=PLAIN_POD)
     assert done.status == 2
     assert near in done.err.replace("\n", " ")
+
+
+def peak_memory(*args: str | Path) -> int:
+    """Run the command with standard output to nowhere; return its largest resident set in KiB."""
+    with subprocess.Popen([COMMAND, *args], stdout=subprocess.DEVNULL) as process:
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+    assert process.returncode == 0
+    return usage.ru_maxrss
+
+
+@pytest.mark.parametrize("output", ["text", "json", "github", "sarif", "junit", "markdown"])
+def test_memory_does_not_grow_with_the_number_of_documents(tmp_path: Path, output: str) -> None:
+    document = f"---\n{CONFIG_MAP}  text: |\n" + f"    {'x' * 95}\n" * 5_000
+    small, large = tmp_path / "small.yaml", tmp_path / "large.yaml"
+    small.write_text(document * 2)
+    large.write_text(document * 100)  # 50 MB
+    more = peak_memory("check", "-o", output, large) - peak_memory("check", "-o", output, small)
+    assert more < 8 * 1024
+
+
+@pytest.mark.parametrize(
+    "kind", ["Namespace", '"Name\\x73pace"', '"N\\u0061mespace"', '"Name\\\n  space"']
+)
+def test_a_namespace_below_the_pod_counts_however_its_kind_is_written(
+    gpufence: Run, tmp_path: Path, kind: str
+) -> None:
+    allowed_namespaces = "    allowedNamespaces: {matchLabels: {gpu: allowed}, unknown: deny}\n"
+    (tmp_path / "policy.yaml").write_text(
+        POLICY.replace("rules:\n", f"{allowed_namespaces}rules:\n")
+    )
+    namespace = f"apiVersion: v1\nkind: {kind}\nmetadata: {{name: ml, labels: {{gpu: allowed}}}}\n"
+    options = ("check", "--policy", "policy.yaml", "--output", "json")
+    text = f"{GPU_POD}---\n{namespace}"
+    assert gpufence(*options, "-", stdin=text).verdicts == ["mutated", "skipped"]
+    # A pipe cannot be read again either.
+    os.mkfifo(tmp_path / "pipe")
+    writer = threading.Thread(target=(tmp_path / "pipe").write_text, args=[text])
+    writer.start()
+    assert gpufence(*options, "pipe").verdicts == ["mutated", "skipped"]
+    writer.join()

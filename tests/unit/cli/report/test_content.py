@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from webhook.audit.cluster_audit import Audit
 from webhook.cli.evaluate import Result
 from webhook.cli.report import text
 from webhook.cli.report.content import AuditReport, results_of
-from webhook.cli.report.output import formatted
+from webhook.cli.report.terminal import Terminal
 
 
 @pytest.fixture
@@ -36,15 +37,17 @@ def results(audit: Audit) -> list[Result]:
 
 def content(audit: Audit, results: list[Result], *, quiet: bool = False) -> AuditReport:
     now = datetime(2026, 11, 22, tzinfo=UTC)
-    return AuditReport(results, "default", now, quiet, audit=audit, cluster="a cluster")
+    return AuditReport("default", now, quiet, results=results, audit=audit, cluster="a cluster")
 
 
 def lines(audit: Audit, results: list[Result], *, quiet: bool = False) -> list[str]:
-    return [line.text for line in text.audit(content(audit, results, quiet=quiet))]
+    report = "".join(text.audit(content(audit, results, quiet=quiet), Terminal()))
+    return report.splitlines()
 
 
 def written(audit: Audit, name: str, results: list[Result]) -> str:
-    return str(formatted("audit", name, content(audit, results)))
+    module = import_module(f"webhook.cli.report.{name}")
+    return str(module.audit(content(audit, results)))
 
 
 def test_the_text_report_has_pools_findings_and_skipped_resources(

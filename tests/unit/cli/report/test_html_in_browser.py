@@ -40,7 +40,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
             await cluster.api.stop()
         now = datetime(2026, 11, 22, tzinfo=UTC)
         results = list(results_of(audit))
-        content = AuditReport(results, "default", now, audit=audit, cluster="simulated")
+        content = AuditReport("default", now, results=results, audit=audit, cluster="simulated")
         return html.audit(content)
 
     path = directory / "audit.html"
