@@ -9,7 +9,6 @@ from __future__ import annotations
 import io
 import json
 import re
-from collections.abc import Iterable
 from contextlib import redirect_stderr, redirect_stdout
 from datetime import UTC, datetime
 from pathlib import Path
@@ -22,13 +21,17 @@ from webhook.cli.explanation import report as explain
 from webhook.cli.manifests import no_objects_message, read_manifests
 from webhook.cli.report.content import finding_place, message, object_place, remediation
 from webhook.cli.report.difference import difference
-from webhook.cli.report.text import Line
+from webhook.cli.report.terminal import Terminal
 from webhook.documents.document import InputError, explanation
 from webhook.documents.policy_files import load_policy
 
 MANIFEST, POLICY, NODES = "manifest.yaml", "policy.yaml", "nodes.yaml"
 """The names of the editors' texts, in messages and as files of the worker."""
 
+_TITLE, _CHANGE = 2, 6
+"""The indentation of titles, and of changes by mutations, in explanations."""
+
+_MARKS = {" ": "unchanged", "+": "added", "-": "removed", "@": "aside"}
 _PLACE = re.compile(r"([\w.]+\.yaml)(?::(\d+)(?::\d+)?)?: ")
 
 
@@ -107,21 +110,27 @@ def _object(result: Result, policy: Policy) -> dict[str, Any]:
             for finding in result.findings
         ],
         "changes": difference(decision.original, decision.mutated) if decision else [],
-        "reasons": _sections(explain([result], policy)),
+        "reasons": _sections("".join(explain(Terminal(), [result], policy)))
+        if decision is not None and decision.has_template
+        else [],
     }
 
 
-def _sections(lines: Iterable[Line]) -> list[dict[str, Any]]:
+def _sections(text: str) -> list[dict[str, Any]]:
     """Return the sections of an explanation: a title, and lines as spans of text with a role.
 
     What stands before the first title is the object itself, which the page shows already.
     """
     sections: list[dict[str, Any]] = []
-    for line in lines:
-        if line.indent == 2 and [role for _, role in line.spans] == ["object"]:
-            sections.append({"title": line.spans[0][0], "lines": []})
+    for line in text.splitlines():
+        indent = len(line) - len(line.lstrip())
+        if indent == _TITLE:
+            sections.append({"title": line.strip(), "lines": []})
+        elif sections and indent >= _CHANGE and not line.startswith("Why", _CHANGE):
+            role = _MARKS.get(line[_CHANGE], "") if sections[-1]["title"] == "Mutations" else ""
+            spans = [(line[_CHANGE:], role)]
+            sections[-1]["lines"].append({"indent": 2, "spans": spans, "wraps": not role})
         elif sections:
-            sections[-1]["lines"].append(
-                {"indent": line.indent - 4, "spans": line.spans, "wraps": line.wraps}
-            )
+            spans = [(line.strip(), "")]
+            sections[-1]["lines"].append({"indent": indent - 4, "spans": spans, "wraps": True})
     return sections
