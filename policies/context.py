@@ -19,6 +19,7 @@ from policies.requests import (
     NamedClaim,
     describe_pools,
     device_requests,
+    ignored_annotations,
     may_request,
     named_claims,
     pools_of_resource,
@@ -125,6 +126,15 @@ class Context(msgspec.Struct, frozen=True):
         if not (self.exists(pod) and self.policy.pools_of_class and pod.spec.resource_claims):
             return False
         return any(named.entry.is_used for named in self.unresolved_claims(pod))
+
+    def may_mean_a_device(self, pod: Pod) -> bool:
+        """Return whether the author may have wanted a device, however it is written."""
+        return bool(
+            self.device_requests
+            or pod.device_resources()
+            or pod.spec.resource_claims
+            or list(ignored_annotations(pod, self.policy))
+        )
 
     def describe_unresolved_claims(self, pod: Pod) -> str:
         """Return the clause that a finding adds about unresolved claims; empty without any."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Literal
+import json
+from typing import Any, Literal
 
 import msgspec
 
@@ -18,6 +19,30 @@ Mode = Literal["enforce", "warn", "audit"]
 def limited(action: Action, mode: Mode) -> Action:
     """Return the action of a rule in a mode: the weaker of the two."""
     return max(action, mode, key=ACTIONS.index)
+
+
+EditKind = Literal["set", "append", "remove", "rename"]
+
+
+class Edit(msgspec.Struct, frozen=True):
+    """A change of one field. ``append`` adds to a list, and ``rename`` gives a key another name.
+
+    ``path`` is as in a finding. ``value`` is parsed JSON, or the new name.
+    """
+
+    kind: EditKind
+    path: str
+    value: Any = None
+
+    def __str__(self) -> str:
+        match self.kind:
+            case "remove":
+                return f"remove {self.path}"
+            case "rename":
+                return f"rename {self.path} to {self.value}"
+            case "append":
+                return f"add {json.dumps(self.value)} to {self.path}"
+        return f"set {self.path} to {json.dumps(self.value)}"
 
 
 class Finding(msgspec.Struct, frozen=True):
@@ -39,6 +64,8 @@ class Finding(msgspec.Struct, frozen=True):
     """The action without the policy's mode, if the mode weakens it."""
     subjects: frozenset[str] = frozenset()
     """What is at fault, if one finding collects several faults: with fewer, it is not new."""
+    fix: tuple[Edit, ...] = ()
+    """The remediation as edits, if it is mechanical. ``gpufence check --fix`` makes them."""
 
     @property
     def outcome(self) -> str:

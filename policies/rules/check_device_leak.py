@@ -95,6 +95,8 @@ import re
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 
+from msgspec.structs import replace
+
 from policies.context import Context
 from policies.device_injection import (
     ANNOTATIONS,
@@ -110,7 +112,7 @@ from policies.device_injection import (
     normal,
     shows_gpus,
 )
-from policies.finding import Finding
+from policies.finding import Edit, Finding
 from policies.kubernetes.core_v1 import EnvVar, host_path, volume_name
 from policies.kubernetes.environment import Values, expanded, values
 from policies.kubernetes.pod import Container, Pod
@@ -219,13 +221,16 @@ def _by_variable(pod: Pod, container: Container, context: Context) -> Iterator[F
     has_claims = resources and resources.claims
     for name in visible_devices:
         if name in known and _shows_devices(name, known[name]):
-            yield _variable(
+            finding = _variable(
                 pod,
                 container,
                 name,
                 ONLY_CLAIMS if has_claims else SHOWS_GPUS,
                 f"Remove {name}" if has_claims else variable_remediation(name, context.policy),
             )
+            if not context.may_mean_a_device(pod):
+                finding = replace(finding, fix=_removal(pod, container, name))
+            yield finding
     if is_legacy(known):
         consequence = f"for which it gets every GPU without {VISIBLE_DEVICES}"
         remediation = f"Add {VISIBLE_DEVICES} with value void, or remove {CUDA_VERSION}"
@@ -249,6 +254,13 @@ def _variable(
         f'container "{container.name}" sets {name} to {shown}, {consequence}',
         remediation,
     )
+
+
+def _removal(pod: Pod, container: Container, name: str) -> tuple[Edit, ...]:
+    """Return the edits that remove a variable, of which an entry above may have another value."""
+    env = enumerate(container.spec.env or ())
+    indexes = [index for index, variable in env if variable.name == name]
+    return tuple(Edit("remove", pod.at(f"{container.field}.env[{index}]")) for index in indexes)
 
 
 def _with_scheduler(

@@ -66,7 +66,7 @@ import posixpath
 from collections.abc import Iterator
 
 from policies.context import Context
-from policies.finding import Finding
+from policies.finding import Edit, Finding
 from policies.kubernetes.core_v1 import is_on_disk, volume_name
 from policies.kubernetes.pod import Container, DeviceResource, Pod
 from policies.kubernetes.quantity import NANOS, parse_quantity
@@ -74,6 +74,7 @@ from policies.kubernetes.quantity import NANOS, parse_quantity
 ID = "missing-shared-memory"
 
 SHARED_MEMORY = "/dev/shm"  # noqa: S108 - a mount path of a container
+_NAME = "shm"
 # Sources: ray-project/kuberay, controllers/ray/common/pod.go; kserve/kserve, config/llmisvcconfig.
 _ADDED_BY_OPERATOR = frozenset(
     {"LLMInferenceService", "LLMInferenceServiceConfig", "RayCluster", "RayJob", "RayService"}
@@ -91,7 +92,7 @@ def check(pod: Pod, context: Context) -> Iterator[Finding]:
         requests = f'container "{container.name}" requests {devices}'
         volume = _volume_at_shared_memory(container)
         if volume is None:
-            yield _without_volume(pod.at(container.field), requests)
+            yield _without_volume(pod, container, requests)
         elif (index := _index_on_disk(pod, volume)) is not None:
             yield _with_disk(pod.at(f"spec.volumes[{index}].emptyDir"), requests, volume)
 
@@ -129,7 +130,14 @@ def _count(resource: DeviceResource, context: Context) -> int:
     return 0
 
 
-def _without_volume(path: str, requests: str) -> Finding:
+def _without_volume(pod: Pod, container: Container, requests: str) -> Finding:
+    path = pod.at(container.field)
+    mount = Edit("append", f"{path}.volumeMounts", {"name": _NAME, "mountPath": SHARED_MEMORY})
+    volume = {"name": _NAME, "emptyDir": {"medium": "Memory"}}
+    present = [v for v in pod.spec.volumes or () if v.get("name") == _NAME]
+    fix: tuple[Edit, ...] = () if present != [volume] else (mount,)
+    if not present:
+        fix = (Edit("append", pod.at("spec.volumes"), volume), mount)
     return Finding(
         ID,
         path,
@@ -138,6 +146,7 @@ def _without_volume(path: str, requests: str) -> Finding:
         "64 MiB",
         "Add volumes: [{name: shm, emptyDir: {medium: Memory}}] to the Pod, and "
         f"volumeMounts: [{{name: shm, mountPath: {SHARED_MEMORY}}}] to the container",
+        fix=fix,
     )
 
 
@@ -149,6 +158,7 @@ def _with_disk(path: str, requests: str, volume: str) -> Finding:
         f'{requests} and mounts volume "{volume}" at {SHARED_MEMORY}, an emptyDir on the disk of '
         "the node",
         "Set emptyDir: {medium: Memory}",
+        fix=(Edit("set", f"{path}.medium", "Memory"),),
     )
 
 

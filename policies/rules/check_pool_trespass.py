@@ -88,7 +88,7 @@ import json
 from collections.abc import Iterable, Iterator
 
 from policies.context import Context
-from policies.finding import Finding
+from policies.finding import Edit, Finding
 from policies.kubernetes.core_v1 import Toleration
 from policies.kubernetes.pod import Pod
 from policies.kubernetes.scheduling import (
@@ -156,6 +156,8 @@ def _by_toleration(pod: Pod, pool: Pool, context: Context) -> Iterator[Finding]:
     if not reaching or is_kept_off(pod, pool, context):
         return
     for index, toleration, taint in reaching:
+        path = pod.at(f"spec.tolerations[{index}]")
+        fix: tuple[Edit, ...] = ()
         if is_wildcard(toleration):
             reason = f"{_subject(pool, context)} tolerates every taint"
             remediation = (
@@ -166,14 +168,17 @@ def _by_toleration(pod: Pod, pool: Pool, context: Context) -> Iterator[Finding]:
         else:
             reason = f"{_subject(pool, context)} tolerates the taint of GPU nodes"
             remediation = _remediation(TOLERATION, pod, pool, context)
+            if not (context.may_mean_a_device(pod) or is_daemon_set_pod(pod, context)):
+                fix = (Edit("remove", path),)
         lack = _lack(pod, pool, context)
         yield Finding(
             ID,
-            pod.at(f"spec.tolerations[{index}]"),
+            path,
             reason,
             f"{tolerates(pool)}, but {lack}",
             remediation,
             subjects=frozenset([f"{_describe(toleration)} for {taint} of {pool.name}: {lack}"]),
+            fix=fix,
         )
 
 

@@ -60,7 +60,7 @@ from collections.abc import Container, Iterable, Iterator, Mapping
 from typing import Any
 
 from policies.context import Context
-from policies.finding import Finding
+from policies.finding import Edit, Finding
 from policies.kubernetes.pod import DeviceResource, Pod, ResourceSide
 from policies.kubernetes.quantity import NANOS, is_extended_resource_name, is_whole, parse_quantity
 from policies.policy import Policy
@@ -97,7 +97,8 @@ def _check(
     pod: Pod, resource: DeviceResource, requested: Container[str], policy: Policy
 ) -> Iterator[Finding]:
     container, name, quantities = resource.container, resource.name, resource.quantities
-    instead = f"Set {name}: {_count(resource, policy)}"
+    count = _count(resource, policy)
+    instead = f"Set {name}: {count}"
     where = pod.at(f"{container.field}.resources")
     # What the author wrote comes first: a mutation may have filled in the other side.
     for side in sorted(quantities, key=lambda side: f"{where}.{side}[{name}]" not in requested):
@@ -113,6 +114,9 @@ def _check(
                 f"{instead} under limits and remove it from requests",
             )
             return
+    fix: tuple[Edit, ...] = (Edit("remove", f"{where}.requests[{name}]"),)
+    if parse_quantity(quantities.get("limits")) != count * NANOS:
+        fix = (Edit("set", f"{where}.limits[{name}]", count), *fix)
     if len({parse_quantity(quantity) for quantity in quantities.values()}) > 1:
         limit, request = quantities["limits"], quantities["requests"]
         yield Finding(
@@ -122,6 +126,7 @@ def _check(
             f'container "{container.name}" has request {request} and limit {limit} of {name}; for '
             "devices, both must be equal",
             f"{instead} under limits and remove it from requests",
+            fix=fix,
         )
     elif "limits" not in quantities:
         yield Finding(
@@ -131,6 +136,7 @@ def _check(
             f'container "{container.name}" requests {quantities["requests"]} of {name} without a '
             "limit; the API server requires a limit for devices",
             f"{instead} under limits instead of requests",
+            fix=fix,
         )
 
 

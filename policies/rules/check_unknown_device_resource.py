@@ -63,7 +63,7 @@ from collections.abc import Iterator, Mapping
 from functools import lru_cache
 
 from policies.context import Context
-from policies.finding import Finding
+from policies.finding import Edit, Finding
 from policies.kubernetes.pod import DeviceResource, Pod
 from policies.kubernetes.quantity import is_extended_resource_name, parse_quantity
 from policies.policy import Policy
@@ -140,6 +140,12 @@ def _unknown(pod: Pod, resource: DeviceResource, context: Context) -> Iterator[F
             "a device has a misspelled name",
             f"{requests}, which no pool of the policy offers; a pool offers {suggestion}",
             f"Rename {name} to {suggestion}",
+            fix=()
+            if suggestion.endswith("*")
+            else tuple(
+                Edit("rename", pod.at(resource.field(side)), suggestion)
+                for side in resource.quantities
+            ),
         )
     elif known := _accelerators(name):
         preset = ACCELERATORS[max(known, key=len)]

@@ -14,14 +14,14 @@ from policies.decision import Decision
 from policies.engine import decide
 from policies.exemptions import ALWAYS_EXCLUDED
 from policies.facts import Facts, Request
-from policies.finding import Finding
+from policies.finding import Edit, Finding
 from policies.kubernetes.claims import read_claims
 from policies.kubernetes.editor import PatchOperation
 from policies.kubernetes.objects import JSONObject, MalformedObjectError
 from policies.policy import Policy
 from webhook.cel.scope import NAMESPACE_LABEL
 from webhook.documents.document import DocumentError
-from webhook.documents.objects import Manifest, field_value, locate, pointer
+from webhook.documents.objects import ABSENT, Manifest, field_value, locate, pointer
 
 _FACTS = re.compile("Namespace|ResourceClaim|DeviceClass")
 """The kinds of the objects that are facts for Pods, and for other objects none."""
@@ -95,6 +95,14 @@ class Result(msgspec.Struct, eq=False):
     def findings(self) -> tuple[Finding, ...]:
         return self.decision.findings if self.decision else ()
 
+    def fix(self, finding: Finding) -> list[Edit]:
+        """Return the edits that fix a finding: those of fields that a mutation adds do nothing."""
+        return [
+            edit
+            for edit in finding.fix
+            if edit.kind in ("set", "append") or field_value(self._value, edit.path) is not ABSENT
+        ]
+
     @property
     def _value(self) -> JSONObject:
         return self.manifest.value or {}
@@ -105,15 +113,15 @@ def evaluate(
     policy: Policy,
     request: Request,
     complete: Complete = lambda _request, facts, _obj: facts,
-    known: Iterable[Manifest] | None = None,
+    facts_in: Callable[[str], Facts] | None = None,
 ) -> Iterator[Result]:
     """Yield a result for each object, in order.
 
-    Claims, claim templates, device classes and namespaces among the objects, or among the objects
-    that are ``known``, are facts for the Pods. ``request`` writes each object, in the object's own
-    namespace if it sets one. ``complete`` adds facts about the cluster.
+    ``request`` writes each object, in the object's own namespace if it sets one. ``facts_in`` are
+    the facts of a namespace, by default those among the objects. ``complete`` adds facts about the
+    cluster.
     """
-    facts_in = _facts(manifests if known is None else known, request.namespace)
+    facts_in = facts_among(manifests, request.namespace) if facts_in is None else facts_in
     for manifest in manifests:
         if manifest.error is not None:
             yield Result(manifest, "invalid", error=manifest.error)
@@ -127,8 +135,12 @@ def evaluate(
         yield _judge(manifest, manifest.value, policy, writing, facts, own)
 
 
-def _facts(manifests: Iterable[Manifest], namespace: str) -> Callable[[str], Facts]:
-    """Return a function from a namespace to the facts there."""
+def facts_among(manifests: Iterable[Manifest], namespace: str) -> Callable[[str], Facts]:
+    """Return a function from a namespace to the facts there, which objects are for Pods.
+
+    These are claims, claim templates, device classes and namespaces. Objects without a namespace
+    are in ``namespace``.
+    """
     objects = [m.value for m in manifests if m.value is not None and _FACTS.search(_kind(m.value))]
     claims, templates, classes = read_claims((_namespace(o) or namespace, o) for o in objects)
     labels = {

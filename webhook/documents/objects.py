@@ -203,7 +203,7 @@ def field_value(root: Any, field: str) -> Any:
     if field.startswith("/"):
         steps = [step.replace("~1", "/").replace("~0", "~") for step in field[1:].split("/")]
     else:
-        steps = _steps(field)
+        steps = field_steps(field)
     value = root
     for step in steps:
         if isinstance(value, dict) and step in value:
@@ -224,7 +224,7 @@ def locate(document: Document, path: Path, field: str) -> Position | None:
     """
     value, positions = _positions(document)
     found = None
-    for step in (*map(str, path), *_steps(field)):
+    for step in (*map(str, path), *field_steps(field)):
         position = positions.get(id(value), {}).get(step)
         if position is None:
             break
@@ -241,6 +241,6 @@ def _positions(document: Document) -> tuple[Any, Positions]:
     return read_positions(document.text) or (None, {})
 
 
-def _steps(field: str) -> list[str]:
+def field_steps(field: str) -> list[str]:
     """Return the steps of a path as the API server prints them."""
     return [match["name"] or match["entry"] for match in _STEP.finditer(field)]

@@ -48,7 +48,7 @@ MAX_ALIASED = 400_000
 """The maximum number of values that the aliases of one document expand to, as in go-yaml."""
 
 # PyYAML has no C parser where it is built without libyaml, unlike its wheels.
-_Parser: Any = getattr(yaml, "CLoader", yaml.Loader)
+Parser: Any = getattr(yaml, "CLoader", yaml.Loader)
 
 _NO_TABS = "Indent with spaces: YAML does not accept tabs there"
 # The messages of the parser, with the usual cause.
@@ -128,7 +128,7 @@ class _Reader:
         self.positions: Positions = {}
         self._text = text
         self._records = records
-        self._next = _Parser(text).get_event
+        self._next = Parser(text).get_event
         self._anchors: dict[str, Any] = {}
         self._measured: dict[int, tuple[Any, int, int]] = {}
         self._aliased = 0

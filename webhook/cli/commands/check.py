@@ -6,6 +6,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, date, datetime
+from typing import TYPE_CHECKING
 
 import click
 from msgspec.structs import replace
@@ -14,8 +15,8 @@ from policies.facts import Request
 from policies.registry import RULES
 from policies.suggestions import did_you_mean
 from webhook.cli.commands import EXIT_FOUND, EXIT_INPUT
-from webhook.cli.evaluate import FACT_WORDS, Result, evaluate
-from webhook.cli.manifests import ExcludedPaths, Reader, expand, no_objects_message
+from webhook.cli.evaluate import FACT_WORDS, Result, evaluate, facts_among
+from webhook.cli.manifests import ExcludedPaths, Reader, Source, expand, no_objects_message
 from webhook.cli.options import (
     ClusterContext,
     cluster_context_options,
@@ -40,9 +41,13 @@ from webhook.cli.report.output import (
 )
 from webhook.cli.report.terminal import Color, watched
 from webhook.documents.document import InputError, sentence
-from webhook.documents.files import STDIN
+from webhook.documents.files import STDIN, display_name
+from webhook.documents.objects import Manifest
 from webhook.documents.policy_files import load_policy
 from webhook.wording import counted, printable
+
+if TYPE_CHECKING:
+    from webhook.cli.fixes import Judge
 
 
 def _rule_names(
@@ -142,6 +147,18 @@ To enforce a policy before all findings are fixed:
     "with placeholders or without apiVersion. By default, it reports and skips them.",
 )
 @click.option(
+    "--fix",
+    is_flag=True,
+    help="Fix what has one obvious remedy, in the files: unequal device limits, missing shared "
+    "memory, misspelled devices, and tolerations and device variables of Pods that request no "
+    "device. Everything else in the files stays as it is. The report shows what remains.",
+)
+@click.option(
+    "--diff",
+    is_flag=True,
+    help="Show what --fix would change, and change nothing. Exit with 1 if there is something.",
+)
+@click.option(
     "--allow-empty",
     is_flag=True,
     help="Exit with 0 when the files hold no objects. Empty standard input stays an error.",
@@ -172,6 +189,8 @@ def check(
     rules: frozenset[str],
     fail_on: str,
     strict: bool,
+    fix: bool,
+    diff: bool,
     allow_empty: bool,
     exceptions_path: str | None,
     expires: date | None,
@@ -195,6 +214,8 @@ def check(
         raise click.UsageError(
             f"A report and the exceptions both go to {exceptions_path}. Name two files."
         )
+    if fix and STDIN in paths:
+        raise click.UsageError("--fix changes files, and - is standard input. Name the files.")
     policy = load_policy(policy_choice.path)
     sources = list(expand(paths, ExcludedPaths(exclude)))
     inputs = [policy_choice.path, cluster_context.nodes, *(source.path for source in sources)]
@@ -206,9 +227,16 @@ def check(
     kept: list[Result] = []
     with Reader(lenient=not strict) as reader, cluster_context.facts(policy) as complete:
         request = Request(namespace=namespace, today=today)
-        known = reader.read(sources, FACT_WORDS)
-        results = evaluate(reader.read(shown), policy, request, complete, known)
-        for result in reported(_only(rules, results), run, outputs, color):
+        facts_in = facts_among(reader.read(sources, FACT_WORDS), namespace)
+
+        def judge(manifests: Iterable[Manifest]) -> Iterator[Result]:
+            return _only(rules, evaluate(manifests, policy, request, complete, facts_in))
+
+        if fix or diff:
+            changed = _fix(sources, judge, diff=diff)
+            if diff:
+                return EXIT_FOUND if changed else 0
+        for result in reported(judge(reader.read(shown)), run, outputs, color):
             seen.add(result)
             if until is not None:
                 kept.append(result)
@@ -226,6 +254,23 @@ def check(
         return EXIT_INPUT
     failed = seen.denied or (fail_on == "warn" and seen.warned) or (strict and seen.unknown)
     return EXIT_FOUND if failed else 0
+
+
+def _fix(sources: Iterable[Source], judge: Judge, *, diff: bool) -> bool:
+    """Fix files, or show how they would change; return whether there is something to fix."""
+    from webhook.cli.fixes import fixed_files
+
+    found = False
+    for file in fixed_files(sources, judge):
+        found = True
+        if diff:
+            sys.stdout.buffer.write(file.difference().encode())
+            continue
+        file.write()
+        for line, rule, edits in file.fixes:
+            text = f"{display_name(file.path)}:{line}: {rule}: {', '.join(map(str, edits))}"
+            click.echo(f"Fixed: {printable(text)}.", err=True)
+    return found
 
 
 def _only(rules: frozenset[str], results: Iterable[Result]) -> Iterator[Result]:
@@ -249,6 +294,7 @@ class _Seen:
         """The objects with Pods that gpufence cannot judge."""
         self.errors: list[str] = []
         self._skipped = 0
+        self._fixable = 0
         self._missing: Counter[str] = Counter()
 
     def add(self, result: Result) -> None:
@@ -256,6 +302,7 @@ class _Seen:
         self.denied |= result.verdict == "denied"
         self.warned |= any(finding.action == "warn" for finding in result.findings)
         self._skipped += bool(result.note)
+        self._fixable += sum(bool(finding.fix) for finding in result.findings)
         if result.error is not None:
             self.errors.append(sentence(result.manifest.document, result.error))
         if result.decision is not None:
@@ -277,6 +324,9 @@ class _Seen:
             _print_note(f"{what} they are created.{cure}")
         for fact, number in self._missing.items():
             _print_note(f"{counted(number, 'object')}: {_MISSING_FACTS[fact]}.")
+        if self._fixable and sys.stderr.isatty():
+            findings = counted(self._fixable, "finding")
+            _print_note(f"{findings} can be fixed: add --diff to see how, or --fix to do it.")
         for error in self.errors if with_errors else ():
             click.echo(f"Error: {printable(error)}", err=True)
 

@@ -194,7 +194,7 @@ def _object(result: Result) -> dict[str, str | None] | None:
 
 def _finding(result: Result, finding: Finding) -> dict[str, Any]:
     place = finding_place(result, finding)
-    return {
+    entry: dict[str, Any] = {
         "rule": finding.rule,
         "action": finding.action,
         "path": finding.path,
@@ -204,6 +204,13 @@ def _finding(result: Result, finding: Finding) -> dict[str, Any]:
         "detail": finding.detail,
         "remediation": finding.remediation,
     }
+    if fix := result.fix(finding):
+        entry["fix"] = [
+            {"op": edit.kind, "path": edit.path}
+            | ({} if edit.kind == "remove" else {"value": edit.value})
+            for edit in fix
+        ]
+    return entry
 
 
 def _pool(state: PoolState) -> dict[str, Any]:

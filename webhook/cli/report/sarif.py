@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from hashlib import sha256
 from importlib.metadata import version
 from pathlib import Path
@@ -19,12 +19,14 @@ from urllib.parse import quote
 from policies.finding import Action, Finding
 from policies.registry import RULES, Check, Mutation
 from webhook.cli.evaluate import Result
+from webhook.cli.fixes import Replacement, replacements
 from webhook.cli.report.content import (
     CheckRun,
     Place,
     finding_place,
     object_place,
     paragraph,
+    remediation,
     repository_path,
     rule_page,
 )
@@ -116,6 +118,7 @@ def _notification(result: Result) -> dict[str, Any]:
 
 def _result(result: Result, finding: Finding, occurrences: Counter[str]) -> dict[str, Any]:
     location = _location(result, finding_place(result, finding), finding.path)
+    replaced = replacements(result, finding)
     return {
         "ruleId": finding.rule,
         "ruleIndex": _INDEXES[finding.rule],
@@ -123,7 +126,28 @@ def _result(result: Result, finding: Finding, occurrences: Counter[str]) -> dict
         "message": {"text": printable(paragraph(finding))},
         "locations": [location],
         "partialFingerprints": {FINGERPRINT: _fingerprint(result, finding, occurrences)},
+        **({"fixes": [_fix(result, finding, replaced)]} if replaced else {}),
     }
+
+
+def _fix(result: Result, finding: Finding, replaced: Iterable[Replacement]) -> dict[str, Any]:
+    artifact = _artifact(result.manifest.document.path)
+    replacements = [
+        {"deletedRegion": _region(part), "insertedContent": {"text": "".join(part.added)}}
+        for part in replaced
+    ]
+    return {
+        "description": {"text": printable(remediation(finding))},
+        "artifactChanges": [{"artifactLocation": artifact, "replacements": replacements}],
+    }
+
+
+def _region(part: Replacement) -> dict[str, int]:
+    """Return the region of the lines that are removed; an empty one if none is."""
+    end, column = part.line + len(part.removed), 1
+    if part.removed and not part.removed[-1].endswith("\n"):
+        end, column = end - 1, len(part.removed[-1]) + 1
+    return {"startLine": part.line, "startColumn": 1, "endLine": end, "endColumn": column}
 
 
 def _location(result: Result, place: Place, field: str = "") -> dict[str, Any]:

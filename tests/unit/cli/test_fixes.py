@@ -1,0 +1,206 @@
+"""``gpufence check --fix`` and ``--diff``: what changes in files, and what does not."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from policies.rules.check_missing_shared_memory import SHARED_MEMORY
+from running import PLAIN_POD, TRESPASSER, Run, manifest
+
+TRAINING = manifest("""
+    # a training Job
+    apiVersion: batch/v1
+    kind: Job
+    metadata: {name: train}   # the name
+    spec:
+      template:
+        spec:
+          containers:
+          # the only one
+          - name: train
+            image: 'pytorch:26.01'
+            resources:
+              limits: {nvidia.com/gpus: "8"}   # eight
+
+          restartPolicy: Never
+    """)
+
+FIXED_TRAINING = manifest("""
+    # a training Job
+    apiVersion: batch/v1
+    kind: Job
+    metadata: {name: train}   # the name
+    spec:
+      template:
+        spec:
+          containers:
+          # the only one
+          - name: train
+            image: 'pytorch:26.01'
+            resources:
+              limits: {nvidia.com/gpu: "8"}   # eight
+            volumeMounts:
+            - name: shm
+              mountPath: /dev/shm
+
+          restartPolicy: Never
+          volumes:
+          - name: shm
+            emptyDir:
+              medium: Memory
+    """)
+
+
+def pod(spec: str, kind: str = "Pod") -> str:
+    return f"apiVersion: v1\nkind: {kind}\nmetadata: {{name: web}}\nspec:\n{spec}"
+
+
+def fixed(gpufence: Run, text: str) -> str:
+    """Return the text of a file after ``--fix``; a second run must not change it."""
+    path = Path("a.yaml")
+    path.write_bytes(text.encode())
+    gpufence("check", "--fix", path)
+    after = path.read_bytes()
+    gpufence("check", "--fix", path)
+    assert path.read_bytes() == after
+    return after.decode()
+
+
+def test_a_fixed_file_keeps_comments_order_and_quotes(gpufence: Run) -> None:
+    Path("a.yaml").write_text(f"{TRAINING}---\n{PLAIN_POD}")
+    done = gpufence("check", "--fix", ".")
+    assert Path("a.yaml").read_text() == f"{FIXED_TRAINING}---\n{PLAIN_POD}"
+    assert done.status == 0
+    renamed, added = done.err.splitlines()
+    container = "spec.template.spec.containers[0]"
+    assert renamed == (
+        f"Fixed: a.yaml:2: unknown-device-resource: rename {container}.resources.limits"
+        "[nvidia.com/gpus] to nvidia.com/gpu."
+    )
+    mount = f'{{"name": "shm", "mountPath": "{SHARED_MEMORY}"}}'
+    assert added.endswith(
+        f"to spec.template.spec.volumes, add {mount} to {container}.volumeMounts."
+    )
+    # The report is about the fixed file.
+    assert "2 objects: 1 mutated, 1 allowed" in done.out
+
+
+def test_the_difference_can_be_applied_and_changes_nothing(gpufence: Run) -> None:
+    Path("a.yaml").write_text(TRAINING)
+    done = gpufence("check", "--diff", ".")
+    assert (done.status, Path("a.yaml").read_text()) == (1, TRAINING)
+    assert done.out.startswith("--- a/a.yaml\n+++ b/a.yaml\n@@ -10,6 +10,13 @@\n")
+    added = [line[1:] for line in done.out.splitlines() if line.startswith("+ ")]
+    assert all(f"{line}\n" in FIXED_TRAINING for line in added)
+    Path("a.yaml").write_text(FIXED_TRAINING)
+    assert gpufence("check", "--diff", ".")[:2] == (0, "")
+
+
+GPU = "key: nvidia.com/gpu, operator: Exists"
+SPOT = "key: spot, operator: Exists"
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("  tolerations:\n  - key: nvidia.com/gpu\n    operator: Exists\n", ""),
+        (
+            f"  tolerations:\n  # first\n  - {{{GPU}}}  # gone\n  - {{{SPOT}}}\n",
+            f"  tolerations:\n  # first\n  - {{{SPOT}}}\n",
+        ),
+        (f"  tolerations: [{{{GPU}}}, {{{SPOT}}}]\n", f"  tolerations: [{{{SPOT}}}]\n"),
+        (f"  tolerations: [{{{SPOT}}}, {{{GPU}}}]\n", f"  tolerations: [{{{SPOT}}}]\n"),
+        (
+            f"  tolerations:\r\n  - {{{SPOT}}}\r\n  - {{{GPU}}}\r\n",
+            f"  tolerations:\r\n  - {{{SPOT}}}\r\n",
+        ),
+    ],
+)
+def test_a_toleration_of_a_pod_without_a_device_is_removed(
+    gpufence: Run, before: str, after: str
+) -> None:
+    containers = "  containers: [{name: web, image: nginx}]"
+    assert fixed(gpufence, pod(before + containers)) == pod(after + containers)
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        # An alias may use the same list.
+        f"  tolerations: &all\n  - {{{GPU}}}\n",
+        "  tolerations:\n  - operator: Exists\n",
+        f"  tolerations:\n  - {{{GPU}}}\n  resourceClaims: [{{name: a, resourceClaimName: a}}]\n",
+    ],
+)
+def test_what_has_no_obvious_remedy_stays(gpufence: Run, spec: str) -> None:
+    text = pod(f"{spec}  containers: [{{name: web, image: nginx}}]\n")
+    assert fixed(gpufence, text) == text
+
+
+def test_equal_limits_are_set_and_empty_requests_go(gpufence: Run) -> None:
+    spec = "  containers:\n  - name: a\n    image: b\n    resources:\n      limits:\n"
+    limit = "        nvidia.com/gpu: 1\n"
+    requests = "      requests:\n        # the same\n        nvidia.com/gpu: 2\n"
+    assert fixed(gpufence, pod(spec + limit + requests)) == pod(
+        f"{spec}{limit}        # the same\n"
+    )
+
+
+def test_a_device_variable_is_removed_with_all_its_entries(gpufence: Run) -> None:
+    spec = "  containers:\n  - name: a\n    image: b\n    env:\n{}    - name: A\n"
+    shows = "    - name: NVIDIA_VISIBLE_DEVICES\n      value: all\n"
+    assert fixed(gpufence, pod(spec.format(shows * 2))) == pod(spec.format(""))
+
+
+def test_json_is_fixed_as_json(gpufence: Run) -> None:
+    limits = {"limits": {"nvidia.com/gpu": 2}}
+    container: dict[str, Any] = {"name": "a", "image": "b", "resources": limits}
+    obj = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "x"},
+        "spec": {"containers": [container]},
+    }
+    after = fixed(gpufence, json.dumps(obj, indent=2))
+    container["volumeMounts"] = [{"name": "shm", "mountPath": SHARED_MEMORY}]
+    obj["spec"]["volumes"] = [{"name": "shm", "emptyDir": {"medium": "Memory"}}]  # type: ignore[index]
+    assert json.loads(after) == obj
+    assert after.splitlines()[0:3] == ["{", '  "apiVersion": "v1",', '  "kind": "Pod",']
+
+
+def test_files_without_a_fix_are_not_written(gpufence: Run, tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_bytes(b"\xef\xbb\xbf" + PLAIN_POD.encode())
+    (tmp_path / "b.yaml").write_text("a: [\n")
+    (tmp_path / "c.yaml").write_bytes(TRESPASSER.encode("utf-16"))
+    times = [path.stat().st_mtime_ns for path in sorted(tmp_path.iterdir())]
+    assert gpufence("check", "--fix", ".").status == 2
+    assert [path.stat().st_mtime_ns for path in sorted(tmp_path.iterdir())] == times
+
+
+def test_only_selected_rules_are_fixed(gpufence: Run) -> None:
+    Path("a.yaml").write_text(TRAINING)
+    gpufence("check", "--fix", "--rules", "pool-trespass", ".")
+    assert Path("a.yaml").read_text() == TRAINING
+
+
+def test_standard_input_cannot_be_fixed(gpufence: Run) -> None:
+    done = gpufence("check", "--fix", "-", stdin=TRAINING)
+    assert done.status == 2
+    assert "--fix changes files, and - is standard input. Name the files." in done.err
+
+
+def test_sarif_and_json_carry_the_fix(gpufence: Run) -> None:
+    Path("a.yaml").write_text(TRAINING)
+    [finding] = gpufence("check", "-o", "json", "a.yaml").report["results"][0]["findings"]
+    path = "spec.template.spec.containers[0].resources.limits[nvidia.com/gpus]"
+    assert finding["fix"] == [{"op": "rename", "path": path, "value": "nvidia.com/gpu"}]
+    [result] = gpufence("check", "-o", "sarif", "a.yaml").report["runs"][0]["results"]
+    [change] = result["fixes"][0]["artifactChanges"]
+    [replacement] = change["replacements"]
+    region, text = replacement["deletedRegion"], replacement["insertedContent"]["text"]
+    assert region == {"startLine": 13, "startColumn": 1, "endLine": 14, "endColumn": 1}
+    assert text == FIXED_TRAINING.splitlines(keepends=True)[12]
