@@ -83,6 +83,11 @@ class Result(msgspec.Struct, eq=False):
         return _text(metadata.get("name")) or (generated and f"{generated}*")
 
     @property
+    def is_object(self) -> bool:
+        """Whether there is an object, or a document that should be one: not an unreadable file."""
+        return bool(self.kind or self.manifest.document.text or self.error is None)
+
+    @property
     def title(self) -> str:
         """Kind, namespace and name, as far as they are known; else what was read."""
         if not self.kind:

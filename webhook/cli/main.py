@@ -17,6 +17,12 @@ from webhook.cli.commands import EXIT_INPUT, LazyGroup
 from webhook.documents.document import InputError
 from webhook.wording import printable
 
+_HINTS = {
+    "-f": "Files are arguments, without an option. The format of a report is --output FORMAT.",
+    "--format": "Write --output FORMAT.",
+}
+"""What to write instead of options that other tools have."""
+
 EXIT_BUG = 70
 """EX_SOFTWARE of sysexits.h: neither a finding (1) nor invalid input (2)."""
 
@@ -105,6 +111,9 @@ def main(args: Sequence[str] | None = None, *, prog_name: str = "gpufence") -> i
         status = cli.main(args, prog_name=prog_name, standalone_mode=False)
         sys.stdout.flush()
     except click.ClickException as error:
+        if isinstance(error, click.NoSuchOption) and error.option_name in _HINTS:
+            hint = f"{error.message} {_HINTS[error.option_name]}"
+            error = click.NoSuchOption(error.option_name, hint, ctx=error.ctx)
         error.show()
         return error.exit_code
     except InputError as error:

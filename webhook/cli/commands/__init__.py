@@ -29,7 +29,11 @@ class SuggestingGroup(click.Group):
         name = args[0]
         names = self.list_commands(ctx)
         if name not in names and not name.startswith("-") and not ctx.resilient_parsing:
-            near = did_you_mean(name, names) or f"Commands: {', '.join(names)}."
+            option = f"--{name}"
+            if option in ("--help", "--version"):
+                near = f"Did you mean gpufence {option}?"
+            else:
+                near = did_you_mean(name, names) or f"Commands: {', '.join(names)}."
             ctx.fail(f"{name!r} is not a command of {ctx.command_path}. {near}")
         return super().resolve_command(ctx, args)
 

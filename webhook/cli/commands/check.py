@@ -18,12 +18,12 @@ from webhook.cli.commands import EXIT_FOUND, EXIT_INPUT
 from webhook.cli.evaluate import FACT_WORDS, Result, evaluate, facts_among
 from webhook.cli.manifests import ExcludedPaths, Reader, Source, expand, no_objects_message
 from webhook.cli.options import (
+    PATH,
     ClusterContext,
     cluster_context_options,
     exclude_option,
     namespace_option,
     parse_date,
-    paths_argument,
     policy_option,
 )
 from webhook.cli.policy.generated_exceptions import LIFETIME, write_exceptions
@@ -93,7 +93,8 @@ Exit status:
 Examples:
   gpufence check train.yaml
   gpufence check --policy policy.yaml --namespace ml deploy/
-  gpufence check --exclude charts --exclude '**/testdata' .
+  gpufence check --exclude charts --exclude '**/testdata'
+  gpufence check --diff deploy/ && gpufence check --fix deploy/
   kustomize build . | gpufence check -
   helm template chart/ | gpufence check --output json - > report.json
   kubectl get nodes -o json | gpufence check --nodes - deploy/
@@ -101,6 +102,7 @@ Examples:
 \b
 In a pipeline:
   gpufence check --output github --output sarif=gpufence.sarif deploy/
+  gpufence check --output text --output gitlab=gpufence.json deploy/
   gpufence check --output text --output junit=gpufence.xml --fail-on warn deploy/
   gpufence check --output markdown deploy/ > comment.md
   gpufence check --quiet --rules pool-trespass,device-leak deploy/
@@ -112,7 +114,7 @@ To enforce a policy before all findings are fixed:
   gpufence check --policy policy.yaml deploy/
 """,
 )
-@paths_argument
+@click.argument("paths", nargs=-1, metavar="[PATH]...", type=PATH)
 @exclude_option
 @policy_option
 @namespace_option
@@ -198,13 +200,15 @@ def check(
     """Check manifests: what the webhook denies, and what it changes.
 
     PATH is a file, a directory (every .yaml, .yml and .json below it, without hidden files), a
-    pattern ('apps/*/deploy'), or - for standard input. Multi-document YAML, JSON, JSON lines and
+    pattern ('apps/*/deploy'), or - for standard input. The default is the working directory.
+    Multi-document YAML, JSON, JSON lines and
     Lists are accepted. A directory with Chart.yaml is rendered with helm template.
 
     ResourceClaims, ResourceClaimTemplates, DeviceClasses and Namespaces among the manifests count
     for the Pods in the other manifests. --nodes adds the nodes of a cluster, --cluster adds
     everything that a live cluster knows.
     """
+    paths = paths or (".",)
     now = datetime.now(UTC)
     today = now.date()
     until = _until(exceptions_path, expires, today)
@@ -316,12 +320,11 @@ class _Seen:
             cure = "To report them as errors, add --strict"
             _print_note(f"skipped {documents} with placeholders or without apiVersion. {cure}.")
         if self.unknown:
-            have = "has" if self.unknown == 1 else "have"
-            what = (
-                f"{counted(self.unknown, 'object')} {have} Pods that gpufence cannot judge before"
-            )
+            verb, whose = ("is", "its") if self.unknown == 1 else ("are", "their")
+            objects = f"{counted(self.unknown, 'object')} {verb} unknown"
             cure = "" if strict else " To fail on them, add --strict."
-            _print_note(f"{what} they are created.{cure}")
+            why = f"gpufence cannot judge {whose} Pods before they are created"
+            _print_note(f"{objects}: {why}.{cure}")
         for fact, number in self._missing.items():
             _print_note(f"{counted(number, 'object')}: {_MISSING_FACTS[fact]}.")
         if self._fixable and sys.stderr.isatty():

@@ -245,7 +245,7 @@ def _entries(result: Result) -> Iterator[JSONObject]:
         }
     for part in result.decision.unjudged if result.decision else ():
         yield {
-            "message": f"Not judged: {part.reason}. The webhook judges the Pods when they are "
+            "message": f"Unknown: {part.reason}. The webhook judges the Pods when they are "
             "created.",
             "severity": "info",
             **common,

@@ -10,7 +10,7 @@ import click
 
 from policies.suggestions import unknown
 from webhook.documents.document import InputError
-from webhook.documents.files import load_documents
+from webhook.documents.files import STDIN, display_name, load_documents
 from webhook.documents.policy_files import MAX_BYTES, policy_name
 
 VARIABLE = "GPUFENCE_POLICY"
@@ -47,11 +47,14 @@ def choose_policy(path: str | None) -> PolicyChoice:
     """Return the policy to use; ``path`` is the value of --policy.
 
     Raises:
-        InputError: .gpufence.yaml is invalid.
+        InputError: .gpufence.yaml is invalid, or what the variable names does not exist.
     """
     if path is not None:
         return PolicyChoice(path)
     if named := os.environ.get(VARIABLE):
+        if named != STDIN and not os.path.lexists(named):
+            problem = f"{display_name(named)} does not exist. Check the path, or unset the variable"
+            raise InputError([f"{VARIABLE}: {problem}."])
         return PolicyChoice(named, VARIABLE)
     if (project := _project_file()) is not None:
         return PolicyChoice(_policy_of(project), os.path.relpath(project))
@@ -93,10 +96,7 @@ def _policy_of(project: Path) -> str:
 
 
 def _problem(directory: Path, path: str) -> str:
-    """Return why a path does not stand for a regular file below a directory; empty if it does.
-
-    Whether the file exists is left to its reader.
-    """
+    """Return why a path does not stand for a regular file below a directory; empty if it does."""
     if Path(path).is_absolute():
         return "is an absolute path"
     try:
@@ -105,6 +105,8 @@ def _problem(directory: Path, path: str) -> str:
         return "is not the path of a file"
     if not real.is_relative_to(os.path.realpath(directory)):
         return "is outside of the directory"
-    if real.exists() and not real.is_file():
+    if not real.exists():
+        return "does not exist"
+    if not real.is_file():
         return "is not a regular file"
     return ""

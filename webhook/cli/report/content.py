@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
@@ -231,6 +232,27 @@ def repository_path(path: str) -> str | None:
     relative = os.path.relpath(path)
     inside = relative.partition("/")[0] != os.pardir
     return relative if inside else str(Path(path).absolute())
+
+
+def object_name(result: Result) -> str:
+    """Return namespace, kind and name, as far as they are known."""
+    return "/".join(filter(None, (result.namespace, result.kind, result.name)))
+
+
+def fingerprint(result: Result, finding: Finding, occurrences: Counter[str]) -> str:
+    """Return an identity of the finding that does not depend on its line.
+
+    Findings with the same identity are numbered in order.
+    """
+    from hashlib import sha256
+
+    path = repository_path(result.manifest.document.path) or ""
+    # The index of a list entry changes when entries are added above it.
+    field = re.sub(r"\[\d+\]", "[]", finding.path)
+    identity = (path, object_name(result), finding.rule, field, finding.reason)
+    digest = sha256("\0".join(identity).encode(errors="backslashreplace")).hexdigest()
+    occurrences[digest] += 1
+    return f"{digest}:{occurrences[digest]}"
 
 
 # What an audit finds.

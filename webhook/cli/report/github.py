@@ -46,7 +46,7 @@ def _commands(result: Result) -> Iterator[str]:
         yield _command(name, place, finding.rule, text, remediation(finding))
 
 
-def _command(name: str, place: Place, title: str, *lines: str) -> str:
+def _command(name: str, place: Place, title: str, text: str, cure: str = "") -> str:
     properties = {
         "file": repository_path(place.path),
         "line": place.line,
@@ -56,11 +56,12 @@ def _command(name: str, place: Place, title: str, *lines: str) -> str:
         "title": f"gpufence: {title}",
     }
     if properties["file"] is None:
-        # Without a file, GitHub shows no line: for standard input, the text has it.
+        # Without a file, GitHub shows no line.
         properties = {"title": properties["title"]}
-        lines = (f"{place}: {lines[0]}", *lines[1:])
     pairs = ",".join(f"{key}={_property(str(value))}" for key, value in properties.items() if value)
-    return f"::{name} {pairs}::{'%0A'.join(map(_data, filter(None, lines)))}\n"
+    # The log of the job shows nothing but the lines of the message.
+    lines = [f"{place}: {title}: {text}", *([cure] if cure else [])]
+    return f"::{name} {pairs}::{'%0A'.join(map(_data, lines))}\n"
 
 
 def _data(line: str) -> str:

@@ -42,7 +42,7 @@ _VERDICTS: tuple[tuple[Verdict, str], ...] = (
     ("denied", "denied"),
     ("mutated", "mutated"),
     ("allowed", "allowed"),
-    ("unknown", "not judged"),
+    ("unknown", "unknown"),
     ("skipped", "skipped (no pod template)"),
     ("invalid", "invalid"),
 )
@@ -150,9 +150,9 @@ def _hash(source: str) -> str:
 
 
 def _verdict_numbers(results: Sequence[Result]) -> list[_Number]:
-    counts = Counter(result.verdict for result in results)
+    counts = Counter(result.verdict for result in results if result.is_object)
     return [
-        _Number(len(results), "objects"),
+        _Number(counts.total(), "objects"),
         *(
             _Number(counts[verdict], words, bad=verdict in ("denied", "invalid"))
             for verdict, words in _VERDICTS

@@ -35,15 +35,15 @@ _RESULTS = '"results": []'
 
 
 class JSONReport(CheckFormat):
-    """A document with a list of ``results``, which grows with each object."""
+    """A document that is a list, or has a list of ``results``, which grows with each object."""
 
     def __init__(self, run: CheckRun) -> None:
         super().__init__(run)
         self._depth = 0
         self._separator = ""
 
-    def document(self) -> dict[str, Any]:
-        """Return the document as it is known so far, with an empty list of results.
+    def document(self) -> Any:
+        """Return the document as it is known so far, with an empty list.
 
         What comes before the list must not change.
         """
@@ -54,9 +54,10 @@ class JSONReport(CheckFormat):
         raise NotImplementedError
 
     def start(self) -> str:
-        start, _, _ = formatted(self.document()).partition(_RESULTS)
-        self._depth = len(start) - len(start.rstrip(" "))
-        return f"{start}{_RESULTS[:-1]}"
+        start, _ = self._around()
+        line = start.rpartition("\n")[2]
+        self._depth = len(line) - len(line.lstrip(" "))
+        return start
 
     def add(self, result: Result) -> str:
         text = ""
@@ -67,8 +68,15 @@ class JSONReport(CheckFormat):
         return text
 
     def end(self) -> str:
-        _, _, end = formatted(self.document()).partition(_RESULTS)
-        return f"\n{' ' * self._depth}]{end}" if self._separator else f"]{end}"
+        _, end = self._around()
+        return f"\n{' ' * self._depth}{end}" if self._separator else end
+
+    def _around(self) -> tuple[str, str]:
+        """Return the text before and after the entries of the list."""
+        document = formatted(self.document())
+        empty = _RESULTS if _RESULTS in document else "[]"
+        start, _, end = document.partition(empty)
+        return f"{start}{empty[:-1]}", f"]{end}"
 
 
 class CheckDocument(JSONReport):

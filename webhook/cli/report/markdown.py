@@ -49,7 +49,7 @@ class MarkdownReport(CheckFormat):
         self._rows: list[tuple[Severity, str]] = []
 
     def add(self, result: Result) -> str:
-        self._verdicts[result.verdict] += 1
+        self._verdicts[result.verdict] += result.is_object
         self._rows += _rows(result)
         return ""
 

@@ -7,10 +7,8 @@ suppressed results. A broken manifest is a notification, because no rule has fou
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from hashlib import sha256
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -24,6 +22,8 @@ from webhook.cli.report.content import (
     CheckRun,
     Place,
     finding_place,
+    fingerprint,
+    object_name,
     object_place,
     paragraph,
     remediation,
@@ -125,7 +125,7 @@ def _result(result: Result, finding: Finding, occurrences: Counter[str]) -> dict
         "level": _LEVELS[finding.action],
         "message": {"text": printable(paragraph(finding))},
         "locations": [location],
-        "partialFingerprints": {FINGERPRINT: _fingerprint(result, finding, occurrences)},
+        "partialFingerprints": {FINGERPRINT: fingerprint(result, finding, occurrences)},
         **({"fixes": [_fix(result, finding, replaced)]} if replaced else {}),
     }
 
@@ -159,7 +159,7 @@ def _location(result: Result, place: Place, field: str = "") -> dict[str, Any]:
             region["endColumn"] = place.end or place.column + 1
         physical["region"] = region
     location: dict[str, Any] = {"physicalLocation": physical}
-    if name := _object_name(result):
+    if name := object_name(result):
         short, qualified = result.name or name, f"{name}/{field}" if field else name
         location["logicalLocations"] = [
             {
@@ -178,21 +178,3 @@ def _artifact(path: str) -> dict[str, Any]:
     if Path(relative).is_absolute():
         return {"uri": Path(relative).as_uri()}
     return {"uri": quote(relative), "uriBaseId": _ROOT}
-
-
-def _object_name(result: Result) -> str:
-    return "/".join(filter(None, (result.namespace, result.kind, result.name)))
-
-
-def _fingerprint(result: Result, finding: Finding, occurrences: Counter[str]) -> str:
-    """Return an identity of the finding that does not depend on its line.
-
-    Findings with the same identity are numbered in order.
-    """
-    path = repository_path(result.manifest.document.path) or ""
-    # The index of a list entry changes when entries are added above it.
-    field = re.sub(r"\[\d+\]", "[]", finding.path)
-    identity = (path, _object_name(result), finding.rule, field, finding.reason)
-    digest = sha256("\0".join(identity).encode(errors="backslashreplace")).hexdigest()
-    occurrences[digest] += 1
-    return f"{digest}:{occurrences[digest]}"

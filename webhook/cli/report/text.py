@@ -86,10 +86,12 @@ class _Summary:
     def __init__(self) -> None:
         self._verdicts: Counter[Verdict] = Counter()
         self._warnings = 0
+        self._unreadable = 0
         self._rules: dict[str, None] = {}
 
     def add(self, result: Result) -> None:
-        self._verdicts[result.verdict] += 1
+        self._unreadable += not result.is_object
+        self._verdicts[result.verdict] += result.is_object
         for finding in result.findings:
             self._warnings += finding.action == "warn"
             self._rules[finding.rule] = None
@@ -101,6 +103,9 @@ class _Summary:
             text += paint(words, STYLES.get(verdict, PLAIN))
         if self._warnings and not pods:
             text += f"; {paint(counted(self._warnings, 'warning'), YELLOW)}"
+        if self._unreadable:
+            files = f"{counted(self._unreadable, 'file')} that cannot be read"
+            text += f"; {paint(files, STYLES['invalid'])}"
         text += f"{paint(f' (policy: {run.policy})', DIM)}\n"
         for rule in filter(rule_page, self._rules):
             text += f"{paint('Explain the rule: ', DIM)}gpufence explain {rule}\n"
@@ -189,9 +194,9 @@ def finding_text(terminal: Terminal, result: Result, finding: Finding, indent: i
 def unjudged_text(terminal: Terminal, decision: Decision) -> str:
     """Return a line for each part whose Pods are judged only when they are created."""
     named = decision.unjudged[:_MAX_UNJUDGED]
-    texts = [f"not judged  {field_path(part.path)}: {part.reason}" for part in named]
+    texts = [f"unknown  {field_path(part.path)}: {part.reason}" for part in named]
     if more := len(decision.unjudged) - len(named):
-        texts.append(f"not judged  {more} more")
+        texts.append(f"unknown  {more} more")
     if texts:
         texts.append("The webhook judges these Pods when they are created.")
     return "".join(terminal.line(text, 2, DIM) for text in texts)

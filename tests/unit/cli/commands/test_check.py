@@ -540,7 +540,7 @@ TASK = "apiVersion: tekton.dev/v1\nkind: TaskRun\nmetadata: {name: a}\nspec: {ta
 
 
 def test_an_object_that_gpufence_cannot_judge_fails_only_with_strict(gpufence: Run) -> None:
-    note = "Note: 1 object has Pods that gpufence cannot judge before they are created."
+    note = "Note: 1 object is unknown: gpufence cannot judge its Pods before they are created."
     done = gpufence("check", "-", stdin=f"{TASK}---\n{PLAIN_POD}")
     assert (done.status, done.err) == (0, f"{note} To fail on them, add --strict.\n")
     assert done.out.startswith("unknown  TaskRun a  ")
@@ -645,3 +645,35 @@ def test_a_namespace_below_the_pod_counts_however_its_kind_is_written(
     writer.start()
     assert gpufence(*options, "pipe").verdicts == ["mutated", "skipped"]
     writer.join()
+
+
+def test_without_a_path_the_working_directory_is_checked(gpufence: Run, tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text(PLAIN_POD)
+    assert gpufence("check").out.splitlines()[0] == "allowed  Pod default/web  a.yaml:1"
+
+
+def test_a_missing_file_does_not_count_as_an_object(gpufence: Run, tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text(PLAIN_POD)
+    done = gpufence("check", "a.yaml", "missing.yaml")
+    assert done.status == 2
+    summary = "1 object: 1 allowed; 1 file that cannot be read (policy: default)"
+    assert done.out.splitlines()[-1] == summary
+    done = gpufence("check", "-o", "markdown", "a.yaml", "missing.yaml")
+    assert done.out.startswith("### gpufence: 1 object: 1 allowed\n")
+
+
+@pytest.mark.parametrize(
+    ("args", "hint"),
+    [
+        (["check", "-f", "a.yaml"], "Files are arguments, without an option."),
+        (["check", "--format", "json"], "Write --output FORMAT."),
+        (["help"], "Did you mean gpufence --help?"),
+        (["version"], "Did you mean gpufence --version?"),
+    ],
+)
+def test_options_and_commands_of_other_tools_have_a_hint(
+    gpufence: Run, args: list[str], hint: str
+) -> None:
+    done = gpufence(*args)
+    assert done.status == 2
+    assert hint in " ".join(done.err.split())

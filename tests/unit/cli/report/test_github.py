@@ -35,8 +35,10 @@ def test_annotations_have_the_file_line_and_column_of_the_finding(
     assert [properties["title"] for _, properties, _ in found] == [
         f"gpufence%3A {rule}" for rule in rules
     ]
-    for rule, (name, properties, _) in zip(rules, found, strict=True):
+    for rule, (name, properties, shown) in zip(rules, found, strict=True):
         line, column, text = FAULT_PLACES[rule]
+        # The log of a job shows the text only.
+        assert shown.startswith(f"deploy/faults.yaml:{line}: {rule}: ")
         assert name == "error"
         assert properties["file"] == "deploy/faults.yaml"
         assert (properties["line"], properties["endLine"]) == (str(line), str(line))
@@ -63,7 +65,7 @@ def test_annotations_for_standard_input_have_the_line_in_the_text(gpufence: Run)
     done = gpufence("check", "--output", "github", "-", stdin=TRESPASSER)
     ((_, properties, text),) = commands_in(done.out)
     assert list(properties) == ["title"]
-    assert text.startswith("<stdin>:9: Deployment default/web: ")
+    assert text.startswith("<stdin>:9: pool-trespass: Deployment default/web: ")
 
 
 def test_invalid_input_is_an_error_annotation_at_its_position(
@@ -84,4 +86,5 @@ def test_workflow_commands_in_a_manifest_are_escaped(gpufence: Run, tmp_path: Pa
     done = gpufence("check", "--output", "github", "a,b:c%.yaml")
     ((_, properties, text),) = commands_in(done.out)
     assert properties["file"] == "a%2Cb%3Ac%25.yaml"
-    assert text.startswith("Deployment default/x\\n::error::50%25\\r: ")
+    place = "a,b:c%25.yaml:9: pool-trespass"
+    assert text.startswith(f"{place}: Deployment default/x\\n::error::50%25\\r: ")
