@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
-from typing import NamedTuple
 
 import click
 import msgspec
@@ -64,14 +63,14 @@ def live_facts(load: Load, policy: Policy) -> Iterator[Complete]:
         )
 
         @cache
-        def applied(namespace: str) -> _Labels:
-            return runner.run(_applied(connection, namespace))
+        def metadata(namespace: str) -> JSONObject:
+            return runner.run(_metadata(connection, namespace))
 
         def complete(request: Request, facts: Facts, obj: JSONObject) -> Facts:
             known = runner.run(cluster.facts_for(request, Workload(obj), _SECONDS))
             own = facts.namespace_labels
             if own is not None and known.namespace_labels is not None:
-                labels = {**applied(request.namespace).staying(own), **own}
+                labels = _labels_after(metadata(request.namespace), own)
                 known = replace(known, namespace_labels=labels)
             elif own is not None:
                 known = replace(known, namespace_labels=own)
@@ -101,21 +100,8 @@ def _merged(own: Facts, known: Facts) -> Facts:
     )
 
 
-class _Labels(NamedTuple):
-    """A namespace's labels, and those among them that ``kubectl apply`` set and can remove."""
-
-    all: Mapping[str, str]
-    applied: Mapping[str, str]
-
-    def staying(self, own: Mapping[str, str]) -> Mapping[str, str]:
-        """Return the labels that remain after a manifest with its ``own`` labels is applied."""
-        return {k: v for k, v in self.all.items() if k in own or k not in self.applied}
-
-
-async def _applied(connection: KubeApi, namespace: str) -> _Labels:
-    """Return the labels of a namespace for ``kubectl apply``.
-
-    Source: ``k8s.io/kubectl/pkg/util/apply.go``, and the three-way merge of its patcher.
+async def _metadata(connection: KubeApi, namespace: str) -> JSONObject:
+    """Return the metadata of a namespace; empty if it does not exist.
 
     Raises:
         ClusterError: the cluster is not reachable.
@@ -127,13 +113,21 @@ async def _applied(connection: KubeApi, namespace: str) -> _Labels:
         lambda obj: obj["metadata"],
         fields=f"metadata.name={namespace}",
     )
-    metadata: JSONObject = next((item for item in namespaces if item["name"] == namespace), {})
+    return next((item for item in namespaces if item["name"] == namespace), {})
+
+
+def _labels_after(metadata: JSONObject, own: Mapping[str, str]) -> dict[str, str]:
+    """Return the labels of a namespace after ``kubectl apply`` of a manifest with its ``own``.
+
+    Source: ``k8s.io/kubectl/pkg/util/apply.go``, and the three-way merge of its patcher.
+    """
     text = (metadata.get("annotations") or {}).get(_LAST_APPLIED, "{}")
     try:
         last = msgspec.json.decode(text, type=_Manifest).metadata.labels
     except msgspec.DecodeError:
         last = None
-    return _Labels(metadata.get("labels") or {}, last or {})
+    live = (metadata.get("labels") or {}).items()
+    return {key: value for key, value in live if key not in (last or {})} | dict(own)
 
 
 async def state_of_cluster(api: KubeApi) -> ClusterState:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import re
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from datetime import date, timedelta
 from pathlib import Path
@@ -16,6 +16,7 @@ import click
 from policies.kubernetes.quantity import is_subdomain
 from webhook.cli.policy.policy_choice import PolicyChoice, choose_policy
 from webhook.documents.document import InputError
+from webhook.documents.files import STDIN
 
 # The client for the API server takes longer to import than a check without a cluster takes.
 if TYPE_CHECKING:
@@ -26,8 +27,30 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-# For completion only: the reader reports files that do not exist or are not readable.
-PATH = click.Path(readable=False)
+
+class _File(click.Path):
+    """A path, or ``-`` for standard input, which only one parameter can read.
+
+    The reader reports files that do not exist or are not readable.
+    """
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if value == STDIN and ctx is not None:
+            readers = ctx.meta.setdefault(STDIN, [])
+            readers += [] if param in readers else [param]
+            if len(readers) > 1:
+                names = " and ".join(map(_name, readers))
+                raise click.UsageError(
+                    f"{names} both read standard input. Name a file for all but one."
+                )
+        return super().convert(value, param, ctx)
+
+
+def _name(param: click.Parameter) -> str:
+    return param.opts[0] if isinstance(param, click.Option) else "the argument -"
+
+
+PATH = _File(readable=False)
 
 paths_argument = click.argument("paths", nargs=-1, required=True, metavar="PATH...", type=PATH)
 
@@ -196,6 +219,7 @@ class ClusterContext(NamedTuple):
 _OPTIONS = (
     click.option(
         "--nodes",
+        type=PATH,
         metavar="FILE",
         help="File with the cluster's nodes, as kubectl get nodes -o json prints them, or - for "
         "standard input.",
@@ -225,7 +249,6 @@ def cluster_context_options(command: Callable[..., Any]) -> Callable[..., Any]:
             raise click.UsageError("--nodes and --cluster exclude each other.")
         if (kubeconfig or context) and not cluster:
             raise click.UsageError("--kubeconfig and --context need --cluster.")
-        _reject_several_from_stdin(nodes, others)
         cluster_context = ClusterContext(nodes, cluster, kubeconfig, context)
         return command(cluster_context=cluster_context, **others)
 
@@ -233,20 +256,6 @@ def cluster_context_options(command: Callable[..., Any]) -> Callable[..., Any]:
     for option in reversed(_OPTIONS):
         decorated = option(decorated)
     return decorated
-
-
-def _reject_several_from_stdin(nodes: str | None, others: Mapping[str, Any]) -> None:
-    """Reject several arguments that read standard input: the first takes all of it."""
-    given = {
-        "--policy": [others["policy_choice"].path],
-        "--nodes": [nodes],
-        "the argument -": others.get("paths") or [others.get("subject")],
-    }
-    readers = [name for name, paths in given.items() if "-" in paths]
-    if len(readers) > 1:
-        raise click.UsageError(
-            f"{' and '.join(readers)} both read standard input. Name a file for all but one."
-        )
 
 
 # Times.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -152,3 +153,39 @@ def registration_options(command: Callable[..., Any]) -> Callable[..., Any]:
     for option in reversed(_OPTIONS):
         decorated = option(decorated)
     return decorated
+
+
+# Options of a replica that the doctor reads in its Deployment as well.
+
+tls_cert_option = click.option(
+    "--tls-cert",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Serving certificate (PEM). gpufence reloads it when it changes. By default, gpufence "
+    "manages a CA and a certificate in a Secret.",
+)
+
+register_option = click.option(
+    "--register",
+    type=click.BOOL,
+    default=None,
+    metavar="true|false",
+    help="Write the webhook configurations. The default is true inside a cluster. With false, "
+    "apply the output of gpufence manifests.",
+)
+
+admission_policies_option = click.option(
+    "--admission-policies/--no-admission-policies",
+    default=True,
+    help="Also write ValidatingAdmissionPolicies, which the API server evaluates itself. "
+    "With --no-admission-policies, existing ones are deleted.",
+)
+
+secret_option = click.option(
+    "--secret",
+    default="gpufence-certificates",
+    show_default=True,
+    callback=valid_name,
+    metavar="NAME",
+    help="Secret with the CA and the certificate. Not used with --tls-cert.",
+)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from typing import TYPE_CHECKING
 
 import click
@@ -26,7 +26,6 @@ from webhook.cli.options import (
     parse_date,
     policy_option,
 )
-from webhook.cli.policy.generated_exceptions import LIFETIME, write_exceptions
 from webhook.cli.policy.policy_choice import PolicyChoice
 from webhook.cli.report.content import CheckRun
 from webhook.cli.report.output import (
@@ -68,6 +67,9 @@ def _complete_rules(_ctx: click.Context, _param: click.Parameter, incomplete: st
     before, comma, start = incomplete.rpartition(",")
     return [f"{before}{comma}{rule.id}" for rule in RULES if rule.id.startswith(start)]
 
+
+_LIFETIME = 90
+"""Days until generated exceptions expire, by default."""
 
 _MISSING_FACTS = {
     "nodes": "the webhook also checks whether spec.nodeName is a GPU node. To check this, add "
@@ -252,6 +254,8 @@ def check(
             cure = "Check the tool that wrote them, or add --allow-empty"
             raise InputError([no_objects_message(paths, cure)])
     if exceptions_path is not None and until is not None:
+        from webhook.cli.policy.generated_exceptions import write_exceptions
+
         write_exceptions(exceptions_path, kept, today, until)
         seen.denied = False
     if seen.errors:
@@ -348,4 +352,4 @@ def _until(path: str | None, expires: date | None, today: date) -> date | None:
         if expires <= today:
             raise click.UsageError(f"--expires {expires} is not after today, {today}.")
         return expires
-    return today + LIFETIME
+    return today + timedelta(days=_LIFETIME)

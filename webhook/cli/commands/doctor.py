@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import click
 
 from certs.errors import CertificateError
 from webhook.cel.configurations import Registration
 from webhook.cli.commands import EXIT_FOUND
-from webhook.cli.commands.serve import serve
 from webhook.cli.options import (
     context_option,
     kubeconfig_option,
@@ -19,7 +17,14 @@ from webhook.cli.options import (
     valid_name,
     with_api,
 )
-from webhook.cli.registration_options import DEFAULT_NAME, registration_options
+from webhook.cli.registration_options import (
+    DEFAULT_NAME,
+    admission_policies_option,
+    register_option,
+    registration_options,
+    secret_option,
+    tls_cert_option,
+)
 from webhook.cli.report.content import DoctorReport
 from webhook.cli.report.output import (
     Output,
@@ -138,16 +143,9 @@ def read_arguments(arguments: list[str]) -> Deployed:
     Raises:
         InputError: this version does not know the arguments.
     """
+    options = [argument for argument in arguments if argument != "serve"]
     try:
-        context = serve.make_context(
-            "serve",
-            [argument for argument in arguments if argument != "serve"],
-            # --help prints, and a replica of another version may have other options.
-            help_option_names=[],
-            ignore_unknown_options=True,
-            allow_extra_args=True,
-        )
-        deployed: Deployed = _deployed(**context.params)
+        deployed: Deployed = _deployed.main(options, standalone_mode=False)
     except (click.ClickException, InputError) as error:
         problem = f"the Deployment does not run a known gpufence serve: {error}"
         cure = "Run the doctor of the installed version"
@@ -155,14 +153,22 @@ def read_arguments(arguments: list[str]) -> Deployed:
     return deployed
 
 
+# --help prints, and a replica of another version may have other options.
+@click.command(
+    add_help_option=False,
+    context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
+)
 @registration_options
+@tls_cert_option
+@register_option
+@admission_policies_option
+@secret_option
 def _deployed(
     registration: Registration,
     secret: str,
     tls_cert: Path | None,
     register: bool | None,
     admission_policies: bool,
-    **_others: Any,
 ) -> Deployed:
     # Without the option, a replica in a cluster registers.
     registers = register is not False

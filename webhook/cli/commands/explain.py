@@ -21,6 +21,7 @@ from webhook.cli.commands import EXIT_INPUT
 from webhook.cli.evaluate import evaluate
 from webhook.cli.manifests import no_objects_message, read_manifests
 from webhook.cli.options import (
+    PATH,
     ClusterContext,
     cluster_context_options,
     namespace_option,
@@ -67,7 +68,13 @@ Examples:
   kubectl get pod train -o yaml | gpufence explain --cluster -
 """,
 )
-@click.argument("subject", required=False, metavar="[RULE|FILE]", shell_complete=_complete_subjects)
+@click.argument(
+    "subject",
+    required=False,
+    type=PATH,
+    metavar="[RULE|FILE]",
+    shell_complete=_complete_subjects,
+)
 @policy_option
 @namespace_option
 @cluster_context_options

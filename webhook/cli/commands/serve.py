@@ -19,7 +19,13 @@ from webhook.cli.options import (
     policy_file_option,
     valid_name,
 )
-from webhook.cli.registration_options import registration_options
+from webhook.cli.registration_options import (
+    admission_policies_option,
+    register_option,
+    registration_options,
+    secret_option,
+    tls_cert_option,
+)
 from webhook.documents.document import InputError
 from webhook.http.listener import ListenError
 from webhook.kube.errors import ConfigurationError
@@ -49,13 +55,7 @@ Examples:
 """,
 )
 @policy_file_option
-@click.option(
-    "--tls-cert",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="Serving certificate (PEM). gpufence reloads it when it changes. By default, gpufence "
-    "manages a CA and a certificate in a Secret.",
-)
+@tls_cert_option
 @click.option(
     "--tls-key",
     type=click.Path(path_type=Path),
@@ -100,20 +100,8 @@ Examples:
     "completes those in flight.",
 )
 @registration_options
-@click.option(
-    "--register",
-    type=click.BOOL,
-    default=None,
-    metavar="true|false",
-    help="Write the webhook configurations. The default is true inside a cluster. With false, "
-    "apply the output of gpufence manifests.",
-)
-@click.option(
-    "--admission-policies/--no-admission-policies",
-    default=True,
-    help="Also write ValidatingAdmissionPolicies, which the API server evaluates itself. "
-    "With --no-admission-policies, existing ones are deleted.",
-)
+@register_option
+@admission_policies_option
 @kubeconfig_option
 @click.option(
     "--namespace",
@@ -128,14 +116,7 @@ Examples:
     help="Cluster-scoped object of the release that owns the configurations, for example "
     "clusterrole/gpufence. They are deleted with it.",
 )
-@click.option(
-    "--secret",
-    default="gpufence-certificates",
-    show_default=True,
-    callback=valid_name,
-    metavar="NAME",
-    help="Secret with the CA and the certificate. Not used with --tls-cert.",
-)
+@secret_option
 @click.option(
     "--ca-file",
     type=click.Path(path_type=Path),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Mapping
-from datetime import date, timedelta
+from datetime import date
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,9 +23,6 @@ from webhook.cli.report.output import STDOUT, unwritable
 from webhook.cli.yaml_writer import to_yaml
 from webhook.documents.document import InputError
 from webhook.wording import counted, printable
-
-LIFETIME = timedelta(days=90)
-"""The default time until exceptions expire."""
 
 _BETWEEN = {"Deployment": ["ReplicaSet"], "CronJob": ["Job"]}
 """What controllers create for a workload, and what then creates its Pods. The names of all of them
