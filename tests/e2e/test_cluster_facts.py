@@ -139,11 +139,7 @@ def create(cluster: ControlPlane, namespace: str, obj: JSON, *, dry: bool = True
 
 def refusal(cluster: ControlPlane, namespace: str, obj: JSON) -> str:
     """Return why a Pod is denied, "" if it is allowed."""
-    try:
-        create(cluster, namespace, obj)
-    except ApiError as error:
-        return str(error)
-    return ""
+    return cluster.api.refusal(f"/api/v1/namespaces/{namespace}/pods", obj)
 
 
 def is_gpu_pod(created: JSON) -> bool:

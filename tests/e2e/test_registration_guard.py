@@ -60,14 +60,8 @@ def thief(control_plane: ControlPlane, helm: Helm) -> Iterator[Api]:
 
 
 def _denied(api: Api, sort: str, obj: JSON) -> str:
-    """Return why the configuration cannot be created (dry run); empty if it can."""
-    try:
-        api.request("POST", f"{PATH.format(sort)}?dryRun=All", obj)
-    except ApiError as error:
-        if error.status != 403:
-            raise
-        return str(error)
-    return ""
+    """Return why the configuration cannot be created; empty if it can."""
+    return api.refusal(PATH.format(sort), obj)
 
 
 def _tweaked(path: str, value: Any, configuration: int = 0) -> JSON:

@@ -132,15 +132,8 @@ def denied_amd(api: Api) -> bool:
         "containers": [{"name": "a", "image": "a"}],
         "tolerations": [{"key": "amd.com/gpu", "operator": "Exists"}],
     }
-    try:
-        api.request(
-            "POST",
-            "/api/v1/namespaces/default/pods?dryRun=All",
-            {"metadata": {"generateName": "amd-"}, "spec": spec},
-        )
-    except ApiError as error:
-        return f"'{DENYING}'" in str(error)
-    return False
+    pod = {"metadata": {"generateName": "amd-"}, "spec": spec}
+    return f"'{DENYING}'" in api.refusal("/api/v1/namespaces/default/pods", pod)
 
 
 GPU = {"limits": {"nvidia.com/gpu": "1"}}
@@ -354,10 +347,7 @@ def placements(api: Api) -> str:
 def tried(api: Api, namespace: str, of: JSON) -> str:
     """Return the outcome of a Pod's creation (dry run)."""
     pod = {"metadata": {"generateName": "tried-"}, "spec": of}
-    try:
-        api.request("POST", f"/api/v1/namespaces/{namespace}/pods?dryRun=All", pod)
-    except ApiError as error:
-        if "ValidatingAdmissionPolicy" in str(error):
-            return DENIED
-        return WAITS if "failed calling webhook" in str(error) else str(error)
-    return CREATED
+    refusal = api.refusal(f"/api/v1/namespaces/{namespace}/pods", pod)
+    if "ValidatingAdmissionPolicy" in refusal:
+        return DENIED
+    return WAITS if "failed calling webhook" in refusal else refusal or CREATED

@@ -77,6 +77,14 @@ class Api:
             raise ApiError(status, response)
         return response
 
+    def refusal(self, path: str, obj: Object, method: str = "POST") -> str:
+        """Return why the server rejects an object (dry run), "" if it accepts it."""
+        try:
+            self.request(method, f"{path}?dryRun=All", obj)
+        except ApiError as error:
+            return str(error)
+        return ""
+
     def text(self, path: str) -> str:
         """Return the body of a GET, regardless of its status: /readyz, /metrics."""
         return self._exchange("GET", path, None, "")[1].decode()

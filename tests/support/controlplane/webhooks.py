@@ -105,11 +105,7 @@ def in_tree_denial(api: Api) -> str:
             "tolerations": [toleration],
         },
     }
-    try:
-        api.request("POST", "/api/v1/namespaces/default/pods?dryRun=All", trespasser)
-    except ApiError as error:
-        return str(error)
-    return ""
+    return api.refusal("/api/v1/namespaces/default/pods", trespasser)
 
 
 class Probe:

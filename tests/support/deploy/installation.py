@@ -12,7 +12,6 @@ from typing import Any
 import yaml
 
 from controlplane import pki
-from controlplane.api import ApiError
 from controlplane.client_certificate import configure
 from controlplane.cluster import ControlPlane
 from controlplane.objects import RESTRICTED, node, taint
@@ -115,11 +114,7 @@ class Installation:
 
     def refusal(self, pod: Object) -> str:
         """Return the error of creating a Pod; empty if it is admitted."""
-        try:
-            self.create_pod(pod)
-        except ApiError as error:
-            return str(error)
-        return ""
+        return self.cluster.api.refusal("/api/v1/namespaces/default/pods", pod)
 
     def audit(self) -> list[Any]:
         """Return the audit events of the replicas' requests."""

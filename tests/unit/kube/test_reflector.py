@@ -58,7 +58,7 @@ ALL = {f"n{number}" for number in range(7)}
 
 async def wait_for_nodes(cluster: ClusterFacts, names: set[str]) -> None:
     """Wait until the cluster's nodes are these."""
-    for _ in range(2000):
+    for _ in range(12_000):
         if await node_names(cluster) == names:
             return
         await asyncio.sleep(0.005)
@@ -586,7 +586,7 @@ async def test_node_templates_are_watched_if_the_cluster_serves_them(
         return [template.name for template in (await known(cluster)).templates]
 
     async def wait_for_templates(cluster: ClusterFacts, names: list[str]) -> None:
-        for _ in range(2000):
+        for _ in range(12_000):
             if await templates(cluster) == names:
                 return
             await asyncio.sleep(0.005)
