@@ -27,6 +27,7 @@ from policies.finding import Action, Finding
 from policies.kubernetes.names import NameSet
 from policies.kubernetes.nodes import Node, NodeIndex
 from policies.kubernetes.scheduling import Taint
+from policies.kubernetes.workload import LIMITS
 from policies.policy import ExceptionEntry, Policy, Pool
 from policies.registry import CHECKS, RULES
 from policies.rules.check_pool_trespass import SELECTION, TOLERATION, request_or
@@ -289,12 +290,12 @@ def test_law_admission_policies_deny_no_object_that_the_engine_allows(
 def test_the_largest_pods_stay_within_the_cost_that_the_api_server_allows(
     control_plane: ControlPlane, pools: int
 ) -> None:
-    """The engine reads up to 500 requirements of a Pod; the policies evaluate each of them."""
+    """The engine reads a limited number of each part; the policies evaluate all of them."""
     policy = of_pools(pools)
     away = {"key": PRESENT, "operator": "NotIn", "values": ["true"]}
     terms = [
         {"matchExpressions": [away, {"key": f"l-{n}.example", "operator": "Exists"}]}
-        for n in range(250)
+        for n in range(LIMITS["node affinity requirements"] // 2)
     ]
     required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
     env = [{"name": f"VARIABLE_{n}", "value": "x"} for n in range(100)]
@@ -302,11 +303,16 @@ def test_the_largest_pods_stay_within_the_cost_that_the_api_server_allows(
     spec = {
         "containers": containers,
         "tolerations": [
-            *({"key": f"key-{n}.example", "operator": "Exists"} for n in range(1000)),
+            *(
+                {"key": f"key-{n}.example", "operator": "Exists"}
+                for n in range(LIMITS["tolerations"] - 1)
+            ),
             {"key": "nvidia.com/gpu", "operator": "Exists"},
         ],
         "affinity": {"nodeAffinity": required},
-        "volumes": [{"name": f"v-{n}", "hostPath": {"path": f"/data/{n}"}} for n in range(200)],
+        "volumes": [
+            {"name": f"v-{n}", "hostPath": {"path": f"/data/{n}"}} for n in range(LIMITS["volumes"])
+        ],
     }
     with in_tree(control_plane, policy) as line:
         outcome = line.create(pod(spec))
