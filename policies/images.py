@@ -58,12 +58,12 @@ KNOWN_IMAGES = (
 )
 """Add an image with the issue or documentation that reports the failure."""
 
+_BY_REPOSITORY = {known.repository: known for known in KNOWN_IMAGES}
+
 
 def known_image(image: str) -> KnownImage | None:
     """Return what is known of an image: ``registry/repository:tag@digest``."""
     repository = image.partition("@")[0]
     head, _, last = repository.rpartition("/")
-    name = f"{head}/{last.partition(':')[0]}".removeprefix("/")
-    return next(
-        (known for known in KNOWN_IMAGES if f"/{name}".endswith(f"/{known.repository}")), None
-    )
+    # Each known repository has two parts.
+    return _BY_REPOSITORY.get(f"{head.rpartition('/')[2]}/{last.partition(':')[0]}")

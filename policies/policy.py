@@ -49,6 +49,7 @@ ProfileLevel = Literal["restricted", "baseline", "off"]
 FailurePolicy = Literal["Fail", "Ignore"]
 """What API servers do with Pods that use GPU nodes while no replica answers: deny or allow."""
 
+_LEVELS = get_args(ProfileLevel)
 _Key = TypeVar("_Key")
 
 
@@ -546,9 +547,8 @@ class Policy(Part):
         """
         if (own := self.actions_in(namespace).hardening) is not None:
             return own
-        levels = get_args(ProfileLevel)
         of_pools = [pool.hardening or self.hardening for pool in pools]
-        return min(of_pools, key=lambda each: levels.index(each.level), default=self.hardening)
+        return min(of_pools, key=_strictness, default=self.hardening)
 
     def pools_of_resource(self, name: str) -> tuple[Pool, ...]:
         """Return the pools that offer the extended resource."""
@@ -573,6 +573,10 @@ class Policy(Part):
                 return pool
         fenced = (pool for pool in pools if node.is_fenced_by(pool.taints))
         return next(fenced, pools[0] if pools else None)
+
+
+def _strictness(hardening: Hardening) -> int:
+    return _LEVELS.index(hardening.level)
 
 
 def _by(keys: Mapping[Pool, Iterable[_Key]]) -> dict[_Key, tuple[Pool, ...]]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from operator import gt
 from types import MappingProxyType
 from typing import Any, TypeVar
 
@@ -222,6 +223,8 @@ def check_size(pods: Iterable[Pod]) -> None:
         for entry in spec.resource_claims or ():
             claims.add((entry.resource_claim_name, entry.resource_claim_template_name))
     counts = (containers, devices, tolerations, volumes, requirements, values, len(claims))
+    if not any(map(gt, counts, LIMITS.values())):
+        return
     for (what, limit), count in zip(LIMITS.items(), counts, strict=True):
         if count > limit:
             raise OversizedObjectError(

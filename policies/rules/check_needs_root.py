@@ -110,9 +110,12 @@ def check(pod: Pod, context: Context) -> Iterator[Finding]:
         if user is None:
             continue
         who = f'container "{container.name}" runs as {user}'
-        yield from _mounts(container, pod, who)
-        yield from _command(container, pod, who)
-        yield from _unwritable(container, pod, who, volumes)
+        if container.spec.volume_mounts:
+            yield from _mounts(container, pod, who)
+        if container.spec.command or container.spec.args:
+            yield from _command(container, pod, who)
+        if volumes:
+            yield from _unwritable(container, pod, who, volumes)
         if user == f"user {assigned}" and (finding := _image(container, pod, who)):
             yield finding
 
@@ -193,8 +196,9 @@ def _unwritable(
 
 def _image(container: Container, pod: Pod, who: str) -> Finding | None:
     known = known_image(container.spec.image or "")
-    variables = {variable.name for variable in container.spec.env or ()}
-    if known is None or known.settled_by in variables:
+    if known is None:
+        return None
+    if known.settled_by in {variable.name for variable in container.spec.env or ()}:
         return None
     return Finding(
         ID,
