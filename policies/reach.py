@@ -18,6 +18,7 @@ from policies.kubernetes.selector import (
     surely_accepts,
 )
 from policies.policy import Policy, Pool
+from policies.requests import DeviceRequest
 
 DAEMON_SET_CONTROLLER = "system:serviceaccount:kube-system:daemon-set-controller"
 MIRROR_ANNOTATION = "kubernetes.io/config.mirror"
@@ -81,16 +82,26 @@ class NodesOfPools:
     """
 
     def __init__(self, policy: Policy, nodes: NodeIndex) -> None:
-        labeled = {pool: nodes.selected_by(pool.selector) for pool in policy.pools}
-        of_no_pool = ~reduce(or_, labeled.values(), 0)
+        self._labeled = {pool: nodes.selected_by(pool.selector) for pool in policy.pools}
+        of_no_pool = ~reduce(or_, self._labeled.values(), 0)
+        offering = {pool: _offering(pool, nodes) for pool in policy.pools}
+        self.without_labels = {pool: of_no_pool & offering[pool] for pool in policy.pools}
+        """The nodes with devices of the pool, and without the labels of any pool."""
         self._nodes = {
-            pool: labeled[pool] | of_no_pool & _marked(pool, nodes) for pool in policy.pools
+            pool: labeled | of_no_pool & (nodes.fenced_by(pool.taints) | offering[pool])
+            for pool, labeled in self._labeled.items()
         }
         self._pools: dict[int, tuple[Pool, ...]] = {}
 
     def of(self, pool: Pool) -> NodeSet:
         """Return the nodes of the pool."""
         return self._nodes[pool]
+
+    def offering_without_labels(self, pools: Iterable[Pool]) -> NodeSet:
+        """Return the nodes with devices of the pools, if no node has the labels of one of them."""
+        if any(self._labeled[pool] for pool in pools):
+            return 0
+        return reduce(or_, (self.without_labels[pool] for pool in pools), 0)
 
     def pools_with(self, number: int) -> tuple[Pool, ...]:
         """Return the pools of the node with this number."""
@@ -106,13 +117,21 @@ def nodes_of_pools(policy: Policy, nodes: NodeIndex) -> NodesOfPools:
     return nodes.derive(policy, partial(NodesOfPools, policy, nodes))
 
 
-def _marked(pool: Pool, nodes: NodeIndex) -> NodeSet:
-    """Return the nodes with a taint or devices of the pool."""
-    found = nodes.fenced_by(pool.taints)
-    for resource in nodes.resources():
-        if resource in pool.resources:
-            found |= nodes.offering(resource)
-    return found
+def _offering(pool: Pool, nodes: NodeIndex) -> NodeSet:
+    """Return the nodes with devices of the pool."""
+    offered = (nodes.offering(name) for name in nodes.resources() if name in pool.resources)
+    return reduce(or_, offered, 0)
+
+
+def unlabeled_nodes(request: DeviceRequest, context: Context) -> NodeSet:
+    """Return the nodes with the device, if none has the labels of a pool of the request.
+
+    The labels of the pool are then those of another cluster, and no node would meet them.
+    """
+    nodes = context.facts.nodes
+    if nodes is None or not request.resource:
+        return 0
+    return nodes_of_pools(context.policy, nodes).offering_without_labels(request.pools)
 
 
 def pools_of_node(node: Node, context: Context) -> tuple[Pool, ...]:

@@ -20,6 +20,9 @@ that number counts. This finding is a warning at most, because a larger node may
 The rule says nothing if a node that the Pod selects has no devices yet, or if there is no such
 node. To deny large requests, set `pools[].largestRequest`.
 
+If nodes offer the device and none has the labels of the pool, gpufence adds no node affinity, so
+that the Pod can run, and this rule warns: the policy has the labels of another cluster.
+
 The rule does not detect a DaemonSet without its own toleration or node selection. The DaemonSet
 controller reads the template as it is written, and creates Pods only for nodes that this template
 tolerates and selects. Write both into the template of a DaemonSet that requests devices.
@@ -70,6 +73,7 @@ spec:
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 
 from policies.candidates import (
     Labels,
@@ -82,11 +86,11 @@ from policies.candidates import (
 from policies.context import Context
 from policies.finding import Finding
 from policies.kubernetes.core_v1 import ResourceRequirements
-from policies.kubernetes.nodes import Node
+from policies.kubernetes.nodes import Node, NodeSet
 from policies.kubernetes.pod import Pod
 from policies.kubernetes.scheduling import REQUIRED_TERMS
 from policies.policy import Pool
-from policies.reach import largest_offers, named_node, pools_of_node
+from policies.reach import largest_offers, named_node, pools_of_node, unlabeled_nodes
 from policies.requests import DeviceRequest, device_peaks
 
 ID = "unschedulable-gpu-pod"
@@ -105,6 +109,8 @@ def check(pod: Pod, context: Context) -> Iterator[Finding]:
         return
     node = named_node(pod, context.facts.nodes)
     for request in requests:
+        if unlabeled := unlabeled_nodes(request, context):
+            yield from _unlabeled(pod, unlabeled, request, context)
         excluded = [pool for pool in request.pools if not can_select(pod, pool)]
         if excluded:
             yield _excluded(pod, excluded, request)
@@ -129,6 +135,26 @@ def _bound_elsewhere(
                 f"{'that pool' if len(request.pools) == 1 else 'these pools'}",
                 "Remove nodeName. The scheduler then finds a node with the device",
             )
+
+
+def _unlabeled(
+    pod: Pod, nodes: NodeSet, request: DeviceRequest, context: Context
+) -> Iterator[Finding]:
+    """Yield a warning: the Pod can run, because gpufence then adds no node affinity."""
+    if pod.spec.node_name or context.facts.nodes is None:
+        return
+    names = [node.name for node in islice(context.facts.nodes.nodes(nodes), 4)]
+    yield Finding(
+        ID,
+        request.path,
+        "no node with the device has the labels of its pool",
+        f"nodes offer {request.resource} ({', '.join(names[:3])}{', ...' if names[3:] else ''}), "
+        f"but no node has {' or '.join(map(describe_labels, request.pools))} "
+        f"({request.pool_names}), so gpufence adds no node affinity",
+        "The Pod can run. The cluster administrator should correct nodeSelector of the pool in "
+        "the policy: gpufence policy discover prints it",
+        "warn",
+    )
 
 
 def _of_other_nodes(requests: Sequence[DeviceRequest]) -> Iterator[DeviceRequest]:

@@ -12,6 +12,9 @@ its own node selection allow. If the labels of these pools differ in one key onl
 expression with all values. Otherwise it copies each term for each pool. It adds nothing if that
 takes more than 100 new terms.
 
+If nodes offer the device and no node has the labels of one of these pools, the rule adds nothing:
+the Pod would stay `Pending`. `unschedulable-gpu-pod` then warns.
+
 ## Why
 
 A toleration allows the nodes of the pool, but does not require them. With the requirement, the
@@ -76,6 +79,7 @@ from policies.kubernetes.scheduling import (
 )
 from policies.kubernetes.selector import can_match, confines, requirement, requires
 from policies.policy import Pool
+from policies.reach import unlabeled_nodes
 
 ID = "pool-node-affinity"
 SUMMARY = "the required node affinity for the nodes of the pool"
@@ -151,6 +155,8 @@ def _required(context: Context) -> tuple[Iterable[Label], Sequence[Pool]]:
     labels: dict[Label, None] = {}
     several: Sequence[Pool] = ()
     for request in context.device_requests:
+        if unlabeled_nodes(request, context):
+            continue
         if request.certain and len(request.pools) == 1:
             labels |= dict.fromkeys(request.pools[0].selector.items())
         elif request.certain:

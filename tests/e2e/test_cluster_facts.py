@@ -167,6 +167,20 @@ def test_a_pod_bound_to_a_node_that_lacks_its_device_is_denied(
     assert "node gpu of pool nvidia offers no nvidia.com/mig-1g.10gb" in message
 
 
+def test_a_gpu_pod_runs_on_a_node_with_the_labels_of_another_cluster(
+    control_plane: ControlPlane, server: Server, namespace: str
+) -> None:
+    labels = {"cloud.google.com/gke-accelerator": "nvidia-l4"}
+    gke = node("gke", labels=labels, taints=[taint(GPU, "present")], resources={GPU: "8"})
+    with control_plane.nodes(gke):
+        until(lambda: known_nodes(server) == 1, "gpufence to know of the node")
+        created = create(control_plane, namespace, pod({GPU: 1}), dry=False)
+        assert TOLERATION in created["spec"]["tolerations"]
+        assert "affinity" not in created["spec"]
+        assert control_plane.bound_to(namespace, "p") == "gke"
+    until(lambda: known_nodes(server) == 0, "gpufence to know that it is gone")
+
+
 def test_node_changes_take_effect(control_plane: ControlPlane, namespace: str) -> None:
     bound = pod(nodeName="late")
 
@@ -373,7 +387,9 @@ def test_a_restricted_pool_admits_pods_only_in_labeled_namespaces(
     control_plane: ControlPlane, namespace: str
 ) -> None:
     wanting = pod({"example.com/lab-gpu": 1})
-    assert "the namespace may not use this GPU pool" in refusal(control_plane, namespace, wanting)
+    assert "is reserved for namespaces with the labels team=lab" in refusal(
+        control_plane, namespace, wanting
+    )
     of_lab = control_plane.create_namespace("lab-", {"team": "lab"})
     until(
         lambda: not refusal(control_plane, of_lab, wanting),

@@ -18,6 +18,7 @@ from policies.facts import Facts
 from policies.kubernetes.core_v1 import ResourceRequirements
 from policies.kubernetes.pod import device_peaks
 from policies.policy import Policy, Pool
+from policies.reach import nodes_of_pools
 from policies.requests import pools_of_resource
 from webhook.cluster.facts import ClusterFacts
 from webhook.cluster.nodes import NODES, NodeStore, Offer
@@ -269,6 +270,14 @@ class DeviceInventory:
         if self._facts is not None:
             return self._facts.offers()
         return self._nodes.offers if NODES.name in self.watches.listed else {}
+
+    def without_labels(self) -> Mapping[str, int]:
+        """Return by pool the nodes with its devices that have the labels of no pool."""
+        if not self._exported:
+            return {}
+        nodes = self._nodes if self._facts is None else self._facts.state.nodes
+        known = nodes_of_pools(self.policy, nodes.index).without_labels
+        return {pool.name: numbers.bit_count() for pool, numbers in known.items()}
 
     def _need(self, needed: bool) -> None:
         self.watches.need(PODS, self._pods, needed)

@@ -113,6 +113,14 @@ class DeviceMetrics(Collector):
         for pool_and_resource, count in by_pool.items():
             allocatable.add_metric(pool_and_resource, count)
         yield allocatable
+        lacking = GaugeMetricFamily(
+            "gpufence_pool_nodes_without_labels",
+            "Nodes that offer devices of a pool and have the labels of no pool.",
+            labels=("pool",),
+        )
+        for pool, count in self._inventory.without_labels().items():
+            lacking.add_metric((pool,), count)
+        yield lacking
         requested = GaugeMetricFamily(
             "gpufence_pool_devices_requested",
             "Devices that Pods hold (scheduled) or wait for, by resource or device class.",

@@ -89,8 +89,8 @@ VARIANTS = (
     Variant(
         "a node with the taint of a pool belongs to it only when it has its labels",
         "policies/reach.py",
-        "labeled[pool] | of_no_pool & _marked(pool, nodes)",
-        "labeled[pool]",
+        "labeled | of_no_pool & (nodes.fenced_by(pool.taints) | offering[pool])",
+        "labeled",
     ),
     Variant(
         "a Pod is kept off although its selection accepts a known node of the pool",

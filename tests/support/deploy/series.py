@@ -80,3 +80,6 @@ class _Inventory:
 
     def allocatable(self) -> dict[Offer, int]:
         return {Offer("nvidia.com/gpu", "nvidia", ""): 8}
+
+    def without_labels(self) -> dict[str, int]:
+        return {"nvidia": 0}

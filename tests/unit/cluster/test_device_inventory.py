@@ -272,6 +272,9 @@ async def test_a_replica_with_cluster_facts_watches_nodes_once(
     await eventually(lambda: inventory.allocatable() == {Offer(GPU, "nvidia"): 8}, "the node")
     await eventually(lambda: api.watching(NODES), "a watch")
     assert len(api.lists(NODES)) == 1
+    api.put(NODES, node("gpu-0", {}, [], {GPU: "8"}))
+    await eventually(lambda: [*inventory.without_labels().values()] == [1], "a node without labels")
+    api.remove(NODES, "gpu-0")
     api.put(NODES, gpu_node("gpu-2"))
     await eventually(lambda: inventory.allocatable() == {Offer(GPU, "nvidia"): 16}, "two nodes")
     renamed = policy(name="renamed")
@@ -388,6 +391,9 @@ class Known:
 
     def allocatable(self) -> Mapping[Offer, int]:
         return self._offered
+
+    def without_labels(self) -> Mapping[str, int]:
+        return {}
 
     def samples(self) -> dict[tuple[str, ...], float]:
         """Return the samples by metric and the values of its labels."""

@@ -24,9 +24,10 @@ MUTATION_PAGE = ["What it adds", "Why", "Before", "After", "Settings"]
 
 each_rule = pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.id)
 each_check = pytest.mark.parametrize("rule", CHECKS, ids=lambda rule: rule.id)
-GPU_NODE = Node("gpu-1", {"nvidia.com/gpu.present": "true"}, (), {"nvidia.com/gpu": 8})
+LABELS = {"nvidia.com/gpu.present": "true", "nvidia.com/gpu.product": "NVIDIA-L4"}
+GPU_NODE = Node("gpu-1", LABELS, (), {"nvidia.com/gpu": 8})
 SHARED = {"nvidia.com/gpu.shared": 10, "nvidia.com/mig-1g.10gb": 7}
-SHARED_NODE = Node("gpu-2", {"nvidia.com/gpu.present": "true"}, (), SHARED)
+SHARED_NODE = Node("gpu-2", LABELS, (), SHARED)
 
 each_mutation = pytest.mark.parametrize("rule", MUTATIONS, ids=lambda rule: rule.id)
 
