@@ -257,7 +257,7 @@ def _variable(
 
 
 def _removal(pod: Pod, container: Container, name: str) -> tuple[Edit, ...]:
-    """Return the edits that remove a variable, of which an entry above may have another value."""
+    """Return the edits that remove all entries of a variable: one above may have another value."""
     env = enumerate(container.spec.env or ())
     indexes = [index for index, variable in env if variable.name == name]
     return tuple(Edit("remove", pod.at(f"{container.field}.env[{index}]")) for index in indexes)

@@ -67,7 +67,7 @@ class JUnitReport(CheckFormat):
         return f"{self._finished()}</testsuites>\n"
 
     def _finished(self) -> str:
-        """Return the test suite of a file, of which all objects are added."""
+        """Return the test suite of a file after all of its objects are added."""
         if not len(self._suite):
             return ""
         ET.indent(self._suite, level=1)
