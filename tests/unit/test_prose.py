@@ -26,6 +26,7 @@ message = f"The folder {name} is empty: ``folder``."
         ("webhook/x.py", PYTHON, [2, 3, 1, 6]),
         ("tests/x.py", PYTHON, [2, 3, 1]),
         ("deploy/values.yaml", "folder: a folder # The folder\n# Folders\n", [1, 2]),
+        ("action.yml", "a:\n  description: >-\n    The\n    folder.\n  name: folder\n", [4]),
         ("Makefile", "x: folder  ## list the folders\n", [1]),
         ("deploy/helm/x/NOTES.txt", "A folder.\n", [1]),
         ("webhook/x.json", '"A folder"', []),

@@ -7,6 +7,7 @@ the same file pins. Downloads are cached, and their hashes are verified.
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 import re
@@ -17,6 +18,7 @@ import tarfile
 import tempfile
 import urllib.request
 import zipfile
+import zlib
 from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
@@ -92,6 +94,14 @@ def data() -> dict[str, Any]:
         "policies": {"default": default_policy_text()} | {n: preset_text(n) for n in PRESETS},
         "nodes": (ROOT / "deploy" / "samples" / "nodes.yaml").read_text(),
     }
+
+
+def fragment(manifest: str) -> str:
+    """Return the fragment with which the page shows a manifest (docs/playground/link.js)."""
+    state = json.dumps({"manifest": manifest, "policy": "default"}).encode()
+    packer = zlib.compressobj(wbits=-zlib.MAX_WBITS)
+    packed = packer.compress(state) + packer.flush()
+    return f"#1={base64.urlsafe_b64encode(packed).decode().rstrip('=')}"
 
 
 def downloaded() -> Path:

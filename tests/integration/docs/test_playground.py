@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import subprocess
 import sys
 import zipfile
@@ -162,6 +163,16 @@ def test_a_link_shows_the_same_case(loaded: Browser, address: str) -> None:
     assert loaded.run(values) == [edited, "amd", "ml"]
     edit(loaded, "#sample", "gpu-job")
     assert loaded.run("return location.hash") == "#sample=gpu-job"
+
+
+def test_a_rule_page_links_to_its_manifests(loaded: Browser, site: Path, address: str) -> None:
+    page = (site / "rules" / "pool-trespass.html").read_text()
+    links = re.findall(r'href="\.\./playground\.html(#1=[^"]+)">Try it<', page)
+    assert len(links) >= 2
+    loaded.open(address.replace("playground.html", "index.html"))
+    loaded.open(f"{address}{links[0]}")
+    [denied] = settled(loaded)["objects"]
+    assert [finding[0] for finding in denied["findings"]] == ["pool-trespass"]
 
 
 def test_a_damaged_link_says_so(loaded: Browser) -> None:
