@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -52,6 +53,13 @@ class Fault(NamedTuple):
     @property
     def file(self) -> str:
         return self.path.relative_to(PROJECT).as_posix()
+
+    @property
+    def function_name(self) -> str:
+        """The name of the outermost function around the edit; empty for a module's own code."""
+        lines = self.path.read_text().splitlines()[self.function - 1 :]
+        named = re.search(r"def (\w+)", "\n".join(lines))
+        return named[1] if self.function and named else ""
 
     @property
     def statement(self) -> str:

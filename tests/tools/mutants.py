@@ -54,15 +54,17 @@ class Equivalent(NamedTuple):
     """A fault after which the code does the same, and why: an entry of the file."""
 
     file: str
+    function: str
     statement: str
     becomes: str
     reason: str
 
     def is_about(self, fault: Fault) -> bool:
-        return (self.file, self.statement, self.becomes) == (
-            fault.file,
-            fault.statement,
-            fault.text,
+        return (
+            self.file == fault.file
+            and self.becomes == fault.text
+            and self.statement == fault.statement
+            and self.function == fault.function_name
         )
 
 

@@ -171,7 +171,8 @@ def mutated_selection(small: bool) -> Iterator[int]:
         for spec in selections(small, fields=False):
             _check_mutation(layout, spec)
             yield 1
-    a_few = [spec for i, spec in enumerate(selections(small, fields=True)) if i % 211 == 0]
+    every = selections(small, fields=True)
+    a_few = list(itertools.islice(every, 0, None, 37 if small else 211))
     a_few += [_with_terms([]), _with_terms([NodeSelectorTerm()]), _with_terms([_unparsable()])]
     for layout, (one, two) in itertools.product(_LAYOUTS, itertools.product(a_few, a_few)):
         terms = [*_terms(one), NodeSelectorTerm(), _unparsable(), *_terms(two)]
@@ -430,13 +431,16 @@ def _absent(nodes: Nodes, key: str) -> int:
 
 
 def selections(small: bool, *, fields: bool) -> Iterator[PodSpec]:
-    """Yield a new spec for each combination of classes of requirements on three labels."""
+    """Yield a new spec for each combination of classes of requirements on three labels.
+
+    Every seventh for a small run: 7 divides the number of no list that is combined here.
+    """
     names: list[tuple[Requirement, ...]] = [()]
     if fields:
         names += [(_name("In", "n1"),), (_name("NotIn", "n1"),)]
         names += [(_name("In", "n1"), _name("NotIn", "n1")), (_name("In", ""),)]
     every = itertools.product(_classes("a", small), _B_CONSTRAINTS, _C_CONSTRAINTS, names)
-    for a, b, c, name in itertools.islice(every, 0, None, 5 if small else 1):
+    for a, b, c, name in itertools.islice(every, 0, None, 7 if small else 1):
         yield _spec({"a": a, "b": b, "c": c}, fields=name)
 
 

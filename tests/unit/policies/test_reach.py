@@ -128,6 +128,12 @@ def test_a_selection_of_host_names_is_recognized(selection: JSON, names: bool) -
     assert names_hosts(pod_of(pod(**selection))) is names
 
 
+def test_a_node_name_and_a_toleration_are_judged_without_nodes() -> None:
+    tolerations = [{"key": GPU, "operator": "Exists"}]
+    decision = decide(pod(nodeName="n", tolerations=tolerations), DEFAULT)
+    assert [finding.path for finding in decision.findings] == ["spec.tolerations[0]"]
+
+
 def test_a_pod_bound_to_a_pool_is_found_whatever_the_order_of_the_nodes() -> None:
     nodes = NodeIndex([PLAIN, gpu_node(1, 8)])
     decision = decide(pod(nodeName="gpu-1"), DEFAULT, facts=Facts(nodes=nodes))
