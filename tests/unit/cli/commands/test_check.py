@@ -550,7 +550,7 @@ def test_an_object_that_gpufence_cannot_judge_fails_only_with_strict(gpufence: R
 
 
 def test_invalid_usage_exits_2_and_prints_the_usage(gpufence: Run) -> None:
-    for args in (["check"], ["check", "--output", "xml", "-"], ["chek"], ["--frobnicate"]):
+    for args in (["mutate"], ["check", "--output", "xml", "-"], ["chek"], ["--frobnicate"]):
         done = gpufence(*args)
         assert (done.status, done.out) == (2, "")
         assert "Usage: gpufence" in done.err

@@ -27,14 +27,19 @@ def test_the_default_policy_is_named_in_the_report(gpufence: Run) -> None:
     assert gpufence("check", "-", stdin=PLAIN_POD).out.endswith("1 allowed (policy: default)\n")
 
 
-def test_the_nearest_project_file_names_the_policy(gpufence: Run, project: Path) -> None:
+def test_the_nearest_project_file_names_the_policy(
+    gpufence: Run, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     done = gpufence("check", "-", stdin=TRESPASSER)
     assert (done.status, done.err) == (0, "")
     policy = "../../fence/policy.yaml, from ../../.gpufence.yaml"
     assert f"1 object: 1 allowed; 1 warning (policy: {policy})\n" in done.out
     (project / ".gpufence.yaml").write_text("policy: nowhere.yaml\n")
     done = gpufence("check", "-", stdin=TRESPASSER)
-    assert done.err == "Error: nowhere.yaml: does not exist. Check the path.\n"
+    assert done.err.startswith("Error: .gpufence.yaml: policy: nowhere.yaml does not exist. Name")
+    monkeypatch.setenv("GPUFENCE_POLICY", "gone.yaml")
+    done = gpufence("check", "-", stdin=TRESPASSER)
+    assert done.err.startswith("Error: GPUFENCE_POLICY: gone.yaml does not exist. Check the path")
 
 
 @pytest.mark.usefixtures("project")
