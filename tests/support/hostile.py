@@ -65,11 +65,11 @@ def pod_with_labels() -> Callable[[int], bytes]:
 
 
 def pod_with_findings() -> Callable[[int], bytes]:
-    """A Pod with 4,900 containers, each with findings."""
+    """A Pod with 490 containers, each with findings."""
     container = json.dumps(_container(securityContext={"privileged": True}))
     pod = _pod(_container())
     pod["spec"]["containers"] = "FILLING"
-    return filled(pod, _listed(container, 4900))
+    return filled(pod, _listed(container, 490))
 
 
 def deployment_with_variables() -> Callable[[int], bytes]:

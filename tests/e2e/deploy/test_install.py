@@ -10,7 +10,7 @@ import http.client
 import json
 import re
 import ssl
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, nullcontext
 from pathlib import Path
 
@@ -129,6 +129,70 @@ def test_a_new_policy_takes_effect_without_a_restart(installed: Installation) ->
     installed.upgrade(VALUES)
     until(lambda: installed.refusal(TRESPASSER), "the old policy to be in force again")
     assert {each["metadata"]["uid"] for each in installed.pods()} == before
+
+
+def test_an_upgrade_a_rollback_and_an_upgrade_lead_to_the_same_objects(
+    installed: Installation, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The first revision has no admission policies: they go with the rollback."""
+    without: Values = {**VALUES, "admissionPolicies": {"enabled": False}}
+
+    def settled(expected: dict[str, Object]) -> bool:
+        return objects(installed) == expected
+
+    with_policies = objects(installed)
+    installed.upgrade(without)
+    until(lambda: not any(map(in_tree(installed), IN_TREE)), "the policies to be deleted")
+    installed.wait_rolled_out()
+    without_policies = objects(installed)
+    assert without_policies.keys() < with_policies.keys()
+    installed.upgrade(VALUES)
+    until(lambda: settled(with_policies), "the objects of the upgrade")
+    installed.helm("rollback", RELEASE, "--namespace", NAMESPACE)
+    until(lambda: settled(without_policies), "the objects of the rollback")
+    installed.upgrade(VALUES)
+    until(lambda: settled(with_policies), "the objects of the second upgrade")
+    installed.wait_rolled_out()
+    with capsys.disabled():
+        print(f"\n{len(with_policies)} objects, {len(without_policies)} after a rollback")
+
+
+def in_tree(installed: Installation) -> Callable[[str], list[Object]]:
+    """Return a function from a path of the API to the release's admission policies there."""
+    return lambda path: [
+        item
+        for item in installed.cluster.api.request("GET", path)["items"]
+        if item["metadata"]["name"].startswith(RELEASE)
+    ]
+
+
+_CHANGES = ("creationTimestamp", "generation", "managedFields", "resourceVersion", "uid")
+
+
+def objects(installed: Installation) -> dict[str, Object]:
+    """Return all objects of the chart and of its leader, without what changes with each write."""
+    kinds = "clusterroles,clusterrolebindings,roles,rolebindings,deployments,configmaps,services"
+    listed = installed.cluster.kubectl.json(
+        "get", kinds, "--all-namespaces", "-l", f"app.kubernetes.io/instance={RELEASE}"
+    )["items"]
+    configurations = zip(KINDS, installed.configurations(), strict=True)
+    listed += [{"kind": kind, **item} for kind, item in configurations]
+    listed += [{"kind": path, **item} for path in IN_TREE for item in in_tree(installed)(path)]
+    found = {}
+    for item in listed:
+        metadata = {k: v for k, v in item["metadata"].items() if k not in _CHANGES}
+        metadata.get("annotations", {}).pop("deployment.kubernetes.io/revision", None)
+        for reference in metadata.get("ownerReferences", ()):
+            reference.pop("uid")
+        content = {k: v for k, v in item.items() if k not in ("metadata", "status", "webhooks")}
+        webhooks = [
+            {**webhook, "clientConfig": webhook["clientConfig"]["service"]}
+            for webhook in item.get("webhooks", ())
+        ]
+        found[f"{item['kind']}/{metadata['name']}"] = {
+            **content, "metadata": metadata, "webhooks": webhooks,
+        }  # fmt: skip
+    return found
 
 
 def test_no_gpu_pod_fails_during_an_upgrade_to_client_certificates(

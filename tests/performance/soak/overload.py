@@ -12,12 +12,15 @@ import tempfile
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from controlplane.api import Api
+from controlplane.cluster import ControlPlane
 from controlplane.objects import node
 from release.load import Load
+from release.release import NAME, Release
 from soak.cluster import fenced_cluster
 from soak.floods import IDLE, ONE_BYTE, Flood, flooding
 from soak.replica import replica, run, trusting
@@ -34,6 +37,7 @@ DEADLINE = 3.0
 _SECONDS = 10.0
 _FLOOD_SECONDS = 20.0
 _NODES = 5000
+_TENANT = "tenant"
 _ZONE = "topology.kubernetes.io/zone"
 _COLUMNS = (
     "load", "requests a second", "responses", "p50, ms", "p99, ms", "longest, ms", "rejected",
@@ -116,24 +120,40 @@ def floods(directory: Path) -> list[str]:
             if load.failures or not latencies or status != 200:
                 problems.append(f"{name}: {status} {load.failures[:3]}")
         _create_nodes(release.cluster.api)
-        for terms in (500, 1000):
-            problems += _flood_of_terms(release.cluster.api, terms)
+        tenant = _tenant(release.cluster)
+        # Pods with 200 terms are judged, and Pods with more are rejected.
+        for clients, terms in ((1, 500), (4, 200), (4, 1000)):
+            problems += _flood_of_terms(release, tenant, clients, terms)
     return problems
 
 
-def _flood_of_terms(api: Api, terms: int) -> list[str]:
-    """Create GPU Pods while four clients create Pods with many node selector terms."""
-    with Load(api, "default", threads=4, every=0, pod=_excluding_zones(terms)) as flood:
+def _tenant(cluster: ControlPlane) -> Api:
+    """Return the API for a user who may edit one namespace."""
+    cluster.create_namespace(_TENANT)
+    role = ("--clusterrole=edit", f"--user={_TENANT}", f"--namespace={_TENANT}")
+    cluster.kubectl("create", "rolebinding", "edit", *role)
+    return replace(cluster.api, user=_TENANT, group="system:authenticated")
+
+
+def _flood_of_terms(release: Release, tenant: Api, clients: int, terms: int) -> list[str]:
+    """Create GPU Pods while clients of a tenant create Pods with many node selector terms."""
+    api = release.cluster.api
+    leases = f"/apis/coordination.k8s.io/v1/namespaces/{release.namespace}/leases/{NAME}"
+    before = api.request("GET", leases)["spec"]
+    with Load(tenant, _TENANT, threads=clients, every=0, pod=_excluding_zones(terms)) as flood:
         time.sleep(1)
         with Load(api, "default", threads=4) as load:
             time.sleep(_FLOOD_SECONDS)
+    after = api.request("GET", leases)["spec"]
+    kept = after["leaseTransitions"] == before["leaseTransitions"]
     latencies, flooded = sorted(load.durations), sorted(flood.durations)
+    name = f"{clients} clients, Pods with {terms:,} terms, {_NODES:,} nodes"
     print(
-        f"4 clients, Pods with {terms:,} terms, {_NODES:,} nodes: {load.created} GPU Pods created, "
-        f"{len(load.failures)} failed, longest {at(latencies, 1):.0f} ms; {len(flooded)} Pods with "
-        f"terms answered, longest {at(flooded, 1):.0f} ms"
+        f"{name}: {load.created} GPU Pods created, {len(load.failures)} failed, longest "
+        f"{at(latencies, 1):.0f} ms; {len(flooded)} Pods with terms answered, longest "
+        f"{at(flooded, 1):.0f} ms; leadership {'kept' if kept else 'lost'}"
     )
-    return [f"{terms} terms: {load.failures[:3]}"] if load.failures or not latencies else []
+    return [f"{name}: {load.failures[:3]}"] if load.failures or not (latencies and kept) else []
 
 
 def _create_nodes(api: Api) -> None:
