@@ -41,6 +41,7 @@ LIMITS: Mapping[str, int] = MappingProxyType(
         "node affinity requirements": 200,
         "node affinity values": 5000,
         "resource claims": MOST_CLAIMS,
+        "uses of resource claims": 1000,
     }
 )
 """How many of each the Pods of an object may have, all together.
@@ -207,7 +208,7 @@ def check_size(pods: Iterable[Pod]) -> None:
     Raises:
         OversizedObjectError: they have too many of something.
     """
-    containers = devices = tolerations = volumes = requirements = values = 0
+    containers = devices = tolerations = volumes = requirements = values = uses = 0
     claims = set()
     for pod in pods:
         spec = pod.spec
@@ -222,7 +223,10 @@ def check_size(pods: Iterable[Pod]) -> None:
             values += sum(len(requirement.values or ()) for requirement in of_term)
         for entry in spec.resource_claims or ():
             claims.add((entry.resource_claim_name, entry.resource_claim_template_name))
-    counts = (containers, devices, tolerations, volumes, requirements, values, len(claims))
+        for container in pod.containers() if spec.resource_claims else ():
+            resources = container.spec.resources
+            uses += len((resources.claims if resources else None) or ())
+    counts = (containers, devices, tolerations, volumes, requirements, values, len(claims), uses)
     if not any(map(gt, counts, LIMITS.values())):
         return
     for (what, limit), count in zip(LIMITS.items(), counts, strict=True):

@@ -8,6 +8,7 @@ list when the version is too old.
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import random
 from collections.abc import Callable
@@ -171,6 +172,9 @@ class Reflector(Generic[ItemT]):
             self.store.remove(name)
         self._version = version
         self.synced = True
+        # Items stay for as long as their objects exist, and have no cycles. A search for garbage
+        # among those of 15,000 nodes would stop the event loop for 40 ms.
+        gc.freeze()
 
     async def _watch(self) -> None:
         """Follow the watch until the API server ends it after its timeout.

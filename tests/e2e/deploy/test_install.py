@@ -10,7 +10,7 @@ import http.client
 import json
 import re
 import ssl
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, nullcontext
 from pathlib import Path
 
@@ -27,6 +27,7 @@ from deploy.installation import KINDS, Installation, installation
 from deploy.series import exported
 from policies.shipped import default_policy_text
 from release.load import Load
+from webhook.cel.admission_policies import all_names
 from webhook.registration.registrar import POLICY_KINDS as PATHS
 
 pytestmark = [
@@ -142,7 +143,7 @@ def test_an_upgrade_a_rollback_and_an_upgrade_lead_to_the_same_objects(
 
     with_policies = objects(installed)
     installed.upgrade(without)
-    until(lambda: not any(map(in_tree(installed), IN_TREE)), "the policies to be deleted")
+    until(lambda: not own_policies(installed), "the policies to be deleted")
     installed.wait_rolled_out()
     without_policies = objects(installed)
     assert without_policies.keys() < with_policies.keys()
@@ -157,12 +158,13 @@ def test_an_upgrade_a_rollback_and_an_upgrade_lead_to_the_same_objects(
         print(f"\n{len(with_policies)} objects, {len(without_policies)} after a rollback")
 
 
-def in_tree(installed: Installation) -> Callable[[str], list[Object]]:
-    """Return a function from a path of the API to the release's admission policies there."""
-    return lambda path: [
-        item
+def own_policies(installed: Installation) -> list[Object]:
+    """Return the admission policies that the leader has written, and their bindings."""
+    return [
+        {**item, "kind": kind}
+        for kind, path in PATHS.items()
         for item in installed.cluster.api.request("GET", path)["items"]
-        if item["metadata"]["name"].startswith(RELEASE)
+        if item["metadata"]["name"] in all_names(RELEASE)
     ]
 
 
@@ -177,7 +179,7 @@ def objects(installed: Installation) -> dict[str, Object]:
     )["items"]
     configurations = zip(KINDS, installed.configurations(), strict=True)
     listed += [{"kind": kind, **item} for kind, item in configurations]
-    listed += [{"kind": path, **item} for path in IN_TREE for item in in_tree(installed)(path)]
+    listed += own_policies(installed)
     found = {}
     for item in listed:
         metadata = {k: v for k, v in item["metadata"].items() if k not in _CHANGES}

@@ -75,7 +75,7 @@ SELECTIONS: dict[str, JSON] = {
 
 
 def nodes(count: int, every: int) -> NodeIndex:
-    """Return nodes of which one in `every` has eight GPUs, a label and a taint."""
+    """Return nodes; one in `every` has eight GPUs, a label and a taint."""
     return NodeIndex(_node(n, n % every == 0) for n in range(count))
 
 

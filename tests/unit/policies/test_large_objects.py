@@ -187,6 +187,11 @@ def claims(count: int) -> JSON:
     return pod(PLAIN, resourceClaims=named)
 
 
+def uses(count: int) -> JSON:
+    container = {**PLAIN, "resources": {"claims": [{"name": "c"}] * count}}
+    return pod(container, resourceClaims=[{"name": "c", "resourceClaimName": "r"}])
+
+
 @pytest.mark.parametrize(
     ("what", "make"),
     [
@@ -199,6 +204,7 @@ def claims(count: int) -> JSON:
         ("node affinity requirements", lambda count: pod(PLAIN, affinity=requiring(*[{}] * count))),
         ("node affinity values", pod_with_values),
         ("resource claims", claims),
+        ("uses of resource claims", uses),
     ],
 )
 def test_an_object_may_have_a_limited_number_of_each_part(
