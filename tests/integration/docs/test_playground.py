@@ -13,9 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sphinx.errors import ExtensionError
 
 import browser as chromium
 from browser import Browser
+from controlplane import cache
 from gpufence_docs import playground
 from paths import PROJECT
 from running import Run
@@ -236,6 +238,19 @@ def digests(archive: Path) -> dict[str, str]:
     with zipfile.ZipFile(archive) as files:
         names = files.namelist()
         return {name: hashlib.sha256(files.read(name)).hexdigest() for name in names}
+
+
+def test_a_runtime_with_another_digest_is_rejected(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    npm = tmp_path / "npm"
+    npm.write_text(f"#!/bin/sh\necho changed > pyodide-{playground.PYODIDE}.tgz\n")
+    npm.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    monkeypatch.setattr(cache, "root", lambda: tmp_path / "cache" / "controlplane")
+    with pytest.raises(ExtensionError, match="has the SHA-512 digest"):
+        playground.downloaded()
+    assert [path.suffix for path in (tmp_path / "cache" / "playground").iterdir()] == [".lock"]
 
 
 def test_the_data_of_the_page_is_that_of_the_project(site: Path) -> None:
