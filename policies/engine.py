@@ -201,17 +201,17 @@ def _judge(obj: Workload, scope: _Scope) -> Decision:
 
 
 def mutate_pod(pod: Pod, context: Context) -> Editor:
-    """Apply the mutations to the Pod whose action is enforce, and return what they added.
+    """Apply the mutations to the Pod whose action is enforce, and return the changes.
 
-    The policy's mode makes no difference here: callers decide whether to use the additions.
+    The policy's mode makes no difference here: callers decide whether to use the changes.
     """
     editor = Editor(pod)
     actions = context.policy.actions_in(context.request.namespace).written
     for mutation in _mutations_for(pod, context):
         if actions[mutation.id] != "enforce":
             continue
-        if additions := [*mutation.additions(pod, context)]:
-            editor.apply(additions, mutation.id)
+        if changes := [*mutation.changes(pod, context)]:
+            editor.apply(changes, mutation.id)
     pod.changed()
     return editor
 
@@ -241,9 +241,9 @@ def _unmade(editor: Editor, pod: Pod, context: Context) -> Iterator[Finding]:
     """Yield a finding for each mutation that the policy's mode prevents."""
     actions = context.policy.actions_in(context.request.namespace)
     for mutation in MUTATIONS:
-        if additions := editor.added_by(mutation.id):
+        if changes := editor.made_by(mutation.id):
             why = f"the policy's mode is {actions.mode}"
-            finding = _addition_finding(mutation, pod, additions, why)
+            finding = _change_finding(mutation, pod, changes, why)
             yield replace(finding, action=actions.mode, would="enforce")
 
 
@@ -261,7 +261,7 @@ def _check_pod(pod: Pod, context: Context, role: str) -> Iterator[Finding]:
 def _findings(pod: Pod, context: Context, actions: Actions) -> Iterator[Finding]:
     written = actions.written
     if not _REPORTED.isdisjoint(map(written.__getitem__, _MUTATIONS)):
-        for finding in _additions_to_report(pod, context, written):
+        for finding in _changes_to_report(pod, context, written):
             yield _with_action(finding, actions)
     for rule in _checks_for(pod, context):
         if written[rule.id] == "off":
@@ -286,7 +286,7 @@ def _checks_for(pod: Pod, context: Context) -> Sequence[Check]:
     return [check for check in checks if check.devices_only] if pod.devices_only else checks
 
 
-def _additions_to_report(
+def _changes_to_report(
     pod: Pod, context: Context, written: Mapping[str, Action]
 ) -> Iterator[Finding]:
     """Yield a finding for each mutation that would add something and may only report it."""
@@ -295,20 +295,25 @@ def _additions_to_report(
         if action not in _REPORTED:
             continue
         trial = Editor(pod, dry_run=True)
-        trial.apply([*mutation.additions(pod, context)], mutation.id)
-        if additions := trial.added_by(mutation.id):
+        trial.apply([*mutation.changes(pod, context)], mutation.id)
+        if changes := trial.made_by(mutation.id):
             why = f"the policy sets {mutation.id} to {action}"
-            yield _addition_finding(mutation, pod, additions, why)
+            yield _change_finding(mutation, pod, changes, why)
 
 
-def _addition_finding(
-    mutation: Mutation, pod: Pod, additions: Iterable[tuple[str, Any]], why: str
+def _change_finding(
+    mutation: Mutation, pod: Pod, changes: Iterable[tuple[str, Any]], why: str
 ) -> Finding:
-    missing = "; ".join(f"{field}: {json.dumps(value)}" for field, value in additions)
+    if mutation.removes:
+        has, verb, remediation = "has", "remove", "Remove these entries from the manifest"
+        what = ", ".join(field for field, _ in changes)
+    else:
+        has, verb, remediation = "lacks", "add", "Add these fields to the manifest"
+        what = "; ".join(f"{field}: {json.dumps(value)}" for field, value in changes)
     return Finding(
         mutation.id,
         pod.at("spec"),
-        f"the Pod lacks {mutation.summary}",
-        f"gpufence does not add {missing}, because {why}",
-        "Add these fields to the manifest",
+        f"the Pod {has} {mutation.summary}",
+        f"gpufence does not {verb} {what}, because {why}",
+        remediation,
     )

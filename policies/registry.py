@@ -9,7 +9,7 @@ from typing import Literal
 
 from policies.context import Context
 from policies.finding import Action, Finding
-from policies.kubernetes.editor import Addition
+from policies.kubernetes.editor import Change
 from policies.kubernetes.pod import Pod
 from policies.rules import (
     check_admin_access_claim,
@@ -24,10 +24,12 @@ from policies.rules import (
     check_privileged_near_devices,
     check_shared_device_count,
     check_system_priority,
+    check_tolerated_device_taint,
     check_unequal_device_limits,
     check_unknown_device_resource,
     check_unrestricted_gpu_pod,
     check_unschedulable_gpu_pod,
+    set_assigned_devices,
     set_device_requests,
     set_gpu_runtime_class,
     set_pool_node_affinity,
@@ -43,20 +45,22 @@ those with a device resource of any kind, a claim, or resources at Pod level."""
 
 @dataclass(frozen=True, slots=True)
 class Mutation:
-    """A rule that adds to the Pod, and never changes or removes.
+    """A rule that adds to the Pod, or removes entries. It never changes a value.
 
-    ``page`` is the rule's documentation page, ``summary`` says what it adds, and ``devices_only``
-    that it looks at nothing of a Pod but the devices that it requests. ``debug_containers`` says
-    that it fills the ephemeral containers which come to an existing Pod: all else is immutable.
+    ``page`` is the rule's documentation page. ``summary`` says what the Pod lacks, or what it has
+    if the rule ``removes``. ``devices_only`` says that it looks at nothing of a Pod but the devices
+    that it requests, and ``debug_containers`` that it fills the ephemeral containers which come to
+    an existing Pod: all else is immutable.
     """
 
     id: str
     page: str
-    additions: Callable[[Pod, Context], Iterator[Addition]]
+    changes: Callable[[Pod, Context], Iterator[Change]]
     summary: str
     pods: Pods = "gpu"
     devices_only: bool = False
     debug_containers: bool = False
+    removes: bool = False
     default: Action = "enforce"
 
 
@@ -83,15 +87,17 @@ def _mutation(
     pods: Pods = "gpu",
     devices_only: bool = False,
     debug_containers: bool = False,
+    removes: bool = False,
 ) -> Mutation:
     return Mutation(
         module.ID,
         module.__doc__ or "",
-        module.additions,
+        module.changes,
         module.SUMMARY,
         pods,
         devices_only,
         debug_containers,
+        removes,
     )
 
 
@@ -112,6 +118,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     _mutation(set_pool_node_affinity),
     _mutation(set_restricted_security_context, debug_containers=True),
     _mutation(set_void_visible_devices, debug_containers=True),
+    _mutation(set_assigned_devices, removes=True),
     _mutation(set_gpu_runtime_class),
 )
 
@@ -130,6 +137,7 @@ CHECKS: tuple[Check, ...] = (
     _check(check_privileged_near_devices, default="warn"),
     _check(check_missing_shared_memory, pods="requesting", default="warn"),
     _check(check_admin_access_claim, pods="requesting", default="warn"),
+    _check(check_tolerated_device_taint, pods="requesting", default="warn"),
     _check(check_unknown_device_resource, pods="requesting", default="warn"),
     _check(check_needs_root, pods="gpu", default="warn"),
 )

@@ -136,8 +136,10 @@ def entries_of(pod: Pod, request: Request) -> Iterator[ClaimEntry]:
 
 
 def named_claims(pod: Pod, request: Request, facts: Facts) -> Iterator[NamedClaim]:
-    """Yield each claim of the Pod."""
+    """Yield each claim of the Pod, also one whose source is unknown."""
+    found: set[int] = set()
     for entry in entries_of(pod, request):
+        found.add(entry.index)
         known = facts.claim_templates if entry.is_template else facts.claims
         path = pod.at(f"spec.resourceClaims[{entry.index}]")
         yield NamedClaim(path, entry, known.get((request.namespace, entry.claim)))
@@ -148,8 +150,13 @@ def named_claims(pod: Pod, request: Request, facts: Facts) -> Iterator[NamedClai
                 "resourceClaimTemplateName"
             )
             ignored = f"{name} (under source, which Kubernetes 1.31 removed)"
-            path = pod.at(f"spec.resourceClaims[{index}]")
-            yield NamedClaim(path, ClaimEntry(index, old.name or "", ignored), None)
+        elif index not in found:
+            # A later Kubernetes may have other sources than a claim and a template.
+            ignored = f"{old.name} (from a source that gpufence does not know)"
+        else:
+            continue
+        path = pod.at(f"spec.resourceClaims[{index}]")
+        yield NamedClaim(path, ClaimEntry(index, old.name or "", ignored), None)
 
 
 def _generated_claims(pod: Pod, request: Request) -> dict[str, str]:

@@ -28,21 +28,24 @@ class Claim:
     """Whether a request is for devices that may be allocated to others: ``adminAccess``."""
     is_for_several: bool = False
     """Whether a request, in each of its alternatives, is for more than one device."""
+    tolerates_taints: bool = False
+    """Whether a request may get a device with a taint: ``tolerations``."""
 
 
 def read_claim(spec: Any) -> Claim:
     """Return what a ResourceClaim's spec requests; entries that are no requests are left out."""
     requests = []
-    admin_access = is_for_several = False
+    admin_access = is_for_several = tolerates = False
     for request in _list(_dict(_dict(spec).get("devices")).get("requests")):
         alternatives = _list(request.get("firstAvailable"))
         alternatives = alternatives or [_dict(request.get("exactly")) or request]
         classes = {a.get("deviceClassName") for a in alternatives}
         # Alternatives (DeviceSubRequest) do not have the field.
         admin_access |= alternatives[0].get("adminAccess") is True
+        tolerates |= any(a.get("tolerations") for a in alternatives)
         is_for_several |= all(map(_is_for_several, alternatives))
         requests.append(frozenset(name for name in classes if isinstance(name, str)))
-    return Claim(tuple(requests), admin_access, is_for_several)
+    return Claim(tuple(requests), admin_access, is_for_several, tolerates)
 
 
 def _is_for_several(request: JSONObject) -> bool:

@@ -1,7 +1,7 @@
-"""What mutations add to a Pod: applied to the typed Pod, and recorded as JSON Patch operations.
+"""What mutations change in a Pod: applied to the typed Pod, and recorded as JSON Patch operations.
 
 An addition merges: a struct adds the members that are absent or null, a mapping its new keys, and a
-list its entries at the end. Nothing that is there changes.
+list its entries at the end. A removal drops one entry of a list. Nothing else changes.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from functools import cache
 from typing import Any
 
 import msgspec
-from msgspec import to_builtins
+from msgspec import UNSET, to_builtins
 from msgspec.structs import fields
 
 from policies.kubernetes.core_v1 import Type
@@ -33,11 +33,26 @@ class Addition(msgspec.Struct, frozen=True, gc=False):
     value: Any
 
 
+class Removal(msgspec.Struct, frozen=True, gc=False):
+    """An entry that a mutation removes from a list of a struct; ``path`` leads to the list."""
+
+    target: Type
+    path: Path
+    index: int
+
+
+Change = Addition | Removal
+
+
 class PatchOperation(msgspec.Struct, frozen=True, tag_field="op", tag="add"):
-    """An ``add`` operation of a JSON Patch (RFC 6902) on the whole object."""
+    """An operation of a JSON Patch (RFC 6902) on the whole object: ``add``, or of a subclass."""
 
     path: str
-    value: Any
+    value: Any = UNSET
+
+
+class RemoveOperation(PatchOperation, frozen=True, tag="remove"):
+    """The operation ``remove``, which has no value."""
 
 
 _METADATA = "metadata"
@@ -51,17 +66,17 @@ class _End(int):
 
 
 class Editor:
-    """Merges additions into one Pod and records them. Call the Pod's ``changed`` at the end.
+    """Makes changes to one Pod and records them. Call the Pod's ``changed`` at the end.
 
-    With ``dry_run``, the additions are recorded and the Pod stays as it is.
+    With ``dry_run``, the changes are recorded and the Pod stays as it is.
     """
 
     def __init__(self, pod: Pod, *, dry_run: bool = False) -> None:
         self._pod = pod
         self._dry_run = dry_run
         self._rule = ""
-        self._added: list[tuple[str, Path, Any]] = []
-        """Mutations, paths below the spec, and parsed JSON."""
+        self._made: list[tuple[str, Path, Any]] = []
+        """Mutations, paths below the spec, and parsed JSON: ``UNSET`` for an entry that goes."""
 
     @property
     def operations(self) -> list[PatchOperation]:
@@ -76,32 +91,44 @@ class Editor:
             return []
         if template.kind == "Pod":
             return [
-                (rule, PatchOperation(f"{_root(path)}{_pointer(path)}", value))
-                for rule, path, value in self._added
+                (rule, _operation(f"{_root(path)}{_pointer(path)}", value))
+                for rule, path, value in self._made
             ]
         changes: list[tuple[str, PatchOperation]] = []
         inherited = dict(template.inherited)
-        for rule, path, value in self._added:
+        for rule, path, value in self._made:
             if path[0] in inherited and len(path) > 1:
                 # The Pod gets a field of its own: what it inherits, and what is added to that.
                 own = clone(inherited.pop(str(path[0])))
                 changes.append((rule, PatchOperation(_pointer(template.place(path[:1])), own)))
-            changes.append((rule, PatchOperation(_pointer(template.place(path)), value)))
+            changes.append((rule, _operation(_pointer(template.place(path)), value)))
         return changes
 
-    def added_by(self, rule: str) -> list[tuple[str, Any]]:
-        """Return what a mutation added to the spec: the path of each field, and its value."""
+    def made_by(self, rule: str) -> list[tuple[str, Any]]:
+        """Return the changes of a mutation to the spec: the path of each field, and its value.
+
+        The value of an entry that the mutation removes is ``UNSET``.
+        """
         return [
             (self._pod.at(f"spec.{field_path(map(_number, path))}"), value)
-            for name, path, value in self._added
+            for name, path, value in self._made
             if name == rule and path[0] != _METADATA
         ]
 
-    def apply(self, additions: Sequence[Addition], rule: str) -> None:
-        """Merge the additions of a mutation into the Pod."""
+    def apply(self, changes: Sequence[Change], rule: str) -> None:
+        """Make the changes of a mutation to the Pod."""
         self._rule = rule
-        for addition in additions:
-            self._add(addition.target, addition.path, addition.value)
+        for change in changes:
+            if isinstance(change, Removal):
+                self._remove(change)
+            else:
+                self._add(change.target, change.path, change.value)
+
+    def _remove(self, removal: Removal) -> None:
+        self._made.append((self._rule, (*removal.path, removal.index), UNSET))
+        if not self._dry_run:
+            attributes = _attributes(removal.target.__class__)
+            del getattr(removal.target, attributes[removal.path[-1]])[removal.index]
 
     def _add(self, target: Any, path: Path, value: Any) -> None:
         """Add a value to the struct or mapping that has a place for it, the path's last step."""
@@ -113,7 +140,7 @@ class Editor:
         if present is not None:
             self._merge(present, path, value)
             return
-        self._added.append((self._rule, path, to_builtins(value)))
+        self._made.append((self._rule, path, to_builtins(value)))
         if self._dry_run:
             return
         if attributes:
@@ -125,7 +152,7 @@ class Editor:
         """Add the members or entries of a value to what is present. A scalar stays as it is."""
         if isinstance(value, list):
             for index, item in enumerate(value, len(present)):
-                self._added.append((self._rule, (*path, _End(index)), to_builtins(item)))
+                self._made.append((self._rule, (*path, _End(index)), to_builtins(item)))
             if not self._dry_run:
                 present += value
         elif isinstance(value, dict):
@@ -148,11 +175,17 @@ def patched(obj: JSONObject, operations: tuple[PatchOperation, ...]) -> JSONObje
         parent: Any = copy
         for step in steps:
             parent = parent[int(step)] if isinstance(parent, list) else parent[step]
-        if last == "-" and isinstance(parent, list):
+        if isinstance(operation, RemoveOperation):
+            del parent[int(last)]
+        elif last == "-" and isinstance(parent, list):
             parent.append(clone(operation.value))
         else:
             parent[last] = clone(operation.value)
     return copy
+
+
+def _operation(path: str, value: Any) -> PatchOperation:
+    return RemoveOperation(path) if value is UNSET else PatchOperation(path, value)
 
 
 def clone(value: Any) -> Any:

@@ -37,8 +37,9 @@ annotation of the Pod requests the device (`pools[].annotationRequests`), no dev
 variable, but the scheduler does, by `valueFrom`. In this container, a value is a finding, and
 `valueFrom` is not.
 
-The rule does not detect a variable that the image sets, or that comes from `envFrom`. It does not
-check the variable in a container that requests a device. A `hostPath` of `/dev` or `/` is not a
+The rule does not detect a variable that the image sets, or that comes from `envFrom`. In a
+container that requests a device, `assigned-devices` removes the variable. A `hostPath` of `/dev` or
+`/` is not a
 finding: only a privileged container can open devices there, and `privileged-near-devices` reports
 it.
 
@@ -220,7 +221,7 @@ def _by_variable(pod: Pod, container: Container, context: Context) -> Iterator[F
     known = values(env)
     has_claims = resources and resources.claims
     for name in visible_devices:
-        if name in known and _shows_devices(name, known[name]):
+        if name in known and shows_devices(name, known[name]):
             finding = _variable(
                 pod,
                 container,
@@ -269,7 +270,7 @@ def _with_scheduler(
     """Yield a finding for each variable by which a container chooses other devices than it gets."""
     known = values(container.spec.env or ())
     for name in visible_devices_variables(policy):
-        if name not in known or not _shows_devices(name, known[name]):
+        if name not in known or not shows_devices(name, known[name]):
             continue
         index, variable = _last(container, name)
         if not variable.value_from:
@@ -290,7 +291,8 @@ def _last(container: Container, name: str) -> tuple[int, EnvVar]:
     return index, env[index]
 
 
-def _shows_devices(name: str, value: str | None) -> bool:
+def shows_devices(name: str, value: str | None) -> bool:
+    """Return whether a variable of a vendor shows devices; ``None`` is an unknown value."""
     return shows_gpus(value) if name == VISIBLE_DEVICES else value not in NO_DEVICES
 
 

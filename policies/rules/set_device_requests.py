@@ -58,7 +58,7 @@ ID = "device-requests"
 SUMMARY = "equal requests and limits of device resources"
 
 
-def additions(pod: Pod, _context: Context) -> Iterator[Addition]:
+def changes(pod: Pod, _context: Context) -> Iterator[Addition]:
     """Fill limits from requests and requests from limits, for extended resources."""
     if all(len(resource.quantities) == 2 for resource in pod.device_resources()):
         return

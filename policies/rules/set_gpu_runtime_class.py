@@ -57,7 +57,7 @@ ID = "gpu-runtime-class"
 SUMMARY = "the RuntimeClass of the pool"
 
 
-def additions(pod: Pod, context: Context) -> Iterator[Addition]:
+def changes(pod: Pod, context: Context) -> Iterator[Addition]:
     """Name the RuntimeClass of the first request's pools, if they agree and the cluster has it."""
     if pod.spec.runtime_class_name:
         return

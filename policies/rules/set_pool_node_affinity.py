@@ -93,7 +93,7 @@ Label = tuple[str, tuple[str, ...]]
 """The key of a label and its possible values; no values stand for any."""
 
 
-def additions(pod: Pod, context: Context) -> Iterator[Addition]:
+def changes(pod: Pod, context: Context) -> Iterator[Addition]:
     """Require the labels of the pools that the Pod cannot do without, in every term."""
     missing = _missing(pod, context)
     if missing is None:

@@ -61,7 +61,7 @@ ID = "pool-toleration"
 SUMMARY = "the tolerations for the taints of the pool"
 
 
-def additions(pod: Pod, context: Context) -> Iterator[Addition]:
+def changes(pod: Pod, context: Context) -> Iterator[Addition]:
     """Append a toleration for each taint of the requested pools without a toleration."""
     tolerations = list(pod.spec.tolerations or ())
     added: list[Toleration] = []

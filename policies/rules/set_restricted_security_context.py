@@ -116,7 +116,7 @@ User = dict[str, Any]
 """The fields of a security context that choose a user, by attribute; None sets nothing."""
 
 
-def additions(pod: Pod, context: Context) -> Iterator[Addition]:
+def changes(pod: Pod, context: Context) -> Iterator[Addition]:
     """Fill in what the profile requires and the Pod leaves unset."""
     hardening, common, windows = context.hardening, pod.security_context, pod.is_windows
     if hardening.level != "restricted":

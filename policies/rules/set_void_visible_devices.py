@@ -67,7 +67,7 @@ ID = "void-visible-devices"
 SUMMARY = f"{VISIBLE_DEVICES}: void in containers that request no device in their resources"
 
 
-def additions(pod: Pod, context: Context) -> Iterator[Addition]:
+def changes(pod: Pod, context: Context) -> Iterator[Addition]:
     """Hide the node's GPUs from the containers that get none by the variable."""
     # Of an existing Pod with unresolved claims, the pool is unknown.
     pools = context.requested_pools or context.policy.pools

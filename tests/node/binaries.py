@@ -1,4 +1,4 @@
-"""The programs of a node: kubelet, kube-proxy, containerd, runc and a device plugin.
+"""The programs of a node: kubelet, kube-proxy, containerd, runtimes and a device plugin.
 
 All are built from pinned Go modules, like the control plane. Everything else that a node needs
 comes from the distribution.
@@ -14,6 +14,7 @@ from pathlib import Path
 from controlplane import binaries, cache
 from controlplane.errors import ControlPlaneError
 from controlplane.gobuild import GoModule
+from toolkit import runtime
 
 HERE = Path(__file__).parent
 CNI = Path("/usr/lib/cni")
@@ -81,7 +82,7 @@ def node_binaries() -> dict[str, Path]:
         cgo=True,
     )
     root = cache.root().with_name("node")
-    return {
+    return {runtime.COMMAND: runtime.binary()} | {
         name: path
         for module in (kubernetes, containerd, runc)
         for name, path in module.binaries(module.packages, root).items()

@@ -1,5 +1,8 @@
 """A real node: kubelet, kube-proxy and containerd, in a network namespace of their own.
 
+NVIDIA's container runtime starts all containers, as on a node where it is the default runtime. A
+CDI specification gives it the devices of the device plugin: each is a copy of /dev/null.
+
 The control plane runs on the machine as in the other tests; a veth pair connects the two. So Pods
 really run, Services work, and the machine's own firewall rules stay as they are.
 """
@@ -24,6 +27,7 @@ from controlplane.poll import until
 from controlplane.process import Process
 from node.binaries import CNI
 from node.image import TOOLS
+from toolkit.runtime import COMMAND as NVIDIA_RUNTIME
 
 NAME = "node-1"
 GPUS = 4
@@ -144,7 +148,7 @@ class Node:
                 pause=TOOLS,
                 plugins=CNI,
                 cni=cni,
-                runc=self._programs["runc"],
+                runtime=self._nvidia_runtime(),
             )
         )
         # containerd finds its shim in its own directory.
@@ -154,6 +158,20 @@ class Node:
         stack.callback(process.stop)
         process.wait(lambda: "" if self._answers() else "it does not answer", 60)
         stack.callback(self._end_containers)
+
+    def _nvidia_runtime(self) -> Path:
+        """Return a program that runs NVIDIA's container runtime with a configuration of its own."""
+        home = self.directory / "nvidia"
+        (home / "cdi").mkdir(parents=True)
+        (home / "cdi/gpu.json").write_text(json.dumps(_devices()))
+        configuration = home / NVIDIA_RUNTIME / "config.toml"
+        configuration.parent.mkdir()
+        configuration.write_text(_NVIDIA.format(runc=self._programs["runc"], cdi=home / "cdi"))
+        program = home / "runtime"
+        command = self._programs[NVIDIA_RUNTIME]
+        program.write_text(f'#!/bin/sh\nXDG_CONFIG_HOME={home} exec {command} "$@"\n')
+        program.chmod(0o755)
+        return program
 
     def _kubelet(self, stack: ExitStack) -> None:
         root = self.directory / "kubelet"
@@ -267,6 +285,20 @@ def _bridge() -> dict[str, Any]:
     return {"cniVersion": "1.0.0", "name": "bridge", "plugins": [{**bridge, "ipam": addresses}]}
 
 
+def _devices() -> dict[str, Any]:
+    """Return a CDI specification with the ids of the device plugin, and with all devices."""
+    files = [{"path": f"/dev/nvidia{number}", "hostPath": "/dev/null"} for number in range(GPUS)]
+    devices = {f"gpu-{number}": [file] for number, file in enumerate(files)} | {"all": files}
+    return {
+        "cdiVersion": "0.6.0",
+        "kind": "nvidia.com/gpu",
+        "devices": [
+            {"name": name, "containerEdits": {"deviceNodes": of_device}}
+            for name, of_device in devices.items()
+        ],
+    }
+
+
 def _kubelet(socket: Path) -> dict[str, Any]:
     return {
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
@@ -285,6 +317,18 @@ def _kubelet(socket: Path) -> dict[str, Any]:
         "syncFrequency": "5s",
     }
 
+
+_NVIDIA = """\
+accept-nvidia-visible-devices-as-volume-mounts = true
+[features]
+disable-cuda-compat-lib-hook = true
+[nvidia-container-runtime]
+mode = "cdi"
+runtimes = ["{runc}"]
+[nvidia-container-runtime.modes.cdi]
+spec-dirs = ["{cdi}"]
+annotation-prefixes = ["cdi.k8s.io/"]
+"""
 
 _CONTAINERD = """\
 version = 3
@@ -310,8 +354,9 @@ conf_dir = "{cni}"
 
 [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc]
 runtime_type = "io.containerd.runc.v2"
+pod_annotations = ["cdi.k8s.io/*"]
 
 [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc.options]
-BinaryName = "{runc}"
+BinaryName = "{runtime}"
 SystemdCgroup = false
 """

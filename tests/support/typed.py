@@ -38,10 +38,10 @@ def toleration(raw: JSON) -> Toleration:
     return msgspec.convert(raw, Toleration)
 
 
-def operations_of(pod: Pod, additions: Any) -> tuple[PatchOperation, ...]:
-    """Return the operations that additions to the Pod make."""
+def operations_of(pod: Pod, changes: Any) -> tuple[PatchOperation, ...]:
+    """Return the operations that changes of the Pod make."""
     editor = Editor(pod)
-    editor.apply(additions, "a-rule")
+    editor.apply(changes, "a-rule")
     return tuple(editor.operations)
 
 

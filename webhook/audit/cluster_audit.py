@@ -16,6 +16,7 @@ from policies.exemptions import useless_exceptions
 from policies.kubernetes.claims import GROUP, Claim, read_claim
 from policies.kubernetes.objects import JSONObject, ObjectKey
 from policies.policy import Policy
+from webhook.audit.advisories import AffectedNodes, VersionedNode
 from webhook.audit.inventory import Inventory, RunningPod
 from webhook.audit.judge import Judge
 from webhook.audit.kinds import WORKLOADS, Discovery, GroupKind, Kind
@@ -23,7 +24,7 @@ from webhook.audit.owners import Owned
 from webhook.audit.pools import NodeFindings, PoolState, node_findings, pool_states
 from webhook.audit.subjects import Subject, subjects
 from webhook.cluster.device_inventory import PODS
-from webhook.cluster.nodes import NODES, NodeObject
+from webhook.cluster.nodes import NODES
 from webhook.cluster.state import DEVICE_CLASSES, NAMESPACES, RUNTIME_CLASSES, ClusterState
 from webhook.kube.client import KubeApi
 from webhook.kube.collection import Identity
@@ -55,6 +56,8 @@ class Audit:
     no webhook answered, or before gpufence was installed."""
     exceptions: tuple[str, ...]
     """A sentence for each exception of the policy that has expired or covers no finding."""
+    advisories: tuple[AffectedNodes, ...]
+    """The known advisories for the versions that nodes report."""
     settled: frozenset[GroupKind]
     """The kinds whose objects were all listed: an object that was not found does not exist."""
 
@@ -98,6 +101,7 @@ async def _audit(reader: _Reader, policy: Policy) -> Audit:
         len(pods),
         tuple(pod.owned.full_name for pod in pods if pod.lacks_mutations),
         tuple(_unused_exceptions(policy, inventory)),
+        tuple(inventory.versions.affected()),
         inventory.settled,
     )
 
@@ -145,8 +149,9 @@ class _Reader:
         """Read what decisions depend on besides the objects."""
         inventory, state = self.inventory, ClusterState(self._policy)
 
-        def take_node(item: NodeObject) -> None:
+        def take_node(item: VersionedNode) -> None:
             state.nodes.put(item)
+            inventory.versions.take(item)
             inventory.node_uids[item.metadata.name] = item.metadata.uid
             if item.spec.unschedulable:
                 inventory.cordoned.add(item.metadata.name)
@@ -154,7 +159,7 @@ class _Reader:
         nodes = await self._deciding(
             NODES.name,
             NODES.path,
-            NODES.item,
+            VersionedNode,
             take_node,
             "the report does not show pools and their nodes",
         )

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from policies.decision import Decision, Verdict
 from policies.facts import Facts
 from policies.kubernetes.nodes import NodeIndex
+from webhook.audit.advisories import NodeVersions
 from webhook.audit.kinds import NODE, POD, GroupKind, Kind
 from webhook.audit.owners import Owned, Owners
 
@@ -62,6 +63,7 @@ class Inventory:
     audited."""
 
     nodes: NodeIndex | None = None
+    versions: NodeVersions = field(default_factory=NodeVersions)
     node_uids: dict[str, str] = field(default_factory=dict)
     cordoned: set[str] = field(default_factory=set)
     workloads: list[Judged] = field(default_factory=list)

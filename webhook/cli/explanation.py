@@ -196,7 +196,7 @@ def _mutations(
             indent=4,
         )
     if silent and not later:
-        yield terminal.line(f"No additions by {', '.join(silent)}.", indent=4)
+        yield terminal.line(f"No changes by {', '.join(silent)}.", indent=4)
 
 
 def _reason(mutation: Mutation) -> str:

@@ -76,6 +76,7 @@ def check_policy(installed: Installation) -> Iterator[DoctorLine]:
             yield warn("mode", installed.policy.unenforced, remediation)
         yield from _nodes(installed, installed.policy)
         nodes = installed.nodes or NodeIndex()
+        yield from _advisories(installed)
         for lacking in label_problems(installed.policy, nodes, installed.templates):
             yield warn("node labels", lacking.problem, lacking.remediation)
 
@@ -95,6 +96,13 @@ def _nodes(installed: Installation, policy: Policy) -> Iterator[DoctorLine]:
         yield ok("nodes", f"{count} GPU nodes, each with the taint and the labels of its pool")
     elif not broken:
         yield skip("nodes", "no node offers devices of a pool or has its labels")
+
+
+def _advisories(installed: Installation) -> Iterator[DoctorLine]:
+    if installed.nodes is None:
+        return
+    for affected in installed.versions.affected():
+        yield warn("advisories", affected.problem, affected.remediation)
 
 
 async def check_facts(api: KubeApi, installed: Installation) -> AsyncIterator[DoctorLine]:

@@ -13,6 +13,7 @@ from policies.kubernetes.node_templates import NodeTemplate
 from policies.kubernetes.nodes import NodeIndex
 from policies.kubernetes.objects import JSONObject
 from policies.policy import Policy
+from webhook.audit.advisories import NodeVersions, VersionedNode
 from webhook.cel.configurations import Registration
 from webhook.cluster.nodes import NODES
 from webhook.cluster.state import ClusterState
@@ -74,6 +75,7 @@ class Installation:
     slices: list[JSONObject] = field(default_factory=list)
     lease: JSONObject | None = None
     nodes: NodeIndex | None = None
+    versions: NodeVersions = field(default_factory=NodeVersions)
     templates: tuple[NodeTemplate, ...] = ()
     other_releases: frozenset[str] = frozenset()
     """The namespaces of other releases in the cluster."""
@@ -176,8 +178,13 @@ async def _nodes(api: KubeApi, installed: Installation) -> None:
     if installed.policy is None:
         return
     state = ClusterState(installed.policy)
+
+    def take(node: VersionedNode) -> None:
+        state.nodes.put(node)
+        installed.versions.take(node)
+
     try:
-        await list_all(api, NODES.path, NODES.item, state.nodes.put)
+        await list_all(api, NODES.path, VersionedNode, take)
     except ApiError as error:
         if error.status != FORBIDDEN:
             raise

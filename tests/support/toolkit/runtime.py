@@ -23,7 +23,7 @@ JSON = dict[str, Any]
 VERSIONS = ("1.20.1", "1.19.1", "1.17.8")
 """Releases of the toolkit with a pinned Go module in this directory."""
 
-_COMMAND = "nvidia-container-runtime"
+COMMAND = "nvidia-container-runtime"
 _GPU = "FAKE_GPU_"
 _OTHER = "FAKE_NIC_"
 _DEVICES = {
@@ -66,12 +66,12 @@ def binary() -> Path:
     """
     module = GoModule(
         Path(__file__).with_name(f"v{version()}"),
-        {_COMMAND: f"github.com/NVIDIA/nvidia-container-toolkit/cmd/{_COMMAND}"},
+        {COMMAND: f"github.com/NVIDIA/nvidia-container-toolkit/cmd/{COMMAND}"},
         "-s -w",
         f"NVIDIA's container toolkit {version()}",
         cgo=True,
     )
-    return module.binaries([_COMMAND], cache.root().with_name("toolkit"))[_COMMAND]
+    return module.binaries([COMMAND], cache.root().with_name("toolkit"))[COMMAND]
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,7 @@ class Toolkit:
         for each in (self._bundle, devices, driver / "dev/infiniband"):
             each.mkdir(parents=True)
         for mode in ("cdi", "legacy"):
-            configuration = directory / mode / _COMMAND / "config.toml"
+            configuration = directory / mode / COMMAND / "config.toml"
             configuration.parent.mkdir(parents=True)
             configuration.write_text(
                 _CONFIGURATION.format(

@@ -68,7 +68,7 @@ def test_entries_are_appended_and_a_dry_run_names_their_index() -> None:
         names = [variable.name for variable in container.env or ()]
         value = {"name": "B", "value": "b"}
         if dry_run:
-            assert editor.added_by("a-rule") == [("spec.containers[0].env[1]", value)]
+            assert editor.made_by("a-rule") == [("spec.containers[0].env[1]", value)]
             assert names == ["A"]
         else:
             assert recorded(editor) == [("/spec/containers/0/env/-", value)]

@@ -235,7 +235,13 @@ class TestByClaim:
         unresolved = Context.of(pod, TWO_POOLS, Request("ml"), self.FACTS).unresolved_claims(pod)
         assert [
             (unresolved_claim.path, unresolved_claim.entry.claim) for unresolved_claim in unresolved
-        ] == [("spec.template.spec.resourceClaims[1]", "two")]
+        ] == [
+            ("spec.template.spec.resourceClaims[1]", "two"),
+            (
+                "spec.template.spec.resourceClaims[2]",
+                "x (from a source that gpufence does not know)",
+            ),
+        ]
 
     def test_a_claim_counts_only_if_a_container_uses_it(self) -> None:
         entry = {"name": "gpu", "resourceClaimName": "one"}

@@ -20,7 +20,7 @@ from policies.registry import CHECKS, MUTATIONS, RULES, Check, Mutation
 
 SCHEMA = schema_document()
 CHECK_PAGE = ["What it checks", "Why", "Denied", "Use instead", "Settings"]
-MUTATION_PAGE = ["What it adds", "Why", "Before", "After", "Settings"]
+MUTATION_PAGE = ["Why", "Before", "After", "Settings"]
 
 each_rule = pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.id)
 each_check = pytest.mark.parametrize("rule", CHECKS, ids=lambda rule: rule.id)
@@ -40,7 +40,7 @@ def test_rule_ids_are_unique_and_in_kebab_case() -> None:
 
 @each_rule
 def test_a_rule_id_matches_its_module_name(rule: Mutation | Check) -> None:
-    function = rule.additions if isinstance(rule, Mutation) else rule.check
+    function = rule.changes if isinstance(rule, Mutation) else rule.check
     prefix = "set" if isinstance(rule, Mutation) else "check"
     assert function.__module__ == f"policies.rules.{prefix}_{rule.id.replace('-', '_')}"
 
@@ -58,7 +58,11 @@ def test_a_page_has_a_title_and_the_fixed_headings(rule: Mutation | Check) -> No
     assert re.fullmatch(r"\S.*\.", title)
     assert blank == ""
     headings = re.findall(r"^## (.*)$", rule.page, re.MULTILINE)
-    assert headings == (MUTATION_PAGE if isinstance(rule, Mutation) else CHECK_PAGE)
+    if isinstance(rule, Mutation):
+        what = "What it removes" if rule.removes else "What it adds"
+        assert headings == [what, *MUTATION_PAGE]
+    else:
+        assert headings == CHECK_PAGE
     for heading in headings:
         assert section(rule, heading).strip(), f"nothing is said under {heading}"
 

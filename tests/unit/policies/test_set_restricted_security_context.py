@@ -16,7 +16,7 @@ from policies.facts import Facts, Request
 from policies.kubernetes.editor import patched
 from policies.policy import Hardening, Override, Policy
 from policies.rules.check_unrestricted_gpu_pod import check
-from policies.rules.set_restricted_security_context import additions
+from policies.rules.set_restricted_security_context import changes
 from reviewing import default_policy
 from typed import operations_of, pod_of
 
@@ -69,7 +69,7 @@ def context(policy: Policy, request: Request | None = None) -> Context:
 def hardened(raw: JSON, policy: Policy = POLICY, request: Request | None = None) -> JSON:
     """Return what the mutation makes of a Pod; the Pod stays."""
     pod = pod_of(raw)
-    return patched(raw, operations_of(pod, additions(pod, context(policy, request))))
+    return patched(raw, operations_of(pod, changes(pod, context(policy, request))))
 
 
 def mutated_debug_containers(old: JSON, *added: JSON, policy: Policy = POLICY) -> list[JSON]:
@@ -82,7 +82,7 @@ def mutated_debug_containers(old: JSON, *added: JSON, policy: Policy = POLICY) -
     ]
     request = Request(operation="UPDATE", subresource="ephemeralcontainers", old=old)
     pod = pod_of(new)
-    new = patched(new, operations_of(pod, additions(pod, context(policy, request))))
+    new = patched(new, operations_of(pod, changes(pod, context(policy, request))))
     assert old == before
     ephemeral: list[JSON] = new["spec"].pop("ephemeralContainers")
     kept = before["spec"].pop("ephemeralContainers", None) or []

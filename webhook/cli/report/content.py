@@ -88,13 +88,15 @@ class AuditReport(CheckRun, frozen=True, kw_only=True):
 
     @property
     def remarks(self) -> Iterator[str]:
-        """Sentences about Pods without mutations, useless exceptions, and separate objects."""
+        """Sentences about Pods without mutations, exceptions, advisories, and separate objects."""
         if pods := self.audit.unmutated:
             yield (
                 f"{counted(len(pods), 'running Pod')} without the mutations of the policy: "
                 f"{some(pods)}. The webhook did not run when they were created. Create them again"
             )
         yield from self.audit.exceptions
+        for affected in self.audit.advisories:
+            yield f"{affected.problem}. {affected.remediation}"
         for subject in self.audit.subjects:
             if subject.remark:
                 yield f"{subject.place} counts by itself: {subject.remark}"
