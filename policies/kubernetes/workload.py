@@ -46,8 +46,9 @@ LIMITS: Mapping[str, int] = MappingProxyType(
 )
 """How many of each the Pods of an object may have, all together.
 
-They bound the time of a review, in which a replica answers nothing else. The objects of 371 manifests of public projects have at most 6 containers, 3 device
-quantities, 4 tolerations, 18 volumes, and 3 requirements with 3 values.
+They bound the time of a review, in which a replica answers nothing else. The objects of 371
+manifests of public projects have at most 6 containers, 3 device quantities, 4 tolerations, 18
+volumes, and 3 requirements with 3 values.
 """
 
 T = TypeVar("T")
