@@ -41,6 +41,7 @@ _COMMANDS = {
     "test": "Test a policy with suites of cases.",
     "krm": "Run as a KRM function, for kustomize and kpt.",
     "policy": "Show and validate policies.",
+    "adopt": "Show what gpufence would change in a cluster, and prepare it.",
     "audit": "Audit the workloads and the GPU nodes of a cluster.",
     "doctor": "Diagnose an installation.",
     "serve": "Run the admission webhook.",

@@ -1,0 +1,81 @@
+"""``gpufence adopt`` on a cluster that runs already, with the labels of a cloud."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from controlplane.cluster import ControlPlane
+from controlplane.objects import node, taint
+from policies.document import parse_policy
+from running import run_command
+
+JSON = dict[str, Any]
+GPU = "nvidia.com/gpu"
+NODES = [
+    node(
+        f"gke-{index}",
+        labels={"cloud.google.com/gke-accelerator": "nvidia-l4"},
+        taints=[taint(GPU, "present")],
+        resources={GPU: "8"},
+    )
+    for index in (1, 2)
+]
+
+
+def deployment(name: str, **spec: Any) -> JSON:
+    labels = {"app": name}
+    template = {"metadata": {"labels": labels}, "spec": spec}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": name},
+        "spec": {"replicas": 0, "selector": {"matchLabels": labels}, "template": template},
+    }
+
+
+@pytest.fixture
+def running(control_plane: ControlPlane, namespace: str) -> str:
+    """Three workloads: one likely fails as another user, one runs, and one trespasses."""
+    gpu: JSON = {"resources": {"limits": {GPU: 1}}}
+    toleration = {"key": GPU, "operator": "Exists"}
+    for obj in (
+        deployment("vllm", containers=[{"name": "a", "image": "vllm/vllm-openai:v0.20.0", **gpu}]),
+        deployment(
+            "train",
+            containers=[{"name": "a", "image": "registry.example/train", **gpu}],
+            securityContext={"runAsUser": 1000},
+        ),
+        deployment("web", containers=[{"name": "a", "image": "nginx"}], tolerations=[toleration]),
+    ):
+        control_plane.api.request("POST", f"/apis/apps/v1/namespaces/{namespace}/deployments", obj)
+    return namespace
+
+
+def test_adopt_says_what_would_change_and_writes_policy_values_and_report(
+    control_plane: ControlPlane, running: str, tmp_path: Path
+) -> None:
+    out = tmp_path / "adoption"
+    with control_plane.nodes(*NODES):
+        done = run_command("adopt", "--kubeconfig", control_plane.kubeconfig, "--out", out)
+        assert done.status == 0, done.err
+        again = run_command("adopt", "--kubeconfig", control_plane.kubeconfig, "--out", out)
+    lines = done.out.splitlines()
+    place = f"{running}/deployments.apps"
+    assert f"  {place}/web: pool-trespass: a Pod without a GPU request" in done.out
+    assert f"  {place}/vllm: likely to fail" in lines
+    assert not [line for line in lines if line.startswith(f"  {place}/train")]
+    assert f"  {place}/vllm: an image is known to fail as a user that it was not built for" in lines
+    document = yaml.safe_load((out / "policy.yaml").read_text())
+    policy = parse_policy(document)
+    assert policy.mode == "audit"
+    assert [pool.selector for pool in policy.pools]
+    values = yaml.safe_load((out / "values.yaml").read_text())
+    assert yaml.safe_load(values["policyDocument"]) == document
+    assert f"{running}" in (out / "report.html").read_text()
+    assert again.status == 2
+    assert "exists already. Set another directory with --out." in again.err
+    print(f"\n{done.out}\n{(out / 'policy.yaml').read_text()}")
