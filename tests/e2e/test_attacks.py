@@ -436,7 +436,7 @@ def test_a_pod_with_an_unused_claim_is_denied(installed: Installation, alice: Ap
     alice.request("POST", f"{DRA}/resourceclaimtemplates", template("unused", "gpu.nvidia.com"))
     parked = claiming("unused", used=False, tolerations=[TOLERATION])
     assert "pool-trespass: " in denial(alice, parked)
-    assert "no container uses a claim" in denial(alice, claiming("unused", used=False))
+    assert "unschedulable-gpu-pod: " in denial(alice, claiming("unused", used=False))
 
 
 @CLAIMS
