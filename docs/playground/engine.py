@@ -16,6 +16,7 @@ from typing import Any
 
 from policies.facts import Request
 from policies.policy import Policy
+from webhook.cli.commands.check import MISSING_FACTS
 from webhook.cli.evaluate import Result, evaluate
 from webhook.cli.explanation import report as explain
 from webhook.cli.manifests import no_objects_message, read_manifests
@@ -98,6 +99,7 @@ def _object(result: Result, policy: Policy) -> dict[str, Any]:
         "line": object_place(result).line,
         "error": explanation(result.manifest.document, error) if error else "",
         "note": result.note,
+        "missing": [MISSING_FACTS[fact] for fact in decision.missing_facts] if decision else [],
         "findings": [
             {
                 "rule": finding.rule,

@@ -46,6 +46,7 @@ export function card(object, goTo) {
   made.append(heading);
   if (object.error) made.append(element("p", "error", object.error));
   if (object.note) made.append(element("p", "note", object.note));
+  for (const text of object.missing) made.append(element("p", "missing", `Note: ${text}.`));
   made.append(...object.findings.map((finding) => findingItem(finding, goTo)));
   const changed = object.changes.length > 0;
   if (changed) made.append(details("What gpufence changes", difference(object.changes), true));

@@ -23,40 +23,43 @@ VERDICTS = ("allowed", "mutated", "denied", "unknown", "skipped", "invalid")
 _FINDING = {
     "rule": "The rule.",
     "action": "The action of the rule: `enforce`, `warn` or `audit`.",
-    "path": "The field at fault, from the root of the object, in the notation of the API server.",
+    "path": "The path of the field, from the root of the object, as the API server writes it.",
     "line": "Its line in the file, counted from 1; null if the field is absent.",
     "column": "Its column, counted from 1.",
     "reason": "What is wrong, in a clause.",
     "detail": "What was found, and what is allowed.",
     "remediation": "How to fix it.",
+    "fix[].op": "An edit that fixes it, as JSON Patch: `add` or `replace` with a `value`, or "
+    "`remove`. Absent if `check --fix` cannot fix the finding.",
+    "fix[].path": "The path of the edit, from the root of the object.",
 }
 MEANINGS = {
-    "apiVersion": "The report's version.",
-    "kind": "What it is.",
+    "apiVersion": "Version of the report.",
+    "kind": "Kind of the report.",
     "policy": "The policy: `default`, or its file.",
     "results[].source.path": "The file, `<stdin>` for a pipe.",
-    "results[].source.document": "Which document of the file, counted from 0.",
-    "results[].source.item": "Which item, where the document is a List; null where it is not.",
-    "results[].source.line": "The line on which the object begins.",
-    "results[].object.apiVersion": "The object's version, where it has one.",
+    "results[].source.document": "Index of the document in the file, from 0.",
+    "results[].source.item": "Index of the item if the document is a List; otherwise null.",
+    "results[].source.line": "First line of the object.",
+    "results[].object.apiVersion": "API version of the object, if it has one.",
     "results[].object.kind": "Its kind.",
-    "results[].object.namespace": "The namespace that it was judged in.",
+    "results[].object.namespace": "Namespace in which it was checked.",
     "results[].object.name": "Its name.",
-    "results[].verdict": "`allowed`, `mutated` (allowed, and Pods come out changed), `denied`, "
+    "results[].verdict": "`allowed`, `mutated` (allowed, and its Pods are changed), `denied`, "
     "`unknown` (its Pods, or some of them, are judged only when they are created), `skipped` "
     "(it has no pod template) or `invalid`.",
     "results[].unjudged[].path": "A part of the object whose Pods are judged only when they are "
     "created.",
-    "results[].unjudged[].reason": "Why its Pods cannot be judged before.",
-    "results[].warnings": "How many findings are warnings.",
+    "results[].unjudged[].reason": "Why its Pods cannot be judged earlier.",
+    "results[].warnings": "Number of findings that are warnings.",
     **{f"results[].findings[].{key}": text for key, text in _FINDING.items()},
     **{f"results[].excepted[].{key}": text for key, text in _FINDING.items()},
     "results[].patch[].op": "What the mutations do, as JSON Patch (RFC 6902): `add`, or `replace`.",
-    "results[].patch[].path": "Where, from the root of the document.",
-    "results[].patch[].value": "What they put there.",
-    "results[].error": "Of an invalid object alone: what is broken, and where.",
-    "summary.objects": "How many objects were read.",
-    **{f"summary.{verdict}": f"How many of them are {verdict}." for verdict in VERDICTS},
+    "results[].patch[].path": "The path of the operation, from the root of the document.",
+    "results[].patch[].value": "The new value.",
+    "results[].error": "For an invalid object: the error, with its place.",
+    "summary.objects": "Number of objects.",
+    **{f"summary.{verdict}": f"Number of objects that are {verdict}." for verdict in VERDICTS},
 }
 """The description of each field. The build fails if a field is missing here or does not exist."""
 

@@ -130,6 +130,13 @@ def test_nodes_show_where_the_pod_fits(loaded: Browser) -> None:
     assert "nvidia.com/gpu.present" in job["changes"]
 
 
+def test_a_verdict_that_needs_nodes_says_so(loaded: Browser) -> None:
+    edit(loaded, "#sample", "node-name")
+    edit(loaded, "#nodes-editor textarea", "")
+    note = loaded.run("return document.querySelector('#objects .missing').textContent")
+    assert "the webhook also checks whether spec.nodeName is a GPU node" in note
+
+
 def test_broken_yaml_is_marked_at_its_line(loaded: Browser) -> None:
     shown = edit(loaded, "#manifest-editor textarea", "kind: Pod\nspec: [\n")
     assert "invalid" in shown["verdict"].lower()

@@ -71,7 +71,7 @@ def _complete_rules(_ctx: click.Context, _param: click.Parameter, incomplete: st
 _LIFETIME = 90
 """Days until generated exceptions expire, by default."""
 
-_MISSING_FACTS = {
+MISSING_FACTS = {
     "nodes": "the webhook also checks whether spec.nodeName is a GPU node. To check this, add "
     "--cluster or --nodes FILE",
     "namespaces": "the webhook denies the request unless the labels of the namespace match "
@@ -79,6 +79,7 @@ _MISSING_FACTS = {
     "resourceclaims": "the verdict also depends on resource claims that are unknown. Add the "
     "manifests of the claims or of their templates, or --cluster",
 }
+"""By fact: what depends on it, and how to provide it."""
 
 
 @click.command(
@@ -330,7 +331,7 @@ class _Seen:
             why = f"gpufence cannot judge {whose} Pods before they are created"
             _print_note(f"{objects}: {why}.{cure}")
         for fact, number in self._missing.items():
-            _print_note(f"{counted(number, 'object')}: {_MISSING_FACTS[fact]}.")
+            _print_note(f"{counted(number, 'object')}: {MISSING_FACTS[fact]}.")
         if self._fixable and sys.stderr.isatty():
             findings = counted(self._fixable, "finding")
             _print_note(f"{findings} can be fixed: add --diff to see how, or --fix to do it.")
