@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import NamedTuple
 
 
@@ -61,6 +62,7 @@ KNOWN_IMAGES = (
 _BY_REPOSITORY = {known.repository: known for known in KNOWN_IMAGES}
 
 
+@lru_cache(maxsize=1024)
 def known_image(image: str) -> KnownImage | None:
     """Return what is known of an image: ``registry/repository:tag@digest``."""
     repository = image.partition("@")[0]

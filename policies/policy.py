@@ -539,12 +539,19 @@ class Policy(Part):
             return self.general
         return actions
 
+    @cached_property
+    def _hardens_differently(self) -> bool:
+        own = [pool.hardening for pool in self.pools]
+        return any(own) or any(override.hardening for override in self.overrides)
+
     def hardening_of(self, namespace: str, pools: Iterable[Pool]) -> Hardening:
         """Return the hardening of a Pod with devices of these pools.
 
         The hardening of the namespace counts before that of the pools. Several pools have the
         strictest level among them.
         """
+        if not self._hardens_differently:
+            return self.hardening
         if (own := self.actions_in(namespace).hardening) is not None:
             return own
         of_pools = [pool.hardening or self.hardening for pool in pools]

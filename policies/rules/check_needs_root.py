@@ -86,7 +86,7 @@ from collections.abc import Iterator
 
 from policies.context import Context
 from policies.finding import Finding
-from policies.images import known_image
+from policies.images import KnownImage, known_image
 from policies.kubernetes.pod import Container, Pod
 
 ID = "needs-root"
@@ -96,6 +96,8 @@ _INSTALLS = re.compile(
     r"\b(?:(?:apt-get|apt|yum|dnf|microdnf)\s[^;&|\n]{0,100}\b(?:install|update|upgrade)"
     r"|apk\s[^;&|\n]{0,100}\badd|(?:pip3?|conda|mamba)\s[^;&|\n]{0,100}\binstall)\b"
 )
+_PROGRAMS = ("apt", "apk", "yum", "dnf", "pip", "conda", "mamba", "sshd")
+"""What the two expressions search for, for a first look that costs little."""
 _SSHD = re.compile(r"(?:^|[\s/])sshd\b")
 
 
@@ -103,21 +105,20 @@ def check(pod: Pod, context: Context) -> Iterator[Finding]:
     """Yield a finding for each sign in a container that does not run as root."""
     if pod.is_windows or pod.spec.host_users is False:
         return
-    assigned = context.hardening.run_as_user
     volumes = _claimed_volumes(pod)
     for container in pod.containers():
+        spec, known = container.spec, known_image(container.spec.image or "")
+        if not (known or spec.volume_mounts or spec.command or spec.args):
+            continue
         user = _user(container, pod)
         if user is None:
             continue
         who = f'container "{container.name}" runs as {user}'
-        if container.spec.volume_mounts:
-            yield from _mounts(container, pod, who)
-        if container.spec.command or container.spec.args:
-            yield from _command(container, pod, who)
-        if volumes:
-            yield from _unwritable(container, pod, who, volumes)
-        if user == f"user {assigned}" and (finding := _image(container, pod, who)):
-            yield finding
+        yield from _mounts(container, pod, who)
+        yield from _command(container, pod, who)
+        yield from _unwritable(container, pod, who, volumes)
+        if known and user == f"user {context.hardening.run_as_user}":
+            yield from _image(container, pod, who, known)
 
 
 def _user(container: Container, pod: Pod) -> str | None:
@@ -148,6 +149,8 @@ def _command(container: Container, pod: Pod, who: str) -> Iterator[Finding]:
     for field in ("command", "args"):
         words = getattr(container.spec, field) or ()
         text = " ".join(word for word in words if isinstance(word, str))[:_MOST_TEXT]
+        if not any(program in text for program in _PROGRAMS):
+            continue
         at = pod.at(f"{container.field}.{field}")
         if found := _INSTALLS.search(text):
             yield Finding(
@@ -194,16 +197,12 @@ def _unwritable(
             )
 
 
-def _image(container: Container, pod: Pod, who: str) -> Finding | None:
-    known = known_image(container.spec.image or "")
-    if known is None:
-        return None
-    if known.settled_by in {variable.name for variable in container.spec.env or ()}:
-        return None
-    return Finding(
-        ID,
-        pod.at(f"{container.field}.image"),
-        "an image is known to fail as a user that it was not built for",
-        f"{who}, and {known.repository} was not built for it: {known.failure}",
-        known.remediation,
-    )
+def _image(container: Container, pod: Pod, who: str, known: KnownImage) -> Iterator[Finding]:
+    if known.settled_by not in {variable.name for variable in container.spec.env or ()}:
+        yield Finding(
+            ID,
+            pod.at(f"{container.field}.image"),
+            "an image is known to fail as a user that it was not built for",
+            f"{who}, and {known.repository} was not built for it: {known.failure}",
+            known.remediation,
+        )
