@@ -22,10 +22,6 @@ from gpufence_docs import playground
 from paths import PROJECT
 from running import Run
 
-pytestmark = pytest.mark.skipif(
-    bool(REASON := chromium.unavailable()), reason=f"no browser here: {REASON}"
-)
-
 SAMPLES: list[dict[str, Any]] = playground.data()["samples"]
 SECONDS = 200
 """How long a busy machine may take to load Python."""
@@ -61,6 +57,9 @@ document.getElementById("results").ariaBusy = "true";
 
 @pytest.fixture(scope="module")
 def address(site: Path) -> Iterator[str]:
+    """The address of the page. Tests that open it are skipped if there is no browser."""
+    if reason := chromium.unavailable():
+        pytest.skip(f"no browser here: {reason}")
     with chromium.served(site) as url:
         yield f"{url}/playground.html"
 
