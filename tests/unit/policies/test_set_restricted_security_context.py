@@ -139,8 +139,11 @@ class TestWhichHardening:
     def test_the_strictest_of_the_pools_counts(
         self, of_pools: tuple[Hardening | None, ...], level: str
     ) -> None:
-        pools = [replace(POOL, name=f"p{i}", hardening=own) for i, own in enumerate(of_pools)]
-        assert Policy(pools=()).hardening_of("ml", pools).level == level
+        pools = [
+            replace(POOL, name=f"p{index}", node_selector={"pool": f"p{index}"}, hardening=own)
+            for index, own in enumerate(of_pools)
+        ]
+        assert Policy(pools=tuple(pools)).hardening_of("ml", pools).level == level
 
     def test_the_hardening_of_the_namespace_counts_first(self) -> None:
         pool = replace(POOL, hardening=self.BASELINE)
