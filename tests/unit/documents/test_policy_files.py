@@ -13,6 +13,7 @@ from webhook.documents.document import InputError
 from webhook.documents.policy_files import MAX_BYTES, load_policy, policy_of_release
 
 DEFAULT = default_policy_text()
+POOLS_LINE = DEFAULT.partition("\npools:")[0].count("\n") + 2
 INVALID = {
     "not UTF-8": (b"kind: \xff", "{file}:1: is not UTF-8 text"),
     "invalid YAML": (b"kind: [", "{file}:1"),
@@ -20,7 +21,7 @@ INVALID = {
     "empty": (b"", "must hold one document of kind FencePolicy, but holds 0"),
     "an unknown key": (
         DEFAULT.replace("pools:", "poolz:").encode(),
-        "{file}:10: poolz: unknown field; did you mean pools?",
+        f"{{file}}:{POOLS_LINE}: poolz: unknown field; did you mean pools?",
     ),
     "a lone surrogate": (DEFAULT.replace("pools:", '"\\ud800": 1\npools:').encode(), "{file}"),
 }
