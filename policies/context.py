@@ -108,6 +108,17 @@ class Context(msgspec.Struct, frozen=True):
         """Return the claims of the Pod that nothing is known of."""
         return [named for named in self.claims(pod) if named.claim is None]
 
+    def is_undecided(self, pod: Pod) -> bool:
+        """Return whether an unknown claim decides if the Pod of a manifest is a GPU Pod.
+
+        Manifests often come without their claims. Webhooks know them, or deny the Pod.
+        """
+        return (
+            not (self.request.fail_closed or self.may_have_device(pod))
+            and bool(self.policy.pools_of_class)
+            and any(named.entry.is_used for named in self.unresolved_claims(pod))
+        )
+
     def claims(self, pod: Pod) -> Iterable[NamedClaim]:
         """Return the claims of the Pod."""
         return named_claims(pod, self.request, self.facts) if pod.spec.resource_claims else ()
@@ -189,10 +200,8 @@ def missing_facts(pod: Pod, context: Context) -> Iterator[MissingFact]:
         if pool.allowed_namespaces
     ):
         yield "namespaces"
-    if (
-        pod.spec.resource_claims
-        and context.policy.pools_of_class
-        and any(named.entry.is_used for named in context.unresolved_claims(pod))
+    if context.policy.pools_of_class and any(
+        named.entry.is_used for named in context.unresolved_claims(pod)
     ):
         yield "resourceclaims"
 

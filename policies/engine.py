@@ -22,6 +22,7 @@ from policies.kubernetes.core_v1 import PodObject
 from policies.kubernetes.editor import Editor, PatchOperation
 from policies.kubernetes.objects import JSONObject, MalformedObjectError, OversizedObjectError
 from policies.kubernetes.pod import Pod
+from policies.kubernetes.template import Unjudged
 from policies.kubernetes.workload import Workload
 from policies.policy import Actions, Policy
 from policies.registry import CHECKS, MUTATIONS, Check, Mutation
@@ -154,7 +155,10 @@ def _judge(obj: Workload, scope: _Scope) -> Decision:
     policy, request = scope.policy, scope.request
     enforces = policy.actions_in(request.namespace).mode == "enforce"
     original, pods = obj.raw or {}, obj.pods()
-    if not (pods or obj.unjudged):
+    unjudged = [
+        part for part in obj.unjudged if part.value is None or policy.is_named_in(part.value)
+    ]
+    if not (pods or unjudged):
         return Decision(original, has_template=False)
     if reason := policy.exemptions.cover(request.namespace, request.username, pods):
         return Decision(original, exemption=reason)
@@ -162,7 +166,7 @@ def _judge(obj: Workload, scope: _Scope) -> Decision:
         reason = f"API servers do not call gpufence for namespace {request.namespace}"
         return Decision(original, exemption=reason)
     if not pods:
-        return Decision(original, has_template=False, unjudged=obj.unjudged)
+        return Decision(original, has_template=False, unjudged=tuple(unjudged))
     changes: list[tuple[str, PatchOperation]] = []
     findings: list[Finding] = []
     pools: dict[str, None] = {}
@@ -173,6 +177,9 @@ def _judge(obj: Workload, scope: _Scope) -> Decision:
             pools[pool.name] = None
         if not scope.pods_are_final:
             missing |= dict.fromkeys(missing_facts(pod, context))
+            if context.is_undecided(pod):
+                path = (*pod.template.spec_path, "resourceClaims")
+                unjudged.append(Unjudged(path, "its resource claims are unknown"))
         if not (enforces and scope.pods_are_final and pod.kind == "Pod"):
             if obj.is_core_workload:
                 context = replace(context, written_devices=pod.device_resources())
@@ -196,7 +203,7 @@ def _judge(obj: Workload, scope: _Scope) -> Decision:
         pools=tuple(pools),
         excepted=excepted,
         missing_facts=tuple(missing),
-        unjudged=obj.unjudged,
+        unjudged=tuple(unjudged),
     )
 
 
@@ -222,7 +229,7 @@ def _mutations_for(pod: Pod, context: Context) -> Sequence[Mutation]:
     The spec of an existing Pod is immutable except for its new ephemeral containers.
     """
     is_gpu_pod = context.may_have_device(pod)
-    if not is_gpu_pod and not pod.device_resources():
+    if not (is_gpu_pod or pod.spec.tolerations or pod.device_resources()):
         return ()
     existing, devices_only = context.exists(pod), pod.devices_only
     if is_gpu_pod and not existing and not devices_only:

@@ -6,6 +6,7 @@ describes it in the JSON schema and in the reference. ``policies.document`` vali
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import date
@@ -298,6 +299,11 @@ class Pool(Part):
         expressions = {each.key: tuple(sorted({*each.values})) for each in self.match_expressions}
         return selector_of(self.node_selector) | expressions
 
+    @property
+    def first_label(self) -> tuple[str, tuple[str, ...]]:
+        """The key of a label that every node of the pool has, and its possible values."""
+        return next(iter(self.selector.items()))
+
     def contains(self, node: Node) -> bool:
         """Return whether the node belongs to the pool: it has the pool's labels."""
         return selects(self.selector, node.labels)
@@ -569,6 +575,31 @@ class Policy(Part):
         pools = self.pools_of_resource(resource)
         return bool(pools) and all(resource not in pool.fractional_resources for pool in pools)
 
+    def is_named_in(self, value: Any) -> bool:
+        """Return whether a part of an object names a device, label or taint of a pool.
+
+        Or it tolerates every taint.
+        """
+        if isinstance(value, dict):
+            return _has_wildcard(value) or any(
+                self.is_named_in(key) or self.is_named_in(item) for key, item in value.items()
+            )
+        if isinstance(value, list):
+            return any(map(self.is_named_in, value))
+        return isinstance(value, str) and bool(
+            self._names.search(value) or _WILDCARD_LINE.search(value)
+        )
+
+    @cached_property
+    def _names(self) -> re.Pattern[str]:
+        names = {re.escape(name) for name in (*self.pools_by_key, *self._pools_of_name)}
+        names |= {
+            rf"{re.escape(prefix)}[\w.-]+"
+            for pool in self.pools
+            for prefix in pool.resources.prefixes
+        }
+        return re.compile(rf"(?<![\w./-])({'|'.join(sorted(names))})(?![\w/-])")
+
     def pool_of_device(self, name: str, node: Node) -> Pool | None:
         """Return the pool of a node's devices of an extended resource.
 
@@ -584,6 +615,18 @@ class Policy(Part):
 
 def _strictness(hardening: Hardening) -> int:
     return _LEVELS.index(hardening.level)
+
+
+_WILDCARD_LINE = re.compile(r"^\s*-\s*operator:\s*[\"']?Exists[\"']?\s*$(?!\s*key:)", re.MULTILINE)
+"""A toleration of every taint, in YAML."""
+
+
+def _has_wildcard(value: Mapping[str, Any]) -> bool:
+    tolerations = value.get("tolerations")
+    return isinstance(tolerations, list) and any(
+        isinstance(each, dict) and not each.get("key") and each.get("operator") == "Exists"
+        for each in tolerations
+    )
 
 
 def _by(keys: Mapping[Pool, Iterable[_Key]]) -> dict[_Key, tuple[Pool, ...]]:

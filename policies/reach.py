@@ -10,10 +10,12 @@ from policies.context import Context
 from policies.facts import Facts
 from policies.kubernetes.nodes import Node, NodeIndex, NodeSet, lowest
 from policies.kubernetes.pod import Pod
+from policies.kubernetes.scheduling import Alternative
 from policies.kubernetes.selector import (
     Selector,
     can_match,
     confines,
+    requires,
     selector_of,
     surely_accepts,
 )
@@ -28,6 +30,10 @@ HOST = "kubernetes.io/hostname"
 
 EVERY_NODE: Selector = {"kubernetes.io/os": ("linux",)}
 """What kubelets set on the nodes of every pool: GPU containers are Linux containers."""
+
+
+CONTROL_PLANE = ("node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master")
+"""Labels of the nodes of the control plane, the second one before Kubernetes 1.24."""
 
 
 def foreign_pools(pod: Pod, context: Context) -> list[Pool]:
@@ -164,7 +170,11 @@ def is_kept_off(pod: Pod, pool: Pool, context: Context) -> bool:
     """
     nodes, selection = context.facts.nodes, pod.selection()
     if nodes is None:
-        return not any(can_match(alternative, pool.selector) for alternative in selection)
+        return not any(
+            can_match(alternative, pool.selector)
+            and (context.request.fail_closed or not selects_control_plane(alternative, pool))
+            for alternative in selection
+        )
     node = named_node(pod, nodes)
     if node is not None:
         return pool not in pools_of_node(node, context)
@@ -178,6 +188,14 @@ def is_kept_off(pod: Pod, pool: Pool, context: Context) -> bool:
         if surely_accepts(alternative, every):
             return False
     return True
+
+
+def selects_control_plane(alternative: Alternative, pool: Pool) -> bool:
+    """Return whether the alternative requires nodes of the control plane, which no pool has.
+
+    Unless the pool names that label. Known nodes tell better.
+    """
+    return any(requires(alternative, key, ()) for key in CONTROL_PLANE if key not in pool.selector)
 
 
 def selector_of_every_node(pool: Pool) -> Selector:
@@ -208,6 +226,16 @@ def is_daemon_set_pod(pod: Pod, context: Context) -> bool:
         owner.controller and owner.kind == "DaemonSet"
         for owner in pod.metadata.owner_references or ()
     )
+
+
+def is_node_agent(pod: Pod, context: Context) -> bool:
+    """Return whether the Pod may run on the nodes of every pool, as a Pod of a DaemonSet.
+
+    The DaemonSet controller binds each Pod to its node by a field. In the template, host names are
+    the author's; which of them belong to GPU nodes, only the nodes tell.
+    """
+    lists_hosts = pod.kind == "DaemonSet" and context.facts.nodes is not None and names_hosts(pod)
+    return is_daemon_set_pod(pod, context) and not lists_hosts
 
 
 def names_hosts(pod: Pod) -> bool:

@@ -67,7 +67,17 @@ GROUPS_WITHOUT_PODS = frozenset(
         "templates.gatekeeper.sh",
     }
 )
-KINDS_WITHOUT_PODS = frozenset({("kueue.x-k8s.io", "ResourceFlavor")})
+KINDS_WITHOUT_PODS = frozenset(
+    {
+        ("kueue.x-k8s.io", "ResourceFlavor"),
+        # Quotas of devices.
+        ("nos.nebuly.ai", "CompositeElasticQuota"),
+        ("nos.nebuly.ai", "ElasticQuota"),
+        ("scheduling.sigs.k8s.io", "ElasticQuota"),
+        ("scheduling.volcano.sh", "Queue"),
+        ("scheduling.x-k8s.io", "ElasticQuota"),
+    }
+)
 KINDS_OF_OPERATORS = {
     "amd.com": frozenset({"DeviceConfig"}),
     "apps.nvidia.com": frozenset(
@@ -83,20 +93,10 @@ KINDS_OF_OPERATORS = {
             "NemoGuardrail",
         }
     ),
-    # With a workloadRef, its Pods are those of a Deployment.
-    "argoproj.io": frozenset({"Rollout"}),
     "inference.llmaz.io": frozenset({"Playground"}),
     "kai.scheduler": frozenset({"Config", "SchedulingShard"}),
     "kaito.sh": frozenset({"InferenceSet", "MultiRoleInference", "RAGEngine", "Workspace"}),
     "kubeai.org": frozenset({"Model"}),
-    "kubevirt.io": frozenset(
-        {"VirtualMachine", "VirtualMachineInstance", "VirtualMachineInstanceReplicaSet"}
-    ),
-    "machinelearning.seldon.io": frozenset({"SeldonDeployment"}),
-    "mlops.seldon.io": frozenset({"Server"}),
-    "monitoring.coreos.com": frozenset(
-        {"Alertmanager", "Prometheus", "PrometheusAgent", "ThanosRuler"}
-    ),
     "nvidia.com": frozenset(
         {
             "ClusterPolicy",
@@ -107,19 +107,14 @@ KINDS_OF_OPERATORS = {
         }
     ),
     "ome.io": frozenset({"BenchmarkJob", "InferenceService"}),
-    # A RayJob that selects a RayCluster has a submitter Pod.
-    "ray.io": frozenset({"RayJob"}),
     # The DRA driver runs a DaemonSet for each.
     "resource.nvidia.com": frozenset({"ComputeDomain"}),
     "run.ai": frozenset(
         {"DistributedWorkload", "InferenceWorkload", "InteractiveWorkload", "TrainingWorkload"}
     ),
-    "serving.kserve.io": frozenset({"InferenceGraph", "LocalModelCache"}),
-    "sparkoperator.k8s.io": frozenset({"SparkConnect"}),
-    "tekton.dev": frozenset({"ClusterTask", "Pipeline", "PipelineRun", "Task", "TaskRun"}),
     "virtualservers.coreweave.com": frozenset({"VirtualServer"}),
 }
-"""Kinds, by API group, that make Pods without any field of a Pod in them."""
+"""Kinds, by API group, whose operators make GPU Pods without any field of a Pod in them."""
 COMPLETED_BY = {
     "ClusterServingRuntime": "an InferenceService completes its containers",
     "ClusterTrainingRuntime": "a TrainJob completes its containers",

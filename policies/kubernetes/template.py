@@ -26,10 +26,14 @@ _STEP = re.compile(r"\[(?P<bracketed>[^\]]*)\]|(?P<plain>[^.\[\]]+)")
 
 
 class Unjudged(NamedTuple):
-    """A part of an object whose Pods cannot be judged before they are created, and the reason."""
+    """A part of an object whose Pods cannot be judged before they are created, and the reason.
+
+    ``value`` is there if the part counts only where it names a pool, or opens every node.
+    """
 
     path: Path
     reason: str
+    value: Any = None
 
 
 class Template(NamedTuple):

@@ -4,11 +4,13 @@ The built-in workloads have their template in a known place. ``policies.kubernet
 the custom resources whose Pods are composed from pieces. All others are searched by structure, so
 that operators need no entry here: a mapping that lists containers is a Pod's spec. Other fields of
 a Pod (tolerations, resources, ...) in a custom resource mean that an operator makes Pods from them
-in a way of its own: these Pods are judged when they are created.
+in a way of its own: these Pods are judged when they are created. They are of interest only if they
+name a device, a label or a taint of a pool, or tolerate every taint.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -26,6 +28,7 @@ from policies.kubernetes.kinds import (
 )
 from policies.kubernetes.objects import (
     JSONObject,
+    MalformedObjectError,
     OversizedObjectError,
     descend,
     mapping,
@@ -44,8 +47,15 @@ _FROM_PRESET = "its operator creates Pods that this object does not describe"
 _FRAGMENT = "gpufence does not know how its operator creates Pods"
 _DEVICES = "gpufence does not know which Pods get these devices"
 _MAY_GET_DEVICES = "its operator may add devices to its containers"
-_NODE_RESOURCES = frozenset({"cpu", "memory", "ephemeral-storage"})
-_VOLUME_RESOURCES = frozenset({"storage"})
+_TEXT = "its text holds values for Pods"
+_DEVICE_COUNT = re.compile(r"gpus?(Count|Num|Number|Per[A-Z]\w*)?|num(Of)?G(pu|PU)s?")
+"""Names of fields with a number of devices: ``gpus``, ``gpuCount``, ``numGpus``."""
+
+
+_VERSIONS = {"": "v1", "apps": "apps/v1", "batch": "batch/v1"}
+_GROUPS_OF_WORKLOADS = {"Pod": ""} | {
+    kind: group for group, kind in CORE_WORKLOADS if group in _VERSIONS
+}
 
 
 class Found(NamedTuple):
@@ -59,19 +69,27 @@ def find(obj: JSONObject) -> Found:
     """Return every pod template of an object, in the order of the object; a Pod is its own.
 
     Raises:
+        MalformedObjectError: the API has the kind in another group.
         OversizedObjectError: a custom resource has too many values.
     """
     key = _key(obj)
     if key == ("", "Pod"):
         return Found((Template(obj, ("spec",), "Pod"),))
-    if key not in CORE_WORKLOADS and key[0] not in GROUPS_WITHOUT_PODS:
-        _check_values(obj)
+    if key not in CORE_WORKLOADS:
+        if key[0] in _VERSIONS and key[1] in _GROUPS_OF_WORKLOADS:
+            meant = _VERSIONS[_GROUPS_OF_WORKLOADS[key[1]]]
+            raise MalformedObjectError(
+                "apiVersion",
+                f"is {obj['apiVersion']}, which has no kind {key[1]}; did you mean {meant}?",
+            )
+        if key[0] not in GROUPS_WITHOUT_PODS:
+            _check_values(obj)
     parts = list(_in_object(obj, (), _kind(obj, "")))
     if any(isinstance(part, Unjudged) and part.reason is _DEVICES for part in parts):
         parts = [_without_doubt(part) for part in parts]
     whole = tuple(part for part in parts if isinstance(part, Template))
     unjudged = (part for part in parts if isinstance(part, Unjudged))
-    return Found(whole, tuple(part for part in unjudged if not (whole and _is_sidecar(obj, part))))
+    return Found(whole, tuple(unjudged))
 
 
 def _check_values(obj: JSONObject) -> None:
@@ -130,7 +148,11 @@ def _in_object(obj: JSONObject, at: Path, kind: str) -> Iterator[Template | Unju
 
 
 def _search(value: Any, path: Path, kind: str) -> Iterator[Template | Unjudged]:
-    """Yield the templates at and below ``value``."""
+    """Yield the templates at and below ``value``, and texts of several lines."""
+    if isinstance(value, str):
+        if "\n" in value:
+            yield Unjudged(path, _TEXT, value)
+        return
     if len(path) > MAX_DEPTH:
         if isinstance(value, dict | list) and value:
             yield Unjudged(path, f"it is more than {MAX_DEPTH} levels deep")
@@ -167,11 +189,12 @@ def _judgeable(template: Template) -> Template | Unjudged:
     """
     if _has_devices(template):
         return template
+    spec = template.raw["spec"]
     if reason := COMPLETED_BY.get(template.kind):
-        return Unjudged(template.spec_path, reason)
-    if all("image" in container for container in template.raw["spec"]["containers"]):
+        return Unjudged(template.spec_path, reason, spec)
+    if all("image" in container for container in spec["containers"]):
         return template
-    return Unjudged(template.spec_path, "an operator completes its containers")
+    return Unjudged(template.spec_path, "an operator completes its containers", spec)
 
 
 def _without_doubt(part: Template | Unjudged) -> Template | Unjudged:
@@ -188,19 +211,6 @@ def _has_devices(template: Template) -> bool:
         for kind in ("containers", "initContainers")
         for _, container in mappings(spec.get(kind))
     )
-
-
-def _is_sidecar(obj: JSONObject, part: Unjudged) -> bool:
-    """Return whether a part sets only the CPU and memory of a container that an operator adds.
-
-    KubeRay's ``autoscalerOptions`` is one.
-    """
-    if part.reason is not _FRAGMENT or part.path[-1] != "resources":
-        return False
-    resources: Any = obj
-    for step in part.path:
-        resources = resources[step]
-    return _named_resources(resources) <= _NODE_RESOURCES
 
 
 def _kind(obj: JSONObject, outer: str) -> str:
@@ -236,37 +246,49 @@ def _lists_containers(spec: JSONObject) -> bool:
 
 
 def _fragments(value: JSONObject, path: Path) -> Iterator[Unjudged]:
-    """Yield what only a Pod, or a description of one, has: of each mapping, the first field."""
-    if isinstance(value.get("deviceClassName"), str):
+    """Yield what only a Pod, or a description of one, has, and numbers of devices."""
+    resources = {*mapping(value.get("limits")), *mapping(value.get("requests"))}
+    if isinstance(value.get("deviceClassName"), str) or any(map(_is_device, resources)):
         yield Unjudged(path, _DEVICES)
-    elif named := _named_resources(value):
-        yield Unjudged(path, _DEVICES if any(map(_is_device, named)) else _FRAGMENT)
-    elif field := _placement_field(value):
-        yield Unjudged((*path, field), _FRAGMENT)
+    if path[-1:] == ("limits",) or path[-1:] == ("requests",):
+        return
+    for field, item in value.items():
+        if _counts_devices(field, item):
+            yield Unjudged((*path, field), _DEVICES)
+        elif field == "resourceClaims" and mappings(item):
+            yield Unjudged((*path, field), _FRAGMENT)
+        elif _is_placement(field, item):
+            yield Unjudged((*path, field), _FRAGMENT, {field: item})
 
 
-def _named_resources(value: JSONObject) -> set[str]:
-    """Return the resources that limits and requests in the mapping name.
-
-    Operators call the mapping ``resources``, or give it another name for the same.
-    """
-    return {*mapping(value.get("limits")), *mapping(value.get("requests"))} - _VOLUME_RESOURCES
+def _is_placement(field: str, item: Any) -> bool:
+    if field == "tolerations":
+        return bool(mappings(item))
+    if field == "affinity":
+        return bool(mapping(mapping(item).get("nodeAffinity")))
+    labels = mapping(item) if field == "nodeSelector" else {}
+    return bool(labels) and all(isinstance(label, str) for label in labels.values())
 
 
 def _is_device(resource: str) -> bool:
     return "/" in resource or resource == "gpu"
 
 
-def _placement_field(value: JSONObject) -> str:
-    for field in ("tolerations", "resourceClaims"):
-        if mappings(value.get(field)):
-            return field
-    affinity = mapping(value.get("affinity"))
-    if any(mapping(affinity.get(f)) for f in ("nodeAffinity", "podAffinity", "podAntiAffinity")):
-        return "affinity"
-    labels = mapping(value.get("nodeSelector"))
-    is_selector = bool(labels) and all(isinstance(label, str) for label in labels.values())
-    return "nodeSelector" if is_selector else ""
+def _counts_devices(field: str, item: Any) -> bool:
+    """Return whether a field of an operator requests devices by a name of its own."""
+    if field == "deviceName":
+        return isinstance(item, str) and "/" in item
+    if field == "accelerators" and isinstance(item, dict):
+        return _is_count(item.get("count"))
+    domain, slash, name = field.rpartition("/")
+    if slash:
+        return "." in domain and name.startswith("gpu") and _is_count(item)
+    return bool(_DEVICE_COUNT.fullmatch(field)) and _is_count(item)
+
+
+def _is_count(item: Any) -> bool:
+    text = str(item) if isinstance(item, int | str) and not isinstance(item, bool) else ""
+    return text.isdecimal() and text.strip("0") != ""
 
 
 def role(obj: JSONObject, path: Path) -> str:

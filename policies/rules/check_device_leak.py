@@ -118,6 +118,7 @@ from policies.kubernetes.core_v1 import EnvVar, host_path, volume_name
 from policies.kubernetes.environment import Values, expanded, values
 from policies.kubernetes.pod import Container, Pod
 from policies.policy import Policy, Pool
+from policies.reach import is_daemon_set_pod
 from policies.requests import requesting_containers
 
 ID = "device-leak"
@@ -227,7 +228,7 @@ def _by_variable(pod: Pod, container: Container, context: Context) -> Iterator[F
                 container,
                 name,
                 ONLY_CLAIMS if has_claims else SHOWS_GPUS,
-                f"Remove {name}" if has_claims else variable_remediation(name, context.policy),
+                f"Remove {name}" if has_claims else _remediation(pod, container, name, context),
             )
             if not context.may_mean_a_device(pod):
                 finding = replace(finding, fix=_removal(pod, container, name))
@@ -355,6 +356,23 @@ def _by_annotation(pod: Pod, context: Context) -> Iterator[Finding]:
                 f"with {key}: {value}, the container runtime adds devices, {IN_PLACE}",
                 f"{_any_request(context.policy)} in place of the annotation",
             )
+
+
+def _remediation(pod: Pod, container: Container, name: str, context: Context) -> str:
+    """Return the likeliest fix: agents and Pods of other schedulers rarely want a GPU."""
+    source = _last(container, name)[1].value_from or {}
+    scheduler = pod.spec.scheduler_name
+    if "fieldRef" in source and scheduler not in (None, "", "default-scheduler"):
+        return (
+            f"If the scheduler {scheduler} writes this annotation, add it to annotationRequests of "
+            f"the pool in the policy. Otherwise remove {name}"
+        )
+    if is_daemon_set_pod(pod, context):
+        return (
+            "If the DaemonSet monitors or prepares the GPUs of its nodes, exempt its namespace in "
+            f"the policy (exemptions.namespaces). Otherwise remove {name}"
+        )
+    return variable_remediation(name, context.policy)
 
 
 def variable_remediation(name: str, policy: Policy) -> str:

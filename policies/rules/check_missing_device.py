@@ -1,10 +1,12 @@
-"""GPU Pod bound to a node without the requested device.
+"""GPU Pod whose containers do not get the requested device.
 
 ## What it checks
 
-A GPU Pod sets `nodeName` to a node of the pool, and requests an extended resource that this node
-does not offer: for example `nvidia.com/mig-1g.10gb` on a node without MIG partitions. The rule
-needs the nodes of the cluster.
+- A GPU Pod sets `nodeName` to a node of the pool, and requests an extended resource that this node
+  does not offer: for example `nvidia.com/mig-1g.10gb` on a node without MIG partitions. The check
+  needs the nodes of the cluster.
+- Only init containers of a GPU Pod request devices. This is a warning: the main containers get no
+  device, and `void-visible-devices` hides the GPUs of the node from them.
 
 The rule also checks extended resources that only a DeviceClass provides, because the scheduler
 allocates them. It does not check resource claims: the kubelet waits until a claim is allocated.
@@ -54,30 +56,55 @@ The rule has no settings except its action.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from policies.context import Context
 from policies.finding import Finding
 from policies.kubernetes.pod import Pod
 from policies.kubernetes.quantity import is_extended_resource_name
 from policies.reach import is_mirror_pod, named_node, pools_of_node
+from policies.requests import requesting_containers
 
 ID = "missing-device"
 
 
-def check(pod: Pod, context: Context) -> Iterable[Finding]:
-    """Return a finding for each requested resource that the named node does not offer.
+def check(pod: Pod, context: Context) -> Iterator[Finding]:
+    """Yield a finding for each requested resource that the named node does not offer.
 
     A kubelet removes extended resources that its node does not list, and admits the Pod
     (``k8s.io/kubernetes/pkg/kubelet/lifecycle/predicate.go``, ``removeMissingExtendedResources``).
     The implicit name of a device class is not an extended resource.
     """
-    if not pod.spec.node_name or is_mirror_pod(pod, context):
-        return ()
-    return _findings(pod, context)
+    if is_mirror_pod(pod, context):
+        return
+    if pod.spec.node_name:
+        yield from _by_node_name(pod, context)
+    if pod.spec.init_containers:
+        yield from _in_init_containers_only(pod, context)
 
 
-def _findings(pod: Pod, context: Context) -> Iterator[Finding]:
+def _in_init_containers_only(pod: Pod, context: Context) -> Iterator[Finding]:
+    """Yield a warning if no container that runs with the main ones requests a device."""
+    requesting = requesting_containers(context.device_requests)
+    places = {(each.kind, each.position): each for each in pod.containers()}
+    found = [places[place] for place in places if place in requesting]
+    runs = any(each.kind == "containers" or each.spec.restart_policy == "Always" for each in found)
+    # A claim of a main container may be for a device.
+    if runs or not found or pod.spec.resource_claims:
+        return
+    first = found[0]
+    yield Finding(
+        ID,
+        pod.at(f"{first.field}.resources"),
+        "only init containers request a device",
+        f'init container "{first.name}" requests a device, and no main container does: the main '
+        "containers get no device, and the GPU is reserved while they run",
+        "Move the request to the container that uses the GPU",
+        "warn",
+    )
+
+
+def _by_node_name(pod: Pod, context: Context) -> Iterator[Finding]:
     node = named_node(pod, context.facts.nodes)
     if node is None and context.request.fail_closed:
         yield from _by_unknown_node(pod, context)

@@ -5,9 +5,9 @@
 The rule reports a Pod that requests no device of a pool and does one of the following:
 
 - It tolerates the taint of the pool by its key.
-- It tolerates every taint (`operator: Exists` without a key). Pods of DaemonSets may do so, because
-  node agents run on every node. A DaemonSet that lists nodes by name (`In`)
-  does not count as a node agent.
+- It tolerates every taint (`operator: Exists` without a key), and its node selection does not
+  exclude the nodes of the pool. `pool-exclusion` adds what excludes them, so that this is a finding
+  only if the policy turns that rule off, or if a GPU node does not have its labels yet.
 - It requires the labels of the pool, in `nodeSelector` or in any term of its required node
   affinity.
 
@@ -23,12 +23,15 @@ denied.
 An annotation is a request (`pools[].annotationRequests`) only for Pods of the scheduler that reads
 it, and without `nodeName`.
 
-A toleration is not a finding if the Pod's own node selection excludes the nodes of the pool.
+A toleration is not a finding if the Pod's own node selection excludes the nodes of the pool. If the
+nodes are unknown, a selection of control-plane nodes excludes them.
 
-A Pod counts as a Pod of a DaemonSet only if the DaemonSet controller creates it, because any client
-can write an owner reference. A DaemonSet's own template counts as well. gpufence recognizes the
-controller by its service account. The kube-controller-manager uses this account with the flag
-`--use-service-account-credentials`, which kubeadm and managed clusters set.
+The rule does not apply to DaemonSets: node agents run on every node, whatever they tolerate or
+select. A DaemonSet that lists nodes by name (`In`) is no such agent. A Pod counts as a Pod of a
+DaemonSet only if the DaemonSet controller creates it, because any client can write an owner
+reference. gpufence recognizes the controller by its service account. The kube-controller-manager
+uses this account with the flag `--use-service-account-credentials`, which kubeadm and managed
+clusters set.
 
 ## Why
 
@@ -60,16 +63,6 @@ kind: Pod
 metadata:
   name: web
 spec:
-  tolerations:
-    - operator: Exists
-  affinity:
-    nodeAffinity:
-      requiredDuringSchedulingIgnoredDuringExecution:
-        nodeSelectorTerms:
-          - matchExpressions:
-              - key: nvidia.com/gpu.present
-                operator: NotIn
-                values: ["true"]
   containers:
     - name: web
       image: nginx:1.29
@@ -102,11 +95,10 @@ from policies.reach import (
     EVERY_NODE,
     foreign_pools,
     is_confined,
-    is_daemon_set_pod,
     is_kept_off,
     is_mirror_pod,
+    is_node_agent,
     named_node,
-    names_hosts,
     nodes_of_pools,
     pools_of_node,
 )
@@ -122,7 +114,10 @@ SELECTION = "remove the node selection"
 
 def check(pod: Pod, context: Context) -> Iterable[Finding]:
     """Return a finding for each toleration and node selection that reaches a foreign pool."""
-    foreign = foreign_pools(pod, context)
+    if is_node_agent(pod, context) or context.is_undecided(pod):
+        foreign: Iterable[Pool] = ()
+    else:
+        foreign = foreign_pools(pod, context)
     return _findings(pod, context, foreign) if foreign or pod.spec.node_name else ()
 
 
@@ -143,15 +138,10 @@ def _findings(pod: Pod, context: Context, foreign: Iterable[Pool]) -> Iterator[F
 
 
 def _by_toleration(pod: Pod, pool: Pool, context: Context) -> Iterator[Finding]:
-    # The DaemonSet controller binds each Pod to its node by a field. In the template, host names
-    # are the author's; which of them belong to GPU nodes, only the nodes tell.
-    bound = pod.kind == "DaemonSet" and context.facts.nodes is not None and names_hosts(pod)
-    is_node_agent = is_daemon_set_pod(pod, context) and not bound
     reaching = [
         (index, toleration, taint)
         for index, toleration in enumerate(pod.spec.tolerations or ())
         if (taint := reached_taint(toleration, pool.taints)) is not None
-        and not (is_wildcard(toleration) and is_node_agent)
     ]
     if not reaching or is_kept_off(pod, pool, context):
         return
@@ -162,13 +152,13 @@ def _by_toleration(pod: Pod, pool: Pool, context: Context) -> Iterator[Finding]:
             reason = f"{_subject(pool, context)} tolerates every taint"
             remediation = (
                 _remediation("remove the host names of GPU nodes", pod, pool, context)
-                if bound
+                if pod.kind == "DaemonSet"
                 else wildcard_remediation(pool)
             )
         else:
             reason = f"{_subject(pool, context)} tolerates the taint of GPU nodes"
             remediation = _remediation(TOLERATION, pod, pool, context)
-            if not (context.may_mean_a_device(pod) or is_daemon_set_pod(pod, context)):
+            if not (context.may_mean_a_device(pod) or pod.kind == "DaemonSet"):
                 fix = (Edit("remove", path),)
         lack = _lack(pod, pool, context)
         yield Finding(
@@ -259,10 +249,6 @@ def _by_known_nodes(pod: Pod, pool: Pool, context: Context) -> Iterator[Finding]
             or alternative.labels.keys() - EVERY_NODE.keys()
         ):
             continue
-        # The DaemonSet controller binds each Pod to its node by a field. In the template, a field
-        # is the author's.
-        if alternative.fields and pod.kind == "Pod" and is_daemon_set_pod(pod, context):
-            continue
         yield Finding(
             ID,
             pod.at(alternative.path or "spec.nodeSelector"),
@@ -311,11 +297,6 @@ def request_or(remove: str, pool: Pool) -> str:
     return f"{pool.request}, or {remove}"
 
 
-def of_node_agent(remove: str) -> str:
-    """Return the remediation of a DaemonSet."""
-    return f"{capitalized(remove)}, or exempt the namespace of this agent in the policy"
-
-
 def capitalized(text: str) -> str:
     """Return the text with a capital letter at its start."""
     return text[:1].upper() + text[1:]
@@ -323,8 +304,8 @@ def capitalized(text: str) -> str:
 
 def _remediation(remove: str, pod: Pod, pool: Pool, context: Context) -> str:
     """Return how the Pod may use the pool's nodes, if it may, or else what to remove."""
-    if is_daemon_set_pod(pod, context):
-        return of_node_agent(remove)
+    if pod.kind == "DaemonSet":
+        return f"{capitalized(remove)}, or exempt the namespace of this agent in the policy"
     if not context.may_request(pool) or context.why_excluded(pool):
         return capitalized(remove)
     for index, entry in enumerate(pod.spec.resource_claims or ()):
@@ -351,7 +332,7 @@ def _remediation(remove: str, pod: Pod, pool: Pool, context: Context) -> str:
 
 def exclusion(pool: Pool) -> str:
     """Return the expression with which a term accepts no node of the pool."""
-    key, values = next(iter(pool.selector.items()))
+    key, values = pool.first_label
     if not values:
         return f"{{key: {key}, operator: DoesNotExist}}"
     # Nodes without the label meet NotIn, too.

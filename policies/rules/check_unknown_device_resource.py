@@ -92,6 +92,8 @@ ACCELERATORS: Mapping[str, str | None] = {
     "nvidia.com/gpumem": "hami",
     "nvidia.com/mig-": "",
     "tencent.com/vcuda-": None,
+    "volcano.sh/gpu-memory": None,
+    "volcano.sh/gpu-number": None,
     "volcano.sh/vgpu-memory": "volcano-vgpu",
     "volcano.sh/vgpu-number": "volcano-vgpu",
 }

@@ -2,8 +2,9 @@
 
 ## What it adds
 
-For every extended resource of a container (any `vendor.example/device`, not only GPUs), the missing
-one of request and limit. gpufence does not copy an empty quantity (`nvidia.com/gpu:`).
+For every extended resource of a container (any `vendor.example/device`, not only GPUs), a missing
+limit. For the resources of a pool, also a missing request. gpufence does not copy an empty quantity
+(`nvidia.com/gpu:`).
 
 ## Why
 
@@ -58,8 +59,8 @@ ID = "device-requests"
 SUMMARY = "equal requests and limits of device resources"
 
 
-def changes(pod: Pod, _context: Context) -> Iterator[Addition]:
-    """Fill limits from requests and requests from limits, for extended resources."""
+def changes(pod: Pod, context: Context) -> Iterator[Addition]:
+    """Fill limits from requests, and for the resources of pools also requests from limits."""
     if all(len(resource.quantities) == 2 for resource in pod.device_resources()):
         return
     for container in pod.containers():
@@ -70,7 +71,8 @@ def changes(pod: Pod, _context: Context) -> Iterator[Addition]:
         path = (container.kind, container.position, "resources")
         if missing := _missing(limits, requests):
             yield Addition(resources, (*path, "limits"), missing)
-        if missing := _missing(requests, limits):
+        of_pools = {name: limits[name] for name in limits if context.pools_of_resource(name)}
+        if missing := _missing(requests, of_pools):
             yield Addition(resources, (*path, "requests"), missing)
 
 

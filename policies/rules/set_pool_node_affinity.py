@@ -86,7 +86,7 @@ SUMMARY = "the required node affinity for the nodes of the pool"
 MOST_NEW_TERMS = 100
 """The scheduler compares every term with every node."""
 
-_TERMS = ("affinity", "nodeAffinity", REQUIRED, "nodeSelectorTerms")
+TERMS = ("affinity", "nodeAffinity", REQUIRED, "nodeSelectorTerms")
 
 Expressions = list[Requirement]
 Label = tuple[str, tuple[str, ...]]
@@ -106,7 +106,7 @@ def changes(pod: Pod, context: Context) -> Iterator[Addition]:
     copies: list[NodeSelectorTerm] = []
     for index, (term, (first, *others)) in enumerate(zip(terms, missing, strict=True)):
         if first:
-            yield Addition(term, (*_TERMS, index, "matchExpressions"), first)
+            yield Addition(term, (*TERMS, index, "matchExpressions"), first)
         own = term.match_expressions or []
         copies += [NodeSelectorTerm([*own, *other], term.match_fields) for other in others]
     if copies:

@@ -21,7 +21,7 @@ from controlplane.api import ApiError
 from controlplane.cluster import ControlPlane
 from in_tree import SETUP_USER, InTree, Outcome, in_tree, path_of, registered
 from laws.profile import live_law as law
-from policies.engine import decide
+from policies.engine import decide, validate
 from policies.facts import Facts, Request
 from policies.finding import Action, Finding
 from policies.kubernetes.names import NameSet
@@ -30,6 +30,7 @@ from policies.kubernetes.scheduling import Taint
 from policies.kubernetes.workload import LIMITS
 from policies.policy import ExceptionEntry, Policy, Pool
 from policies.registry import CHECKS, RULES
+from policies.rules.check_device_leak import variable_remediation, visible_devices_variables
 from policies.rules.check_pool_trespass import SELECTION, TOLERATION, request_or
 from strategies import AMD, JSON, MEMORY, NODE_TYPE, PRESENT, ZONE, facts, policies
 from valid_strategies import WORKLOADS, pod, valid_specs, workload
@@ -175,12 +176,15 @@ def compare(
     """
     if outcome.verdict == "invalid":
         return "invalid", []
+    facts = list(facts)
     verdicts = [enforced(obj, line.policy, request, known) for known in facts]
     if outcome.verdict == "denied":
         said = outcome.message.partition("denied request: ")[2]
+        # No webhook has mutated the Pod.
+        raw = [validate(obj, line.policy, request, known).findings for known in facts]
         return "denied by both", [
             f"{name}: {outcome.message}"
-            for found in verdicts
+            for found in raw
             if not is_text_of(said, found, line.policy)
         ]
     if not verdicts[0]:
@@ -196,6 +200,7 @@ def is_text_of(said: str, findings: Iterable[Finding], policy: Policy) -> bool:
     The advice may be less specific, and no note tells of an exception that has expired.
     """
     general = [request_or(what, pool) for what in (TOLERATION, SELECTION) for pool in policy.pools]
+    general += [variable_remediation(name, policy) for name in visible_devices_variables(policy)]
     left = said
     for finding in findings:
         detail = finding.detail.partition("; its exception (")[0]

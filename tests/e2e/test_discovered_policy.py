@@ -31,7 +31,7 @@ ROOM = {"cpu": "10000", "pods": "10000"}
 GPU, MIG, AMD, GAUDI = "nvidia.com/gpu", "nvidia.com/mig-1g.10gb", "amd.com/gpu", "habana.ai/gaudi"
 PRODUCT, ZONE = "nvidia.com/gpu.product", "topology.kubernetes.io/zone"
 A100, H100, L4 = "NVIDIA-A100-SXM4-80GB", "NVIDIA-H100-80GB-HBM3", "NVIDIA-L4-SHARED"
-MIXED, WHOLE = {"nvidia.com/mig.config": "mixed"}, {"nvidia.com/mig.config": "all-disabled"}
+MIXED, WHOLE = {"example.com/partitions": "mixed"}, {"example.com/partitions": "none"}
 NVIDIA_TAINT = taint(GPU, "present")
 SHARED = {"nvidia.com/gpu.sharing-strategy": "time-slicing"}
 
@@ -62,7 +62,7 @@ NODES = [
 
 POOL_OF_GROUP = {
     "a100": "nvidia-a100-sxm4-80gb",
-    "h100": "nvidia-h100-80gb-hbm3-all-disabled",
+    "h100": "nvidia-h100-80gb-hbm3-none",
     "mig": "nvidia-h100-80gb-hbm3-mixed",
     "l4": "nvidia-l4-shared",
     "mi300x": "mi300x",

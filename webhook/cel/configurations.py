@@ -16,8 +16,8 @@ from webhook.cel.match_conditions import (
     changes_spec,
     concerns,
     is_judged,
+    is_mutated,
     names_node,
-    requests_devices,
     selects_nodes,
 )
 from webhook.cel.pods import holds_for_pod
@@ -85,7 +85,7 @@ def _mutating(policy: Policy, registration: Registration) -> JSONObject:
             rule("", "v1", ["CREATE"], ["pods"]),
             rule("", "v1", ["UPDATE"], ["pods/ephemeralcontainers"]),
         ],
-        condition=call("[object]", "exists", "pod", requests_devices(policy)),
+        condition=call("[object]", "exists", "pod", is_mutated(policy)),
     )
     webhook["reinvocationPolicy"] = "IfNeeded"
     enforced = list(_by_mode(webhook, policy))[:1]

@@ -34,10 +34,15 @@ from webhook.cel.pods import (
 from webhook.cel.text import all_of, any_of, names, negated, text
 
 
-def requests_devices(policy: Policy) -> str:
-    """Return CEL that holds for a Pod whose resources, claims or annotations name a device."""
+def is_mutated(policy: Policy) -> str:
+    """Return CEL that holds for a Pod to which a mutation may add something.
+
+    Its resources, claims or annotations name a device, or it tolerates every taint and is no node
+    agent.
+    """
     container = some_container(names_device("c", policy))
-    return any_of(*claims(policy), container, *_annotated(policy))
+    wildcard = all_of(some("pod.spec", "tolerations", "t", "!has(t.key)"), negated(is_daemon_set()))
+    return any_of(*claims(policy), container, *_annotated(policy), wildcard)
 
 
 def concerns(policy: Policy) -> str:

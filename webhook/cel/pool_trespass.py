@@ -16,7 +16,6 @@ from policies.rules.check_pool_trespass import (
     SELECTION,
     TOLERATION,
     capitalized,
-    of_node_agent,
     request_or,
     selects,
     tolerates,
@@ -70,7 +69,7 @@ def concerns(policy: Policy) -> str:
     keys = names({taint.key for pool in policy.pools for taint in fence(pool)})
     tolerates = some("pod.spec", "tolerations", "t", f"!has(t.key) || t.key in {keys}")
     placed = any_of(tolerates, selects_pool(policy))
-    return all_of(placed, negated(may_request(policy, "pod.metadata")))
+    return all_of(placed, negated(is_daemon_set()), negated(may_request(policy, "pod.metadata")))
 
 
 def variables(policy: Policy) -> Iterator[Variable]:
@@ -107,13 +106,14 @@ def variables(policy: Policy) -> Iterator[Variable]:
             call("variables.placements", "all", "p", short),
         ),
     )
-    yield "isDaemonSet", is_daemon_set()
-    may = any_of(may_request(policy, "variables.pods[0].metadata"), _is_mirror_pod())
+    may = any_of(
+        may_request(policy, "variables.pods[0].metadata"), is_daemon_set(), _is_mirror_pod()
+    )
     yield (
         "isExempt",
         commented(
             "Whether each of pods requests a device of any pool, or may do so: what else it may "
-            "do, the webhook knows. Mirror Pods of kubelets are exempt, too.",
+            "do, the webhook knows. The Pods of DaemonSets and of kubelets are exempt, too.",
             call("variables.pods", "map", "pod", may),
         ),
     )
@@ -151,7 +151,8 @@ def _of_pool(pool: Pool) -> Iterator[Variable]:
         yield (
             f"tolerations_{name}",
             commented(
-                f"The indexes of the tolerations of a taint of {about}.",
+                f"The indexes of the tolerations of a taint of {about}. A mutation keeps the Pods "
+                "of a template with a wildcard off its nodes.",
                 call("variables.placements", "map", "p", _true(_tolerations(pool))),
             ),
         )
@@ -224,7 +225,7 @@ def _tolerations(pool: Pool) -> str:
     """Return CEL for whether each toleration of the placement ``p`` is for a taint of the pool."""
     reaching = all_of(
         any_of(*(_may_tolerate(taint) for taint in fence(pool))),
-        "(has(t.key) || !variables.isDaemonSet)",
+        '(has(t.key) || request.kind.kind == "Pod")',
     )
     return call("p.tolerations", "map", "t", reaching)
 
@@ -243,13 +244,12 @@ def _tolerates(pool: Pool, toleration: str) -> str:
 
 
 def _remediation(remove: str, pool: Pool) -> str:
-    """Return CEL for what to do: it depends on the kind of the object, and on its namespace."""
+    """Return CEL for what to do: it depends on the namespace of the object."""
     said = sentence(request_or(remove, pool))
     if pool.allowed_namespaces:
         allowed = is_in("request.namespace", pool.allowed_namespaces.names)
         said = f"({allowed}\n  ? {_below(said)}\n  : {text(capitalized(remove))})"
-    agent = sentence(of_node_agent(remove))
-    return f"(variables.isDaemonSet\n  ? {_below(agent)}\n  : {_below(said)})"
+    return said
 
 
 def _terms(pool: Pool) -> str:

@@ -45,8 +45,8 @@ class Result(msgspec.Struct, eq=False):
     """The verdict on one object.
 
     ``decision`` is absent if the verdict is ``invalid``, or if the document is not an object of the
-    API. ``error`` explains an invalid object. With another verdict it is about a duplicate key, and
-    the verdict is on the object as kubectl reads it. ``note`` says why a document in a directory is
+    API. ``error`` explains an invalid object. ``duplicate`` is about a key that is set twice; the
+    verdict is on the object as kubectl reads it. ``note`` says why a document in a directory is
     skipped. ``namespace`` is the object's own, or the one in which it is checked. The decision
     depends on ``request`` and ``facts``.
     """
@@ -56,6 +56,7 @@ class Result(msgspec.Struct, eq=False):
     decision: Decision | None = None
     namespace: str = ""
     error: DocumentError | None = None
+    duplicate: DocumentError | None = None
     note: str = ""
     request: Request = Request()
     facts: Facts = Facts()
@@ -132,7 +133,7 @@ def evaluate(
             yield Result(manifest, "invalid", error=manifest.error)
             continue
         if manifest.value is None:
-            yield Result(manifest, "skipped", error=manifest.duplicate, note=manifest.note)
+            yield Result(manifest, "skipped", duplicate=manifest.duplicate, note=manifest.note)
             continue
         own = _namespace(manifest.value)
         writing = replace(request, namespace=own) if own else request
@@ -187,7 +188,7 @@ def _judge(
         decision.verdict,
         decision,
         namespace,
-        error=manifest.duplicate,
+        duplicate=manifest.duplicate,
         request=request,
         facts=facts,
     )

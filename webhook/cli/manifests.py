@@ -34,6 +34,9 @@ SUFFIXES = (".yaml", ".yml", ".json")
 _PATTERN_MARKS = "*?["
 
 CHART = "Chart.yaml"
+_KUSTOMIZATIONS = ("kustomization.yaml", "kustomization.yml", "Kustomization")
+_PATCH_FIELDS = ("patches", "patchesStrategicMerge", "patchesJson6902")
+PATCH_NOTE = "is a patch of a kustomization; check what kustomize build prints"
 _HELM_SECONDS = 60
 _CHUNK = 2**20
 _LONGEST_WORD = 100
@@ -72,6 +75,7 @@ class Source(NamedTuple):
     error: DocumentError | None = None
     in_directory: bool = False
     is_chart: bool = False
+    is_patch: bool = False
 
 
 class Reader:
@@ -101,7 +105,10 @@ class Reader:
         """
         for source in sources:
             for document in self._documents(source, words):
-                yield from read_objects(document)
+                if source.is_patch:
+                    yield Manifest(document, None, (), document.line, note=PATCH_NOTE)
+                else:
+                    yield from read_objects(document)
 
     def _documents(self, source: Source, words: re.Pattern[str] | None) -> Iterator[Document]:
         name = rendered_name(source.path) if source.is_chart else display_name(source.path)
@@ -274,6 +281,7 @@ def _walk(directory: str, root: str, exclude: ExcludedPaths) -> Iterator[Source]
     """
     sources: list[Source] = []
     errors: list[OSError] = []
+    patches: set[str] = set()
     for parent, directories, files in os.walk(str(PurePath(directory)), onerror=errors.append):
         below = os.path.relpath(parent, root)
         if CHART in files and f"{below}/{CHART}" not in exclude:
@@ -281,6 +289,7 @@ def _walk(directory: str, root: str, exclude: ExcludedPaths) -> Iterator[Source]
             path = parent.removeprefix("./")
             sources.append(Source(path, in_directory=True, is_chart=True))
             continue
+        patches.update(_patches(parent, files))
         directories[:] = [
             name
             for name in directories
@@ -298,7 +307,28 @@ def _walk(directory: str, root: str, exclude: ExcludedPaths) -> Iterator[Source]
     # Directory by directory: a/z before a-b/x.
     for source in sorted(sources, key=lambda source: source.path.split("/")):
         if source.is_chart or not is_special_file(source.path):
-            yield source
+            yield source._replace(is_patch=os.path.normpath(source.path) in patches)
+
+
+def _patches(directory: str, files: Sequence[str]) -> Iterator[str]:
+    """Yield the paths of the patches that the kustomization of a directory names."""
+    for name in _KUSTOMIZATIONS:
+        if name not in files:
+            continue
+        try:
+            with open_file(f"{directory}/{name}") as file:
+                lines = read_lines(file)
+                documents = list(read_documents(name, lines))
+                lines.detach()
+        except DocumentError:  # the reader of the file reports it
+            continue
+        for document in documents:
+            fields = document.value if isinstance(document.value, dict) else {}
+            for field in _PATCH_FIELDS:
+                for entry in fields.get(field) or ():
+                    patch = entry.get("path") if isinstance(entry, dict) else entry
+                    if isinstance(patch, str) and "\n" not in patch:
+                        yield os.path.normpath(f"{directory}/{patch}")
 
 
 def rendered_name(chart: str) -> str:

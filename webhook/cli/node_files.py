@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+
 from msgspec.structs import replace
 
+from policies.kubernetes.objects import JSONObject
 from policies.policy import Policy
 from webhook.cli.evaluate import Complete
 from webhook.cli.manifests import read_manifests
 from webhook.cluster.state import ClusterState
 from webhook.documents.document import DocumentError, InputError, raise_errors
 from webhook.documents.files import display_name
+from webhook.documents.objects import Manifest
 
 
 def facts_of_nodes(path: str, policy: Policy) -> Complete:
@@ -27,8 +31,16 @@ def facts_of_nodes(path: str, policy: Policy) -> Complete:
     return lambda _request, facts, _obj: replace(facts, nodes=nodes, templates=templates)
 
 
-def state_of_file(path: str, policy: Policy | None = None) -> ClusterState:
-    """Return the state of a cluster whose objects are in a file.
+def pods_of_file(manifests: Iterable[Manifest]) -> list[JSONObject]:
+    """Return the Pods among the objects of a file."""
+    values = (manifest.value or {} for manifest in manifests)
+    return [obj for obj in values if (obj.get("apiVersion"), obj.get("kind")) == ("v1", "Pod")]
+
+
+def state_of_file(
+    path: str, policy: Policy | None = None, manifests: Sequence[Manifest] | None = None
+) -> ClusterState:
+    """Return the state of a cluster whose objects are in a file, or are given.
 
     Raises:
         InputError: the file cannot be read, is partly invalid, or holds no nodes and no node
@@ -36,7 +48,7 @@ def state_of_file(path: str, policy: Policy | None = None) -> ClusterState:
     """
     state = ClusterState(policy)
     errors = []
-    for manifest in read_manifests([path]):
+    for manifest in read_manifests([path]) if manifests is None else manifests:
         error, obj = manifest.error, manifest.value or {}
         if error is None:
             try:

@@ -309,7 +309,7 @@ def _subject(case: Case, judged: Sequence[Result]) -> Result:
     Raises:
         InputError: the case does not identify exactly one object.
     """
-    raise_errors((result.manifest.document, result.error) for result in judged)
+    raise_errors((result.manifest.document, result.error or result.duplicate) for result in judged)
     names = {_name(result): result for result in judged}
     if case.object is not None:
         if case.object in names:

@@ -38,6 +38,8 @@ _SHARED_MEMORY = (
 _SYSTEM = ("/bin/", "/etc/", "/home/kubernetes/", "/lib", "/opt/", "/run/", "/usr/", "/var/")
 
 _GPU_FILES = re.compile(r"/dev/(accel|davinci|dri|dxg|kfd|nvidia|vfio|/*$)")
+_NCCL = re.compile(r"/home/kubernetes/bin/gib(/|$)|/var/lib/(tcpx|fastrak|nccl)")
+"""Libraries that installers of GPU networking copy to the nodes, as the NCCL plugins of GKE."""
 _CACHE = re.compile(r"cache|huggingface|models?(/|$)", re.IGNORECASE)
 
 _INSTEAD = {
@@ -45,6 +47,9 @@ _INSTEAD = {
     "that it requests",
     "other device": "for other device files, for example of RDMA, request the resource of their "
     "device plugin, or an exception from the cluster administrator",
+    "library": "for libraries that an installer copies to the node, as the NCCL plugin of GKE, use "
+    "an image that has them, or have the cluster administrator add an exception for "
+    "unrestricted-gpu-pod",
     "shared memory": f"for shared memory, set {_SHARED_MEMORY}",
     "model cache": "for a model cache, use persistentVolumeClaim: {claimName: NAME} (replicas can "
     "share a claim with access mode ReadWriteMany)",
@@ -248,6 +253,8 @@ def _purpose(volume: Volume) -> str:
     path = host_path(volume) or ""
     if path.startswith(("/dev/shm", "/run/shm")):  # noqa: S108 - read from a manifest
         return "shared memory"
+    if _NCCL.match(path):
+        return "library"
     driver = "nvidia" in path and path.startswith(_SYSTEM)
     if driver or _GPU_FILES.match(f"{path}/"):
         return "device"

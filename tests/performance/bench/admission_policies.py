@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from policies.policy import Policy
-from webhook.cel.match_conditions import concerns, requests_devices
+from webhook.cel.match_conditions import concerns, is_mutated
 
 JSON = dict[str, Any]
 
@@ -69,7 +69,7 @@ has(object.spec.tolerations) && object.spec.tolerations.exists(t,
 
 def admission_policies(policy: Policy) -> list[JSON]:
     """Return both policies and their bindings, with the match conditions of gpufence."""
-    gpu = requests_devices(policy)
+    gpu = is_mutated(policy)
     concerned = concerns(policy)
     mutating = _policy("Mutating", gpu)
     mutating["spec"] |= {

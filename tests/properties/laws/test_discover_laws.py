@@ -17,7 +17,7 @@ from policies.kubernetes.scheduling import Taint, alternatives, matches_node, to
 from policies.kubernetes.selector import selector_of
 from policies.kubernetes.workload import convert
 from strategies import JSON
-from webhook.cli.policy.discover.accelerators import CAPACITY_TAINTS
+from webhook.cli.policy.discover.accelerators import GENERIC_TAINTS
 from webhook.cli.policy.discover.drafts import draft
 from webhook.cli.policy.discover.text import policy_text
 from webhook.documents.files import read_documents
@@ -159,14 +159,18 @@ def test_a_pod_that_fits_a_template_fits_it_after_mutation(
     vendor = resource.partition(".")[0]
     assume(selection.get(MANUFACTURER, vendor) == vendor)
     # Of partitions and shares it is only known that nodes of this pool have them.
-    labels = {} if resource == pool.vendor.resource else pool.node_selector
+    labels = (
+        {}
+        if resource == pool.vendor.resource
+        else {key: values[0] for key, values in pool.selector.items()}
+    )
     assume(all(selection.get(key, value) == value for key, value in labels.items()))
     pod = gpu_pod(resource, nodeSelector=selection)
     assert fits_template(convert(pod["spec"], PodSpec), template)
     spec = convert(decide(pod, policy).mutated["spec"], PodSpec)
     event(f"selection: {len(selection)}")
     assert fits_template(spec, template)
-    fences = {taint for taint in member.taints if taint.key not in CAPACITY_TAINTS}
-    common = {t for node in nodes for t in node.taints}
-    for taint in fences - common:
+    fences = {taint for taint in member.taints if taint.key not in GENERIC_TAINTS}
+    common = {t.key for node in nodes for t in node.taints}
+    for taint in (each for each in fences if each.key not in common):
         assert any(tolerates(each, taint) for each in spec.tolerations or ())

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import strategies
 from laws.profile import law
 from oracle.driver import Oracle
-from policies.engine import decide
+from policies.engine import decide, validate
 from policies.facts import Facts
 from policies.kubernetes.nodes import NodeIndex
 from policies.kubernetes.scheduling import FENCING_EFFECTS, REQUIRED, Alternative
@@ -97,11 +97,32 @@ def test_an_allowed_pod_without_a_request_fits_no_known_gpu_node(
     nodes = list({node["metadata"]["name"]: node for node in [*plain, *fenced]}.values())
     assume(nodes)
     facts = Facts(nodes=NodeIndex(map(strategies.as_node, nodes)))
-    found = [f for f in decide(pod, policy, facts=facts).findings if f.rule == "pool-trespass"]
-    event(f"a trespass: {bool(found)}")
+    decision = decide(pod, policy, facts=facts)
+    found = [f for f in decision.findings if f.rule == "pool-trespass"]
+    event(f"a trespass: {bool(found)}, mutated: {bool(decision.operations)}")
     assume(not found)
-    for node, verdict in zip(nodes, oracle.feasible(pod, nodes), strict=True):
+    for node, verdict in zip(nodes, oracle.feasible(decision.mutated, nodes), strict=True):
         assert not verdict.feasible or not any(is_of(node, p, policy) for p in policy.pools)
+
+
+@law
+@given(st.data(), policies, strategies.node_sets())
+def test_a_pod_that_is_kept_off_gpu_nodes_fits_all_other_nodes_that_it_selects(
+    oracle: Oracle, data: st.DataObject, policy: Policy, nodes: list[JSON]
+) -> None:
+    pod = data.draw(strategies.pods(devices=(), claims=False))
+    pod["spec"]["tolerations"] = [{"operator": "Exists"}]
+    decision = decide(pod, policy)
+    before, after = oracle.feasible(pod, nodes), oracle.feasible(decision.mutated, nodes)
+    excluded = {pool.first_label for pool in policy.pools}
+    for node, author, verdict in zip(nodes, before, after, strict=True):
+        labels = node["metadata"]["labels"]
+        kept_off = any(
+            key in labels and (not values or labels[key] in values) for key, values in excluded
+        )
+        event(f"kept off: {kept_off}, feasible: {author.feasible}")
+        if not kept_off:
+            assert verdict.feasible == author.feasible
 
 
 @law
@@ -112,7 +133,7 @@ def test_a_pod_denied_for_a_toleration_fits_a_possible_fenced_node(
     pod = data.draw(strategies.pods(devices=(), claims=False))
     pod["spec"]["tolerations"] = data.draw(st.lists(strategies.tolerations(), max_size=2))
     assume(not any(map(is_refused_by_the_api, pod["spec"]["tolerations"])))
-    found = [f for f in decide(pod, policy).findings if f.rule == "pool-trespass"]
+    found = [f for f in validate(pod, policy).findings if f.rule == "pool-trespass"]
     assume(any("tolerations" in finding.path for finding in found))
     (pool,) = policy.pools
     nodes = could_be(pod["spec"], pool)
@@ -143,7 +164,7 @@ def test_with_known_nodes_a_pod_is_denied_exactly_if_it_targets_the_pool(
     names = [node["metadata"]["name"] for node in nodes]
     pod["spec"]["nodeName"] = data.draw(st.sampled_from(["", "", "", "unheard-of", *names]))
     facts = Facts(nodes=NodeIndex(map(strategies.as_node, nodes)))
-    found = [f for f in decide(pod, policy, facts=facts).findings if f.rule == "pool-trespass"]
+    found = [f for f in validate(pod, policy, facts=facts).findings if f.rule == "pool-trespass"]
     assert is_bound(pod, pool, nodes, policy) is any(
         finding.path == "spec.nodeName" for finding in found
     )
@@ -374,7 +395,7 @@ def test_known_nodes_determine_whether_a_node_selection_is_a_finding(
     fenced = data.draw(st.lists(strategies.fenced_nodes(pool), min_size=1, max_size=2))
     nodes = list({node["metadata"]["name"]: node for node in [*plain, *fenced]}.values())
     facts = Facts(nodes=NodeIndex(map(strategies.as_node, nodes)))
-    found = [f for f in decide(pod, policy, facts=facts).findings if f.rule == "pool-trespass"]
+    found = [f for f in validate(pod, policy, facts=facts).findings if f.rule == "pool-trespass"]
     by_toleration = any("tolerations" in finding.path for finding in found)
     by_name = {node["metadata"]["name"]: node for node in nodes}
     verdicts = dict(zip(by_name, oracle.feasible(pod, nodes), strict=True))

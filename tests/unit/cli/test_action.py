@@ -173,7 +173,7 @@ def test_the_rules_and_strict_inputs_are_passed_to_check(runner: Runner) -> None
     (runner.checkout / "web.yaml").write_text(TRESPASSER)
     assert runner.check(rules="device-leak").status == 0
     assert runner.check(rules="device-leak,pool-trespass").status == 1
-    run = {"apiVersion": "tekton.dev/v1", "kind": "TaskRun", "metadata": {"name": "build"}}
+    run = {"apiVersion": "kubeai.org/v1", "kind": "Model", "metadata": {"name": "llama"}}
     task = yaml.safe_dump({**run, "spec": {"taskRef": {"name": "build"}}})
     (runner.checkout / "web.yaml").write_text(task)
     assert runner.check().status == 0

@@ -165,3 +165,36 @@ def test_a_chart_that_helm_cannot_render_is_an_error(gpufence: Run, helm: Path) 
     done = gpufence("check", "web")
     assert done.status == 2
     assert "cannot be rendered with its default values: values: image.tag is required." in done.out
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        "patches: [{path: patch.yaml}]",
+        "patchesStrategicMerge: [patch.yaml]",
+        "patchesJson6902: [{target: {kind: Pod, name: web}, path: ../overlay/patch.yaml}]",
+    ],
+)
+def test_the_patches_of_a_kustomization_are_skipped_with_a_note(
+    gpufence: Run, tmp_path: Path, field: str
+) -> None:
+    overlay = tmp_path / "overlay"
+    overlay.mkdir()
+    (overlay / "kustomization.yaml").write_text(f"kind: Kustomization\n{field}\n")
+    (overlay / "patch.yaml").write_text(TRESPASSER)
+    (tmp_path / "web.yaml").write_text(PLAIN_POD)
+    done = gpufence("check", "--output", "json", tmp_path)
+    verdicts = {Path(r["source"]["path"]).name: r["verdict"] for r in done.report["results"]}
+    assert verdicts == {
+        "kustomization.yaml": "skipped",
+        "patch.yaml": "skipped",
+        "web.yaml": "allowed",
+    }
+    assert done.status == 0
+    assert "Note: skipped 1 patch file of kustomizations." in done.err
+
+
+def test_a_patch_that_is_named_itself_is_checked(gpufence: Run, tmp_path: Path) -> None:
+    (tmp_path / "kustomization.yaml").write_text("patches: [{path: patch.yaml}]\n")
+    (tmp_path / "patch.yaml").write_text(TRESPASSER)
+    assert gpufence("check", tmp_path / "patch.yaml").status == 1

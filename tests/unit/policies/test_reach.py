@@ -294,10 +294,6 @@ class TestDaemonSets:
         bound = self.own_pod(**terms("metadata.name In gpu-1"))
         assert self.findings(bound, self.GPU_1, PLAIN) == []
 
-    def test_its_pod_may_not_select_gpu_nodes_by_other_labels(self) -> None:
-        chosen = self.own_pod(nodeSelector={"kubernetes.io/hostname": "gpu-1"})
-        assert self.findings(chosen, self.GPU_1, PLAIN) == ["spec.nodeSelector"]
-
     @pytest.mark.parametrize(("known", "count"), [(True, 2), (False, 0)])
     def test_its_host_names_count_if_the_nodes_are_known(self, known: bool, count: int) -> None:
         template = self.own_pod(**terms("kubernetes.io/hostname In gpu-1"))

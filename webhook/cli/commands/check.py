@@ -16,7 +16,14 @@ from policies.registry import RULES
 from policies.suggestions import did_you_mean
 from webhook.cli.commands import EXIT_FOUND, EXIT_INPUT
 from webhook.cli.evaluate import FACT_WORDS, Result, evaluate, facts_among
-from webhook.cli.manifests import ExcludedPaths, Reader, Source, expand, no_objects_message
+from webhook.cli.manifests import (
+    PATCH_NOTE,
+    ExcludedPaths,
+    Reader,
+    Source,
+    expand,
+    no_objects_message,
+)
 from webhook.cli.options import (
     PATH,
     ClusterContext,
@@ -204,8 +211,8 @@ def check(
 
     PATH is a file, a directory (every .yaml, .yml and .json below it, without hidden files), a
     pattern ('apps/*/deploy'), or - for standard input. The default is the working directory.
-    Multi-document YAML, JSON, JSON lines and
-    Lists are accepted. A directory with Chart.yaml is rendered with helm template.
+    Multi-document YAML, JSON, JSON lines and Lists are accepted. A directory with Chart.yaml is
+    rendered with helm template. The patches that a kustomization.yaml names are skipped.
 
     ResourceClaims, ResourceClaimTemplates, DeviceClasses and Namespaces among the manifests count
     for the Pods in the other manifests. --nodes adds the nodes of a cluster, --cluster adds
@@ -302,7 +309,8 @@ class _Seen:
         self.unknown = 0
         """The objects with Pods that gpufence cannot judge."""
         self.errors: list[str] = []
-        self._skipped = 0
+        self.duplicates: list[str] = []
+        self._skipped = self._patches = 0
         self._fixable = 0
         self._missing: Counter[str] = Counter()
 
@@ -310,7 +318,11 @@ class _Seen:
         self.objects += 1
         self.denied |= result.verdict == "denied"
         self.warned |= any(finding.action == "warn" for finding in result.findings)
-        self._skipped += bool(result.note)
+        is_patch = result.note == PATCH_NOTE
+        self._patches += is_patch
+        self._skipped += bool(result.note) and not is_patch
+        if result.duplicate is not None:
+            self.duplicates.append(sentence(result.manifest.document, result.duplicate))
         self._fixable += sum(bool(finding.fix) for finding in result.findings)
         if result.error is not None:
             self.errors.append(sentence(result.manifest.document, result.error))
@@ -324,6 +336,12 @@ class _Seen:
             documents = counted(self._skipped, "document")
             cure = "To report them as errors, add --strict"
             _print_note(f"skipped {documents} with placeholders or without apiVersion. {cure}.")
+        if self._patches:
+            files = counted(self._patches, "patch file")
+            cure = "To check the patched objects, use kustomize build DIRECTORY | gpufence check -"
+            _print_note(f"skipped {files} of kustomizations. {cure}.")
+        for duplicate in self.duplicates:
+            click.echo(f"Warning: {printable(duplicate)}", err=True)
         if self.unknown:
             verb, whose = ("is", "its") if self.unknown == 1 else ("are", "their")
             objects = f"{counted(self.unknown, 'object')} {verb} unknown"

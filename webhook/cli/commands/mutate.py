@@ -80,7 +80,7 @@ def mutate(
     request = Request(namespace=namespace, today=datetime.now(UTC).date())
     with cluster_context.facts(policy) as complete:
         results = list(evaluate(manifests, policy, request, complete))
-    raise_errors((result.manifest.document, result.error) for result in results)
+    raise_errors((result.manifest.document, result.error or result.duplicate) for result in results)
     if not results:
         raise InputError([no_objects_message(paths)])
     write_documents(mutated_documents(results), as_json=output == "json")

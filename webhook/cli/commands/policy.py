@@ -12,8 +12,10 @@ from policies.context import needed_facts
 from policies.exemptions import useless_exceptions
 from policies.shipped import default_policy_text, preset_text
 from webhook.cli.commands import SuggestingGroup
+from webhook.cli.manifests import read_manifests
 from webhook.cli.options import context_option, kubeconfig_option, with_api
 from webhook.cli.policy.discover.drafts import draft
+from webhook.cli.policy.discover.replay import denials
 from webhook.cli.policy.discover.text import policy_text
 from webhook.documents.document import InputError
 from webhook.documents.files import decode
@@ -138,13 +140,14 @@ Exit status:
 Examples:
   gpufence policy discover > policy.yaml
   kubectl get nodes,nodepools,deviceclasses -o json | gpufence policy discover --nodes -
+  kubectl get nodes,pods --all-namespaces -o json | gpufence policy discover --nodes -
 """,
 )
 @click.option(
     "--nodes",
     metavar="FILE",
     help="File with the cluster's nodes, as kubectl get -o json prints them, or - for standard "
-    "input. NodePools, NodeClaims, MachineDeployments and DeviceClasses in it count as well.",
+    "input. NodePools, NodeClaims, MachineDeployments, DeviceClasses and Pods in it count as well.",
 )
 @kubeconfig_option
 @context_option
@@ -153,18 +156,21 @@ def discover(nodes: str | None, kubeconfig: Path | None, context: str | None) ->
 
     The policy has a pool for each accelerator model, by the resources, labels and taints of the
     nodes. If an autoscaler adds nodes (Karpenter, Cluster API), the pools use labels that it knows
-    in advance. Without --nodes, gpufence reads the cluster.
+    in advance. Without --nodes, gpufence reads the cluster. Warnings name the Pods of the cluster
+    that the policy would deny.
     """
     if nodes is not None and (kubeconfig or context):
         raise click.UsageError("--nodes excludes --kubeconfig and --context.")
     if nodes is None:
-        from webhook.cli.cluster_facts import state_of_cluster
+        from webhook.cli.cluster_facts import pods_of_cluster, state_of_cluster
 
         state = with_api(kubeconfig, state_of_cluster, context)
+        pods = with_api(kubeconfig, pods_of_cluster, context)
     else:
-        from webhook.cli.node_files import state_of_file
+        from webhook.cli.node_files import pods_of_file, state_of_file
 
-        state = state_of_file(nodes)
+        manifests = read_manifests([nodes])
+        state, pods = state_of_file(nodes, manifests=manifests), pods_of_file(manifests)
     known = list(state.nodes.index)
     drafted = draft(known, state.templates, state.device_classes.names())
     for finding in drafted.findings:
@@ -175,7 +181,9 @@ def discover(nodes: str | None, kubeconfig: Path | None, context: str | None) ->
         raise InputError([f"{problem}. {cure}."])
     namespaces = frozenset(state.namespaces.names()) if nodes is None else None
     text = policy_text(drafted, known, len(state.templates), namespaces)
-    read_policy("the discovered policy", text)
+    policy = read_policy("the discovered policy", text)
+    for denial in denials(policy, pods, state.nodes.index):
+        click.echo(f"Warning: {denial}.", err=True)
     click.echo(text, nl=False)
 
 

@@ -182,8 +182,8 @@ def _entry(result: Result) -> dict[str, Any]:
         ],
         "patch": msgspec.to_builtins(result.operations),
     }
-    if result.note:
-        entry["note"] = result.note
+    if note := result.note or (result.duplicate and sentence(manifest.document, result.duplicate)):
+        entry["note"] = note
     if result.error is not None:
         entry["error"] = sentence(manifest.document, result.error)
     return entry

@@ -466,10 +466,10 @@ def test_claims_and_claim_templates_in_the_input_apply_to_pods(
     options = ("--output", "json", "--namespace", "ml")
     together = gpufence("check", *options, "pod.yaml", "claim.yaml")
     assert together.verdicts == ["mutated", "skipped"]
-    assert gpufence("check", *options, "pod.yaml").verdicts == ["allowed"]
+    assert gpufence("check", *options, "pod.yaml").verdicts == ["unknown"]
     elsewhere = fact.replace("name: gpu\n", "name: gpu\n  namespace: other\n", 1)
     (tmp_path / "claim.yaml").write_text(elsewhere)
-    assert gpufence("check", *options, "pod.yaml", "claim.yaml").verdicts == ["allowed", "skipped"]
+    assert gpufence("check", *options, "pod.yaml", "claim.yaml").verdicts == ["unknown", "skipped"]
 
 
 def test_a_device_class_in_the_input_maps_its_extended_resource(gpufence: Run) -> None:
@@ -529,22 +529,23 @@ def test_a_note_reports_unknown_claims_and_how_to_add_them(gpufence: Run) -> Non
     assert (unused.status, unused.verdicts, unused.err) == (0, ["allowed"], "")
     used = pod.rstrip() + "\n      resources: {claims: [{name: gpu}]}\n"
     done = gpufence("check", "-o", "json", "-", stdin=used)
-    assert (done.status, done.verdicts) == (0, ["allowed"])
+    assert (done.status, done.verdicts) == (0, ["unknown"])
     assert done.err == (
-        "Note: 1 object: the verdict also depends on resource claims that are unknown. Add the "
-        "manifests of the claims or of their templates, or --cluster.\n"
+        "Note: 1 object is unknown: gpufence cannot judge its Pods before they are created. To "
+        "fail on them, add --strict.\nNote: 1 object: the verdict also depends on resource claims "
+        "that are unknown. Add the manifests of the claims or of their templates, or --cluster.\n"
     )
 
 
-TASK = "apiVersion: tekton.dev/v1\nkind: TaskRun\nmetadata: {name: a}\nspec: {taskRef: {name: b}}\n"
+MODEL = "apiVersion: kubeai.org/v1\nkind: Model\nmetadata: {name: a}\nspec: {url: hf://b}\n"
 
 
 def test_an_object_that_gpufence_cannot_judge_fails_only_with_strict(gpufence: Run) -> None:
     note = "Note: 1 object is unknown: gpufence cannot judge its Pods before they are created."
-    done = gpufence("check", "-", stdin=f"{TASK}---\n{PLAIN_POD}")
+    done = gpufence("check", "-", stdin=f"{MODEL}---\n{PLAIN_POD}")
     assert (done.status, done.err) == (0, f"{note} To fail on them, add --strict.\n")
-    assert done.out.startswith("unknown  TaskRun a  ")
-    strict = gpufence("check", "--strict", "-", stdin=f"{TASK}---\n{PLAIN_POD}")
+    assert done.out.startswith("unknown  Model a  ")
+    strict = gpufence("check", "--strict", "-", stdin=f"{MODEL}---\n{PLAIN_POD}")
     assert (strict.status, strict.err, strict.out) == (1, f"{note}\n", done.out)
     assert gpufence("check", "--strict", "-", stdin=PLAIN_POD).status == 0
 

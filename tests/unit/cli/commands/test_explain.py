@@ -150,7 +150,7 @@ def test_explanation_of_a_gpu_pod_covers_request_mutations_and_scheduling(gpufen
             "      +    effect: NoSchedule\n"
         ),
         "Why: GPU nodes have a taint so that other Pods do not run on them.",
-        "No changes by void-visible-devices, assigned-devices, gpu-runtime-class.",
+        "No changes by pool-exclusion, void-visible-devices, assigned-devices, gpu-runtime-class.",
         "It selects nodes with nvidia.com/gpu.present=true.",
         "It needs a node with 1 nvidia.com/gpu.",
         "It fits the nodes of pool nvidia",

@@ -115,23 +115,23 @@ def test_findings_on_warn_or_audit_exit_0(
     assert [r["severity"] for r in yaml.safe_load(done.out)["results"]] == [severity]
 
 
-TASK_RUN = """\
-apiVersion: tekton.dev/v1
-kind: TaskRun
-metadata: {name: build}
-spec: {taskRef: {name: build}}
+MODEL = """\
+apiVersion: kubeai.org/v1
+kind: Model
+metadata: {name: llama}
+spec: {url: "hf://llama"}
 """
 
 
 def test_unjudged_parts_are_informational_results(gpufence: Run) -> None:
-    done = run(gpufence, resource_list(TASK_RUN))
+    done = run(gpufence, resource_list(MODEL))
     assert done.status == 0
     assert yaml.safe_load(done.out)["results"] == [
         {
-            "message": "Not judged: its operator creates Pods that this object does not describe. "
+            "message": "Unknown: its operator creates Pods that this object does not describe. "
             "The webhook judges the Pods when they are created.",
             "severity": "info",
-            "resourceRef": {"apiVersion": "tekton.dev/v1", "kind": "TaskRun", "name": "build"},
+            "resourceRef": {"apiVersion": "kubeai.org/v1", "kind": "Model", "name": "llama"},
             "field": {"path": "spec"},
         }
     ]

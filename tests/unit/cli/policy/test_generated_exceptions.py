@@ -100,7 +100,6 @@ def test_law_generated_exceptions_cover_all_denied_objects_until_expiry(
         ("extensions/v1beta1", "Deployment", ["Deployment", "ReplicaSet", "Pod"], ["web", "web-*"]),
         ("apps/v1", "ReplicaSet", ["ReplicaSet", "Pod"], ["web", "web-*"]),
         ("apps/v1", "StatefulSet", ["StatefulSet", "Pod"], ["web", "web-*"]),
-        ("apps/v1", "DaemonSet", ["DaemonSet", "Pod"], ["web", "web-*"]),
         ("batch/v1", "Job", ["Job", "Pod"], ["web", "web-*"]),
         ("batch/v1", "CronJob", ["CronJob", "Job", "Pod"], ["web", "web-*"]),
         ("batch.volcano.sh/v1alpha1", "Job", None, ["web", "web-*"]),
@@ -180,7 +179,7 @@ def test_an_exception_does_not_cover_other_objects() -> None:
     entries = generated(obj("apps/v1", "Deployment", "web"))
     others = [
         obj("apps/v1", "Deployment", "shop"),
-        obj("apps/v1", "DaemonSet", "web"),
+        obj("apps/v1", "StatefulSet", "web"),
         obj("v1", "Pod", "webs"),
     ]
     assert len(denied(checked(*others, exceptions=entries))) == len(others)

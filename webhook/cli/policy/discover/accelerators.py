@@ -132,11 +132,12 @@ NODE_GROUPS = (
 
 SHARING_LABELS = ("nvidia.com/gpu.sharing-strategy", "cloud.google.com/gke-gpu-sharing-strategy")
 PARTITION_LABELS = (
-    "nvidia.com/mig.config",
     "cloud.google.com/gke-gpu-partition-size",
     *SHARING_LABELS,
 )
-"""Keys of labels that tell whole GPUs, partitions and shares of one model apart."""
+"""Keys of labels that tell whole GPUs, partitions and shares of one model apart.
+
+Not ``nvidia.com/mig.config``: it changes with the next partitioning of a node."""
 
 SHARING_STRATEGIES = ("time-slicing", "mps", "time-sharing")
 
@@ -155,14 +156,31 @@ TRANSIENT_TAINTS = (
 )
 """Prefixes of taints that come and go with the state of a node, or belong to control planes."""
 
-CAPACITY_TAINTS = (
+GENERIC_TAINTS = (
+    # Capacity that can be withdrawn, or that is allocated in another way.
     "kubernetes.azure.com/scalesetpriority",
     "cloud.google.com/gke-spot",
     "cloud.google.com/gke-preemptible",
     "cloud.google.com/gke-queued",
+    "spot",
+    # Architectures, systems and sandboxes.
+    "kubernetes.io/arch",
+    "kubernetes.io/os",
+    "sandbox.gke.io/runtime",
+    # Storage and networks.
+    "node.ocs.openshift.io/storage",
+    "storage-node",
+    "vpc.amazonaws.com/efa",
+    "vpc.amazonaws.com/efa-k8s-device-plugin",
+    "rdma",
+    # Nodes of the platform.
+    "CriticalAddonsOnly",
+    "eks.amazonaws.com/compute-type",
+    "kubernetes.azure.com/mode",
+    "components.gke.io/gke-managed-components",
 )
-"""Taints of capacity that can be withdrawn, or that is allocated in another way. Pods choose it by
-their own tolerations."""
+"""Taints that are about something else than accelerators. Pods choose such nodes by their own
+tolerations."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -171,7 +189,9 @@ class Member:
 
     source: Node | NodeTemplate
     devices: frozenset[str]
-    """The names of the vendor's resources that it offers."""
+    """The names of the vendor's resources that it offers, also those without a device."""
+    is_bare: bool = False
+    """Whether the node offers no device at the moment."""
 
     @property
     def name(self) -> str:
@@ -229,8 +249,15 @@ def members_of(
 ) -> list[Member]:
     """Return the nodes and the templates with accelerators of the vendor."""
     sources: tuple[Node | NodeTemplate, ...] = (*nodes, *templates)
-    members = [Member(source, _devices(source.allocatable, vendor)) for source in sources]
+    members = [_member(source, vendor) for source in sources]
     return [member for member in members if _is_of(member, vendor)]
+
+
+def _member(source: Node | NodeTemplate, vendor: Vendor) -> Member:
+    offered = source.allocatable or {}
+    has_device = any(count for name, count in offered.items() if name in vendor.resources)
+    is_bare = isinstance(source, Node) and not has_device
+    return Member(source, _devices(source.allocatable, vendor), is_bare)
 
 
 def _devices(allocatable: Mapping[str, int] | None, vendor: Vendor) -> frozenset[str]:

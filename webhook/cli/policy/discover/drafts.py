@@ -10,8 +10,10 @@ from typing import Any, NamedTuple, TypeAlias
 from policies.kubernetes.node_templates import NodeTemplate
 from policies.kubernetes.nodes import Node
 from policies.kubernetes.scheduling import Taint
+from policies.kubernetes.selector import describe, includes
+from policies.reach import HOST as _HOST
 from webhook.cli.policy.discover.accelerators import (
-    CAPACITY_TAINTS,
+    GENERIC_TAINTS,
     INSTANCE_TYPE,
     NODE_GROUPS,
     PARTITION_LABELS,
@@ -36,7 +38,7 @@ class PoolDraft:
     """A pool: its labels, and the nodes and node templates that have them."""
 
     vendor: Vendor
-    node_selector: dict[str, str]
+    selector: dict[str, tuple[str, ...]]
     members: list[Member]
     name: str = ""
     taints: list[Taint] = field(default_factory=list)
@@ -86,23 +88,23 @@ def draft(
     known_classes = frozenset(device_classes)
     by_vendor = {vendor: members_of(vendor, nodes, templates) for vendor in VENDORS}
     offering = {member.source.name for members in by_vendor.values() for member in members}
-    common = {taint for node in nodes if node.name not in offering for taint in node.taints}
+    common = {taint.key for node in nodes if node.name not in offering for taint in node.taints}
     for vendor, members in by_vendor.items():
         classes = [name for name in vendor.device_classes if name in known_classes]
         if not members:
             continue
-        if not (classes or any(member.devices or member.is_template for member in members)):
+        if not classes and all(member.is_bare and not member.devices for member in members):
             drafted.findings.append(_without_devices(vendor, members))
             continue
         parts = [
             part
-            for node_selector, group in _labelled(vendor, members, drafted.findings)
-            for part in _split(PoolDraft(vendor, node_selector, group), drafted.findings)
+            for selector, group in _labelled(vendor, members, drafted.findings)
+            for part in _split(PoolDraft(vendor, selector, group), drafted.findings)
         ]
         for pool in _merged(parts):
             pool.device_classes = classes
             _set_taints(pool, common, drafted.findings)
-            bare = [member for member in pool.members if not (member.devices or member.is_template)]
+            bare = [member for member in pool.members if member.is_bare]
             if bare and not classes:
                 drafted.findings.append(_without_devices(vendor, bare))
             drafted.pools.append(pool)
@@ -133,27 +135,54 @@ class _Label(NamedTuple):
 
 def _labelled(
     vendor: Vendor, members: list[Member], findings: list[str]
-) -> Iterator[tuple[dict[str, str], list[Member]]]:
-    """Yield labels that identify nodes, and the nodes and templates that have them."""
-    preference = [
-        [_Label(key) for key in vendor.products],
-        [_Label(key, value) for key, value in vendor.marks],
-        [_Label(key) for key in (INSTANCE_TYPE, *NODE_GROUPS)],
-    ]
+) -> Iterator[tuple[dict[str, tuple[str, ...]], list[Member]]]:
+    """Yield labels that identify nodes, and the nodes and templates that have them.
+
+    One label for all, if there is one. Otherwise one for each group, so that no node is left out.
+    """
+    models = [_Label(key) for key in vendor.products]
+    marks = [_Label(key, value) for key, value in vendor.marks]
+    groups = [_Label(key) for key in (INSTANCE_TYPE, *NODE_GROUPS)]
+    preference = [models, marks, groups]
     rest, taken = members, set[Member]()
     while rest:
-        label = _identifying(rest, taken, preference)
+        label = next(
+            (each for each in (*models, *marks) if all(map(each.values, members))), None
+        ) or _identifying(rest, taken, preference)
         if label is None:
-            findings += _unlabelled(PoolDraft(vendor, {}, rest), preference[-1][0].key)
+            yield from _by_last_resort(vendor, rest, taken, findings)
             return
         if not any(member.is_template for member in rest):
             # A less specific label of the other nodes would cover these nodes as well.
             level = next(n for n, labels in enumerate(preference) if label in labels)
             preference = preference[: level + 1]
         for value, group in label.groups(rest).items():
-            yield {label.key: value}, group
+            yield {label.key: (value,)}, group
             taken.update(group)
         rest = [member for member in rest if member not in taken]
+
+
+def _by_last_resort(
+    vendor: Vendor, rest: list[Member], taken: Iterable[Member], findings: list[str]
+) -> Iterator[tuple[dict[str, tuple[str, ...]], list[Member]]]:
+    """Yield the values of one label for all other nodes with devices, which needs a person."""
+    if templates := [member for member in rest if member.is_template]:
+        findings += _unlabelled(PoolDraft(vendor, {}, templates), INSTANCE_TYPE)
+    nodes = [member for member in rest if not member.is_template and not member.is_bare]
+    for key in (INSTANCE_TYPE, *NODE_GROUPS, _HOST) if nodes else ():
+        values = {value for member in nodes for value in member.values(key)}
+        if all(member.values(key) for member in nodes) and not any(
+            values.intersection(member.values(key)) for member in taken
+        ):
+            findings.append(
+                f"No label identifies the {vendor.name} accelerators of all nodes. A pool "
+                f"selects the others by {key}, and needs a change for new nodes: "
+                f"{some([member.name for member in nodes])}. Give them a label of their own, and "
+                "select it"
+            )
+            yield {key: tuple(sorted(values))}, nodes
+            return
+    findings += _unlabelled(PoolDraft(vendor, {}, nodes), INSTANCE_TYPE)
 
 
 def _identifying(
@@ -217,20 +246,20 @@ def _split_by(
     if label is None:
         alternatives = {" and ".join(sorted(map(str, found))) for found in traits.values()}
         findings.append(
-            f"Nodes with {_labels(pool.node_selector)} differ in their {what} "
+            f"Nodes with {describe(pool.selector)} differ in their {what} "
             f"({' or '.join(sorted(alternatives))}), and no label tells them apart, so they are "
             "one pool. To separate them, label the nodes"
         )
         yield pool
         return
     for value, members in label.groups(pool.members).items():
-        yield PoolDraft(pool.vendor, {**pool.node_selector, label.key: value}, members)
+        yield PoolDraft(pool.vendor, {**pool.selector, label.key: (value,)}, members)
 
 
 def _own_labels(pool: PoolDraft) -> Iterator[_Label]:
     keys = {key for member in pool.members for key in member.source.labels}
     own = sorted(key for key in keys if not _OWNED_DOMAINS.search(key))
-    return map(_Label, (*PARTITION_LABELS, *NODE_GROUPS, *own))
+    return map(_Label, (*PARTITION_LABELS, *own))
 
 
 def _tells(label: _Label, members: list[Member], traits: Mapping[Member, _Trait]) -> bool:
@@ -246,9 +275,8 @@ def _tells(label: _Label, members: list[Member], traits: Mapping[Member, _Trait]
 def _merged(pools: Iterable[PoolDraft]) -> list[PoolDraft]:
     """Return the pools, where one that has only nodes of another becomes part of it."""
     merged: list[PoolDraft] = []
-    for pool in sorted(pools, key=lambda pool: len(pool.node_selector)):
-        labels = pool.node_selector.items()
-        wide = next((other for other in merged if other.node_selector.items() <= labels), None)
+    for pool in sorted(pools, key=lambda pool: len(pool.selector)):
+        wide = next((other for other in merged if includes(other.selector, pool.selector)), None)
         if wide is None:
             merged.append(pool)
         else:
@@ -257,18 +285,18 @@ def _merged(pools: Iterable[PoolDraft]) -> list[PoolDraft]:
 
 
 def _taints_of(member: Member) -> _Trait:
-    return frozenset(taint for taint in member.taints if taint.key not in CAPACITY_TAINTS)
+    return frozenset(taint for taint in member.taints if taint.key not in GENERIC_TAINTS)
 
 
-def _set_taints(pool: PoolDraft, common: set[Taint], findings: list[str]) -> None:
+def _set_taints(pool: PoolDraft, common: set[str], findings: list[str]) -> None:
     """Set the taints that fence the nodes, and report nodes without them."""
-    where = f"Nodes with {_labels(pool.node_selector)}"
+    where = f"Nodes with {describe(pool.selector)}"
     fencing = {taint for member in pool.members for taint in member.taints}
-    general = {taint for taint in common if taint.key != pool.vendor.taint}
-    capacity = {taint for taint in fencing if taint.key in CAPACITY_TAINTS}
+    general = {t for t in fencing if t.key in common and t.key != pool.vendor.taint}
+    generic = {taint for taint in fencing if taint.key in GENERIC_TAINTS}
     for unfit, why in (
         (general, "which nodes without accelerators have as well"),
-        (capacity, "by which Pods choose the kind of capacity"),
+        (generic, "which is not about accelerators"),
     ):
         findings += [
             f"{where} have the taint {taint}, {why}. It is not part of the pool, so GPU Pods must "
@@ -308,7 +336,11 @@ def _without_devices(vendor: Vendor, members: list[Member]) -> str:
 def _set_names(pools: list[PoolDraft]) -> None:
     taken: set[str] = set()
     for pool in pools:
-        values = [value for key, value in pool.node_selector.items() if value != "true"]
+        values = [
+            each[0]
+            for key, each in pool.selector.items()
+            if len(each) == 1 and each != ("true",) and key != _HOST
+        ]
         name = _slug("-".join(values)) or pool.vendor.name
         unique, number = name, 1
         while unique in taken:
@@ -320,7 +352,3 @@ def _set_names(pools: list[PoolDraft]) -> None:
 
 def _slug(text: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", text.lower())[:_LONGEST_NAME].strip("-")
-
-
-def _labels(labels: dict[str, str]) -> str:
-    return " and ".join(f"{key}={value}" for key, value in labels.items())

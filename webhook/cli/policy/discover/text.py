@@ -84,7 +84,7 @@ def _pool(pool: PoolDraft, own_classes: Iterable[str]) -> Iterator[str]:
         comments.append(f"node templates: {some(pool.templates)}")
     yield from _comment("; ".join(comments), "  # ")
     types = pool.instance_types
-    if len(types) > 1 and not any(key in pool.vendor.products for key in pool.node_selector):
+    if len(types) > 1 and not any(key in pool.vendor.products for key in pool.selector):
         yield from _comment(
             f"Instance types: {', '.join(types)}. For a pool of each, select by {INSTANCE_TYPE}.",
             "  # ",
@@ -101,7 +101,14 @@ def _pool(pool: PoolDraft, own_classes: Iterable[str]) -> Iterator[str]:
     if pool.device_classes:
         body["deviceClasses"] = pool.device_classes
     body["taints"] = list(map(_taint, pool.taints))
-    body["nodeSelector"] = pool.node_selector
+    one = {key: values[0] for key, values in pool.selector.items() if len(values) == 1}
+    several = {key: list(values) for key, values in pool.selector.items() if len(values) > 1}
+    if one:
+        body["nodeSelector"] = one
+    if several:
+        body["matchExpressions"] = [
+            {"key": key, "operator": "In", "values": values} for key, values in several.items()
+        ]
     first, *others = _yaml([body])
     yield f"  {first}"
     yield from (f"  {line}" for line in others)

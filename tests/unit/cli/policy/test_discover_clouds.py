@@ -1,0 +1,162 @@
+"""Discovered policies on the nodes of platforms: no GPU Pod stays Pending because of gpufence.
+
+Each file under ``clouds/`` has the groups of nodes of a platform.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from policies.document import parse_policy
+from policies.engine import decide
+from policies.facts import Facts
+from policies.kubernetes.core_v1 import PodSpec
+from policies.kubernetes.nodes import Node, NodeIndex
+from policies.kubernetes.scheduling import FENCING_EFFECTS, Taint, matches_node, tolerates
+from policies.kubernetes.workload import convert
+from policies.policy import Policy
+from running import Run
+from webhook.cli.policy.discover.accelerators import GENERIC_TAINTS
+
+JSON = dict[str, Any]
+CLOUDS = sorted(Path(__file__).with_name("clouds").glob("*.yaml"))
+TRANSIENT = ("node.kubernetes.io/", "node-role.kubernetes.io/")
+
+
+def nodes_of(cloud: Path) -> list[JSON]:
+    """Return two nodes of each group."""
+    return [
+        {
+            "apiVersion": "v1",
+            "kind": "Node",
+            "metadata": {
+                "name": f"node-{group}-{number}",
+                "labels": {
+                    **each["labels"],
+                    "kubernetes.io/hostname": f"node-{group}-{number}",
+                    "kubernetes.io/os": "linux",
+                },
+            },
+            "spec": {"taints": [_taint(taint) for taint in each.get("taints", ())]},
+            "status": {
+                "allocatable": {k: str(v) for k, v in each.get("devices", {"cpu": 8}).items()}
+            },
+        }
+        for group, each in enumerate(yaml.safe_load(cloud.read_text()))
+        for number in (1, 2)
+    ]
+
+
+def _taint(text: str) -> JSON:
+    named, effect = text.rsplit(":", 1)
+    key, _, value = named.partition("=")
+    return {"key": key, "value": value, "effect": effect}
+
+
+def typed(node: JSON) -> Node:
+    taints = [Taint(t["key"], t["effect"], t["value"]) for t in node["spec"]["taints"]]
+    devices = {k: int(v) for k, v in node["status"]["allocatable"].items() if "/" in k}
+    labels = node["metadata"]["labels"]
+    return Node(node["metadata"]["name"], labels, tuple(taints), devices)
+
+
+def discovered(gpufence: Run, *objects: JSON) -> tuple[Policy, str]:
+    text = json.dumps({"apiVersion": "v1", "kind": "List", "items": objects})
+    done = gpufence("policy", "discover", "--nodes", "-", stdin=text)
+    assert done.status == 0
+    return parse_policy(yaml.safe_load(done.out)), done.err
+
+
+def pod(resources: dict[str, int] | None = None, **spec: Any) -> JSON:
+    container: JSON = {"name": "main", "image": "app"}
+    if resources:
+        container["resources"] = {"limits": resources}
+    metadata = {"name": "train", "namespace": "ml"}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": metadata,
+        "spec": {"containers": [container], **spec},
+    }
+
+
+def fits(spec: PodSpec, node: Node) -> bool:
+    own = spec.tolerations or ()
+    return matches_node(spec, node.name, node.labels) and all(
+        any(tolerates(each, taint) for each in own)
+        for taint in node.taints
+        if taint.effect in FENCING_EFFECTS
+    )
+
+
+@pytest.mark.parametrize("cloud", CLOUDS, ids=lambda path: path.stem)
+def test_every_gpu_pod_that_runs_without_gpufence_runs_with_the_discovered_policy(
+    gpufence: Run, cloud: Path
+) -> None:
+    listed = nodes_of(cloud)
+    policy, _ = discovered(gpufence, *listed)
+    index = NodeIndex(map(typed, listed))
+    tried = 0
+    for node in index:
+        for resource, count in (node.allocatable or {}).items():
+            if not (count and policy.pools_of_resource(resource)):
+                continue
+            tried += 1
+            # As authors write them: the taints of the node, or those that no pool has.
+            written = [{"key": t.key, "operator": "Exists"} for t in node.taints]
+            others = [t for t in written if t["key"] in GENERIC_TAINTS]
+            for tolerations in (written, others):
+                decision = decide(
+                    pod({resource: 1}, tolerations=tolerations), policy, facts=Facts(nodes=index)
+                )
+                assert decision.allowed, decision.findings
+                assert fits(convert(decision.mutated["spec"], PodSpec), node), (node, resource)
+    assert tried
+
+
+@pytest.mark.parametrize("cloud", CLOUDS, ids=lambda path: path.stem)
+def test_no_pod_that_tolerates_a_generic_taint_is_denied(gpufence: Run, cloud: Path) -> None:
+    listed = nodes_of(cloud)
+    policy, _ = discovered(gpufence, *listed)
+    index = NodeIndex(map(typed, listed))
+    for node in index:
+        for taint in node.taints:
+            if taint.key in GENERIC_TAINTS or taint.key.startswith(TRANSIENT):
+                toleration = {"key": taint.key, "operator": "Exists"}
+                decision = decide(pod(tolerations=[toleration]), policy, facts=Facts(nodes=index))
+                assert decision.allowed, decision.findings
+
+
+@pytest.mark.parametrize("cloud", CLOUDS, ids=lambda path: path.stem)
+def test_every_node_with_devices_is_in_a_pool_whose_labels_last(gpufence: Run, cloud: Path) -> None:
+    listed = nodes_of(cloud)
+    policy, _ = discovered(gpufence, *listed)
+    for node in map(typed, listed):
+        for resource, count in (node.allocatable or {}).items():
+            if count and policy.pools_of_resource(resource):
+                assert any(pool.contains(node) for pool in policy.pools_of_resource(resource))
+    keys = {key for pool in policy.pools for key in pool.selector}
+    assert keys.isdisjoint({"nvidia.com/mig.config", "cloud.google.com/gke-nodepool"})
+    assert all(
+        key not in GENERIC_TAINTS for pool in policy.pools for key in [t.key for t in pool.taints]
+    )
+
+
+def test_pods_that_the_policy_would_deny_are_listed(gpufence: Run) -> None:
+    nodes = nodes_of(CLOUDS[0].with_name("rke2.yaml"))
+    trespasser = pod(
+        nodeName="node-2-1", tolerations=[{"key": "nvidia.com/gpu", "operator": "Exists"}]
+    )
+    _, warnings = discovered(gpufence, *nodes, trespasser, pod({"nvidia.com/gpu": 1}))
+    assert "Warning: pool-trespass would deny 1 of 2 Pods: ml/train." in warnings
+
+
+def test_a_drained_node_is_counted_without_devices(gpufence: Run) -> None:
+    nodes = nodes_of(CLOUDS[0].with_name("on-premises-mixed-mig-drained.yaml"))
+    _, warnings = discovered(gpufence, *nodes)
+    assert "2 nodes with nvidia labels and without nvidia.com/gpu: node-3-1, node-3-2" in warnings
