@@ -301,7 +301,7 @@ async def test_a_report_that_is_too_large_is_written_again(
 
 
 async def test_a_concurrently_changed_report_is_reported(reports: _Reports, tmp_path: Path) -> None:
-    fixed = cluster_of(REACHING | {"hostNetwork": True, "tolerations": [{"operator": "Exists"}]})
+    fixed = cluster_of(REACHING | {"nodeSelector": {"nvidia.com/gpu.present": "true"}})
     reports.write_error = ApiError(409, "the object has been modified")
     audit = await audited(fixed, tmp_path)
     published = await publish(reports, audit, NOW)

@@ -267,7 +267,7 @@ def test_a_field_of_the_wrong_type_is_reported_with_its_path(wrong: tuple[str, A
         pytest.param(
             pod(futureField={"containers": "x"}, volumes=[{"name": "v", "csi": 7}]), id="unread"
         ),
-        pytest.param(container(command="not a list", ports=[{"protocol": 7}]), id="unread deeper"),
+        pytest.param(container(workingDir=["x"], ports=[{"protocol": 7}]), id="unread deeper"),
         pytest.param(
             container(resources={"limits": {"cpu": 1, "memory": "1Gi", "x/y": None}}), id="counts"
         ),
