@@ -108,18 +108,36 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end -}}
 {{- end -}}
 
-{{/* Whether the node selector of a pool has all labels of another pool's: not empty if so. */}}
+{{/* Whether every node of a pool is a node of another pool, by their labels: not empty if so. */}}
 {{- define "gpufence.selectorContains" -}}
-{{- $narrow := default dict (index . 0).nodeSelector -}}
+{{- $narrow := fromJson (include "gpufence.nodeLabels" (index . 0)) -}}
 {{- $all := true -}}
-{{- range $key, $value := default dict (index . 1).nodeSelector -}}
-{{- if not (and (hasKey $narrow $key) (eq (toString $value) (toString (get $narrow $key)))) -}}
+{{- range $key, $accepted := fromJson (include "gpufence.nodeLabels" (index . 1)) -}}
+{{- $values := default list (get $narrow $key) -}}
+{{- if or (not (hasKey $narrow $key)) (and $accepted (not $values)) -}}
 {{- $all = false -}}
+{{- end -}}
+{{- range $value := ternary $values list (not (empty $accepted)) -}}
+{{- if not (has $value $accepted) -}}
+{{- $all = false -}}
+{{- end -}}
 {{- end -}}
 {{- end -}}
 {{- if $all -}}
 true
 {{- end -}}
+{{- end -}}
+
+{{/* The labels of a pool as JSON: the values of each key, none for any value. */}}
+{{- define "gpufence.nodeLabels" -}}
+{{- $labels := dict -}}
+{{- range $key, $value := default dict .nodeSelector -}}
+{{- $_ := set $labels $key (list (toString $value)) -}}
+{{- end -}}
+{{- range default list .matchExpressions -}}
+{{- $_ := set $labels .key (default list .values) -}}
+{{- end -}}
+{{- toJson $labels -}}
 {{- end -}}
 
 {{/* Whether some name is both of two names, each of which may be a prefix followed by *: not empty if so. */}}
