@@ -421,8 +421,8 @@ def test_check_uses_facts_of_the_cluster_or_of_a_nodes_file(
         return done.verdicts
 
     kubeconfig = str(control_plane.kubeconfig)
-    assert verdicts() == ["allowed", "allowed"]
-    assert verdicts("--nodes", str(nodes)) == ["denied", "allowed"]
+    assert verdicts() == ["allowed", "unknown"]
+    assert verdicts("--nodes", str(nodes)) == ["denied", "unknown"]
     assert verdicts("--cluster", "--kubeconfig", kubeconfig) == ["denied", "mutated"]
 
 

@@ -73,14 +73,13 @@ def requires(key: str, *values: str) -> JSON:
     return {"matchExpressions": [{"key": key, **operator}]}
 
 
-ANY = {"operator": "Exists"}
 OTHER = {"key": "other", "operator": "Exists"}
 DENIALS: tuple[JSON, ...] = (
     pod("toleration", tolerations=[TOLERATION]),
     pod("second-toleration", tolerations=[OTHER, TOLERATION]),
     pod("two-tolerations", tolerations=[TOLERATION, OTHER, {**TOLERATION, "effect": ""}]),
-    pod("wildcard", tolerations=[ANY]),
-    pod("wildcard-and-toleration", tolerations=[ANY, TOLERATION]),
+    pod("every-effect", tolerations=[{"key": TOLERATION["key"], "operator": "Exists"}]),
+    pod("two-effects", tolerations=[TOLERATION, {**TOLERATION, "effect": "NoExecute"}]),
     pod("node-selector", nodeSelector={GPU_LABEL: "true"}),
     pod("node-selector-and-toleration", nodeSelector={GPU_LABEL: "true"}, tolerations=[TOLERATION]),
     pod("affinity", affinity=affinity(requires(GPU_LABEL, "true"))),
@@ -104,7 +103,7 @@ DENIALS: tuple[JSON, ...] = (
     pod("volume", volumes=[{"name": "data", "emptyDir": {}}, DEVICE]),
     pod("both-rules", {"env": [ALL]}, {"env": [ALL]}, tolerations=[TOLERATION], volumes=[DEVICE]),
     template("Deployment", pod("deployment", {"env": [ALL]}, tolerations=[TOLERATION])),
-    template("DaemonSet", pod("daemon-set", tolerations=[TOLERATION])),
+    template("StatefulSet", pod("stateful-set", tolerations=[TOLERATION])),
     cron_job(pod("cron-job", nodeSelector={GPU_LABEL: "true"}, volumes=[DEVICE])),
 )
 

@@ -16,16 +16,21 @@ import yaml
 from controlplane.api import ApiError
 from controlplane.cluster import ControlPlane
 from controlplane.fence import Fence
-from controlplane.objects import TOLERATION, node
+from controlplane.objects import node
 from controlplane.poll import until
 from running import run_command
 
 JSON = dict[str, Any]
 
 SPEC: JSON = {
-    "tolerations": [TOLERATION],
     "terminationGracePeriodSeconds": 0,
-    "containers": [{"name": "main", "image": "nginx:1.29"}],
+    "containers": [
+        {
+            "name": "main",
+            "image": "nginx:1.29",
+            "env": [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}],
+        }
+    ],
 }
 LONGEST = {"StatefulSet": 52, "Job": 61}
 """How long the name of a kind may be that stands in a Pod's name or label with something behind it;
@@ -105,7 +110,7 @@ def test_only_workloads_with_generated_exceptions_are_admitted(
             until(lambda: not without_pods(), "Pods of every workload")
         except TimeoutError as error:
             raise AssertionError(f"{error}: there are none of {sorted(without_pods())}") from error
-        with pytest.raises(ApiError, match="pool-trespass"):
+        with pytest.raises(ApiError, match="device-leak"):
             create(workload("Deployment", "another"))
 
     past = [{**entry, "expires": "2026-01-31"} for entry in entries]

@@ -365,7 +365,6 @@ def test_only_an_update_that_adds_findings_to_a_template_is_denied(
 ) -> None:
     before = get(control_plane, old_deployment)["spec"]["template"]
     for worse in (
-        {"tolerations": [TOLERATION, {"operator": "Exists"}]},
         {"tolerations": [{**TOLERATION, "effect": ""}]},
         {"nodeSelector": {PRESENT: "true"}},
     ):

@@ -37,11 +37,12 @@ from webhook.cel.text import all_of, any_of, names, negated, text
 def is_mutated(policy: Policy) -> str:
     """Return CEL that holds for a Pod to which a mutation may add something.
 
-    Its resources, claims or annotations name a device, or it tolerates every taint and is no node
-    agent.
+    Its resources, claims or annotations name a device, or it tolerates every taint, is no node
+    agent, and no kubelet sends it: mirror Pods must never wait.
     """
     container = some_container(names_device("c", policy))
-    wildcard = all_of(some("pod.spec", "tolerations", "t", "!has(t.key)"), negated(is_daemon_set()))
+    every_taint = some("pod.spec", "tolerations", "t", "!has(t.key)")
+    wildcard = all_of(every_taint, negated(is_daemon_set()), negated(is_node()))
     return any_of(*claims(policy), container, *_annotated(policy), wildcard)
 
 

@@ -279,7 +279,7 @@ def test_additions_to_a_webhook_are_removed(installed: Installation) -> None:
 
 def test_additions_to_the_admission_policies_are_reverted(installed: Installation) -> None:
     """An apply would leave the fields of another field manager: they are replaced as well."""
-    api, name = installed.cluster.api, f"{RELEASE}-trespass"
+    api, name = installed.cluster.api, f"{RELEASE}-pods"
     annotation = {"key": "other", "valueExpression": "'other'"}
     selector = {"objectSelector": {"matchLabels": {"gpufence": "on"}}}
     added: dict[str, Object] = {
