@@ -34,6 +34,10 @@ class Edit(msgspec.Struct, frozen=True):
     path: str
     value: Any = None
 
+    def __hash__(self) -> int:
+        # The value may be a mapping or a list.
+        return hash((self.kind, self.path))
+
     def __str__(self) -> str:
         match self.kind:
             case "remove":

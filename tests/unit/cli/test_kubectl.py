@@ -45,7 +45,7 @@ def test_kubectl_passes_arguments_and_the_exit_status(kubectl_binary: Path, tmp_
 
 def test_the_usage_names_kubectl_gpufence(kubectl_binary: Path, tmp_path: Path) -> None:
     shown = run(kubectl_binary, tmp_path, "gpufence", "check", "--help").stdout
-    assert shown.startswith("Usage: kubectl gpufence check [OPTIONS] PATH...")
+    assert shown.startswith("Usage: kubectl gpufence check [OPTIONS] [PATH]...")
     wrong = run(kubectl_binary, tmp_path, "gpufence", "chek")
     assert wrong.returncode == 2
     assert "Try 'kubectl gpufence --help' for help." in wrong.stderr
