@@ -57,8 +57,8 @@ def kubeconfig(path: Path | None = None, context: str | None = None) -> Load:
             from kubernetes.aio.client import Configuration
         except ImportError as error:
             raise ConfigurationError(
-                "cannot read a kubeconfig: the Kubernetes client is not installed; run pip install "
-                "'gpufence[kubeconfig]'"
+                "cannot read a kubeconfig: the Kubernetes client is not installed; install "
+                "gpufence with the extra kubeconfig: in a checkout, pip install '.[kubeconfig]'"
             ) from error
 
         files = _files(path)
