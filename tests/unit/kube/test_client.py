@@ -212,5 +212,7 @@ async def test_without_the_kubernetes_client_the_error_names_the_extra(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setitem(sys.modules, "kubernetes.aio", None)
-    with pytest.raises(ConfigurationError, match=r"with the extra kubeconfig: .* '\.\[kubeconfig\]'"):
+    with pytest.raises(
+        ConfigurationError, match=r"with the extra kubeconfig: .* '\.\[kubeconfig\]'"
+    ):
         await kubeconfig(Path("config"))()
