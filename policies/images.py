@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import NamedTuple
 
 
@@ -62,7 +61,6 @@ KNOWN_IMAGES = (
 _BY_REPOSITORY = {known.repository: known for known in KNOWN_IMAGES}
 
 
-@lru_cache(maxsize=1024)
 def known_image(image: str) -> KnownImage | None:
     """Return what is known of an image: ``registry/repository:tag@digest``."""
     repository = image.partition("@")[0]
