@@ -155,7 +155,11 @@ def changes(pod: Pod, context: Context) -> Iterator[Addition]:
         wanted = SecurityContext(**({} if is_root else of_each))
         yield from _fill(container, wanted, windows=windows)
     assigned = (of_each or user).get("run_as_user")
-    if assigned is not None and common.run_as_user is None and pod.has_metadata:
+    runs_as_it = any(
+        not is_root and container.security_context.run_as_user is None
+        for container, is_root in zip(containers, are_root, strict=True)
+    )
+    if assigned is not None and runs_as_it and common.run_as_user is None and pod.has_metadata:
         yield Addition(pod.metadata, ("metadata", "annotations"), {USER_ANNOTATION: str(assigned)})
 
 
