@@ -36,7 +36,7 @@ _MUTATIONS = [mutation.id for mutation in MUTATIONS]
 _CHECKS_OF_REQUESTING_PODS = tuple(check for check in CHECKS if check.pods != "gpu")
 _CHECKS_OF_ALL_PODS = tuple(check for check in CHECKS if check.pods == "all")
 _REPORTED = frozenset({"warn", "audit"})
-"""The actions with which a mutation adds nothing and reports what it would add."""
+"""The actions with which a mutation changes nothing and reports what it would change."""
 
 Object = JSONObject | PodObject | Workload
 """What is decided on: parsed JSON, or what was made of it before."""
@@ -61,7 +61,7 @@ class _Scope(msgspec.Struct, frozen=True):
 def mutate(
     obj: Object, policy: Policy, request: Request = NO_REQUEST, facts: Facts = NO_FACTS
 ) -> tuple[PatchOperation, ...]:
-    """Return what the policy adds to the object, as JSON Patch operations.
+    """Return what the policy changes in the object, as JSON Patch operations.
 
     Raises:
         MalformedObjectError: a field that a rule reads has the wrong type or an invalid quantity.

@@ -8,9 +8,10 @@ from operator import or_
 
 from policies.context import Context
 from policies.facts import Facts
+from policies.kubernetes.core_v1 import Toleration
 from policies.kubernetes.nodes import Node, NodeIndex, NodeSet, lowest
 from policies.kubernetes.pod import Pod
-from policies.kubernetes.scheduling import Alternative
+from policies.kubernetes.scheduling import Alternative, reached_taint
 from policies.kubernetes.selector import (
     Selector,
     can_match,
@@ -130,14 +131,15 @@ def _offering(pool: Pool, nodes: NodeIndex) -> NodeSet:
 
 
 def unlabeled_nodes(request: DeviceRequest, context: Context) -> NodeSet:
-    """Return the nodes with the device, if none has the labels of a pool of the request.
+    """Return the nodes with the device, if no node has the labels of a pool of the request.
 
     The labels of the pool are then those of another cluster, and no node would meet them.
     """
     nodes = context.facts.nodes
     if nodes is None or not request.resource:
         return 0
-    return nodes_of_pools(context.policy, nodes).offering_without_labels(request.pools)
+    unlabeled = nodes_of_pools(context.policy, nodes).offering_without_labels(request.pools)
+    return unlabeled & nodes.offering(request.resource)
 
 
 def pools_of_node(node: Node, context: Context) -> tuple[Pool, ...]:
@@ -154,6 +156,18 @@ def is_confined(pod: Pod, pools: Iterable[Pool]) -> bool:
     return bool(selectors) and all(
         confines(alternative, selectors) for alternative in pod.selection()
     )
+
+
+def pools_by_toleration(
+    pod: Pod, tolerations: Iterable[Toleration], context: Context
+) -> list[Pool]:
+    """Return the foreign pools whose nodes these tolerations of the Pod open to it."""
+    return [
+        pool
+        for pool in foreign_pools(pod, context)
+        if any(reached_taint(toleration, pool.taints) for toleration in tolerations)
+        and not is_kept_off(pod, pool, context)
+    ]
 
 
 def named_node(pod: Pod, nodes: NodeIndex | None) -> Node | None:

@@ -78,9 +78,8 @@ from collections.abc import Iterator
 from policies.context import Context
 from policies.finding import Finding
 from policies.kubernetes.pod import Pod
-from policies.kubernetes.scheduling import reached_taint
 from policies.policy import Pool
-from policies.reach import foreign_pools, is_kept_off
+from policies.reach import pools_by_toleration
 
 ID = "system-priority"
 
@@ -102,8 +101,8 @@ def check(pod: Pod, context: Context) -> Iterator[Finding]:
             "Remove priorityClassName, or use a PriorityClass of your cluster. For a Pod of the "
             f"cluster itself, an administrator can {exemption}"
         )
-    elif pool := _pool_of_agent(pod, context):
-        subject = f"a node agent on the nodes of pool {pool.name}"
+    elif pools := _pools_of_agent(pod, context):
+        subject = f"a node agent on the nodes of pool {pools[0].name}"
         remediation = (
             f"If all nodes need this agent, {exemption}, or add an exception. Otherwise, remove "
             "priorityClassName, or exclude GPU nodes in the node affinity"
@@ -119,14 +118,8 @@ def check(pod: Pod, context: Context) -> Iterator[Finding]:
     )
 
 
-def _pool_of_agent(pod: Pod, context: Context) -> Pool | None:
-    """Return a pool whose nodes a DaemonSet reaches by its tolerations."""
+def _pools_of_agent(pod: Pod, context: Context) -> list[Pool]:
+    """Return the pools whose nodes a DaemonSet reaches by its tolerations."""
     if pod.kind != "DaemonSet":
-        return None
-    for pool in foreign_pools(pod, context):
-        tolerates = any(
-            reached_taint(toleration, pool.taints) for toleration in pod.spec.tolerations or ()
-        )
-        if tolerates and not is_kept_off(pod, pool, context):
-            return pool
-    return None
+        return []
+    return pools_by_toleration(pod, pod.spec.tolerations or (), context)

@@ -67,12 +67,11 @@ from policies.kubernetes.pod import Pod
 from policies.kubernetes.scheduling import (
     REQUIRED_TERMS,
     is_wildcard,
-    reached_taint,
     required_terms,
 )
 from policies.kubernetes.selector import can_match
 from policies.policy import Pool
-from policies.reach import foreign_pools, is_daemon_set_pod, is_kept_off
+from policies.reach import is_daemon_set_pod, pools_by_toleration
 from policies.rules.set_pool_node_affinity import TERMS
 
 ID = "pool-exclusion"
@@ -86,12 +85,7 @@ def changes(pod: Pod, context: Context) -> Iterator[Addition]:
     if certain or is_daemon_set_pod(pod, context):
         return
     wildcards = [each for each in pod.spec.tolerations or () if is_wildcard(each)]
-    pools = [
-        pool
-        for pool in (foreign_pools(pod, context) if wildcards else ())
-        if any(reached_taint(wildcard, pool.taints) for wildcard in wildcards)
-        and not is_kept_off(pod, pool, context)
-    ]
+    pools = pools_by_toleration(pod, wildcards, context) if wildcards else []
     terms = required_terms(pod.spec)
     if pools and terms is None:
         term = NodeSelectorTerm(_exclusions(pools))

@@ -87,7 +87,7 @@ def alice(installed: Installation) -> Api:
 
 @pytest.fixture(scope="module")
 def answers() -> Iterator[dict[str, str]]:
-    """What became of each attack; printed at the end."""
+    """The outcome of each attack; printed at the end."""
     found: dict[str, str] = {}
     yield found
     width = max(map(len, found), default=0)

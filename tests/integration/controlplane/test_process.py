@@ -23,7 +23,7 @@ def test_a_process_that_exits_during_startup_is_reported_with_its_log(
     process = server(tmp_path, "print('port is taken'); raise SystemExit(7)")
     process.start()
     with pytest.raises(ControlPlaneError) as raised:
-        process.wait(lambda: "nobody listens")
+        process.wait(lambda: "the port is closed")
     message = str(raised.value).splitlines()
     assert message[0] == "server ended with exit code 7."
     assert message[1] == f"The end of its log ({tmp_path / 'server.log'}):"
@@ -35,8 +35,8 @@ def test_a_process_that_is_not_ready_in_time_is_reported_with_the_reason(tmp_pat
     process = server(tmp_path, "import time; time.sleep(60)")
     process.start()
     try:
-        with pytest.raises(ControlPlaneError, match="not ready after 0 s: nobody listens"):
-            process.wait(lambda: "nobody listens", within=0.2)
+        with pytest.raises(ControlPlaneError, match="not ready after 0 s: the port is closed"):
+            process.wait(lambda: "the port is closed", within=0.2)
     finally:
         process.stop()
 

@@ -33,7 +33,7 @@ async def test_a_repeated_failure_is_logged_once_and_counted_each_time(
     for _ in range(3):
         assert not await task.run_once()
     assert task.problem == "nobody answers"
-    work.error = UnreachableError("nobody listens")
+    work.error = UnreachableError("the port is closed")
     assert not await task.run_once()
     work.error = None
     assert await task.run_once()
