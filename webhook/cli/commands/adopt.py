@@ -25,7 +25,7 @@ from webhook.cli.report.output import Output, write_reports
 from webhook.cli.report.terminal import reading
 from webhook.documents.document import InputError
 from webhook.documents.files import decode
-from webhook.documents.policy_files import load_policy, read_content, read_policy
+from webhook.documents.policy_files import decode_policy, read_content, read_policy
 from webhook.kube.client import KubeApi
 from webhook.wording import counted
 
@@ -34,7 +34,7 @@ _SHOWN = 10
 
 
 class Adoption(NamedTuple):
-    """A policy in mode audit, and the audit of what it does in mode enforce."""
+    """A policy, and the audit of what it does in mode enforce."""
 
     text: str
     policy: Policy
@@ -100,7 +100,8 @@ def adopt(out: Path, policy_path: str | None, kubeconfig: Path | None, context: 
 
     The command is read-only. It discovers a policy, audits every workload against it, and says
     which workloads it would deny, which Pods would run as another user, and which nodes lack labels
-    or taints. Then it writes the policy in mode audit, chart values and an HTML report.
+    or taints. Then it writes the policy, chart values and an HTML report. The discovered policy is
+    in mode audit; one that you give stays as it is.
     """
     files = [out / name for name in ("policy.yaml", "values.yaml", "report.html")]
     if existing := [str(path) for path in files if path.exists()]:
@@ -135,8 +136,8 @@ async def _adopt(api: KubeApi, policy_path: str | None, progress: Progress) -> A
         text = await _discovered(api)
         policy = read_policy("the discovered policy", text)
     else:
-        text = decode(read_content(policy_path))
-        policy = load_policy(policy_path)
+        content = read_content(policy_path)
+        policy, text = decode_policy(policy_path, content), decode(content)
     overrides = [replace(each, mode=each.mode and "enforce") for each in policy.overrides]
     enforced = replace(policy, mode="enforce", overrides=tuple(overrides))
     result = await run(api, enforced, datetime.now(UTC).date(), progress)
@@ -152,15 +153,8 @@ async def _discovered(api: KubeApi) -> str:
     state = await state_of_cluster(api)
     nodes = list(state.nodes.index)
     drafted = draft(nodes, state.templates, state.device_classes.names())
-    if not drafted.pools:
-        problem = "no node offers devices of a known vendor"
-        raise InputError([f"{problem}. Install the device plugin, or set --policy FILE."])
     namespaces = frozenset(state.namespaces.names())
-    text = policy_text(drafted, nodes, len(state.templates), namespaces)
-    head, kind, rest = text.partition("kind: FencePolicy\n")
-    return (
-        f"{head}{kind}\n# Records what enforce would do, and changes nothing.\nmode: audit\n{rest}"
-    )
+    return policy_text(drafted, nodes, len(state.templates), namespaces, "audit")
 
 
 def _values(policy: str) -> str:

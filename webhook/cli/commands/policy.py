@@ -17,7 +17,6 @@ from webhook.cli.options import context_option, kubeconfig_option, with_api
 from webhook.cli.policy.discover.drafts import draft
 from webhook.cli.policy.discover.replay import denials
 from webhook.cli.policy.discover.text import policy_text
-from webhook.documents.document import InputError
 from webhook.documents.files import decode
 from webhook.documents.policy_files import (
     decode_policy,
@@ -175,10 +174,6 @@ def discover(nodes: str | None, kubeconfig: Path | None, context: str | None) ->
     drafted = draft(known, state.templates, state.device_classes.names())
     for finding in drafted.findings:
         click.echo(f"Warning: {finding}.", err=True)
-    if not drafted.pools:
-        problem = "no node offers devices of a known vendor"
-        cure = "Install the device plugin, or start from gpufence policy show"
-        raise InputError([f"{problem}. {cure}."])
     namespaces = frozenset(state.namespaces.names()) if nodes is None else None
     text = policy_text(drafted, known, len(state.templates), namespaces)
     policy = read_policy("the discovered policy", text)

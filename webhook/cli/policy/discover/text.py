@@ -6,11 +6,13 @@ import textwrap
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
+from policies.finding import Mode
 from policies.kubernetes.nodes import Node
 from policies.kubernetes.scheduling import Taint
 from webhook.cli.policy.discover.accelerators import INSTANCE_TYPE
 from webhook.cli.policy.discover.drafts import Draft, PoolDraft
 from webhook.cli.yaml_writer import to_yaml
+from webhook.documents.document import InputError
 from webhook.wording import counted, printable, some
 
 _WIDTH = 98
@@ -27,18 +29,33 @@ _QUOTA = ".deviceclass.resource.k8s.io/devices"
 
 
 def policy_text(
-    draft: Draft, nodes: Sequence[Node], templates: int, namespaces: frozenset[str] | None
+    draft: Draft,
+    nodes: Sequence[Node],
+    templates: int,
+    namespaces: frozenset[str] | None,
+    mode: Mode = "enforce",
 ) -> str:
     """Return the policy as YAML, with comments.
 
     ``namespaces`` are those of the cluster; ``None`` if they are unknown.
+
+    Raises:
+        InputError: the draft has no pool.
     """
-    lines = _lines(draft, nodes, templates, namespaces)
+    if not draft.pools:
+        problem = "no node offers devices of a known vendor"
+        cure = "Install the device plugin, or start from gpufence policy show"
+        raise InputError([f"{problem}. {cure}."])
+    lines = _lines(draft, nodes, templates, namespaces, mode)
     return "".join(f"{line}\n" for line in lines)
 
 
 def _lines(
-    draft: Draft, nodes: Sequence[Node], templates: int, namespaces: frozenset[str] | None
+    draft: Draft,
+    nodes: Sequence[Node],
+    templates: int,
+    namespaces: frozenset[str] | None,
+    mode: Mode,
 ) -> Iterator[str]:
     source = counted(len(nodes), "node")
     if templates:
@@ -56,6 +73,10 @@ def _lines(
     yield "apiVersion: gpufence.dev/v1alpha1"
     yield "kind: FencePolicy"
     yield ""
+    if mode != "enforce":
+        yield "# Records what enforce would do, and changes nothing."
+        yield f"mode: {mode}"
+        yield ""
     yield "pools:"
     pools_of = Counter(name for pool in draft.pools for name in pool.device_classes)
     for pool in draft.pools:
