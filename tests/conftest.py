@@ -9,12 +9,16 @@ from collections.abc import Iterator
 
 import pytest
 from hypothesis import HealthCheck, settings
+from hypothesis.internal.conjecture import providers
+from hypothesis.internal.constants_ast import Constants
 
 pytest_plugins = [
     "programs",
     "running",
     "controlplane.fixtures",
 ]
+
+RANDOM = "GPUFENCE_RANDOM" in os.environ
 
 settings.register_profile(
     "gpufence",
@@ -24,10 +28,14 @@ settings.register_profile(
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
     # The examples are the same in every run, except where new ones are wanted: `make laws`.
-    derandomize="GPUFENCE_RANDOM" not in os.environ,
+    derandomize=not RANDOM,
     print_blob=True,
 )
 settings.load_profile("gpufence")
+if not RANDOM:
+    # Hypothesis draws from the constants of the project's modules that are imported by then, and
+    # which these are depends on the tests that the worker ran before. It has no setting for it.
+    providers._get_local_constants = Constants  # noqa: SLF001
 
 
 def pytest_collection_finish() -> None:

@@ -237,7 +237,10 @@ def are_met(expressions: Iterable[Requirement], value: str | None) -> bool:
 
 
 def _expression_met(expression: Requirement, value: str | None) -> bool:
-    """As ``Requirement.Matches``; ``None`` is a label that the node does not carry."""
+    """As ``Requirement.Matches``; ``None`` is a label that the node does not carry.
+
+    A comparison without a value, which does not parse, is not met.
+    """
     operator, values = expression.operator, expression.values or []
     if operator == "In":
         return value is not None and value in values
@@ -247,7 +250,7 @@ def _expression_met(expression: Requirement, value: str | None) -> bool:
         return value is not None
     if operator == "DoesNotExist":
         return value is None
-    number, bound = parse_int64(value or ""), parse_int64(values[0])
+    number, bound = parse_int64(value or ""), parse_int64(values[0] if values else "")
     if number is None or bound is None:
         return False
     return number > bound if operator == "Gt" else number < bound

@@ -54,8 +54,9 @@ def test_a_term_with_fields_alone_is_copied_for_each_pool() -> None:
     assert required_labels(second) == [("x", ["2"]), ("z", ["2"])]
 
 
-def test_a_term_that_does_not_parse_gets_one_completion() -> None:
-    invalid = [{"key": "size", "operator": "Gt", "values": []}]
+@pytest.mark.parametrize("key", ["size", "x"], ids=["another label", "a label of the pools"])
+def test_a_term_that_does_not_parse_gets_one_completion(key: str) -> None:
+    invalid = [{"key": key, "operator": "Gt", "values": []}]
     assert len(mutated(with_term(A, matchExpressions=invalid), SEVERAL_LABELS)) == 1
 
 
