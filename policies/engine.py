@@ -278,7 +278,10 @@ def _findings(pod: Pod, context: Context, actions: Actions) -> Iterator[Finding]
 
 
 def _with_action(finding: Finding, actions: Actions) -> Finding:
+    """Return the finding with the action of its rule, unless the finding itself only warns."""
     action, written = actions[finding.rule], actions.written[finding.rule]
+    if written == "enforce":
+        written = finding.action
     return replace(finding, action=action, would=None if action == written else written)
 
 

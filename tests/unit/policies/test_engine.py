@@ -15,7 +15,7 @@ from deciding import GPU, TOLERATION, deployment, pod, policy, update
 from paths import CASES
 from policies.engine import decide, mutate, validate
 from policies.facts import Request
-from policies.finding import ACTIONS, Action
+from policies.finding import ACTIONS, Action, Mode
 from policies.kubernetes.objects import MalformedObjectError
 from policies.policy import Override
 from policies.registry import MUTATIONS, RULES
@@ -139,3 +139,10 @@ def test_the_object_after_a_mutation_is_that_of_a_policy_without_the_later_mutat
                 shortened = replace(DEFAULT, rules=off | on, overrides=())
                 assert decision.mutated_by(done) == decide(obj, shortened).mutated, path
     assert changed > 50
+
+
+@pytest.mark.parametrize(("mode", "would"), [("warn", None), ("audit", "warn")])
+def test_a_mode_does_not_make_a_warning_a_denial_that_it_prevents(mode: Mode, would: str) -> None:
+    only_warns = pod({}, initContainers=[{"name": "warm-up", "image": "i"} | GPU])
+    by_rule = {f.rule: f for f in validate(only_warns, policy(mode=mode)).findings}
+    assert (by_rule["missing-device"].action, by_rule["missing-device"].would) == (mode, would)

@@ -9,6 +9,7 @@ import os
 from pathlib import Path
 
 import pytest
+import yaml
 
 from running import Run
 
@@ -88,3 +89,24 @@ def test_a_file_without_nodes_is_rejected(gpufence: Run, text: str, problem: str
     done = gpufence("policy", "discover", "--nodes", "-", stdin=text)
     assert (done.status, done.out) == (2, "")
     assert problem in done.err
+
+
+TEMPLATE = """\
+---
+apiVersion: karpenter.sh/v1
+kind: NodePool
+metadata: {name: gpu}
+spec:
+  template:
+    spec:
+      requirements:
+        - {key: nvidia.com/gpu.present, operator: In, values: ["true"]}
+      nodeClassRef: {group: karpenter.k8s.aws, kind: EC2NodeClass, name: default}
+"""
+
+
+def test_a_template_without_named_devices_offers_those_of_the_vendor(gpufence: Run) -> None:
+    partitioned = NODE.replace('cpu: "8"', 'nvidia.com/mig-1g.10gb: "7"')
+    done = gpufence("policy", "discover", "--nodes", "-", stdin=partitioned + TEMPLATE)
+    [pool] = yaml.safe_load(done.out)["pools"]
+    assert pool["resources"] == ["nvidia.com/gpu", "nvidia.com/mig-*"]

@@ -54,10 +54,13 @@ class PoolDraft:
 
     @property
     def resources(self) -> list[str]:
-        """The resources of the nodes; those of MIG as one pattern."""
-        names = {name for member in self.members for name in member.devices} or {
-            self.vendor.resource
-        }
+        """The resources of the nodes; those of MIG as one pattern.
+
+        A template that names no devices promises the vendor's.
+        """
+        names = {name for member in self.members for name in member.devices}
+        if not names or any(each.is_template and not each.devices for each in self.members):
+            names.add(self.vendor.resource)
         mig = "nvidia.com/mig-"
         return sorted({f"{mig}*" if name.startswith(mig) else name for name in names})
 
