@@ -16,8 +16,10 @@ Pod that requests a device:
   persistentVolumeClaim, projected and secret.
 
 The mutation `restricted-security-context` adds the fields that the Pod does not set, so findings
-are about fields that the author set. `hostUsers: false` and `os.name: windows` relax the same
-controls as in Kubernetes.
+are about fields that the author set. It leaves `runAsNonRoot` out for a container with
+`runAsUser: 0`, and `allowPrivilegeEscalation` for a privileged one: the finding is about the field
+that must change, and not about the one that gpufence then adds. `hostUsers: false` and `os.name:
+windows` relax the same controls as in Kubernetes.
 
 ## Why
 
@@ -91,6 +93,7 @@ from policies.context import Context
 from policies.finding import Finding
 from policies.kubernetes.pod import Pod
 from policies.kubernetes.pod_security import violations
+from policies.rules import set_restricted_security_context
 
 ID = "unrestricted-gpu-pod"
 
@@ -100,7 +103,9 @@ def check(pod: Pod, context: Context) -> Iterator[Finding]:
     level = context.hardening.level
     if level == "off":
         return
-    for violation in violations(pod, level):
+    actions = context.policy.actions_in(context.request.namespace).written
+    completed = actions.get(set_restricted_security_context.ID) == "enforce"
+    for violation in violations(pod, level, completed=completed):
         yield Finding(
             ID,
             pod.at(violation.path),

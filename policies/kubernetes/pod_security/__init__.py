@@ -78,7 +78,11 @@ CONTROLS: Mapping[Level, tuple[Control, ...]] = {
 }
 
 
-def violations(pod: Pod, level: Level) -> list[Violation]:
-    """Return a violation for each control of the level that the Pod fails."""
-    seen = view(pod)
+def violations(pod: Pod, level: Level, *, completed: bool = False) -> list[Violation]:
+    """Return a violation for each control of the level that the Pod fails.
+
+    With ``completed``, without those that another violation causes (see ``PodView``): none are left
+    if and only if the official library accepts the Pod.
+    """
+    seen = view(pod, completed=completed)
     return [violation for control in CONTROLS[level] if (violation := control(seen)) is not None]

@@ -80,6 +80,7 @@ def allow_privilege_escalation(pod: PodView) -> Violation | None:
         container
         for container in pod.judged
         if container.security_context.allow_privilege_escalation is not False
+        and not (pod.completed and _excludes_no_escalation(container.security_context))
     ]
     if not containers:
         return None
@@ -297,10 +298,6 @@ def _s(verb: str, containers: list[Container]) -> str:
 
 
 _NON_ROOT = "securityContext: {runAsNonRoot: true, runAsUser: 65532}"
-_WITHOUT_IPC_LOCK = (
-    "Remove IPC_LOCK: gpufence then sets a user. With IPC_LOCK, it keeps the user of the image, "
-    "which may be root, because the capability has no effect for other users"
-)
 
 
 def run_as_non_root(pod: PodView) -> Violation | None:
@@ -328,17 +325,17 @@ def run_as_non_root(pod: PodView) -> Violation | None:
         container
         for container in pod.containers
         if container.security_context.run_as_non_root is None
+        and not (pod.completed and _keeps_user(container.security_context, pod))
     ]
     if not silent:
         return None
     unset = Offenders(None, silent)
-    keep_user = all(locks_memory(container.security_context) for container in silent)
     return Violation(
         "runAsNonRoot != true",
         unset.path("runAsNonRoot"),
         f"neither the Pod nor {unset.named} sets securityContext.runAsNonRoot",
         "only true",
-        unset.remediation(_WITHOUT_IPC_LOCK if keep_user else f"Set {_NON_ROOT} in the Pod's spec"),
+        unset.remediation(f"Set {_NON_ROOT} in the Pod's spec"),
         unset.subjects(lambda _: ["unset"]),
     )
 
@@ -375,3 +372,14 @@ def _may_be_root(context: SecurityContext) -> bool:
 
 def _is_root(context: SecurityContext) -> bool:
     return context.run_as_user == 0
+
+
+def _excludes_no_escalation(context: SecurityContext) -> bool:
+    """Return whether the container must lose a privilege before gpufence sets the field."""
+    return context.allow_privilege_escalation is None and bool(excluding_no_escalation(context))
+
+
+def _keeps_user(context: SecurityContext, pod: PodView) -> bool:
+    """Return whether a user of 0 or IPC_LOCK, which another control rejects, keeps the user."""
+    user = pod.context.run_as_user if context.run_as_user is None else context.run_as_user
+    return user == 0 or (user is None and not pod.windows and locks_memory(context))

@@ -25,7 +25,9 @@ class PodView(msgspec.Struct, frozen=True):
 
     ``windows`` is ``spec.os.name``, by which alone Pod Security recognizes a Windows Pod.
     ``user_namespace`` is ``hostUsers: false``, which makes root in the Pod a user without
-    privileges on the node.
+    privileges on the node. ``completed`` says that gpufence adds what ``restricted`` requires and
+    the Pod does not set. What it leaves out because of another field is then not reported: the
+    control of that field is.
     """
 
     pod: Pod
@@ -36,9 +38,10 @@ class PodView(msgspec.Struct, frozen=True):
     contexts: list[SecurityContext]
     windows: bool
     user_namespace: bool
+    completed: bool
 
 
-def view(pod: Pod) -> PodView:
+def view(pod: Pod, *, completed: bool) -> PodView:
     """Return the view of a Pod that all controls share."""
     spec, context, containers = pod.spec, pod.security_context, pod.containers()
     judged = [container for container in containers if container.security_context != HARDENED]
@@ -51,6 +54,7 @@ def view(pod: Pod) -> PodView:
         [context, *[container.security_context for container in judged]],
         pod.is_windows,
         spec.host_users is False,
+        completed,
     )
 
 

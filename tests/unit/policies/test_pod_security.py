@@ -20,7 +20,7 @@ from oracle.pod_security_fixtures import fixtures
 from pod_security_strategies import pods
 from policies.context import Context
 from policies.facts import Facts, Request
-from policies.kubernetes.pod_security import CONTROLS, Level
+from policies.kubernetes.pod_security import CONTROLS, Level, violations
 from policies.kubernetes.pod_security.view import HARDENED
 from policies.policy import Hardening, Policy
 from policies.rules.check_unrestricted_gpu_pod import ID, check
@@ -121,6 +121,17 @@ class TestOfficialLibrary:
             for raw, whole, verdict in zip(batch, defaulted, verdicts, strict=True):
                 assert reasons(whole, level) == verdict.reasons
                 assert bool(findings(raw, level)) != verdict.allowed
+
+
+@settings(max_examples=300)
+@given(raw=pods(), level=st.sampled_from(LEVELS))
+def test_consequences_are_left_out_only_if_their_cause_is_found(raw: JSON, level: Level) -> None:
+    """Where gpufence adds the fields of the profile, the author makes one edit for each finding."""
+    pod = pod_of(raw)
+    every = violations(pod, level)
+    causes = violations(pod, level, completed=True)
+    assert {violation.reason for violation in causes} <= {violation.reason for violation in every}
+    assert bool(causes) == bool(every)
 
 
 def test_the_check_does_not_modify_the_pod() -> None:
