@@ -482,8 +482,8 @@ class Policy(Part):
         }
 
     @cached_property
-    def _pools_by_prefix(self) -> tuple[Pool, ...]:
-        return tuple(pool for pool in self.pools if pool.resources.prefixes)
+    def _prefixes(self) -> tuple[str, ...]:
+        return tuple({prefix for pool in self.pools for prefix in pool.resources.prefixes})
 
     @cached_property
     def general(self) -> Actions:
@@ -566,9 +566,9 @@ class Policy(Part):
     def pools_of_resource(self, name: str) -> tuple[Pool, ...]:
         """Return the pools that offer the extended resource."""
         pools = self._pools_of_name.get(name)
-        if pools is None:
-            pools = tuple(pool for pool in self._pools_by_prefix if name in pool.resources)
-        return pools
+        if pools is None and name.startswith(self._prefixes):
+            pools = tuple(pool for pool in self.pools if name in pool.resources)
+        return pools or ()
 
     def counts(self, resource: str) -> bool:
         """Return whether a quantity of the resource is a number of devices of a pool."""

@@ -175,16 +175,20 @@ def _accelerators(name: str) -> list[str]:
 
 def _suggestion(name: str, policy: Policy) -> str:
     """Return the resource of a pool that differs from the name in its spelling only, if any."""
-    form, forms = _form(name), _forms(policy)
-    if form in forms:
-        return forms[form]
-    prefixes = (prefix for pool in policy.pools for prefix in pool.resources.prefixes)
-    return next((f"{prefix}*" for prefix in prefixes if form.startswith(_form(prefix))), "")
+    form, (names, prefixes) = _form(name), _forms(policy)
+    if form in names:
+        return names[form]
+    return next((f"{prefix}*" for prefix, own in prefixes.items() if form.startswith(own)), "")
 
 
 @lru_cache(maxsize=16)
-def _forms(policy: Policy) -> dict[str, str]:
-    return {_form(name): name for pool in policy.pools for name in sorted(pool.resources.exact)}
+def _forms(policy: Policy) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the names of the pools' resources by form, and the form of each prefix."""
+    resources = [pool.resources for pool in policy.pools]
+    return (
+        {_form(name): name for each in resources for name in sorted(each.exact)},
+        {prefix: _form(prefix) for each in resources for prefix in each.prefixes},
+    )
 
 
 def _form(name: str) -> str:
