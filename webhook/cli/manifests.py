@@ -38,8 +38,6 @@ _KUSTOMIZATIONS = ("kustomization.yaml", "kustomization.yml", "Kustomization")
 _PATCH_FIELDS = ("patches", "patchesStrategicMerge", "patchesJson6902")
 PATCH_NOTE = "is a patch of a kustomization; check what kustomize build prints"
 _HELM_SECONDS = 60
-_CHUNK = 2**20
-_LONGEST_WORD = 100
 
 
 class ExcludedPaths:
@@ -55,8 +53,6 @@ class ExcludedPaths:
 
     def __contains__(self, path: str) -> bool:
         """Return whether ``path``, relative to the searched directory, is excluded."""
-        if not self._patterns:
-            return False
         parts = PurePath(path).parts
         return any(
             _match(parts[:length], pattern)
@@ -86,15 +82,14 @@ class Reader:
 
     def __init__(self, *, lenient: bool = False) -> None:
         self._lenient = lenient
-        self._copies: dict[Source, BinaryIO | DocumentError] = {}
+        self._copies: dict[Source, BinaryIO] = {}
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         for copy in self._copies.values():
-            if not isinstance(copy, DocumentError):
-                copy.close()
+            copy.close()
 
     def read(
         self, sources: Iterable[Source], words: re.Pattern[str] | None = None
@@ -111,16 +106,15 @@ class Reader:
                     yield from read_objects(document)
 
     def _documents(self, source: Source, words: re.Pattern[str] | None) -> Iterator[Document]:
-        name = rendered_name(source.path) if source.is_chart else display_name(source.path)
+        path = display_name(source.path)
+        name = f"<helm template {path}>" if source.is_chart else path
         try:
             with self._opened(source) as lines:
-                if words is not None and not _finds(words, lines):
-                    return
                 for document in read_documents(name, lines, words):
                     document.lenient = self._lenient and source.in_directory
                     yield document
         except DocumentError as problem:
-            yield unreadable(display_name(source.path), problem)
+            yield unreadable(path, problem)
 
     @contextmanager
     def _opened(self, source: Source) -> Iterator[TextIO]:
@@ -131,33 +125,19 @@ class Reader:
         Raises:
             DocumentError: it cannot be read, or the chart cannot be rendered.
         """
-        is_readable = not (source.error or source.path == STDIN or source.is_chart)
-        if is_readable and not is_special_file(source.path):
+        if source.error is not None:
+            raise source.error
+        if not (source.path == STDIN or source.is_chart or is_special_file(source.path)):
             with open_file(source.path) as file:
                 yield read_lines(file)
             return
         if source not in self._copies:
-            try:
-                self._copies[source] = _copy(source)
-            except DocumentError as error:
-                self._copies[source] = error
+            self._copies[source] = _copy(source)
         copy = self._copies[source]
-        if isinstance(copy, DocumentError):
-            raise copy
         copy.seek(0)
         lines = read_lines(copy)
         yield lines
         lines.detach()
-
-
-def _finds(words: re.Pattern[str], lines: TextIO) -> bool:
-    """Return whether the expression finds something in a text, which is then at its start again."""
-    end, found = "", False
-    while not found and (text := lines.read(_CHUNK)):
-        found = bool(words.search(end + text))
-        end = text[-_LONGEST_WORD:]
-    lines.seek(0)
-    return found
 
 
 def _copy(source: Source) -> BinaryIO:
@@ -166,20 +146,16 @@ def _copy(source: Source) -> BinaryIO:
     Raises:
         DocumentError: it cannot be read, or the chart cannot be rendered.
     """
-    if source.error is not None:
-        raise source.error
-    chart = render_chart(source.path).encode() if source.is_chart else b""
-    file = io.BytesIO(chart) if source.is_chart else open_file(source.path)
-    copy = temporary_file()
-    try:
-        shutil.copyfileobj(file, copy)
-    except OSError as error:
-        copy.close()
-        raise cannot_be_read(error) from error
-    finally:
-        if source.path != STDIN:
-            file.close()
-    return copy
+    if source.is_chart:
+        return io.BytesIO(render_chart(source.path).encode())
+    with open_file(source.path) as file:
+        copy = temporary_file()
+        try:
+            shutil.copyfileobj(file, copy)
+        except OSError as error:
+            copy.close()
+            raise cannot_be_read(error) from error
+        return copy
 
 
 def read_manifests(paths: Iterable[str], exclude: ExcludedPaths = NOTHING) -> list[Manifest]:
@@ -193,30 +169,35 @@ def no_objects_message(paths: Iterable[str], cure: str = "Check the tool that wr
     return f"no objects in {', '.join(map(display_name, paths))}. {cure}."
 
 
-def expand(paths: Iterable[str], exclude: ExcludedPaths = NOTHING) -> Iterator[Source]:
-    """Yield what ``paths`` mean, each file once.
+def expand(paths: Iterable[str], exclude: ExcludedPaths = NOTHING) -> list[Source]:
+    """Return what ``paths`` mean, each file once.
 
     A directory stands for the regular files below it that end in ``.yaml``, ``.yml`` or ``.json``,
     sorted, without hidden directories and without what is excluded. A directory with a Chart.yaml
     is a Helm chart, and is rendered. A path that does not exist and has ``*``, ``?`` or ``[`` in it
     is a pattern of such files and directories (``**`` for any number of directories).
     """
-    seen = set()
+    sources: dict[str, Source] = {}
     for path in paths:
-        for source in _files(path, exclude):
-            if source.path not in seen:
-                seen.add(source.path)
-                yield source
+        for source in _sources(path, exclude):
+            sources.setdefault(source.path, source)
+    return list(sources.values())
 
 
-def _files(path: str, exclude: ExcludedPaths) -> Iterable[Source]:
+def _sources(path: str, exclude: ExcludedPaths) -> list[Source]:
+    suffixes = ", ".join(SUFFIXES)
     if path == STDIN:
         return [Source(path)]
     if is_directory(path):
-        return _directory(path, exclude)
-    if any(mark in path for mark in _PATTERN_MARKS) and not os.path.lexists(path):
-        return _matching(path, exclude)
-    return [Source(path)]
+        found = list(_walk(path, path, exclude))
+        problem = f"is a directory without manifests ({suffixes})"
+        cure = "Name the directory or the files that hold them"
+    elif any(mark in path for mark in _PATTERN_MARKS) and not os.path.lexists(path):
+        found = list(_matching(path, exclude))
+        problem, cure = f"matches no manifests ({suffixes})", "Check the pattern"
+    else:
+        return [Source(path)]
+    return found or [Source(path, DocumentError(problem, cure=cure))]
 
 
 def is_directory(path: str) -> bool:
@@ -234,17 +215,6 @@ def is_special_file(path: str) -> bool:
         return False
 
 
-def _directory(directory: str, exclude: ExcludedPaths) -> Iterator[Source]:
-    nothing = True
-    for source in _walk(directory, directory, exclude):
-        nothing = False
-        yield source
-    if nothing:
-        problem = f"is a directory without manifests ({', '.join(SUFFIXES)})"
-        cure = "Name the directory or the files that hold them"
-        yield Source(directory, DocumentError(problem, cure=cure))
-
-
 def _matching(pattern: str, exclude: ExcludedPaths) -> Iterator[Source]:
     parts = PurePath(pattern).parts
     fixed = next(n for n, part in enumerate(parts) if any(mark in part for mark in _PATTERN_MARKS))
@@ -255,23 +225,15 @@ def _matching(pattern: str, exclude: ExcludedPaths) -> Iterator[Source]:
         problem, cure = f"is not a valid pattern ({error})", "Use ** as a whole path segment"
         yield Source(pattern, DocumentError(problem, cure=cure))
         return
-    nothing = True
     for path in matches:
         below = path.relative_to(root)
         if str(below) in exclude or any(part.startswith(".") for part in below.parts):
             continue
         file = str(path)
         if is_directory(file):
-            files = list(_walk(file, str(root), exclude))
+            yield from _walk(file, str(root), exclude)
         elif path.name.endswith(SUFFIXES) and not is_special_file(file):
-            files = [Source(file)]
-        else:
-            files = []
-        nothing = nothing and not files
-        yield from files
-    if nothing:
-        problem = f"matches no manifests ({', '.join(SUFFIXES)})"
-        yield Source(pattern, DocumentError(problem, cure="Check the pattern"))
+            yield Source(file)
 
 
 def _walk(directory: str, root: str, exclude: ExcludedPaths) -> Iterator[Source]:
@@ -329,11 +291,6 @@ def _patches(directory: str, files: Sequence[str]) -> Iterator[str]:
                     patch = entry.get("path") if isinstance(entry, dict) else entry
                     if isinstance(patch, str) and "\n" not in patch:
                         yield os.path.normpath(f"{directory}/{patch}")
-
-
-def rendered_name(chart: str) -> str:
-    """Return what the rendered manifests are called in reports."""
-    return f"<helm template {chart}>"
 
 
 def render_chart(chart: str) -> str:
