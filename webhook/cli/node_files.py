@@ -1,8 +1,8 @@
-"""Nodes from files, as ``kubectl get nodes -o json`` prints them. No network is needed."""
+"""Objects of a cluster from files, as ``kubectl get nodes -o json`` prints them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from msgspec.structs import replace
 
@@ -24,31 +24,28 @@ def facts_of_nodes(path: str, policy: Policy) -> Complete:
     Raises:
         InputError: the file cannot be read, is partly invalid, or holds no nodes.
     """
-    state = state_of_file(path, policy)
+    state = state_of(read_manifests([path]), policy)
     if not len(state.nodes):
-        raise _no_nodes(path)
+        raise no_nodes(path)
     nodes, templates = state.nodes.index, state.templates
     return lambda _request, facts, _obj: replace(facts, nodes=nodes, templates=templates)
 
 
-def pods_of_file(manifests: Iterable[Manifest]) -> list[JSONObject]:
+def pods_of(manifests: Iterable[Manifest]) -> list[JSONObject]:
     """Return the Pods among the objects of a file."""
     values = (manifest.value or {} for manifest in manifests)
     return [obj for obj in values if (obj.get("apiVersion"), obj.get("kind")) == ("v1", "Pod")]
 
 
-def state_of_file(
-    path: str, policy: Policy | None = None, manifests: Sequence[Manifest] | None = None
-) -> ClusterState:
-    """Return the state of a cluster whose objects are in a file, or are given.
+def state_of(manifests: Iterable[Manifest], policy: Policy | None = None) -> ClusterState:
+    """Return the state of a cluster that has these objects.
 
     Raises:
-        InputError: the file cannot be read, is partly invalid, or holds no nodes and no node
-            templates.
+        InputError: an object is invalid; with a line for each.
     """
     state = ClusterState(policy)
     errors = []
-    for manifest in read_manifests([path]) if manifests is None else manifests:
+    for manifest in manifests:
         error, obj = manifest.error, manifest.value or {}
         if error is None:
             try:
@@ -58,12 +55,10 @@ def state_of_file(
                 error = DocumentError(f"is not a valid {kind}: {problem}", line=manifest.line)
         errors.append((manifest.document, error))
     raise_errors(errors)
-    if not (len(state.nodes) or state.templates):
-        raise _no_nodes(path)
     return state
 
 
-def _no_nodes(path: str) -> InputError:
+def no_nodes(path: str) -> InputError:
     """Return the error of a file without nodes."""
     return InputError(
         [f"{display_name(path)} contains no nodes. Create it with kubectl get nodes -o json."]

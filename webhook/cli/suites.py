@@ -11,19 +11,20 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 from msgspec.structs import replace
 
 from policies.document import PolicyError, validated
-from policies.facts import Request
+from policies.facts import Facts, Request
 from policies.kubernetes.field_types import Before, Day, NonEmpty, NotEmpty, Part, SubdomainName
+from policies.kubernetes.objects import JSONObject
 from policies.policy import Policy, RuleId
-from webhook.cli.evaluate import Complete, Result, evaluate
+from webhook.cli.evaluate import Result, evaluate
 from webhook.cli.manifests import is_directory, is_special_file, read_manifests
+from webhook.cli.node_files import state_of
 from webhook.cli.report.content import Failure, Outcome
 from webhook.cli.report.difference import difference
-from webhook.cluster.state import ClusterState
 from webhook.documents.document import Document, InputError, raise_errors
 from webhook.documents.files import load_documents
 from webhook.documents.objects import ABSENT, Manifest, field_value, locate
@@ -31,7 +32,6 @@ from webhook.documents.policy_files import load_policy, located
 
 NAMES = ("gpufence-test.yaml", "gpufence-test.yml")
 """The names of suite files. Names that end in one of these after a dot count as well."""
-
 
 KIND = "FenceTest"
 
@@ -126,25 +126,12 @@ class FenceTest(Part):
             raise ValueError(f"has two cases named {twice!r}; give each case its own name")
 
 
-def parse_suite(document: Any) -> FenceTest:
-    """Validate a FenceTest document.
-
-    Raises:
-        PolicyError: the document is invalid; its problems start with the path of a field.
-    """
-    return validated(document, FenceTest, "the suite")
-
-
-@dataclass(frozen=True, slots=True)
-class Suite:
-    """A suite, and the document that it is read from."""
+class Suite(NamedTuple):
+    """A suite, the document that it is read from, and its policy."""
 
     document: Document
     spec: FenceTest
-
-    @property
-    def directory(self) -> Path:
-        return Path(self.document.path).parent
+    policy: Policy
 
     def line(self, case: int) -> int:
         """Return the line on which a case starts."""
@@ -178,19 +165,26 @@ def read(path: str) -> list[Suite]:
     """Return the suites of a file: each document is one.
 
     Raises:
-        InputError: with a line for each problem.
+        InputError: a suite or its policy is invalid; with a line for each problem.
     """
     documents = load_documents(path)
     if not documents:
         raise InputError([f"{path}: is empty. Write a document of kind {KIND}, or remove it."])
-    return [Suite(document, _spec(document)) for document in documents]
+    return [_suite(document) for document in documents]
 
 
-def _spec(document: Document) -> FenceTest:
+def _suite(document: Document) -> Suite:
     try:
-        return parse_suite(document.value)
+        spec = validated(document.value, FenceTest, "the suite")
     except PolicyError as error:
         raise InputError(located(document, problem) for problem in error.problems) from error
+    path = spec.policy and _path(document, spec.policy)
+    return Suite(document, spec, load_policy(path))
+
+
+def _path(document: Document, name: str) -> str:
+    """Return the path of a file that a suite names."""
+    return str(Path(document.path).parent / name)
 
 
 def _below(directory: str) -> Iterator[str]:
@@ -203,22 +197,12 @@ def _below(directory: str) -> Iterator[str]:
                 yield path
 
 
-def policy_of(suite: Suite) -> Policy:
-    """Return the policy of a suite.
-
-    Raises:
-        InputError: the policy cannot be read, or is invalid.
-    """
-    path = suite.spec.policy
-    return load_policy(None if path is None else str(suite.directory / path))
-
-
-def run(suite: Suite, policy: Policy) -> Iterator[Outcome]:
+def run(suite: Suite) -> Iterator[Outcome]:
     """Yield the outcome of each case, in order."""
     for number, case in enumerate(suite.spec.cases):
         path, line = suite.document.path, suite.line(number)
         try:
-            result = _judged(suite, number, case, policy)
+            result = _judged(suite, number, case)
         except InputError as error:
             yield Outcome(path, line, case.name, error=" ".join(error.lines))
             continue
@@ -226,54 +210,41 @@ def run(suite: Suite, policy: Policy) -> Iterator[Outcome]:
         yield Outcome(path, line, case.name, failures, exercised=_exercised(result))
 
 
-def _judged(suite: Suite, number: int, case: Case, policy: Policy) -> Result:
+def _judged(suite: Suite, number: int, case: Case) -> Result:
     """Decide on the object of a case, with the objects in its cluster.
 
     Raises:
-        InputError: a manifest cannot be read, or the case does not identify its object.
+        InputError: a manifest or an object of the cluster is invalid, or the case does not identify
+            its object.
     """
     at = ("cases", number)
     cluster = [
-        *_manifests(suite, ("cluster",), suite.spec.cluster),
-        *_manifests(suite, (*at, "cluster"), case.cluster),
+        *_manifests(suite.document, ("cluster",), suite.spec.cluster),
+        *_manifests(suite.document, (*at, "cluster"), case.cluster),
     ]
-    own = _manifests(suite, at, [case.manifest], key="manifest")
-    namespace = case.namespace or suite.spec.namespace
-    # Without a date no exception expires, so that a suite does not fail later by itself.
-    today = case.today or suite.spec.today or date.min
+    own = _manifests(suite.document, at, [case.manifest], key="manifest")
+    state = state_of(cluster, suite.policy)
+    nodes, runtime_classes = state.nodes.index or None, state.runtime_classes.all or None
+
+    def complete(_request: Request, facts: Facts, _obj: JSONObject) -> Facts:
+        return replace(
+            facts, nodes=nodes, templates=state.templates, runtime_classes=runtime_classes
+        )
+
     request = Request(
-        namespace=namespace,
+        namespace=case.namespace or suite.spec.namespace,
         username=case.username,
         operation=case.operation,
         old=case.old,
-        today=today,
+        # Without a date no exception expires, so that a suite does not fail later by itself.
+        today=case.today or suite.spec.today or date.min,
     )
-    judged = evaluate([*cluster, *own], policy, request, _facts_of(cluster, policy))
+    judged = evaluate([*cluster, *own], suite.policy, request, complete)
     return _subject(case, list(judged)[len(cluster) :])
 
 
-def _facts_of(cluster: Iterable[Manifest], policy: Policy) -> Complete:
-    """Return a function that adds the nodes and RuntimeClasses of a case's cluster to other facts.
-
-    Raises:
-        InputError: an object of the cluster is invalid.
-    """
-    state = ClusterState(policy)
-    for manifest in cluster:
-        obj = manifest.value or {}
-        try:
-            state.put(obj)
-        except ValueError as problem:
-            kind = obj.get("kind")
-            raise InputError([f"a {kind} of the cluster is invalid: {problem}."]) from problem
-    nodes, runtime_classes = state.nodes.index or None, state.runtime_classes.all or None
-    return lambda _request, facts, _obj: replace(
-        facts, nodes=nodes, templates=state.templates, runtime_classes=runtime_classes
-    )
-
-
 def _manifests(
-    suite: Suite, at: tuple[str | int, ...], entries: Sequence[Any], key: str = ""
+    document: Document, at: tuple[str | int, ...], entries: Sequence[Any], key: str = ""
 ) -> list[Manifest]:
     """Return the manifests of files, and of objects that are written in the suite.
 
@@ -282,25 +253,18 @@ def _manifests(
     """
     manifests: list[Manifest] = []
     for index, entry in enumerate(entries):
-        if isinstance(entry, str):
-            manifests += read_manifests([_file(suite, entry)])
-        else:
+        if not isinstance(entry, str):
             path = (*at, key or index)
-            manifests.append(Manifest(suite.document, None, path, suite.document.line, entry))
+            manifests.append(Manifest(document, None, path, document.line, entry))
+            continue
+        file = _path(document, entry)
+        if is_special_file(file) and not is_directory(file):
+            # A device or a pipe has no end, and a suite may be of a pull request.
+            cure = "Name a file, a directory or a chart"
+            raise InputError([f"{file}: is not a regular file. {cure}."])
+        manifests += read_manifests([file])
     raise_errors((manifest.document, manifest.error) for manifest in manifests)
     return manifests
-
-
-def _file(suite: Suite, name: str) -> str:
-    """Return the path of a file that a suite names.
-
-    Raises:
-        InputError: it is a device or a pipe, which has no end; a suite may be of a pull request.
-    """
-    path = str(suite.directory / name)
-    if is_special_file(path) and not is_directory(path):
-        raise InputError([f"{path}: is not a regular file. Name a file, a directory or a chart."])
-    return path
 
 
 def _subject(case: Case, judged: Sequence[Result]) -> Result:

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Sequence
 
 import click
 
-from policies.policy import Policy
 from policies.registry import RULES
 from webhook.cli.commands import EXIT_FOUND, EXIT_INPUT
 from webhook.cli.options import PATH
@@ -19,7 +18,7 @@ from webhook.cli.report.output import (
     write_reports,
 )
 from webhook.cli.report.terminal import Color
-from webhook.cli.suites import find, policy_of, read, run
+from webhook.cli.suites import Suite, find, read, run
 from webhook.documents.document import InputError
 
 
@@ -76,22 +75,18 @@ def test(
     """
     files = find(paths or ["."])
     check_outputs(outputs, files)
-    outcomes: list[Outcome] = []
-    policies: list[Policy] = []
+    suites: list[Suite] = []
     problems: list[str] = []
     for path in files:
         try:
-            suites = [(suite, policy_of(suite)) for suite in read(path)]
+            suites += read(path)
         except InputError as error:
             problems += error.lines
-            continue
-        for suite, policy in suites:
-            policies.append(policy)
-            outcomes += run(suite, policy)
+    outcomes = [outcome for suite in suites for outcome in run(suite)]
     if problems and not outcomes:
         raise InputError(problems)
-    unexercised = _unexercised(outcomes, policies)
-    write_reports("suites", SuitesReport(len(policies), outcomes, unexercised), outputs, color)
+    unexercised = _unexercised(outcomes, suites)
+    write_reports("suites", SuitesReport(len(suites), outcomes, unexercised), outputs, color)
     if problems:
         raise InputError(problems)
     states = {outcome.state for outcome in outcomes}
@@ -100,13 +95,13 @@ def test(
     return EXIT_FOUND if "failed" in states or (rules_coverage and unexercised) else 0
 
 
-def _unexercised(outcomes: Iterable[Outcome], policies: Iterable[Policy]) -> list[str]:
+def _unexercised(outcomes: Iterable[Outcome], suites: Iterable[Suite]) -> list[str]:
     """Return the rules that no case exercises, although a policy enables them."""
     exercised = {rule for outcome in outcomes for rule in outcome.exercised}
     on = {
         rule
-        for policy in policies
-        for actions in policy.action_sets
+        for suite in suites
+        for actions in suite.policy.action_sets
         for rule, action in actions.items()
         if action != "off"
     }
