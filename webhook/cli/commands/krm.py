@@ -6,10 +6,10 @@ Source: the KRM Functions Specification, ``config.kubernetes.io/v1``
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+import re
+from collections.abc import Iterator
 from datetime import UTC, datetime
-from typing import Any, Literal, cast, get_args
+from typing import Any
 
 import click
 
@@ -29,8 +29,7 @@ from webhook.documents.files import STDIN, STDIN_NAME, load_documents
 from webhook.documents.objects import read_objects
 from webhook.documents.policy_files import load_policy
 
-Mode = Literal["mutate", "check"]
-MODES: tuple[Mode, ...] = get_args(Mode)
+MODES = ("mutate", "check")
 MODE_ANNOTATION = "gpufence.dev/mode"
 """Sets the mode in a functionConfig that is a policy, which has no field for it."""
 
@@ -41,20 +40,8 @@ _LOCAL_CONFIG = f"{GROUP}/local-config"
 # kyaml sets the first. The second is in the specification, and older orchestrators set it.
 _PATH_ANNOTATIONS = (f"internal.{GROUP}/path", f"{GROUP}/path")
 _INDEX_ANNOTATIONS = (f"internal.{GROUP}/index", f"{GROUP}/index")
-_LONGEST_INDEX = 9
 _OPTIONS = ("mode", "namespace", "policy")
 _SEVERITIES: dict[Action, str] = {"enforce": "error", "warn": "warning", "audit": "info"}
-
-
-@dataclass(frozen=True, slots=True)
-class FunctionConfig:
-    """The settings of a functionConfig; ``None`` for those that are not set."""
-
-    mode: Mode | None = None
-    namespace: str | None = None
-    policy_path: str | None = None
-    policy: Policy | None = None
-    """The functionConfig itself, if it is a policy."""
 
 
 @click.command(
@@ -96,11 +83,11 @@ Examples:
 )
 @click.option(
     "--mode",
-    type=click.Choice(["mutate", "check"]),
+    type=click.Choice(MODES),
     help="Whether to mutate the items, or only to report findings, unless the functionConfig sets "
     "it. The default is mutate.",
 )
-def krm(policy_choice: PolicyChoice, namespace: str | None, mode: Mode | None) -> int:
+def krm(policy_choice: PolicyChoice, namespace: str | None, mode: str | None) -> int:
     """Run as a KRM function: read a ResourceList from standard input, and print it.
 
     gpufence mutates Pods and workloads as the webhook does, and adds its findings to the results of
@@ -109,23 +96,19 @@ def krm(policy_choice: PolicyChoice, namespace: str | None, mode: Mode | None) -
     keep the comments; this command alone does not.
     """
     document = _read()
-    config = _function_config(document.value.get("functionConfig"))
-    path = config.policy_path or policy_choice.path
-    if config.policy is None and config.policy_path is None:
-        policy_choice.announce()
-    if path == STDIN and config.policy is None:
-        raise click.UsageError("The ResourceList is on standard input. Name a policy file.")
-    policy = config.policy or load_policy(path)
+    config = document.value.get("functionConfig")
+    options = _options(config)
+    policy = _policy(config) or _policy_file(options.get("policy"), policy_choice)
     manifests = [
         manifest
         for manifest in read_objects(document)
         if _annotations(manifest.value).get(_LOCAL_CONFIG) != "true"
     ]
-    where = config.namespace or namespace or "default"
+    where = options.get("namespace") or namespace or "default"
     request = Request(namespace=where, today=datetime.now(UTC).date())
     results = list(evaluate(manifests, policy, request))
     output = document.value
-    if (config.mode or mode or "mutate") == "mutate":
+    if (options.get("mode") or mode or "mutate") == "mutate":
         output = next(mutated_documents(results), output)
     entries = [entry for result in results for entry in _entries(result)]
     # In the format of the input, as the specification recommends.
@@ -156,49 +139,44 @@ def _is_resource_list(value: Any) -> bool:
     )
 
 
-def _function_config(config: Any) -> FunctionConfig:
-    """Parse a functionConfig.
+def _options(config: Any) -> dict[str, str]:
+    """Return the options that a functionConfig sets.
 
     Raises:
         InputError: it is of another kind, or sets something unknown.
     """
     if config is None:
-        return FunctionConfig()
+        return {}
     if not isinstance(config, dict):
         raise _problem("must be an object", "a ConfigMap or a FencePolicy")
     match config.get("kind"):
         case "ConfigMap":
-            return _options(config.get("data") or {})
+            options = config.get("data") or {}
         case "FencePolicy":
-            return FunctionConfig(mode=_annotated_mode(config), policy=_policy(config))
+            mode = _annotations(config).get(MODE_ANNOTATION)
+            options = {} if mode is None else {"mode": mode}
         case kind:
             raise _problem(f"is of kind {kind!r:.60}", "a ConfigMap or a FencePolicy")
-
-
-def _options(data: Any) -> FunctionConfig:
-    if not isinstance(data, dict):
+    if not isinstance(options, dict):
         raise _problem("has data that is not a mapping", ", ".join(_OPTIONS))
-    for key, value in data.items():
+    for key, value in options.items():
         if key not in _OPTIONS:
             raise _problem(f"has the unknown option {key!r:.60} under data", ", ".join(_OPTIONS))
         if not isinstance(value, str):
             raise _problem(f"has an option {key} that is not a string", "a string in quotes")
-    return FunctionConfig(_mode(data.get("mode")), data.get("namespace"), data.get("policy"))
+    if (mode := options.get("mode", "mutate")) not in MODES:
+        raise _problem(f"has the mode {mode!r:.60}", " or ".join(MODES))
+    return options
 
 
-def _annotated_mode(config: JSONObject) -> Mode | None:
-    metadata = config.get("metadata")
-    annotations = metadata.get("annotations") if isinstance(metadata, dict) else None
-    return _mode(annotations.get(MODE_ANNOTATION) if isinstance(annotations, dict) else None)
+def _policy(config: Any) -> Policy | None:
+    """Return the policy that a functionConfig is; None if it is none.
 
-
-def _mode(value: Any) -> Mode | None:
-    if value is not None and value not in MODES:
-        raise _problem(f"has the mode {value!r:.60}", " or ".join(MODES))
-    return cast("Mode | None", value)
-
-
-def _policy(config: JSONObject) -> Policy:
+    Raises:
+        InputError: it is an invalid policy.
+    """
+    if config is None or config["kind"] != "FencePolicy":
+        return None
     from policies.document import PolicyError, parse_policy
 
     # Orchestrators need metadata, which a policy does not have.
@@ -206,31 +184,33 @@ def _policy(config: JSONObject) -> Policy:
     try:
         return parse_policy(document)
     except PolicyError as error:
-        raise _problems(error.problems) from error
+        raise InputError(
+            f"the functionConfig is not a valid policy: {problem}." for problem in error.problems
+        ) from error
+
+
+def _policy_file(path: str | None, choice: PolicyChoice) -> Policy:
+    """Return the policy of the file that the functionConfig names, or else the command line."""
+    if path is None:
+        choice.announce()
+    if (path or choice.path) == STDIN:
+        raise click.UsageError("The ResourceList is on standard input. Name a policy file.")
+    return load_policy(path or choice.path)
 
 
 def _problem(what: str, accepted: str) -> InputError:
     return InputError([f"the functionConfig {what}; accepted: {accepted}."])
 
 
-def _problems(problems: Iterable[str]) -> InputError:
-    return InputError(
-        f"the functionConfig is not a valid policy: {problem}." for problem in problems
-    )
-
-
 def _entries(result: Result) -> Iterator[JSONObject]:
     """Yield a result as in the specification for an error, each finding, and each unjudged part."""
-    reference = {
-        key: value
-        for key, value in (
-            ("apiVersion", result.api_version),
-            ("kind", result.kind),
-            ("name", result.name),
-            ("namespace", result.namespace),
-        )
-        if value
+    named = {
+        "apiVersion": result.api_version,
+        "kind": result.kind,
+        "name": result.name,
+        "namespace": result.namespace,
     }
+    reference = {key: value for key, value in named.items() if value}
     common: JSONObject = {"resourceRef": reference} | _file(result.manifest.value)
     if result.error is not None:
         problem = f"{result.error}. {result.error.cure}".rstrip()
@@ -260,7 +240,7 @@ def _file(value: JSONObject | None) -> JSONObject:
     if path is None:
         return {}
     index = next((annotations[name] for name in _INDEX_ANNOTATIONS if name in annotations), "0")
-    is_index = str(index).isdecimal() and len(str(index)) <= _LONGEST_INDEX
+    is_index = re.fullmatch("[0-9]{1,9}", str(index))
     return {"file": {"path": path, "index": int(index) if is_index else 0}}
 
 
