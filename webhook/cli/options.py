@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import os
 import re
 from collections.abc import Awaitable, Callable, Iterator
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from webhook.kube.credentials import Load
 
 T = TypeVar("T")
+Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
 class _File(click.Path):
@@ -39,44 +41,84 @@ class _File(click.Path):
             readers = ctx.meta.setdefault(STDIN, [])
             readers += [] if param in readers else [param]
             if len(readers) > 1:
-                names = " and ".join(map(_name, readers))
+                names = " and ".join(map(_title, readers))
                 raise click.UsageError(
                     f"{names} both read standard input. Name a file for all but one."
                 )
         return super().convert(value, param, ctx)
 
 
-def _name(param: click.Parameter) -> str:
+def _title(param: click.Parameter) -> str:
     return param.opts[0] if isinstance(param, click.Option) else "the argument -"
 
 
 PATH = _File(readable=False)
 
-paths_argument = click.argument("paths", nargs=-1, required=True, metavar="PATH...", type=PATH)
 
-
-def valid_name(_ctx: click.Context, _param: click.Parameter, value: Any) -> Any:
-    """Return the name of an object, or the names of a repeatable option, if they are valid."""
-    for name in [value] if isinstance(value, str) else value or ():
-        # A name becomes part of a URL, where a slash or a question mark would change the request.
-        if not is_subdomain(name):
-            raise click.BadParameter(
-                f"{name!r} is not a valid name: use up to 253 lower-case letters, digits, '-' and "
-                "'.', with a letter or a digit at both ends."
-            )
+def _name(value: str) -> str:
+    # A name becomes part of a URL, where a slash or a question mark would change the request.
+    if not is_subdomain(value):
+        raise click.BadParameter(
+            f"{value!r} is not a valid name: use up to 253 lower-case letters, digits, '-' and "
+            "'.', with a letter or a digit at both ends."
+        )
     return value
 
 
-def namespaced_name(
-    ctx: click.Context, param: click.Parameter, value: str | None
-) -> tuple[str, str] | None:
-    """Return the namespace and the name of an object."""
-    if value is None:
-        return None
-    namespace, _, name = value.partition("/")
-    if not namespace or not name:
-        raise click.BadParameter(f"{value!r} is incomplete. Write {param.make_metavar(ctx)}.")
-    return valid_name(ctx, param, namespace), valid_name(ctx, param, name)
+def name_option(*names: str, text: str, default: str | None = None, **settings: Any) -> Decorator:
+    """Return an option for the name of an object; ``text`` is its help, also below."""
+    return click.option(
+        *names,
+        type=_name,
+        default=default,
+        show_default=default is not None,
+        metavar="NAME",
+        help=text,
+        **settings,
+    )
+
+
+def namespaced_name_option(name: str, metavar: str, text: str) -> Decorator:
+    """Return an option for an object in a namespace: a tuple of namespace and name."""
+
+    def parse(value: str) -> tuple[str, str]:
+        namespace, _, name = value.partition("/")
+        if not namespace or not name:
+            raise click.BadParameter(f"{value!r} is incomplete. Write {metavar}.")
+        return _name(namespace), _name(name)
+
+    return click.option(name, type=parse, metavar=metavar, help=text)
+
+
+def path_option(name: str, text: str) -> Decorator:
+    """Return an option for a file, as a ``Path``."""
+    return click.option(name, type=click.Path(path_type=Path), metavar="FILE", help=text)
+
+
+def policy_path_option(text: str) -> Decorator:
+    """Return --policy for a command that does not look for a policy elsewhere."""
+    return click.option("--policy", "policy_path", metavar="FILE", help=text)
+
+
+def as_argument(name: str, make: Callable[..., Any], *options: Decorator) -> Decorator:
+    """Return a decorator that adds options to a command, which receives them as one argument.
+
+    ``make`` returns the argument; its parameters are the names of the options.
+    """
+    names = inspect.signature(make).parameters
+
+    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(command)
+        def with_argument(**values: Any) -> Any:
+            argument = make(**{each: values.pop(each) for each in names})
+            return command(**{name: argument}, **values)
+
+        decorated: Callable[..., Any] = with_argument
+        for option in reversed(options):
+            decorated = option(decorated)
+        return decorated
+
+    return decorate
 
 
 def _choose_policy(
@@ -84,14 +126,6 @@ def _choose_policy(
 ) -> PolicyChoice | None:
     return None if ctx.resilient_parsing else choose_policy(value)
 
-
-policy_file_option = click.option(
-    "--policy",
-    "policy_path",
-    type=PATH,
-    metavar="FILE",
-    help="Policy file. The default is gpufence's default policy.",
-)
 
 policy_option = click.option(
     "--policy",
@@ -122,14 +156,20 @@ exclude_option = click.option(
 )
 
 
+quiet_option = click.option(
+    "--quiet",
+    "-q",
+    is_flag=True,
+    help="In text, show only findings and errors. Show no progress.",
+)
+
+
 # Clusters.
 
-kubeconfig_option = click.option(
+kubeconfig_option = path_option(
     "--kubeconfig",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="Path to the kubeconfig file. The default is the service account inside a Pod, and the "
-    "file that kubectl uses elsewhere.",
+    "Path to the kubeconfig file. The default is the service account inside a Pod, and the file "
+    "that kubectl uses elsewhere.",
 )
 
 context_option = click.option(
@@ -138,15 +178,19 @@ context_option = click.option(
     help="Context of the kubeconfig file. The default is the current context.",
 )
 
-release_namespace_option = click.option(
-    "--namespace",
-    "-n",
-    default="gpufence-system",
-    show_default=True,
-    callback=valid_name,
-    metavar="NAME",
-    help="Namespace of gpufence.",
+release_namespace_option = name_option(
+    "--namespace", "-n", default="gpufence-system", text="Namespace of gpufence."
 )
+
+
+def release_name_option(text: str) -> Decorator:
+    """Return --name: the name of a release's objects."""
+    return name_option("--name", default="gpufence", text=text)
+
+
+def secret_option(text: str) -> Decorator:
+    """Return --secret: the name of the Secret with the certificates."""
+    return name_option("--secret", default="gpufence-certificates", text=text)
 
 
 def is_inside() -> bool:
@@ -154,47 +198,61 @@ def is_inside() -> bool:
     return "KUBERNETES_SERVICE_HOST" in os.environ
 
 
-def access(path: Path | None, context: str | None = None) -> Load:
-    """Return what loads the access to the cluster."""
-    from webhook.kube.credentials import in_cluster, kubeconfig
+class Connection(NamedTuple):
+    """``--kubeconfig`` and ``--context``: how a command reaches its cluster."""
 
-    inside = path is None and context is None and is_inside()
-    return in_cluster() if inside else kubeconfig(path, context)
+    kubeconfig: Path | None
+    context: str | None = None
 
+    @property
+    def is_default(self) -> bool:
+        """Whether neither option is set."""
+        return self.kubeconfig is None and self.context is None
 
-def with_api(
-    path: Path | None, work: Callable[[KubeApi], Awaitable[T]], context: str | None = None
-) -> T:
-    """Connect to the cluster, do the work, and return its result.
+    def load(self) -> Load:
+        """Return what loads the access to the cluster."""
+        from webhook.kube.credentials import in_cluster, kubeconfig
 
-    Raises:
-        InputError: the cluster is not reachable.
-    """
-    import asyncio
+        inside = self.is_default and is_inside()
+        return in_cluster() if inside else kubeconfig(self.kubeconfig, self.context)
 
-    from webhook.kube.client import KubeApi
-    from webhook.kube.errors import ClusterError
+    def run(self, work: Callable[[KubeApi], Awaitable[T]]) -> T:
+        """Connect to the cluster, do the work, and return its result.
 
-    async def connected() -> T:
-        api = KubeApi(access(path, context))
+        Raises:
+            InputError: the cluster is not reachable.
+        """
+        import asyncio
+
+        from webhook.kube.client import KubeApi
+        from webhook.kube.errors import ClusterError
+
+        async def connected() -> T:
+            api = KubeApi(self.load())
+            try:
+                return await work(api)
+            finally:
+                await api.close()
+
         try:
-            return await work(api)
-        finally:
-            await api.close()
-
-    try:
-        return asyncio.run(connected())
-    except ClusterError as error:
-        raise InputError([str(error)]) from error
+            return asyncio.run(connected())
+        except ClusterError as error:
+            raise InputError([str(error)]) from error
 
 
-class ClusterContext(NamedTuple):
+connection_options = as_argument("connection", Connection, kubeconfig_option, context_option)
+
+
+class ClusterContext:
     """``--nodes`` and ``--cluster``: the cluster that manifests are checked against."""
 
-    nodes: str | None
-    cluster: bool
-    kubeconfig: Path | None
-    context: str | None
+    def __init__(
+        self, nodes: str | None, cluster: bool, kubeconfig: Path | None, context: str | None
+    ) -> None:
+        if cluster and nodes is not None:
+            raise click.UsageError("--nodes and --cluster exclude each other.")
+        self.nodes = nodes
+        self._connection = optional_connection(cluster, kubeconfig, context)
 
     @contextmanager
     def facts(self, policy: Policy) -> Iterator[Complete]:
@@ -203,10 +261,10 @@ class ClusterContext(NamedTuple):
         Raises:
             InputError: the file or the cluster cannot be read.
         """
-        if self.cluster:
+        if self._connection is not None:
             from webhook.cli.cluster_facts import live_facts
 
-            with live_facts(access(self.kubeconfig, self.context), policy) as complete:
+            with live_facts(self._connection.load(), policy) as complete:
                 yield complete
         elif self.nodes is not None:
             from webhook.cli.node_files import facts_of_nodes
@@ -216,7 +274,19 @@ class ClusterContext(NamedTuple):
             yield lambda _request, facts, _obj: facts
 
 
-_OPTIONS = (
+def optional_connection(
+    cluster: bool, kubeconfig: Path | None, context: str | None
+) -> Connection | None:
+    """Return the connection that ``--cluster`` requests; None without it."""
+    connection = Connection(kubeconfig, context)
+    if not cluster and not connection.is_default:
+        raise click.UsageError("--kubeconfig and --context need --cluster.")
+    return connection if cluster else None
+
+
+cluster_context_options = as_argument(
+    "cluster_context",
+    ClusterContext,
     click.option(
         "--nodes",
         type=PATH,
@@ -234,30 +304,6 @@ _OPTIONS = (
 )
 
 
-def cluster_context_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options to a command, which receives them as the argument ``cluster_context``."""
-
-    @functools.wraps(command)
-    def with_cluster_context(
-        nodes: str | None,
-        cluster: bool,
-        kubeconfig: Path | None,
-        context: str | None,
-        **others: Any,
-    ) -> Any:
-        if cluster and nodes is not None:
-            raise click.UsageError("--nodes and --cluster exclude each other.")
-        if (kubeconfig or context) and not cluster:
-            raise click.UsageError("--kubeconfig and --context need --cluster.")
-        cluster_context = ClusterContext(nodes, cluster, kubeconfig, context)
-        return command(cluster_context=cluster_context, **others)
-
-    decorated: Callable[..., Any] = with_cluster_context
-    for option in reversed(_OPTIONS):
-        decorated = option(decorated)
-    return decorated
-
-
 # Times.
 
 _SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0}
@@ -267,7 +313,7 @@ _DURATION = re.compile(rf"(?:{_PART})+")
 _PARTS = re.compile(_PART)
 
 
-def parse_duration(_ctx: click.Context, _param: click.Parameter, value: str) -> timedelta:
+def parse_duration(value: str) -> timedelta:
     """Parse a duration as Go writes them: ``90s``, ``1h30m``, ``8760h``.
 
     Source: Go, ``time.ParseDuration``. Negative durations are invalid here.
@@ -282,10 +328,20 @@ def parse_duration(_ctx: click.Context, _param: click.Parameter, value: str) -> 
     return timedelta(seconds=seconds)
 
 
-def parse_date(_ctx: click.Context, _param: click.Parameter, value: str | None) -> date | None:
+def lifetime_option(name: str, default: str, text: str) -> Decorator:
+    """Return an option for a duration, as a ``timedelta``."""
+    return click.option(
+        name,
+        type=parse_duration,
+        default=default,
+        show_default=True,
+        metavar="TIME",
+        help=text,
+    )
+
+
+def parse_date(value: str) -> date:
     """Parse a date: ``2026-12-31``."""
-    if value is None:
-        return None
     try:
         return date.fromisoformat(value)
     except ValueError as error:

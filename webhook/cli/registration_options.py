@@ -2,26 +2,16 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 from urllib.parse import urlsplit
 
 import click
 
 from policies.kubernetes.quantity import is_subdomain
 from webhook.cel.configurations import Registration
-from webhook.cli.options import valid_name
-
-DEFAULT_NAME = "gpufence"
+from webhook.cli.options import as_argument, name_option, path_option, secret_option
 
 
-def _service(
-    _ctx: click.Context, _param: click.Parameter, value: str | None
-) -> tuple[str, str, int] | None:
-    if value is None:
-        return None
+def _service(value: str) -> tuple[str, str, int]:
     namespace, _, rest = value.partition("/")
     name, _, port = rest.partition(":")
     port = port or "443"
@@ -33,17 +23,14 @@ def _service(
     return namespace, name, int(port)
 
 
-def _pairs(_ctx: click.Context, _param: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
-    pairs = {}
-    for value in values:
-        key, equals, text = value.partition("=")
-        if not key or not equals:
-            raise click.BadParameter(f"{value!r} is not a pair. Write KEY=VALUE.")
-        pairs[key] = text
-    return pairs
+def _pair(value: str) -> tuple[str, str]:
+    key, equals, text = value.partition("=")
+    if not key or not equals:
+        raise click.BadParameter(f"{value!r} is not a pair. Write KEY=VALUE.")
+    return key, text
 
 
-def _url(_ctx: click.Context, _param: click.Parameter, value: str) -> str:
+def _url(value: str) -> str:
     if not value:
         return value
     if not value.startswith("https://"):
@@ -61,26 +48,48 @@ def _url(_ctx: click.Context, _param: click.Parameter, value: str) -> str:
     return value.rstrip("/")
 
 
-_OPTIONS = (
-    click.option(
+def _registration(
+    configuration_name: str,
+    service: tuple[str, str, int] | None,
+    url: str,
+    timeout_seconds: int,
+    annotations: tuple[tuple[str, str], ...],
+    excluded: tuple[str, ...],
+    with_nodes: bool,
+) -> Registration:
+    if service and url:
+        raise click.UsageError("--service and --url exclude each other.")
+    own = {service[0]} if service else set()
+    return Registration(
+        name=configuration_name,
+        service=service,
+        url=url,
+        timeout_seconds=timeout_seconds,
+        annotations=dict(annotations),
+        excluded_namespaces=frozenset({*own, *excluded}),
+        with_nodes=with_nodes,
+    )
+
+
+registration_options = as_argument(
+    "registration",
+    _registration,
+    name_option(
         "--name",
         "configuration_name",
-        default=DEFAULT_NAME,
-        show_default=True,
-        callback=valid_name,
-        metavar="NAME",
-        help="Name of both webhook configurations.",
+        default="gpufence",
+        text="Name of both webhook configurations.",
     ),
     click.option(
         "--service",
-        callback=_service,
+        type=_service,
         metavar="NAMESPACE/NAME[:PORT]",
         help="Service of gpufence. The default port is 443.",
     ),
     click.option(
         "--url",
         default="",
-        callback=_url,
+        type=_url,
         metavar="URL",
         help="Address of gpufence without a Service: https://HOST:PORT.",
     ),
@@ -94,19 +103,17 @@ _OPTIONS = (
     click.option(
         "--annotation",
         "annotations",
-        callback=_pairs,
+        type=_pair,
         multiple=True,
         metavar="KEY=VALUE",
         help="Annotation of both configurations, for example admissions.enforcer/disabled=true on "
         "AKS. Repeatable.",
     ),
-    click.option(
+    name_option(
         "--exclude-namespace",
         "excluded",
         multiple=True,
-        callback=valid_name,
-        metavar="NAME",
-        help="Namespace for which API servers do not call gpufence, in addition to kube-system, "
+        text="Namespace for which API servers do not call gpufence, in addition to kube-system, "
         "the namespaces of common CNI agents, exempt namespaces of the policy, and gpufence's "
         "own. Repeatable.",
     ),
@@ -119,50 +126,15 @@ _OPTIONS = (
         "fail closed without them. Default: on in a cluster.",
     ),
 )
-
-
-def registration_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options to a command, which receives them as the argument ``registration``."""
-
-    @functools.wraps(command)
-    def with_registration(
-        configuration_name: str,
-        service: tuple[str, str, int] | None,
-        url: str,
-        timeout_seconds: int,
-        annotations: dict[str, str],
-        excluded: tuple[str, ...],
-        with_nodes: bool,
-        **others: Any,
-    ) -> Any:
-        if service and url:
-            raise click.UsageError("--service and --url exclude each other.")
-        own = {service[0]} if service else set()
-        registration = Registration(
-            name=configuration_name,
-            service=service,
-            url=url,
-            timeout_seconds=timeout_seconds,
-            annotations=annotations,
-            excluded_namespaces=frozenset({*own, *excluded}),
-            with_nodes=with_nodes,
-        )
-        return command(registration=registration, **others)
-
-    decorated: Callable[..., Any] = with_registration
-    for option in reversed(_OPTIONS):
-        decorated = option(decorated)
-    return decorated
+"""The options of the webhook configurations, as the argument ``registration``."""
 
 
 # Options of a replica that the doctor reads in its Deployment as well.
 
-tls_cert_option = click.option(
+tls_cert_option = path_option(
     "--tls-cert",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="Serving certificate (PEM). gpufence reloads it when it changes. By default, gpufence "
-    "manages a CA and a certificate in a Secret.",
+    "Serving certificate (PEM). gpufence reloads it when it changes. By default, gpufence manages "
+    "a CA and a certificate in a Secret.",
 )
 
 register_option = click.option(
@@ -181,11 +153,6 @@ admission_policies_option = click.option(
     "With --no-admission-policies, existing ones are deleted.",
 )
 
-secret_option = click.option(
-    "--secret",
-    default="gpufence-certificates",
-    show_default=True,
-    callback=valid_name,
-    metavar="NAME",
-    help="Secret with the CA and the certificate. Not used with --tls-cert.",
+replica_secret_option = secret_option(
+    "Secret with the CA and the certificate. Not used with --tls-cert."
 )

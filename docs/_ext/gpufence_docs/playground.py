@@ -28,8 +28,7 @@ import yaml
 from sphinx.errors import ExtensionError
 
 from controlplane import cache
-from policies.shipped import default_policy_text, preset_text
-from webhook.cli.commands.policy import PRESETS
+from policies.shipped import PRESETS, default_policy_text
 
 ROOT = Path(__file__).parents[3]
 SOURCE = ROOT / "docs" / "playground"
@@ -91,7 +90,8 @@ def data() -> dict[str, Any]:
             sample["manifest"] = (ROOT / file).read_text()
     return {
         "samples": samples,
-        "policies": {"default": default_policy_text()} | {n: preset_text(n) for n in PRESETS},
+        "policies": {"default": default_policy_text()}
+        | {preset.stem: preset.read_text() for preset in sorted(PRESETS.iterdir())},
         "nodes": (ROOT / "deploy" / "samples" / "nodes.yaml").read_text(),
     }
 

@@ -53,9 +53,6 @@ def test_a_valid_object_name_is_accepted(gpufence: Run) -> None:
         assert "kubeconfig" in done.err
 
 
-CONTEXT, OPTION = click.Context(click.Command("x")), click.Option(["--time"])
-
-
 @pytest.mark.parametrize(
     ("text", "seconds"),
     [
@@ -72,7 +69,7 @@ CONTEXT, OPTION = click.Context(click.Command("x")), click.Option(["--time"])
     ],
 )
 def test_go_durations_are_parsed(text: str, seconds: float) -> None:
-    assert parse_duration(CONTEXT, OPTION, text).total_seconds() == pytest.approx(seconds)
+    assert parse_duration(text).total_seconds() == pytest.approx(seconds)
 
 
 @pytest.mark.parametrize(
@@ -81,4 +78,4 @@ def test_go_durations_are_parsed(text: str, seconds: float) -> None:
 )
 def test_invalid_durations_are_rejected_with_an_example(text: str) -> None:
     with pytest.raises(click.BadParameter, match="write it like 3s, 1m30s or 500ms"):
-        parse_duration(CONTEXT, OPTION, text)
+        parse_duration(text)

@@ -17,7 +17,7 @@ from webhook.audit.cluster_audit import Audit, Progress
 from webhook.audit.cluster_audit import audit as run
 from webhook.audit.subjects import Subject
 from webhook.cli.cluster_facts import state_of_cluster
-from webhook.cli.options import context_option, kubeconfig_option, with_api
+from webhook.cli.options import Connection, connection_options, policy_path_option
 from webhook.cli.policy.discover.drafts import draft
 from webhook.cli.policy.discover.text import policy_text
 from webhook.cli.report.content import AuditReport, results_of
@@ -90,12 +90,9 @@ Examples:
     show_default=True,
     help="Directory for policy.yaml, values.yaml and report.html.",
 )
-@click.option(
-    "--policy", "policy_path", metavar="FILE", help="Use this policy, do not discover one."
-)
-@kubeconfig_option
-@context_option
-def adopt(out: Path, policy_path: str | None, kubeconfig: Path | None, context: str | None) -> None:
+@policy_path_option("Use this policy, do not discover one.")
+@connection_options
+def adopt(out: Path, policy_path: str | None, connection: Connection) -> None:
     """Show what gpufence would change in a cluster, and prepare its installation.
 
     The command is read-only. It discovers a policy, audits every workload against it, and says
@@ -112,7 +109,7 @@ def adopt(out: Path, policy_path: str | None, kubeconfig: Path | None, context: 
         with reading(enabled=True) as progress:
             return await _adopt(api, policy_path, progress)
 
-    adoption = with_api(kubeconfig, work, context)
+    adoption = connection.run(work)
     out.mkdir(parents=True, exist_ok=True)
     files[0].write_text(adoption.text)
     files[1].write_text(_values(adoption.text))

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
-from functools import partial
-from pathlib import Path
 
 import click
 
-from webhook.audit.cluster_audit import Audit, Progress
+from policies.policy import Policy
 from webhook.audit.cluster_audit import audit as run
 from webhook.audit.policy_reports import publish
 from webhook.cli.commands import EXIT_FOUND
 from webhook.cli.evaluate import Result
 from webhook.cli.options import (
-    context_option,
-    kubeconfig_option,
-    namespaced_name,
+    Connection,
+    connection_options,
+    namespaced_name_option,
     policy_option,
-    with_api,
+    quiet_option,
 )
 from webhook.cli.policy.policy_choice import PolicyChoice
 from webhook.cli.report.content import AuditReport, results_of
@@ -52,19 +50,15 @@ Examples:
 """,
 )
 @policy_option
-@click.option(
+@namespaced_name_option(
     "--policy-of",
-    callback=namespaced_name,
-    metavar="NAMESPACE/NAME",
-    help="Use the policy of an installed release: gpufence-system/gpufence.",
+    "NAMESPACE/NAME",
+    "Use the policy of an installed release: gpufence-system/gpufence.",
 )
-@kubeconfig_option
-@context_option
+@connection_options
 @output_option("audit")
 @color_option
-@click.option(
-    "--quiet", "-q", is_flag=True, help="In text, show only findings and errors. Show no progress."
-)
+@quiet_option
 @click.option(
     "--fail-on",
     type=click.Choice(["never", "enforce", "warn"]),
@@ -80,8 +74,7 @@ Examples:
 def audit(
     policy_choice: PolicyChoice,
     policy_of: tuple[str, str] | None,
-    kubeconfig: Path | None,
-    context: str | None,
+    connection: Connection,
     outputs: Sequence[Output],
     color: Color,
     quiet: bool,
@@ -98,54 +91,36 @@ def audit(
     """
     if policy_of is not None and policy_choice.is_explicit:
         raise click.UsageError("--policy and --policy-of exclude each other.")
+    check_outputs(outputs, [policy_choice.path, connection.kubeconfig])
     now = datetime.now(UTC)
-
-    async def work(api: KubeApi) -> tuple[Audit, str]:
-        with reading(enabled=not quiet) as progress:
-            return await _audit(api, policy_choice.path, policy_of, now, progress)
-
-    check_outputs(outputs, [policy_choice.path, kubeconfig])
     name = policy_choice.title if policy_of is None else "/".join(policy_of)
-    result, host = with_api(kubeconfig, work, context)
-    results = list(results_of(result))
-    report = AuditReport(name, now, quiet, results=results, audit=result, cluster=host)
-    write_reports("audit", report, outputs, color)
-    if policy_reports:  # Last, so that a failure does not hide the report.
-        with_api(kubeconfig, partial(_publish, result=result, now=now), context)
-    return EXIT_FOUND if _counts(results, fail_on) else 0
 
+    async def work(api: KubeApi) -> list[Result]:
+        with reading(enabled=not quiet) as progress:
+            policy = await _policy(api, policy_choice.path, policy_of)
+            audited = await run(api, policy, now.date(), progress)
+        results = list(results_of(audited))
+        report = AuditReport(
+            name, now, quiet, results=results, audit=audited, cluster=await api.host()
+        )
+        write_reports("audit", report, outputs, color)
+        if policy_reports:  # Last, so that a failure does not hide the report.
+            published = await publish(api, audited, now)
+            click.echo(published.summary, err=True)
+            if published.conflicts:
+                raise InputError(published.conflicts)
+        return results
 
-def _counts(results: Iterable[Result], fail_on: str) -> bool:
-    """Return whether a finding fails the audit."""
+    results = connection.run(work)
     counting = {"never": (), "enforce": ("enforce",), "warn": ("enforce", "warn")}[fail_on]
-    return any(finding.action in counting for result in results for finding in result.findings)
+    fails = any(finding.action in counting for result in results for finding in result.findings)
+    return EXIT_FOUND if fails else 0
 
 
-async def _audit(
-    api: KubeApi,
-    policy_path: str | None,
-    policy_of: tuple[str, str] | None,
-    now: datetime,
-    progress: Progress,
-) -> tuple[Audit, str]:
-    """Return the audit, and the name of the cluster."""
-    if policy_of is None:
-        policy = load_policy(policy_path)
-    else:
-        namespace, name = policy_of
-        path = f"/api/v1/namespaces/{namespace}/configmaps/{name}-policy"
-        policy = policy_of_release(namespace, name, await api.read(path))
-    return await run(api, policy, now.date(), progress), await api.host()
-
-
-async def _publish(api: KubeApi, result: Audit, now: datetime) -> None:
-    """Write the findings to the cluster.
-
-    Raises:
-        ClusterError: the account may not write them, or the cluster is not reachable.
-        InputError: some reports conflict with existing objects of the same names.
-    """
-    published = await publish(api, result, now)
-    click.echo(published.summary, err=True)
-    if published.conflicts:
-        raise InputError(published.conflicts)
+async def _policy(api: KubeApi, path: str | None, release: tuple[str, str] | None) -> Policy:
+    """Return the policy of a release, or of a file."""
+    if release is None:
+        return load_policy(path)
+    namespace, name = release
+    config_map = f"/api/v1/namespaces/{namespace}/configmaps/{name}-policy"
+    return policy_of_release(namespace, name, await api.read(config_map))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from pathlib import Path
 
 import click
@@ -22,28 +21,20 @@ from certs.keypair import (
 from certs.secret import Stored, read_secret, write_secret
 from webhook.cli.commands import EXIT_FOUND, SuggestingGroup
 from webhook.cli.options import (
-    context_option,
-    kubeconfig_option,
-    parse_duration,
+    Connection,
+    connection_options,
+    lifetime_option,
+    release_name_option,
     release_namespace_option,
-    valid_name,
-    with_api,
+    secret_option,
 )
-from webhook.cli.registration_options import DEFAULT_NAME
 from webhook.documents.document import InputError
 from webhook.kube.client import JSONObject, KubeApi
 from webhook.kube.errors import CONFLICT, ApiError
 from webhook.registration.registrar import KINDS
 from webhook.registration.trust import ca_bundles
 
-_secret_option = click.option(
-    "--secret",
-    default="gpufence-certificates",
-    show_default=True,
-    callback=valid_name,
-    metavar="NAME",
-    help="Secret with the CA and the serving certificate.",
-)
+_secret_option = secret_option("Secret with the CA and the serving certificate.")
 
 
 @click.group(cls=SuggestingGroup)
@@ -64,31 +55,14 @@ Examples:
   gpufence certs status --kubeconfig admin.conf || echo "check the certificates"
 """,
 )
-@kubeconfig_option
-@context_option
+@connection_options
 @release_namespace_option
 @_secret_option
-@click.option(
-    "--name",
-    default=DEFAULT_NAME,
-    show_default=True,
-    callback=valid_name,
-    metavar="NAME",
-    help="Name of both webhook configurations.",
-)
-@click.pass_context
-def status(
-    ctx: click.Context,
-    kubeconfig: Path | None,
-    context: str | None,
-    namespace: str,
-    secret: str,
-    name: str,
-) -> None:
+@release_name_option("Name of both webhook configurations.")
+def status(connection: Connection, namespace: str, secret: str, name: str) -> int:
     """Show the certificates that running replicas manage in their Secret."""
-    work = partial(shown, namespace=namespace, secret=secret, name=name)
-    if not with_api(kubeconfig, work, context):
-        ctx.exit(EXIT_FOUND)
+    well = connection.run(lambda api: shown(api, namespace, secret, name))
+    return 0 if well else EXIT_FOUND
 
 
 @certs.command(
@@ -103,28 +77,13 @@ Examples:
   gpufence certs rotate --ca-lifetime 8760h && gpufence certs status
 """,
 )
-@kubeconfig_option
-@context_option
+@connection_options
 @release_namespace_option
 @_secret_option
-@click.option(
-    "--ca-lifetime",
-    callback=parse_duration,
-    default="87600h",
-    show_default=True,
-    metavar="TIME",
-    help="Lifetime of the next CA.",
-)
-def rotate(
-    kubeconfig: Path | None,
-    context: str | None,
-    namespace: str,
-    secret: str,
-    ca_lifetime: timedelta,
-) -> None:
+@lifetime_option("--ca-lifetime", "87600h", "Lifetime of the next CA.")
+def rotate(connection: Connection, namespace: str, secret: str, ca_lifetime: timedelta) -> None:
     """Rotate the CA early."""
-    work = partial(publish_next, namespace=namespace, secret=secret, lifetime=ca_lifetime)
-    with_api(kubeconfig, work, context)
+    connection.run(lambda api: publish_next(api, namespace, secret, ca_lifetime))
     click.echo(
         f"Secret {namespace}/{secret}: the next CA is published. Running replicas complete the "
         "rotation."

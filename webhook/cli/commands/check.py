@@ -32,6 +32,7 @@ from webhook.cli.options import (
     namespace_option,
     parse_date,
     policy_option,
+    quiet_option,
 )
 from webhook.cli.policy.policy_choice import PolicyChoice
 from webhook.cli.report.content import CheckRun
@@ -131,12 +132,7 @@ To enforce a policy before all findings are fixed:
 @cluster_context_options
 @output_option("check")
 @color_option
-@click.option(
-    "--quiet",
-    "-q",
-    is_flag=True,
-    help="In text, show only findings and errors. Show no progress.",
-)
+@quiet_option
 @click.option(
     "--rules",
     multiple=True,
@@ -185,7 +181,7 @@ To enforce a policy before all findings are fixed:
 )
 @click.option(
     "--expires",
-    callback=parse_date,
+    type=parse_date,
     metavar="YYYY-MM-DD",
     help="Date on which the generated exceptions expire. The default is 90 days from today.",
 )
@@ -231,7 +227,7 @@ def check(
     if fix and STDIN in paths:
         raise click.UsageError("--fix changes files, and - is standard input. Name the files.")
     policy = load_policy(policy_choice.path)
-    sources = list(expand(paths, ExcludedPaths(exclude)))
+    sources = expand(paths, ExcludedPaths(exclude))
     inputs = [policy_choice.path, cluster_context.nodes, *(source.path for source in sources)]
     check_outputs(outputs, inputs, "Name another file for the report, or --exclude the input")
     # On a terminal, the report itself shows the progress.

@@ -11,18 +11,18 @@ from certs.errors import CertificateError
 from webhook.cel.configurations import Registration
 from webhook.cli.commands import EXIT_FOUND
 from webhook.cli.options import (
-    context_option,
-    kubeconfig_option,
+    Connection,
+    connection_options,
+    name_option,
+    policy_path_option,
+    release_name_option,
     release_namespace_option,
-    valid_name,
-    with_api,
 )
 from webhook.cli.registration_options import (
-    DEFAULT_NAME,
     admission_policies_option,
     register_option,
     registration_options,
-    secret_option,
+    replica_secret_option,
     tls_cert_option,
 )
 from webhook.cli.report.content import DoctorReport
@@ -56,36 +56,21 @@ Examples:
   gpufence doctor --output json | jq '.lines[] | select(.status == "fail")'
 """,
 )
-@kubeconfig_option
-@context_option
+@connection_options
 @release_namespace_option
-@click.option(
-    "--name",
-    default=DEFAULT_NAME,
-    show_default=True,
-    callback=valid_name,
-    metavar="NAME",
-    help="The name of the release: its Deployment, Lease and webhook configurations.",
+@release_name_option("The name of the release: its Deployment, Lease and webhook configurations.")
+@policy_path_option(
+    "Policy that must be active. The default is the policy in the ConfigMap of the release."
 )
-@click.option(
-    "--policy",
-    "policy_path",
-    metavar="FILE",
-    help="Policy that must be active. The default is the policy in the ConfigMap of the release.",
-)
-@click.option(
+@name_option(
     "--try-in",
     default="default",
-    show_default=True,
-    callback=valid_name,
-    metavar="NAME",
-    help="Namespace for the dry run that creates two Pods. The API server does not store them.",
+    text="Namespace for the dry run that creates two Pods. The API server does not store them.",
 )
 @output_option("doctor")
 @color_option
 def doctor(
-    kubeconfig: Path | None,
-    context: str | None,
+    connection: Connection,
     namespace: str,
     name: str,
     policy_path: str | None,
@@ -98,12 +83,8 @@ def doctor(
     For each problem, it prints what to do. The doctor changes nothing in the cluster. Checks for
     which the account lacks access are skipped and reported.
     """
-
-    async def work(api: KubeApi) -> list[DoctorLine]:
-        return await diagnosed(api, namespace, name, policy_path, try_in)
-
-    check_outputs(outputs, [policy_path, kubeconfig])
-    lines = with_api(kubeconfig, work, context)
+    check_outputs(outputs, [policy_path, connection.kubeconfig])
+    lines = connection.run(lambda api: diagnosed(api, namespace, name, policy_path, try_in))
     write_reports("doctor", DoctorReport(lines), outputs, color)
     return EXIT_FOUND if any(line.status == "fail" for line in lines) else 0
 
@@ -162,7 +143,7 @@ def read_arguments(arguments: list[str]) -> Deployed:
 @tls_cert_option
 @register_option
 @admission_policies_option
-@secret_option
+@replica_secret_option
 def _deployed(
     registration: Registration,
     secret: str,

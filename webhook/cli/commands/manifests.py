@@ -14,7 +14,7 @@ from certs.files import read_file
 from certs.keypair import parse_certificates
 from webhook.cel.admission_policies import admission_policies as policies_of
 from webhook.cel.configurations import Registration, configurations
-from webhook.cli.options import namespaced_name, policy_option
+from webhook.cli.options import namespaced_name_option, path_option, policy_option
 from webhook.cli.policy.policy_choice import PolicyChoice
 from webhook.cli.registration_options import registration_options
 from webhook.cli.yaml_writer import to_yaml
@@ -40,17 +40,11 @@ Examples:
 """,
 )
 @policy_option
-@click.option(
-    "--ca-file",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="CA of the serving certificate (PEM), for caBundle.",
-)
-@click.option(
+@path_option("--ca-file", "CA of the serving certificate (PEM), for caBundle.")
+@namespaced_name_option(
     "--cert-manager",
-    callback=namespaced_name,
-    metavar="NAMESPACE/CERTIFICATE",
-    help="Certificate of cert-manager whose CA the injector writes.",
+    "NAMESPACE/CERTIFICATE",
+    "Certificate of cert-manager whose CA the injector writes.",
 )
 @click.option(
     "--admission-policies",

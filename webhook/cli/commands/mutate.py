@@ -16,11 +16,11 @@ from webhook.cli.commands import EXIT_FOUND
 from webhook.cli.evaluate import Result, evaluate
 from webhook.cli.manifests import ExcludedPaths, no_objects_message, read_manifests
 from webhook.cli.options import (
+    PATH,
     ClusterContext,
     cluster_context_options,
     exclude_option,
     namespace_option,
-    paths_argument,
     policy_option,
 )
 from webhook.cli.policy.policy_choice import PolicyChoice
@@ -47,7 +47,7 @@ To apply the manifests only if none is denied (a pipe into kubectl does not wait
   kustomize build . | gpufence mutate - > mutated.yaml && kubectl apply -f mutated.yaml
 """,
 )
-@paths_argument
+@click.argument("paths", nargs=-1, required=True, metavar="PATH...", type=PATH)
 @exclude_option
 @policy_option
 @namespace_option

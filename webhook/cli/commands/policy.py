@@ -10,10 +10,17 @@ import click
 
 from policies.context import needed_facts
 from policies.exemptions import useless_exceptions
-from policies.shipped import default_policy_text, preset_text
+from policies.shipped import PRESETS, default_policy_text, preset_text
 from webhook.cli.commands import SuggestingGroup
 from webhook.cli.manifests import read_manifests
-from webhook.cli.options import context_option, kubeconfig_option, with_api
+from webhook.cli.options import (
+    Connection,
+    connection_options,
+    context_option,
+    kubeconfig_option,
+    optional_connection,
+    policy_path_option,
+)
 from webhook.cli.policy.discover.drafts import draft
 from webhook.cli.policy.discover.replay import denials
 from webhook.cli.policy.discover.text import policy_text
@@ -26,19 +33,6 @@ from webhook.documents.policy_files import (
     read_policy,
 )
 from webhook.wording import counted
-
-PRESETS = (
-    "aks",
-    "amd",
-    "eks",
-    "gaudi",
-    "gke",
-    "hami",
-    "intel",
-    "kai",
-    "openshift",
-    "volcano-vgpu",
-)
 
 
 @click.group(cls=SuggestingGroup)
@@ -54,15 +48,12 @@ Examples:
   gpufence policy show --preset amd > policy.yaml
 """,
 )
-@click.option(
-    "--policy",
-    "policy_path",
-    metavar="FILE",
-    help="Policy file to show, if it is valid. The default is gpufence's default policy.",
+@policy_path_option(
+    "Policy file to show, if it is valid. The default is gpufence's default policy."
 )
 @click.option(
     "--preset",
-    type=click.Choice(PRESETS),
+    type=click.Choice(sorted(preset.stem for preset in PRESETS.iterdir())),
     help="Show the preset of a platform, a vendor or a scheduler instead: a policy to start from.",
 )
 def show(policy_path: str | None, preset: str | None) -> None:
@@ -103,8 +94,7 @@ Examples:
 @context_option
 def validate(file: str, cluster: bool, kubeconfig: Path | None, context: str | None) -> None:
     """Validate a policy; FILE may be - for standard input."""
-    if (kubeconfig or context) and not cluster:
-        raise click.UsageError("--kubeconfig and --context need --cluster.")
+    connection = optional_connection(cluster, kubeconfig, context)
     policy = load_policy(file)
     pools = [pool.name for pool in policy.pools]
     names = ", ".join(pools)
@@ -120,11 +110,11 @@ def validate(file: str, cluster: bool, kubeconfig: Path | None, context: str | N
             without = f"without the {fact} of the cluster, {consequence}"
             cure = "Keep cluster facts on (clusterFacts in the chart), and check with --cluster"
             click.echo(f"Warning: {without}. {cure}.", err=True)
-    if cluster:
+    if connection is not None:
         from webhook.audit.pools import label_problems
         from webhook.cli.cluster_facts import state_of_cluster
 
-        known = with_api(kubeconfig, state_of_cluster, context)
+        known = connection.run(state_of_cluster)
         for label_problem in label_problems(policy, known.nodes.index, known.templates):
             click.echo(f"Warning: {label_problem.problem}. {label_problem.remediation}.", err=True)
 
@@ -148,9 +138,8 @@ Examples:
     help="File with the cluster's nodes, as kubectl get -o json prints them, or - for standard "
     "input. NodePools, NodeClaims, MachineDeployments, DeviceClasses and Pods in it count as well.",
 )
-@kubeconfig_option
-@context_option
-def discover(nodes: str | None, kubeconfig: Path | None, context: str | None) -> None:
+@connection_options
+def discover(nodes: str | None, connection: Connection) -> None:
     """Write a policy for the nodes of a cluster.
 
     The policy has a pool for each accelerator model, by the resources, labels and taints of the
@@ -158,18 +147,20 @@ def discover(nodes: str | None, kubeconfig: Path | None, context: str | None) ->
     in advance. Without --nodes, gpufence reads the cluster. Warnings name the Pods of the cluster
     that the policy would deny.
     """
-    if nodes is not None and (kubeconfig or context):
+    if nodes is not None and not connection.is_default:
         raise click.UsageError("--nodes excludes --kubeconfig and --context.")
     if nodes is None:
         from webhook.cli.cluster_facts import pods_of_cluster, state_of_cluster
 
-        state = with_api(kubeconfig, state_of_cluster, context)
-        pods = with_api(kubeconfig, pods_of_cluster, context)
+        state = connection.run(state_of_cluster)
+        pods = connection.run(pods_of_cluster)
     else:
-        from webhook.cli.node_files import pods_of_file, state_of_file
+        from webhook.cli.node_files import no_nodes, pods_of, state_of
 
         manifests = read_manifests([nodes])
-        state, pods = state_of_file(nodes, manifests=manifests), pods_of_file(manifests)
+        state, pods = state_of(manifests), pods_of(manifests)
+        if not (len(state.nodes) or state.templates):
+            raise no_nodes(nodes)
     known = list(state.nodes.index)
     drafted = draft(known, state.templates, state.device_classes.names())
     for finding in drafted.findings:

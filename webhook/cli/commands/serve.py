@@ -12,18 +12,19 @@ from certs.errors import CertificateError
 from certs.secret import Timing
 from webhook.cel.configurations import Registration
 from webhook.cli.options import (
-    access,
+    Connection,
     is_inside,
     kubeconfig_option,
-    parse_duration,
-    policy_file_option,
-    valid_name,
+    lifetime_option,
+    name_option,
+    path_option,
+    policy_path_option,
 )
 from webhook.cli.registration_options import (
     admission_policies_option,
     register_option,
     registration_options,
-    secret_option,
+    replica_secret_option,
     tls_cert_option,
 )
 from webhook.documents.document import InputError
@@ -39,9 +40,9 @@ _PORT = click.IntRange(0, 65535)
 _SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 
-def _owner(_ctx: click.Context, _param: click.Parameter, value: str | None) -> Any:
+def _owner(value: str) -> Owner:
     try:
-        return None if value is None else Owner.parse(value)
+        return Owner.parse(value)
     except ValueError as error:
         raise click.BadParameter(str(error)) from error
 
@@ -54,19 +55,12 @@ Examples:
   gpufence serve --service gpufence-system/gpufence --owner clusterrole/gpufence
 """,
 )
-@policy_file_option
+@policy_path_option("Policy file. The default is gpufence's default policy.")
 @tls_cert_option
-@click.option(
-    "--tls-key",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="Private key of the serving certificate (PEM, not encrypted).",
-)
-@click.option(
+@path_option("--tls-key", "Private key of the serving certificate (PEM, not encrypted).")
+@path_option(
     "--client-ca-file",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="CA file (PEM). gpufence then accepts reviews only from clients with a certificate of "
+    "CA file (PEM). gpufence then accepts reviews only from clients with a certificate of "
     "this CA, and API servers must be configured to present one. gpufence reloads the file when it "
     "changes.",
 )
@@ -103,43 +97,27 @@ Examples:
 @register_option
 @admission_policies_option
 @kubeconfig_option
-@click.option(
+@name_option(
     "--namespace",
-    callback=valid_name,
-    metavar="NAME",
-    help="Namespace of Lease and Secret. The default is the service account's namespace.",
+    text="Namespace of Lease and Secret. The default is the service account's namespace.",
 )
 @click.option(
     "--owner",
-    callback=_owner,
+    type=_owner,
     metavar="KIND/NAME",
     help="Cluster-scoped object of the release that owns the configurations, for example "
     "clusterrole/gpufence. They are deleted with it.",
 )
-@secret_option
-@click.option(
+@replica_secret_option
+@path_option(
     "--ca-file",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="CA of --tls-cert (PEM), for the configurations. Without it, another controller writes "
+    "CA of --tls-cert (PEM), for the configurations. Without it, another controller writes "
     "the CA, for example cert-manager's injector.",
 )
-@click.option(
-    "--certificate-lifetime",
-    callback=parse_duration,
-    default="8760h",
-    show_default=True,
-    metavar="TIME",
-    help="Lifetime of the certificate; renewed after 2/3.",
+@lifetime_option(
+    "--certificate-lifetime", "8760h", "Lifetime of the certificate; renewed after 2/3."
 )
-@click.option(
-    "--ca-lifetime",
-    callback=parse_duration,
-    default="87600h",
-    show_default=True,
-    metavar="TIME",
-    help="Lifetime of the CA; replaced after 2/3.",
-)
+@lifetime_option("--ca-lifetime", "87600h", "Lifetime of the CA; replaced after 2/3.")
 @click.option(
     "--device-metrics/--no-device-metrics",
     default=False,
@@ -168,7 +146,7 @@ def serve(
     """
     if (tls_cert is None) != (tls_key is None):
         raise click.UsageError("--tls-cert and --tls-key need each other.")
-    to_cluster = access(kubeconfig)
+    to_cluster = Connection(kubeconfig).load()
     try:
         controller = _controller(
             registration, to_cluster, files=tls_cert is not None, **registering

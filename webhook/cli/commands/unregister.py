@@ -5,19 +5,16 @@ from __future__ import annotations
 import asyncio
 import time
 from datetime import UTC, datetime
-from pathlib import Path
 
 import click
 
 from webhook.cli.commands import EXIT_FOUND
 from webhook.cli.options import (
-    context_option,
-    kubeconfig_option,
+    Connection,
+    connection_options,
+    release_name_option,
     release_namespace_option,
-    valid_name,
-    with_api,
 )
-from webhook.cli.registration_options import DEFAULT_NAME
 from webhook.kube.client import KubeApi
 from webhook.kube.errors import ClusterError
 from webhook.registration.leader_election import pause
@@ -57,17 +54,9 @@ Examples:
   gpufence unregister --context production --watch-seconds 60
 """,
 )
-@kubeconfig_option
-@context_option
+@connection_options
 @release_namespace_option
-@click.option(
-    "--name",
-    default=DEFAULT_NAME,
-    show_default=True,
-    callback=valid_name,
-    metavar="NAME",
-    help="Name of both webhook configurations, and of the Lease.",
-)
+@release_name_option("Name of both webhook configurations, and of the Lease.")
 @click.option(
     "--watch-seconds",
     type=click.FloatRange(min=0),
@@ -77,12 +66,7 @@ Examples:
 )
 @click.option("--undo", is_flag=True, help="Let replicas register again.")
 def unregister(
-    kubeconfig: Path | None,
-    context: str | None,
-    namespace: str,
-    name: str,
-    watch_seconds: float,
-    undo: bool,
+    connection: Connection, namespace: str, name: str, watch_seconds: float, undo: bool
 ) -> int:
     """Remove the webhook configurations in an emergency."""
 
@@ -93,7 +77,7 @@ def unregister(
             return True
         return await break_glass(api, namespace, name, watch_seconds)
 
-    return 0 if with_api(kubeconfig, work, context) else EXIT_FOUND
+    return 0 if connection.run(work) else EXIT_FOUND
 
 
 async def break_glass(api: KubeApi, namespace: str, name: str, seconds: float) -> bool:
