@@ -59,9 +59,12 @@ CDI_ANNOTATIONS = frozenset(
 )
 """Annotations with names of CDI devices, as nvidia.com/gpu=all."""
 
+GKE_DEVICES = "devices.gke.io"
+"""The annotation of GKE's NRI device injector (nri_device_injector)."""
+
 FILE_ANNOTATIONS = frozenset(
     {
-        "devices.gke.io",  # the NRI device injector of GKE, nri_device_injector
+        GKE_DEVICES,
         "devices.noderesource.dev",  # NRI, plugins/device-injector/device-injector.go
         "devices.nri.io",  # the same, the older name
         "mounts.noderesource.dev",  # the same

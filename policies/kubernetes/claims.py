@@ -1,7 +1,9 @@
 """ResourceClaims, ResourceClaimTemplates and DeviceClasses as facts.
 
 Source: ``resource.k8s.io/v1`` (``devices.requests[].exactly`` and ``.firstAvailable[]``); in
-``v1beta1`` and before, a request names its ``deviceClassName`` itself.
+``v1beta1`` and before, a request names its ``deviceClassName`` itself. For a ComputeDomain,
+NVIDIA's DRA driver makes the ResourceClaimTemplate that it names (NVIDIA/k8s-dra-driver-gpu,
+``templates/compute-domain-workload-claim-template.tmpl.yaml``).
 """
 
 from __future__ import annotations
@@ -13,6 +15,8 @@ from typing import Any
 from policies.kubernetes.objects import JSONObject, ObjectKey
 
 GROUP = "resource.k8s.io"
+_COMPUTE_DOMAINS = "resource.nvidia.com"
+_CHANNEL = "compute-domain-default-channel.nvidia.com"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +69,14 @@ def read_claims(
     templates: dict[ObjectKey, Claim] = {}
     classes: dict[str, str] = {}
     for namespace, obj in objects:
-        if str(obj.get("apiVersion")).partition("/")[0] != GROUP:
-            continue
+        group = str(obj.get("apiVersion")).partition("/")[0]
         name, spec = _dict(obj.get("metadata")).get("name"), _dict(obj.get("spec"))
+        if group == _COMPUTE_DOMAINS and obj.get("kind") == "ComputeDomain":
+            made = _dict(_dict(spec.get("channel")).get("resourceClaimTemplate")).get("name")
+            if isinstance(made, str):
+                templates[namespace, made] = Claim((frozenset({_CHANNEL}),))
+        if group != GROUP:
+            continue
         if not isinstance(name, str):
             continue
         match obj.get("kind"):

@@ -70,14 +70,29 @@ GROUPS_WITHOUT_PODS = frozenset(
 KINDS_WITHOUT_PODS = frozenset(
     {
         ("kueue.x-k8s.io", "ResourceFlavor"),
+        # The DRA driver runs a DaemonSet for each, in its own namespace.
+        ("resource.nvidia.com", "ComputeDomain"),
         # Quotas of devices.
         ("nos.nebuly.ai", "CompositeElasticQuota"),
         ("nos.nebuly.ai", "ElasticQuota"),
+        # The group of its samples; the one above is that of its documentation.
+        ("nos.nebuly.com", "CompositeElasticQuota"),
+        ("nos.nebuly.com", "ElasticQuota"),
         ("scheduling.sigs.k8s.io", "ElasticQuota"),
         ("scheduling.volcano.sh", "Queue"),
         ("scheduling.x-k8s.io", "ElasticQuota"),
     }
 )
+HELM_CHARTS = frozenset(
+    {
+        ("argoproj.io", "Application"),
+        ("helm.cattle.io", "HelmChart"),
+        ("helm.cattle.io", "HelmChartConfig"),
+        ("helm.toolkit.fluxcd.io", "HelmRelease"),
+    }
+)
+"""Kinds with the values of a Helm chart."""
+
 KINDS_OF_OPERATORS = {
     "amd.com": frozenset({"DeviceConfig"}),
     "apps.nvidia.com": frozenset(
@@ -107,8 +122,6 @@ KINDS_OF_OPERATORS = {
         }
     ),
     "ome.io": frozenset({"BenchmarkJob", "InferenceService"}),
-    # The DRA driver runs a DaemonSet for each.
-    "resource.nvidia.com": frozenset({"ComputeDomain"}),
     "run.ai": frozenset(
         {"DistributedWorkload", "InferenceWorkload", "InteractiveWorkload", "TrainingWorkload"}
     ),

@@ -19,6 +19,7 @@ from policies.kubernetes.kinds import (
     COMPLETED_BY,
     CORE_WORKLOADS,
     GROUPS_WITHOUT_PODS,
+    HELM_CHARTS,
     KINDS_OF_OPERATORS,
     KINDS_WITHOUT_PODS,
     NAMED_FIELDS,
@@ -48,6 +49,7 @@ _FRAGMENT = "gpufence does not know how its operator creates Pods"
 _DEVICES = "gpufence does not know which Pods get these devices"
 _MAY_GET_DEVICES = "its operator may add devices to its containers"
 _TEXT = "its text holds values for Pods"
+_CHART = "a Helm chart makes Pods from these values; check what helm template prints"
 _DEVICE_COUNT = re.compile(r"gpus?(Count|Num|Number|Per[A-Z]\w*)?|num(Of)?G(pu|PU)s?")
 """Names of fields with a number of devices: ``gpus``, ``gpuCount``, ``numGpus``."""
 
@@ -89,6 +91,8 @@ def find(obj: JSONObject) -> Found:
         parts = [_without_doubt(part) for part in parts]
     whole = tuple(part for part in parts if isinstance(part, Template))
     unjudged = (part for part in parts if isinstance(part, Unjudged))
+    if key in HELM_CHARTS:
+        unjudged = (part._replace(reason=_CHART) for part in unjudged)
     return Found(whole, tuple(unjudged))
 
 

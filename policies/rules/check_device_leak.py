@@ -95,6 +95,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
+from textwrap import shorten
 
 from msgspec.structs import replace
 
@@ -103,6 +104,7 @@ from policies.device_injection import (
     ANNOTATIONS,
     CDI_ANNOTATIONS,
     CUDA_VERSION,
+    GKE_DEVICES,
     NO_DEVICES,
     VISIBLE_DEVICES,
     devices_without_gpus,
@@ -353,19 +355,31 @@ def _by_annotation(pod: Pod, context: Context) -> Iterator[Finding]:
                 ID,
                 pod.at(f"metadata.annotations[{key}]"),
                 "an annotation adds devices of the node",
-                f"with {key}: {value}, the container runtime adds devices, {IN_PLACE}",
-                f"{_any_request(context.policy)} in place of the annotation",
+                f'with {key}: "{shorten(value or "", 60, placeholder=" …")}", the container '
+                f"runtime adds devices, {IN_PLACE}",
+                _annotation_remediation(family, context),
+                subjects=frozenset({f"{key}: {value}"}),
             )
+
+
+def _annotation_remediation(family: str, context: Context) -> str:
+    request = f"{_any_request(context.policy)} in place of the annotation"
+    if family == GKE_DEVICES and context.device_requests:
+        return (
+            "For a sidecar of GPUDirect-TCPX or TCPXO, request an exception from the cluster "
+            f"administrator. Otherwise, {request[0].lower()}{request[1:]}"
+        )
+    return request
 
 
 def _remediation(pod: Pod, container: Container, name: str, context: Context) -> str:
     """Return the likeliest fix: agents and Pods of other schedulers rarely want a GPU."""
-    source = _last(container, name)[1].value_from or {}
     scheduler = pod.spec.scheduler_name
-    if "fieldRef" in source and scheduler not in (None, "", "default-scheduler"):
+    if _last(container, name)[1].value_from and scheduler not in (None, "", "default-scheduler"):
         return (
-            f"If the scheduler {scheduler} writes this annotation, add it to annotationRequests of "
-            f"the pool in the policy. Otherwise remove {name}"
+            f"If the scheduler {scheduler} chooses the GPU, have the cluster administrator add the "
+            "annotations by which its Pods request one to annotationRequests of the pool, or add "
+            f"an exception. Otherwise remove {name}"
         )
     if is_daemon_set_pod(pod, context):
         return (

@@ -23,7 +23,7 @@ from webhook.cel.scope import NAMESPACE_LABEL
 from webhook.documents.document import DocumentError
 from webhook.documents.objects import ABSENT, Manifest, field_value, locate, pointer
 
-_FACTS = re.compile("Namespace|ResourceClaim|DeviceClass")
+_FACTS = re.compile("Namespace|ResourceClaim|DeviceClass|ComputeDomain")
 """The kinds of the objects that are facts for Pods, and for other objects none."""
 
 Verdict = Literal["allowed", "mutated", "denied", "unknown", "skipped", "invalid"]

@@ -1,8 +1,9 @@
 """Spark operator: driver and executor are described in Spark's terms, partly in a pod template.
 
 Sources: kubeflow/spark-operator, ``api/v1beta2/sparkapplication_types.go`` (``SparkPodSpec``),
-``internal/webhook/sparkpod_defaulter.go`` (``addGPU`` and the others); Spark's documentation,
-"Running Spark on Kubernetes", configuration (``spark.{driver,executor}.resource.*``).
+``internal/webhook/sparkpod_defaulter.go`` (``addGPU`` and the others); apache/spark,
+``resource-managers/kubernetes/core``, ``KubernetesUtils.buildResourcesQuantities`` and
+``BasicExecutorFeatureStep`` (``spark.{driver,executor}.resource.*``).
 """
 
 from __future__ import annotations
@@ -33,12 +34,9 @@ KINDS: dict[str, tuple[str, ...]] = {
 """Each with the path of the application."""
 
 _ROLES = ("driver", "executor")
-# What the configuration says of Pods: their devices, their node selection, their template.
-_CONF = (
-    "spark.{}.resource.",
-    "spark.kubernetes.{}.node.selector.",
-    "spark.kubernetes.{}.podTemplate",
-)
+# What the configuration says of Pods: their node selection, their template.
+_CONF = ("spark.kubernetes.{}.node.selector.", "spark.kubernetes.{}.podTemplate")
+_CONF_OF_DEVICES = "spark.{}.resource."
 _CONF_OF_BOTH = "spark.kubernetes.node.selector."
 _POD_FIELDS = ("affinity", "hostNetwork", "initContainers", "nodeSelector", "tolerations")
 _CONTAINER_FIELDS = ("env", "envFrom", "image", "lifecycle", "securityContext", "volumeMounts")
@@ -53,15 +51,37 @@ def compose(obj: JSONObject, at: Path) -> Iterator[Template | Unjudged]:
         holder = mapping(application.get(role))
         starts = (_CONF_OF_BOTH, *(start.format(role) for start in _CONF))
         set_in_conf = [key for key in conf if str(key).startswith(starts)]
-        if set_in_conf:
-            path = (*at, *place, "sparkConf", set_in_conf[0])
+        devices, unclear = _devices(conf, _CONF_OF_DEVICES.format(role))
+        if set_in_conf or unclear:
+            path = (*at, *place, "sparkConf", [*set_in_conf, *unclear][0])
             yield Unjudged(path, f"it changes the Pod of the {role}")
         else:
-            yield _compose(application, (*at, *place), role, holder, obj["kind"])
+            yield _compose(application, (*at, *place), role, holder, devices, obj["kind"])
+
+
+def _devices(conf: JSONObject, start: str) -> tuple[dict[str, str], list[str]]:
+    """Return the key of the amount of each device in the configuration, and keys that are unclear.
+
+    ``spark.executor.resource.gpu.amount`` and ``.vendor`` make ``nvidia.com/gpu``.
+    """
+    devices, unclear = {}, []
+    for key in (str(key) for key in conf if str(key).startswith(start)):
+        name, _, field = key.removeprefix(start).rpartition(".")
+        vendor, amount = (conf.get(f"{start}{name}.{part}") for part in ("vendor", "amount"))
+        if not name or not vendor or not str(amount).isdecimal():
+            unclear.append(key)
+        elif field == "amount":
+            devices[f"{vendor}/{name}"] = key
+    return devices, unclear
 
 
 def _compose(
-    application: JSONObject, at: Path, role: str, holder: JSONObject, kind: str
+    application: JSONObject,
+    at: Path,
+    role: str,
+    holder: JSONObject,
+    devices: dict[str, str],
+    kind: str,
 ) -> Template:
     template = mapping(holder.get("template"))
     base = mapping(template.get("spec"))
@@ -71,6 +91,11 @@ def _compose(
     aliases = {key: f".template.spec.{key}" for key in base}
     if listed:
         main = merge(listed[0], main)
+    for device, key in devices.items():
+        amount = application["sparkConf"][key]
+        main = merge(main, {"resources": {"limits": {device: amount}}})
+        place = field_path((*at, "sparkConf", key))
+        aliases[f"containers[0].resources.{below('limits', device)}"] = place
     gpu = mapping(holder.get("gpu"))
     if isinstance(name := gpu.get("name"), str):
         main = merge(main, {"resources": {"limits": {name: gpu.get("quantity")}}})

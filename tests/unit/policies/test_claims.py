@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from policies.kubernetes.claims import read_claim, read_claims
+from policies.kubernetes.claims import Claim, read_claim, read_claims
 
 JSON = dict[str, Any]
 
@@ -44,6 +44,15 @@ def test_read_claim_returns_the_device_classes_of_each_request(
     requests: list[Any], classes: list[set[str]]
 ) -> None:
     assert list(map(set, read_claim(spec(*requests)).requests)) == classes
+
+
+def test_a_compute_domain_makes_the_template_of_a_claim_for_a_channel() -> None:
+    channel = {"channel": {"resourceClaimTemplate": {"name": "imex"}}}
+    domain = obj("ComputeDomain", "domain", channel, "resource.nvidia.com/v1beta1")
+    _, templates, _ = read_claims([("ml", domain)])
+    assert templates == {
+        ("ml", "imex"): Claim((frozenset({"compute-domain-default-channel.nvidia.com"}),))
+    }
 
 
 @pytest.mark.parametrize("odd", [None, [], "x", {"devices": None}, {"devices": {"requests": "x"}}])
