@@ -25,18 +25,21 @@ from policies.kubernetes.pod import Pod
 from policies.kubernetes.template import Unjudged
 from policies.kubernetes.workload import Workload
 from policies.policy import Actions, Policy
-from policies.registry import CHECKS, MUTATIONS, Check, Mutation
+from policies.registry import (
+    CHECKS_BY_PODS,
+    MUTATIONS,
+    MUTATIONS_BY_PODS,
+    AnyRule,
+    Mutation,
+    Pods,
+)
 
 MOST_FINDINGS = 1000
 """The list is not truncated: findings that are left out would not count."""
 
 _TOO_MANY = f"it has more than {MOST_FINDINGS:,} findings, which is the limit"
 _DELETED = "it is being deleted"
-_MUTATIONS = [mutation.id for mutation in MUTATIONS]
-_CHECKS_OF_REQUESTING_PODS = tuple(check for check in CHECKS if check.pods != "gpu")
-_CHECKS_OF_ALL_PODS = tuple(check for check in CHECKS if check.pods == "all")
-_REPORTED = frozenset({"warn", "audit"})
-"""The actions with which a mutation changes nothing and reports what it would change."""
+_MUTATION_IDS = [mutation.id for mutation in MUTATIONS]
 
 Object = JSONObject | PodObject | Workload
 """What is decided on: parsed JSON, or what was made of it before."""
@@ -77,7 +80,8 @@ def mutate(
         return ()
     operations: list[PatchOperation] = []
     for pod in pods:
-        operations += mutate_pod(pod, Context.of(pod, policy, request, facts)).operations
+        editor = mutate_pod(pod, Context.of(pod, policy, request, facts))
+        operations += [operation for _, operation in editor.changes]
     return tuple(operations)
 
 
@@ -153,7 +157,8 @@ def _decide(obj: Workload, scope: _Scope) -> Decision:
 def _judge(obj: Workload, scope: _Scope) -> Decision:
     """Go through the checklist: exemptions, mutations, checks, exceptions."""
     policy, request = scope.policy, scope.request
-    enforces = policy.actions_in(request.namespace).mode == "enforce"
+    actions = policy.actions_in(request.namespace)
+    enforces = actions.mode == "enforce"
     original, pods = obj.raw or {}, obj.pods()
     unjudged = [
         part for part in obj.unjudged if part.value is None or policy.is_named_in(part.value)
@@ -187,9 +192,14 @@ def _judge(obj: Workload, scope: _Scope) -> Decision:
             if enforces:
                 changes += editor.changes
             else:
-                findings += _unmade(editor, pod, context)
-        for finding in _check_pod(pod, context, obj.role(pod)):
-            findings.append(finding)
+                findings += _unmade(editor, pod, actions)
+        role = obj.role(pod)
+        for finding in _findings(pod, context, actions):
+            findings.append(
+                replace(finding, detail=f"{finding.detail}; this is about {role}")
+                if role
+                else finding
+            )
             if len(findings) > MOST_FINDINGS:
                 raise OversizedObjectError("", _TOO_MANY)
     counting, excepted = apply_exceptions(findings, obj, policy, request)
@@ -213,11 +223,12 @@ def mutate_pod(pod: Pod, context: Context) -> Editor:
     The policy's mode makes no difference here: callers decide whether to use the changes.
     """
     editor = Editor(pod)
+    mutations = _mutations_for(pod, context)
+    if not mutations:
+        return editor
     actions = context.policy.actions_in(context.request.namespace).written
-    for mutation in _mutations_for(pod, context):
-        if actions[mutation.id] != "enforce":
-            continue
-        if changes := [*mutation.changes(pod, context)]:
+    for mutation in mutations:
+        if actions[mutation.id] == "enforce" and (changes := [*mutation.changes(pod, context)]):
             editor.apply(changes, mutation.id)
     pod.changed()
     return editor
@@ -228,25 +239,16 @@ def _mutations_for(pod: Pod, context: Context) -> Sequence[Mutation]:
 
     The spec of an existing Pod is immutable except for its new ephemeral containers.
     """
-    is_gpu_pod = context.may_have_device(pod)
-    if not (is_gpu_pod or pod.spec.tolerations or pod.device_resources()):
-        return ()
-    existing, devices_only = context.exists(pod), pod.devices_only
-    if is_gpu_pod and not existing and not devices_only:
-        return MUTATIONS
-    debugged = context.request.subresource == "ephemeralcontainers"
-    return [
-        mutation
-        for mutation in MUTATIONS
-        if (is_gpu_pod or mutation.pods != "gpu")
-        and (mutation.devices_only or not devices_only)
-        and (not existing or (debugged and mutation.debug_containers))
-    ]
+    mutations = _rules_for(pod, context, MUTATIONS_BY_PODS)
+    if context.exists(pod):
+        if context.request.subresource != "ephemeralcontainers":
+            return ()
+        return [mutation for mutation in mutations if mutation.debug_containers]
+    return mutations
 
 
-def _unmade(editor: Editor, pod: Pod, context: Context) -> Iterator[Finding]:
+def _unmade(editor: Editor, pod: Pod, actions: Actions) -> Iterator[Finding]:
     """Yield a finding for each mutation that the policy's mode prevents."""
-    actions = context.policy.actions_in(context.request.namespace)
     for mutation in MUTATIONS:
         if changes := editor.made_by(mutation.id):
             why = f"the policy's mode is {actions.mode}"
@@ -254,23 +256,13 @@ def _unmade(editor: Editor, pod: Pod, context: Context) -> Iterator[Finding]:
             yield replace(finding, action=actions.mode, would="enforce")
 
 
-def _check_pod(pod: Pod, context: Context, role: str) -> Iterator[Finding]:
-    """Yield the findings of the Pod, with the actions that the policy has for their rules.
-
-    If the object has several kinds of Pods, a finding names the ``role`` of its Pod.
-    """
-    actions = context.policy.actions_in(context.request.namespace)
-    about = f"; this is about {role}" if role else ""
-    for finding in _findings(pod, context, actions):
-        yield replace(finding, detail=finding.detail + about) if about else finding
-
-
 def _findings(pod: Pod, context: Context, actions: Actions) -> Iterator[Finding]:
+    """Yield the findings of the Pod, with the actions that the policy has for their rules."""
     written = actions.written
-    if not _REPORTED.isdisjoint(map(written.__getitem__, _MUTATIONS)):
+    if not actions.reported.isdisjoint(_MUTATION_IDS):
         for finding in _changes_to_report(pod, context, written):
             yield _with_action(finding, actions)
-    for rule in _checks_for(pod, context):
+    for rule in _rules_for(pod, context, CHECKS_BY_PODS):
         if written[rule.id] == "off":
             continue
         for finding in rule.check(pod, context):
@@ -285,15 +277,17 @@ def _with_action(finding: Finding, actions: Actions) -> Finding:
     return replace(finding, action=action, would=None if action == written else written)
 
 
-def _checks_for(pod: Pod, context: Context) -> Sequence[Check]:
-    """Return the checks that may find something in the Pod."""
+def _rules_for(
+    pod: Pod, context: Context, by_pods: Mapping[Pods, Sequence[AnyRule]]
+) -> Sequence[AnyRule]:
+    """Return the rules that are about the Pod."""
     if context.may_have_device(pod):
-        checks = CHECKS
+        rules = by_pods["gpu"]
     elif pod.device_resources() or pod.spec.resource_claims or pod.spec.resources:
-        checks = _CHECKS_OF_REQUESTING_PODS
+        rules = by_pods["requesting"]
     else:
-        checks = _CHECKS_OF_ALL_PODS
-    return [check for check in checks if check.devices_only] if pod.devices_only else checks
+        rules = by_pods["all"]
+    return [rule for rule in rules if rule.devices_only] if pod.devices_only else rules
 
 
 def _changes_to_report(
@@ -302,7 +296,7 @@ def _changes_to_report(
     """Yield a finding for each mutation that would add something and may only report it."""
     for mutation in _mutations_for(pod, context):
         action = written[mutation.id]
-        if action not in _REPORTED:
+        if action in ("enforce", "off"):
             continue
         trial = Editor(pod, dry_run=True)
         trial.apply([*mutation.changes(pod, context)], mutation.id)

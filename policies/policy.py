@@ -377,8 +377,8 @@ class Override(Part):
 class Actions(dict[str, Action]):
     """Each rule's action in some namespaces, limited by the mode there.
 
-    ``written`` are the actions without the limit, and ``hardening`` is what counts in the
-    namespaces instead of the hardening of the pools and the policy.
+    ``written`` are the actions without the limit, and ``reported`` the rules that warn or audit by
+    them. ``hardening`` counts in the namespaces instead of that of the pools and the policy.
     """
 
     def __init__(
@@ -386,6 +386,7 @@ class Actions(dict[str, Action]):
     ) -> None:
         super().__init__({rule: limited(action, mode) for rule, action in written.items()})
         self.written = written
+        self.reported = frozenset(r for r, a in written.items() if a in ("warn", "audit"))
         self.mode = mode
         self.hardening = hardening
 

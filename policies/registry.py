@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from types import ModuleType
-from typing import Literal
+from typing import Literal, TypeVar
 
 from policies.context import Context
 from policies.finding import Action, Finding
@@ -56,7 +56,7 @@ class Mutation:
 
     id: str
     page: str
-    changes: Callable[[Pod, Context], Iterator[Change]]
+    changes: Callable[[Pod, Context], Iterable[Change]]
     summary: str
     pods: Pods = "gpu"
     devices_only: bool = False
@@ -145,3 +145,18 @@ CHECKS: tuple[Check, ...] = (
 )
 
 RULES: tuple[Mutation | Check, ...] = (*MUTATIONS, *CHECKS)
+
+AnyRule = TypeVar("AnyRule", Mutation, Check)
+
+
+def _by_pods(rules: tuple[AnyRule, ...]) -> Mapping[Pods, tuple[AnyRule, ...]]:
+    return {
+        "all": tuple(rule for rule in rules if rule.pods == "all"),
+        "requesting": tuple(rule for rule in rules if rule.pods != "gpu"),
+        "gpu": rules,
+    }
+
+
+MUTATIONS_BY_PODS = _by_pods(MUTATIONS)
+CHECKS_BY_PODS = _by_pods(CHECKS)
+"""The rules by the Pods that they are about: those about more Pods are among them."""

@@ -231,7 +231,7 @@ def is_oversized(pod: Pod, pool: Pool, policy: Policy, facts: Facts) -> bool:
 
 def requests_several(resource: DeviceResource) -> bool:
     """Return whether a container requests more than one of a device resource."""
-    return any(parse_quantity(quantity) > NANOS for quantity in resource.quantities.values())
+    return max(map(parse_quantity, resource.quantities.values())) > NANOS
 
 
 def device_peaks(pod: Pod, policy: Policy) -> dict[str, int]:

@@ -23,9 +23,8 @@ from policies.kubernetes.template import Path, field_path
 class Addition(msgspec.Struct, frozen=True, gc=False):
     """What a mutation adds to a struct of a Pod: a struct, list, mapping or scalar.
 
-    ``target`` is the spec, or a struct below it. ``path`` leads from the spec to the value, in the
-    API's own names: its last step is the field of the target. A path that begins with ``metadata``
-    leads from the Pod itself.
+    ``target`` is the spec or the metadata, or a struct below. ``path`` leads from the Pod to the
+    value, in the API's own names: its last step is the field of the target.
     """
 
     target: Type
@@ -55,9 +54,6 @@ class RemoveOperation(PatchOperation, frozen=True, tag="remove"):
     """The operation ``remove``, which has no value."""
 
 
-_METADATA = "metadata"
-
-
 class _End(int):
     """The index of an entry that is appended to its list. JSON Patch writes ``-`` for it."""
 
@@ -75,33 +71,33 @@ class Editor:
         self._pod = pod
         self._dry_run = dry_run
         self._rule = ""
-        self._made: list[tuple[str, Path, Any]] = []
-        """Mutations, paths below the spec, and parsed JSON: ``UNSET`` for an entry that goes."""
-
-    @property
-    def operations(self) -> list[PatchOperation]:
-        """The operations on the object; none if the Pod's parts have no place there."""
-        return [operation for _, operation in self.changes]
+        self._made: list[tuple[str, type[PatchOperation], Path, Any]] = []
+        """Mutations, operations, paths from the Pod, and values as parsed JSON."""
 
     @property
     def changes(self) -> list[tuple[str, PatchOperation]]:
-        """The operations on the object, each with the mutation that it comes from."""
+        """The operations on the object, each with the mutation that it comes from.
+
+        None if the Pod's parts have no place there.
+        """
         template = self._pod.template
         if not template.editable:
             return []
         if template.kind == "Pod":
             return [
-                (rule, _operation(f"{_root(path)}{_pointer(path)}", value))
-                for rule, path, value in self._made
+                (rule, operation(_pointer(path), value))
+                for rule, operation, path, value in self._made
             ]
         changes: list[tuple[str, PatchOperation]] = []
         inherited = dict(template.inherited)
-        for rule, path, value in self._made:
-            if path[0] in inherited and len(path) > 1:
+        for rule, operation, path, value in self._made:
+            below_spec = path[1:]
+            if below_spec[0] in inherited and len(below_spec) > 1:
                 # The Pod gets a field of its own: what it inherits, and what is added to that.
-                own = clone(inherited.pop(str(path[0])))
-                changes.append((rule, PatchOperation(_pointer(template.place(path[:1])), own)))
-            changes.append((rule, _operation(_pointer(template.place(path)), value)))
+                own = clone(inherited.pop(str(below_spec[0])))
+                place = template.place(below_spec[:1])
+                changes.append((rule, PatchOperation(_pointer(place), own)))
+            changes.append((rule, operation(_pointer(template.place(below_spec)), value)))
         return changes
 
     def made_by(self, rule: str) -> list[tuple[str, Any]]:
@@ -110,9 +106,9 @@ class Editor:
         The value of an entry that the mutation removes is ``UNSET``.
         """
         return [
-            (self._pod.at(f"spec.{field_path(map(_number, path))}"), value)
-            for name, path, value in self._made
-            if name == rule and path[0] != _METADATA
+            (self._pod.at(field_path(map(_number, path))), value)
+            for name, _, path, value in self._made
+            if name == rule and path[0] == "spec"
         ]
 
     def apply(self, changes: Sequence[Change], rule: str) -> None:
@@ -125,7 +121,8 @@ class Editor:
                 self._add(change.target, change.path, change.value)
 
     def _remove(self, removal: Removal) -> None:
-        self._made.append((self._rule, (*removal.path, removal.index), UNSET))
+        place = (*removal.path, removal.index)
+        self._made.append((self._rule, RemoveOperation, place, UNSET))
         if not self._dry_run:
             attributes = _attributes(removal.target.__class__)
             del getattr(removal.target, attributes[removal.path[-1]])[removal.index]
@@ -140,7 +137,7 @@ class Editor:
         if present is not None:
             self._merge(present, path, value)
             return
-        self._made.append((self._rule, path, to_builtins(value)))
+        self._made.append((self._rule, PatchOperation, path, to_builtins(value)))
         if self._dry_run:
             return
         if attributes:
@@ -152,7 +149,8 @@ class Editor:
         """Add the members or entries of a value to what is present. A scalar stays as it is."""
         if isinstance(value, list):
             for index, item in enumerate(value, len(present)):
-                self._made.append((self._rule, (*path, _End(index)), to_builtins(item)))
+                place = (*path, _End(index))
+                self._made.append((self._rule, PatchOperation, place, to_builtins(item)))
             if not self._dry_run:
                 present += value
         elif isinstance(value, dict):
@@ -184,10 +182,6 @@ def patched(obj: JSONObject, operations: tuple[PatchOperation, ...]) -> JSONObje
     return copy
 
 
-def _operation(path: str, value: Any) -> PatchOperation:
-    return RemoveOperation(path) if value is UNSET else PatchOperation(path, value)
-
-
 def clone(value: Any) -> Any:
     """Return a copy of parsed JSON that shares nothing, not even with itself."""
     if isinstance(value, dict):
@@ -203,10 +197,6 @@ def _attributes(type_: Any) -> dict[Any, str]:
     if not issubclass(type_, msgspec.Struct):
         return {}
     return {field.encode_name: field.name for field in fields(type_)}
-
-
-def _root(path: Path) -> str:
-    return "" if path[0] == _METADATA else "/spec"
 
 
 def _number(step: str | int) -> str | int:

@@ -246,15 +246,14 @@ def _collect_devices(
     container: Container, resources: ResourceRequirements, found: list[DeviceResource]
 ) -> None:
     limits, requests = resources.limits or {}, resources.requests or {}
-    for name, quantity in limits.items():
+    for name in limits | requests:
         if "/" in name:
-            given: dict[ResourceSide, Any] = {"limits": quantity}
+            given: dict[ResourceSide, Any] = {}
+            if name in limits:
+                given["limits"] = limits[name]
             if name in requests:
                 given["requests"] = requests[name]
             found.append(DeviceResource(container, name, given))
-    for name, quantity in requests.items():
-        if "/" in name and name not in limits:
-            found.append(DeviceResource(container, name, {"requests": quantity}))
 
 
 class RequestingContainer(Protocol):

@@ -72,12 +72,10 @@ class Template(NamedTuple):
         return f"{spec_path}{field.removeprefix('spec')}"
 
     def place(self, path: Path) -> Path:
-        """Return the path in the object at which a field below the spec is written.
+        """Return the path in a workload at which a field below the spec is written.
 
         An inherited field is written into the Pod's own part of the object.
         """
-        if self.kind == "Pod":
-            return ("spec", *path)
         if self.aliases and path[0] not in self.inherited:
             for count in range(1, len(path) + 1):
                 place = self.aliases.get(field_path(path[:count]))

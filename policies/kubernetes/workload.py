@@ -216,16 +216,17 @@ def check_size(pods: Iterable[Pod]) -> None:
         devices += len(pod.device_resources())
         tolerations += len(spec.tolerations or ())
         volumes += len(spec.volumes or ())
-        for term in required_terms(spec) or ():
-            of_term = (*(term.match_expressions or ()), *(term.match_fields or ()))
+        for term in (required_terms(spec) or ()) if spec.affinity else ():
+            of_term = [*(term.match_expressions or ()), *(term.match_fields or ())]
             # An empty term counts, too.
             requirements += len(of_term) or 1
-            values += sum(len(requirement.values or ()) for requirement in of_term)
-        for entry in spec.resource_claims or ():
-            claims.add((entry.resource_claim_name, entry.resource_claim_template_name))
-        for container in pod.containers() if spec.resource_claims else ():
-            resources = container.spec.resources
-            uses += len((resources.claims if resources else None) or ())
+            values += sum([len(requirement.values or ()) for requirement in of_term])
+        if spec.resource_claims:
+            for entry in spec.resource_claims:
+                claims.add((entry.resource_claim_name, entry.resource_claim_template_name))
+            for container in pod.containers():
+                resources = container.spec.resources
+                uses += len((resources.claims if resources else None) or ())
     counts = (containers, devices, tolerations, volumes, requirements, values, len(claims), uses)
     if not any(map(gt, counts, LIMITS.values())):
         return

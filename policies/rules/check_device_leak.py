@@ -215,11 +215,12 @@ def _by_variable(pod: Pod, container: Container, context: Context) -> Iterator[F
     env, resources = container.spec.env or (), container.spec.resources
     visible_devices = visible_devices_variables(context.policy)
     # With void, which gpufence itself sets, a container gets no device, whatever else it says.
-    if not any(
-        variable.name == CUDA_VERSION
-        or (variable.name in visible_devices and (variable.value != "void" or variable.value_from))
+    if not [
+        variable
         for variable in env
-    ):
+        if variable.name == CUDA_VERSION
+        or (variable.name in visible_devices and (variable.value != "void" or variable.value_from))
+    ]:
         return
     known = values(env)
     has_claims = resources and resources.claims

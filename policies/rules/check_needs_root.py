@@ -115,8 +115,10 @@ def check(pod: Pod, context: Context) -> Iterator[Finding]:
             continue
         who = f'container "{container.name}" runs as {user}'
         yield from _mounts(container, pod, who)
-        yield from _command(container, pod, who)
-        yield from _unwritable(container, pod, who, volumes)
+        if spec.command or spec.args:
+            yield from _command(container, pod, who)
+        if volumes:
+            yield from _unwritable(container, pod, who, volumes)
         if known and user == f"user {context.hardening.run_as_user}":
             yield from _image(container, pod, who, known)
 
@@ -134,7 +136,7 @@ def _user(container: Container, pod: Pod) -> str | None:
 def _mounts(container: Container, pod: Pod, who: str) -> Iterator[Finding]:
     for index, mount in enumerate(container.spec.volume_mounts or ()):
         path = mount.mount_path or ""
-        if f"{path.rstrip('/')}/".startswith("/root/"):
+        if path == "/root" or path.startswith("/root/"):
             yield Finding(
                 ID,
                 pod.at(f"{container.field}.volumeMounts[{index}].mountPath"),
@@ -148,8 +150,8 @@ def _mounts(container: Container, pod: Pod, who: str) -> Iterator[Finding]:
 def _command(container: Container, pod: Pod, who: str) -> Iterator[Finding]:
     for field in ("command", "args"):
         words = getattr(container.spec, field) or ()
-        text = " ".join(word for word in words if isinstance(word, str))[:_MOST_TEXT]
-        if not any(program in text for program in _PROGRAMS):
+        text = " ".join(map(str, words))[:_MOST_TEXT]
+        if not any(map(text.__contains__, _PROGRAMS)):
             continue
         at = pod.at(f"{container.field}.{field}")
         if found := _INSTALLS.search(text):

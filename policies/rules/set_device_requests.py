@@ -68,7 +68,7 @@ def changes(pod: Pod, context: Context) -> Iterator[Addition]:
         if resources is None or container.kind == "ephemeralContainers":
             continue
         limits, requests = resources.limits or {}, resources.requests or {}
-        path = (container.kind, container.position, "resources")
+        path = ("spec", container.kind, container.position, "resources")
         if missing := _missing(limits, requests):
             yield Addition(resources, (*path, "limits"), missing)
         of_pools = {name: limits[name] for name in limits if context.pools_of_resource(name)}

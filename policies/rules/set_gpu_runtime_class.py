@@ -66,5 +66,5 @@ def changes(pod: Pod, context: Context) -> Iterator[Addition]:
         names = {pool.runtime_class for pool in request.pools} if request.certain else {None}
         name = names.pop() if len(names) == 1 else None
         if name and name in (context.facts.runtime_classes or ()):
-            yield Addition(pod.spec, ("runtimeClassName",), name)
+            yield Addition(pod.spec, ("spec", "runtimeClassName"), name)
             return

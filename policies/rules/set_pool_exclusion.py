@@ -78,21 +78,29 @@ ID = "pool-exclusion"
 SUMMARY = "the node affinity that keeps a wildcard toleration off the nodes of the pool"
 
 
-def changes(pod: Pod, context: Context) -> Iterator[Addition]:
+def changes(pod: Pod, context: Context) -> Iterable[Addition]:
     """Exclude the pools that a wildcard opens, in every term that can match their nodes."""
-    # The node affinity for the pool of a certain request excludes the other pools.
-    certain = any(request.certain for request in context.device_requests)
-    if certain or is_daemon_set_pod(pod, context):
-        return
     wildcards = [each for each in pod.spec.tolerations or () if is_wildcard(each)]
-    pools = pools_by_toleration(pod, wildcards, context) if wildcards else []
+    # The node affinity for the pool of a certain request excludes the other pools.
+    if (
+        not wildcards
+        or any(request.certain for request in context.device_requests)
+        or is_daemon_set_pod(pod, context)
+    ):
+        return ()
+    pools = pools_by_toleration(pod, wildcards, context)
+    return _additions(pod, pools) if pools else ()
+
+
+def _additions(pod: Pod, pools: Iterable[Pool]) -> Iterator[Addition]:
     terms = required_terms(pod.spec)
-    if pools and terms is None:
+    if terms is None:
         term = NodeSelectorTerm(_exclusions(pools))
-        yield Addition(pod.spec, ("affinity",), Affinity(NodeAffinity(NodeSelector([term]))))
+        affinity = Affinity(NodeAffinity(NodeSelector([term])))
+        yield Addition(pod.spec, ("spec", "affinity"), affinity)
         return
-    by_path = {alternative.path: alternative for alternative in pod.selection()} if pools else {}
-    for index, each in enumerate(terms or ()):
+    by_path = {alternative.path: alternative for alternative in pod.selection()}
+    for index, each in enumerate(terms):
         alternative = by_path.get(f"{REQUIRED_TERMS}[{index}]")
         if alternative is not None:
             matched = [pool for pool in pools if can_match(alternative, pool.selector)]

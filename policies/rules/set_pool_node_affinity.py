@@ -86,7 +86,7 @@ SUMMARY = "the required node affinity for the nodes of the pool"
 MOST_NEW_TERMS = 100
 """The scheduler compares every term with every node."""
 
-TERMS = ("affinity", "nodeAffinity", REQUIRED, "nodeSelectorTerms")
+TERMS = ("spec", "affinity", "nodeAffinity", REQUIRED, "nodeSelectorTerms")
 
 Expressions = list[Requirement]
 Label = tuple[str, tuple[str, ...]]
@@ -101,7 +101,7 @@ def changes(pod: Pod, context: Context) -> Iterator[Addition]:
     terms = required_terms(pod.spec)
     if terms is None:
         if added := [NodeSelectorTerm(way) for way in missing[0] if way]:
-            yield Addition(pod.spec, ("affinity",), _affinity(added))
+            yield Addition(pod.spec, ("spec", "affinity"), _affinity(added))
         return
     copies: list[NodeSelectorTerm] = []
     for index, (term, (first, *others)) in enumerate(zip(terms, missing, strict=True)):
@@ -110,7 +110,7 @@ def changes(pod: Pod, context: Context) -> Iterator[Addition]:
         own = term.match_expressions or []
         copies += [NodeSelectorTerm([*own, *other], term.match_fields) for other in others]
     if copies:
-        yield Addition(pod.spec, ("affinity",), _affinity(copies))
+        yield Addition(pod.spec, ("spec", "affinity"), _affinity(copies))
 
 
 def _affinity(terms: list[NodeSelectorTerm]) -> Affinity:

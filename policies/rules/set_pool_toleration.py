@@ -71,7 +71,7 @@ def changes(pod: Pod, context: Context) -> Iterator[Addition]:
                 added.append(_toleration(taint))
                 tolerations.append(added[-1])
     if added:
-        yield Addition(pod.spec, ("tolerations",), added)
+        yield Addition(pod.spec, ("spec", "tolerations"), added)
 
 
 def _is_tolerated(taint: Taint, tolerations: Iterable[Toleration]) -> bool:

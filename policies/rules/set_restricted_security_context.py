@@ -133,12 +133,14 @@ def changes(pod: Pod, context: Context) -> Iterator[Addition]:
     containers = pod.containers()
     pod_is_root = _is_root(NO_CONTEXT, common, windows=windows)
     are_root = [
-        pod_is_root if own is NO_CONTEXT else _is_root(own, common, windows=windows)
-        for own in [container.security_context for container in containers]
+        pod_is_root
+        if container.security_context is NO_CONTEXT
+        else _is_root(container.security_context, common, windows=windows)
+        for container in containers
     ]
     of_each: User = {}
     if hardening.host_users is False and _may_have_user_namespace(pod):
-        yield Addition(pod.spec, ("hostUsers",), value=False)
+        yield Addition(pod.spec, ("spec", "hostUsers"), value=False)
         user = {}
     elif pod_is_root or True in are_root:
         # Some containers run as root on purpose: the user goes into each of the others.
@@ -150,16 +152,14 @@ def changes(pod: Pod, context: Context) -> Iterator[Addition]:
             wanted.fs_group_change_policy = "OnRootMismatch"
         wanted.seccomp_profile = _profile(common)
     if wanted != NO_CONTEXT:
-        yield Addition(pod.spec, ("securityContext",), wanted)
+        yield Addition(pod.spec, ("spec", "securityContext"), wanted)
+    runs_as_user = False
     for container, is_root in zip(containers, are_root, strict=True):
         wanted = SecurityContext(**({} if is_root else of_each))
         yield from _fill(container, wanted, windows=windows)
+        runs_as_user |= not is_root and container.security_context.run_as_user is None
     assigned = (of_each or user).get("run_as_user")
-    runs_as_it = any(
-        not is_root and container.security_context.run_as_user is None
-        for container, is_root in zip(containers, are_root, strict=True)
-    )
-    if assigned is not None and runs_as_it and common.run_as_user is None and pod.has_metadata:
+    if assigned is not None and runs_as_user and common.run_as_user is None and pod.has_metadata:
         yield Addition(pod.metadata, ("metadata", "annotations"), {USER_ANNOTATION: str(assigned)})
 
 
@@ -195,12 +195,12 @@ def _fill(container: Container, wanted: SecurityContext, *, windows: bool) -> It
     """Add what is wanted, and the privileges that a container must drop."""
     own = container.security_context
     if not windows:
-        if not excluding_no_escalation(own):
+        if own is NO_CONTEXT or not excluding_no_escalation(own):
             wanted.allow_privilege_escalation = False
         if own.capabilities is None or _keeps_privileges(own.capabilities):
             wanted.capabilities = Capabilities(drop=["ALL"])
     if wanted != NO_CONTEXT:
-        path = (container.kind, container.position, "securityContext")
+        path = ("spec", container.kind, container.position, "securityContext")
         yield Addition(container.spec, path, wanted)
 
 

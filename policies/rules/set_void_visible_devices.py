@@ -84,5 +84,5 @@ def changes(pod: Pod, context: Context) -> Iterator[Addition]:
         ]
     for container in containers:
         if VISIBLE_DEVICES not in [variable.name for variable in container.spec.env or ()]:
-            path = (container.kind, container.position, "env")
+            path = ("spec", container.kind, container.position, "env")
             yield Addition(container.spec, path, [EnvVar(VISIBLE_DEVICES, "void")])

@@ -42,7 +42,7 @@ def operations_of(pod: Pod, changes: Any) -> tuple[PatchOperation, ...]:
     """Return the operations that changes of the Pod make."""
     editor = Editor(pod)
     editor.apply(changes, "a-rule")
-    return tuple(editor.operations)
+    return tuple(operation for _, operation in editor.changes)
 
 
 def tolerates(raw: JSON, taint: Taint) -> bool:

@@ -31,6 +31,7 @@ BUGS = pytest.mark.parametrize(
 )
 
 Break = Callable[[BaseException], None]
+PODS = ("all", "requesting", "gpu")
 
 
 @pytest.fixture
@@ -42,7 +43,7 @@ def break_check(monkeypatch: pytest.MonkeyPatch) -> Break:
             raise bug
 
         broken = Check("pool-trespass", "", check)
-        monkeypatch.setattr(engine, "_checks_for", lambda _pod, _context: (broken,))
+        monkeypatch.setattr(engine, "CHECKS_BY_PODS", dict.fromkeys(PODS, (broken,)))
 
     return put
 
@@ -56,7 +57,7 @@ def break_mutation(monkeypatch: pytest.MonkeyPatch) -> Break:
             raise bug
 
         broken = Mutation("pool-toleration", "", additions, "nothing")
-        monkeypatch.setattr(engine, "MUTATIONS", (broken,))
+        monkeypatch.setattr(engine, "MUTATIONS_BY_PODS", dict.fromkeys(PODS, (broken,)))
 
     return put
 
