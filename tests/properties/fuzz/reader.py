@@ -17,7 +17,7 @@ from reviewing import default_policy
 from webhook.cli.evaluate import Result, evaluate
 from webhook.cli.report import json as json_report
 from webhook.cli.report import text as text_report
-from webhook.cli.report.content import CheckRun
+from webhook.cli.report.content import CheckReport
 from webhook.cli.report.terminal import Terminal
 from webhook.cli.yaml_writer import to_yaml
 from webhook.documents.document import DocumentError
@@ -57,9 +57,9 @@ def read(data: bytes) -> None:
                 raise WrongPlaceError(f"line {line} of {lines}: {result}")
         if result.decision is not None and result.decision.has_template:
             _write(result.decision.mutated)
-    run = CheckRun("default", datetime.now(UTC))
-    for report in (json_report.check(run), text_report.check(run, Terminal())):
-        report.whole(results)
+    report = CheckReport("default", datetime.now(UTC), results)
+    for texts in (json_report.check(report), text_report.check(report, Terminal())):
+        "".join(texts)
 
 
 def _write(mutated: JSONObject) -> None:

@@ -117,8 +117,7 @@ def adopt(out: Path, policy_path: str | None, connection: Connection) -> None:
     report = AuditReport(
         "the policy in mode enforce",
         datetime.now(UTC),
-        quiet=False,
-        results=results,
+        results,
         audit=adoption.audit,
         cluster=adoption.cluster,
     )

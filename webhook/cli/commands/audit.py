@@ -100,9 +100,7 @@ def audit(
             policy = await _policy(api, policy_choice.path, policy_of)
             audited = await run(api, policy, now.date(), progress)
         results = list(results_of(audited))
-        report = AuditReport(
-            name, now, quiet, results=results, audit=audited, cluster=await api.host()
-        )
+        report = AuditReport(name, now, results, quiet, audit=audited, cluster=await api.host())
         write_reports("audit", report, outputs, color)
         if policy_reports:  # Last, so that a failure does not hide the report.
             published = await publish(api, audited, now)

@@ -35,7 +35,7 @@ from webhook.cli.options import (
     quiet_option,
 )
 from webhook.cli.policy.policy_choice import PolicyChoice
-from webhook.cli.report.content import CheckRun
+from webhook.cli.report.content import CheckReport
 from webhook.cli.report.output import (
     STDOUT,
     TEXT,
@@ -44,7 +44,7 @@ from webhook.cli.report.output import (
     color_option,
     output_option,
     real_path,
-    reported,
+    write_reports,
 )
 from webhook.cli.report.terminal import Color, watched
 from webhook.documents.document import InputError, sentence
@@ -232,7 +232,6 @@ def check(
     check_outputs(outputs, inputs, "Name another file for the report, or --exclude the input")
     # On a terminal, the report itself shows the progress.
     shown = watched(sources, "Reading", enabled=not (quiet or sys.stdout.isatty()))
-    run = CheckRun(policy_choice.title, now, quiet)
     seen = _Seen()
     kept: list[Result] = []
     with Reader(lenient=not strict) as reader, cluster_context.facts(policy) as complete:
@@ -246,10 +245,18 @@ def check(
             changed = _fix(sources, judge, diff=diff)
             if diff:
                 return EXIT_FOUND if changed else 0
-        for result in reported(judge(reader.read(shown)), run, outputs, color):
-            seen.add(result)
-            if until is not None:
-                kept.append(result)
+
+        def results() -> Iterator[Result]:
+            for result in judge(reader.read(shown)):
+                seen.add(result)
+                if until is not None:
+                    kept.append(result)
+                yield result
+
+        report = CheckReport(policy_choice.title, now, results(), quiet)
+        write_reports("check", report, outputs, color)
+        for _ in report.results:
+            pass  # Without outputs, no report reads them.
     seen.print_notes(strict=strict, with_errors=Output(TEXT) not in outputs)
     if not seen.objects:
         if STDIN in paths:

@@ -1,6 +1,5 @@
 """Reports: one module for each format, with a function for each command that has the format.
 
-``json.audit(report)`` returns the report of ``gpufence audit``. ``check`` is a class, which returns
-text for each object as it comes. ``content`` has what is reported, and ``output`` writes the
-reports of a run.
+``json.audit(report)`` yields the text of the report of ``gpufence audit``. ``check`` yields a text
+for each object, which may be empty. ``content`` has what is reported, and ``output`` writes it.
 """

@@ -41,48 +41,21 @@ _MOST_SEVERE_FIRST: tuple[Verdict, ...] = (
 )
 
 
-class CheckRun(msgspec.Struct, frozen=True):
-    """A run of ``gpufence check``, without its results.
+class CheckReport(msgspec.Struct, frozen=True):
+    """A run of ``gpufence check``. Its results are read once: no object stays in memory.
 
     A quiet report leaves out what needs no attention. Only the format ``text`` can be quiet.
     """
 
     policy: str
     created: datetime
+    results: Iterable[Result]
     quiet: bool = False
 
 
-class CheckFormat:
-    """A report of ``gpufence check`` in one format.
+class AuditReport(CheckReport, frozen=True, kw_only=True):
+    """A run of ``gpufence audit``, with a result for each workload, and the audit itself."""
 
-    It returns text for each object as soon as there is a verdict, so that the object need not stay
-    in memory.
-    """
-
-    def __init__(self, run: CheckRun) -> None:
-        self.run = run
-
-    def start(self) -> str:
-        """Return the text before that of the first object."""
-        return ""
-
-    def add(self, result: Result) -> str:
-        """Return the text about an object."""
-        raise NotImplementedError
-
-    def end(self) -> str:
-        """Return the text after that of the last object."""
-        return ""
-
-    def whole(self, results: Iterable[Result]) -> str:
-        """Return the report of all objects."""
-        return "".join([self.start(), *map(self.add, results), self.end()])
-
-
-class AuditReport(CheckRun, frozen=True, kw_only=True):
-    """The results of ``gpufence audit``, one for each workload, and the audit itself."""
-
-    results: Sequence[Result]
     audit: Audit
     cluster: str
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from policies.finding import Action
 from webhook.cli.evaluate import Result
 from webhook.cli.report.content import (
-    CheckFormat,
+    CheckReport,
     Place,
     finding_place,
     message,
@@ -26,14 +26,10 @@ from webhook.wording import printable
 _COMMANDS: dict[Action, str] = {"enforce": "error", "warn": "warning", "audit": "notice"}
 
 
-class GitHubReport(CheckFormat):
-    """A line for each finding, and for each broken object."""
-
-    def add(self, result: Result) -> str:
-        return "".join(_commands(result))
-
-
-check = GitHubReport
+def check(report: CheckReport) -> Iterator[str]:
+    """Yield the lines about each object: one for each finding, and for an error."""
+    for result in report.results:
+        yield "".join(_commands(result))
 
 
 def _commands(result: Result) -> Iterator[str]:

@@ -12,7 +12,7 @@ from typing import Any
 from policies.finding import Action
 from webhook.cli.evaluate import Result
 from webhook.cli.report.content import (
-    CheckRun,
+    CheckReport,
     Place,
     finding_place,
     fingerprint,
@@ -20,36 +20,33 @@ from webhook.cli.report.content import (
     paragraph,
     repository_path,
 )
-from webhook.cli.report.json import JSONReport
+from webhook.cli.report.json import formatted
 from webhook.documents.document import explanation
 from webhook.wording import printable
 
 _SEVERITIES: dict[Action, str] = {"enforce": "critical", "warn": "minor", "audit": "info"}
 
 
-class GitLabReport(JSONReport):
-    """A list with an entry for each finding, and for each broken object."""
-
-    def __init__(self, run: CheckRun) -> None:
-        super().__init__(run)
-        self._occurrences: Counter[str] = Counter()
-
-    def document(self) -> list[Any]:
-        return []
-
-    def entries(self, result: Result) -> Iterator[dict[str, Any]]:
-        if result.error is not None:
-            text = explanation(result.manifest.document, result.error)
-            place = object_place(result)
-            yield _entry(place, "invalid-manifest", text, "blocker", f"{place}: {text}")
-        for finding in result.findings:
-            severity = _SEVERITIES.get(finding.action, "info")
-            identity = fingerprint(result, finding, self._occurrences)
-            text = f"{result.title}: {paragraph(finding)}"
-            yield _entry(finding_place(result, finding), finding.rule, text, severity, identity)
+def check(report: CheckReport) -> Iterator[str]:
+    """Yield a list with an entry for each finding, and for each broken object."""
+    occurrences: Counter[str] = Counter()
+    entries: list[dict[str, Any]] = []
+    for result in report.results:
+        entries += _entries(result, occurrences)
+        yield ""
+    yield formatted(entries)
 
 
-check = GitLabReport
+def _entries(result: Result, occurrences: Counter[str]) -> Iterator[dict[str, Any]]:
+    if result.error is not None:
+        text = explanation(result.manifest.document, result.error)
+        place = object_place(result)
+        yield _entry(place, "invalid-manifest", text, "blocker", f"{place}: {text}")
+    for finding in result.findings:
+        severity = _SEVERITIES.get(finding.action, "info")
+        identity = fingerprint(result, finding, occurrences)
+        text = f"{result.title}: {paragraph(finding)}"
+        yield _entry(finding_place(result, finding), finding.rule, text, severity, identity)
 
 
 def _entry(place: Place, rule: str, text: str, severity: str, identity: str) -> dict[str, Any]:

@@ -22,8 +22,7 @@ from policies.finding import ACTIONS
 from webhook.cli.evaluate import Result, Verdict
 from webhook.cli.report.content import (
     AuditReport,
-    CheckFormat,
-    CheckRun,
+    CheckReport,
     finding_place,
     pool_summary,
     remediation,
@@ -56,33 +55,21 @@ class _Number(NamedTuple):
     bad: bool = False
 
 
-class HTMLReport(CheckFormat):
-    """The page of a check, which shows the most severe findings first: it keeps all objects."""
-
-    def __init__(self, run: CheckRun) -> None:
-        super().__init__(run)
-        self._results: list[Result] = []
-
-    def add(self, result: Result) -> str:
-        self._results.append(result)
-        return ""
-
-    def end(self) -> str:
-        subtitle = f"{self.run.created:%Y-%m-%d %H:%M} UTC, policy: {self.run.policy}"
-        numbers = _verdict_numbers(self._results)
-        return _page("gpufence check", subtitle, numbers, _sections(self._results))
+def check(report: CheckReport) -> Iterator[str]:
+    """Yield the page of a check, which shows the most severe findings first."""
+    results = list(report.results)
+    subtitle = f"{report.created:%Y-%m-%d %H:%M} UTC, policy: {report.policy}"
+    yield _page("gpufence check", subtitle, _verdict_numbers(results), _sections(results))
 
 
-check = HTMLReport
-
-
-def audit(report: AuditReport) -> str:
-    """Return the page of an audit, with a picture of the pools."""
+def audit(report: AuditReport) -> Iterator[str]:
+    """Yield the page of an audit, with a picture of the pools."""
+    results = list(report.results)
     pools = report.audit.pools
     subtitle = f"{report.cluster}, {report.created:%Y-%m-%d %H:%M} UTC, policy: {report.policy}"
     unfenced = {n.name for s in pools for n in s.nodes.values() if not n.has_taint}
     numbers = [
-        *_verdict_numbers(report.results),
+        *_verdict_numbers(results),
         _Number(report.audit.pods, "running Pods"),
         _Number(sum(state.free for state in pools), "devices free"),
         _Number(sum(state.trespassers for state in pools), "trespassers", bad=True),
@@ -90,10 +77,10 @@ def audit(report: AuditReport) -> str:
     ]
     sections = {
         "pools": pools,
-        **_sections(report.results),
+        **_sections(results),
         "notes": [*(f"Not audited: {title}" for title in report.audit.skipped), *report.remarks],
     }
-    return _page("gpufence audit", subtitle, numbers, sections)
+    yield _page("gpufence audit", subtitle, numbers, sections)
 
 
 def _page(

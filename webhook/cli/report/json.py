@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from textwrap import indent
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -14,8 +13,7 @@ from policies.kubernetes.template import field_path
 from webhook.cli.evaluate import VERDICTS, Result, Verdict
 from webhook.cli.report.content import (
     AuditReport,
-    CheckFormat,
-    CheckRun,
+    CheckReport,
     DoctorReport,
     Outcome,
     SuitesReport,
@@ -30,84 +28,24 @@ if TYPE_CHECKING:
 
 API_VERSION = "gpufence.dev/v1alpha1"
 
-_RESULTS = '"results": []'
-"""No text in JSON is like it: its quotes would be escaped."""
+
+def check(report: CheckReport) -> Iterator[str]:
+    """Yield a CheckReport."""
+    verdicts: Counter[Verdict] = Counter()
+    results: list[msgspec.Raw] = []
+    for result in report.results:
+        verdicts[result.verdict] += 1
+        results.append(msgspec.Raw(msgspec.json.encode(_entry(result))))
+        yield ""
+    yield _document(
+        "CheckReport", policy=report.policy, results=results, summary=_summary(verdicts)
+    )
 
 
-class JSONReport(CheckFormat):
-    """A document that is a list, or has a list of ``results``, which grows with each object."""
-
-    def __init__(self, run: CheckRun) -> None:
-        super().__init__(run)
-        self._depth = 0
-        self._separator = ""
-
-    def document(self) -> Any:
-        """Return the document as it is known so far, with an empty list.
-
-        What comes before the list must not change.
-        """
-        raise NotImplementedError
-
-    def entries(self, result: Result) -> Iterator[dict[str, Any]]:
-        """Yield the entries of the list about an object."""
-        raise NotImplementedError
-
-    def start(self) -> str:
-        start, _ = self._around()
-        line = start.rpartition("\n")[2]
-        self._depth = len(line) - len(line.lstrip(" "))
-        return start
-
-    def add(self, result: Result) -> str:
-        text = ""
-        for entry in self.entries(result):
-            lines = indent(formatted(entry), " " * (self._depth + 2)).rstrip("\n")
-            text += f"{self._separator}\n{lines}"
-            self._separator = ","
-        return text
-
-    def end(self) -> str:
-        _, end = self._around()
-        return f"\n{' ' * self._depth}{end}" if self._separator else end
-
-    def _around(self) -> tuple[str, str]:
-        """Return the text before and after the entries of the list."""
-        document = formatted(self.document())
-        empty = _RESULTS if _RESULTS in document else "[]"
-        start, _, end = document.partition(empty)
-        return f"{start}{empty[:-1]}", f"]{end}"
-
-
-class CheckDocument(JSONReport):
-    """A CheckReport."""
-
-    def __init__(self, run: CheckRun) -> None:
-        super().__init__(run)
-        self._verdicts: Counter[Verdict] = Counter()
-
-    def document(self) -> dict[str, Any]:
-        return {
-            "apiVersion": API_VERSION,
-            "kind": "CheckReport",
-            "policy": self.run.policy,
-            "results": [],
-            "summary": _summary(self._verdicts),
-        }
-
-    def entries(self, result: Result) -> Iterator[dict[str, Any]]:
-        self._verdicts[result.verdict] += 1
-        yield _entry(result)
-
-
-check = CheckDocument
-
-
-def audit(report: AuditReport) -> str:
-    """Return an AuditReport: a CheckReport with the state of the pools."""
+def audit(report: AuditReport) -> Iterator[str]:
+    """Yield an AuditReport: a CheckReport with the state of the pools."""
     found = report.audit
-    verdicts = Counter(result.verdict for result in report.results)
-    return _document(
+    yield _document(
         "AuditReport",
         policy=report.policy,
         pods=found.pods,
@@ -122,12 +60,12 @@ def audit(report: AuditReport) -> str:
             if subject.pods or subject.remark
         ],
         results=[_entry(result) for result in report.results],
-        summary=_summary(verdicts),
+        summary=_summary(Counter(result.verdict for result in report.results)),
     )
 
 
-def suites(report: SuitesReport) -> str:
-    """Return a TestReport."""
+def suites(report: SuitesReport) -> Iterator[str]:
+    """Yield a TestReport."""
     states = Counter(outcome.state for outcome in report.outcomes)
     summary = {
         "cases": len(report.outcomes),
@@ -136,15 +74,15 @@ def suites(report: SuitesReport) -> str:
         "errors": states["error"],
         "unexercisedRules": list(report.unexercised),
     }
-    return _document("TestReport", summary=summary, cases=list(map(_case, report.outcomes)))
+    yield _document("TestReport", summary=summary, cases=list(map(_case, report.outcomes)))
 
 
-def doctor(report: DoctorReport) -> str:
-    """Return a DoctorReport."""
+def doctor(report: DoctorReport) -> Iterator[str]:
+    """Yield a DoctorReport."""
     counts = Counter(line.status for line in report.lines)
     lines = [line._asdict() for line in report.lines]
     summary = {status: counts[status] for status in STATUSES}
-    return _document("DoctorReport", summary=summary, lines=lines)
+    yield _document("DoctorReport", summary=summary, lines=lines)
 
 
 def formatted(value: Any) -> str:

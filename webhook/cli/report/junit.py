@@ -8,16 +8,14 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from itertools import groupby
 from xml.etree import ElementTree as ET
 
 from policies.finding import Finding
 from webhook.cli.evaluate import Result
 from webhook.cli.report.content import (
-    AuditReport,
-    CheckFormat,
-    CheckRun,
+    CheckReport,
     Failure,
     Outcome,
     SuitesReport,
@@ -38,52 +36,31 @@ _SKIPPED = {
 _NO_CHARACTER = re.compile("[\ud800-\udfff\ufffe\uffff]")
 
 
-class JUnitReport(CheckFormat):
-    """The document of a check. It keeps one test suite in memory, whose counts come first."""
-
-    def __init__(self, run: CheckRun) -> None:
-        super().__init__(run)
-        self._suite = _suite_element("")
-        self._names: Counter[str] = Counter()
-
-    def start(self) -> str:
-        return f'{_DECLARATION}<testsuites name="gpufence">\n'
-
-    def add(self, result: Result) -> str:
-        path, finished = _xml_text(result.manifest.document.path), ""
-        if path != self._suite.get("name"):
-            finished = self._finished()
-            self._suite = _suite_element(path)
-            self._names.clear()
-        name = _xml_text(result.title)
-        self._names[name] += 1
-        # Names stay the same from run to run; of objects with the same name, later ones count on.
-        shown = name if self._names[name] == 1 else f"{name} ({self._names[name]})"
-        _count(self._suite, "tests")
-        _add_result(self._suite, _case_element(self._suite, shown), result)
-        return finished
-
-    def end(self) -> str:
-        return f"{self._finished()}</testsuites>\n"
-
-    def _finished(self) -> str:
-        """Return the test suite of a file after all of its objects are added."""
-        if not len(self._suite):
-            return ""
-        ET.indent(self._suite, level=1)
-        return f"  {ET.tostring(self._suite, encoding='unicode')}\n"
+def check(report: CheckReport) -> Iterator[str]:
+    """Yield the document of a check, with one test suite in memory: its counts come first."""
+    finished = f'{_DECLARATION}<testsuites name="gpufence">\n'
+    for path, results in groupby(report.results, key=lambda r: r.manifest.document.path):
+        suite = _suite_element(path)
+        names: Counter[str] = Counter()
+        for result in results:
+            name = _xml_text(result.title)
+            names[name] += 1
+            # Names stay the same from run to run: of equal names, later ones are numbered.
+            shown = name if names[name] == 1 else f"{name} ({names[name]})"
+            _count(suite, "tests")
+            _add_result(suite, _case_element(suite, shown), result)
+            yield finished
+            finished = ""
+        ET.indent(suite, level=1)
+        finished = f"  {ET.tostring(suite, encoding='unicode')}\n"
+    yield f"{finished}</testsuites>\n"
 
 
-check = JUnitReport
+audit = check
 
 
-def audit(report: AuditReport) -> str:
-    """Return the document of an audit."""
-    return JUnitReport(report).whole(report.results)
-
-
-def suites(report: SuitesReport) -> str:
-    """Return the document of all test suites."""
+def suites(report: SuitesReport) -> Iterator[str]:
+    """Yield the document of all test suites."""
     root = ET.Element("testsuites", name="gpufence test")
     for path, group in groupby(report.outcomes, key=lambda outcome: outcome.path):
         suite = _suite_element(path)
@@ -92,7 +69,7 @@ def suites(report: SuitesReport) -> str:
             _count(suite, "tests")
             _add_outcome(suite, _case_element(suite, _xml_text(outcome.name)), outcome)
     ET.indent(root)
-    return f"{_DECLARATION}{ET.tostring(root, encoding='unicode')}\n"
+    yield f"{_DECLARATION}{ET.tostring(root, encoding='unicode')}\n"
 
 
 def _add_result(suite: ET.Element, case: ET.Element, result: Result) -> None:

@@ -13,9 +13,7 @@ from typing import Literal
 
 from webhook.cli.evaluate import Result, Verdict
 from webhook.cli.report.content import (
-    AuditReport,
-    CheckFormat,
-    CheckRun,
+    CheckReport,
     Place,
     finding_place,
     object_place,
@@ -40,42 +38,27 @@ _MARKS = re.compile(r"[\\`*_{}\[\]<>()#+!|~&$-]")
 _LINKING = re.compile(r"@|#(?=\d)|\bgh-(?=\d)|:(?=//)|\bwww(?=\.)", re.IGNORECASE)
 
 
-class MarkdownReport(CheckFormat):
-    """The comment."""
-
-    def __init__(self, run: CheckRun) -> None:
-        super().__init__(run)
-        self._verdicts: Counter[Verdict] = Counter()
-        self._rows: list[tuple[Severity, str]] = []
-
-    def add(self, result: Result) -> str:
-        self._verdicts[result.verdict] += result.is_object
-        self._rows += _rows(result)
-        return ""
-
-    def end(self) -> str:
-        rows = sorted(self._rows, key=lambda row: _ORDER.index(row[0]))
-        objects = counted(self._verdicts.total(), "object")
-        counts = "".join(text for text, _ in verdict_counts(self._verdicts))
-        comment = f"### gpufence: {objects}{counts}\n"
-        kept = _fitting([row for _, row in rows])
-        if kept:
-            comment += "\n| | Object | Rule | Where | What |\n| --- | --- | --- | --- | --- |\n"
-            comment += "".join(kept)
-        if left_out := len(rows) - len(kept):
-            more = counted(left_out, "more row")
-            comment += (
-                f"\nOmitted: {more}, because a comment holds {MAX_CHARACTERS:,} characters.\n"
-            )
-        return comment
+def check(report: CheckReport) -> Iterator[str]:
+    """Yield the comment."""
+    verdicts: Counter[Verdict] = Counter()
+    rows: list[tuple[Severity, str]] = []
+    for result in report.results:
+        verdicts[result.verdict] += result.is_object
+        rows += _rows(result)
+        yield ""
+    counts = "".join(text for text, _ in verdict_counts(verdicts))
+    yield f"### gpufence: {counted(verdicts.total(), 'object')}{counts}\n"
+    rows.sort(key=lambda row: _ORDER.index(row[0]))
+    kept = _fitting([row for _, row in rows])
+    if kept:
+        yield "\n| | Object | Rule | Where | What |\n| --- | --- | --- | --- | --- |\n"
+        yield from kept
+    if left_out := len(rows) - len(kept):
+        more = counted(left_out, "more row")
+        yield f"\nOmitted: {more}, because a comment holds {MAX_CHARACTERS:,} characters.\n"
 
 
-check = MarkdownReport
-
-
-def audit(report: AuditReport) -> str:
-    """Return the comment about an audit."""
-    return MarkdownReport(report).whole(report.results)
+audit = check
 
 
 def _fitting(rows: Sequence[str]) -> Sequence[str]:

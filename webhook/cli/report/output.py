@@ -6,20 +6,21 @@ import io
 import os
 import shutil
 import sys
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing
 from importlib import import_module
+from itertools import islice, zip_longest
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeVar
 
 import click
+from msgspec.structs import replace
 
 from policies.suggestions import did_you_mean
 from webhook.cli.evaluate import Result
 from webhook.cli.report.content import (
-    AuditReport,
-    CheckFormat,
-    CheckRun,
+    CheckReport,
     DoctorReport,
     SuitesReport,
 )
@@ -52,7 +53,7 @@ class Output(NamedTuple):
     path: str = STDOUT
 
 
-Report = AuditReport | DoctorReport | SuitesReport
+Report = CheckReport | DoctorReport | SuitesReport
 
 
 def output_option(command: Command) -> Callable[[F], F]:
@@ -173,11 +174,13 @@ class _Target:
             self._stream = io.TextIOWrapper(temporary_file(), "utf-8", newline="\n")
         self._terminal = terminal_of(self._stream, color)
 
-    def make(self, what: str, content: CheckRun | Report) -> Any:
-        """Return what the module of the format makes of a content. Only this module is imported."""
-        maker = getattr(import_module(f"{__package__}.{self._output.format}"), what)
-        is_text = self._output.format == TEXT
-        return maker(content, self._terminal) if is_text else maker(content)
+    def texts(self, command: Command, report: Report) -> Iterator[str]:
+        """Return what the module of the format makes of a report. Only this module is imported."""
+        make = getattr(import_module(f"{__package__}.{self._output.format}"), command)
+        texts: Iterator[str] = (
+            make(report, self._terminal) if self._output.format == TEXT else make(report)
+        )
+        return texts
 
     def write(self, text: str) -> None:
         if self._stream is sys.stdout and self._output.format != TEXT:
@@ -199,31 +202,39 @@ class _Target:
             self._stream.close()
 
 
-def reported(
-    results: Iterable[Result], run: CheckRun, outputs: Iterable[Output], color: Color
-) -> Iterator[Result]:
-    """Write the reports of a check, object by object. Yield each result when it is in them."""
-    with ExitStack() as stack:
-        reports: list[tuple[CheckFormat, _Target]] = []
-        for output in outputs:
-            target = stack.enter_context(closing(_Target(output, color)))
-            reports.append((target.make("check", run), target))
-        for report, target in reports:
-            target.write(report.start())
-        for result in results:
-            for report, target in reports:
-                target.write(report.add(result))
-            yield result
-        for report, target in reports:
-            target.write(report.end())
-            target.end()
-
-
 def write_reports(
-    command: Command, report: Report, outputs: Iterable[Output], color: Color
+    command: Command, report: Report, outputs: Sequence[Output], color: Color
 ) -> None:
-    """Write a report in each of its formats. A file keeps its content until its report is made."""
-    for output in outputs:
-        with closing(_Target(output, color)) as target:
-            target.write("".join(target.make(command, report)))
+    """Write a report in each of its formats. A file keeps its content until the report is made.
+
+    The formats of a check advance together, object by object, so that no result has to stay.
+    """
+    reports: list[Report] = [report] * len(outputs)
+    if command == "check" and isinstance(report, CheckReport):
+        copies = _copies(iter(report.results), len(outputs))
+        reports = [replace(report, results=copy) for copy in copies]
+    with ExitStack() as stack:
+        targets = [stack.enter_context(closing(_Target(output, color))) for output in outputs]
+        made = [target.texts(command, own) for target, own in zip(targets, reports, strict=True)]
+        for texts in zip_longest(*made, fillvalue=""):
+            for target, text in zip(targets, texts, strict=True):
+                target.write(text)
+        for target in targets:
             target.end()
+
+
+def _copies(results: Iterator[Result], count: int) -> list[Iterator[Result]]:
+    """Return iterators over the same results. (``itertools.tee`` keeps 57 of them.)"""
+    queues: list[deque[Result]] = [deque() for _ in range(count)]
+
+    def copy(own: deque[Result]) -> Iterator[Result]:
+        while True:
+            if not own:
+                for result in islice(results, 1):
+                    for queue in queues:
+                        queue.append(result)
+            if not own:
+                return
+            yield own.popleft()
+
+    return [copy(queue) for queue in queues]

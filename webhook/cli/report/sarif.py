@@ -19,7 +19,7 @@ from policies.registry import RULES, Check, Mutation
 from webhook.cli.evaluate import Result
 from webhook.cli.fixes import Replacement, replacements
 from webhook.cli.report.content import (
-    CheckRun,
+    CheckReport,
     Place,
     finding_place,
     fingerprint,
@@ -30,7 +30,7 @@ from webhook.cli.report.content import (
     repository_path,
     rule_page,
 )
-from webhook.cli.report.json import JSONReport
+from webhook.cli.report.json import formatted
 from webhook.documents.document import explanation
 from webhook.wording import printable
 
@@ -44,42 +44,39 @@ _INDEXES = {rule.id: index for index, rule in enumerate(RULES)}
 _LONGEST_DESCRIPTION = 1024  # that GitHub shows
 
 
-class SARIFReport(JSONReport):
-    """The log."""
-
-    def __init__(self, run: CheckRun) -> None:
-        super().__init__(run)
-        self._notifications: list[dict[str, Any]] = []
-        self._occurrences: Counter[str] = Counter()
-
-    def document(self) -> dict[str, Any]:
-        invocation: dict[str, Any] = {"executionSuccessful": not self._notifications}
-        if self._notifications:
-            invocation["toolExecutionNotifications"] = self._notifications
-        run = {
-            "tool": {"driver": _driver()},
-            "columnKind": "unicodeCodePoints",
-            "originalUriBaseIds": {
-                _ROOT: {"description": {"text": "The working directory of gpufence."}}
-            },
-            "results": [],
-            "invocations": [invocation],
-        }
-        return {"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}
-
-    def entries(self, result: Result) -> Iterator[dict[str, Any]]:
-        """Yield a result for each finding."""
+def check(report: CheckReport) -> Iterator[str]:
+    """Yield the log."""
+    results: list[dict[str, Any]] = []
+    notifications: list[dict[str, Any]] = []
+    occurrences: Counter[str] = Counter()
+    for result in report.results:
         if result.error is not None:
-            self._notifications.append(_notification(result))
-        for finding in result.findings:
-            yield _result(result, finding, self._occurrences) | {"suppressions": []}
-        for finding in result.decision.excepted if result.decision else ():
-            text = "An exception in the policy covers this finding."
-            suppression = {"kind": "external", "status": "accepted", "justification": text}
-            yield _result(result, finding, self._occurrences) | {"suppressions": [suppression]}
+            notifications.append(_notification(result))
+        results += _results(result, occurrences)
+        yield ""
+    invocation: dict[str, Any] = {"executionSuccessful": not notifications}
+    if notifications:
+        invocation["toolExecutionNotifications"] = notifications
+    run = {
+        "tool": {"driver": _driver()},
+        "columnKind": "unicodeCodePoints",
+        "originalUriBaseIds": {
+            _ROOT: {"description": {"text": "The working directory of gpufence."}}
+        },
+        "results": results,
+        "invocations": [invocation],
+    }
+    yield formatted({"$schema": SCHEMA, "version": "2.1.0", "runs": [run]})
 
 
-check = SARIFReport
+def _results(result: Result, occurrences: Counter[str]) -> Iterator[dict[str, Any]]:
+    """Yield a result for each finding."""
+    for finding in result.findings:
+        yield _result(result, finding, occurrences) | {"suppressions": []}
+    for finding in result.decision.excepted if result.decision else ():
+        text = "An exception in the policy covers this finding."
+        suppression = {"kind": "external", "status": "accepted", "justification": text}
+        yield _result(result, finding, occurrences) | {"suppressions": [suppression]}
 
 
 def _driver() -> dict[str, Any]:

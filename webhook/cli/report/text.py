@@ -13,8 +13,7 @@ from policies.kubernetes.templates import is_core_workload
 from webhook.cli.evaluate import Result, Verdict
 from webhook.cli.report.content import (
     AuditReport,
-    CheckFormat,
-    CheckRun,
+    CheckReport,
     DoctorReport,
     Outcome,
     State,
@@ -53,31 +52,21 @@ _STATUSES: dict[Status, tuple[Style, str]] = {
 """The style of each status of a doctor's line, and its word in the summary."""
 
 
-class TextReport(CheckFormat):
-    """A verdict on each object, why, and what changes."""
-
-    def __init__(self, run: CheckRun, terminal: Terminal) -> None:
-        super().__init__(run)
-        self._terminal = terminal
-        self._summary = _Summary()
-        self._needs_blank = False
-
-    def add(self, result: Result) -> str:
-        self._summary.add(result)
-        if self.run.quiet and not result.findings and result.error is None:
-            return ""
-        text = _object(self._terminal, result, quiet=self.run.quiet)
-        self._needs_blank = text.count("\n") == 1
-        return text if self._needs_blank else f"{text}\n"
-
-    def end(self) -> str:
-        if self.run.quiet:
-            return ""
-        start = "\n" if self._needs_blank else ""
-        return start + self._summary.text(self._terminal, self.run, "")
-
-
-check = TextReport
+def check(report: CheckReport, terminal: Terminal) -> Iterator[str]:
+    """Yield a verdict on each object, why, and what changes, and a summary."""
+    summary = _Summary()
+    needs_blank = False
+    for result in report.results:
+        summary.add(result)
+        if report.quiet and not result.findings and result.error is None:
+            yield ""
+            continue
+        text = _object(terminal, result, quiet=report.quiet)
+        needs_blank = text.count("\n") == 1
+        yield text if needs_blank else f"{text}\n"
+    if not report.quiet:
+        yield "\n" if needs_blank else ""
+        yield summary.text(terminal, report, "")
 
 
 class _Summary:
@@ -96,7 +85,7 @@ class _Summary:
             self._warnings += finding.action == "warn"
             self._rules[finding.rule] = None
 
-    def text(self, terminal: Terminal, run: CheckRun, pods: str) -> str:
+    def text(self, terminal: Terminal, report: CheckReport, pods: str) -> str:
         paint, total = terminal.paint, self._verdicts.total()
         text = paint(f"{counted(total, 'object')}{pods}", BOLD)
         for words, verdict in verdict_counts(self._verdicts):
@@ -106,7 +95,7 @@ class _Summary:
         if self._unreadable:
             files = f"{counted(self._unreadable, 'file')} that cannot be read"
             text += f"; {paint(files, STYLES['invalid'])}"
-        text += f"{paint(f' (policy: {run.policy})', DIM)}\n"
+        text += f"{paint(f' (policy: {report.policy})', DIM)}\n"
         for rule in filter(rule_page, self._rules):
             text += f"{paint('Explain the rule: ', DIM)}gpufence explain {rule}\n"
         return text

@@ -37,7 +37,7 @@ def results(audit: Audit) -> list[Result]:
 
 def content(audit: Audit, results: list[Result], *, quiet: bool = False) -> AuditReport:
     now = datetime(2026, 11, 22, tzinfo=UTC)
-    return AuditReport("default", now, quiet, results=results, audit=audit, cluster="a cluster")
+    return AuditReport("default", now, results, quiet, audit=audit, cluster="a cluster")
 
 
 def lines(audit: Audit, results: list[Result], *, quiet: bool = False) -> list[str]:
@@ -47,7 +47,7 @@ def lines(audit: Audit, results: list[Result], *, quiet: bool = False) -> list[s
 
 def written(audit: Audit, name: str, results: list[Result]) -> str:
     module = import_module(f"webhook.cli.report.{name}")
-    return str(module.audit(content(audit, results)))
+    return "".join(module.audit(content(audit, results)))
 
 
 def test_the_text_report_has_pools_findings_and_skipped_resources(

@@ -20,7 +20,7 @@ from policies.kubernetes.editor import PatchOperation
 from running import GPU_POD, PLAIN_POD, TRESPASSER, Run
 from webhook.cli.evaluate import Result
 from webhook.cli.report import html
-from webhook.cli.report.content import AuditReport, CheckRun, results_of
+from webhook.cli.report.content import AuditReport, CheckReport, results_of
 from webhook.documents.document import Document
 from webhook.documents.objects import Manifest
 
@@ -96,8 +96,8 @@ def hostile_result(string: str) -> Result:
 
 @pytest.mark.parametrize("string", HOSTILE)
 def test_no_string_of_a_manifest_becomes_markup(string: str) -> None:
-    source = html.check(CheckRun(string, NOW)).whole([hostile_result(string)])
-    harmless = Page(html.check(CheckRun("x", NOW)).whole([hostile_result("x")]))
+    [source] = html.check(CheckReport(string, NOW, [hostile_result(string)]))
+    [harmless] = map(Page, html.check(CheckReport("x", NOW, [hostile_result("x")])))
     page = Page(source)
     assert page.elements == harmless.elements
     assert page.acting == ["script"]
@@ -116,10 +116,8 @@ async def test_no_name_in_an_audited_cluster_becomes_markup(tmp_path: Path) -> N
     await cluster.api.start()
     audit = await cluster.audit(tmp_path)
     await cluster.api.stop()
-    content = AuditReport(
-        hostile, NOW, results=list(results_of(audit)), audit=audit, cluster=hostile
-    )
-    page = Page(html.audit(content))
+    content = AuditReport(hostile, NOW, list(results_of(audit)), audit=audit, cluster=hostile)
+    page = Page("".join(html.audit(content)))
     # The findings' rules link to their pages.
     assert page.acting == [*["href"] * page.acting.count("href"), "script"]
     assert page.words.count(hostile) > 5

@@ -41,7 +41,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
         now = datetime(2026, 11, 22, tzinfo=UTC)
         results = list(results_of(audit))
         content = AuditReport("default", now, results=results, audit=audit, cluster="simulated")
-        return html.audit(content)
+        return "".join(html.audit(content))
 
     path = directory / "audit.html"
     path.write_text(asyncio.run(audited()), encoding="utf-8")

@@ -13,7 +13,7 @@ from policies.kubernetes.editor import PatchOperation
 from running import BROKEN, CONFIG_MAP, GPU_POD, PLAIN_POD, TRESPASSER, Run
 from webhook.cli.evaluate import Result
 from webhook.cli.report import text
-from webhook.cli.report.content import CheckRun
+from webhook.cli.report.content import CheckReport
 from webhook.cli.report.terminal import Terminal
 from webhook.documents.document import DocumentError, explanation
 from webhook.documents.files import read_documents
@@ -25,8 +25,8 @@ def manifests(source: str) -> list[Manifest]:
 
 
 def lines(*results: Result) -> list[str]:
-    run = CheckRun("default", datetime(2026, 1, 1, tzinfo=UTC))
-    return text.check(run, Terminal()).whole(results).splitlines()
+    report = CheckReport("default", datetime(2026, 1, 1, tzinfo=UTC), results)
+    return "".join(text.check(report, Terminal())).splitlines()
 
 
 def value(one: Manifest) -> dict[str, Any]:
