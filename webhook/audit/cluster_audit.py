@@ -27,7 +27,7 @@ from webhook.cluster.device_inventory import PODS
 from webhook.cluster.nodes import NODES
 from webhook.cluster.state import DEVICE_CLASSES, NAMESPACES, RUNTIME_CLASSES, ClusterState
 from webhook.kube.client import KubeApi
-from webhook.kube.collection import Identity
+from webhook.kube.collection import Collection, Identity
 from webhook.kube.errors import FORBIDDEN, NOT_FOUND, ApiError
 from webhook.kube.listing import list_all, list_optional
 
@@ -116,6 +116,16 @@ def _unused_exceptions(policy: Policy, inventory: Inventory) -> Iterator[str]:
             yield f"exceptions[{index}] of the policy ({entry.reason}) {problem}"
 
 
+_WITHOUT = {
+    NODES.name: "the report does not show pools and their nodes",
+    NAMESPACES.name: "rules that depend on their labels are not evaluated",
+    RUNTIME_CLASSES.name: "each RuntimeClass is assumed to exist",
+    PODS.name: "no Pod is audited",
+}
+_WITHOUT_CLAIMS = "Pods with claims may not count as GPU Pods"
+"""What an audit lacks without a collection; of dynamic resource allocation, all lack the same."""
+
+
 class _ClaimObject(msgspec.Struct, frozen=True):
     """A ResourceClaim or ResourceClaimTemplate, in any version."""
 
@@ -156,28 +166,10 @@ class _Reader:
             if item.spec.unschedulable:
                 inventory.cordoned.add(item.metadata.name)
 
-        nodes = await self._deciding(
-            NODES.name,
-            NODES.path,
-            VersionedNode,
-            take_node,
-            "the report does not show pools and their nodes",
-        )
-        await self._deciding(
-            NAMESPACES.name,
-            NAMESPACES.path,
-            NAMESPACES.item,
-            state.namespaces.put,
-            "rules that depend on their labels are not evaluated",
-        )
-        runtime_classes = await self._deciding(
-            "runtimeclasses.node.k8s.io",
-            RUNTIME_CLASSES.path,
-            RUNTIME_CLASSES.item,
-            state.runtime_classes.put,
-            "each RuntimeClass is assumed to exist",
-        )
-        for collection, store in state.template_stores:
+        nodes = await self._deciding(Collection(NODES.name, NODES.path, VersionedNode), take_node)
+        await self._deciding(NAMESPACES, state.namespaces.put)
+        runtime_classes = await self._deciding(RUNTIME_CLASSES, state.runtime_classes.put)
+        for collection, store in state.template_stores.items():
             await list_optional(self._connection, collection, store)
         claims: dict[ObjectKey, Claim] = {}
         templates: dict[ObjectKey, Claim] = {}
@@ -199,13 +191,8 @@ class _Reader:
         self, resource: str, version: str, kind: type[ItemT], take: Callable[[ItemT], T]
     ) -> list[T] | None:
         """List a collection of dynamic resource allocation."""
-        return await self._deciding(
-            f"{resource}.{GROUP}",
-            f"/apis/{GROUP}/{version}/{resource}",
-            kind,
-            take,
-            "Pods with claims may not count as GPU Pods",
-        )
+        path = f"/apis/{GROUP}/{version}/{resource}"
+        return await self._deciding(Collection(resource, path, kind), take)
 
     async def read_workloads(self) -> None:
         """Decide on all workloads: built-in kinds, and the custom ones of the policy."""
@@ -222,14 +209,8 @@ class _Reader:
 
     async def read_pods(self) -> list[RunningPod]:
         """Decide on each Pod that has not ended; none if the account may not list Pods."""
-        judged = await self._deciding(
-            PODS.name,
-            PODS.path,
-            msgspec.Raw,
-            self._judge.pod,
-            "no Pod is audited",
-            fields=PODS.fields,
-        )
+        collection = Collection(PODS.name, PODS.path, msgspec.Raw, fields=PODS.fields)
+        judged = await self._deciding(collection, self._judge.pod)
         return [pod for pod in judged or () if pod is not None]
 
     async def read_owners(self, objects: Iterable[Owned]) -> None:
@@ -255,9 +236,7 @@ class _Reader:
             return []
         self._requested.add(kind.key)
         workloads = await self._list(
-            kind.title,
-            kind.path,
-            JSONObject,
+            Collection(kind.resource, kind.path, JSONObject),
             partial(self._judge.workload, kind=kind),
             "its objects are not audited",
             custom=kind not in WORKLOADS,
@@ -270,37 +249,28 @@ class _Reader:
         return owned
 
     async def _deciding(
-        self,
-        title: str,
-        path: str,
-        kind: type[ItemT],
-        take: Callable[[ItemT], T],
-        without: str,
-        *,
-        fields: str = "",
+        self, collection: Collection[ItemT], take: Callable[[ItemT], T]
     ) -> list[T] | None:
         """List a collection that decisions on workloads depend on."""
-        items = await self._list(title, path, kind, take, without, fields=fields)
+        without = _WITHOUT.get(collection.name, _WITHOUT_CLAIMS)
+        items = await self._list(collection, take, without)
         self.inventory.is_whole = self.inventory.is_whole and items is not None
         return items
 
     async def _list(
         self,
-        title: str,
-        path: str,
-        kind: type[ItemT],
+        collection: Collection[ItemT],
         take: Callable[[ItemT], T],
         without: str,
         *,
         custom: bool = False,
-        fields: str = "",
     ) -> list[T] | None:
         """List a collection; None if that is forbidden, or if there is no such collection.
 
         For custom resources, server errors count as well: a broken conversion webhook must not end
         the audit.
         """
-        count = 0
+        title, count = collection.title, 0
 
         def counted(item: ItemT) -> T:
             nonlocal count
@@ -310,7 +280,13 @@ class _Reader:
             return take(item)
 
         try:
-            return await list_all(self._connection, path, kind, counted, fields=fields)
+            return await list_all(
+                self._connection,
+                collection.path,
+                collection.item,
+                counted,
+                fields=collection.fields,
+            )
         except ApiError as error:
             if error.status == FORBIDDEN:
                 remediation = "allow the verb list"

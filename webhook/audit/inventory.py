@@ -33,8 +33,8 @@ class Judged:
     error: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class RunningPod:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunningPod(Judged):
     """A Pod that has not ended. ``node`` is empty for a Pod that is not scheduled.
 
     ``devices`` counts the reserved devices by extended resource. ``is_agent`` is true for node
@@ -42,19 +42,10 @@ class RunningPod:
     created without the mutations of the policy.
     """
 
-    judged: Judged
     node: str
     devices: dict[str, int]
     is_agent: bool
     lacks_mutations: bool
-
-    @property
-    def owned(self) -> Owned:
-        return self.judged.owned
-
-    @property
-    def decision(self) -> Decision:
-        return self.judged.decision
 
 
 @dataclass(slots=True)

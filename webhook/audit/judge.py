@@ -102,9 +102,19 @@ class Judge:
         content = _content(item) if lacks_mutations and owner is None else None
         kept = self._kept(decision, POD, owned, content)
         details = tuple(finding.detail for finding in kept.findings)
-        judged = Judged(POD, owned, kept, decision.verdict, details)
-        inventory.take_excepted(judged)
-        return RunningPod(judged, node, devices, bool(username), lacks_mutations)
+        running = RunningPod(
+            POD,
+            owned,
+            kept,
+            decision.verdict,
+            details,
+            node=node,
+            devices=devices,
+            is_agent=bool(username),
+            lacks_mutations=lacks_mutations,
+        )
+        inventory.take_excepted(running)
+        return running
 
     def _decide(self, workload: Workload, namespace: str, username: str = "") -> Decision:
         return decide(

@@ -7,8 +7,8 @@ controllers adopt and release objects by this selector.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable
+from dataclasses import dataclass
 from sys import intern
 from typing import Literal
 
@@ -23,7 +23,6 @@ from webhook.kube.collection import LabeledMetadata
 _SELECTING_GROUPS = ("", "apps", "batch")
 
 # Limits of what is kept of an object: no real one comes close.
-_MOST_LABELS = 100
 _MOST_REQUIREMENTS = 100
 _MOST_CHARACTERS = 253
 """The length of a name. A longer one in an owner reference names nothing."""
@@ -80,10 +79,8 @@ class Owned:
     uid: str
     owner: Reference | None
     selector: Alternative | None = None
-    labels: Mapping[str, str] | None = None
-    """The labels that the selector of an owner may select; none once that is known."""
-    is_selected: bool | None = None
-    """Whether the owner selects the object; ``None`` before the owner is listed."""
+    is_selected: bool = True
+    """Whether the selector of the owner, if it has one, selects the object."""
 
     @property
     def full_name(self) -> str:
@@ -106,26 +103,21 @@ class Owners:
     def owned(self, metadata: ObjectMetadata, key: GroupKind, spec: JSONObject) -> Owned:
         """Return the ownership of an object with the metadata and the spec.
 
-        Labels are not kept if the owner is listed already: an object can have a megabyte of them.
+        Kinds with a selector are listed before those that they own. Labels are not kept: an object
+        can have a megabyte of them.
         """
         reference = _controller(metadata.owner_references or ())
-        labels = metadata.labels or {}
-        obj = Owned(
+        owner = self._by_uid.get(reference.uid) if reference else None
+        selector = owner.selector if owner else None
+        return Owned(
             key,
             intern(metadata.namespace),
             metadata.name,
             metadata.uid,
             reference,
             _selector(spec, key),
-            labels,
+            selector is None or accepts(selector, metadata.name, metadata.labels or {}),
         )
-        owner = self._by_uid.get(reference.uid) if reference else None
-        if reference is None or reference.group not in _SELECTING_GROUPS:
-            return replace(obj, labels=None)
-        if owner is not None:
-            selected = _is_owner(owner, obj, reference)
-            return replace(obj, labels=None, is_selected=selected)
-        return obj if len(labels) <= _MOST_LABELS else replace(obj, labels=None)
 
     def add(self, kind: GroupKind, objects: Iterable[Owned]) -> None:
         """Add all objects of a kind."""
@@ -160,13 +152,11 @@ class Owners:
 
 
 def _is_owner(owner: Owned, obj: Owned, reference: Reference) -> bool:
-    if obj.is_selected is not None:
-        return obj.is_selected
     return (
-        owner.key == reference.key
+        obj.is_selected
+        and owner.key == reference.key
         and owner.name == reference.name
         and owner.namespace == obj.namespace
-        and (owner.selector is None or accepts(owner.selector, obj.name, obj.labels or {}))
     )
 
 

@@ -18,7 +18,6 @@ from policies.kubernetes.objects import JSONObject
 from webhook.audit.cluster_audit import Audit
 from webhook.audit.kinds import GroupKind
 from webhook.kube.client import KubeApi
-from webhook.kube.collection import LabeledMetadata
 from webhook.kube.errors import CONFLICT, FORBIDDEN, NOT_FOUND, ApiError
 from webhook.kube.listing import list_all
 
@@ -161,12 +160,8 @@ def _sentence(version: str, counts: Counter[str]) -> str:
 
 async def _served(api: KubeApi) -> _Api | None:
     for report_api in _APIS:
-        try:
-            if await api.read(f"/apis/{report_api.version}") is not None:
-                return report_api
-        except ApiError as error:
-            if error.status != NOT_FOUND:
-                raise
+        if await api.read(f"/apis/{report_api.version}") is not None:
+            return report_api
     return None
 
 
@@ -273,34 +268,18 @@ async def _write(
     return "changed"
 
 
-class _Scope(msgspec.Struct, frozen=True, rename="camel"):
-    api_version: str = ""
-    kind: str = ""
-    name: str = ""
-    uid: str = ""
-
-
-class _StoredReport(msgspec.Struct):
-    """A stored report without its results."""
-
-    metadata: LabeledMetadata
-    kind: str = ""
-    scope: _Scope = _Scope()
-
-
-_stored_reports = msgspec.json.Decoder(_StoredReport)
-
-
 def _stored(item: msgspec.Raw) -> tuple[str, bytes] | None:
     """Return name and JSON of a report; of a large one, without results, which are written again.
 
     Return None if no audit wrote it: not every API server applies the label selector.
     """
-    report = _stored_reports.decode(item)
-    if (report.metadata.labels or {}).get(_LABEL) != _MANAGER:
+    report = msgspec.json.decode(item)
+    metadata = report["metadata"]
+    if (metadata.get("labels") or {}).get(_LABEL) != _MANAGER:
         return None
-    text = bytes(item) if len(bytes(item)) <= _MOST_BYTES else msgspec.json.encode(report)
-    return report.metadata.name, text
+    if len(bytes(item)) > _MOST_BYTES:
+        report.pop("results", None)
+    return metadata["name"], msgspec.json.encode(report)
 
 
 def _conflict(desired: JSONObject, own: JSONObject | None) -> str:

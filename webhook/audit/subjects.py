@@ -85,7 +85,7 @@ def subjects(
         if not judged.is_history:
             collector(judged).take(judged)
     for pod in pods:
-        collected_by = collector(pod.judged)
+        collected_by = collector(pod)
         collected_by.take_pod(pod)
         collected_by.take_trespass(trespassing.get(pod.owned.uid, ()))
     results = [collector.subject() for collector in collected.values()]
@@ -114,8 +114,8 @@ class _Collector:
             self._add(judged)
 
     def take_pod(self, pod: RunningPod) -> None:
-        self._pods[pod.judged.verdict] = self._pods.get(pod.judged.verdict, 0) + 1
-        self._add(pod.judged)
+        self._pods[pod.verdict] = self._pods.get(pod.verdict, 0) + 1
+        self._add(pod)
 
     def take_trespass(self, trespasses: Iterable[tuple[RunningPod, PoolState]]) -> None:
         """Record that a Pod runs on a node of a pool without requesting its devices."""

@@ -16,6 +16,7 @@ import msgspec
 
 from policies.facts import Facts
 from policies.kubernetes.core_v1 import ResourceRequirements
+from policies.kubernetes.objects import JSONObject
 from policies.kubernetes.pod import device_peaks
 from policies.policy import Policy, Pool
 from policies.reach import nodes_of_pools
@@ -33,6 +34,8 @@ KEEP_SECONDS = 60.0
 
 # A claim that the scheduler makes of a Pod's extended resource (KEP-5004), which is counted there.
 _OF_EXTENDED_RESOURCE = "resource.kubernetes.io/extended-resource-claim"
+
+_EXACT_COUNT = "ExactCount"
 
 _NO_FACTS = Facts()
 
@@ -67,56 +70,16 @@ class CountedPod(msgspec.Struct, frozen=True):
     spec: CountedPodSpec = CountedPodSpec()
 
 
-class ClassRequest(msgspec.Struct, frozen=True, rename="camel"):
-    """A request for devices of one class; of ``firstAvailable``, one of the alternatives."""
-
-    name: str = ""
-    device_class_name: str = ""
-    allocation_mode: str = "ExactCount"
-    count: int = 1
-    admin_access: bool | None = None
-
-
-class ClaimRequest(msgspec.Struct, frozen=True, rename="camel"):
-    name: str = ""
-    exactly: ClassRequest | None = None
-    first_available: list[ClassRequest] | None = None
-
-
-class ClaimDevices(msgspec.Struct, frozen=True):
-    requests: list[ClaimRequest] | None = None
-
-
-class ClaimSpec(msgspec.Struct, frozen=True):
-    devices: ClaimDevices = ClaimDevices()
-
-
-class AllocatedDevice(msgspec.Struct, frozen=True):
-    request: str = ""
-
-
-class AllocatedDevices(msgspec.Struct, frozen=True):
-    results: list[AllocatedDevice] | None = None
-
-
-class Allocation(msgspec.Struct, frozen=True):
-    devices: AllocatedDevices = AllocatedDevices()
-
-
-class ClaimStatus(msgspec.Struct, frozen=True):
-    allocation: Allocation | None = None
-
-
 class ClaimMetadata(Identity, frozen=True, rename="camel"):
     annotations: dict[str, str] | None = None
 
 
 class ClaimObject(msgspec.Struct, frozen=True):
-    """The fields that are read of a ResourceClaim."""
+    """A ResourceClaim. API servers store only those of the form that they know."""
 
     metadata: ClaimMetadata
-    spec: ClaimSpec = ClaimSpec()
-    status: ClaimStatus = ClaimStatus()
+    spec: JSONObject = {}
+    status: JSONObject = {}
 
 
 # A Pod that has ended holds no devices; one that is being deleted does.
@@ -150,19 +113,20 @@ def of_claim(claim: ClaimObject, policy: Policy) -> Counter[Holding]:
     How many are waited for is not known of a request for all devices of a class, and which of them
     not of one with alternatives: these count once they are allocated.
     """
-    namespace, allocation = claim.metadata.namespace, claim.status.allocation
+    namespace, allocation = claim.metadata.namespace, claim.status.get("allocation")
     if _OF_EXTENDED_RESOURCE in (claim.metadata.annotations or {}):
         return Counter()
     requests = dict(_device_requests(claim.spec))
     holdings: Counter[Holding] = Counter()
     if allocation is None:
         for path, request in requests.items():
-            if "/" not in path and request.allocation_mode == "ExactCount":
-                holdings[Holding(request.device_class_name, namespace, False)] += request.count
+            if "/" not in path and request.get("allocationMode", _EXACT_COUNT) == _EXACT_COUNT:
+                waiting = Holding(request["deviceClassName"], namespace, False)
+                holdings[waiting] += request.get("count", 1)
     else:
-        for device in allocation.devices.results or ():
-            if device.request in requests:
-                name = requests[device.request].device_class_name
+        for device in allocation.get("devices", {}).get("results") or ():
+            if device["request"] in requests:
+                name = requests[device["request"]]["deviceClassName"]
                 holdings[Holding(name, namespace, True)] += 1
     return Counter({key: n for key, n in holdings.items() if key.device in policy.pools_of_class})
 
@@ -172,16 +136,17 @@ def _is_counted(resource: str, policy: Policy) -> bool:
     return bool(pools) and all(resource not in pool.fractional_resources for pool in pools)
 
 
-def _device_requests(spec: ClaimSpec) -> Iterator[tuple[str, ClassRequest]]:
+def _device_requests(spec: JSONObject) -> Iterator[tuple[str, JSONObject]]:
     """Yield the requests that reserve devices, by their names in an allocation.
 
     ``adminAccess`` reserves none: it observes devices of others.
     """
-    for request in spec.devices.requests or ():
-        if request.exactly is not None and not request.exactly.admin_access:
-            yield request.name, request.exactly
-        for alternative in request.first_available or ():
-            yield f"{request.name}/{alternative.name}", alternative
+    for request in spec.get("devices", {}).get("requests") or ():
+        exactly = request.get("exactly")
+        if exactly and not exactly.get("adminAccess"):
+            yield request["name"], exactly
+        for alternative in request.get("firstAvailable") or ():
+            yield f"{request['name']}/{alternative['name']}", alternative
 
 
 class DeviceInventory:
@@ -235,7 +200,11 @@ class DeviceInventory:
         now = self._clock()
         if exported:
             self._exported_at = now
-            await self._start()
+            if not self._running:
+                await self._connection.prepare()
+                self._running = True
+                self.watches.start()
+                self._need(True)
         elif now - self._exported_at > KEEP_SECONDS:
             await self.stop()
         self._exported = exported
@@ -248,14 +217,6 @@ class DeviceInventory:
         await self.watches.stop()
         await self._connection.close()
         self._need(False)
-
-    async def _start(self) -> None:
-        if self._running:
-            return
-        await self._connection.prepare()
-        self._running = True
-        self.watches.start()
-        self._need(True)
 
     def holdings(self) -> Iterator[tuple[Holding, int]]:
         """Yield the devices that are held or pending; none until all collections are listed."""

@@ -84,7 +84,7 @@ class ClusterFacts:
         self._resolves_claims = bool(policy.pools_of_class)
         need, state = self.watches.need, self.state
         need(NODES, state.nodes)
-        for collection, store in state.template_stores:
+        for collection, store in state.template_stores.items():
             need(collection, store)
         need(NAMESPACES, state.namespaces, "namespaces" in self._needed)
         need(RUNTIME_CLASSES, state.runtime_classes, "runtimeclasses" in self._needed)

@@ -147,6 +147,10 @@ def node_from(item: NodeObject, policy: Policy | None) -> Node:
     return Node(
         item.metadata.name,
         item.metadata.labels or {},
-        tuple(Taint(taint.key, taint.effect, taint.value) for taint in item.spec.taints or ()),
+        taints_of(item.spec.taints),
         None if item.status.allocatable is None else devices_of(item.status, policy),
     )
+
+
+def taints_of(taints: Iterable[TaintObject] | None) -> tuple[Taint, ...]:
+    return tuple(Taint(taint.key, taint.effect, taint.value) for taint in taints or ())

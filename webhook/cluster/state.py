@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection as Names
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -26,7 +26,9 @@ from webhook.cluster.templates import (
     of_node_claim,
     of_node_pool,
 )
-from webhook.kube.collection import Collection, LabeledMetadata
+from webhook.kube.collection import Collection, LabeledMetadata, Store
+
+T = TypeVar("T")
 
 
 class NamedObject(msgspec.Struct, frozen=True):
@@ -53,16 +55,16 @@ DEVICE_CLASSES = Collection(
 )
 
 
-# The stores by group and kind.
-_COLLECTIONS: dict[tuple[str, str], tuple[Collection[Any], str]] = {
-    ("", "Node"): (NODES, "nodes"),
-    ("", "Namespace"): (NAMESPACES, "namespaces"),
-    ("node.k8s.io", "RuntimeClass"): (RUNTIME_CLASSES, "runtime_classes"),
-    ("resource.k8s.io", "DeviceClass"): (DEVICE_CLASSES, "device_classes"),
-    ("karpenter.sh", "NodePool"): (NODE_POOLS, "node_pools"),
-    ("karpenter.sh", "NodeClaim"): (NODE_CLAIMS, "node_claims"),
-    ("cluster.x-k8s.io", "MachineDeployment"): (MACHINE_DEPLOYMENTS, "machine_deployments"),
+_KINDS: dict[tuple[str, str], Collection[Any]] = {
+    ("", "Node"): NODES,
+    ("", "Namespace"): NAMESPACES,
+    ("node.k8s.io", "RuntimeClass"): RUNTIME_CLASSES,
+    ("resource.k8s.io", "DeviceClass"): DEVICE_CLASSES,
+    ("karpenter.sh", "NodePool"): NODE_POOLS,
+    ("karpenter.sh", "NodeClaim"): NODE_CLAIMS,
+    ("cluster.x-k8s.io", "MachineDeployment"): MACHINE_DEPLOYMENTS,
 }
+"""The collections by group and kind."""
 
 
 class ClusterState:
@@ -73,12 +75,24 @@ class ClusterState:
 
     def __init__(self, policy: Policy | None) -> None:
         self.nodes = NodeStore(policy)
-        self.namespaces = ValueStore(_labels, _by_name)
+        self.namespaces = ValueStore(_labels, _itself)
         self.runtime_classes = ValueStore(_labels, frozenset[str])
-        self.device_classes = ValueStore(_itself, _by_extended_resource)
-        self.node_pools = ValueStore(of_node_pool, _templates)
-        self.node_claims = ValueStore(of_node_claim, _templates)
-        self.machine_deployments = ValueStore(of_machine_deployment, _templates)
+        self.device_classes = ValueStore[DeviceClassObject, DeviceClassObject, Mapping[str, str]](
+            _itself, _by_extended_resource
+        )
+        self.template_stores = {
+            NODE_POOLS: ValueStore(of_node_pool, _values),
+            NODE_CLAIMS: ValueStore(of_node_claim, _values),
+            MACHINE_DEPLOYMENTS: ValueStore(of_machine_deployment, _values),
+        }
+        """The stores of the collections of node templates. No cluster needs to have them."""
+        self._stores: dict[Collection[Any], Store[Any]] = {
+            NODES: self.nodes,
+            NAMESPACES: self.namespaces,
+            RUNTIME_CLASSES: self.runtime_classes,
+            DEVICE_CLASSES: self.device_classes,
+            **self.template_stores,
+        }
 
     def put(self, obj: JSONObject) -> None:
         """Store an object in parsed JSON or YAML; other kinds are ignored.
@@ -87,28 +101,18 @@ class ClusterState:
             ValueError: the object has no name, or a field is missing or of another type.
         """
         group = str(obj.get("apiVersion")).rpartition("/")[0]
-        place = _COLLECTIONS.get((group, str(obj.get("kind"))))
-        if place is None:
+        collection = _KINDS.get((group, str(obj.get("kind"))))
+        if collection is None:
             return
-        collection, store = place
         item = msgspec.convert(obj, collection.item)
         if not item.metadata.name:
             raise ValueError("it has no name")
-        getattr(self, store).put(item)
+        self._stores[collection].put(item)
 
     @property
     def templates(self) -> tuple[NodeTemplate, ...]:
         """The nodes that autoscalers can add."""
-        return (*self.node_pools.all, *self.node_claims.all, *self.machine_deployments.all)
-
-    @property
-    def template_stores(self) -> tuple[tuple[Collection[Any], ValueStore[Any, Any, Any]], ...]:
-        """The collections of node templates, and their stores. No cluster needs to have them."""
-        return (
-            (NODE_POOLS, self.node_pools),
-            (NODE_CLAIMS, self.node_claims),
-            (MACHINE_DEPLOYMENTS, self.machine_deployments),
-        )
+        return tuple(template for store in self.template_stores.values() for template in store.all)
 
     def facts(self, known: Names[str]) -> Facts:
         """Return the facts of the whole cluster, by the names of the ``known`` collections.
@@ -127,15 +131,11 @@ def _labels(item: NamedObject) -> Mapping[str, str]:
     return item.metadata.labels or {}
 
 
-def _itself(item: DeviceClassObject) -> DeviceClassObject:
-    return item
+def _itself(value: T) -> T:
+    return value
 
 
-def _by_name(labels: Mapping[str, Mapping[str, str]]) -> Mapping[str, Mapping[str, str]]:
-    return labels
-
-
-def _templates(by_name: Mapping[str, NodeTemplate]) -> tuple[NodeTemplate, ...]:
+def _values(by_name: Mapping[str, NodeTemplate]) -> tuple[NodeTemplate, ...]:
     return tuple(by_name.values())
 
 

@@ -15,7 +15,7 @@ from policies.kubernetes.core_v1 import Requirement
 from policies.kubernetes.node_templates import NodeTemplate
 from policies.kubernetes.quantity import NANOS, InvalidQuantityError, parse_quantity
 from policies.kubernetes.scheduling import Taint
-from webhook.cluster.nodes import TaintObject
+from webhook.cluster.nodes import NodeStatus, TaintObject, taints_of
 from webhook.kube.collection import Collection, LabeledMetadata
 
 _CAPACITY = "capacity.cluster-autoscaler.kubernetes.io"
@@ -24,73 +24,40 @@ _CAPACITY = "capacity.cluster-autoscaler.kubernetes.io"
 _COPIED = ("node-role.kubernetes.io", "node-restriction.kubernetes.io", "node.cluster.x-k8s.io")
 
 
-class AnnotatedMetadata(LabeledMetadata, frozen=True, rename="camel"):
+class ObjectMetadata(LabeledMetadata, frozen=True, rename="camel"):
     annotations: dict[str, str] | None = None
 
 
-class NodeClassRef(msgspec.Struct, frozen=True):
-    group: str = ""
+class TemplateSpec(msgspec.Struct, frozen=True, rename="camel"):
+    """A spec with a template, or a NodeClaimSpec, whose startup taints are gone in time."""
 
-
-class NodeClaimSpec(msgspec.Struct, frozen=True, rename="camel"):
-    """``karpenter.sh/v1`` ``NodeClaimSpec``. Startup taints are gone when Pods are scheduled."""
-
+    template: Template | None = None
     requirements: list[Requirement] | None = None
     taints: list[TaintObject] | None = None
-    node_class_ref: NodeClassRef = NodeClassRef()
+    node_class_ref: dict[str, str] = {}
 
 
-class NodeClaimStatus(msgspec.Struct, frozen=True):
-    allocatable: dict[str, Any] | None = None
-
-
-class NodeClaimObject(msgspec.Struct, frozen=True):
-    """``karpenter.sh/v1`` ``NodeClaim``: a node that Karpenter has ordered."""
-
-    metadata: LabeledMetadata
-    spec: NodeClaimSpec = NodeClaimSpec()
-    status: NodeClaimStatus = NodeClaimStatus()
-
-
-class NodeClaimTemplate(msgspec.Struct, frozen=True):
+class Template(msgspec.Struct, frozen=True):
     metadata: LabeledMetadata = LabeledMetadata()
-    spec: NodeClaimSpec = NodeClaimSpec()
+    spec: TemplateSpec = TemplateSpec()
 
 
-class NodePoolSpec(msgspec.Struct, frozen=True):
-    template: NodeClaimTemplate = NodeClaimTemplate()
+class TemplateObject(msgspec.Struct, frozen=True):
+    """The fields that are read of a NodePool, a NodeClaim and a MachineDeployment."""
+
+    metadata: ObjectMetadata
+    spec: TemplateSpec = TemplateSpec()
+    status: NodeStatus = NodeStatus()
 
 
-class NodePoolObject(msgspec.Struct, frozen=True):
-    """``karpenter.sh/v1`` ``NodePool``."""
-
-    metadata: LabeledMetadata
-    spec: NodePoolSpec = NodePoolSpec()
-
-
-class MachineTemplate(msgspec.Struct, frozen=True):
-    metadata: LabeledMetadata = LabeledMetadata()
-
-
-class MachineDeploymentSpec(msgspec.Struct, frozen=True):
-    template: MachineTemplate = MachineTemplate()
-
-
-class MachineDeploymentObject(msgspec.Struct, frozen=True):
-    """``cluster.x-k8s.io`` ``MachineDeployment``."""
-
-    metadata: AnnotatedMetadata
-    spec: MachineDeploymentSpec = MachineDeploymentSpec()
-
-
-def of_node_pool(item: NodePoolObject) -> NodeTemplate:
+def of_node_pool(item: TemplateObject) -> NodeTemplate:
     """Return the nodes that Karpenter can add for a NodePool."""
-    template, name = item.spec.template, item.metadata.name
+    template, name = item.spec.template or Template(), item.metadata.name
     labels = {**(template.metadata.labels or {}), "karpenter.sh/nodepool": name}
     return _of_karpenter(f"NodePool {name}", labels, template.spec, None)
 
 
-def of_node_claim(item: NodeClaimObject) -> NodeTemplate:
+def of_node_claim(item: TemplateObject) -> NodeTemplate:
     """Return the node that Karpenter has ordered."""
     labels = item.metadata.labels or {}
     return _of_karpenter(
@@ -99,20 +66,20 @@ def of_node_claim(item: NodeClaimObject) -> NodeTemplate:
 
 
 def _of_karpenter(
-    name: str, labels: Mapping[str, str], spec: NodeClaimSpec, allocatable: Mapping[str, Any] | None
+    name: str, labels: Mapping[str, str], spec: TemplateSpec, allocatable: Mapping[str, Any] | None
 ) -> NodeTemplate:
     return NodeTemplate(
         name,
         labels,
-        tuple(Taint(taint.key, taint.effect, taint.value) for taint in spec.taints or ()),
+        taints_of(spec.taints),
         tuple(spec.requirements or ()),
-        provider=spec.node_class_ref.group,
+        provider=spec.node_class_ref.get("group", ""),
         chooses=True,
         allocatable=devices_in(allocatable) if allocatable else None,
     )
 
 
-def of_machine_deployment(item: MachineDeploymentObject) -> NodeTemplate | None:
+def of_machine_deployment(item: TemplateObject) -> NodeTemplate | None:
     """Return the nodes that the cluster autoscaler can add; ``None`` without annotations."""
     annotations = item.metadata.annotations or {}
     given = {
@@ -122,9 +89,10 @@ def of_machine_deployment(item: MachineDeploymentObject) -> NodeTemplate | None:
     }
     if not given:
         return None
+    template = item.spec.template or Template()
     copied = {
         key: value
-        for key, value in (item.spec.template.metadata.labels or {}).items()
+        for key, value in (template.metadata.labels or {}).items()
         if key.partition("/")[0].endswith(_COPIED)
     }
     labels = dict(label.partition("=")[::2] for label in _listed(given.get("labels", "")))
@@ -161,13 +129,12 @@ def devices_in(quantities: Mapping[str, Any]) -> dict[str, int]:
 
 
 _KARPENTER = "/apis/karpenter.sh/v1"
-_CLUSTER_API = "/apis/cluster.x-k8s.io"
-_RARE: Any = {"optional": True, "may_be_forbidden": True}
-NODE_POOLS = Collection("nodepools", f"{_KARPENTER}/nodepools", NodePoolObject, **_RARE)
-NODE_CLAIMS = Collection("nodeclaims", f"{_KARPENTER}/nodeclaims", NodeClaimObject, **_RARE)
-MACHINE_DEPLOYMENTS = Collection(
-    "machinedeployments",
-    f"{_CLUSTER_API}/v1beta1/machinedeployments",
-    MachineDeploymentObject,
-    **_RARE,
+_CLUSTER_API = "/apis/cluster.x-k8s.io/v1beta1"
+NODE_POOLS, NODE_CLAIMS, MACHINE_DEPLOYMENTS = (
+    Collection(name, f"{api}/{name}", TemplateObject, optional=True, may_be_forbidden=True)
+    for api, name in (
+        (_KARPENTER, "nodepools"),
+        (_KARPENTER, "nodeclaims"),
+        (_CLUSTER_API, "machinedeployments"),
+    )
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NoReturn
 
 from webhook.kube.client import KubeApi
@@ -25,10 +26,9 @@ class Watches:
         clock: Callable[[], float],
         timing: WatchTiming,
     ) -> None:
-        self._connection = connection
-        self._restarted = restarted
-        self._clock = clock
-        self._timing = timing
+        self._reflector = partial(
+            Reflector[Any], connection, clock=clock, restarted=restarted, timing=timing
+        )
         self._running = False
         self._tasks: dict[str, asyncio.Task[NoReturn]] = {}
         self._reflectors: dict[str, Reflector[Any]] = {}
@@ -37,14 +37,7 @@ class Watches:
         """Start or stop watching a collection; its store is emptied when it stops."""
         name = collection.name
         if needed and name not in self._reflectors:
-            self._reflectors[name] = Reflector(
-                self._connection,
-                collection,
-                store,
-                clock=self._clock,
-                restarted=self._restarted,
-                timing=self._timing,
-            )
+            self._reflectors[name] = self._reflector(collection, store)
             self._restart(name)
         elif not needed and name in self._reflectors:
             del self._reflectors[name]

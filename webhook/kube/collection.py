@@ -39,6 +39,7 @@ class Item(Protocol):
     def metadata(self) -> Identity: ...
 
 
+AnyT = TypeVar("AnyT")
 ItemT = TypeVar("ItemT", bound=Item)
 ItemT_contra = TypeVar("ItemT_contra", bound=Item, contravariant=True)
 
@@ -59,7 +60,7 @@ class Store(Protocol[ItemT_contra]):
 
 
 @dataclass(frozen=True, slots=True)
-class Collection(Generic[ItemT]):
+class Collection(Generic[AnyT]):
     """A cluster-wide collection: its name, its path, and the type with the fields to read.
 
     A collection that is ``optional`` may be missing from an API server, and is then empty.
@@ -68,8 +69,14 @@ class Collection(Generic[ItemT]):
 
     name: str
     path: str
-    item: type[ItemT]
+    item: type[AnyT]
     optional: bool = False
     may_be_forbidden: bool = False
     """Whether gpufence works without it if the account may not list it. Nothing waits for it."""
     fields: str = ""
+
+    @property
+    def title(self) -> str:
+        """The name for kubectl: ``jobs.batch``."""
+        _, root, group, *_ = self.path.split("/")
+        return f"{self.name}.{group}" if root == "apis" else self.name

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from importlib import metadata
-from typing import Literal
+from typing import Literal, get_args
 
 from prometheus_client import (
     CollectorRegistry,
@@ -42,18 +42,20 @@ _BUCKETS = (50e-6, 100e-6, 250e-6, 500e-6, 1e-3, 2.5e-3, 5e-3, 10e-3, 50e-3, 0.2
 
 
 class Metrics:
-    """The metrics of one server, in a registry of their own."""
+    """The metrics of one server, in a registry of their own.
+
+    An attribute that is a function counts an event; its arguments are the values of the labels.
+    """
 
     def __init__(self, policy: Policy, policy_name: str) -> None:
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
-        self._requests = Counter(
+        requests = self._counter(
             "gpufence_admission_requests",
             "Admission requests that were answered.",
             ("path", "operation", "kind", "result"),
-            registry=self.registry,
         )
-        self._duration = Histogram(
+        duration = Histogram(
             "gpufence_admission_duration_seconds",
             "Time from a request's headers to its answer.",
             ("path",),
@@ -61,24 +63,21 @@ class Metrics:
             registry=self.registry,
         )
         # Looked up once: the sets of values are small, and every request needs one.
-        self._answers = cache(self._requests.labels)
-        self._durations = cache(self._duration.labels)
-        self._findings = Counter(
+        self._answers = cache(requests.labels)
+        self._durations = cache(duration.labels)
+        self._findings = self._counter(
             "gpufence_findings",
             "Findings of the rules, at the validating endpoint.",
             ("rule", "action"),
-            registry=self.registry,
         )
-        self._internal_errors = Counter(
+        self.failed: Callable[[], None] = self._counter(
             "gpufence_internal_errors",
             "Requests with an internal error. The log has the traceback of each.",
-            registry=self.registry,
-        )
-        self._rejected_connections = Counter(
+        ).inc
+        self.connection_rejected: Callable[[Rejection], None] = self._counting(
             "gpufence_connections_refused",
             "Connections that were rejected (too_many, handshake) or evicted for another.",
-            ("reason",),
-            registry=self.registry,
+            "reason",
         )
         self._policy_name = policy_name
         self._policy = Info("gpufence_policy", "The active policy.", registry=self.registry)
@@ -86,32 +85,28 @@ class Metrics:
         Info("gpufence_build", "The version of gpufence.", registry=self.registry).info(
             {"version": metadata.version("gpufence"), "python": platform.python_version()}
         )
-        self._reloads = Counter(
+        reloads = self._counter(
             "gpufence_policy_reload",
             "New policy documents by result: applied or rejected.",
             ("result",),
-            registry=self.registry,
         )
-        for result in ("applied", "rejected"):
-            self._reloads.labels(result)
-        self._writes = Counter(
+        self._reloads = {result: reloads.labels(result) for result in get_args(ReloadResult)}
+        self.registered: Callable[[str, str], None] = self._counting(
             "gpufence_registration_writes",
             "Writes of webhook configurations and admission policies, by reason: created, changed, "
             "drift (repaired), or deleted.",
-            ("kind", "reason"),
-            registry=self.registry,
+            "kind",
+            "reason",
         )
-        self._changes = Counter(
+        self.certificates_changed: Callable[[Change], None] = self._counting(
             "gpufence_certificate_changes",
             "Changes that this replica made to the Secret with CA and serving certificate.",
-            ("change",),
-            registry=self.registry,
+            "change",
         )
-        self._failures = Counter(
+        self.task_failed: Callable[[str], None] = self._counting(
             "gpufence_controller_failures",
             "Failed attempts to reconcile certificates, registration or policy.",
-            ("task",),
-            registry=self.registry,
+            "task",
         )
         self._authorities = Gauge(
             "gpufence_ca_expiry_timestamp_seconds",
@@ -123,6 +118,13 @@ class Metrics:
             "CAs in the caBundle: two during a rotation.",
             registry=self.registry,
         )
+
+    def _counter(self, name: str, text: str, labels: Sequence[str] = ()) -> Counter:
+        return Counter(name, text, labels, registry=self.registry)
+
+    def _counting(self, name: str, text: str, *labels: str) -> Callable[..., None]:
+        counter = self._counter(name, text, labels)
+        return lambda *values: counter.labels(*values).inc()
 
     def use(self, policy: Policy) -> None:
         """Show which policy is active."""
@@ -179,24 +181,8 @@ class Metrics:
         for finding in findings:
             self._findings.labels(finding.rule, finding.outcome).inc()
 
-    def connection_rejected(self, reason: Rejection) -> None:
-        self._rejected_connections.labels(reason).inc()
-
-    def failed(self) -> None:
-        """Count a failure of gpufence itself."""
-        self._internal_errors.inc()
-
     def policy_reloaded(self, result: ReloadResult) -> None:
-        self._reloads.labels(result).inc()
-
-    def registered(self, kind: str, reason: str) -> None:
-        self._writes.labels(kind, reason).inc()
-
-    def certificates_changed(self, change: Change) -> None:
-        self._changes.labels(str(change)).inc()
-
-    def task_failed(self, task: str) -> None:
-        self._failures.labels(task).inc()
+        self._reloads[result].inc()
 
     def authorities(self, stored: Stored) -> None:
         """Show which CAs are in the Secret."""

@@ -149,16 +149,11 @@ def test_there_is_no_template_without_annotations_or_for_other_kinds() -> None:
 
 
 def test_the_store_drops_a_template_when_its_annotations_are_removed() -> None:
-    import msgspec
-
-    from webhook.cluster.templates import MachineDeploymentObject
-
-    store = ClusterState(default_policy()).machine_deployments
-    given = machine_deployment(gpu_type="nvidia.com/gpu", gpu_count="1")
-    store.put(msgspec.convert(given, MachineDeploymentObject))
-    assert [template.name for template in store.all] == ["MachineDeployment infra/gpu"]
-    store.put(msgspec.convert(machine_deployment(), MachineDeploymentObject))
-    assert (store.all, len(store)) == ((), 0)
+    state = ClusterState(default_policy())
+    state.put(machine_deployment(gpu_type="nvidia.com/gpu", gpu_count="1"))
+    assert [template.name for template in state.templates] == ["MachineDeployment infra/gpu"]
+    state.put(machine_deployment())
+    assert state.templates == ()
 
 
 TAINTED: JSON = {"taints": [{"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}]}
