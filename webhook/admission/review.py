@@ -12,7 +12,7 @@ import re
 from collections.abc import Sequence
 from datetime import date
 from http import HTTPStatus
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
@@ -21,6 +21,8 @@ from policies.kubernetes.core_v1 import PodObject
 from policies.kubernetes.editor import PatchOperation
 from policies.kubernetes.objects import JSONObject
 from policies.kubernetes.workload import Workload
+
+ObjectT = TypeVar("ObjectT", JSONObject, PodObject)
 
 API_VERSION = "admission.k8s.io/v1"
 KIND = "AdmissionReview"
@@ -74,7 +76,7 @@ class UserInfo(msgspec.Struct, frozen=True):
     username: str = ""
 
 
-class AdmissionRequest(msgspec.Struct, frozen=True, rename="camel"):
+class _Request(msgspec.Struct, Generic[ObjectT], frozen=True, rename="camel"):
     """The fields of an AdmissionRequest that decisions depend on."""
 
     uid: str
@@ -85,8 +87,8 @@ class AdmissionRequest(msgspec.Struct, frozen=True, rename="camel"):
     name: str = ""
     namespace: str = ""
     dry_run: bool | None = None
-    object: JSONObject | PodObject | None = None
-    old_object: JSONObject | PodObject | None = None
+    object: ObjectT | None = None
+    old_object: ObjectT | None = None
 
     def to_engine(self, today: date) -> Request:
         """Return the request as the engine takes it."""
@@ -105,32 +107,18 @@ class AdmissionRequest(msgspec.Struct, frozen=True, rename="camel"):
         return self.kind == POD
 
 
-class _PodRequest(AdmissionRequest, frozen=True, rename="camel"):
-    """A request for a Pod: decoding skips the fields that no rule reads."""
-
-    object: PodObject | None = None
-    old_object: PodObject | None = None
+AdmissionRequest = _Request[PodObject] | _Request[JSONObject]
 
 
-class _AnyRequest(AdmissionRequest, frozen=True, rename="camel"):
-    object: JSONObject | None = None
-    old_object: JSONObject | None = None
-
-
-class _PodReview(msgspec.Struct, rename="camel"):
+class _Review(msgspec.Struct, Generic[ObjectT], rename="camel"):
     api_version: str = ""
     kind: str = ""
-    request: _PodRequest | None = None
+    request: _Request[ObjectT] | None = None
 
 
-class _Review(msgspec.Struct, rename="camel"):
-    api_version: str = ""
-    kind: str = ""
-    request: _AnyRequest | None = None
-
-
-_pod_decoder = msgspec.json.Decoder(_PodReview)
-_decoder = msgspec.json.Decoder(_Review)
+# Of a Pod, decoding skips the fields that no rule reads.
+_pod_decoder = msgspec.json.Decoder(_Review[PodObject])
+_decoder = msgspec.json.Decoder(_Review[JSONObject])
 
 # As an API server writes it, before the object. Other spellings take longer.
 _ABOUT_A_POD = b'"kind":{"group":"","version":"v1","kind":"Pod"}'
@@ -142,12 +130,12 @@ def decode(body: bytes) -> AdmissionRequest:
     Raises:
         BadReviewError: the body is not an AdmissionReview.
     """
-    review: _PodReview | _Review
+    review: _Review[Any]
     try:
         review = _decode_typed(body) or _decoder.decode(body)
     except (ValueError, RecursionError) as error:
         raise _unreadable(body, error) from None
-    request: AdmissionRequest | None = review.request
+    request = review.request
     if review.kind == KIND and review.api_version == API_VERSION and request and request.uid:
         return request
     raise _foreign(review.api_version, review.kind, request.uid if request else "")
@@ -159,7 +147,7 @@ def leading_uid(body: bytes | bytearray) -> str:
     return found[1].decode("ascii") if found else ""
 
 
-def _decode_typed(body: bytes) -> _PodReview | None:
+def _decode_typed(body: bytes) -> _Review[PodObject] | None:
     """Return the review of a Pod; None for other kinds, or if the Pod is malformed."""
     if body.find(_ABOUT_A_POD, 0, LEADING_BYTES) < 0:
         return None

@@ -17,8 +17,7 @@ from policies.kubernetes.claims import GROUP, Claim, read_claim
 from policies.kubernetes.objects import JSONObject, ObjectKey
 from policies.policy import Policy
 from webhook.audit.advisories import AffectedNodes, VersionedNode
-from webhook.audit.inventory import Inventory, RunningPod
-from webhook.audit.judge import Judge
+from webhook.audit.judge import Inventory, Judge, RunningPod
 from webhook.audit.kinds import WORKLOADS, Discovery, GroupKind, Kind
 from webhook.audit.owners import Owned
 from webhook.audit.pools import NodeFindings, PoolState, node_findings, pool_states

@@ -1,4 +1,6 @@
-"""The decision on each object, made while the object is read.
+"""What an audit keeps of a cluster: its nodes, and the decision on each object.
+
+The decision is made while the object is read.
 
 A cluster can have tens of thousands of Pods, and an object can have megabytes. What is kept of one
 has a limit, and does not include its content.
@@ -6,17 +8,20 @@ has a limit, and does not include its content.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import date
 
 import msgspec
 from msgspec.structs import replace
 
-from policies.decision import Decision
+from policies.decision import Decision, Verdict
 from policies.engine import decide
 from policies.exemptions import ALWAYS_EXCLUDED
-from policies.facts import Request
+from policies.facts import Facts, Request
 from policies.finding import Finding
 from policies.kubernetes import core_v1
+from policies.kubernetes.nodes import NodeIndex
 from policies.kubernetes.objects import JSONObject, MalformedObjectError
 from policies.kubernetes.template import field_path
 from policies.kubernetes.templates import templates
@@ -24,9 +29,9 @@ from policies.kubernetes.workload import Workload
 from policies.policy import Policy
 from policies.reach import DAEMON_SET_CONTROLLER, MIRROR_ANNOTATION
 from policies.requests import device_peaks
-from webhook.audit.inventory import Inventory, Judged, RunningPod
-from webhook.audit.kinds import POD, Kind
-from webhook.audit.owners import ObjectMetadata, Owned
+from webhook.audit.advisories import NodeVersions
+from webhook.audit.kinds import NODE, POD, GroupKind, Kind
+from webhook.audit.owners import ObjectMetadata, Owned, Owners
 
 _MOST_TEXT = 32 * 1024
 """The characters of findings that are kept of an object."""
@@ -35,6 +40,86 @@ _MOST_SENTENCE = 2000
 _MOST_PARTS = 100
 _MOST_CONTENT = 64 * 1024
 """The size of an object whose content is kept because a report shows its mutations."""
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """An object, and the decision on it.
+
+    ``details`` are those of the findings, with paths as in a Pod. An object of the ``history`` is
+    an old ReplicaSet or an ended Job. ``error`` is the problem of a malformed object.
+    """
+
+    kind: Kind
+    owned: Owned
+    decision: Decision
+    verdict: Verdict
+    details: tuple[str, ...] = ()
+    is_history: bool = False
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunningPod(Judged):
+    """A Pod that has not ended. ``node`` is empty for a Pod that is not scheduled.
+
+    ``devices`` counts the reserved devices by extended resource. ``is_agent`` is true for node
+    agents: Pods of a DaemonSet, and static Pods. ``lacks_mutations`` is true for a Pod that was
+    created without the mutations of the policy.
+    """
+
+    node: str
+    devices: dict[str, int]
+    is_agent: bool
+    lacks_mutations: bool
+
+
+@dataclass(slots=True)
+class Inventory:
+    """The listed objects. ``skipped`` has a sentence for each kind or object that is not
+    audited."""
+
+    nodes: NodeIndex | None = None
+    versions: NodeVersions = field(default_factory=NodeVersions)
+    node_uids: dict[str, str] = field(default_factory=dict)
+    cordoned: set[str] = field(default_factory=set)
+    workloads: list[Judged] = field(default_factory=list)
+    owners: Owners = field(default_factory=Owners)
+    skipped: list[str] = field(default_factory=list)
+    excepted: set[tuple[str, str, str, str]] = field(default_factory=set)
+    """Rule, namespace, kind and name of each finding that an exception covers."""
+    facts: Facts = field(default_factory=Facts)
+    """The facts of the whole cluster; ``facts_in`` returns those of a namespace."""
+    today: date | None = None
+    namespace_labels: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    is_whole: bool = True
+    """Whether all objects were listed that decisions on workloads depend on."""
+
+    @property
+    def settled(self) -> frozenset[GroupKind]:
+        """The kinds whose objects were all listed: an object that was not found does not exist.
+
+        A finding of a Pod is reported at its owner, so without Pods no workload is complete.
+        """
+        nodes = {NODE} if self.nodes is not None else set()
+        workloads = {*self.owners.listed, POD.key} if self.is_whole else set()
+        return frozenset(nodes | workloads)
+
+    def facts_in(self, namespace: str) -> Facts:
+        """Return the facts for objects of the namespace."""
+        return replace(self.facts, namespace_labels=self.namespace_labels.get(namespace))
+
+    def take_excepted(self, judged: Judged) -> None:
+        """Record the findings on an object that an exception covers."""
+        owned = judged.owned
+        self.excepted.update(
+            (finding.rule, owned.namespace, judged.kind.kind, owned.name)
+            for finding in judged.decision.excepted
+        )
+
+    def not_judged(self, kind: Kind, owned: Owned, problem: str) -> None:
+        """Record that an object is malformed, so that no rule can read it."""
+        self.skipped.append(f"{kind.kind} {owned.full_name}: not audited: {problem}")
 
 
 class _Spec(msgspec.Struct, frozen=True, rename="camel"):

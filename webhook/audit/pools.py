@@ -13,7 +13,7 @@ from policies.kubernetes.node_templates import NodeTemplate
 from policies.kubernetes.nodes import Node, NodeIndex
 from policies.kubernetes.scheduling import FENCING_EFFECTS
 from policies.policy import Policy, Pool
-from webhook.audit.inventory import Inventory, RunningPod
+from webhook.audit.judge import Inventory, RunningPod
 
 WITHOUT_TAINT = "gpu-node-without-taint"
 WITHOUT_LABEL = "gpu-node-without-label"

@@ -11,7 +11,7 @@ from policies.decision import Decision, Verdict
 from policies.finding import Finding
 from policies.policy import Policy
 from policies.rules.check_pool_trespass import ID as TRESPASS
-from webhook.audit.inventory import Inventory, Judged, RunningPod
+from webhook.audit.judge import Inventory, Judged, RunningPod
 from webhook.audit.kinds import POD, Kind
 from webhook.audit.owners import Owned, Remark
 from webhook.audit.pools import PoolState

@@ -16,9 +16,14 @@ from policies.kubernetes.objects import JSONObject
 from policies.policy import ExceptionEntry, Policy
 from policies.rules import check_device_leak, check_pool_trespass
 from webhook.cel import device_leak, pool_trespass
-from webhook.cel.configurations import API_VERSION, Registration
+from webhook.cel.configurations import (
+    API_VERSION,
+    Registration,
+    in_namespaces,
+    namespace_selector,
+    pod_rules,
+)
 from webhook.cel.pods import by_kind, holds_for_pod, pod_of
-from webhook.cel.scope import in_namespaces, namespace_selector, pod_rules
 from webhook.cel.text import (
     Variable,
     all_of,

@@ -1,16 +1,18 @@
-"""What a release registers: its names and scope, and its two webhook configurations.
+"""What a release registers: its names, its scope, and its two webhook configurations.
 
 Printed by ``gpufence manifests``, and applied by a server that registers itself.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
+from policies.exemptions import ALWAYS_EXCLUDED
+from policies.kubernetes.names import NameSet
 from policies.kubernetes.objects import JSONObject
-from policies.policy import FailurePolicy, Policy
+from policies.policy import Actions, FailurePolicy, Policy
 from policies.rules import check_pool_trespass
 from webhook.cel.match_conditions import (
     changes_spec,
@@ -21,8 +23,7 @@ from webhook.cel.match_conditions import (
     selects_nodes,
 )
 from webhook.cel.pods import holds_for_pod
-from webhook.cel.scope import in_namespaces, namespace_selector, pod_rules, rule
-from webhook.cel.text import all_of, any_of, call, negated, printed
+from webhook.cel.text import all_of, any_of, call, is_in, negated, printed
 
 API_VERSION = "admissionregistration.k8s.io/v1"
 DOMAIN = ".gpufence.dev"
@@ -30,6 +31,12 @@ DOMAIN = ".gpufence.dev"
 
 RELEASE_LABEL = {"app.kubernetes.io/name": "gpufence"}
 """The label by which the releases of a cluster find each other's configurations."""
+
+
+NAMESPACE_LABEL = "kubernetes.io/metadata.name"
+"""Set by the API server on every namespace; no client can change it (KEP-2161)."""
+
+_WRITES = ("CREATE", "UPDATE")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -239,3 +246,65 @@ def _client_config(path: str, registration: Registration) -> JSONObject:
     if registration.ca_bundle:
         config["caBundle"] = registration.ca_bundle
     return config
+
+
+def namespace_selector(policy: Policy, excluded: frozenset[str]) -> JSONObject:
+    """Return the selector of all namespaces but the exempt and the excluded ones."""
+    exempt = policy.exemptions.namespaces | excluded | ALWAYS_EXCLUDED
+    expression = {"key": NAMESPACE_LABEL, "operator": "NotIn", "values": sorted(exempt)}
+    return {"matchExpressions": [expression]}
+
+
+def in_namespaces(policy: Policy, holds: Callable[[Actions], bool]) -> str | None:
+    """Return CEL that holds in the namespaces for whose actions ``holds`` is true.
+
+    None where that is no namespace, and empty where it is every one.
+    """
+    has = {name: holds(actions) for name, actions in policy.overridden.items()}
+    here = holds(policy.general)
+    if not (here or any(has.values())):
+        return None
+    if here and all(has.values()):
+        return ""
+    # The exact name counts before the longest prefix.
+    prefixes = sorted((name for name in has if name.endswith("*")), key=len, reverse=True)
+    exact = has.keys() - set(prefixes)
+    groups = [({name for name in exact if has[name] == same}, same) for same in (False, True)]
+    groups += [({name}, has[name]) for name in prefixes]
+    choices = [
+        f"{is_in('request.namespace', NameSet(group))} ? {_literal(same)}"
+        for group, same in groups
+        if group
+    ]
+    return "(" + "\n  : ".join([*choices, _literal(here)]) + ")"
+
+
+def _literal(value: bool) -> str:
+    return "true" if value else "false"
+
+
+def rule(
+    group: str, version: str, operations: Sequence[str], resources: Sequence[str]
+) -> JSONObject:
+    """Return a rule of a webhook, or a resource rule of an admission policy."""
+    return {
+        "apiGroups": [group],
+        "apiVersions": [version],
+        "resources": list(resources),
+        "operations": list(operations),
+        "scope": "Namespaced",
+    }
+
+
+def pod_rules(*subresources: str) -> list[JSONObject]:
+    """Return the rules for Pods, and for the kinds that webhook.cel.pods finds a template in.
+
+    ``subresources`` are those of Pods whose updates are judged.
+    """
+    apps = ("deployments", "statefulsets", "daemonsets", "replicasets")
+    return [
+        rule("", "v1", _WRITES, ("pods", "podtemplates", "replicationcontrollers")),
+        rule("", "v1", ("UPDATE",), [f"pods/{name}" for name in subresources]),
+        rule("apps", "v1", _WRITES, apps),
+        rule("batch", "v1", _WRITES, ("jobs", "cronjobs")),
+    ]

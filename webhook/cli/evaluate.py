@@ -19,7 +19,7 @@ from policies.kubernetes.claims import read_claims
 from policies.kubernetes.editor import PatchOperation
 from policies.kubernetes.objects import JSONObject, MalformedObjectError
 from policies.policy import Policy
-from webhook.cel.scope import NAMESPACE_LABEL
+from webhook.cel.configurations import NAMESPACE_LABEL
 from webhook.documents.document import DocumentError
 from webhook.documents.objects import ABSENT, Manifest, field_value, locate, pointer
 

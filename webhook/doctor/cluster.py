@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Iterator
 from policies.context import Fact, needed_facts
 from policies.kubernetes.nodes import NodeIndex
 from policies.policy import Policy
-from webhook.audit.inventory import Inventory
+from webhook.audit.judge import Inventory
 from webhook.audit.pools import label_problems, node_findings, pool_states
 from webhook.doctor.installation import Installation
 from webhook.doctor.line import DoctorLine, fail, ok, skip, warn

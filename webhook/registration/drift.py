@@ -10,8 +10,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from policies.kubernetes.objects import JSONObject
-from webhook.cel.configurations import DOMAIN
-from webhook.cel.scope import NAMESPACE_LABEL
+from webhook.cel.configurations import DOMAIN, NAMESPACE_LABEL
 
 UNNEEDED = "unneeded"
 """The field of a difference that is a whole webhook."""

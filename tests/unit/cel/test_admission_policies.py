@@ -22,8 +22,7 @@ from webhook.cel.admission_policies import (
     admission_policies,
     all_names,
 )
-from webhook.cel.configurations import Registration
-from webhook.cel.scope import in_namespaces
+from webhook.cel.configurations import Registration, in_namespaces
 
 JSON = dict[str, Any]
 OFF: dict[str, Action] = dict.fromkeys(COMPILED_RULES, "off")
