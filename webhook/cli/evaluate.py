@@ -34,9 +34,11 @@ FACT_WORDS = re.compile(rf"{_FACTS.pattern}|\\(?:[xuU]0*[4-7]|\s)")
 Complete = Callable[[Request, Facts, JSONObject], Facts]
 """Adds facts about the cluster to those about one object."""
 
-# envsubst and Flux: ${NAME}, $NAME, $(NAME); Helm and Jinja: {{ name }}; instructions: <name>.
+# envsubst and Flux: ${NAME}, $NAME, $(NAME); Helm and Jinja: {{ name }}; instructions: <name>;
+# Chainsaw: ($name).
 _PLACEHOLDER = re.compile(
-    r"\$\{[^}]*\}|\$\([^)]*\)|\$[A-Z_][A-Z0-9_]*|\{\{.*\}\}|<[^<>]+>|%[A-Z_]+%", re.DOTALL
+    r"\$\{[^}]*\}|\$\([^)]*\)|\(\$[^)]*\)|\$[A-Z_][A-Z0-9_]*|\{\{.*\}\}|<[^<>]+>|%[A-Z_]+%",
+    re.DOTALL,
 )
 _MISSING_CURE = "Add it as the API documents it, or remove the object"
 

@@ -40,6 +40,8 @@ _SYSTEM = ("/bin/", "/etc/", "/home/kubernetes/", "/lib", "/opt/", "/run/", "/us
 _GPU_FILES = re.compile(r"/dev/(accel|davinci|dri|dxg|kfd|nvidia|vfio|/*$)")
 _NCCL = re.compile(r"/home/kubernetes/bin/gib(/|$)|/var/lib/(tcpx|fastrak|nccl)")
 """Libraries that installers of GPU networking copy to the nodes, as the NCCL plugins of GKE."""
+_NODE = re.compile(r"/(sys|proc|(var/)?run)(/|$)")
+_LIBRARIES = re.compile(r"/(usr/)?lib(32|64)?(/|$)")
 _CACHE = re.compile(r"cache|huggingface|models?(/|$)", re.IGNORECASE)
 
 _INSTEAD = {
@@ -47,10 +49,12 @@ _INSTEAD = {
     "that it requests",
     "other device": "for other device files, for example of RDMA, request the resource of their "
     "device plugin, or an exception from the cluster administrator",
-    "library": "for libraries that an installer copies to the node, as the NCCL plugin of GKE, use "
+    "library": "for libraries of the node, as those of the NCCL plugin of GKE, use "
     "an image that has them, or have the cluster administrator add an exception for "
     "unrestricted-gpu-pod",
     "shared memory": f"for shared memory, set {_SHARED_MEMORY}",
+    "node": "for the kernel of the node and sockets of its programs (/sys, /proc, /run), request an "
+    "exception from the cluster administrator",
     "model cache": "for a model cache, use persistentVolumeClaim: {claimName: NAME} (replicas can "
     "share a claim with access mode ReadWriteMany)",
     "data": "for data, use persistentVolumeClaim: {claimName: NAME}, and for temporary files "
@@ -260,4 +264,8 @@ def _purpose(volume: Volume) -> str:
         return "device"
     if path.startswith("/dev/"):
         return "other device"
+    if _LIBRARIES.match(path):
+        return "library"
+    if _NODE.match(path):
+        return "node"
     return "model cache" if _CACHE.search(path) else "data"

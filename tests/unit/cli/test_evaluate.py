@@ -116,6 +116,10 @@ NOTES = {
         PLACEHOLDER,
         "spec.containers[0].resources.limits[nvidia.com/gpu] is the placeholder ${GPUS}",
     ),
+    "binding.yaml": (
+        PLACEHOLDER.replace("${GPUS}", "($gpus)"),
+        "spec.containers[0].resources.limits[nvidia.com/gpu] is the placeholder ($gpus)",
+    ),
 }
 
 
