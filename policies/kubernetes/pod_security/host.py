@@ -53,8 +53,8 @@ _INSTEAD = {
     "an image that has them, or have the cluster administrator add an exception for "
     "unrestricted-gpu-pod",
     "shared memory": f"for shared memory, set {_SHARED_MEMORY}",
-    "node": "for the kernel of the node and sockets of its programs (/sys, /proc, /run), request an "
-    "exception from the cluster administrator",
+    "node": "for the kernel of the node and sockets of its programs (/sys, /proc, /run), request "
+    "an exception from the cluster administrator",
     "model cache": "for a model cache, use persistentVolumeClaim: {claimName: NAME} (replicas can "
     "share a claim with access mode ReadWriteMany)",
     "data": "for data, use persistentVolumeClaim: {claimName: NAME}, and for temporary files "
