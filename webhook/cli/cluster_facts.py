@@ -64,17 +64,23 @@ def live_facts(load: Load, policy: Policy) -> Iterator[Complete]:
 
         @cache
         def metadata(namespace: str) -> JSONObject:
-            return runner.run(_metadata(connection, namespace))
+            found = runner.run(connection.read(f"{NAMESPACES.path}/{namespace}"))
+            return found["metadata"] if found else {}
 
         def complete(request: Request, facts: Facts, obj: JSONObject) -> Facts:
             known = runner.run(cluster.facts_for(request, Workload(obj), _SECONDS))
-            own = facts.namespace_labels
-            if own is not None and known.namespace_labels is not None:
-                labels = _labels_after(metadata(request.namespace), own)
-                known = replace(known, namespace_labels=labels)
-            elif own is not None:
-                known = replace(known, namespace_labels=own)
-            return _merged(facts, known)
+            labels = known.namespace_labels
+            if facts.namespace_labels is not None:
+                live = metadata(request.namespace) if labels is not None else {}
+                labels = _labels_after(live, facts.namespace_labels)
+            classes = {**known.extended_resource_classes, **facts.extended_resource_classes}
+            return replace(
+                known,
+                claims={**known.claims, **facts.claims},
+                claim_templates={**known.claim_templates, **facts.claim_templates},
+                extended_resource_classes=classes,
+                namespace_labels=labels,
+            )
 
         try:
             runner.run(cluster.load())
@@ -87,33 +93,6 @@ def live_facts(load: Load, policy: Policy) -> Iterator[Complete]:
         problem = cluster.claim_problem() or "the API server did not respond in time"
         lookups_failed = f"{counted(unanswered, 'claim')} could not be looked up"
         click.echo(f"Warning: {lookups_failed}: {problem}", err=True)
-
-
-def _merged(own: Facts, known: Facts) -> Facts:
-    """Return the facts of the cluster as they are after the manifests are applied."""
-    classes = {**known.extended_resource_classes, **own.extended_resource_classes}
-    return replace(
-        known,
-        claims={**known.claims, **own.claims},
-        claim_templates={**known.claim_templates, **own.claim_templates},
-        extended_resource_classes=classes,
-    )
-
-
-async def _metadata(connection: KubeApi, namespace: str) -> JSONObject:
-    """Return the metadata of a namespace; empty if it does not exist.
-
-    Raises:
-        ClusterError: the cluster is not reachable.
-    """
-    namespaces = await list_all(
-        connection,
-        "/api/v1/namespaces",
-        JSONObject,
-        lambda obj: obj["metadata"],
-        fields=f"metadata.name={namespace}",
-    )
-    return next((item for item in namespaces if item["name"] == namespace), {})
 
 
 def _labels_after(metadata: JSONObject, own: Mapping[str, str]) -> dict[str, str]:

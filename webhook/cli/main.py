@@ -53,14 +53,6 @@ _COMMANDS = {
 """The commands and their help in one line."""
 
 
-def _print_version(ctx: click.Context, _param: click.Parameter, requested: bool) -> None:
-    if requested and not ctx.resilient_parsing:
-        from importlib.metadata import version
-
-        click.echo(f"gpufence {version('gpufence')}")
-        ctx.exit()
-
-
 @click.group(
     cls=LazyGroup,
     summaries=_COMMANDS,
@@ -80,13 +72,8 @@ Policy:
   Without any of them, gpufence uses its default policy.
 """,
 )
-@click.option(
-    "--version",
-    is_flag=True,
-    is_eager=True,
-    expose_value=False,
-    callback=_print_version,
-    help="Print the version and exit.",
+@click.version_option(
+    package_name="gpufence", message="gpufence %(version)s", help="Print the version and exit."
 )
 def cli() -> None:
     """The fence around a Kubernetes cluster's GPU nodes.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,11 +11,11 @@ from typing import NamedTuple
 
 import click
 
+from policies.decision import Decision
 from policies.policy import Policy
 from policies.rules import check_needs_root
 from webhook.audit.cluster_audit import Audit, Progress
 from webhook.audit.cluster_audit import audit as run
-from webhook.audit.subjects import Subject
 from webhook.cli.cluster_facts import state_of_cluster
 from webhook.cli.options import Connection, connection_options, policy_path_option
 from webhook.cli.policy.discover.drafts import draft
@@ -30,7 +30,7 @@ from webhook.kube.client import KubeApi
 from webhook.wording import counted
 
 _SHOWN = 10
-"""The workloads of each kind that the summary names; the report has all."""
+"""The entries that the summary shows in each section; the report has all."""
 
 
 class Adoption(NamedTuple):
@@ -40,34 +40,6 @@ class Adoption(NamedTuple):
     policy: Policy
     audit: Audit
     cluster: str
-
-    @property
-    def denied(self) -> list[Subject]:
-        """The workloads whose Pods would be denied."""
-        return [subject for subject in self.audit.subjects if not subject.decision.allowed]
-
-    @property
-    def with_another_user(self) -> list[Subject]:
-        """The workloads whose Pods would get a user ID."""
-        return [
-            subject
-            for subject in self.audit.subjects
-            if subject.decision.allowed
-            and any(
-                "runAsUser" in operation.path
-                or (isinstance(operation.value, dict) and "runAsUser" in operation.value)
-                for operation in subject.decision.operations
-            )
-        ]
-
-    @property
-    def likely_to_fail(self) -> list[Subject]:
-        """The workloads with a sign that they need root, or a home directory."""
-        return [
-            subject
-            for subject in self.audit.subjects
-            if any(finding.rule == check_needs_root.ID for finding in subject.decision.findings)
-        ]
 
 
 @click.command(
@@ -127,9 +99,17 @@ def adopt(out: Path, policy_path: str | None, connection: Connection) -> None:
 
 
 async def _adopt(api: KubeApi, policy_path: str | None, progress: Progress) -> Adoption:
-    """Discover or read the policy, and audit the cluster as if it were enforced."""
+    """Discover or read the policy, and audit the cluster as if it were enforced.
+
+    Raises:
+        InputError: the policy is invalid, or no node offers devices of a known vendor.
+    """
     if policy_path is None:
-        text = await _discovered(api)
+        state = await state_of_cluster(api)
+        nodes, templates = list(state.nodes.index), state.templates
+        drafted = draft(nodes, templates, state.device_classes.names())
+        namespaces = frozenset(state.namespaces.names())
+        text = policy_text(drafted, nodes, len(templates), namespaces, "audit")
         policy = read_policy("the discovered policy", text)
     else:
         content = read_content(policy_path)
@@ -138,19 +118,6 @@ async def _adopt(api: KubeApi, policy_path: str | None, progress: Progress) -> A
     enforced = replace(policy, mode="enforce", overrides=tuple(overrides))
     result = await run(api, enforced, datetime.now(UTC).date(), progress)
     return Adoption(text, policy, result, await api.host())
-
-
-async def _discovered(api: KubeApi) -> str:
-    """Return the policy for the nodes of the cluster, in mode audit.
-
-    Raises:
-        InputError: no node offers devices of a known vendor.
-    """
-    state = await state_of_cluster(api)
-    nodes = list(state.nodes.index)
-    drafted = draft(nodes, state.templates, state.device_classes.names())
-    namespaces = frozenset(state.namespaces.names())
-    return policy_text(drafted, nodes, len(state.templates), namespaces, "audit")
 
 
 def _values(policy: str) -> str:
@@ -164,29 +131,34 @@ def _values(policy: str) -> str:
 def _summary(adoption: Adoption, out: Path) -> Iterator[str]:
     """Yield the lines of the summary."""
     audit, pools = adoption.audit, adoption.policy.pools
+    denied, with_another_user, likely_to_fail = [], [], []
+    for subject in audit.subjects:
+        findings = subject.decision.findings
+        signs = [finding.reason for finding in findings if finding.rule == check_needs_root.ID]
+        if signs:
+            likely_to_fail.append(f"{subject.place}: {signs[0]}")
+        if not subject.decision.allowed:
+            first = next(finding for finding in findings if finding.action == "enforce")
+            denied.append(f"{subject.place}: {first.rule}: {first.reason}")
+        elif _sets_user(subject.decision):
+            with_another_user.append(f"{subject.place}{': likely to fail' if signs else ''}")
+    nodes = [f"{node.name}: {finding.reason}" for node in audit.nodes for finding in node.findings]
     yield (
         f"{adoption.cluster}: {counted(len(audit.subjects), 'workload')}, "
         f"{counted(audit.pods, 'Pod')}, {counted(len(pools), 'pool')} of GPU nodes "
         f"({', '.join(pool.name for pool in pools)})"
     )
-    yield from _section("Denied in mode enforce", adoption.denied, _first_denial)
-    failing = {subject.place for subject in adoption.likely_to_fail}
-    yield from _section(
-        "Run as the user of the policy from their next start",
-        adoption.with_another_user,
-        lambda subject: "likely to fail" if subject.place in failing else "",
-    )
-    yield from _section(
-        "Signs of a need for root or a home directory",
-        adoption.likely_to_fail,
-        lambda subject: _first(subject, check_needs_root.ID),
-    )
-    yield ""
-    nodes = [(node.name, finding) for node in audit.nodes for finding in node.findings]
-    yield f"GPU nodes: {counted(len(nodes), 'problem')}"
-    for name, finding in nodes[:_SHOWN]:
-        yield f"  {name}: {finding.reason}"
-    yield from _more(len(nodes))
+    for title, what, lines in (
+        ("Denied in mode enforce", "workload", denied),
+        ("Run as the user of the policy from their next start", "workload", with_another_user),
+        ("Signs of a need for root or a home directory", "workload", likely_to_fail),
+        ("GPU nodes", "problem", nodes),
+    ):
+        yield ""
+        yield f"{title}: {counted(len(lines), what)}"
+        yield from (f"  {line}" for line in lines[:_SHOWN])
+        if len(lines) > _SHOWN:
+            yield f"  and {len(lines) - _SHOWN} more: see report.html"
     for problem in audit.skipped:
         yield f"Not read: {problem}"
     yield ""
@@ -195,29 +167,10 @@ def _summary(adoption: Adoption, out: Path) -> Iterator[str]:
     yield f"    --create-namespace --values {out}/values.yaml"
 
 
-def _section(
-    title: str, workloads: Sequence[Subject], note: Callable[[Subject], str]
-) -> Iterator[str]:
-    yield ""
-    yield f"{title}: {counted(len(workloads), 'workload')}"
-    for subject in workloads[:_SHOWN]:
-        text = note(subject)
-        yield f"  {subject.place}{f': {text}' if text else ''}"
-    yield from _more(len(workloads))
-
-
-def _more(count: int) -> Iterator[str]:
-    if count > _SHOWN:
-        yield f"  and {count - _SHOWN} more: see report.html"
-
-
-def _first_denial(subject: Subject) -> str:
-    return next(
-        f"{finding.rule}: {finding.reason}"
-        for finding in subject.decision.findings
-        if finding.action == "enforce"
+def _sets_user(decision: Decision) -> bool:
+    """Return whether a Pod gets a user ID."""
+    return any(
+        "runAsUser" in operation.path
+        or (isinstance(operation.value, dict) and "runAsUser" in operation.value)
+        for operation in decision.operations
     )
-
-
-def _first(subject: Subject, rule: str) -> str:
-    return next(each.reason for each in subject.decision.findings if each.rule == rule)

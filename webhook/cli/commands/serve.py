@@ -29,6 +29,7 @@ from webhook.cli.registration_options import (
 )
 from webhook.documents.document import InputError
 from webhook.http.listener import ListenError
+from webhook.kube.credentials import ACCOUNT
 from webhook.kube.errors import ConfigurationError
 from webhook.registration.certificates import SecretName, names_of
 from webhook.registration.controller import ControllerOptions
@@ -36,8 +37,6 @@ from webhook.registration.registrar import Owner
 from webhook.server import replica
 
 _PORT = click.IntRange(0, 65535)
-
-_SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 
 def _owner(value: str) -> Owner:
@@ -211,6 +210,6 @@ def _controller(
 
 def _own_namespace(registration: Registration) -> str:
     try:
-        return (_SERVICE_ACCOUNT / "namespace").read_text().strip()
+        return (ACCOUNT / "namespace").read_text().strip()
     except OSError:
         return registration.service[0] if registration.service else "gpufence-system"
