@@ -110,7 +110,7 @@ def as_argument(name: str, make: Callable[..., Any], *options: Decorator) -> Dec
     def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(command)
         def with_argument(**values: Any) -> Any:
-            argument = make(**{each: values.pop(each) for each in names})
+            argument = make(**{each: values.pop(each) for each in names if each in values})
             return command(**{name: argument}, **values)
 
         decorated: Callable[..., Any] = with_argument

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
 from urllib.parse import urlsplit
 
 import click
 
 from policies.kubernetes.quantity import is_subdomain
 from webhook.cel.configurations import Registration
-from webhook.cli.options import as_argument, name_option, path_option, secret_option
+from webhook.cli.options import as_argument, name_option
 
 
 def _service(value: str) -> tuple[str, str, int]:
@@ -48,7 +49,7 @@ def _url(value: str) -> str:
     return value.rstrip("/")
 
 
-def _registration(
+def make_registration(
     configuration_name: str,
     service: tuple[str, str, int] | None,
     url: str,
@@ -56,7 +57,9 @@ def _registration(
     annotations: tuple[tuple[str, str], ...],
     excluded: tuple[str, ...],
     with_nodes: bool,
+    **_others: Any,
 ) -> Registration:
+    """Return the registration that the values of options mean, those below among them."""
     if service and url:
         raise click.UsageError("--service and --url exclude each other.")
     own = {service[0]} if service else set()
@@ -73,7 +76,7 @@ def _registration(
 
 registration_options = as_argument(
     "registration",
-    _registration,
+    make_registration,
     name_option(
         "--name",
         "configuration_name",
@@ -127,32 +130,3 @@ registration_options = as_argument(
     ),
 )
 """The options of the webhook configurations, as the argument ``registration``."""
-
-
-# Options of a replica that the doctor reads in its Deployment as well.
-
-tls_cert_option = path_option(
-    "--tls-cert",
-    "Serving certificate (PEM). gpufence reloads it when it changes. By default, gpufence manages "
-    "a CA and a certificate in a Secret.",
-)
-
-register_option = click.option(
-    "--register",
-    type=click.BOOL,
-    default=None,
-    metavar="true|false",
-    help="Write the webhook configurations. The default is true inside a cluster. With false, "
-    "apply the output of gpufence manifests.",
-)
-
-admission_policies_option = click.option(
-    "--admission-policies/--no-admission-policies",
-    default=True,
-    help="Also write ValidatingAdmissionPolicies, which the API server evaluates itself. "
-    "With --no-admission-policies, existing ones are deleted.",
-)
-
-replica_secret_option = secret_option(
-    "Secret with the CA and the certificate. Not used with --tls-cert."
-)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import click
 
 from certs.errors import CertificateError
-from webhook.cel.configurations import Registration
 from webhook.cli.commands import EXIT_FOUND
+from webhook.cli.commands.serve import serve
 from webhook.cli.options import (
     Connection,
     connection_options,
@@ -18,13 +17,7 @@ from webhook.cli.options import (
     release_name_option,
     release_namespace_option,
 )
-from webhook.cli.registration_options import (
-    admission_policies_option,
-    register_option,
-    registration_options,
-    replica_secret_option,
-    tls_cert_option,
-)
+from webhook.cli.registration_options import make_registration
 from webhook.cli.report.content import DoctorReport
 from webhook.cli.report.output import (
     Output,
@@ -126,31 +119,24 @@ def read_arguments(arguments: list[str]) -> Deployed:
     """
     options = [argument for argument in arguments if argument != "serve"]
     try:
-        deployed: Deployed = _deployed.main(options, standalone_mode=False)
+        # A replica of another version may have other options.
+        context = serve.make_context(
+            "serve",
+            options,
+            help_option_names=[],
+            ignore_unknown_options=True,
+            allow_extra_args=True,
+        )
+        registration = make_registration(**context.params)
     except (click.ClickException, InputError) as error:
         problem = f"the Deployment does not run a known gpufence serve: {error}"
         cure = "Run the doctor of the installed version"
         raise InputError([f"{problem}. {cure}."]) from error
-    return deployed
-
-
-# --help prints, and a replica of another version may have other options.
-@click.command(
-    add_help_option=False,
-    context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
-)
-@registration_options
-@tls_cert_option
-@register_option
-@admission_policies_option
-@replica_secret_option
-def _deployed(
-    registration: Registration,
-    secret: str,
-    tls_cert: Path | None,
-    register: bool | None,
-    admission_policies: bool,
-) -> Deployed:
-    # Without the option, a replica in a cluster registers.
-    registers = register is not False
-    return Deployed(registration, "" if tls_cert else secret, registers, admission_policies)
+    given = context.params
+    return Deployed(
+        registration,
+        "" if given["tls_cert"] else given["secret"],
+        # Without the option, a replica in a cluster registers.
+        given["register"] is not False,
+        given["admission_policies"],
+    )

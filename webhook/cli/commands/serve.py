@@ -19,14 +19,9 @@ from webhook.cli.options import (
     name_option,
     path_option,
     policy_path_option,
+    secret_option,
 )
-from webhook.cli.registration_options import (
-    admission_policies_option,
-    register_option,
-    registration_options,
-    replica_secret_option,
-    tls_cert_option,
-)
+from webhook.cli.registration_options import registration_options
 from webhook.documents.document import InputError
 from webhook.http.listener import ListenError
 from webhook.kube.credentials import ACCOUNT
@@ -55,7 +50,11 @@ Examples:
 """,
 )
 @policy_path_option("Policy file. The default is gpufence's default policy.")
-@tls_cert_option
+@path_option(
+    "--tls-cert",
+    "Serving certificate (PEM). gpufence reloads it when it changes. By default, gpufence manages "
+    "a CA and a certificate in a Secret.",
+)
 @path_option("--tls-key", "Private key of the serving certificate (PEM, not encrypted).")
 @path_option(
     "--client-ca-file",
@@ -93,8 +92,20 @@ Examples:
     "completes those in flight.",
 )
 @registration_options
-@register_option
-@admission_policies_option
+@click.option(
+    "--register",
+    type=click.BOOL,
+    default=None,
+    metavar="true|false",
+    help="Write the webhook configurations. The default is true inside a cluster. With false, "
+    "apply the output of gpufence manifests.",
+)
+@click.option(
+    "--admission-policies/--no-admission-policies",
+    default=True,
+    help="Also write ValidatingAdmissionPolicies, which the API server evaluates itself. "
+    "With --no-admission-policies, existing ones are deleted.",
+)
 @kubeconfig_option
 @name_option(
     "--namespace",
@@ -107,7 +118,7 @@ Examples:
     help="Cluster-scoped object of the release that owns the configurations, for example "
     "clusterrole/gpufence. They are deleted with it.",
 )
-@replica_secret_option
+@secret_option("Secret with the CA and the certificate. Not used with --tls-cert.")
 @path_option(
     "--ca-file",
     "CA of --tls-cert (PEM), for the configurations. Without it, another controller writes "
