@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import msgspec
 from msgspec.structs import replace
@@ -17,7 +17,7 @@ from policies.facts import Facts, Request
 from policies.finding import Edit, Finding
 from policies.kubernetes.claims import read_claims
 from policies.kubernetes.editor import PatchOperation
-from policies.kubernetes.objects import JSONObject, MalformedObjectError
+from policies.kubernetes.objects import JSONObject, MalformedObjectError, descend, mapping
 from policies.policy import Policy
 from webhook.cel.configurations import NAMESPACE_LABEL
 from webhook.documents.document import DocumentError
@@ -72,18 +72,17 @@ class Result(msgspec.Struct, eq=False):
 
     @property
     def api_version(self) -> str:
-        return _text(self._value.get("apiVersion"))
+        return _text(self._value, "apiVersion")
 
     @property
     def kind(self) -> str:
-        return _text(self._value.get("kind"))
+        return _text(self._value, "kind")
 
     @property
     def name(self) -> str:
         """The object's name; for a generated name, the known part with ``*`` at the end."""
-        metadata = _metadata(self._value)
-        generated = _text(metadata.get("generateName"))
-        return _text(metadata.get("name")) or (generated and f"{generated}*")
+        generated = _text(self._value, "metadata", "generateName")
+        return _text(self._value, "metadata", "name") or (generated and f"{generated}*")
 
     @property
     def is_object(self) -> bool:
@@ -137,7 +136,7 @@ def evaluate(
         if manifest.value is None:
             yield Result(manifest, "skipped", duplicate=manifest.duplicate, note=manifest.note)
             continue
-        own = _namespace(manifest.value)
+        own = _text(manifest.value, "metadata", "namespace")
         writing = replace(request, namespace=own) if own else request
         facts = complete(writing, facts_in(writing.namespace), manifest.value)
         yield _judge(manifest, manifest.value, policy, writing, facts, own)
@@ -149,13 +148,17 @@ def facts_among(manifests: Iterable[Manifest], namespace: str) -> Callable[[str]
     These are claims, claim templates, device classes and namespaces. Objects without a namespace
     are in ``namespace``.
     """
-    objects = [m.value for m in manifests if m.value is not None and _FACTS.search(_kind(m.value))]
-    claims, templates, classes = read_claims((_namespace(o) or namespace, o) for o in objects)
-    labels = {
-        _text(_metadata(obj).get("name")): _labels(_metadata(obj))
-        for obj in objects
-        if obj.get("kind") == "Namespace" and obj.get("apiVersion") == "v1"
-    }
+    values = (manifest.value for manifest in manifests if manifest.value is not None)
+    objects = [value for value in values if _FACTS.search(_text(value, "kind"))]
+    claims, templates, classes = read_claims(
+        (_text(obj, "metadata", "namespace") or namespace, obj) for obj in objects
+    )
+    labels: dict[str, JSONObject] = {}
+    for obj in objects:
+        if obj.get("kind") == "Namespace" and obj.get("apiVersion") == "v1":
+            name = _text(obj, "metadata", "name")
+            written = mapping(descend(obj, ("metadata", "labels")))
+            labels[name] = {**written, NAMESPACE_LABEL: name}
 
     @cache
     def facts_in(name: str) -> Facts:
@@ -175,9 +178,10 @@ def _judge(
     try:
         decision = decide(value, policy, request, facts, excluded_namespaces=ALWAYS_EXCLUDED)
     except MalformedObjectError as malformed:
-        placeholder = _placeholder_in(field_value(value, malformed.path))
+        field = field_value(value, malformed.path)
+        placeholder = _PLACEHOLDER.search(field) if isinstance(field, str) else None
         if manifest.document.lenient and placeholder:
-            note = f"{malformed.path} is the placeholder {placeholder}"
+            note = f"{malformed.path} is the placeholder {placeholder[0]}"
             return Result(manifest, "skipped", namespace=own, note=note)
         position = locate(manifest.document, manifest.path, malformed.path)
         line, column = position[:2] if position else (manifest.line, 0)
@@ -196,31 +200,7 @@ def _judge(
     )
 
 
-def _kind(value: JSONObject) -> str:
-    return _text(value.get("kind"))
-
-
-def _namespace(value: JSONObject) -> str:
-    return _text(_metadata(value).get("namespace"))
-
-
-def _metadata(value: JSONObject) -> JSONObject:
-    metadata = value.get("metadata")
-    return metadata if isinstance(metadata, dict) else {}
-
-
-def _labels(namespace: JSONObject) -> JSONObject:
-    """Return the labels that a namespace with this metadata has in a cluster."""
-    labels = namespace.get("labels")
-    written = labels if isinstance(labels, dict) else {}
-    return {**written, NAMESPACE_LABEL: _text(namespace.get("name"))}
-
-
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else ""
-
-
-def _placeholder_in(value: Any) -> str:
-    """Return the placeholder in the value of a field; empty if there is none."""
-    match = _PLACEHOLDER.search(value) if isinstance(value, str) else None
-    return match[0] if match else ""
+def _text(value: JSONObject, *path: str) -> str:
+    """Return the string at a path; empty if there is none."""
+    text = descend(value, path)
+    return text if isinstance(text, str) else ""

@@ -133,10 +133,14 @@ def test_serve_rejects_missing_or_invalid_registration_options(
 
 
 @pytest.mark.parametrize("command", [["unregister"], ["certs", "status"], ["certs", "rotate"]])
-def test_a_context_missing_in_the_kubeconfig_is_an_error(
+def test_a_missing_kubeconfig_or_context_is_an_error(
     gpufence: Run, tmp_path: Path, command: list[str]
 ) -> None:
-    kubeconfig = FakeApiServer().kubeconfig(tmp_path / "kubeconfig")
+    kubeconfig = tmp_path / "kubeconfig"
+    done = gpufence(*command, "--kubeconfig", kubeconfig)
+    assert done.status == 2
+    assert f"{kubeconfig}: no such file" in done.err
+    FakeApiServer().kubeconfig(kubeconfig)
     done = gpufence(*command, "--kubeconfig", kubeconfig, "--context", "other")
     assert done.status == 2
     assert f"{kubeconfig}, context other: cannot be used" in done.err
@@ -149,16 +153,6 @@ def test_the_help_of_unregister_has_the_kubectl_commands_of_its_page(gpufence: R
     shown = gpufence("unregister", "--help").out.replace("\\\n", "")
     words = " ".join(shown.split())
     assert [command for command in commands if command in words] == commands
-
-
-@pytest.mark.parametrize("command", [["unregister"], ["certs", "status"], ["certs", "rotate"]])
-def test_a_missing_kubeconfig_is_an_error(
-    gpufence: Run, tmp_path: Path, command: list[str]
-) -> None:
-    kubeconfig = tmp_path / "kubeconfig"
-    done = gpufence(*command, "--kubeconfig", kubeconfig)
-    assert done.status == 2
-    assert f"{kubeconfig}: no such file" in done.err
 
 
 def test_manifests_prints_admission_policies_with_excluded_namespaces(gpufence: Run) -> None:

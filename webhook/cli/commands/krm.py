@@ -15,7 +15,7 @@ import click
 
 from policies.facts import Request
 from policies.finding import Action
-from policies.kubernetes.objects import JSONObject
+from policies.kubernetes.objects import JSONObject, descend, mapping
 from policies.kubernetes.template import field_path
 from policies.policy import Policy
 from webhook.cli.commands import EXIT_FOUND
@@ -245,6 +245,4 @@ def _file(value: JSONObject | None) -> JSONObject:
 
 
 def _annotations(value: JSONObject | None) -> JSONObject:
-    metadata = (value or {}).get("metadata")
-    annotations = metadata.get("annotations") if isinstance(metadata, dict) else None
-    return annotations if isinstance(annotations, dict) else {}
+    return mapping(descend(value, ("metadata", "annotations")))

@@ -84,22 +84,18 @@ def test_an_enforced_finding_is_a_result_and_the_items_are_printed(gpufence: Run
     }
 
 
-def test_the_legacy_path_annotation_sets_the_file_of_a_result(gpufence: Run) -> None:
+@pytest.mark.parametrize(
+    ("index", "read"), [(None, 0), ("2", 2), ("first", 0), ("-1", 0), ("9" * 5000, 0)]
+)
+def test_legacy_annotations_set_the_file_of_a_result(
+    gpufence: Run, index: str | None, read: int
+) -> None:
     web = yaml.safe_load(TRESPASSER)
     web["metadata"]["annotations"] = {"config.kubernetes.io/path": "web.yaml"}
+    if index is not None:
+        web["metadata"]["annotations"]["config.kubernetes.io/index"] = index
     [result] = yaml.safe_load(run(gpufence, resource_list(yaml.safe_dump(web))).out)["results"]
-    assert result["file"] == {"path": "web.yaml", "index": 0}
-
-
-@pytest.mark.parametrize("index", ["first", "-1", "9" * 5000])
-def test_an_invalid_index_annotation_is_read_as_0(gpufence: Run, index: str) -> None:
-    web = yaml.safe_load(TRESPASSER)
-    web["metadata"]["annotations"] = {
-        "config.kubernetes.io/path": "web.yaml",
-        "config.kubernetes.io/index": index,
-    }
-    [result] = yaml.safe_load(run(gpufence, resource_list(yaml.safe_dump(web))).out)["results"]
-    assert result["file"] == {"path": "web.yaml", "index": 0}
+    assert result["file"] == {"path": "web.yaml", "index": read}
 
 
 @pytest.mark.parametrize(
