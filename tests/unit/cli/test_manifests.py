@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from running import FILES, PLAIN_POD, TRESPASSER, Run
-from webhook.cli.manifests import ExcludedPaths
 
 
 def paths_of(gpufence: Run, *args: str) -> list[str]:
@@ -98,10 +97,6 @@ def test_a_file_name_with_glob_characters_is_read_literally(gpufence: Run, tree:
 def test_mutate_skips_excluded_paths(gpufence: Run) -> None:
     done = gpufence("mutate", "--exclude", "apps", "--exclude", "charts", ".")
     assert done.out.count("kind: Pod") == 1
-
-
-def test_no_path_is_excluded_without_a_pattern() -> None:
-    assert "a.yaml" not in ExcludedPaths([])
 
 
 @pytest.fixture

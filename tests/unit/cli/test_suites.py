@@ -279,6 +279,7 @@ def test_suites_are_found_recursively_or_given_by_path(gpufence: Run, tmp_path: 
         (suite(ALLOWED) | {"kind": "Test"}, "kind: is 'Test', but must be 'FenceTest'"),
         (suite(ALLOWED, today="soon"), "today: is not a date; use the format YYYY-MM-DD"),
         (suite(ALLOWED, policy="none.yaml"), "none.yaml: does not exist"),
+        ([], "the suite: must be a mapping with kind: FenceTest, but is []."),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -291,24 +292,6 @@ def test_a_suite_with_an_invalid_field_is_an_error_and_other_suites_run(
     assert done.status == 2
     assert problem in done.err
     assert "1 case in 1 suite: 1 passed" in done.out
-
-
-@pytest.mark.parametrize(
-    ("text", "problem"),
-    [
-        ("", "gpufence-test.yaml: is empty."),
-        ("- a\n", "the suite: must be a mapping with kind: FenceTest, but is ['a']."),
-        ("a: [", "gpufence-test.yaml:1"),
-    ],
-    ids=["empty", "a list", "invalid YAML"],
-)
-def test_a_suite_that_is_not_a_mapping_is_an_error(
-    gpufence: Run, tmp_path: Path, text: str, problem: str
-) -> None:
-    (tmp_path / "gpufence-test.yaml").write_text(text)
-    done = gpufence("test")
-    assert (done.status, done.out) == (2, "")
-    assert problem in done.err
 
 
 @pytest.mark.parametrize(
@@ -339,12 +322,14 @@ def test_a_suite_that_names_a_device_is_an_error(gpufence: Run, tmp_path: Path) 
     assert "2 cases in 1 suite: 1 passed, 1 error" in done.out
 
 
-def test_a_directory_without_suites_is_an_error(gpufence: Run) -> None:
+def test_a_directory_or_a_file_without_suites_is_an_error(gpufence: Run, tmp_path: Path) -> None:
     done = gpufence("test")
     assert done.status == 2
     names = "gpufence-test.yaml or *.gpufence-test.yaml"
     assert done.err == f"Error: .: no suites found. Name suite files {names}.\n"
     assert "nowhere: does not exist" in gpufence("test", "nowhere").err
+    (tmp_path / "gpufence-test.yaml").write_text("")
+    assert "gpufence-test.yaml: is empty." in gpufence("test").err
 
 
 def test_the_json_report_has_the_summary_and_the_result_of_each_case(

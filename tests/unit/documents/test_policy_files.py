@@ -18,6 +18,7 @@ INVALID = {
     "not UTF-8": (b"kind: \xff", "{file}:1: is not UTF-8 text"),
     "invalid YAML": (b"kind: [", "{file}:1"),
     "two documents": (b"a: 1\n---\nb: 2\n", "must hold one document of kind FencePolicy"),
+    "text": (b"text\n", "must be a mapping with kind: FencePolicy, but is 'text'"),
     "empty": (b"", "must hold one document of kind FencePolicy, but holds 0"),
     "an unknown key": (
         DEFAULT.replace("pools:", "poolz:").encode(),

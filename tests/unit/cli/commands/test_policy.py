@@ -112,26 +112,6 @@ def test_validate_reports_every_error_with_its_line(gpufence: Run, tmp_path: Pat
     assert all(line.startswith("Error: ") and line.endswith(".") for line in done.err.splitlines())
 
 
-@pytest.mark.parametrize(
-    ("text", "error"),
-    [
-        ("", "must hold one document of kind FencePolicy, but holds 0."),
-        ("a: 1\n---\nb: 2\n", "must hold one document of kind FencePolicy, but holds 2."),
-        ("a: [\n", "<stdin>:2:1: document 1: does not parse as YAML:"),
-        ("text\n", "the policy: must be a mapping with kind: FencePolicy, but is 'text'."),
-    ],
-)
-def test_an_invalid_policy_is_rejected(gpufence: Run, text: str, error: str) -> None:
-    done = gpufence("policy", "validate", "-", stdin=text)
-    assert (done.status, done.out) == (2, "")
-    assert error in done.err
-
-
-def test_a_missing_policy_file_is_an_error(gpufence: Run) -> None:
-    done = gpufence("policy", "validate", "nowhere.yaml")
-    assert (done.status, done.err) == (2, "Error: nowhere.yaml: does not exist. Check the path.\n")
-
-
 def test_an_unquoted_off_switches_a_rule_off(gpufence: Run) -> None:
     """Kubernetes' YAML reads it as false."""
     text = default_policy_text().replace("device-leak: enforce", "device-leak: off")
