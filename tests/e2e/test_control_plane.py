@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
-import tempfile
 import threading
 from pathlib import Path
 
@@ -15,9 +12,7 @@ import pytest
 from controlplane import binaries, scheduler_cache
 from controlplane.cluster import ControlPlane
 from controlplane.objects import node, taint
-from controlplane.poll import until
-from controlplane.process import Process, runs
-from paths import TESTS
+from controlplane.process import Process
 
 FENCE = taint("nvidia.com/gpu", "present")
 GPU_NODE = node(
@@ -81,43 +76,3 @@ def pause(process: Process, seconds: float) -> None:
     assert process.pid is not None
     os.kill(process.pid, signal.SIGSTOP)
     threading.Timer(seconds, os.kill, (process.pid, signal.SIGCONT)).start()
-
-
-# The end of the starter, of a control plane that is not this session's own.
-
-STARTER = """
-import sys
-from pathlib import Path
-from controlplane.binaries import binaries
-from controlplane.cluster import ControlPlane
-with ControlPlane(Path(sys.argv[1]), binaries()) as cluster:
-    parts = (cluster.etcd, cluster.apiserver, cluster.manager, cluster.scheduler)
-    print(*[part.pid for part in parts], flush=True)
-    sys.stdin.read()
-"""
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has a parent-death signal")
-@pytest.mark.usefixtures("found_binaries")
-@pytest.mark.parametrize("number", [signal.SIGKILL, None], ids=["killed", "ended"])
-def test_control_plane_processes_end_with_their_parent_process(
-    tmp_path: Path, number: signal.Signals | None
-) -> None:
-    with (
-        tempfile.TemporaryDirectory() as short,
-        subprocess.Popen(
-            [sys.executable, "-c", STARTER, tmp_path],
-            # Killed, it cannot tidy up after itself.
-            env=os.environ | {"PYTHONPATH": str(TESTS / "support"), "TMPDIR": short},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        ) as starter,
-    ):
-        assert starter.stdout is not None
-        pids = [int(pid) for pid in starter.stdout.readline().split()]
-        assert len(pids) == 4
-        assert all(runs(pid) for pid in pids)
-        if number is not None:
-            starter.send_signal(number)
-    until(lambda: not [pid for pid in pids if runs(pid)], "all four to be gone")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -10,6 +12,7 @@ import pytest
 from controlplane.errors import ControlPlaneError
 from controlplane.poll import until
 from controlplane.process import Process, runs
+from paths import TESTS
 
 
 def server(tmp_path: Path, script: str, stop_within: float = 10.0) -> Process:
@@ -59,3 +62,32 @@ def test_a_process_that_ignores_sigterm_is_killed_with_its_children(tmp_path: Pa
     assert all(runs(pid) for pid in pids)
     process.stop()
     until(lambda: not any(runs(pid) for pid in pids), "both to be gone")
+
+
+STARTER = """
+import sys
+from pathlib import Path
+from controlplane.process import Process
+process = Process("server", ["/bin/sleep", "60"], Path(sys.argv[1]))
+process.start()
+print(process.pid, flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has a parent-death signal")
+@pytest.mark.parametrize("is_killed", [True, False], ids=["killed", "ended"])
+def test_a_process_ends_with_the_process_that_started_it(tmp_path: Path, is_killed: bool) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", STARTER, tmp_path / "server.log"],
+        env=os.environ | {"PYTHONPATH": str(TESTS / "support")},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as starter:
+        assert starter.stdout is not None
+        pid = int(starter.stdout.readline())
+        assert runs(pid)
+        if is_killed:
+            starter.kill()
+    until(lambda: not runs(pid), "the process to be gone")

@@ -319,7 +319,8 @@ class TestApiServer:
         assert not oracle.pod_security(raw).allowed
         after = hardened(raw)
         assert oracle.pod_security(after).allowed
-        assert oracle.validate(after).valid
+        [verdict] = oracle.validate_each([after])
+        assert verdict.valid
 
 
 def assert_keeps(before: Any, after: Any) -> None:
