@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -11,12 +10,10 @@ import pytest
 from cryptography import x509
 
 from controlplane.cluster import ControlPlane
-from controlplane.gpufence import Replica
 from controlplane.poll import until
+from controlplane.ports import free_ports
+from relay import Relay
 from release.release import KINDS, NAME, WEBHOOKS, Release, release
-
-STARTS = int(os.environ.get("GPUFENCE_STARTS", "2"))
-"""How often two replicas are started at once on an empty cluster."""
 
 
 @pytest.fixture
@@ -25,54 +22,41 @@ def released(control_plane: ControlPlane, tmp_path: Path) -> Iterator[Release]:
         yield released
 
 
-@pytest.mark.timeout(120 + 30 * STARTS)
-def test_two_replicas_that_start_together_serve_certificates_of_one_ca(
-    control_plane: ControlPlane, tmp_path: Path
+def test_two_replicas_that_start_together_serve_certificates_of_one_ca(released: Release) -> None:
+    with released.replicas(2) as replicas:
+        secret = released.secret()
+        assert len(x509.load_pem_x509_certificates(secret["ca.crt"])) == 1
+        leaf = x509.load_pem_x509_certificate(secret["tls.crt"])
+        assert [r.certificate(secret["ca.crt"]) for r in replicas] == [leaf, leaf]
+        assert released.bundles() == [secret["ca.crt"]] * WEBHOOKS
+        assert sorted(replica.metric("gpufence_leader") for replica in replicas) == [0, 1]
+
+        def made_by() -> list[int]:
+            return [len(replica.events("certificate change")) for replica in replicas]
+
+        # A replica logs in a thread of its own.
+        until(lambda: any(made_by()), "the log line about the CA")
+        assert sorted(made_by()) == [0, 1]
+
+
+def test_a_replica_is_alive_and_unready_until_it_reaches_the_api_server(
+    control_plane: ControlPlane, released: Release, tmp_path: Path
 ) -> None:
-    created = 0
-    for round_ in range(STARTS):
-        with (
-            release(control_plane, tmp_path / str(round_)) as released,
-            released.replicas(2) as replicas,
-        ):
-            secret = released.secret()
-            assert len(x509.load_pem_x509_certificates(secret["ca.crt"])) == 1
-            leaf = x509.load_pem_x509_certificate(secret["tls.crt"])
-            assert [r.certificate(secret["ca.crt"]) for r in replicas] == [leaf, leaf]
-            assert released.bundles() == [secret["ca.crt"]] * WEBHOOKS
-            leaders = [replica.metric("gpufence_leader") for replica in replicas]
-            assert sorted(leaders) == [0, 1]
-
-            def made_by(replicas: list[Replica] = replicas) -> list[int]:
-                return [len(replica.events("certificate change")) for replica in replicas]
-
-            # A replica logs in a thread of its own.
-            until(lambda: any(made_by()), "the log line about the CA")
-            assert sorted(made_by()) == [0, 1]
-            created += 1
-    print(
-        f"\n{created} of {STARTS} starts of two replicas ended with one authority, served by both"
-    )
-    assert created == STARTS
-
-
-def test_a_replica_is_alive_and_unready_until_the_api_server_starts(
-    control_plane: ControlPlane, released: Release
-) -> None:
+    [port] = free_ports(1)
+    config = tmp_path / "config"
+    text = control_plane.kubeconfig.read_text()
+    config.write_text(text.replace(f":{control_plane.api.port}", f":{port}"))
     with ExitStack() as stack:
-        replica = released.replica()
+        replica = released.replica("--kubeconfig", str(config))
         stack.callback(replica.stop)
-        control_plane.apiserver.kill()
-        try:
-            replica.start()
-            until(lambda: "out of reach" in replica.unready(), "the replica to say what it lacks")
-            assert replica.get("/healthz") == (200, "ok\n")
-            status, text = replica.get("/readyz")
-        finally:
-            control_plane.start_apiserver()
-            control_plane.start_clients()
+        replica.start()
+        until(lambda: "out of reach" in replica.unready(), "the replica to say what it lacks")
+        assert replica.get("/healthz") == (200, "ok\n")
+        status, text = replica.get("/readyz")
         assert status == 503
         assert text.startswith("starting\ncertificates: the API server at https://127.0.0.1:")
+        relay = Relay(lambda: control_plane.api.port, port=port)
+        stack.callback(relay.close)
         replica.wait()
         until(lambda: len(released.configurations()) == 2, "the replica to register")
 

@@ -1,10 +1,10 @@
-"""The in-tree policies of running replicas: kept, changed, and what holds in an outage."""
+"""The in-tree policies of running replicas, and what holds in an outage of all replicas."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,8 +12,10 @@ import pytest
 import yaml
 
 from bench.contestants import cpu_seconds
+from controlplane import webhooks
 from controlplane.api import Api, ApiError
 from controlplane.cluster import ControlPlane
+from controlplane.objects import GPU_NODE, node, taint, workload
 from controlplane.poll import until
 from controlplane.webhooks import in_tree_denial
 from policies.shipped import default_policy_text
@@ -22,7 +24,6 @@ from webhook.cel.admission_policies import BINDING_KIND, POLICY_KIND
 from webhook.registration.registrar import POLICY_KINDS as PATHS
 
 JSON = dict[str, Any]
-MERGE = "application/merge-patch+json"
 DENYING = f"{NAME}-pods"
 
 
@@ -38,14 +39,6 @@ class Installed:
         """Change the policy of the replicas."""
         document = yaml.safe_load(default_policy_text())
         self.file.write_text(yaml.safe_dump(document | changes))
-
-    def spec(self, kind: str, name: str = DENYING) -> JSON | None:
-        """Return the spec of an object; None if it is not there."""
-        try:
-            spec: JSON = self.api.request("GET", f"{PATHS[kind]}/{name}")["spec"]
-        except ApiError:
-            return None
-        return spec
 
     def names(self, kind: str) -> set[str]:
         items = self.api.request("GET", PATHS[kind])["items"]
@@ -67,41 +60,17 @@ def flags(installed: Installed) -> tuple[str, ...]:
     return ("--policy", str(installed.file), "--poll-seconds", "1")
 
 
-def test_the_leader_creates_repairs_and_deletes_admission_policies(installed: Installed) -> None:
+def test_unregister_deletes_the_admission_policies_until_undo(installed: Installed) -> None:
     kept = installed.release
     with kept.replicas(1, *flags(installed)):
         until(lambda: DENYING in in_tree_denial(installed.api), "the second line")
         assert len(installed.names(POLICY_KIND)) == len(installed.names(BINDING_KIND)) == 1
-        before = {kind: installed.spec(kind) for kind in PATHS}
-
-        def is_repaired(kind: str) -> bool:
-            return installed.spec(kind) == before[kind]
-
-        for kind, drift in (
-            (POLICY_KIND, {"spec": {"failurePolicy": "Ignore"}}),
-            (
-                POLICY_KIND,
-                {"spec": {"matchConstraints": {"objectSelector": {"matchLabels": {"a": "b"}}}}},
-            ),
-            (BINDING_KIND, {"spec": {"validationActions": ["Audit"]}}),
-        ):
-            # The leader may have repaired it by the next request.
-            path = f"{PATHS[kind]}/{DENYING}"
-            drifted = installed.api.request("PATCH", path, drift, MERGE)["spec"]
-            assert drifted != before[kind]
-            until(partial(is_repaired, kind), f"{drift} to be repaired")
-        for kind, path in PATHS.items():
-            installed.api.request("DELETE", f"{path}/{DENYING}")
-            until(partial(is_repaired, kind), f"{kind} to come back")
         output = kept.run("unregister", "--namespace", kept.namespace, "--watch-seconds", "2")
         assert f"{POLICY_KIND} gpufence: deleted." in output
         assert f"{BINDING_KIND} gpufence: deleted." in output
         assert not installed.names(POLICY_KIND) | installed.names(BINDING_KIND)
         kept.run("unregister", "--namespace", kept.namespace, "--undo")
         until(lambda: DENYING in in_tree_denial(installed.api), "the second line to come back")
-    with kept.replicas(1, *flags(installed), "--no-admission-policies"):
-        for kind in PATHS:
-            until(lambda k=kind: not installed.names(k), f"each {kind} to be deleted")  # type: ignore[misc]
 
 
 def test_a_policy_change_updates_admission_policies_without_a_gap(
@@ -304,13 +273,102 @@ def test_a_mirror_pod_of_a_kubelet_never_waits(outage: Outage) -> None:
         api.request("DELETE", f"/api/v1/nodes/{name}")
 
 
+def pod(**fields: Any) -> JSON:
+    return {"metadata": {"generateName": "plain-"}, "spec": spec(**fields)}
+
+
+PLAIN = (
+    pod(),
+    pod(initContainers=[{"name": "init", "image": "busybox"}]),
+    pod(
+        nodeSelector={"kubernetes.io/os": "linux"},
+        tolerations=[{"key": "spot", "operator": "Exists"}],
+    ),
+    pod(volumes=[{"name": "scratch", "emptyDir": {}}]),
+)
+in_fail = pytest.mark.parametrize("outage", [WITH_SECOND_LINE["Fail"]], indirect=True)
+
+
+@in_fail
+def test_plain_pods_are_created_and_updated_without_a_webhook_call(
+    outage: Outage, control_plane: ControlPlane, namespace: str
+) -> None:
+    path = f"/api/v1/namespaces/{namespace}/pods"
+
+    def no_webhook_is_called() -> bool:
+        before = webhooks.calls(control_plane.api.text("/metrics"))
+        for plain in PLAIN:
+            created = control_plane.api.request("POST", path, plain)
+            control_plane.api.request(
+                "PATCH",
+                f"{path}/{created['metadata']['name']}",
+                {"metadata": {"labels": {"updated": "yes"}}},
+                "application/merge-patch+json",
+            )
+        return webhooks.calls(control_plane.api.text("/metrics")) == before
+
+    # A controller may create Pods of another test meanwhile, and the API server counts all calls.
+    until(no_webhook_is_called, "these Pods to be created without a call")
+
+
+@contextmanager
+def agent_on(cluster: ControlPlane, namespace: str, node_name: str) -> Iterator[None]:
+    """Run a DaemonSet that tolerates every taint, and wait for its Pod on the only node."""
+    agents = workload("DaemonSet", "agent", spec(tolerations=[{"operator": "Exists"}]))
+    path = f"/apis/apps/v1/namespaces/{namespace}/daemonsets"
+    pods = f"/api/v1/namespaces/{namespace}/pods?labelSelector=app%3Dagent"
+
+    def placed() -> list[str]:
+        items = cluster.api.request("GET", pods)["items"]
+        return [item["spec"].get("nodeName", "") for item in items]
+
+    cluster.api.request("POST", path, agents)
+    try:
+        until(lambda: placed() == [node_name], f"the agent's Pod on the node {node_name}")
+        yield
+    finally:
+        cluster.api.request("DELETE", f"{path}/agent")
+        # No kubelet is there to end it.
+        cluster.api.request("DELETE", f"{pods}&gracePeriodSeconds=0")
+
+
+@in_fail
+def test_a_node_agent_starts_on_a_new_node(
+    outage: Outage, control_plane: ControlPlane, namespace: str
+) -> None:
+    """The Pods of a DaemonSet may tolerate every taint, in any namespace."""
+    joined = node("joined", taints=[taint("nvidia.com/gpu", "present")])
+    with control_plane.nodes(joined), agent_on(control_plane, namespace, "joined"):
+        pass
+    # A Pod that its author creates is no agent, whatever owner it names.
+    owner = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "agent", "uid": "1"}
+    agent = spec(tolerations=[{"operator": "Exists"}])
+    pods = f"/api/v1/namespaces/{namespace}/pods"
+    metadata = {"generateName": "forged-", "ownerReferences": [{**owner, "controller": True}]}
+    with pytest.raises(ApiError, match=r'failed calling webhook "pods\.gpufence\.dev"|denied'):
+        control_plane.api.request("POST", pods, {"metadata": metadata, "spec": agent})
+
+
+@in_fail
+@pytest.mark.parametrize("excluded", ["kube-system", "gpu-operator"])
+def test_gpu_pods_are_created_in_excluded_namespaces(
+    outage: Outage, control_plane: ControlPlane, excluded: str
+) -> None:
+    # Another test may have made it.
+    with suppress(ApiError):
+        control_plane.create_namespace(excluded)
+    path = f"/api/v1/namespaces/{excluded}/pods?dryRun=All"
+    control_plane.api.request("POST", path, pod(**TRIED[WAITS]["GPU Pod"]))
+    control_plane.api.request("POST", path, pod(tolerations=[{"operator": "Exists"}]))
+
+
 LONG: dict[str, tuple[str, JSON]] = {
     "variables": ("default", spec(containers=[{**MAIN, "env": [{"name": "a"}] * 40_000}])),
     "tolerations": ("default", spec(tolerations=[{"key": "a", "operator": "Exists"}] * 35_000)),
 }
 
 
-@pytest.mark.parametrize("outage", [WITH_SECOND_LINE["Fail"]], indirect=True)
+@in_fail
 @pytest.mark.parametrize("long", LONG)
 def test_a_pod_with_a_long_list_costs_the_api_server_no_time_with_its_square(
     outage: Outage, control_plane: ControlPlane, long: str
@@ -324,6 +382,17 @@ def test_a_pod_with_a_long_list_costs_the_api_server_no_time_with_its_square(
 
     # The API server does other work as well: the least of three is the cost of the request.
     assert min(cost() for _ in range(3)) < 1.5
+
+
+@in_fail
+def test_the_cluster_recovers_without_gpufence_after_a_full_restart(
+    outage: Outage, control_plane: ControlPlane, namespace: str
+) -> None:
+    control_plane.stop()
+    control_plane.start()
+    with control_plane.nodes(GPU_NODE), agent_on(control_plane, "kube-system", "gpu"):
+        created = control_plane.api.request("POST", f"/api/v1/namespaces/{namespace}/pods", pod())
+        assert created["metadata"]["name"].startswith("plain-")
 
 
 @pytest.mark.parametrize("outage", [WITH_SECOND_LINE["Ignore"]], indirect=True)

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
-from functools import partial
-from typing import Any
 
 import pytest
 
@@ -27,54 +24,6 @@ def kept(
         released.replicas(2, *lease),
     ):
         yield released
-
-
-DRIFT: dict[str, tuple[str, dict[str, Any] | None]] = {
-    "a deleted configuration": (KINDS[0], None),
-    "failure policy Ignore": (
-        KINDS[1],
-        {"op": "replace", "path": "/webhooks/0/failurePolicy", "value": "Ignore"},
-    ),
-    "an added match condition": (
-        KINDS[1],
-        {
-            "op": "add",
-            "path": "/webhooks/0/matchConditions/-",
-            "value": {"name": "never", "expression": "false"},
-        },
-    ),
-    "an added object selector": (
-        KINDS[0],
-        {
-            "op": "add",
-            "path": "/webhooks/0/objectSelector",
-            "value": {"matchLabels": {"gpufence": "on"}},
-        },
-    ),
-    "a lost caBundle": (
-        KINDS[1],
-        {"op": "remove", "path": "/webhooks/1/clientConfig/caBundle"},
-    ),
-    "a lost webhook": (KINDS[1], {"op": "remove", "path": "/webhooks/2"}),
-}
-"""What is done to a configuration: its kind, and a JSON patch; None deletes it."""
-
-
-def test_drift_is_repaired_and_counted(kept: Release) -> None:
-    kubectl = kept.cluster.kubectl
-    before = [each["webhooks"] for each in kept.configurations()]
-    assert len(before) == 2
-    counted = drifts(kept)
-    for count, (what, (kind, patch)) in enumerate(DRIFT.items(), 1):
-        if patch is None:
-            kubectl("delete", kind, NAME)
-        else:
-            kubectl("patch", kind, NAME, "--type=json", "-p", json.dumps([patch]))
-        until(partial(is_repaired, kept, before, counted + count), f"{what} to be repaired")
-
-
-def is_repaired(kept: Release, before: list[object], count: float) -> bool:
-    return drifts(kept) == count and before == [w["webhooks"] for w in kept.configurations()]
 
 
 def drifts(kept: Release) -> float:

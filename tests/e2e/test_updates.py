@@ -252,6 +252,10 @@ def test_metadata_subresource_and_deletion_requests_need_no_webhook(
         strategic(control_plane, f"{path}/status", {"status": {"conditions": [condition]}})
         merge(control_plane, f"{deployment}/status", {"status": {"observedGeneration": 7}})
         merge(control_plane, f"{deployment}/scale", {"spec": {"replicas": 0}})
+        merge(control_plane, deployment, {"spec": {"minReadySeconds": 5}})
+        image = {"containers": [{"name": "train", "image": "another"}]}
+        with pytest.raises(ApiError, match=r'failed calling webhook "pods\.gpufence\.dev"'):
+            strategic(control_plane, deployment, {"spec": {"template": {"spec": image}}})
         with control_plane.nodes(GPU_NODE):
             assert control_plane.bound_to(space.name, "pod") == "gpu"
         control_plane.api.request("DELETE", f"{path}?dryRun=All")

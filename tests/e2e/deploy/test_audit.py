@@ -149,7 +149,12 @@ def test_the_service_account_of_the_chart_may_list_all_audited_resources(audited
     [pool] = report["pools"]
     fleets = {name: each for name, each in pool["namespaces"].items() if name in fleet.NAMESPACES}
     assert sum(each["waiting"] for each in fleets.values()) == 3 * fleet.PER_NODE
-    assert [len(node["trespassers"]) for node in pool["nodes"][:2]] == [2, 0]
+    # Pods of other tests may be waiting for a node without a taint.
+    trespassers = [
+        {name for name in node["trespassers"] if name.partition("/")[0] in fleet.NAMESPACES}
+        for node in pool["nodes"][:2]
+    ]
+    assert trespassers == [{"web/cache-warmer-1", "batch/debug-shell"}, set()]
 
 
 def test_an_audit_without_permissions_reports_unaudited_resources(audited: Audited) -> None:
@@ -158,13 +163,6 @@ def test_an_audit_without_permissions_reports_unaudited_resources(audited: Audit
     output = Audited(audited.cluster, stranger).run(status=0).out
     assert "not audited  pods: not listed, so no Pod is audited" in output
     assert "not audited  deployments.apps: not listed" in output
-
-
-def test_the_exit_status_of_audit_depends_on_fail_on(audited: Audited) -> None:
-    audited.run("--quiet", "--fail-on", "never", status=0)
-    audited.run("--quiet", status=1)
-    done = audited.run("--output", "github", status=2)
-    assert "'github' is not a format of this report" in done.err
 
 
 def test_policy_of_reads_the_policy_of_a_release(audited: Audited) -> None:
@@ -192,14 +190,17 @@ def test_policy_of_reads_the_policy_of_a_release(audited: Audited) -> None:
 
 
 def test_no_policy_reports_are_written_without_their_definition(audited: Audited) -> None:
-    output = audited.run("--quiet", "--policy-reports").err
-    assert "No PolicyReports written: the cluster has neither openreports.io/v1alpha1" in output
+    done = audited.run("--quiet", "--policy-reports", "--fail-on", "never", status=0)
+    assert "No PolicyReports written: the cluster has neither openreports.io/v1alpha1" in done.err
+
+
+def test_a_format_of_another_report_is_rejected(audited: Audited) -> None:
+    done = audited.run("--output", "github", status=2)
+    assert "'github' is not a format of this report" in done.err
 
 
 @pytest.mark.parametrize("group", KINDS)
-def test_policy_reports_are_created_kept_if_unchanged_and_deleted(
-    audited: Audited, group: str
-) -> None:
+def test_policy_reports_are_created_and_kept_if_unchanged(audited: Audited, group: str) -> None:
     api = audited.cluster.api
     version, kinds = KINDS[group]
     namespaced, clustered = (f"{kind.lower()}s" for kind, _ in kinds)
@@ -221,19 +222,6 @@ def test_policy_reports_are_created_kept_if_unchanged_and_deleted(
             "items"
         ]
         assert again["metadata"]["resourceVersion"] == report["metadata"]["resourceVersion"]
-
-        api.request(
-            "PATCH",
-            "/api/v1/nodes/gpu-2",
-            {"metadata": {"labels": fleet.LABELS}},
-            "application/merge-patch+json",
-        )
-        try:
-            output = audited.run("--quiet", "--policy-reports").err
-        finally:
-            taken = {"metadata": {"labels": dict.fromkeys(fleet.LABELS)}}
-            api.request("PATCH", "/api/v1/nodes/gpu-2", taken, "application/merge-patch+json")
-        assert "1 deleted" in output
 
 
 def test_the_audit_role_grants_the_custom_workloads_of_the_policy(helm: Helm) -> None:

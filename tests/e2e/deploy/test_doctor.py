@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pytest
 
 from certs.authority import create_authority, issue_leaf
 from certs.names import Names
-from certs.secret import read_secret, write_secret
+from certs.secret import Stored, read_secret, write_secret
 from controlplane.api import ApiError
 from controlplane.objects import node
 from controlplane.poll import until
@@ -113,7 +113,7 @@ def test_the_text_report_of_a_healthy_installation_has_only_ok_lines(
     assert all(line.startswith("ok  ") for line in lines[:-2])
 
 
-def test_a_missing_configuration_and_a_foreign_ca_bundle_fail(paused: Installation) -> None:
+def test_missing_and_foreign_configurations_fail(paused: Installation) -> None:
     foreign = create_authority(datetime.now(UTC), timedelta(days=1)).certificate_pem
     patch = {
         "op": "replace",
@@ -123,6 +123,10 @@ def test_a_missing_configuration_and_a_foreign_ca_bundle_fail(paused: Installati
     api = paused.cluster.api
     with restored(paused, MUTATING), restored(paused, VALIDATING):
         api.request("DELETE", MUTATING)
+        until(
+            lambda: doctor(paused).detail("fail", "GPU Pod, pool nvidia"),
+            "the API server to forget the webhook",
+        )
         api.request("PATCH", VALIDATING, [patch], JSON_PATCH)
         output = doctor(paused)
     assert output.status == 1
@@ -147,31 +151,13 @@ def test_an_admitted_trespasser_fails_the_trial(paused: Installation) -> None:
         )
 
 
-def test_a_gpu_pod_that_is_not_mutated_fails_the_trial(paused: Installation) -> None:
-    with restored(paused, MUTATING):
-        paused.cluster.api.request("DELETE", MUTATING)
-        until(
-            lambda: doctor(paused).detail("fail", "GPU Pod, pool nvidia"),
-            "the API server to forget the webhook",
-        )
-
-
-def test_a_gpu_node_without_the_taint_is_reported(installed: Installation) -> None:
-    bare = node("bare", resources={"nvidia.com/gpu": "4"})
-    with installed.cluster.nodes(bare):
-        output = doctor(installed)
-    assert output.status == 1
-    assert "node bare: a GPU node lacks the taint of its pool" in output.detail("fail", "nodes")
-    cures = [line["remediation"] for line in output.lines if line["check"] == "nodes"]
-    assert "Run kubectl taint node bare nvidia.com/gpu=present:NoSchedule" in cures
-
-
 def test_an_exempt_namespace_without_workloads_causes_a_warning(installed: Installation) -> None:
+    """The cluster also has a GPU node without the taint, which fails."""
     check, kubectl = "exempt namespaces", installed.cluster.kubectl
     kubectl("create", "namespace", "gpu-operator-resources")
     try:
-        output = doctor(installed)
-        assert output.status == 0
+        with installed.cluster.nodes(node("bare", resources={"nvidia.com/gpu": "4"})):
+            output = doctor(installed)
         assert "runs in gpu-operator-resources" in output.detail("warn", check)
         kubectl("create", "deployment", "operator", "--image=a", "-n", "gpu-operator-resources")
         assert (
@@ -179,6 +165,10 @@ def test_an_exempt_namespace_without_workloads_causes_a_warning(installed: Insta
         )
     finally:
         kubectl("delete", "namespace", "gpu-operator-resources", "--wait=false")
+    assert output.status == 1
+    assert "node bare: a GPU node lacks the taint of its pool" in output.detail("fail", "nodes")
+    cures = [line["remediation"] for line in output.lines if line["check"] == "nodes"]
+    assert "Run kubectl taint node bare nvidia.com/gpu=present:NoSchedule" in cures
 
 
 def test_an_invalid_policy_is_reported_and_trials_are_skipped(installed: Installation) -> None:
@@ -208,36 +198,29 @@ def idle(installed: Installation) -> Installation:
     api = installed.cluster.api
     api.request("PATCH", DEPLOYMENT, {"spec": {"replicas": 0}}, MERGE)
     until(lambda: not installed.pods(), "the replicas to be gone")
-    for check in ("replicas", "endpoints"):
-        until(lambda c=check: doctor(installed).detail("fail", c), f"the {check} to be gone")  # type: ignore[misc]
     return installed
 
 
-def test_missing_replicas_fail_the_replica_endpoint_and_trial_checks(idle: Installation) -> None:
-    output = doctor(idle)
+def expired(stored: Stored) -> Stored:
+    """Return an authority and a serving certificate that has expired."""
+    past = datetime.now(UTC) - timedelta(days=30)
+    names = Names.parse([f"{RELEASE}.{NAMESPACE}.svc"])
+    old = create_authority(past, timedelta(days=60))
+    return replace(stored, authority=old, leaf=issue_leaf(old, names, past, timedelta(days=29)))
+
+
+def test_missing_replicas_and_an_expired_certificate_fail(idle: Installation) -> None:
+    with restored(idle, SECRET) as secret:
+        stored = read_secret(secret)
+        assert stored is not None
+        written = write_secret(expired(stored), f"{RELEASE}-certificates", NAMESPACE, secret)
+        idle.cluster.api.request("PUT", SECRET, written)
+        # The EndpointSlices follow the Pods.
+        until(lambda: doctor(idle).detail("fail", "endpoints"), "the endpoints to be gone")
+        output = doctor(idle)
     assert "0 of 0 are ready" in output.detail("fail", "replicas")
     assert "has no ready endpoint" in output.detail("fail", "endpoints")
     assert "cannot call gpufence" in output.detail("fail", "GPU Pod, pool nvidia")
-    assert output.detail("ok", "caBundle")
-
-
-def leaf_of(days: int) -> Callable[[Any], Any]:
-    def change(stored: Any) -> Any:
-        past = datetime.now(UTC) - timedelta(days=days)
-        names = Names.parse([f"{RELEASE}.{NAMESPACE}.svc"])
-        old = create_authority(past, timedelta(days=days * 2))
-        leaf = issue_leaf(old, names, past, timedelta(days=days - 1))
-        return replace(stored, authority=old, leaf=leaf)
-
-    return change
-
-
-def test_an_expired_serving_certificate_is_reported(idle: Installation) -> None:
-    with restored(idle, SECRET) as secret:
-        stored = read_secret(secret)
-        expired = write_secret(leaf_of(30)(stored), f"{RELEASE}-certificates", NAMESPACE, secret)
-        idle.cluster.api.request("PUT", SECRET, expired)
-        output = doctor(idle)
     assert "the serving certificate expired at" in output.detail("fail", "certificate")
     assert output.detail("fail", "caBundle")
 

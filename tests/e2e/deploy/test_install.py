@@ -49,6 +49,7 @@ IN_TREE = tuple(PATHS.values())
 """Where the API has the admission policies and their bindings."""
 Right = tuple[str, str, str]
 """API group, resource (with a subresource after a slash) and verb."""
+SECRETS, LEASES = (f"namespaces/{NAMESPACE}/{kind}" for kind in ("secrets", "leases"))
 CERTIFICATES = "gpufence-certificates"
 GPU_POD = pod(gpu=True)
 TRESPASSER = pod(tolerations=[{"key": "nvidia.com/gpu", "operator": "Exists"}])
@@ -124,11 +125,14 @@ def test_installed_objects_do_not_differ_from_the_rendered_chart(installed: Inst
 
 def test_a_new_policy_takes_effect_without_a_restart(installed: Installation) -> None:
     before = {each["metadata"]["uid"] for each in installed.pods()}
+    old_objects = objects(installed)
     warn = {"policy": {**VALUES["policy"], "rules": {"pool-trespass": "warn"}}}
     installed.upgrade({**VALUES, **warn})
     until(lambda: not installed.refusal(TRESPASSER), "the new policy to be in force")
     installed.upgrade(VALUES)
     until(lambda: installed.refusal(TRESPASSER), "the old policy to be in force again")
+    # A replica has the policy before the leader has written the admission policies.
+    until(lambda: objects(installed) == old_objects, "the objects of the old policy")
     assert {each["metadata"]["uid"] for each in installed.pods()} == before
 
 
@@ -148,11 +152,11 @@ def test_an_upgrade_a_rollback_and_an_upgrade_lead_to_the_same_objects(
     without_policies = objects(installed)
     assert without_policies.keys() < with_policies.keys()
     installed.upgrade(VALUES)
-    until(lambda: settled(with_policies), "the objects of the upgrade")
+    until(lambda: settled(with_policies), "the objects of the upgrade", every=0.3)
     installed.helm("rollback", RELEASE, "--namespace", NAMESPACE)
-    until(lambda: settled(without_policies), "the objects of the rollback")
+    until(lambda: settled(without_policies), "the objects of the rollback", every=0.3)
     installed.upgrade(VALUES)
-    until(lambda: settled(with_policies), "the objects of the second upgrade")
+    until(lambda: settled(with_policies), "the objects of the second upgrade", every=0.3)
     installed.wait_rolled_out()
     with capsys.disabled():
         print(f"\n{len(with_policies)} objects, {len(without_policies)} after a rollback")
@@ -168,15 +172,22 @@ def own_policies(installed: Installation) -> list[Object]:
     ]
 
 
+_COLLECTIONS = (
+    *(f"/apis/{RBAC}/v1/{kind}" for kind in ("clusterroles", "clusterrolebindings")),
+    *(f"/apis/{RBAC}/v1/{kind}" for kind in ("roles", "rolebindings")),
+    *("/apis/apps/v1/deployments", "/api/v1/configmaps", "/api/v1/services"),
+)
+_OF_RELEASE = f"?labelSelector=app.kubernetes.io%2Finstance%3D{RELEASE}"
 _CHANGES = ("creationTimestamp", "generation", "managedFields", "resourceVersion", "uid")
 
 
 def objects(installed: Installation) -> dict[str, Object]:
     """Return all objects of the chart and of its leader, without what changes with each write."""
-    kinds = "clusterroles,clusterrolebindings,roles,rolebindings,deployments,configmaps,services"
-    listed = installed.cluster.kubectl.json(
-        "get", kinds, "--all-namespaces", "-l", f"app.kubernetes.io/instance={RELEASE}"
-    )["items"]
+    listed = [
+        {"kind": path.rpartition("/")[2], **item}
+        for path in _COLLECTIONS
+        for item in installed.cluster.api.request("GET", path + _OF_RELEASE)["items"]
+    ]
     configurations = zip(KINDS, installed.configurations(), strict=True)
     listed += [{"kind": kind, **item} for kind, item in configurations]
     listed += own_policies(installed)
@@ -248,9 +259,12 @@ def test_deleted_objects_are_created_again(installed: Installation) -> None:
     kubectl("delete", "mutatingwebhookconfiguration", RELEASE)
 
     def back() -> bool:
-        names = kubectl("get", "secrets,leases", "-n", NAMESPACE, "-o", "name").stdout.split()
-        wanted = {f"secret/{CERTIFICATES}", f"lease.coordination.k8s.io/{RELEASE}"}
-        return wanted <= set(names) and len(installed.configurations()) == 2
+        names = {
+            item["metadata"]["name"]
+            for path in (f"/api/v1/{SECRETS}", f"/apis/coordination.k8s.io/v1/{LEASES}")
+            for item in installed.cluster.api.request("GET", path)["items"]
+        }
+        return {CERTIFICATES, RELEASE} <= names and len(installed.configurations()) == 2
 
     until(back, "Secret, Lease and configuration to be back")
     installed.wait_called()
@@ -397,7 +411,8 @@ def test_without_replicas_gpu_pods_are_rejected_and_plain_pods_admitted(
 
     def signs() -> bool:
         refusals.add(installed.refusal(GPU_POD))
-        data = kubectl.json("get", "secret", CERTIFICATES, "-n", NAMESPACE)["data"]
+        path = f"/api/v1/{SECRETS}/{CERTIFICATES}"
+        data = installed.cluster.api.request("GET", path)["data"]
         same = {key for key in ("ca.crt", "tls.crt") if data[key] == copy["data"][key]}
         return same == {"ca.crt"}
 
@@ -425,6 +440,6 @@ def test_uninstall_deletes_all_objects_except_the_namespace(installed: Installat
     until(lambda: not installed.configurations(), "both configurations to be gone")
     until(lambda: not installed.refusal(TRESPASSER), "the API server to forget them")
     until(lambda: not installed.pods(), "the Pods to be gone")
-    until(lambda: len(left()) == 1, "all else to be gone")
+    until(lambda: len(left()) == 1, "all else to be gone", every=1)
     [namespace] = left()
     assert namespace.split() == ["Namespace", NAMESPACE]

@@ -22,11 +22,12 @@ from typing import NamedTuple
 from controlplane.binaries import binaries
 from controlplane.cluster import ControlPlane
 from controlplane.errors import ControlPlaneError
-from controlplane.gpufence import COMMAND
+from controlplane.gpufence import COMMAND, Replica
 from controlplane.kubectl import KubectlError
-from controlplane.replicas import replicas
+from controlplane.ports import free_ports
 from controlplane.screen import Screen, StoryError
 from controlplane.story import Stage, play_cluster, play_files
+from deploy.chart import NAMESPACE, RELEASE
 from paths import PROJECT
 
 WAIT = """
@@ -87,7 +88,8 @@ def perform(directory: Path, *, keep: bool, step: bool = False) -> int:
             screen = Screen(PROJECT, environ, step=step)
             screen.chapter("A Kubernetes control plane")
             screen.good(f"etcd, API server, controllers, scheduler: up in {seconds:.0f} s")
-            play_cluster(Stage(screen, cluster, replicas(cluster, directory, stack)))
+            replica = stack.enter_context(replica_of(cluster, directory.absolute()))
+            play_cluster(Stage(screen, cluster, replica))
         except FAILURES as error:
             screen.bad(str(error))
             return 1
@@ -112,6 +114,22 @@ def control_plane(directory: Path) -> Iterator[Future[Started]]:
             build.terminate()
             with suppress(ControlPlaneError):
                 starting.result().cluster.close()
+
+
+@contextmanager
+def replica_of(cluster: ControlPlane, directory: Path) -> Iterator[Replica]:
+    """Provide a replica of the installation, which the block starts, outside of the cluster."""
+    [port] = free_ports(1)
+    flags = [
+        *("--register", "true", "--url", f"https://localhost:{port}"),
+        *("--namespace", NAMESPACE, "--owner", f"clusterrole/{RELEASE}", "--drain-seconds", "0"),
+    ]
+    environ = cluster.kubectl.environ()
+    replica = Replica(directory / "pods", flags, command=[COMMAND], environ=environ, port=port)
+    try:
+        yield replica
+    finally:
+        replica.stop()
 
 
 def _start(directory: Path, build: subprocess.Popen[bytes]) -> Started:

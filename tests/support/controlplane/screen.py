@@ -39,14 +39,14 @@ class Screen:
         self._print(Text(text))
 
     def good(self, text: str) -> None:
-        self._print(Text.assemble(("ok: ", "green"), text), indent=4)
+        self._print(Text.assemble(("ok: ", "green"), text))
 
     def bad(self, text: str) -> None:
-        self._print(Text.assemble(("failed: ", "bold red"), text), indent=8)
+        self._print(Text.assemble(("failed: ", "bold red"), text))
 
     def command(self, *arguments: str) -> None:
         """Show a command as typed."""
-        self._print(Text(f"$ {shlex.join(arguments)}", "bold"), indent=4)
+        self._print(Text(f"$ {shlex.join(arguments)}", "bold"))
 
     def run(self, *arguments: str, check: bool = True, lines: int = 0) -> Result:
         """Show a command, run it, show what it prints: the first ``lines``, or all lines for 0.
@@ -59,29 +59,16 @@ class Screen:
         printed = (result.stdout + result.stderr).rstrip().splitlines()
         shown = printed[:lines] if lines else printed
         for line in shown:
-            text = Text.from_ansi(line)
-            own = len(text.plain) - len(text.plain.lstrip())
-            self._print(Text("  ").append_text(text), indent=own + 4)
+            self._print(Text("  ").append_text(Text.from_ansi(line)))
         if more := len(printed) - len(shown):
             self._print(Text(f"  ... and {more} more lines", "dim"))
         if check and result.returncode:
             raise StoryError(f"{shlex.join(arguments)} ended with exit code {result.returncode}")
         return result
 
-    def _print(self, text: Text, indent: int = 0) -> None:
-        """Print text. On a terminal, wrap between words; further lines start at ``indent``."""
-        if not self._console.is_terminal:
-            self._console.print(text, soft_wrap=True)
-            return
-        for paragraph in text.split("\n"):
-            first, *rest = paragraph.wrap(self._console, self._console.width) or [Text()]
-            self._console.print(first)
-            if rest:
-                left = paragraph[len(first.plain) :]
-                left = left[len(left.plain) - len(left.plain.lstrip()) :]
-                for line in left.wrap(self._console, max(40, self._console.width - indent)):
-                    line.rstrip()
-                    self._console.print(Text(" " * indent).append_text(line))
+    def _print(self, text: Text) -> None:
+        """Print text; a terminal gets lines that are wrapped between words."""
+        self._console.print(text, soft_wrap=not self._console.is_terminal)
 
     def quiet(self, *arguments: str) -> Result:
         """Run a command without showing anything."""

@@ -8,9 +8,9 @@ from typing import Any
 
 from controlplane import webhooks
 from controlplane.cluster import ControlPlane
+from controlplane.gpufence import Replica
 from controlplane.objects import node, taint
 from controlplane.poll import until
-from controlplane.replicas import Replicas
 from controlplane.screen import Result, Screen, expect, names
 
 SAMPLES = "deploy/samples"
@@ -31,7 +31,7 @@ class Stage:
 
     screen: Screen
     cluster: ControlPlane
-    replicas: Replicas
+    replica: Replica
 
 
 def play_files(screen: Screen) -> None:
@@ -95,9 +95,16 @@ def before(stage: Stage) -> None:
 def install(stage: Stage) -> None:
     screen = stage.screen
     screen.run("kubectl", "apply", "--server-side", "-f", "deploy/install.yaml", lines=3)
-    stage.replicas.start(screen)
-    webhooks.wait_until_called(stage.cluster)
+    screen.say("(Nothing runs Pods here: the demo runs a replica as a process.)")
+    start_replica(stage)
     screen.good("gpufence has registered itself: webhooks and admission policies")
+
+
+def start_replica(stage: Stage) -> None:
+    stage.screen.command("gpufence", *stage.replica.process.command[1:])
+    stage.replica.start()
+    stage.replica.wait()
+    webhooks.wait_until_called(stage.cluster)
 
 
 def gpu_job(stage: Stage) -> None:
@@ -172,7 +179,8 @@ def expect_denied(denied: Result) -> None:
 
 def outage(stage: Stage) -> None:
     screen = stage.screen
-    stage.replicas.stop(screen)
+    stage.replica.stop()
+    screen.say("(gpufence is stopped: no replica answers.)")
     screen.run("kubectl", "run", "plain", "-n", "shop", f"--image={PAUSE}")
     screen.good("a Pod that touches no GPU node does not need gpufence")
     job = ("kubectl", "apply", "-n", "before", "-f", f"{SAMPLES}/gpu-job.yaml")
@@ -182,8 +190,7 @@ def outage(stage: Stage) -> None:
     screen.good("GPU workloads are rejected until a replica answers: apply them again then")
     expect_denied(screen.quiet(*TRESPASS))
     screen.good("the Deployment with the toleration is still denied, by the admission policies")
-    stage.replicas.start(screen)
-    webhooks.wait_until_called(stage.cluster)
+    start_replica(stage)
     screen.run(*job)
     [pod] = pods(stage, "before", 1)
     placed = stage.cluster.bound_to("before", pod["metadata"]["name"])

@@ -81,7 +81,8 @@ class Installation:
         """Wait until the Deployment has exactly two Pods, both new and ready."""
 
         def rolled_out() -> bool:
-            deployment = self.cluster.kubectl.json("get", "deployment", RELEASE, "-n", NAMESPACE)
+            path = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/{RELEASE}"
+            deployment = self.cluster.api.request("GET", path)
             status = deployment["status"]
             current = status.get("observedGeneration") == deployment["metadata"]["generation"]
             counts = [status.get(f"{kind}Replicas") for kind in ("updated", "available")]

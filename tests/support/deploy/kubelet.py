@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import http.client
 import itertools
-import math
 import os
 import re
 import shlex
@@ -112,11 +111,8 @@ class Sandbox:
 class RunningPod:
     """One Pod of one container."""
 
-    def __init__(
-        self, cluster: ControlPlane, pod: Object, directory: Path, longest_grace: float
-    ) -> None:
+    def __init__(self, cluster: ControlPlane, pod: Object, directory: Path) -> None:
         self._cluster = cluster
-        self._longest_grace = longest_grace
         self.name: str = pod["metadata"]["name"]
         self._namespace: str = pod["metadata"]["namespace"]
         self.spec = pod["spec"]
@@ -212,7 +208,7 @@ class RunningPod:
             [*enter, str(self._directory), *QUICK, *arguments],
             self._directory / "log",
             environ=environ,
-            stop_within=min(float(self.spec["terminationGracePeriodSeconds"]), self._longest_grace),
+            stop_within=float(self.spec["terminationGracePeriodSeconds"]),
         )
 
     def _inside(self, argument: str) -> str:
@@ -287,16 +283,13 @@ class RunningPod:
 class Kubelet:
     """Runs the bound Pods of one namespace, on any node."""
 
-    def __init__(
-        self, cluster: ControlPlane, namespace: str, directory: Path, longest_grace: float
-    ) -> None:
+    def __init__(self, cluster: ControlPlane, namespace: str, directory: Path) -> None:
         self.pods: dict[str, RunningPod] = {}
         """The Pods that run, by uid."""
         self.problem: Exception | None = None
         self._cluster = cluster
         self._namespace = namespace
         self._directory = directory
-        self._longest_grace = longest_grace
         self._stopping = threading.Event()
         self._ending: list[threading.Thread] = []
         # A process ends with the thread that started it, so all are started by this one.
@@ -344,7 +337,7 @@ class Kubelet:
                 self._end(uid)
             elif uid not in self.pods and not leaving and pod["spec"].get("nodeName"):
                 directory = self._directory / pod["metadata"]["name"]
-                self.pods[uid] = RunningPod(self._cluster, {**pod}, directory, self._longest_grace)
+                self.pods[uid] = RunningPod(self._cluster, {**pod}, directory)
         for uid in self.pods.keys() - bound.keys():
             self._end(uid)
         for pod in self.pods.values():
@@ -358,11 +351,9 @@ class Kubelet:
 
 
 @contextmanager
-def kubelet(
-    cluster: ControlPlane, namespace: str, directory: Path, longest_grace: float = math.inf
-) -> Iterator[Kubelet]:
-    """Have a kubelet inside the block. It gives no Pod more than ``longest_grace`` seconds."""
-    running = Kubelet(cluster, namespace, directory, longest_grace)
+def kubelet(cluster: ControlPlane, namespace: str, directory: Path) -> Iterator[Kubelet]:
+    """Have a kubelet inside the block."""
+    running = Kubelet(cluster, namespace, directory)
     running.start()
     try:
         yield running
