@@ -202,7 +202,7 @@ def idle(installed: Installation) -> Installation:
 
 
 def expired(stored: Stored) -> Stored:
-    """Return an authority and a serving certificate that has expired."""
+    """Return another CA and a serving certificate that has expired."""
     past = datetime.now(UTC) - timedelta(days=30)
     names = Names.parse([f"{RELEASE}.{NAMESPACE}.svc"])
     old = create_authority(past, timedelta(days=60))
