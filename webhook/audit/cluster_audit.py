@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import date
@@ -53,6 +54,9 @@ class Audit:
     unmutated: tuple[str, ...]
     """The running Pods that lack what the policy adds, as namespace/name: they were created while
     no webhook answered, or before gpufence was installed."""
+    users: Counter[int | None]
+    """The numbers of running Pods with devices, by the user that nodes report (see
+    ``RunningPod``)."""
     exceptions: tuple[str, ...]
     """A sentence for each exception of the policy that has expired or covers no finding."""
     advisories: tuple[AffectedNodes, ...]
@@ -99,6 +103,7 @@ async def _audit(reader: _Reader, policy: Policy) -> Audit:
         tuple(dict.fromkeys(inventory.skipped)),
         len(pods),
         tuple(pod.owned.full_name for pod in pods if pod.lacks_mutations),
+        Counter(pod.user for pod in pods if pod.node and pod.devices),
         tuple(_unused_exceptions(policy, inventory)),
         tuple(inventory.versions.affected()),
         inventory.settled,

@@ -65,13 +65,15 @@ class RunningPod(Judged):
 
     ``devices`` counts the reserved devices by extended resource. ``is_agent`` is true for node
     agents: Pods of a DaemonSet, and static Pods. ``lacks_mutations`` is true for a Pod that was
-    created without the mutations of the policy.
+    created without the mutations of the policy. ``user`` is the lowest user ID of its running
+    containers, so that root counts; ``None`` where the node does not report it.
     """
 
     node: str
     devices: dict[str, int]
     is_agent: bool
     lacks_mutations: bool
+    user: int | None
 
 
 @dataclass(slots=True)
@@ -126,11 +128,34 @@ class _Spec(msgspec.Struct, frozen=True, rename="camel"):
     node_name: str = ""
 
 
+class _Linux(msgspec.Struct, frozen=True):
+    uid: int | None = None
+
+
+class _User(msgspec.Struct, frozen=True):
+    linux: _Linux | None = None
+
+
+class _ContainerStatus(msgspec.Struct, frozen=True):
+    user: _User | None = None
+
+
+class _Status(msgspec.Struct, frozen=True, rename="camel"):
+    container_statuses: list[_ContainerStatus] | None = None
+
+
 class _Item(msgspec.Struct, frozen=True):
     """The part of a Pod that rules do not read."""
 
     metadata: ObjectMetadata
     spec: _Spec = _Spec()
+    status: _Status = _Status()
+
+    @property
+    def user(self) -> int | None:
+        users = [status.user for status in self.status.container_statuses or ()]
+        known = [user.linux.uid for user in users if user and user.linux]
+        return min((uid for uid in known if uid is not None), default=None)
 
 
 _items = msgspec.json.Decoder(_Item)
@@ -197,6 +222,7 @@ class Judge:
             devices=devices,
             is_agent=bool(username),
             lacks_mutations=lacks_mutations,
+            user=known.user,
         )
         inventory.take_excepted(running)
         return running

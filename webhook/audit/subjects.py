@@ -32,7 +32,8 @@ class Subject:
     """A topmost owner, the findings of all objects that belong to it, and its Pods.
 
     ``decision`` has those findings, and the mutations of the owner's own template. ``pods`` counts
-    the running Pods by verdict. ``remark`` is the reason why an object with an owner reference is
+    the running Pods by verdict, and ``users`` has the users that they run as, as far as nodes
+    report them. ``remark`` is the reason why an object with an owner reference is
     reported itself.
     """
 
@@ -44,6 +45,7 @@ class Subject:
     remark: str = ""
     error: str = ""
     """The problem of a malformed object."""
+    users: set[int] = field(default_factory=set)
 
     @property
     def place(self) -> str:
@@ -104,6 +106,7 @@ class _Collector:
         self._seen: dict[tuple[str, str, str], _Seen] = {}
         self._trespassing: dict[tuple[str, tuple[str, ...]], list[tuple[str, str]]] = {}
         self._pods: dict[str, int] = {}
+        self._users: set[int] = set()
 
     def take(self, judged: Judged) -> None:
         """Take the decision on a workload: the owner itself, or one that belongs to it."""
@@ -115,6 +118,8 @@ class _Collector:
 
     def take_pod(self, pod: RunningPod) -> None:
         self._pods[pod.verdict] = self._pods.get(pod.verdict, 0) + 1
+        if pod.user is not None:
+            self._users.add(pod.user)
         self._add(pod)
 
     def take_trespass(self, trespasses: Iterable[tuple[RunningPod, PoolState]]) -> None:
@@ -134,7 +139,16 @@ class _Collector:
         if findings or self._pods:
             decision = replace(decision, findings=tuple(findings), has_template=True)
             verdict = _verdict_with(decision, verdict)
-        return Subject(top.kind, top.owned, decision, verdict, self._pods, self._remark, top.error)
+        return Subject(
+            top.kind,
+            top.owned,
+            decision,
+            verdict,
+            self._pods,
+            self._remark,
+            top.error,
+            self._users,
+        )
 
     def _add(self, judged: Judged) -> None:
         own = judged.owned.uid == self._top.owned.uid

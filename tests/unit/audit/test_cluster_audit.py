@@ -233,6 +233,24 @@ async def test_an_unmutated_gpu_pod_has_the_verdict_mutated(
     assert subject(audit, "train").decision.verdict == "mutated"
 
 
+async def test_running_gpu_pods_are_counted_by_the_user_that_nodes_report(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    def running(name: str, devices: int, *users: int) -> None:
+        statuses = [{"name": "c", "user": {"linux": {"uid": user, "gid": 0}}} for user in users]
+        made = pod(name, pod_spec(devices), node="gpu")
+        cluster.add("Pod", made | {"status": {"containerStatuses": statuses}})
+
+    running("vllm", 1, 1000, 0)
+    running("train", 2, 1000)
+    running("starting", 1)
+    running("web", 0, 0)
+    cluster.add("Pod", pod("waiting", pod_spec(1)))
+    audit = await cluster.audit(tmp_path)
+    assert audit.users == {0: 1, 1000: 1, None: 1}
+    assert subject(audit, "vllm").users == {0}
+
+
 async def test_devices_are_counted_by_pool_node_and_namespace(
     cluster: Cluster, tmp_path: Path
 ) -> None:

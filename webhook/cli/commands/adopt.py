@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -40,6 +41,8 @@ class Adoption(NamedTuple):
     policy: Policy
     audit: Audit
     cluster: str
+    notes: Sequence[str]
+    """What discovery leaves to a person."""
 
 
 @click.command(
@@ -87,7 +90,7 @@ def adopt(out: Path, policy_path: str | None, connection: Connection) -> None:
     files[1].write_text(_values(adoption.text))
     results = list(results_of(adoption.audit))
     report = AuditReport(
-        "the policy in mode enforce",
+        f"{policy_path or 'discovered'}, as if in mode enforce",
         datetime.now(UTC),
         results,
         audit=adoption.audit,
@@ -104,20 +107,21 @@ async def _adopt(api: KubeApi, policy_path: str | None, progress: Progress) -> A
     Raises:
         InputError: the policy is invalid, or no node offers devices of a known vendor.
     """
+    notes: list[str] = []
     if policy_path is None:
         state = await state_of_cluster(api)
         nodes, templates = list(state.nodes.index), state.templates
         drafted = draft(nodes, templates, state.device_classes.names())
         namespaces = frozenset(state.namespaces.names())
         text = policy_text(drafted, nodes, len(templates), namespaces, "audit")
-        policy = read_policy("the discovered policy", text)
+        policy, notes = read_policy("the discovered policy", text), drafted.findings
     else:
         content = read_content(policy_path)
         policy, text = decode_policy(policy_path, content), decode(content)
     overrides = [replace(each, mode=each.mode and "enforce") for each in policy.overrides]
     enforced = replace(policy, mode="enforce", overrides=tuple(overrides))
     result = await run(api, enforced, datetime.now(UTC).date(), progress)
-    return Adoption(text, policy, result, await api.host())
+    return Adoption(text, policy, result, await api.host(), notes)
 
 
 def _values(policy: str) -> str:
@@ -140,8 +144,10 @@ def _summary(adoption: Adoption, out: Path) -> Iterator[str]:
         if not subject.decision.allowed:
             first = next(finding for finding in findings if finding.action == "enforce")
             denied.append(f"{subject.place}: {first.rule}: {first.reason}")
-        elif _sets_user(subject.decision):
-            with_another_user.append(f"{subject.place}{': likely to fail' if signs else ''}")
+        elif (user := _assigned_user(subject.decision)) is not None:
+            now = f", now {', '.join(map(str, sorted(subject.users)))}" if subject.users else ""
+            outlook = "; likely to fail" if signs else ""
+            with_another_user.append(f"{subject.place}: user {user}{now}{outlook}")
     nodes = [f"{node.name}: {finding.reason}" for node in audit.nodes for finding in node.findings]
     yield (
         f"{adoption.cluster}: {counted(len(audit.subjects), 'workload')}, "
@@ -150,9 +156,11 @@ def _summary(adoption: Adoption, out: Path) -> Iterator[str]:
     )
     for title, what, lines in (
         ("Denied in mode enforce", "workload", denied),
-        ("Run as the user of the policy from their next start", "workload", with_another_user),
+        ("Run as another user from their next start", "workload", with_another_user),
+        ("Running GPU Pods", "user", list(_users(audit.users))),
         ("Signs of a need for root or a home directory", "workload", likely_to_fail),
         ("GPU nodes", "problem", nodes),
+        ("Pools, for you to decide", "question", adoption.notes),
     ):
         yield ""
         yield f"{title}: {counted(len(lines), what)}"
@@ -167,10 +175,18 @@ def _summary(adoption: Adoption, out: Path) -> Iterator[str]:
     yield f"    --create-namespace --values {out}/values.yaml"
 
 
-def _sets_user(decision: Decision) -> bool:
-    """Return whether a Pod gets a user ID."""
-    return any(
-        "runAsUser" in operation.path
-        or (isinstance(operation.value, dict) and "runAsUser" in operation.value)
-        for operation in decision.operations
-    )
+def _assigned_user(decision: Decision) -> int | None:
+    """Return the user ID that the policy gives a Pod, if it gives it one."""
+    for operation in decision.operations:
+        if operation.path.endswith("/runAsUser"):
+            return int(operation.value)
+        if isinstance(operation.value, dict) and "runAsUser" in operation.value:
+            return int(operation.value["runAsUser"])
+    return None
+
+
+def _users(users: Counter[int | None]) -> Iterator[str]:
+    for user in sorted(user for user in users if user is not None):
+        yield f"user {user}{'' if user else ' (root)'}: {counted(users[user], 'Pod')}"
+    if users[None]:
+        yield f"not reported by the nodes: {counted(users[None], 'Pod')}"

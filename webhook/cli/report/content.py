@@ -65,7 +65,9 @@ class AuditReport(CheckReport, frozen=True, kw_only=True):
         if pods := self.audit.unmutated:
             yield (
                 f"{counted(len(pods), 'running Pod')} without the mutations of the policy: "
-                f"{some(pods)}. The webhook did not run when they were created. Create them again"
+                f"{some(pods)}. They were created before gpufence, or while it did not answer, and "
+                "get the mutations when they are created again. An image may fail as the new user: "
+                "see what changes first"
             )
         yield from self.audit.exceptions
         for affected in self.audit.advisories:
