@@ -85,7 +85,7 @@ class Editor:
             return []
         if template.kind == "Pod":
             return [
-                (rule, operation(_pointer(path), value))
+                (rule, operation(pointer(path), value))
                 for rule, operation, path, value in self._made
             ]
         changes: list[tuple[str, PatchOperation]] = []
@@ -96,8 +96,8 @@ class Editor:
                 # The Pod gets a field of its own: what it inherits, and what is added to that.
                 own = clone(inherited.pop(str(below_spec[0])))
                 place = template.place(below_spec[:1])
-                changes.append((rule, PatchOperation(_pointer(place), own)))
-            changes.append((rule, operation(_pointer(template.place(below_spec)), value)))
+                changes.append((rule, PatchOperation(pointer(place), own)))
+            changes.append((rule, operation(pointer(template.place(below_spec)), value)))
         return changes
 
     def made_by(self, rule: str) -> list[tuple[str, Any]]:
@@ -203,7 +203,7 @@ def _number(step: str | int) -> str | int:
     return int(step) if isinstance(step, int) else step
 
 
-def _pointer(path: Path) -> str:
+def pointer(path: Path) -> str:
     """Return a path as a JSON pointer (RFC 6901)."""
     text = "/%s" * len(path) % path
     if text.count("/") == len(path) and "~" not in text:

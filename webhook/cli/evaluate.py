@@ -16,12 +16,12 @@ from policies.exemptions import ALWAYS_EXCLUDED
 from policies.facts import Facts, Request
 from policies.finding import Edit, Finding
 from policies.kubernetes.claims import read_claims
-from policies.kubernetes.editor import PatchOperation
+from policies.kubernetes.editor import PatchOperation, pointer
 from policies.kubernetes.objects import JSONObject, MalformedObjectError, descend, mapping
 from policies.policy import Policy
 from webhook.cel.configurations import NAMESPACE_LABEL
 from webhook.documents.document import DocumentError
-from webhook.documents.objects import ABSENT, Manifest, field_value, locate, pointer
+from webhook.documents.objects import ABSENT, Manifest, field_value, locate
 
 _FACTS = re.compile("Namespace|ResourceClaim|DeviceClass|ComputeDomain")
 """The kinds of the objects that are facts for Pods, and for other objects none."""

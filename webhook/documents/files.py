@@ -11,7 +11,7 @@ import errno
 import io
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import BinaryIO, TextIO, cast
 
 from webhook.documents.document import (
@@ -69,11 +69,7 @@ def load_documents(path: str, limit: int | None = None) -> list[Document]:
         InputError: the file cannot be read, has more bytes than ``limit``, or a document has a
             fault; a line for each.
     """
-    try:
-        text = read_text(path, limit)
-    except DocumentError as error:
-        raise input_error(path, error) from error
-    return valid_documents(display_name(path), text)
+    return valid_documents(display_name(path), read_text(path, limit))
 
 
 def valid_documents(name: str, text: str) -> list[Document]:
@@ -91,17 +87,16 @@ def read_text(path: str, limit: int | None = None) -> str:
     """Return the text of a file, or of standard input.
 
     Raises:
-        DocumentError: it cannot be read, has more bytes than ``limit``, or is not text.
+        InputError: it cannot be read, has more bytes than ``limit``, or is not text.
     """
-    return decode(read_bytes(path, limit))
+    try:
+        return decode(_content(path, limit))
+    except DocumentError as error:
+        document = unreadable(display_name(path), error)
+        raise InputError([printable(sentence(document, error))]) from error
 
 
-def read_bytes(path: str, limit: int | None = None) -> bytes:
-    """Return the content of a file, or of standard input.
-
-    Raises:
-        DocumentError: it cannot be read, or has more bytes than ``limit``.
-    """
+def _content(path: str, limit: int | None) -> bytes:
     try:
         with open_file(path) as file:
             # One byte more shows that there is more.
@@ -201,11 +196,6 @@ def cannot_be_read(error: OSError) -> DocumentError:
     )
 
 
-def input_error(path: str, error: DocumentError) -> InputError:
-    """Return the exception for a file that cannot be read."""
-    return InputError([printable(sentence(unreadable(display_name(path), error), error))])
-
-
 def read_documents(
     path: str, text: str | TextIO, wanted: re.Pattern[str] | None = None
 ) -> Iterator[Document]:
@@ -218,7 +208,7 @@ def read_documents(
     for after, part, line in _split(io.StringIO(text) if isinstance(text, str) else text):
         if wanted is not None and not wanted.search(part):
             continue
-        if line == 1 and _is_blank(part):
+        if line == 1 and not _CONTENT.search(part):
             continue
         if after:
             error = DocumentError(
@@ -236,32 +226,19 @@ def read_documents(
             index += 1
 
 
-def _split(text: TextIO) -> Iterator[tuple[str, str, int]]:
+def _split(lines: Iterable[str]) -> Iterator[tuple[str, str, int]]:
     """Yield the text after ``---`` on its line, the part below it, and the line of that part."""
-    part, line, after = io.StringIO(), 1, ""
-    while block := text.read(_CHUNK) + text.readline():
-        at = 0
-        while (separator := _separator(block, at)) >= 0:
-            part.write(block[at:separator])
-            above = part.getvalue()
-            if line > 1 or above:
-                yield after, above, line
-            end = block.find("\n", separator)
-            end = len(block) if end < 0 else end
-            after = block[separator + len(_SEPARATOR) : end].strip()
-            after = "" if _COMMENT.fullmatch(after) else after
-            line += above.count("\n") + 1
-            part, at = io.StringIO(), end + 1
-        part.write(block[at:])
-    yield after, part.getvalue(), line
-
-
-def _separator(text: str, start: int) -> int:
-    """Return the position of the next separator; ``start`` is the start of a line. -1 if none."""
-    if text.startswith(_SEPARATOR, start):
-        return start
-    before = text.find(f"\n{_SEPARATOR}", start)
-    return before + 1 if before >= 0 else -1
+    part, first, after = io.StringIO(), 1, ""
+    for number, line in enumerate(lines, 1):
+        if not line.startswith(_SEPARATOR):
+            part.write(line)
+            continue
+        if number > 1:
+            yield after, part.getvalue(), first
+        after = line.removeprefix(_SEPARATOR).strip()
+        after = "" if _COMMENT.fullmatch(after) else after
+        part, first = io.StringIO(), number + 1
+    yield after, part.getvalue(), first
 
 
 def _read(part: str) -> Iterator[Document]:
@@ -285,15 +262,6 @@ def _read_yaml(part: str) -> Document:
     try:
         return read_yaml(part) or Document(1, part)
     except DocumentError as error:
-        return Document(_first_line(part), part, error=error)
-
-
-def _is_blank(text: str) -> bool:
-    """Return whether the text holds only comments and directives."""
-    return not _CONTENT.search(text)
-
-
-def _first_line(text: str) -> int:
-    """Return the number of the first line with more than a comment."""
-    content = _CONTENT.search(text)
-    return text.count("\n", 0, content.start()) + 1 if content else 1
+        content = _CONTENT.search(part)
+        line = part.count("\n", 0, content.start()) + 1 if content else 1
+        return Document(line, part, error=error)

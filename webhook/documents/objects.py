@@ -189,11 +189,6 @@ def _no_object(value: Any, line: int) -> DocumentError:
 # Fields.
 
 
-def pointer(path: Path) -> str:
-    """Return the JSON pointer (RFC 6901) of a path, empty for the root."""
-    return "".join(f"/{str(step).replace('~', '~0').replace('/', '~1')}" for step in path)
-
-
 def field_value(root: Any, field: str) -> Any:
     """Return the value at a field's path, or ``ABSENT``.
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from policies.kubernetes.objects import JSONObject
 from policies.policy import Policy
 from policies.shipped import shipped_policy
-from webhook.documents.document import Document, DocumentError, InputError
-from webhook.documents.files import decode, display_name, input_error, read_bytes, valid_documents
+from webhook.documents.document import Document, InputError
+from webhook.documents.files import display_name, read_text, valid_documents
 from webhook.documents.objects import locate
 
 DEFAULT_NAME = "default"
@@ -29,32 +29,16 @@ def load_policy(path: str | None) -> Policy:
     """
     if path is None:
         return shipped_policy()
-    return decode_policy(path, read_content(path))
+    return read_policy(policy_name(path), read_policy_text(path))
 
 
-def read_content(path: str) -> bytes:
-    """Return the content of a policy file.
-
-    Raises:
-        InputError: the file cannot be read, or is too large.
-    """
-    try:
-        return read_bytes(path, MAX_BYTES)
-    except DocumentError as error:
-        raise input_error(path, error) from error
-
-
-def decode_policy(path: str, content: bytes) -> Policy:
-    """Return the policy in the content of a file.
+def read_policy_text(path: str) -> str:
+    """Return the text of a policy file.
 
     Raises:
-        InputError: the content is not a valid policy; one line for each problem.
+        InputError: the file cannot be read, is too large, or is not text.
     """
-    try:
-        text = decode(content)
-    except DocumentError as error:
-        raise input_error(path, error) from error
-    return read_policy(policy_name(path), text)
+    return read_text(path, MAX_BYTES)
 
 
 def read_policy(name: str, text: str) -> Policy:

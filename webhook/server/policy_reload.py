@@ -14,7 +14,7 @@ from policies.policy import Policy
 from policies.shipped import shipped_policy
 from webhook.documents.document import InputError
 from webhook.documents.files import STDIN
-from webhook.documents.policy_files import decode_policy, read_content
+from webhook.documents.policy_files import policy_name, read_policy, read_policy_text
 from webhook.logs import event
 from webhook.metrics.replica import ReloadResult
 
@@ -37,9 +37,11 @@ class ReloadingPolicy:
         self.followers: list[Callable[[Policy], None]] = []
         self.count: Callable[[ReloadResult], None] = lambda _result: None
         self._path = path if path != STDIN else None
-        self._content = b"" if path is None else read_content(path)
-        self._rejected: bytes | None = None
-        self.current = shipped_policy() if path is None else decode_policy(path, self._content)
+        self._text = "" if path is None else read_policy_text(path)
+        self._rejected: str | None = None
+        self.current = (
+            shipped_policy() if path is None else read_policy(policy_name(path), self._text)
+        )
         """The active policy."""
         self.generation = 1
         """How many policies have been active."""
@@ -54,26 +56,26 @@ class ReloadingPolicy:
         if self._path is None:
             return
         try:
-            content = read_content(self._path)
+            text = read_policy_text(self._path)
         except InputError as error:
             self._rejected = None
             self._reject(error)
             return
-        if content == self._rejected:
+        if text == self._rejected:
             return
-        if content == self._content:
+        if text == self._text:
             self._rejected, self.problem = None, ""
             return
         try:
-            policy = await asyncio.to_thread(decode_policy, self._path, content)
+            policy = await asyncio.to_thread(read_policy, policy_name(self._path), text)
         except InputError as error:
-            self._rejected = content
+            self._rejected = text
             self._reject(error)
             return
         self._rejected, self.problem = None, ""
         for follow in self.followers:
             follow(policy)
-        self._content, self.current = content, policy
+        self._text, self.current = text, policy
         self.generation += 1
         self.count("applied")
         pools = [pool.name for pool in policy.pools]

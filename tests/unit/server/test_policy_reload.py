@@ -84,7 +84,7 @@ async def test_an_invalid_policy_is_parsed_once_until_it_changes(
 ) -> None:
     await watched.poll(BAD)
     problem = watched.policy.problem
-    monkeypatch.setattr("webhook.server.policy_reload.decode_policy", None)
+    monkeypatch.setattr("webhook.server.policy_reload.read_policy", None)
     await watched.policy.poll()
     assert watched.policy.problem == problem
 

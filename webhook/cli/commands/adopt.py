@@ -25,8 +25,7 @@ from webhook.cli.report.content import AuditReport, results_of
 from webhook.cli.report.output import Output, write_reports
 from webhook.cli.report.terminal import reading
 from webhook.documents.document import InputError
-from webhook.documents.files import decode
-from webhook.documents.policy_files import decode_policy, read_content, read_policy
+from webhook.documents.policy_files import policy_name, read_policy, read_policy_text
 from webhook.kube.client import KubeApi
 from webhook.wording import counted
 
@@ -116,8 +115,8 @@ async def _adopt(api: KubeApi, policy_path: str | None, progress: Progress) -> A
         text = policy_text(drafted, nodes, len(templates), namespaces, "audit")
         policy, notes = read_policy("the discovered policy", text), drafted.findings
     else:
-        content = read_content(policy_path)
-        policy, text = decode_policy(policy_path, content), decode(content)
+        text = read_policy_text(policy_path)
+        policy = read_policy(policy_name(policy_path), text)
     overrides = [replace(each, mode=each.mode and "enforce") for each in policy.overrides]
     enforced = replace(policy, mode="enforce", overrides=tuple(overrides))
     result = await run(api, enforced, datetime.now(UTC).date(), progress)

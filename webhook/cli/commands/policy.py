@@ -24,13 +24,11 @@ from webhook.cli.options import (
 from webhook.cli.policy.discover.drafts import draft
 from webhook.cli.policy.discover.replay import denials
 from webhook.cli.policy.discover.text import policy_text
-from webhook.documents.files import decode
 from webhook.documents.policy_files import (
-    decode_policy,
     load_policy,
     policy_name,
-    read_content,
     read_policy,
+    read_policy_text,
 )
 from webhook.wording import counted
 
@@ -66,9 +64,9 @@ def show(policy_path: str | None, preset: str | None) -> None:
     if policy_path is None:
         click.echo(default_policy_text(), nl=False)
         return
-    content = read_content(policy_path)
-    decode_policy(policy_path, content)
-    click.echo(decode(content), nl=False)
+    text = read_policy_text(policy_path)
+    read_policy(policy_name(policy_path), text)
+    click.echo(text, nl=False)
 
 
 @policy.command(
