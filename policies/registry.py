@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from types import ModuleType
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 from policies.context import Context
 from policies.finding import Action, Finding
@@ -82,35 +82,35 @@ class Check:
     default: Action = "enforce"
 
 
-def _mutation(
-    module: ModuleType,
-    *,
-    pods: Pods = "gpu",
-    devices_only: bool = False,
-    debug_containers: bool = False,
-    removes: bool = False,
-) -> Mutation:
-    return Mutation(
-        module.ID,
-        module.__doc__ or "",
-        module.changes,
-        module.SUMMARY,
-        pods,
-        devices_only,
-        debug_containers,
-        removes,
-    )
+_GPU_POD = """\
+```yaml
+apiVersion: v1
+kind: Pod
+metadata:
+  name: train
+spec:
+  containers:
+    - name: train
+      image: nvcr.io/nvidia/pytorch:26.01-py3
+      resources:
+        limits:
+          nvidia.com/gpu: 1
+```"""
+_NO_SETTINGS = "\n## Settings\n\nThe rule has no settings except its action.\n"
 
 
-def _check(
-    module: ModuleType,
-    *,
-    pods: Pods = "all",
-    devices_only: bool = False,
-    default: Action = "enforce",
-) -> Check:
-    page = module.__doc__ or ""
-    return Check(module.ID, page, module.check, pods, devices_only, default)
+def _page(module: ModuleType) -> str:
+    """Return the docstring of a rule as its page, with the example that many pages share."""
+    page = (module.__doc__ or "").replace("{GPU_POD}", _GPU_POD)
+    return page if "\n## Settings\n" in page else f"{page}{_NO_SETTINGS}"
+
+
+def _mutation(module: ModuleType, **options: Any) -> Mutation:
+    return Mutation(module.ID, _page(module), module.changes, module.SUMMARY, **options)
+
+
+def _check(module: ModuleType, **options: Any) -> Check:
+    return Check(module.ID, _page(module), module.check, **options)
 
 
 MUTATIONS: tuple[Mutation, ...] = (

@@ -75,10 +75,6 @@ spec:
         claims:
           - name: gpu
 ```
-
-## Settings
-
-The rule has no settings except its action.
 """
 
 from __future__ import annotations

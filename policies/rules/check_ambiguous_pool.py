@@ -16,19 +16,7 @@ start without their GPUs. Each node selector term costs the scheduler time for e
 
 ## Denied
 
-```yaml
-apiVersion: v1
-kind: Pod
-metadata:
-  name: train
-spec:
-  containers:
-    - name: train
-      image: nvcr.io/nvidia/pytorch:26.01-py3
-      resources:
-        limits:
-          nvidia.com/gpu: 1
-```
+{GPU_POD}
 
 ## Use instead
 

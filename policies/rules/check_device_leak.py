@@ -84,10 +84,6 @@ spec:
         limits:
           nvidia.com/gpu: 1
 ```
-
-## Settings
-
-The rule has no settings except its action.
 """
 
 from __future__ import annotations

@@ -48,10 +48,6 @@ spec:
         limits:
           nvidia.com/mig-1g.10gb: 1
 ```
-
-## Settings
-
-The rule has no settings except its action.
 """
 
 from __future__ import annotations

@@ -54,10 +54,6 @@ spec:
 ```
 
 Data in this volume counts toward the memory limit of the container.
-
-## Settings
-
-The rule has no settings except its action.
 """
 
 from __future__ import annotations

@@ -37,19 +37,7 @@ spec:
 
 ## Use instead
 
-```yaml
-apiVersion: v1
-kind: Pod
-metadata:
-  name: train
-spec:
-  containers:
-    - name: train
-      image: nvcr.io/nvidia/pytorch:26.01-py3
-      resources:
-        limits:
-          nvidia.com/gpu: 1
-```
+{GPU_POD}
 
 ## Settings
 

@@ -50,10 +50,6 @@ spec:
         - name: NCCL_DEBUG
           value: WARN
 ```
-
-## Settings
-
-The rule has no settings except its action.
 """
 
 from __future__ import annotations

@@ -23,19 +23,7 @@ node group.
 
 ## Before
 
-```yaml
-apiVersion: v1
-kind: Pod
-metadata:
-  name: train
-spec:
-  containers:
-    - name: train
-      image: nvcr.io/nvidia/pytorch:26.01-py3
-      resources:
-        limits:
-          nvidia.com/gpu: 1
-```
+{GPU_POD}
 
 ## After
 

@@ -18,19 +18,7 @@ which taint the cluster uses.
 
 ## Before
 
-```yaml
-apiVersion: v1
-kind: Pod
-metadata:
-  name: train
-spec:
-  containers:
-    - name: train
-      image: nvcr.io/nvidia/pytorch:26.01-py3
-      resources:
-        limits:
-          nvidia.com/gpu: 1
-```
+{GPU_POD}
 
 ## After
 

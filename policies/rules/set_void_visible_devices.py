@@ -45,10 +45,6 @@ spec:
         - name: NVIDIA_VISIBLE_DEVICES
           value: void
 ```
-
-## Settings
-
-The rule has no settings except its action.
 """
 
 from __future__ import annotations

@@ -34,10 +34,6 @@ TODO: say what happens to such a Pod without the check.
 
 ```yaml
 {allowed}```
-
-## Settings
-
-The rule has no settings except its action.
 """
 
 from __future__ import annotations

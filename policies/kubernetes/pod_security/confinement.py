@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 
-from policies.kubernetes.core_v1 import SecurityContext, SELinuxOptions
+from policies.kubernetes.core_v1 import (
+    AppArmorProfile,
+    SeccompProfile,
+    SecurityContext,
+    SELinuxOptions,
+)
 from policies.kubernetes.pod_security.view import (
-    Offenders,
     PodView,
     Violation,
     listing,
@@ -14,6 +18,7 @@ from policies.kubernetes.pod_security.view import (
     quote,
     sentence,
     subjects,
+    unset,
 )
 
 _PROFILES = frozenset({"RuntimeDefault", "Localhost"})
@@ -48,34 +53,27 @@ def app_armor_profile(pod: PodView) -> Violation | None:
     Restricted fields: ``appArmorProfile.type`` of the Pod's and the containers' security contexts,
     and the annotations that preceded it. Source: check_appArmorProfile.go.
     """
-    bad = offenders(pod, _bad_app_armor)
+    bad = offenders(pod, lambda context: _is_bad(context.app_armor_profile))
     annotations = pod.pod.metadata.annotations
-    rejected = _bad_annotations(annotations) if annotations else None
+    rejected = _bad_annotations(annotations) if annotations else {}
     if bad is None and not rejected:
         return None
-    types = _types(bad, _app_armor_type)
-    found, path, remediation = [], "", []
+    types = {_type(context.app_armor_profile) for context in bad.contexts()} if bad else set()
+    reason, accepted = "forbidden AppArmor profile", '"RuntimeDefault", "Localhost" or no profile'
+    reason += "s" if len(types) + len(rejected) > 1 else ""
+    paths = [f"metadata.annotations[{key}]" for key in rejected]
+    found = [f'annotation {key} is "{value}"' for key, value in rejected.items()]
+    faults = subjects(rejected.items())
+    remediation = f"remove the {'annotation' if len(rejected) == 1 else 'annotations'}"
     if bad:
-        path = bad.path("appArmorProfile.type")
-        found.append(
-            f"{bad.who} {bad.verb('sets', 'set')} securityContext.appArmorProfile.type to "
-            f"{quote(types)}"
+        field, correction = "appArmorProfile.type", "set appArmorProfile: {type: RuntimeDefault}"
+        remediation = f"{correction} and {remediation}" if rejected else correction
+        explicit = bad.violation(
+            reason, field, lambda context: _type(context.app_armor_profile), accepted, ""
         )
-        remediation.append("set appArmorProfile: {type: RuntimeDefault}")
-    if rejected:
-        path = path or f"metadata.annotations[{next(iter(rejected))}]"
-        found += [f'annotation {key} is "{value}"' for key, value in rejected.items()]
-        remediation.append(f"remove the {'annotation' if len(rejected) == 1 else 'annotations'}")
-    several = len(types) + len(rejected or ()) > 1
-    return Violation(
-        "forbidden AppArmor profiles" if several else "forbidden AppArmor profile",
-        path,
-        ", ".join(found),
-        '"RuntimeDefault", "Localhost" or no profile',
-        sentence(listing(remediation)),
-        subjects((rejected or {}).items())
-        | (bad.subjects(_app_armor_type) if bad else frozenset()),
-    )
+        paths, found = [explicit.path], [explicit.found, *found]
+        faults |= explicit.subjects
+    return Violation(reason, paths[0], ", ".join(found), accepted, sentence(remediation), faults)
 
 
 def se_linux_options(pod: PodView) -> Violation | None:
@@ -135,17 +133,8 @@ def seccomp_profile_restricted(pod: PodView) -> Violation | None:
         for container in pod.containers
         if container.security_context.seccomp_profile is None
     ]
-    if not silent:
-        return None
-    unset = Offenders(None, silent)
-    return Violation(
-        "seccompProfile",
-        unset.path("seccompProfile"),
-        f"neither the Pod nor {unset.named} sets securityContext.seccompProfile.type",
-        accepted,
-        unset.remediation(f"Set {_SECCOMP} in the Pod's spec"),
-        unset.subjects(lambda _: ["unset"]),
-    )
+    remediation = f"Set {_SECCOMP} in the Pod's spec"
+    return unset(silent, "seccompProfile", "seccompProfile.type", accepted, remediation)
 
 
 def sysctls(pod: PodView) -> Violation | None:
@@ -176,42 +165,24 @@ def sysctls(pod: PodView) -> Violation | None:
 
 
 def _unconfined(pod: PodView, accepted: str) -> Violation | None:
-    bad = offenders(pod, _bad_seccomp)
+    bad = offenders(pod, lambda context: _is_bad(context.seccomp_profile))
     if bad is None:
         return None
-    return Violation(
+    return bad.violation(
         "seccompProfile",
-        bad.path("seccompProfile.type"),
-        f"{bad.who} {bad.verb('sets', 'set')} securityContext.seccompProfile.type to "
-        f"{quote(_types(bad, _seccomp_type))}",
+        "seccompProfile.type",
+        lambda context: _type(context.seccomp_profile),
         accepted,
         bad.remediation(f"Set {_SECCOMP} instead"),
-        bad.subjects(_seccomp_type),
     )
 
 
-def _bad_app_armor(context: SecurityContext) -> bool:
-    profile = context.app_armor_profile
+def _is_bad(profile: SeccompProfile | AppArmorProfile | None) -> bool:
     return profile is not None and profile.type not in _PROFILES
 
 
-def _bad_seccomp(context: SecurityContext) -> bool:
-    profile = context.seccomp_profile
-    return profile is not None and profile.type not in _PROFILES
-
-
-def _app_armor_type(context: SecurityContext) -> list[str]:
-    profile = context.app_armor_profile
-    return [(profile.type if profile else None) or ""]
-
-
-def _seccomp_type(context: SecurityContext) -> list[str]:
-    profile = context.seccomp_profile
-    return [(profile.type if profile else None) or ""]
-
-
-def _types(bad: Offenders | None, type_of: Callable[[SecurityContext], Iterable[str]]) -> list[str]:
-    return sorted({name for context in bad.contexts() for name in type_of(context)}) if bad else []
+def _type(profile: SeccompProfile | AppArmorProfile | None) -> str:
+    return (profile.type if profile else None) or ""
 
 
 def _bad_annotations(annotations: Mapping[str, str | None]) -> dict[str, str]:

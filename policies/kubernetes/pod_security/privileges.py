@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
+from typing import NamedTuple
 
 from policies.kubernetes.core_v1 import SecurityContext
 from policies.kubernetes.pod import (
@@ -15,12 +16,14 @@ from policies.kubernetes.pod_security.view import (
     Offenders,
     PodView,
     Violation,
+    containers_with,
     listing,
     name_containers,
     offenders,
     quote,
     sentence,
     subjects,
+    unset,
 )
 
 _DEFAULT_CAPABILITIES = (
@@ -39,6 +42,7 @@ _DEFAULT_CAPABILITIES = (
     "SYS_CHROOT",
 )
 _RESTRICTED_CAPABILITIES = ("NET_BIND_SERVICE",)
+_NON_ROOT = "securityContext: {runAsNonRoot: true, runAsUser: 65532}"
 _WITHOUT = {
     "IPC_LOCK": "RDMA with the RDMA device plugin works without IPC_LOCK, unless the container "
     "runtime sets a memlock limit",
@@ -52,19 +56,12 @@ def privileged(pod: PodView) -> Violation | None:
     Restricted field: ``privileged`` of the containers' security contexts. Source:
     check_privileged.go.
     """
-    containers = [container for container in pod.judged if container.security_context.privileged]
-    if not containers:
+    bad = containers_with(pod, lambda context: bool(context.privileged))
+    if bad is None:
         return None
-    bad = Offenders(None, containers)
-    return Violation(
-        "privileged",
-        bad.path("privileged"),
-        f"{bad.named} {bad.verb('sets', 'set')} securityContext.privileged: true",
-        "only false",
-        bad.remediation(
-            "Remove privileged: a container can use the GPU that it requests without it"
-        ),
-        bad.subjects(lambda _: ["true"]),
+    remediation = "Remove privileged: a container can use the GPU that it requests without it"
+    return bad.violation(
+        "privileged", "privileged", "true", "only false", bad.remediation(remediation)
     )
 
 
@@ -118,16 +115,16 @@ def capabilities_baseline(pod: PodView) -> Violation | None:
     Restricted field: ``capabilities.add`` of the containers' security contexts. Source:
     check_capabilities_baseline.go.
     """
-    adding = _adding(pod, _DEFAULT_CAPABILITIES)
-    if not adding:
+    added = _added(pod, _DEFAULT_CAPABILITIES)
+    if not added:
         return None
     return Violation(
         "non-default capabilities",
-        _first_added(adding[0], _DEFAULT_CAPABILITIES),
-        _found_adding(adding, _DEFAULT_CAPABILITIES),
+        added[0].path,
+        _found(added),
         f"only {listing(_DEFAULT_CAPABILITIES)}",
-        Offenders(None, adding).remediation(sentence(_remove(adding, _DEFAULT_CAPABILITIES))),
-        subjects(_rejected_by(adding, _DEFAULT_CAPABILITIES)),
+        Offenders(None, _containers(added)).remediation(sentence(_remove(added))),
+        subjects((each.container.name, each.name) for each in added),
     )
 
 
@@ -139,15 +136,12 @@ def capabilities_restricted(pod: PodView) -> Violation | None:
     """
     if pod.windows:
         return None
-    bad = [
-        container
-        for container in pod.judged
-        if not _drops_all(container.security_context) or _adds(container, _RESTRICTED_CAPABILITIES)
-    ]
-    if not bad:
+    keeping = [each for each in pod.judged if not _drops_all(each.security_context)]
+    added = _added(pod, _RESTRICTED_CAPABILITIES)
+    if not (keeping or added):
         return None
-    keeping = [container for container in bad if not _drops_all(container.security_context)]
-    adding = [container for container in bad if _adds(container, _RESTRICTED_CAPABILITIES)]
+    adding = _containers(added)
+    bad = [container for container in pod.judged if container in (*keeping, *adding)]
     found, remediation = [], []
     if keeping:
         lacks = "does not drop" if len(keeping) == 1 else "do not drop"
@@ -157,24 +151,20 @@ def capabilities_restricted(pod: PodView) -> Violation | None:
         remediation.append(
             f"set securityContext: {{capabilities: {{drop: [ALL]}}}} in {name_containers(keeping)}"
         )
-    if adding:
-        found.append(_found_adding(adding, _RESTRICTED_CAPABILITIES))
-        remediation.append(_remove(adding, _RESTRICTED_CAPABILITIES))
-    path = (
-        f"{bad[0].field}.securityContext.capabilities.drop"
-        if not _drops_all(bad[0].security_context)
-        else _first_added(bad[0], _RESTRICTED_CAPABILITIES)
-    )
+    if added:
+        found.append(_found(added))
+        remediation.append(_remove(added))
+    drop = f"{bad[0].field}.securityContext.capabilities.drop"
     return Violation(
         "unrestricted capabilities",
-        path,
+        drop if bad[0] in keeping else added[0].path,
         ", ".join(found),
         'drop: ["ALL"], and only "NET_BIND_SERVICE" in add',
         Offenders(None, bad).remediation(sentence(listing(remediation))),
         subjects(
             [
                 *((container.name, "not dropped") for container in keeping),
-                *_rejected_by(adding, _RESTRICTED_CAPABILITIES),
+                *((each.container.name, each.name) for each in added),
             ]
         ),
     )
@@ -195,22 +185,15 @@ def proc_mount_restricted(pod: PodView) -> Violation | None:
     Restricted field: ``procMount`` of the containers' security contexts. Source:
     check_procMount_restricted.go.
     """
-    containers = [
-        container
-        for container in pod.judged
-        if container.security_context.proc_mount not in (None, "Default")
-    ]
-    if not containers:
+    bad = containers_with(pod, lambda context: context.proc_mount not in (None, "Default"))
+    if bad is None:
         return None
-    bad = Offenders(None, containers)
-    values = sorted({_proc_mount(context) for context in bad.contexts()})
-    return Violation(
+    return bad.violation(
         "procMount",
-        bad.path("procMount"),
-        f"{bad.named} {bad.verb('sets', 'set')} securityContext.procMount to {quote(values)}",
+        "procMount",
+        lambda context: context.proc_mount or "",
         'only "Default"',
         "Remove procMount",
-        bad.subjects(lambda context: [_proc_mount(context)]),
     )
 
 
@@ -223,22 +206,12 @@ def windows_host_process(pod: PodView) -> Violation | None:
     bad = offenders(pod, _host_process)
     if bad is None:
         return None
-    return Violation(
-        "hostProcess",
-        bad.path("windowsOptions.hostProcess"),
-        f"{bad.who} {bad.verb('sets', 'set')} securityContext.windowsOptions.hostProcess: true",
-        "only false",
-        "Remove hostProcess",
-        bad.subjects(lambda _: ["true"]),
-    )
+    field = "windowsOptions.hostProcess"
+    return bad.violation("hostProcess", field, "true", "only false", "Remove hostProcess")
 
 
 def _host_process(context: SecurityContext) -> bool:
     return bool(context.windows_options and context.windows_options.host_process)
-
-
-def _proc_mount(context: SecurityContext) -> str:
-    return context.proc_mount or ""
 
 
 def _drops_all(context: SecurityContext) -> bool:
@@ -246,45 +219,41 @@ def _drops_all(context: SecurityContext) -> bool:
     return capabilities is not None and "ALL" in (capabilities.drop or ())
 
 
-def _adding(pod: PodView, accepted: Collection[str]) -> list[Container]:
-    return [container for container in pod.judged if _adds(container, accepted)]
+class _Added(NamedTuple):
+    """A capability that a container adds and may not add."""
+
+    container: Container
+    position: int
+    name: str
+
+    @property
+    def path(self) -> str:
+        return f"{self.container.field}.securityContext.capabilities.add[{self.position}]"
 
 
-def _adds(container: Container, accepted: Collection[str]) -> bool:
-    added = added_capabilities(container.security_context)
-    return bool(added) and any(name not in accepted for name in added)
-
-
-def _rejected_by(adding: list[Container], accepted: Collection[str]) -> Iterator[tuple[str, str]]:
-    """Yield container and name of each added capability that is not accepted."""
-    for container in adding:
-        for name in added_capabilities(container.security_context):
-            if name not in accepted:
-                yield container.name, name
-
-
-def _rejected(adding: list[Container], accepted: Collection[str]) -> list[str]:
-    return sorted({name for _, name in _rejected_by(adding, accepted)})
-
-
-def _first_added(container: Container, accepted: Collection[str]) -> str:
-    index = next(
-        index
-        for index, name in enumerate(added_capabilities(container.security_context))
+def _added(pod: PodView, accepted: Collection[str]) -> list[_Added]:
+    return [
+        _Added(container, position, name)
+        for container in pod.judged
+        for position, name in enumerate(added_capabilities(container.security_context))
         if name not in accepted
-    )
-    return f"{container.field}.securityContext.capabilities.add[{index}]"
+    ]
 
 
-def _found_adding(adding: list[Container], accepted: Collection[str]) -> str:
+def _containers(added: list[_Added]) -> list[Container]:
+    return list({each.container.field: each.container for each in added}.values())
+
+
+def _found(added: list[_Added]) -> str:
+    adding, names = _containers(added), sorted({each.name for each in added})
     return (
-        f"{name_containers(adding)} {_s('add', adding)} {quote(_rejected(adding, accepted))} in "
+        f"{name_containers(adding)} {_s('add', adding)} {quote(names)} in "
         "securityContext.capabilities.add"
     )
 
 
-def _remove(adding: list[Container], accepted: Collection[str]) -> str:
-    names = _rejected(adding, accepted)
+def _remove(added: list[_Added]) -> str:
+    names = sorted({each.name for each in added})
     text = f"remove {quote(names)} from capabilities.add"
     notes = [note for name, note in _WITHOUT.items() if name in names]
     if notes:
@@ -297,9 +266,6 @@ def _s(verb: str, containers: list[Container]) -> str:
     return f"{verb}s" if len(containers) == 1 else verb
 
 
-_NON_ROOT = "securityContext: {runAsNonRoot: true, runAsUser: 65532}"
-
-
 def run_as_non_root(pod: PodView) -> Violation | None:
     """Every container sets ``runAsNonRoot: true``, or the Pod does.
 
@@ -309,16 +275,11 @@ def run_as_non_root(pod: PodView) -> Violation | None:
     """
     if pod.user_namespace:
         return None
+    reason, field, accepted = "runAsNonRoot != true", "runAsNonRoot", "only true"
     explicit = offenders(pod, _may_be_root)
     if explicit:
-        return Violation(
-            "runAsNonRoot != true",
-            explicit.path("runAsNonRoot"),
-            f"{explicit.who} {explicit.verb('sets', 'set')} securityContext.runAsNonRoot: false",
-            "only true",
-            explicit.remediation(f"Set {_NON_ROOT} instead"),
-            explicit.subjects(lambda _: ["false"]),
-        )
+        remediation = explicit.remediation(f"Set {_NON_ROOT} instead")
+        return explicit.violation(reason, field, "false", accepted, remediation)
     if pod.context.run_as_non_root:
         return None
     silent = [
@@ -327,17 +288,7 @@ def run_as_non_root(pod: PodView) -> Violation | None:
         if container.security_context.run_as_non_root is None
         and not (pod.completed and _keeps_user(container.security_context, pod))
     ]
-    if not silent:
-        return None
-    unset = Offenders(None, silent)
-    return Violation(
-        "runAsNonRoot != true",
-        unset.path("runAsNonRoot"),
-        f"neither the Pod nor {unset.named} sets securityContext.runAsNonRoot",
-        "only true",
-        unset.remediation(f"Set {_NON_ROOT} in the Pod's spec"),
-        unset.subjects(lambda _: ["unset"]),
-    )
+    return unset(silent, reason, field, accepted, f"Set {_NON_ROOT} in the Pod's spec")
 
 
 def run_as_user(pod: PodView) -> Violation | None:
@@ -353,17 +304,11 @@ def run_as_user(pod: PodView) -> Violation | None:
     root = offenders(pod, _is_root)
     if root is None:
         return None
-    return Violation(
-        "runAsUser=0",
-        root.path("runAsUser"),
-        f"{root.who} {root.verb('sets', 'set')} securityContext.runAsUser: 0",
-        "any user ID except 0",
-        root.remediation(
-            "Set runAsUser: 65532. Install packages in the image build, and set fsGroup if the "
-            "container writes to volumes"
-        ),
-        root.subjects(lambda _: ["0"]),
+    remediation = root.remediation(
+        "Set runAsUser: 65532. Install packages in the image build, and set fsGroup if the "
+        "container writes to volumes"
     )
+    return root.violation("runAsUser=0", "runAsUser", "0", "any user ID except 0", remediation)
 
 
 def _may_be_root(context: SecurityContext) -> bool:

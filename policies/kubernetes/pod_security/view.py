@@ -109,6 +109,32 @@ class Offenders(NamedTuple):
         contexts += [(container.name, container.security_context) for container in self.containers]
         return subjects((who, value) for who, context in contexts for value in values(context))
 
+    def violation(
+        self,
+        reason: str,
+        field: str,
+        value: str | Callable[[SecurityContext], str],
+        accepted: str,
+        remediation: str,
+    ) -> Violation:
+        """Return the violation of a control that rejects values of one field.
+
+        ``value`` is the only one that it rejects, or returns that of a security context.
+        """
+        if isinstance(value, str):
+            values, found = [value], f": {value}"
+        else:
+            values = sorted({value(context) for context in self.contexts()})
+            found = f" to {quote(values)}"
+        return Violation(
+            reason,
+            self.path(field),
+            f"{self.who} {self.verb('sets', 'set')} securityContext.{field}{found}",
+            accepted,
+            remediation,
+            self.subjects(lambda context: [value if isinstance(value, str) else value(context)]),
+        )
+
     def path(self, field: str) -> str:
         """Return the path of the first offender's ``field`` of the security context."""
         where = "spec" if self.pod else self.containers[0].field
@@ -134,6 +160,29 @@ def offenders(pod: PodView, bad: Callable[[SecurityContext], bool]) -> Offenders
         return None
     containers = [container for container in pod.judged if bad(container.security_context)]
     return Offenders(pod if bad(pod.context) else None, containers)
+
+
+def containers_with(pod: PodView, bad: Callable[[SecurityContext], bool]) -> Offenders | None:
+    """Return the containers whose security context is bad, if there are any."""
+    containers = [container for container in pod.judged if bad(container.security_context)]
+    return Offenders(None, containers) if containers else None
+
+
+def unset(
+    silent: list[Container], reason: str, field: str, accepted: str, remediation: str
+) -> Violation | None:
+    """Return the violation of a control that the Pod or each container must meet with a field."""
+    if not silent:
+        return None
+    bad = Offenders(None, silent)
+    return Violation(
+        reason,
+        bad.path(field.partition(".")[0]),
+        f"neither the Pod nor {bad.named} sets securityContext.{field}",
+        accepted,
+        bad.remediation(remediation),
+        bad.subjects(lambda _: ["unset"]),
+    )
 
 
 def subjects(faults: Iterable[tuple[str, str]]) -> frozenset[str]:
