@@ -136,31 +136,6 @@ COMPLETED_BY = {
 }
 """Kinds of templates for other objects, which may add devices to their Pods."""
 
-POD_SPEC_FIELDS = frozenset(
-    {
-        "affinity",
-        "containers",
-        "dnsConfig",
-        "ephemeralContainers",
-        "hostAliases",
-        "imagePullSecrets",
-        "initContainers",
-        "nodeSelector",
-        "os",
-        "overhead",
-        "readinessGates",
-        "resourceClaims",
-        "resources",
-        "schedulingGates",
-        "securityContext",
-        "tolerations",
-        "topologySpreadConstraints",
-        "volumes",
-        "workloadRef",
-    }
-)
-"""The fields of a Pod's spec that are mappings or lists (``k8s.io/api/core/v1``, ``PodSpec``)."""
-
 NAMED_LISTS = {
     "replicatedJobs": ("replicated job", "name"),
     "tasks": ("task", "name"),

@@ -112,14 +112,21 @@ def below(path: str, step: str | int) -> str:
     return f"{path}[{step}]" if in_brackets else f"{path}.{step}"
 
 
-def mounted_volumes(spec: JSONObject) -> frozenset[str]:
-    """Return the names of the volumes that the containers and init containers of a Pod mount."""
-    return frozenset(
+def add_volumes(spec: JSONObject, aliases: dict[str, str], holder: JSONObject, path: Path) -> None:
+    """Add the volumes of the holder, which is at a path, that a container of the Pod mounts."""
+    mounted = {
         str(mount.get("name"))
         for kind in ("containers", "initContainers")
         for _, container in mappings(spec.get(kind))
         for _, mount in mappings(container.get("volumeMounts"))
-    )
+    }
+    volumes = [volume for _, volume in mappings(spec.get("volumes"))]
+    for index, volume in mappings(holder.get("volumes")):
+        if str(volume.get("name")) in mounted:
+            aliases[f"volumes[{len(volumes)}]"] = f"{field_path(path)}.volumes[{index}]"
+            volumes.append(volume)
+    if volumes:
+        spec["volumes"] = volumes
 
 
 def names_device(container: JSONObject) -> bool:

@@ -14,7 +14,10 @@ import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+from msgspec.structs import fields
+
 from policies.kubernetes.composed import COMPOSERS
+from policies.kubernetes.core_v1 import PodSpec
 from policies.kubernetes.kinds import (
     COMPLETED_BY,
     CORE_WORKLOADS,
@@ -25,7 +28,6 @@ from policies.kubernetes.kinds import (
     NAMED_FIELDS,
     NAMED_LISTS,
     NAMED_REPLICAS,
-    POD_SPEC_FIELDS,
 )
 from policies.kubernetes.objects import (
     JSONObject,
@@ -43,6 +45,7 @@ MAX_DEPTH = 24
 MOST_VALUES = 20_000
 """How many values a custom resource may have; the largest of the ecosystem's has 1,100."""
 
+_POD_SPEC_FIELDS = frozenset(field.encode_name for field in fields(PodSpec))
 _NOT_SEARCHED = frozenset({"apiVersion", "kind", "metadata", "status"})
 _FROM_PRESET = "its operator creates Pods that this object does not describe"
 _FRAGMENT = "gpufence does not know how its operator creates Pods"
@@ -134,8 +137,9 @@ def _in_object(obj: JSONObject, at: Path, kind: str) -> Iterator[Template | Unju
         # Patches in files leave out the template, or its spec. Webhooks reject such an object.
         if isinstance(template, dict) and template.get("spec") is not None:
             yield Template(template, (*at, *path, "spec"), kind)
-    elif compose := COMPOSERS.get(key):
-        yield from compose(obj, at)
+    elif composer := COMPOSERS.get(key):
+        below, compose = composer
+        yield from compose(mapping(descend(obj, below)), (*at, *below), obj)
     elif at:
         yield from _in_mapping(obj, at, kind)
     elif not (key[0] in GROUPS_WITHOUT_PODS or key in KINDS_WITHOUT_PODS):
@@ -178,7 +182,7 @@ def _in_mapping(value: JSONObject, path: Path, kind: str) -> Iterator[Template |
         yield _judgeable(Template({"spec": value}, path, kind))
         # An inline spec can contain others: KServe's workerSpec.
         for key, item in value.items():
-            if key not in POD_SPEC_FIELDS:
+            if key not in _POD_SPEC_FIELDS:
                 yield from _search(item, (*path, key), kind)
     else:
         yield from _fragments(value, path)

@@ -13,19 +13,22 @@ from policies.kubernetes.composed import argo, flink, runtimes, spark
 from policies.kubernetes.objects import JSONObject
 from policies.kubernetes.template import Path, Template, Unjudged
 
-Composer = Callable[[JSONObject, Path], Iterator[Template | Unjudged]]
-"""Yields the Pods of an object; the path is where the object stands in the one that embeds it."""
+Composer = Callable[[JSONObject, Path, JSONObject], Iterator[Template | Unjudged]]
+"""Yields the Pods of an object: of its spec, which is at a path, and of the object itself."""
 
-COMPOSERS: Mapping[tuple[str, str], Composer] = {
-    (group, kind): compose
-    for group, kinds, compose in (
-        (argo.GROUP, argo.KINDS, argo.compose),
-        (flink.GROUP, flink.KINDS, flink.compose),
-        (runtimes.SERVING_GROUP, runtimes.SERVICES, runtimes.compose_service),
-        (runtimes.SERVING_GROUP, runtimes.LLM_SERVICES, runtimes.compose_llm_service),
-        (spark.GROUP, spark.KINDS, spark.compose),
-        (runtimes.TRAINER_GROUP, runtimes.TRAIN_JOBS, runtimes.compose_train_job),
-    )
-    for kind in kinds
+_SPEC = ("spec",)
+COMPOSERS: Mapping[tuple[str, str], tuple[tuple[str, ...], Composer]] = {
+    ("argoproj.io", "ClusterWorkflowTemplate"): (_SPEC, argo.compose),
+    ("argoproj.io", "CronWorkflow"): (("spec", "workflowSpec"), argo.compose),
+    ("argoproj.io", "Workflow"): (_SPEC, argo.compose),
+    ("argoproj.io", "WorkflowTemplate"): (_SPEC, argo.compose),
+    ("flink.apache.org", "FlinkBlueGreenDeployment"): (("spec", "template", "spec"), flink.compose),
+    ("flink.apache.org", "FlinkDeployment"): (_SPEC, flink.compose),
+    ("serving.kserve.io", "InferenceService"): (_SPEC, runtimes.compose_service),
+    ("serving.kserve.io", "LLMInferenceService"): (_SPEC, runtimes.compose_llm_service),
+    ("serving.kserve.io", "LLMInferenceServiceConfig"): (_SPEC, runtimes.compose_llm_service),
+    ("sparkoperator.k8s.io", "ScheduledSparkApplication"): (("spec", "template"), spark.compose),
+    ("sparkoperator.k8s.io", "SparkApplication"): (_SPEC, spark.compose),
+    ("trainer.kubeflow.org", "TrainJob"): (_SPEC, runtimes.compose_train_job),
 }
-"""By API group and kind, in any version."""
+"""By API group and kind, in any version: the path of the spec, and its composer."""

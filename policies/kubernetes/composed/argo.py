@@ -16,21 +16,11 @@ from policies.kubernetes.objects import (
     MERGE_KEYS,
     JSONObject,
     OversizedObjectError,
-    descend,
     mapping,
     mappings,
     merge,
 )
-from policies.kubernetes.template import Path, Template, Unjudged, field_path, mounted_volumes
-
-GROUP = "argoproj.io"
-KINDS: dict[str, tuple[str, ...]] = {
-    "ClusterWorkflowTemplate": ("spec",),
-    "CronWorkflow": ("spec", "workflowSpec"),
-    "Workflow": ("spec",),
-    "WorkflowTemplate": ("spec",),
-}
-"""Each with the path of its workflow."""
+from policies.kubernetes.template import Path, Template, Unjudged, add_volumes, field_path
 
 _PLACEMENT = ("tolerations", "nodeSelector", "affinity")
 _INHERITED = (*_PLACEMENT, "securityContext", "resourceClaims")
@@ -62,11 +52,9 @@ class _Step(NamedTuple):
     path: Path
 
 
-def compose(obj: JSONObject, at: Path) -> Iterator[Template | Unjudged]:
+def compose(spec: JSONObject, path: Path, obj: JSONObject) -> Iterator[Template | Unjudged]:
     """Yield the Pod of each step that runs containers."""
-    below = KINDS[obj["kind"]]
-    workflow = _Workflow(mapping(descend(obj, below)), (*at, *below), obj["kind"])
-    spec, path = workflow.spec, workflow.path
+    workflow = _Workflow(spec, path, obj["kind"])
     if spec.get("workflowTemplateRef"):
         yield Unjudged(
             (*path, "workflowTemplateRef"), "its steps are templates of another WorkflowTemplate"
@@ -176,7 +164,7 @@ def _compose(workflow: _Workflow, step: _Step, whole: JSONObject) -> Template:
     aliases |= {name: f"{field_path(workflow.path)}.{name}" for name in inherited}
     defaults = f"{field_path(workflow.path)}.templateDefaults"
     aliases |= {name: f"{defaults}.{name}" for name in whole.keys() - holder.keys()}
-    _add_volumes(workflow, spec, aliases)
+    add_volumes(spec, aliases, workflow.spec, workflow.path)
     metadata = merge(mapping(workflow.spec.get("podMetadata")), mapping(whole.get("metadata")))
     raw = {"spec": spec, "metadata": metadata}
     added = {name: spec[name] for name in ("resources", "volumes") if name in spec}
@@ -190,19 +178,6 @@ def _compose(workflow: _Workflow, step: _Step, whole: JSONObject) -> Template:
         inherited | added,
         editable=editable,
     )
-
-
-def _add_volumes(workflow: _Workflow, spec: JSONObject, aliases: dict[str, str]) -> None:
-    """Add the workflow's volumes that a container of the step mounts."""
-    mounted = mounted_volumes(spec)
-    own = spec.get("volumes")
-    volumes = list(own) if isinstance(own, list) else []
-    for index, volume in mappings(workflow.spec.get("volumes")):
-        if str(volume.get("name")) in mounted:
-            aliases[f"volumes[{len(volumes)}]"] = f"{field_path(workflow.path)}.volumes[{index}]"
-            volumes.append(volume)
-    if volumes:
-        spec["volumes"] = volumes
 
 
 def _main_containers(template: JSONObject) -> list[tuple[str, JSONObject]]:

@@ -9,15 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from policies.kubernetes.objects import JSONObject, descend, mapping, mappings, merge
+from policies.kubernetes.objects import JSONObject, mapping, mappings, merge
 from policies.kubernetes.template import Path, Template, Unjudged, field_path
-
-GROUP = "flink.apache.org"
-KINDS: dict[str, tuple[str, ...]] = {
-    "FlinkBlueGreenDeployment": ("spec", "template", "spec"),
-    "FlinkDeployment": ("spec",),
-}
-"""Each with the path of the deployment's spec."""
 
 _ROLES = ("jobManager", "taskManager")
 _MAIN = "flink-main-container"
@@ -37,20 +30,18 @@ _HARMLESS_ENDS = (
 )
 
 
-def compose(obj: JSONObject, at: Path) -> Iterator[Template | Unjudged]:
+def compose(spec: JSONObject, path: Path, obj: JSONObject) -> Iterator[Template | Unjudged]:
     """Yield the Pods of the job manager and of the task managers."""
-    place = (*at, *KINDS[obj["kind"]])
-    spec = mapping(descend(obj, KINDS[obj["kind"]]))
     conf = mapping(spec.get("flinkConfiguration"))
     for key in conf:
         if str(key).startswith(_CONF) and not str(key).endswith(_HARMLESS_ENDS):
-            path = (*place, "flinkConfiguration", key)
-            yield Unjudged(path, "it changes the Pods of the job or task managers")
+            at = (*path, "flinkConfiguration", key)
+            yield Unjudged(at, "it changes the Pods of the job or task managers")
             return
     common = mapping(spec.get("podTemplate"))
     for role in _ROLES:
         own = mapping(mapping(spec.get(role)).get("podTemplate"))
-        yield _compose(common, own, place, role, obj["kind"])
+        yield _compose(common, own, path, role, obj["kind"])
 
 
 def _compose(common: JSONObject, own: JSONObject, at: Path, role: str, kind: str) -> Template:

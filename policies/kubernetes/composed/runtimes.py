@@ -14,12 +14,6 @@ from collections.abc import Iterator
 from policies.kubernetes.objects import JSONObject, descend, mapping, mappings
 from policies.kubernetes.template import Path, Template, Unjudged, names_device
 
-SERVING_GROUP = "serving.kserve.io"
-SERVICES = ("InferenceService",)
-LLM_SERVICES = ("LLMInferenceService", "LLMInferenceServiceConfig")
-TRAINER_GROUP = "trainer.kubeflow.org"
-TRAIN_JOBS = ("TrainJob",)
-
 _SERVER = "kserve-container"
 _COMPONENTS = ("predictor", "transformer", "explainer")
 _SERVERS = frozenset(
@@ -51,18 +45,15 @@ _LLM_TEMPLATES: tuple[tuple[str, ...], ...] = (
 )
 
 
-def compose_service(obj: JSONObject, at: Path) -> Iterator[Template | Unjudged]:
+def compose_service(spec: JSONObject, path: Path, obj: JSONObject) -> Iterator[Template | Unjudged]:
     """Yield the Pods of an InferenceService: of each component, and of its workers."""
-    spec = mapping(obj.get("spec"))
-    if not any(isinstance(spec.get(component), dict) for component in _COMPONENTS):
-        yield Unjudged((*at, "spec"), _FROM_RUNTIME)
-    for component in _COMPONENTS:
-        holder = spec.get(component)
-        if isinstance(holder, dict):
-            yield from _component(holder, (*at, "spec", component), obj["kind"])
-            if isinstance(workers := holder.get("workerSpec"), dict):
-                path = (*at, "spec", component, "workerSpec")
-                yield from _overlay(workers, path, obj["kind"], _FROM_RUNTIME)
+    holders = {name: spec[name] for name in _COMPONENTS if isinstance(spec.get(name), dict)}
+    if not holders:
+        yield Unjudged(path, _FROM_RUNTIME)
+    for name, holder in holders.items():
+        yield from _component(holder, (*path, name), obj["kind"])
+        if isinstance(workers := holder.get("workerSpec"), dict):
+            yield from _overlay(workers, (*path, name, "workerSpec"), obj["kind"], _FROM_RUNTIME)
 
 
 def _component(holder: JSONObject, path: Path, kind: str) -> Iterator[Template | Unjudged]:
@@ -91,40 +82,42 @@ def _component(holder: JSONObject, path: Path, kind: str) -> Iterator[Template |
     yield Template({"spec": spec}, path, kind, aliases)
 
 
-def compose_llm_service(obj: JSONObject, at: Path) -> Iterator[Template | Unjudged]:
+def compose_llm_service(
+    spec: JSONObject, path: Path, obj: JSONObject
+) -> Iterator[Template | Unjudged]:
     """Yield the Pods of an LLMInferenceService: its templates are merged over presets."""
-    spec = mapping(obj.get("spec"))
     reason = _completed_by(obj, spec)
     found = False
     for below in _LLM_TEMPLATES:
         template = descend(spec, below)
         if isinstance(template, dict):
             found = True
-            path = (*at, "spec", *below)
+            at = (*path, *below)
             if reason:
-                yield from _overlay(template, path, obj["kind"], reason)
+                yield from _overlay(template, at, obj["kind"], reason)
             elif template.get("containers"):
-                yield Template({"spec": template}, path, obj["kind"])
+                yield Template({"spec": template}, at, obj["kind"])
             else:
-                yield Unjudged(path, _FROM_PRESET)
+                yield Unjudged(at, _FROM_PRESET)
     if not found and obj["kind"] == "LLMInferenceService":
-        yield Unjudged((*at, "spec"), _FROM_PRESET)
+        yield Unjudged(path, _FROM_PRESET)
 
 
-def compose_train_job(obj: JSONObject, at: Path) -> Iterator[Template | Unjudged]:
+def compose_train_job(
+    spec: JSONObject, path: Path, obj: JSONObject
+) -> Iterator[Template | Unjudged]:
     """Yield what is known of the trainer's Pods, if they request devices.
 
     The TrainJob sets the resources of each of its nodes, and patches the template of its runtime.
     """
-    path = (*at, "spec", "trainer")
-    trainer = mapping(descend(obj, ("spec", "trainer")))
+    trainer = mapping(spec.get("trainer"))
     container = {"name": "node", "resources": mapping(trainer.get("resourcesPerNode"))}
     if names_device(container):
         # They replace the resources of the runtime's container of that name.
         aliases = {"containers[0].resources": ".resourcesPerNode"}
-        spec = {"containers": [container]}
-        yield Template({"spec": spec}, path, obj["kind"], aliases, devices_only=True)
-    yield Unjudged((*at, "spec", "runtimeRef"), "the pod template is part of the training runtime")
+        raw = {"spec": {"containers": [container]}}
+        yield Template(raw, (*path, "trainer"), obj["kind"], aliases, devices_only=True)
+    yield Unjudged((*path, "runtimeRef"), "the pod template is part of the training runtime")
 
 
 def _completed_by(obj: JSONObject, spec: JSONObject) -> str:

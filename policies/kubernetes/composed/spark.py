@@ -10,28 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from policies.kubernetes.objects import (
-    JSONObject,
-    descend,
-    mapping,
-    mappings,
-    merge,
-)
-from policies.kubernetes.template import (
-    Path,
-    Template,
-    Unjudged,
-    below,
-    field_path,
-    mounted_volumes,
-)
-
-GROUP = "sparkoperator.k8s.io"
-KINDS: dict[str, tuple[str, ...]] = {
-    "ScheduledSparkApplication": ("spec", "template"),
-    "SparkApplication": ("spec",),
-}
-"""Each with the path of the application."""
+from policies.kubernetes.objects import JSONObject, mapping, mappings, merge
+from policies.kubernetes.template import Path, Template, Unjudged, add_volumes, below, field_path
 
 _ROLES = ("driver", "executor")
 # What the configuration says of Pods: their node selection, their template.
@@ -42,10 +22,8 @@ _POD_FIELDS = ("affinity", "hostNetwork", "initContainers", "nodeSelector", "tol
 _CONTAINER_FIELDS = ("env", "envFrom", "image", "lifecycle", "securityContext", "volumeMounts")
 
 
-def compose(obj: JSONObject, at: Path) -> Iterator[Template | Unjudged]:
+def compose(application: JSONObject, path: Path, obj: JSONObject) -> Iterator[Template | Unjudged]:
     """Yield the Pods of the driver and of the executors."""
-    place = KINDS[obj["kind"]]
-    application = mapping(descend(obj, place))
     conf = mapping(application.get("sparkConf"))
     for role in _ROLES:
         holder = mapping(application.get(role))
@@ -53,10 +31,10 @@ def compose(obj: JSONObject, at: Path) -> Iterator[Template | Unjudged]:
         set_in_conf = [key for key in conf if str(key).startswith(starts)]
         devices, unclear = _devices(conf, _CONF_OF_DEVICES.format(role))
         if set_in_conf or unclear:
-            path = (*at, *place, "sparkConf", [*set_in_conf, *unclear][0])
-            yield Unjudged(path, f"it changes the Pod of the {role}")
+            at = (*path, "sparkConf", [*set_in_conf, *unclear][0])
+            yield Unjudged(at, f"it changes the Pod of the {role}")
         else:
-            yield _compose(application, (*at, *place), role, holder, devices, obj["kind"])
+            yield _compose(application, path, role, holder, devices, obj["kind"])
 
 
 def _devices(conf: JSONObject, start: str) -> tuple[dict[str, str], list[str]]:
@@ -119,20 +97,6 @@ def _compose(
     if holder.get("podSecurityContext") is not None:
         spec["securityContext"] = holder["podSecurityContext"]
         aliases["securityContext"] = ".podSecurityContext"
-    _add_volumes(application, at, spec, aliases)
+    add_volumes(spec, aliases, application, at)
     raw = {"spec": spec, "metadata": mapping(template.get("metadata"))}
     return Template(raw, (*at, role), kind, aliases, editable=False)
-
-
-def _add_volumes(
-    application: JSONObject, at: Path, spec: JSONObject, aliases: dict[str, str]
-) -> None:
-    """Add the application's volumes that a container mounts."""
-    mounted = mounted_volumes(spec)
-    own = [volume for _, volume in mappings(spec.get("volumes"))]
-    for index, volume in mappings(application.get("volumes")):
-        if str(volume.get("name")) in mounted:
-            aliases[f"volumes[{len(own)}]"] = f"{field_path(at)}.volumes[{index}]"
-            own.append(volume)
-    if own:
-        spec["volumes"] = own
