@@ -147,8 +147,13 @@ def _unknown(pod: Pod, resource: DeviceResource, context: Context) -> Iterator[F
             "no pool offers a requested device",
             f"{requests}, which no pool of the policy offers, so that gpufence adds no toleration "
             "and no node affinity",
-            f"{policy.pools[0].request}, or have the cluster administrator add a pool{example}",
+            f"Have the cluster administrator add a pool for it{example}. For a device of pool "
+            f"{policy.pools[0].name}, {_lower(policy.pools[0].request)}",
         )
+
+
+def _lower(text: str) -> str:
+    return text[:1].lower() + text[1:]
 
 
 def _is_requested(resource: DeviceResource) -> bool:

@@ -108,7 +108,8 @@ def explanation(document: Document, error: DocumentError) -> str:
     """Return the error without its place. Documents count from 1."""
     number = f"document {document.index + 1}: " if document.text else ""
     cure = f" {error.cure}." if error.cure else ""
-    return f"{number}{error.problem}.{cure}"
+    end = "" if error.problem.endswith("?") else "."
+    return f"{number}{error.problem}{end}{cure}"
 
 
 def unreadable(path: str, error: DocumentError) -> Document:
