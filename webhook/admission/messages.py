@@ -102,11 +102,19 @@ def audit_annotations(decision: Decision) -> dict[str, str]:
 def _warning(finding: Finding, note: str = "") -> str:
     """Return the finding in one line.
 
-    If it is too long, without its remediation, so that its numbers remain, or without its detail.
+    If it is too long, without its remediation, so that its numbers remain, or without its detail,
+    and then with as much of the remediation as there is room for: all, a sentence, or nothing.
     """
     start = f"{note}{finding.rule}: "
-    short = f"{finding.path}: {finding.reason}. {finding.remediation}"
-    for text in (finding.message, f"{finding.path}: {finding.detail}", short):
+    reason = f"{finding.path}: {finding.reason}"
+    first = finding.remediation.partition(". ")[0]
+    for text in (
+        finding.message,
+        f"{finding.path}: {finding.detail}",
+        f"{reason}. {finding.remediation}",
+        f"{reason}. {first}",
+        reason,
+    ):
         line = _one_line(start + text)
         if len(line) <= WARNING_LENGTH:
             return line

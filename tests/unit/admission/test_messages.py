@@ -82,8 +82,18 @@ def test_a_long_warning_keeps_its_numbers_if_they_fit_without_the_remediation() 
     assert text == f"unequal-device-limits: spec.containers[0].resources: {detail}"
 
 
-def test_a_warning_is_not_cut_within_a_word() -> None:
+def test_a_long_warning_has_whole_sentences_of_its_remediation() -> None:
+    start = (
+        "unequal-device-limits: spec.containers[0].resources: request and limit of a device differ"
+    )
+    [text] = warnings([finding(detail="long " * 50, remediation=f"Remove it. {'Or not ' * 30}")])
+    assert text == f"{start}. Remove it"
     [text] = warnings([finding(detail="long " * 50, remediation="privileged " * 30)])
+    assert text == start
+
+
+def test_a_warning_is_not_cut_within_a_word() -> None:
+    [text] = warnings([finding(detail="long " * 50, reason="privileged " * 30)])
     assert len(text) <= 256
     assert text.endswith("privileged…")
 
