@@ -117,7 +117,8 @@ class Admission:
             fault, problem = MalformedObjectError.fault, "it is nested too deeply"
         _log_request(logging.INFO, "malformed object", endpoint, request, problem=problem)
         message = f"gpufence cannot check this {kind}, because it is {fault}: {problem}"
-        if _is_custom(request):
+        core = {"apiVersion": request.kind.api_version, "kind": kind}
+        if not (request.is_pod or is_core_workload(core)):
             # Its operator defines its fields, and gpufence checks its Pods.
             return review.allowed(uid, warnings=[messages.warning(message)]), "malformed"
         return self._deny(request, HTTPStatus.UNPROCESSABLE_ENTITY, message), "malformed"
@@ -178,11 +179,6 @@ def _mutate(
     """
     answer = review.patched(request.uid, operations, messages.assigned_user(operations))
     return answer, "patched" if operations else "allowed"
-
-
-def _is_custom(request: review.AdmissionRequest) -> bool:
-    kind = {"apiVersion": request.kind.api_version, "kind": request.kind.kind}
-    return not (request.is_pod or is_core_workload(kind))
 
 
 def _reported_known(

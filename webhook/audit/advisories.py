@@ -47,7 +47,6 @@ class Advisory(msgspec.Struct, frozen=True):
 
 @cache
 def advisories() -> tuple[Advisory, ...]:
-    """Return the advisories that gpufence knows."""
     text = Path(__file__).with_name("advisories.yaml").read_text(encoding="utf-8")
     return msgspec.convert(yaml.safe_load(text), tuple[Advisory, ...])
 
@@ -111,7 +110,6 @@ class NodeVersions:
                 self._record(component, max(found, key=_version), node)
 
     def affected(self) -> Iterator[AffectedNodes]:
-        """Yield each advisory that affects nodes."""
         for advisory in advisories():
             found = {
                 version: nodes

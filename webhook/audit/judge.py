@@ -1,9 +1,7 @@
 """What an audit keeps of a cluster: its nodes, and the decision on each object.
 
-The decision is made while the object is read.
-
-A cluster can have tens of thousands of Pods, and an object can have megabytes. What is kept of one
-has a limit, and does not include its content.
+A decision is made while the object is read. A cluster can have tens of thousands of Pods, and an
+object can have megabytes. What is kept of one has a limit, and does not include its content.
 """
 
 from __future__ import annotations
@@ -108,7 +106,6 @@ class Inventory:
         return frozenset(nodes | workloads)
 
     def facts_in(self, namespace: str) -> Facts:
-        """Return the facts for objects of the namespace."""
         return replace(self.facts, namespace_labels=self.namespace_labels.get(namespace))
 
     def take_excepted(self, judged: Judged) -> None:

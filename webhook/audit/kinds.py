@@ -124,7 +124,11 @@ class Discovery:
 
     async def _listed(self, group: str) -> tuple[Kind, ...]:
         if group not in self._kinds:
-            self._kinds[group] = await self._discover(group)
+            kinds: dict[str, Kind] = {}
+            for version in await self._versions_of(group):
+                for kind in await self._in_version(group, version):
+                    kinds.setdefault(kind.resource, kind)
+            self._kinds[group] = tuple(kinds.values())
         return self._kinds[group]
 
     async def _versions_of(self, group: str) -> tuple[str, ...]:
@@ -138,13 +142,6 @@ class Discovery:
                 for group in groups.groups
             }
         return self._versions.get(group, ())
-
-    async def _discover(self, group: str) -> tuple[Kind, ...]:
-        kinds: dict[str, Kind] = {}
-        for version in await self._versions_of(group):
-            for kind in await self._in_version(group, version):
-                kinds.setdefault(kind.resource, kind)
-        return tuple(kinds.values())
 
     async def _in_version(self, group: str, version: str) -> tuple[Kind, ...]:
         try:

@@ -80,7 +80,8 @@ def subjects(
         top, remark = inventory.owners.top(judged.owned)
         if top.uid not in collected:
             owner = by_uid.get(top.uid, judged)
-            collected[top.uid] = _Collector(owner, _remark(owner, remark), policy, inventory)
+            why = _REMARKS[remark].format(owner.owned.owner)
+            collected[top.uid] = _Collector(owner, why, policy, inventory)
         return collected[top.uid]
 
     for judged in inventory.workloads:
@@ -138,7 +139,9 @@ class _Collector:
         findings = [*self._findings(), *self._trespassing_pods()]
         if findings or self._pods:
             decision = replace(decision, findings=tuple(findings), has_template=True)
-            verdict = _verdict_with(decision, verdict)
+            # Only the mutations of the owner's own template are part of the decision.
+            is_mutated = verdict == "mutated" and decision.verdict == "allowed"
+            verdict = verdict if is_mutated else decision.verdict
         return Subject(
             top.kind,
             top.owned,
@@ -202,12 +205,6 @@ class _Collector:
         return False
 
 
-def _verdict_with(decision: Decision, own: Verdict) -> Verdict:
-    """Return the verdict with all findings; ``own`` is the owner's, before any were added."""
-    verdict = decision.verdict
-    return own if verdict == "allowed" and own == "mutated" else verdict
-
-
 def _moving(top: Judged) -> str:
     if top.kind is POD:
         return "delete the Pod and create it again, because it has no controller"
@@ -222,7 +219,3 @@ def _trespassing(states: Iterable[PoolState]) -> dict[str, list[tuple[RunningPod
             for pod in node.trespassers:
                 trespasses.setdefault(pod.owned.uid, []).append((pod, state))
     return trespasses
-
-
-def _remark(top: Judged, remark: Remark) -> str:
-    return _REMARKS[remark].format(top.owned.owner)

@@ -68,7 +68,6 @@ class Registration:
         return self.service is not None or bool(self.url)
 
     def metadata(self, name: str) -> JSONObject:
-        """Return the metadata of one object of the release."""
         metadata: JSONObject = {"name": name}
         if self.labels:
             metadata["labels"] = dict(self.labels)
@@ -127,7 +126,8 @@ def _of_pods(policy: Policy, registration: Registration) -> Iterator[JSONObject]
         rules=pod_rules("ephemeralcontainers", "resize"),
     )
     concern, named, judged = concerns(policy), names_node(), is_judged(policy)
-    apart = policy.failure_policy != "Fail" and _denies_trespass(policy)
+    denies = any(actions[check_pool_trespass.ID] == "enforce" for actions in policy.action_sets)
+    apart = policy.failure_policy != "Fail" and denies
     first = all_of(negated(named), concern) if apart else any_of(concern, named)
     selects = selects_nodes(with_nodes=registration.with_nodes)
     only_selects = all_of(selects, negated(named), negated(concern))
@@ -167,11 +167,6 @@ def _by_mode(webhook: JSONObject, policy: Policy) -> Iterator[JSONObject]:
             "failurePolicy": "Ignore",
             "matchConditions": [there, *conditions],
         }
-
-
-def _denies_trespass(policy: Policy) -> bool:
-    """Return whether the policy denies trespassing Pods, in any namespace."""
-    return any(actions[check_pool_trespass.ID] == "enforce" for actions in policy.action_sets)
 
 
 def _custom_workloads(policy: Policy, registration: Registration) -> JSONObject:

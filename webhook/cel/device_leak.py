@@ -28,6 +28,7 @@ from webhook.cel.text import (
     Variable,
     all_of,
     any_of,
+    below,
     call,
     commented,
     indented,
@@ -84,9 +85,9 @@ def variables(policy: Policy) -> Iterator[Variable]:
         for field in _LISTS
     )
     has_device = call("[entry.c]", "exists", "c", requests_device(policy))
-    lacking = call(f"({indented(entries).strip()})", "filter", "entry", f"!{has_device}")
+    lacking = call(f"({below(entries)})", "filter", "entry", f"!{has_device}")
     if annotated := requests_by_annotation(policy, "variables.pods[0].metadata"):
-        lacking = f"({any_of(*annotated)}\n  ? []\n  : {indented(lacking).strip()})"
+        lacking = f"({any_of(*annotated)}\n  ? []\n  : {below(lacking)})"
     yield (
         "containers",
         commented(

@@ -15,7 +15,7 @@ from policies.kubernetes.scheduling import FENCING_EFFECTS, REQUIRED, Taint
 from policies.policy import Policy, Pool
 from policies.reach import DAEMON_SET_CONTROLLER
 from policies.requests import IMPLICIT_RESOURCE_PREFIX
-from webhook.cel.text import all_of, any_of, call, commented, is_in, names, text
+from webhook.cel.text import all_of, any_of, below, call, commented, is_in, names, text
 
 LIMIT = 1000
 """Longer lists are not searched.
@@ -99,7 +99,7 @@ def findings(expression: str, is_short: str) -> str:
 
     API servers evaluate it also where the validation needs no message.
     """
-    found = by_old_and_new(expression).replace("\n", "\n  ")
+    found = below(by_old_and_new(expression))
     return commented(
         "The sentences about each of pods.", f"(variables.{is_short}\n  ? {found}\n  : [[]])"
     )

@@ -38,6 +38,7 @@ from webhook.cel.text import (
     Variable,
     all_of,
     any_of,
+    below,
     call,
     commented,
     is_in,
@@ -158,7 +159,7 @@ def _of_pool(pool: Pool) -> Iterator[Variable]:
         )
         said = _tolerates(pool, "variables.placements[i].tolerations[n]")
         each = call(f"variables.tolerations_{name}[i]", "map", "n", said)
-        found.append(f"(variables.accepts_{name}[i]\n  ? {_below(each)}\n  : [])")
+        found.append(f"(variables.accepts_{name}[i]\n  ? {below(each)}\n  : [])")
     yield (
         f"terms_{name}",
         commented(
@@ -172,11 +173,6 @@ def _of_pool(pool: Pool) -> Iterator[Variable]:
         f"sentences_{name}",
         commented(f"The sentences about {about}.", by_old_and_new(joined(*found))),
     )
-
-
-def _below(expression: str) -> str:
-    """Return the expression with all lines but the first two columns to the right."""
-    return expression.replace("\n", "\n  ")
 
 
 def _identifier(pool: Pool) -> str:
@@ -196,7 +192,7 @@ def _accepts(labels: str) -> str:
         f"e.key in {labels}",
         f"(size({values}) == 0\n"
         '  ? e.operator == "Exists"\n'
-        f"  : {_below(call(values, 'all', 'v', _is_met('v')))})",
+        f"  : {below(call(values, 'all', 'v', _is_met('v')))})",
     )
     surely = all_of(
         "!has(t.matchFields)",
@@ -238,8 +234,8 @@ def _tolerates(pool: Pool, toleration: str) -> str:
         '".tolerations[" + string(n)',
         sentence(f"]: {tolerates(pool)}, but {LACK}. "),
         f"(has({toleration}.key)\n"
-        f"  ? {_below(remediation)}\n"
-        f"  : {_below(sentence(wildcard_remediation(pool)))})",
+        f"  ? {below(remediation)}\n"
+        f"  : {below(sentence(wildcard_remediation(pool)))})",
     )
 
 
@@ -248,7 +244,7 @@ def _remediation(remove: str, pool: Pool) -> str:
     said = sentence(request_or(remove, pool))
     if pool.allowed_namespaces:
         allowed = is_in("request.namespace", pool.allowed_namespaces.names)
-        said = f"({allowed}\n  ? {_below(said)}\n  : {text(capitalized(remove))})"
+        said = f"({allowed}\n  ? {below(said)}\n  : {text(capitalized(remove))})"
     return said
 
 
@@ -261,7 +257,7 @@ def _terms(pool: Pool) -> str:
         )
     )
     required = call("p.terms", "map", "t", _requires_pool(pool))
-    return f"(size(p.terms) == 0\n  ? [{in_selector}]\n  : {_below(required)})"
+    return f"(size(p.terms) == 0\n  ? [{in_selector}]\n  : {below(required)})"
 
 
 def _selects(pool: Pool, terms: str, selector: str) -> str:
@@ -295,7 +291,7 @@ def _requires_pool(pool: Pool) -> str:
     for key, values in sorted(pool.selector.items()):
         k = text(key)
         required = f'e.key == {k} && !(e.operator in ["NotIn", "DoesNotExist"])'
-        named = _below(call(expressions, "exists", "e", required))
+        named = below(call(expressions, "exists", "e", required))
         has_value = " && ".join(_has_one_of(key, values)) or "true"
         conditions.append(f"({k} in p.selector\n  ? {has_value}\n  : {named})")
         if values:
@@ -346,7 +342,7 @@ def _can_be_met(expressions: str) -> str:
         f': size(same) == 1 && e.values[0].matches("{_POSITIVE}"))'
     )
     same = f"[{expressions}.filter(o, o.key == e.key)]"
-    return call(same, "exists", "same", _below(choices))
+    return call(same, "exists", "same", below(choices))
 
 
 def _is_met(value: str, known: str = "") -> str:
@@ -370,7 +366,7 @@ def _is_met(value: str, known: str = "") -> str:
     return (
         f'(e.operator == "In" ? {value} in e.values\n'
         f'  : e.operator == "NotIn" ? !({value} in e.values)\n'
-        f"  : {_below(otherwise)})"
+        f"  : {below(otherwise)})"
     )
 
 

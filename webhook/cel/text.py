@@ -88,7 +88,12 @@ def printed(expression: str) -> str:
 
 def indented(expression: str) -> str:
     """Return the expression two columns to the right."""
-    return "  " + expression.replace("\n", "\n  ")
+    return "  " + below(expression)
+
+
+def below(expression: str) -> str:
+    """Return the expression with all lines but the first two columns to the right."""
+    return expression.replace("\n", "\n  ")
 
 
 class _Chain(str):
@@ -108,8 +113,7 @@ def _joined(operator: str, expressions: tuple[str, ...]) -> str:
             operands.append(each)
     if len(operands) == 1:
         return operands[0]
-    line = _on_lines(operator, operands).replace("\n", "\n  ")
-    chain = _Chain(f"({line})")
+    chain = _Chain(f"({below(_on_lines(operator, operands))})")
     chain.operator, chain.operands = operator, tuple(operands)
     return chain
 

@@ -141,7 +141,6 @@ class ClaimLookup:
         return claims
 
     async def close(self) -> None:
-        """Cancel all lookups."""
         tasks = [*self._waiting.values(), *self._running.values()]
         for task in tasks:
             task.cancel()

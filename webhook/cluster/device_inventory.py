@@ -24,10 +24,9 @@ from policies.requests import pools_of_resource
 from webhook.cluster.facts import ClusterFacts
 from webhook.cluster.nodes import NODES, NodeStore, Offer
 from webhook.cluster.stores import Tally
-from webhook.cluster.watches import Watches
 from webhook.kube.client import KubeApi
 from webhook.kube.collection import Collection, Identity
-from webhook.kube.reflector import DEFAULT_TIMING, WatchTiming
+from webhook.kube.reflector import DEFAULT_TIMING, Watches, WatchTiming
 
 KEEP_SECONDS = 60.0
 """A replica that no longer leads keeps its inventory for this time: it may lead again."""
@@ -51,8 +50,6 @@ class Holding(NamedTuple):
 
 
 class CountedContainer(msgspec.Struct, frozen=True, rename="camel", gc=False):
-    """What is counted of a container."""
-
     resources: ResourceRequirements | None = None
     restart_policy: str | None = None
 

@@ -34,10 +34,9 @@ from webhook.cluster.state import (
     ClusterState,
     NamedObject,
 )
-from webhook.cluster.watches import Watches
 from webhook.kube.client import KubeApi
 from webhook.kube.errors import ClusterError
-from webhook.kube.reflector import DEFAULT_TIMING, WatchTiming
+from webhook.kube.reflector import DEFAULT_TIMING, Watches, WatchTiming
 
 # The longest wait of a review for a namespace.
 _NAMESPACE_SECONDS = 1.0
@@ -105,7 +104,6 @@ class ClusterFacts:
         self.watches.start()
 
     async def stop(self) -> None:
-        """Stop the watches and lookups."""
         await self.watches.stop()
         await self._claims.close()
         await self._connection.close()

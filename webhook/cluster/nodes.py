@@ -46,8 +46,6 @@ class NodeStatus(msgspec.Struct, frozen=True):
 
 
 class NodeObject(msgspec.Struct, frozen=True):
-    """The fields that are read of a Node."""
-
     metadata: NodeMetadata
     spec: NodeSpec = NodeSpec()
     status: NodeStatus = NodeStatus()
@@ -78,7 +76,6 @@ class Offer(NamedTuple):
 
 
 def offers_of(node: Node, policy: Policy) -> Counter[Offer]:
-    """Return the devices that a node offers."""
     offers: Counter[Offer] = Counter()
     for resource, count in (node.allocatable or {}).items():
         if policy.counts(resource) and (pool := policy.pool_of_device(resource, node)):
@@ -125,7 +122,6 @@ class NodeStore:
 
     @property
     def offers(self) -> Mapping[Offer, int]:
-        """The devices of all nodes."""
         return self._offers.sums
 
     def _share(self, labels: Mapping[str, str]) -> dict[str, str]:
@@ -143,7 +139,6 @@ class NodeStore:
 
 
 def node_from(item: NodeObject, policy: Policy | None) -> Node:
-    """Return the placement fields of a Node."""
     return Node(
         item.metadata.name,
         item.metadata.labels or {},

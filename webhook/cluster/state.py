@@ -32,8 +32,6 @@ T = TypeVar("T")
 
 
 class NamedObject(msgspec.Struct, frozen=True):
-    """The metadata of an object."""
-
     metadata: LabeledMetadata
 
 

@@ -196,7 +196,6 @@ async def _nodes(api: KubeApi, installed: Installation) -> None:
 
 
 def containers_of(deployment: JSONObject) -> list[JSONObject]:
-    """Return the containers of the Deployment's Pods."""
     containers: list[JSONObject] = deployment["spec"]["template"]["spec"]["containers"]
     return containers
 
@@ -230,7 +229,6 @@ def _words(container: JSONObject) -> list[str]:
 
 
 def _registered(webhook: JSONObject, name: str) -> Registration:
-    """Return the address of a registered webhook."""
     config: dict[str, Any] = webhook.get("clientConfig") or {}
     if service := config.get("service"):
         address = service["namespace"], service["name"], service.get("port") or 443

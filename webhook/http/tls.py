@@ -45,12 +45,8 @@ _TLS12_CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20"
 _log = logging.getLogger("gpufence")
 
 
-@dataclass(frozen=True, slots=True)
-class _Material:
-    """What a context is made of: the pair that it serves, and the CAs of its clients."""
-
-    pair: KeyPair
-    client_authorities: bytes | None
+_Material = tuple[KeyPair, bytes | None]
+"""What a context is made of: the pair that it serves, and the CAs of its clients."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +107,7 @@ class ServedCertificate:
 
     def chain(self) -> bytes:
         """Return PEM of the chain that is served; empty if nothing is served yet."""
-        return self._served.material.pair.certificate_pem if self._served else b""
+        return self._served.material[0].certificate_pem if self._served else b""
 
     def invalid(self, now: datetime) -> str:
         """Return why the served certificate is not valid at that time; empty if it is."""
@@ -171,10 +167,10 @@ class ServedCertificate:
 
     def _read(self) -> _Material:
         authority = self._client_authority
-        return _Material(self._source.read(), None if authority is None else read_file(authority))
+        return self._source.read(), None if authority is None else read_file(authority)
 
     def _load(self, material: _Material) -> _Served:
-        pair, authorities = material.pair, material.client_authorities
+        pair, authorities = material
         certificate_at, key_at = self._source.certificate_at, self._source.key_at
         leaf, _ = parse_pair(pair, certificate_at, key_at)
         context = _server_context(asks_clients=authorities is not None)

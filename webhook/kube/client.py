@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
@@ -71,13 +71,7 @@ class ServerClock:
     this machine may be wrong.
     """
 
-    def __init__(
-        self,
-        monotonic: Callable[[], float] = time.monotonic,
-        wall: Callable[[], datetime] = lambda: datetime.now(UTC),
-    ) -> None:
-        self._monotonic = monotonic
-        self._wall = wall
+    def __init__(self) -> None:
         self._observed: tuple[datetime, float] | None = None
 
     def observe(self, date: str) -> None:
@@ -87,18 +81,18 @@ class ServerClock:
         except ValueError:
             return
         if observed.tzinfo:
-            self._observed = observed, self._monotonic()
+            self._observed = observed, time.monotonic()
 
     def now(self) -> datetime:
         """Return the time of the API server, or of this machine before the first response."""
-        return self.server_time() or self._wall()
+        return self.server_time() or datetime.now(UTC)
 
     def server_time(self) -> datetime | None:
         """Return the time of the API server; None before its first response."""
         if self._observed is None:
             return None
         observed, at = self._observed
-        return observed + timedelta(seconds=self._monotonic() - at)
+        return observed + timedelta(seconds=time.monotonic() - at)
 
 
 class KubeApi:

@@ -14,7 +14,6 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from webhook.kube.backoff import spread
 from webhook.kube.client import MOST_BYTES, KubeApi, Query
 from webhook.kube.collection import Collection, Store
 from webhook.kube.collection import ItemT as StoredT
@@ -27,6 +26,7 @@ from webhook.kube.errors import (
     OversizedAnswerError,
     UnexpectedAnswerError,
     UnreachableError,
+    spread,
 )
 
 MOST_ITEMS = 500

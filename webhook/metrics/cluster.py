@@ -18,7 +18,7 @@ from policies.policy import Policy, Pool
 from webhook.cluster.claims import LookupResult
 from webhook.cluster.device_inventory import DeviceInventory, Holding, pools_of
 from webhook.cluster.nodes import Offer
-from webhook.cluster.watches import Watches
+from webhook.kube.reflector import Watches
 
 MOST_NAMESPACES = 200
 """Further namespaces, those with the fewest devices, are summed up as one."""

@@ -118,20 +118,23 @@ class RegistrationController:
             stored = await self._certificates.reconcile(self._api.clock.now())
             self._metrics.authorities(stored)
 
-    async def elect(self) -> None:
+    async def elect(self) -> bool:
         """Renew the Lease, or acquire it if it is free; release it if this replica cannot serve.
+
+        Return whether this replica leads only now.
 
         Apart from ``reconcile``, whose requests take longer than the renew deadline if the API
         server is slow.
         """
         if not (self._options.register and self._can_serve()):
             await self._elector.release()
-            return
+            return False
         led = self._elector.leading
         leads = await self._elector.acquire_or_renew()
         if leads != led:
             name = "leading" if leads else "no longer leading"
             event(_log, logging.INFO, name, lease=self._options.registration.name)
+        return leads and not led
 
     async def reconcile(self) -> None:
         """Do what is due: certificates, and registration if this replica leads.
@@ -170,9 +173,13 @@ class RegistrationController:
                 f"{self._elector.paused}; gpufence unregister --undo reverts that"
             )
         registration = await self._registration()
+        policies: tuple[JSONObject, ...] = ()
+        if self._options.admission_policies:
+            today = self._api.clock.now().date()
+            policies = admission_policies(self._policy(), registration, today=today)
         problem: ClusterError | None = None
         try:
-            await self._registrar.register_policies(self._admission_policies(registration))
+            await self._registrar.register_policies(policies)
         except ClusterError as error:
             # One line does not wait for the other.
             problem = error
@@ -206,12 +213,6 @@ class RegistrationController:
         others = await other_releases(self._api, registration.name)
         excluded = registration.excluded_namespaces | others
         return replace(registration, owner=owner, excluded_namespaces=excluded)
-
-    def _admission_policies(self, registration: Registration) -> tuple[JSONObject, ...]:
-        if not self._options.admission_policies:
-            return ()
-        today = self._api.clock.now().date()
-        return admission_policies(self._policy(), registration, today=today)
 
     async def _configurations(self, registration: Registration) -> tuple[JSONObject, ...]:
         service = registration.service

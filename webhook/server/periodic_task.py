@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from contextlib import suppress
 from typing import NoReturn
 
 from certs.errors import CertificateError
-from webhook.kube.backoff import spread
-from webhook.kube.errors import ClusterError
+from webhook.kube.errors import ClusterError, spread
 from webhook.logs import event
 
 _log = logging.getLogger("gpufence")
@@ -29,7 +28,7 @@ class PeriodicTask:
     def __init__(
         self,
         name: str,
-        step: Callable[[], Awaitable[None] | None],
+        step: Callable[[], object],
         seconds: float,
         failed: Callable[[str], None] = lambda _name: None,
     ) -> None:

@@ -116,7 +116,9 @@ class _Signals:
         self.second = asyncio.Event()
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._received)
+            loop.add_signal_handler(
+                number, lambda: (self.second if self.first.is_set() else self.first).set()
+            )
 
     async def unless_stopped(self, work: Coroutine[None, None, T]) -> T | None:
         """Return the result of ``work``, or cancel it at the first signal and return None."""
@@ -129,9 +131,6 @@ class _Signals:
             for awaited in (task, stopped):
                 awaited.cancel()
             await asyncio.gather(task, stopped, return_exceptions=True)
-
-    def _received(self) -> None:
-        (self.second if self.first.is_set() else self.first).set()
 
 
 class _Replica:
@@ -153,7 +152,7 @@ class _Replica:
         policy.count = self._metrics.policy_reloaded
         self._controller = self._registration_controller()
         self._certificate = ServedCertificate(
-            _source(options, self._controller),
+            self._pair_source(),
             options.client_ca_file,
             lambda: self._metrics.task_failed("certificate reload"),
         )
@@ -283,7 +282,12 @@ class _Replica:
         seconds, failed = self._options.reload_seconds, self._metrics.task_failed
         tasks = [
             PeriodicTask("policy reload", self._policy.poll, seconds, failed),
-            PeriodicTask("certificate reload", self._poll_certificate, seconds, failed),
+            PeriodicTask(
+                "certificate reload",
+                lambda: self._certificate.poll(self._clock.now()),
+                seconds,
+                failed,
+            ),
         ]
         controller = self._controller
         if controller is not None and self._options.controller is not None:
@@ -291,28 +295,27 @@ class _Replica:
             registration = PeriodicTask("registration", controller.reconcile, every, failed)
             # What is registered follows from the policy: it changes with it.
             self._policy.followers.append(lambda _policy: registration.wake())
-            election = PeriodicTask(
-                "leader election", lambda: _elect(controller, registration), every, failed
-            )
-            tasks += [election, registration]
-        if self._devices is not None:
-            tasks.append(PeriodicTask("device inventory", self._follow_devices, seconds, failed))
+
+            async def elect() -> None:
+                """Take part in the election; a new leader registers at once."""
+                if await controller.elect():
+                    registration.wake()
+
+            tasks += [PeriodicTask("leader election", elect, every, failed), registration]
+        if (devices := self._devices) is not None:
+
+            async def count() -> None:
+                await devices.follow(controller is None or controller.is_leader)
+
+            tasks.append(PeriodicTask("device inventory", count, seconds, failed))
         return tasks
 
-    def _poll_certificate(self) -> None:
-        self._certificate.poll(self._clock.now())
-
-    async def _follow_devices(self) -> None:
-        if self._devices is not None:
-            await self._devices.follow(self._controller is None or self._controller.is_leader)
-
-
-async def _elect(controller: RegistrationController, registration: PeriodicTask) -> None:
-    """Take part in the election; a new leader registers at once."""
-    led = controller.is_leader
-    await controller.elect()
-    if controller.is_leader and not led:
-        registration.wake()
+    def _pair_source(self) -> PairSource:
+        if self._controller is not None and self._controller.source is not None:
+            return self._controller.source
+        if self._options.tls_cert is None or self._options.tls_key is None:
+            raise ValueError("the options name neither files nor a Secret for the certificate")
+        return file_source(self._options.tls_cert, self._options.tls_key)
 
 
 def _cluster_state(
@@ -342,11 +345,3 @@ def _cluster_state(
         metrics.registry.register(DeviceMetrics(devices))
     counters.track(*[part.watches for part in (facts, devices) if part is not None])
     return facts, devices
-
-
-def _source(options: ServeOptions, controller: RegistrationController | None) -> PairSource:
-    if controller is not None and controller.source is not None:
-        return controller.source
-    if options.tls_cert is None or options.tls_key is None:
-        raise ValueError("the options name neither files nor a Secret for the certificate")
-    return file_source(options.tls_cert, options.tls_key)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from webhook.kube.backoff import Backoff
+from webhook.kube.errors import Backoff
 
 
 def test_delays_double_up_to_a_cap_and_are_shortened_by_up_to_half() -> None:
