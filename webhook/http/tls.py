@@ -65,7 +65,7 @@ class ServedCertificate:
     """Serves the newest usable pair of a source, also while it changes.
 
     TLS 1.2 at least; ALPN offers http/1.1 alone, since over HTTP/2 an API server sends all of its
-    calls down one connection, to one replica. Session tickets are on and outlast a reload.
+    calls down one connection, to one replica.
 
     With a ``client_authority``, the file of one or more CAs, a client must show a certificate of
     one of them, made for clients. It is read again as the pair is. ``rejected`` is called each time

@@ -253,10 +253,6 @@ def test_a_secret_without_all_four_parts_is_read_as_empty(secret: dict[str, obje
     assert read_secret(secret) is None
 
 
-def test_private_keys_are_not_in_repr() -> None:
-    assert "PRIVATE" not in repr(OVERLAP)
-
-
 def test_invalid_cas_are_not_in_the_bundle() -> None:
     broken = dataclasses.replace(STEADY, old=b"no certificate", next=GARBAGE)
     assert broken.bundle == AUTHORITY.certificate_pem

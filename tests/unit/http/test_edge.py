@@ -262,14 +262,6 @@ async def test_a_review_that_waits_gets_the_memory_that_others_release(hook: Hoo
     assert not hook.edge.memory.held
 
 
-@pytest.mark.parametrize("seconds", ["3s", "10s", "1m0s", "500ms"])
-async def test_the_timeout_parameter_of_the_api_server_is_accepted(
-    hook: Hook, seconds: str
-) -> None:
-    status, _ = await post(hook, GOOD, JSON_TYPE, f"?timeout={seconds}")
-    assert status == 200
-
-
 async def test_a_late_review_is_denied_before_the_timeout_of_the_caller(hook: Hook) -> None:
     message = "the review did not arrive within 0.045 s; try again later"
     async with connection(hook) as (reader, writer):

@@ -230,12 +230,6 @@ def test_a_mounted_secret_update_without_new_timestamps_is_reloaded(
     assert handshake.presented == der(renewed)
 
 
-def test_a_touched_file_causes_no_reload(files: Files, leaf: KeyPair, now: datetime) -> None:
-    files.write(leaf)
-    os.utime(files.certificate)
-    assert (files.context.poll(now), files.context.problem) == (False, "")
-
-
 def test_a_new_certificate_is_not_served_until_its_key_is_written(
     files: Files, authority: KeyPair, leaf: KeyPair, renewed: KeyPair, now: datetime
 ) -> None:
@@ -368,11 +362,6 @@ def test_tls_1_2_and_1_3_use_forward_secrecy(
     assert not cipher[0].endswith("-SHA")
 
 
-def test_tls_1_3_is_preferred_over_tls_1_2(files: Files, authority: KeyPair) -> None:
-    handshake = Handshake(files.context.load(), client_context(authority)).finish()
-    assert handshake.client.version() == "TLSv1.3"
-
-
 @pytest.mark.parametrize("suite", ["ECDHE-ECDSA-AES128-SHA256", "ECDHE-ECDSA-AES256-SHA"])
 def test_weak_cipher_suites_are_rejected(files: Files, authority: KeyPair, suite: str) -> None:
     client = client_context(authority)
@@ -401,26 +390,6 @@ def test_alpn_selects_only_http_1_1(
     handshake = Handshake(files.context.load(), client).finish()
     assert handshake.client.selected_alpn_protocol() == chosen
     assert handshake.server.selected_alpn_protocol() == chosen
-
-
-@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
-def test_a_session_is_resumed_before_and_after_a_reload(
-    files: Files,
-    authority: KeyPair,
-    renewed: KeyPair,
-    now: datetime,
-    version: ssl.TLSVersion,
-) -> None:
-    client = client_context(authority)
-    client.minimum_version = client.maximum_version = version
-    listener = files.context.load()
-    session = Handshake(listener, client).finish().client.session
-    assert session is not None
-    assert Handshake(listener, client, session=session).finish().client.session_reused
-    session = Handshake(listener, client).finish().client.session
-    files.write(renewed)
-    assert files.context.poll(now)
-    assert Handshake(listener, client, session=session).finish().client.session_reused
 
 
 def issue_into(directory: Path) -> None:

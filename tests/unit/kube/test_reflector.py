@@ -551,14 +551,6 @@ async def test_a_new_policy_changes_watched_collections_and_device_resources(
     } == set()
 
 
-async def test_no_watch_task_remains_after_stop(api: FakeApiServer, tmp_path: Path) -> None:
-    before = asyncio.all_tasks()
-    async with watched(api, tmp_path):
-        pass
-    ours = {task for task in asyncio.all_tasks() - before if "watch of" in task.get_name()}
-    assert not ours
-
-
 async def test_load_lists_once_without_a_watch(api: FakeApiServer, tmp_path: Path) -> None:
     cluster = ClusterFacts(
         KubeApi(kubeconfig(api.kubeconfig(tmp_path / "kubeconfig"))), policy(), timing=FAST
