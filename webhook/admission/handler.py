@@ -75,7 +75,7 @@ class Admission:
         """Return the body of the response within ``seconds``: a review with the caller's uid.
 
         Raises:
-            BadReviewError: the body is no review that can be decided on.
+            RefusedError: the body is no review that can be decided on.
         """
         request = review.decode(body)
         answer, result = await self._respond(endpoint, request, seconds)
@@ -103,7 +103,7 @@ class Admission:
                 return _mutate(request, mutate(obj, self._policy, writing, facts))
             decision = validate(obj, self._policy, writing, facts)
             return self._validate(request, obj, decision)
-        except review.BadReviewError as error:
+        except review.RefusedError as error:
             _log_request(logging.WARNING, "bad request", endpoint, request, problem=str(error))
             return review.denied(uid, HTTPStatus.BAD_REQUEST, str(error)), "bad_request"
         except MalformedObjectError as error:

@@ -39,17 +39,25 @@ _LEADING_UID = re.compile(
 )
 
 
-class BadReviewError(ValueError):
-    """The body is not a valid AdmissionReview.
+class RefusedError(Exception):
+    """A call that is answered without a decision, because its review cannot be read.
 
-    ``uid`` is the uid of the request, if the body has one: the response is then a review.
-    ``api_version`` is the version of the response.
+    ``uid`` is the uid of the request, if it is known: the response is then a review, and
+    ``api_version`` is its version. Without one, it is an HTTP error with the ``status``.
     """
 
-    def __init__(self, problem: str, uid: str = "", api_version: str = API_VERSION) -> None:
+    def __init__(
+        self,
+        problem: str,
+        uid: str = "",
+        api_version: str = API_VERSION,
+        *,
+        status: HTTPStatus = HTTPStatus.BAD_REQUEST,
+    ) -> None:
         super().__init__(problem)
         self.uid = uid
         self.api_version = api_version
+        self.status = status
 
 
 class GroupVersionKind(msgspec.Struct, frozen=True):
@@ -128,7 +136,7 @@ def decode(body: bytes) -> AdmissionRequest:
     """Return the request of an AdmissionReview.
 
     Raises:
-        BadReviewError: the body is not an AdmissionReview.
+        RefusedError: the body is not an AdmissionReview.
     """
     review: _Review[Any]
     try:
@@ -162,26 +170,26 @@ def object_of(request: AdmissionRequest) -> Workload:
     """Return the request's object.
 
     Raises:
-        BadReviewError: the object is missing, or has another kind than the request. Otherwise,
+        RefusedError: the object is missing, or has another kind than the request. Otherwise,
             such objects could bypass the rules.
     """
     expected = request.kind
     if request.object is None:
-        raise BadReviewError(f"request.kind is {expected}, but request.object is missing")
+        raise RefusedError(f"request.kind is {expected}, but request.object is missing")
     obj = Workload(request.object)
     if obj.kind != expected.kind or obj.api_version != expected.api_version:
         sent = f"{obj.api_version} {obj.kind}"
-        raise BadReviewError(f"request.kind is {expected}, but request.object is {sent:.200}")
+        raise RefusedError(f"request.kind is {expected}, but request.object is {sent:.200}")
     return obj
 
 
-def _unreadable(body: bytes, error: Exception) -> BadReviewError:
+def _unreadable(body: bytes, error: Exception) -> RefusedError:
     """Return the error for a body that is not JSON, or not a review."""
     try:
         value = msgspec.json.decode(body)
     except (ValueError, RecursionError) as broken:
         problem = "nested too deeply" if isinstance(broken, RecursionError) else str(broken)
-        return BadReviewError(
+        return RefusedError(
             f"gpufence cannot read the body as JSON: {problem}",
             leading_uid(body),
         )
@@ -192,10 +200,10 @@ def _unreadable(body: bytes, error: Exception) -> BadReviewError:
     api_version, kind = review.get("apiVersion"), review.get("kind")
     if (api_version, kind) != (API_VERSION, KIND):
         return _foreign(api_version, kind, uid)
-    return BadReviewError(f"the body is not a valid {API_VERSION} {KIND}: {error}", uid)
+    return RefusedError(f"the body is not a valid {API_VERSION} {KIND}: {error}", uid)
 
 
-def _foreign(api_version: Any, kind: Any, uid: str) -> BadReviewError:
+def _foreign(api_version: Any, kind: Any, uid: str) -> RefusedError:
     """Return the error for a review of another kind or version, or one without a request."""
     if kind != KIND or api_version != API_VERSION:
         problem = (
@@ -205,8 +213,8 @@ def _foreign(api_version: Any, kind: Any, uid: str) -> BadReviewError:
         )
         # A client of the other version accepts responses only in that version.
         beta = "admission.k8s.io/v1beta1"
-        return BadReviewError(problem, uid, beta if api_version == beta else API_VERSION)
-    return BadReviewError(f"the {KIND} has no request with a uid", uid)
+        return RefusedError(problem, uid, beta if api_version == beta else API_VERSION)
+    return RefusedError(f"the {KIND} has no request with a uid", uid)
 
 
 class _Status(msgspec.Struct, frozen=True):

@@ -29,12 +29,12 @@ from webhook.cel.text import (
     all_of,
     any_of,
     call,
-    commented,
     is_in,
     names,
     negated,
     printed,
     text,
+    variable,
 )
 
 POLICY_KIND = "ValidatingAdmissionPolicy"
@@ -111,19 +111,15 @@ def _policy_spec(
     """
     both = "[dyn(object)] : [dyn(object), dyn(oldObject)]"
     variables: list[Variable] = [
-        (
+        variable(
             "pods",
-            commented(
-                "The Pod, or the pod template of another object; on an update, also the old one.",
-                call(f'(request.operation == "CREATE" ? {both})', "map", "o", pod_of("o")),
-            ),
+            "The Pod, or the pod template of another object; on an update, also the old one.",
+            call(f'(request.operation == "CREATE" ? {both})', "map", "o", pod_of("o")),
         ),
-        (
+        variable(
             "path",
-            commented(
-                "Where the object has its Pod spec.",
-                by_kind(text("spec"), lambda at: text(f"{at}.spec")),
-            ),
+            "Where the object has its Pod spec.",
+            by_kind(text("spec"), lambda at: text(f"{at}.spec")),
         ),
     ]
     concerns = []
@@ -131,7 +127,7 @@ def _policy_spec(
         module = _MODULES[rule]
         concerns.append(module.concerns(policy))
         variables += module.variables(policy)
-        variables.append((module.FINDINGS, _findings(rule, module.SENTENCES, excuses)))
+        variables.append(_findings(rule, module, excuses))
     found = " + ".join(f"variables.{_MODULES[rule].FINDINGS}" for rule in excused)
     variables.append(("findings", found))
     validation = {
@@ -163,14 +159,14 @@ def _policy_spec(
     }
 
 
-def _findings(rule: str, sentences: str, excuses: list[str]) -> str:
-    """Return CEL for the findings of a rule that count: an update may keep what was there."""
-    said = f"variables.{sentences}"
+def _findings(rule: str, module: ModuleType, excuses: list[str]) -> Variable:
+    """Return the findings of a rule that count: an update may keep what was there."""
+    said = f"variables.{module.SENTENCES}"
     passes = any_of(*excuses, f"size({said}) > 1 && size({said}[1]) > 0")
     comment = f"The findings of {rule}"
     comment += ", without overrides and exceptions of the policy." if excuses else "."
     found = f"{said}[0].map(said, {text(f'{rule}: ')} + said)"
-    return commented(comment, f"({printed(passes)}\n  ? []\n  : {found})")
+    return variable(module.FINDINGS, comment, f"({printed(passes)}\n  ? []\n  : {found})")
 
 
 def _is_judged(policy: Policy) -> Iterator[str]:

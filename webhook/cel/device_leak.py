@@ -30,12 +30,12 @@ from webhook.cel.text import (
     any_of,
     below,
     call,
-    commented,
     indented,
     joined,
     quoted,
     sentence,
     text,
+    variable,
 )
 
 SUMMARY = (
@@ -73,12 +73,10 @@ def variables(policy: Policy) -> Iterator[Variable]:
     short = [has_short("pod.spec", field) for field in (*_LISTS, "volumes")]
     env = has_short("c", "env")
     short += [call(listed("pod.spec", field), "all", "c", env) for field in _LISTS]
-    yield (
+    yield variable(
         "hasShortLists",
-        commented(
-            "Whether all lists are short. Longer ones are left to the webhook.",
-            call("variables.pods", "all", "pod", all_of(*short)),
-        ),
+        "Whether all lists are short. Longer ones are left to the webhook.",
+        call("variables.pods", "all", "pod", all_of(*short)),
     )
     entries = "\n+ ".join(
         f'{listed("pod.spec", field)}.map(c, {{"list": dyn({text(field)}), "c": dyn(c)}})'
@@ -88,35 +86,33 @@ def variables(policy: Policy) -> Iterator[Variable]:
     lacking = call(f"({below(entries)})", "filter", "entry", f"!{has_device}")
     if annotated := requests_by_annotation(policy, "variables.pods[0].metadata"):
         lacking = f"({any_of(*annotated)}\n  ? []\n  : {below(lacking)})"
-    yield (
+    yield variable(
         "containers",
-        commented(
-            "The containers of each of pods that request no device, and the list of each.",
-            call("variables.pods", "map", "pod", lacking),
-        ),
+        "The containers of each of pods that request no device, and the list of each.",
+        call("variables.pods", "map", "pod", lacking),
     )
     lists = ",\n  ".join(
         f"{text(field)}: {listed('variables.pods[0].spec', field)}.map(c, c.name)"
         for field in _LISTS
     )
-    yield "names", commented("The names of the containers, in each list.", f"{{\n  {lists}\n}}")
+    yield variable("names", "The names of the containers, in each list.", f"{{\n  {lists}\n}}")
     found = []
     for name in visible_devices_variables(policy):
         found.append(f"variables.show_{name}[i]")
-        yield f"show_{name}", _showing(name, policy)
+        yield _showing(name, policy)
     found.append("variables.deviceFiles[i]")
     yield "deviceFiles", _device_files(policy)
-    yield SENTENCES, findings(" + ".join(found), "hasShortLists")
+    yield findings(SENTENCES, " + ".join(found), "hasShortLists")
 
 
-def _showing(name: str, policy: Policy) -> str:
-    """Return CEL for the sentences about containers with a variable."""
+def _showing(name: str, policy: Policy) -> Variable:
+    """Return the variable with the sentences about containers with a variable."""
     env = listed("entry.c", "env")
     named = f"{env}.filter(e, e.name == {text(name)})"
     last = call(f"[{named}]", "exists", "l", all_of("size(l) > 0", _opens("l[size(l) - 1]")))
-    variable = "entry.c.env[n]"
-    value = f'{variable}.?value.orValue("")'
-    shown = f'(has({variable}.valueFrom) ? "a value from valueFrom" : {quoted(value)})'
+    entry = "entry.c.env[n]"
+    value = f'{entry}.?value.orValue("")'
+    shown = f'(has({entry}.valueFrom) ? "a value from valueFrom" : {quoted(value)})'
     said = joined(
         "variables.path",
         '"." + entry.list',
@@ -130,7 +126,8 @@ def _showing(name: str, policy: Policy) -> str:
     )
     index = f"[{env}.map(e, e.name).lastIndexOf({text(name)})]"
     found = call("entries", "filter", "entry", last)
-    return commented(
+    return variable(
+        f"show_{name}",
         f"The last of several variables named {name} counts.",
         call("variables.containers", "map", "entries", _mapped(found, "entry", index, said)),
     )

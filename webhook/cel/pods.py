@@ -15,7 +15,7 @@ from policies.kubernetes.scheduling import FENCING_EFFECTS, REQUIRED, Taint
 from policies.policy import Policy, Pool
 from policies.reach import DAEMON_SET_CONTROLLER
 from policies.requests import IMPLICIT_RESOURCE_PREFIX
-from webhook.cel.text import all_of, any_of, below, call, commented, is_in, names, text
+from webhook.cel.text import Variable, all_of, any_of, below, call, is_in, names, text, variable
 
 LIMIT = 1000
 """Longer lists are not searched.
@@ -92,7 +92,7 @@ def by_old_and_new(expression: str) -> str:
     return call("[0, 1].filter(i, i < size(variables.pods))", "map", "i", expression)
 
 
-def findings(expression: str, is_short: str) -> str:
+def findings(name: str, expression: str, is_short: str) -> Variable:
     """Return CEL for the variable with the sentences; ``expression`` has those of index ``i``.
 
     The variable ``is_short`` tells whether the lists are short enough to be searched.
@@ -100,9 +100,8 @@ def findings(expression: str, is_short: str) -> str:
     API servers evaluate it also where the validation needs no message.
     """
     found = below(by_old_and_new(expression))
-    return commented(
-        "The sentences about each of pods.", f"(variables.{is_short}\n  ? {found}\n  : [[]])"
-    )
+    found = f"(variables.{is_short}\n  ? {found}\n  : [[]])"
+    return variable(name, "The sentences about each of pods.", found)
 
 
 def some_container(condition: str, *, debug: str = "") -> str:

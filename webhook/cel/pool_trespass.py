@@ -40,13 +40,13 @@ from webhook.cel.text import (
     any_of,
     below,
     call,
-    commented,
     is_in,
     joined,
     names,
     negated,
     sentence,
     text,
+    variable,
 )
 
 SUMMARY = (
@@ -86,12 +86,10 @@ def variables(policy: Policy) -> Iterator[Variable]:
             '"isBound": dyn(has(pod.spec.nodeName))',
         )
     )
-    yield (
+    yield variable(
         "placements",
-        commented(
-            "What each of pods says about its nodes.",
-            call("variables.pods", "map", "pod", f"{{\n  {fields}\n}}"),
-        ),
+        "What each of pods says about its nodes.",
+        call("variables.pods", "map", "pod", f"{{\n  {fields}\n}}"),
     )
     expressions = listed("t", "matchExpressions")
     short_values = call(expressions, "all", "e", f"size({listed('e', 'values')}) <= {LIMIT}")
@@ -100,29 +98,25 @@ def variables(policy: Policy) -> Iterator[Variable]:
         *(f"size(p.{field}) <= {LIMIT}" for field in ("tolerations", "selector", "terms")),
         call("p.terms", "all", "t", short_term),
     )
-    yield (
+    yield variable(
         "hasShortPlacement",
-        commented(
-            "Whether all lists are short. Longer ones are left to the webhook.",
-            call("variables.placements", "all", "p", short),
-        ),
+        "Whether all lists are short. Longer ones are left to the webhook.",
+        call("variables.placements", "all", "p", short),
     )
     may = any_of(
         may_request(policy, "variables.pods[0].metadata"), is_daemon_set(), _is_mirror_pod()
     )
-    yield (
+    yield variable(
         "isExempt",
-        commented(
-            "Whether each of pods requests a device of any pool, or may do so: what else it may "
-            "do, the webhook knows. The Pods of DaemonSets and of kubelets are exempt, too.",
-            call("variables.pods", "map", "pod", may),
-        ),
+        "Whether each of pods requests a device of any pool, or may do so: what else it may "
+        "do, the webhook knows. The Pods of DaemonSets and of kubelets are exempt, too.",
+        call("variables.pods", "map", "pod", may),
     )
     for pool in policy.pools:
         yield from _of_pool(pool)
     by_pool = " + ".join(f"variables.sentences_{_identifier(pool)}[i]" for pool in policy.pools)
     found = f"(variables.isExempt[i] ? [] : {by_pool})"
-    yield SENTENCES, findings(found, "hasShortPlacement")
+    yield findings(SENTENCES, found, "hasShortPlacement")
 
 
 def _of_pool(pool: Pool) -> Iterator[Variable]:
@@ -133,45 +127,35 @@ def _of_pool(pool: Pool) -> Iterator[Variable]:
             f"{text(key)}: {names(values)}"
             for key, values in sorted(selector_of_every_node(pool).items())
         )
-        yield (
+        yield variable(
             f"labels_{name}",
-            commented(
-                f"Labels of every node of {about}, with their possible values; an empty list "
-                "stands for any value.",
-                f"{{{labels}}}",
-            ),
+            f"Labels of every node of {about}, with their possible values; an empty list "
+            "stands for any value.",
+            f"{{{labels}}}",
         )
-        yield (
+        yield variable(
             f"accepts_{name}",
-            commented(
-                f"Whether each of pods surely accepts the nodes of {about}, because it names no "
-                "other label. Where it does, the nodes decide, and the webhook knows them.",
-                call("variables.placements", "map", "p", _accepts(f"variables.labels_{name}")),
-            ),
+            f"Whether each of pods surely accepts the nodes of {about}, because it names no "
+            "other label. Where it does, the nodes decide, and the webhook knows them.",
+            call("variables.placements", "map", "p", _accepts(f"variables.labels_{name}")),
         )
-        yield (
+        yield variable(
             f"tolerations_{name}",
-            commented(
-                f"The indexes of the tolerations of a taint of {about}. A mutation keeps the Pods "
-                "of a template with a wildcard off its nodes.",
-                call("variables.placements", "map", "p", _true(_tolerations(pool))),
-            ),
+            f"The indexes of the tolerations of a taint of {about}. A mutation keeps the Pods "
+            "of a template with a wildcard off its nodes.",
+            call("variables.placements", "map", "p", _true(_tolerations(pool))),
         )
         said = _tolerates(pool, "variables.placements[i].tolerations[n]")
         each = call(f"variables.tolerations_{name}[i]", "map", "n", said)
         found.append(f"(variables.accepts_{name}[i]\n  ? {below(each)}\n  : [])")
-    yield (
+    yield variable(
         f"terms_{name}",
-        commented(
-            f"The indexes of the terms that require the labels of {about}; 0 for the node "
-            "selector.",
-            call("variables.placements", "map", "p", _true(_terms(pool))),
-        ),
+        f"The indexes of the terms that require the labels of {about}; 0 for the node selector.",
+        call("variables.placements", "map", "p", _true(_terms(pool))),
     )
     found.append(_selects(pool, f"variables.terms_{name}[i]", "variables.placements[i].selector"))
-    yield (
-        f"sentences_{name}",
-        commented(f"The sentences about {about}.", by_old_and_new(joined(*found))),
+    yield variable(
+        f"sentences_{name}", f"The sentences about {about}.", by_old_and_new(joined(*found))
     )
 
 

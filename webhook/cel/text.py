@@ -73,10 +73,10 @@ def call(subject: str, macro: str, variable: str, expression: str) -> str:
     return f"{subject}.{macro}({variable}, {expression})"
 
 
-def commented(comment: str, expression: str) -> str:
-    """Return the expression below a comment."""
+def variable(name: str, comment: str, expression: str) -> Variable:
+    """Return a variable whose expression stands below a comment."""
     lines = wrap(comment, _WIDTH, initial_indent="// ", subsequent_indent="// ")
-    return "\n".join([*lines, printed(expression)])
+    return name, "\n".join([*lines, printed(expression)])
 
 
 def printed(expression: str) -> str:

@@ -184,7 +184,7 @@ class DeviceInventory:
         """
         before, self.policy = self.policy, policy
         self._nodes.use(policy)
-        if self._running and _devices(before) != _devices(policy):
+        if self._running and before.pools != policy.pools:
             for collection in (PODS, CLAIMS) if self._facts else (PODS, CLAIMS, NODES):
                 self.watches.relist(collection)
 
@@ -241,18 +241,3 @@ class DeviceInventory:
         self.watches.need(PODS, self._pods, needed)
         self.watches.need(CLAIMS, self._claims, needed)
         self.watches.need(NODES, self._nodes, needed and self._facts is None)
-
-
-def _devices(policy: Policy) -> set[object]:
-    """Return the parts of a policy that select the counted devices."""
-    return {
-        (
-            pool.name,
-            pool.resources,
-            pool.fractional_resources,
-            pool.device_classes,
-            pool.taints,
-            frozenset(pool.selector.items()),
-        )
-        for pool in policy.pools
-    }

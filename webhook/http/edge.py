@@ -17,7 +17,7 @@ import asyncio
 import logging
 import re
 from collections import Counter, deque
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from email.utils import formatdate
 from functools import lru_cache
@@ -69,26 +69,6 @@ _TIMEOUT = re.compile(r"(?:^|&)timeout=([0-9]{1,6})(ms|s)(?:&|$)")
 _log = logging.getLogger("gpufence")
 
 
-class _RefusedError(Exception):
-    """A request that is answered before its review is read."""
-
-    def __init__(
-        self,
-        status: HTTPStatus,
-        problem: str,
-        uid: str = "",
-        *,
-        api_version: str = review.API_VERSION,
-        headers: Mapping[str, str] | None = None,
-    ) -> None:
-        super().__init__(problem)
-        self.status = status
-        self.uid = uid
-        """The uid of the review, empty if it is unknown."""
-        self.api_version = api_version
-        self.headers = headers
-
-
 class Edge:
     """Takes reviews at ``/mutate`` and ``/validate``.
 
@@ -128,7 +108,7 @@ class Edge:
         self._idle.clear()
         try:
             answer = await self._review(request, endpoint)
-        except _RefusedError as error:
+        except review.RefusedError as error:
             answer = self._refuse(request, endpoint, error)
         finally:
             self.open_requests -= 1
@@ -144,8 +124,7 @@ class Edge:
         headers = request.headers
         if request.method != hdrs.METH_POST:
             problem = f"{request.method:.20} is not supported; POST an AdmissionReview"
-            allow = {"Allow": "POST"}
-            raise _RefusedError(HTTPStatus.METHOD_NOT_ALLOWED, problem, headers=allow)
+            raise review.RefusedError(problem, status=HTTPStatus.METHOD_NOT_ALLOWED)
         # Nearly all callers send it without parameters, and then there is nothing to parse.
         if headers.get(hdrs.CONTENT_TYPE) != JSON and request.content_type != JSON:
             raise _unsupported(f"Content-Type {headers.get(hdrs.CONTENT_TYPE, '')!r:.100}")
@@ -186,20 +165,17 @@ class Edge:
             if waits:
                 status = HTTPStatus.TOO_MANY_REQUESTS
                 problem = "gpufence is receiving too many large reviews; try again later"
-            raise _RefusedError(status, problem, review.leading_uid(body)) from error
+            raise review.RefusedError(problem, review.leading_uid(body), status=status) from error
         except (web.RequestPayloadError, HttpProcessingError) as error:
             problem = "the framing of the body is not valid HTTP/1.1"
-            raise _RefusedError(
-                HTTPStatus.BAD_REQUEST, problem, review.leading_uid(body)
-            ) from error
+            raise review.RefusedError(problem, review.leading_uid(body)) from error
 
     async def _answer(
         self, request: web.BaseRequest, endpoint: Endpoint, body: bytes, ends: float
     ) -> web.StreamResponse:
         """Answer the review in a complete body."""
         if not body:
-            problem = "the body is empty; POST an AdmissionReview"
-            raise _RefusedError(HTTPStatus.BAD_REQUEST, problem)
+            raise review.RefusedError("the body is empty; POST an AdmissionReview")
         if len(body) > MAX_VALUES and _values(body) > MAX_VALUES:
             raise _too_large(f"holds more than {MAX_VALUES:,} JSON values", body)
         connection = request.protocol
@@ -209,16 +185,12 @@ class Edge:
             # Decide on all requests that have arrived before the first answer is written: a system
             # call between two decisions empties the caches that the second one needs.
             await asyncio.sleep(0)
-        except review.BadReviewError as error:
-            raise _RefusedError(
-                HTTPStatus.BAD_REQUEST, str(error), error.uid, api_version=error.api_version
-            ) from error
         finally:
             self._busy.discard(connection)
         return self._response(request, answer)
 
     def _refuse(
-        self, request: web.BaseRequest, endpoint: Endpoint, error: _RefusedError
+        self, request: web.BaseRequest, endpoint: Endpoint, error: review.RefusedError
     ) -> web.StreamResponse:
         """Respond with a review if the uid arrived, or else with an HTTP error."""
         status, problem, uid = error.status, str(error), error.uid
@@ -234,7 +206,8 @@ class Edge:
             problem=problem,
         )
         if not uid:
-            return web.Response(status=status, text=f"{problem}\n", headers=error.headers)
+            allow = {"Allow": "POST"} if status is HTTPStatus.METHOD_NOT_ALLOWED else None
+            return web.Response(status=status, text=f"{problem}\n", headers=allow)
         answer = self._admission.refused(uid, status, problem)
         return self._response(request, review.encode(answer, error.api_version))
 
@@ -366,19 +339,19 @@ def _not_found(*paths: str) -> web.Response:
     return web.Response(status=404, text=f"not found; the paths here are {', '.join(paths)}\n")
 
 
-def _unsupported(found: str) -> _RefusedError:
-    return _RefusedError(
-        HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
+def _unsupported(found: str) -> review.RefusedError:
+    return review.RefusedError(
         f"{found} is not supported; send an AdmissionReview as plain {JSON}",
+        status=HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
     )
 
 
-def _too_large(why: str, body: bytes | bytearray) -> _RefusedError:
-    return _RefusedError(
-        HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+def _too_large(why: str, body: bytes | bytearray) -> review.RefusedError:
+    return review.RefusedError(
         f"gpufence cannot review this object, because the review {why}. Make the object smaller: "
         "move long values into a ConfigMap",
         review.leading_uid(body),
+        status=HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
     )
 
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from reviewing import JSON, UID, encode, gpu_pod, plain_pod, review, with_value, without
 from served import Hook
-from webhook.admission.review import BadReviewError, decode
+from webhook.admission.review import RefusedError, decode
 
 GOOD = review(plain_pod())
 WITHOUT_UID = with_value(GOOD, "request.uid", "")
@@ -218,7 +218,7 @@ async def test_unknown_review_fields_are_ignored(hook: Hook) -> None:
 
 @given(st.integers(0, len(BODY) - 1))
 def test_decode_reports_the_uid_of_a_truncated_review(length: int) -> None:
-    with pytest.raises(BadReviewError) as caught:
+    with pytest.raises(RefusedError) as caught:
         decode(BODY[:length])
     assert caught.value.uid == (UID if length >= BODY.index(UID.encode()) + len(UID) + 1 else "")
 
@@ -237,5 +237,5 @@ def test_decode_reports_the_uid_of_a_truncated_review(length: int) -> None:
     ).map(encode)
 )
 def test_decode_raises_bad_review_error_for_arbitrary_input(body: bytes) -> None:
-    with pytest.raises(BadReviewError):
+    with pytest.raises(RefusedError):
         decode(body)
