@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter as Count
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from typing import get_args
 
 from prometheus_client import CollectorRegistry, Counter
@@ -69,25 +69,21 @@ class _Known(Collector):
         self._watches = watches
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
-        objects = GaugeMetricFamily(
+        known = {name: n for watched in self._watches for name, n in watched.objects().items()}
+        yield _gauge(
             "gpufence_cluster_objects",
             "Number of objects in the last known state of the cluster.",
-            labels=("resource",),
-        )
-        known = {name: n for watched in self._watches for name, n in watched.objects().items()}
-        for resource, count in known.items():
-            objects.add_metric((resource,), count)
-        yield objects
-        heard = GaugeMetricFamily(
-            "gpufence_cluster_last_event_timestamp_seconds",
-            "Unix time of the last watch event or bookmark from the API server.",
-            labels=("resource",),
+            ("resource",),
+            {(resource,): count for resource, count in known.items()},
         )
         ages = {name: age for each in self._watches for name, age in each.staleness().items()}
-        for resource, seconds in ages.items():
-            if seconds is not None:
-                heard.add_metric((resource,), time.time() - seconds)
-        yield heard
+        now = time.time()
+        yield _gauge(
+            "gpufence_cluster_last_event_timestamp_seconds",
+            "Unix time of the last watch event or bookmark from the API server.",
+            ("resource",),
+            {(resource,): now - age for resource, age in ages.items() if age is not None},
+        )
 
 
 class DeviceMetrics(Collector):
@@ -102,44 +98,47 @@ class DeviceMetrics(Collector):
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
         policy, offered = self._inventory.policy, self._inventory.allocatable()
-        allocatable = GaugeMetricFamily(
-            "gpufence_pool_devices_allocatable",
-            "Devices of a pool that nodes offer.",
-            labels=("pool", "resource"),
-        )
-        by_pool: Count[tuple[str, str]] = Count()
+        by_pool: Count[tuple[str, ...]] = Count()
         for (resource, pool, _), count in offered.items():
             by_pool[pool, resource] += count
-        for pool_and_resource, count in by_pool.items():
-            allocatable.add_metric(pool_and_resource, count)
-        yield allocatable
-        lacking = GaugeMetricFamily(
+        yield _gauge(
+            "gpufence_pool_devices_allocatable",
+            "Devices of a pool that nodes offer.",
+            ("pool", "resource"),
+            by_pool,
+        )
+        yield _gauge(
             "gpufence_pool_nodes_without_labels",
             "Nodes that offer devices of a pool and have the labels of no pool.",
-            labels=("pool",),
+            ("pool",),
+            {(pool,): count for pool, count in self._inventory.without_labels().items()},
         )
-        for pool, count in self._inventory.without_labels().items():
-            lacking.add_metric((pool,), count)
-        yield lacking
-        requested = GaugeMetricFamily(
+        yield _gauge(
             "gpufence_pool_devices_requested",
             "Devices that Pods hold (scheduled) or wait for, by resource or device class.",
-            labels=("pool", "resource", "pod_namespace", "scheduled"),
+            ("pool", "resource", "pod_namespace", "scheduled"),
+            _requested(self._inventory.holdings(), policy, offered),
         )
-        for labels, count in _requested(self._inventory.holdings(), policy, offered).items():
-            requested.add_metric(labels, count)
-        yield requested
+
+
+def _gauge(
+    name: str, text: str, labels: Sequence[str], values: Mapping[tuple[str, ...], float]
+) -> GaugeMetricFamily:
+    gauge = GaugeMetricFamily(name, text, labels=labels)
+    for key, value in values.items():
+        gauge.add_metric(key, value)
+    return gauge
 
 
 def _requested(
     holdings: Iterable[tuple[Holding, int]], policy: Policy, offered: Iterable[Offer]
-) -> Count[tuple[str, str, str, str]]:
+) -> Count[tuple[str, ...]]:
     """Return devices by pool, resource, namespace and whether they are held."""
     held = list(holdings)
     shown = _largest(held)
     resources = {offer.resource for offer in offered}
     pool_of = {(offer.resource, offer.node): offer.pool for offer in offered if offer.node}
-    found: Count[tuple[str, str, str, str]] = Count()
+    found: Count[tuple[str, ...]] = Count()
     for (device, namespace, scheduled, node), count in held:
         if pools := pools_of(device, policy):
             # Before they have a node, devices belong to any pool that offers them.

@@ -14,7 +14,6 @@ from pathlib import Path
 from certs.errors import CertificateError
 from certs.files import PairSource, read_file
 from certs.keypair import is_trusted_by, parse_certificates
-from certs.names import Names
 from certs.secret import Timing
 from policies.kubernetes.objects import JSONObject
 from policies.policy import Policy
@@ -25,7 +24,7 @@ from webhook.kube.credentials import Load
 from webhook.kube.errors import ClusterError
 from webhook.logs import event
 from webhook.metrics.replica import Metrics
-from webhook.registration.certificates import CertificateReconciler, SecretName
+from webhook.registration.certificates import CertificateReconciler, SecretName, names_of
 from webhook.registration.leader_election import DURATION, LeaderElector
 from webhook.registration.registrar import KINDS, Owner, Registrar, is_reachable, other_releases
 from webhook.registration.trust import Bundle, Trust, ca_bundles, with_cas
@@ -38,8 +37,8 @@ class ControllerOptions:
     """The options of the controller, as plain values.
 
     ``registration`` is what the configurations contain besides the policy; the controller looks up
-    CAs and owner. The certificates come from ``secret``, for ``names``. If it is None they are
-    files, and ``ca_file`` is their CA, if the configurations carry it. Without
+    CAs and owner. The certificates come from ``secret``. If it is None they are files, and
+    ``ca_file`` is their CA, if the configurations carry it. Without
     ``admission_policies``, the leader deletes the in-tree policies instead of writing them.
     """
 
@@ -50,7 +49,6 @@ class ControllerOptions:
     admission_policies: bool = True
     owner: Owner | None = None
     secret: SecretName | None = None
-    names: Names | None = None
     timing: Timing = field(default_factory=Timing)
     lease_seconds: int = DURATION
     ca_file: Path | None = None
@@ -251,12 +249,12 @@ class RegistrationController:
 
     def _certificate_reconciler(self) -> CertificateReconciler | None:
         options = self._options
-        if options.secret is None or options.names is None:
+        if options.secret is None:
             return None
         return CertificateReconciler(
             self._api,
             options.secret,
-            options.names,
+            names_of(options.registration),
             options.timing,
             configuration=options.registration.name,
             clock=time.monotonic,

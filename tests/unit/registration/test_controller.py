@@ -56,7 +56,6 @@ class Replica:
             "namespace": "system",
             "registration": Registration(url="https://localhost:1"),
             "secret": SECRET,
-            "names": Names.parse(["localhost"]),
         }
         self.can_serve = True
         self.served = b""
@@ -137,7 +136,7 @@ async def test_the_configurations_carry_the_current_and_previous_ca_of_the_file(
     make: type[Replica], tmp_path: Path
 ) -> None:
     file = tmp_path / "ca.crt"
-    replica = make(secret=None, names=None, ca_file=file)
+    replica = make(secret=None, ca_file=file)
     assert replica.controller.source is None
     before = b""
     for authority in (create_authority(NOW), create_authority(NOW)):
@@ -155,7 +154,7 @@ async def test_a_ca_file_without_a_certificate_is_never_registered(
 ) -> None:
     """An API server would store it, and then fail every request that it should send."""
     file = tmp_path / "ca.crt"
-    replica = make(secret=None, names=None, ca_file=file)
+    replica = make(secret=None, ca_file=file)
     whole = create_authority(NOW).certificate_pem
     file.write_bytes(whole)
     await replica.reconcile()
@@ -323,7 +322,7 @@ async def test_replicas_of_two_cas_are_trusted_before_and_after_leader_change(
     file = tmp_path / "ca.crt"
     file.write_bytes(authority.certificate_pem)
     timing = Timing(settle=timedelta())
-    files = make(secret=None, names=None, ca_file=file, timing=timing)
+    files = make(secret=None, ca_file=file, timing=timing)
     own = make(timing=timing)
     files.served = issue_leaf(authority, Names.parse(["localhost"]), NOW).certificate_pem
     old, new = (own, files) if upgraded == "to files" else (files, own)
@@ -354,7 +353,7 @@ async def test_a_starting_replica_waits_until_its_new_ca_has_propagated_or_it_le
     authority = create_authority(NOW)
     file = tmp_path / "ca.crt"
     file.write_bytes(authority.certificate_pem)
-    old, new = make(), make(secret=None, names=None, ca_file=file)
+    old, new = make(), make(secret=None, ca_file=file)
     new.served = issue_leaf(authority, Names.parse(["localhost"]), NOW).certificate_pem
     new.api.server = old.api.server
     await old.reconcile()

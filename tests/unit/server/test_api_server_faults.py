@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from certs.names import Names
 from fake_apiserver import NODES, FakeApiServer, eventually
 from fault_proxy import FAULTS, Fault, FaultProxy
 from reviewing import default_policy
@@ -60,7 +59,6 @@ def registration_controller(load: Load, lease: int) -> RegistrationController:
         namespace="system",
         registration=Registration(url="https://localhost:1"),
         secret=SecretName("system", "certificates"),
-        names=Names.parse(["localhost"]),
         lease_seconds=lease,
     )
     metrics = Metrics(default_policy(), "test")

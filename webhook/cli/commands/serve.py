@@ -26,7 +26,7 @@ from webhook.documents.document import InputError
 from webhook.http.listener import ListenError
 from webhook.kube.credentials import ACCOUNT
 from webhook.kube.errors import ConfigurationError
-from webhook.registration.certificates import SecretName, names_of
+from webhook.registration.certificates import SecretName
 from webhook.registration.controller import ControllerOptions
 from webhook.registration.registrar import Owner
 from webhook.server import replica
@@ -213,7 +213,6 @@ def _controller(
         admission_policies=admission_policies,
         owner=owner,
         secret=None if files else SecretName(namespace, secret),
-        names=None if files else names_of(registration),
         timing=Timing(authority=ca_lifetime, leaf=certificate_lifetime),
         ca_file=ca_file,
     )
