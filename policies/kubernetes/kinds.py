@@ -57,6 +57,7 @@ GROUPS_WITHOUT_PODS = frozenset(
         "storage.k8s.io",
         # These describe Pods, or hold patterns of Pods.
         "auto.gke.io",
+        "chainsaw.kyverno.io",
         "constraints.gatekeeper.sh",
         "gateway.networking.k8s.io",
         "gpufence.dev",
