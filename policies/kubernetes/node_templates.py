@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from policies.kubernetes.core_v1 import Requirement
-from policies.kubernetes.scheduling import Alternative, Taint
+from policies.kubernetes.scheduling import Alternative, Taint, parses
 from policies.kubernetes.selector import Selector, can_match, selects
 
 # sigs.k8s.io/karpenter/pkg/apis/v1/labels.go, WellKnownLabels.
@@ -77,4 +77,5 @@ class NodeTemplate:
         )
         if not about and not (self.chooses and is_known):
             return False
-        return can_match(Alternative({}, about, (), ""), {key: values})
+        # An operator that Kubernetes does not have, such as Karpenter's Gte, may allow any value.
+        return can_match(Alternative({}, tuple(filter(parses, about)), (), ""), {key: values})

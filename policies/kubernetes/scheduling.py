@@ -189,7 +189,7 @@ def alternatives(spec: PodSpec) -> Iterator[Alternative]:
         fields = tuple(term.match_fields or ())
         if not expressions and not fields:
             continue
-        if all(map(_expression_parses, expressions)) and all(map(_field_parses, fields)):
+        if all(map(parses, expressions)) and all(map(_field_parses, fields)):
             yield Alternative(labels, expressions, fields, f"{REQUIRED_TERMS}[{index}]")
 
 
@@ -210,7 +210,7 @@ def accepts(alternative: Alternative, name: str, labels: Mapping[str, str]) -> b
     return _fields_met(alternative.fields, name)
 
 
-def _expression_parses(expression: Requirement) -> bool:
+def parses(expression: Requirement) -> bool:
     """As ``labels.NewRequirement``: the operator's number of values, and names that are names."""
     operator, values = expression.operator, expression.values or []
     if not is_qualified_name(expression.key or "") or not all(map(is_label_value, values)):
@@ -239,21 +239,21 @@ def are_met(expressions: Iterable[Requirement], value: str | None) -> bool:
 def _expression_met(expression: Requirement, value: str | None) -> bool:
     """As ``Requirement.Matches``; ``None`` is a label that the node does not carry.
 
-    A comparison without a value, which does not parse, is not met.
+    The expression must parse, except for a label that is not there.
     """
     operator, values = expression.operator, expression.values or []
+    if value is None:
+        return operator in ("NotIn", "DoesNotExist")
     if operator == "In":
-        return value is not None and value in values
+        return value in values
     if operator == "NotIn":
-        return value is None or value not in values
-    if operator == "Exists":
-        return value is not None
-    if operator == "DoesNotExist":
-        return value is None
-    number, bound = parse_int64(value or ""), parse_int64(values[0] if values else "")
-    if number is None or bound is None:
+        return value not in values
+    if operator in ("Exists", "DoesNotExist"):
+        return operator == "Exists"
+    number = parse_int64(value)
+    if number is None:
         return False
-    return number > bound if operator == "Gt" else number < bound
+    return number > int(values[0]) if operator == "Gt" else number < int(values[0])
 
 
 def _can_be_met(requirements: Iterable[Requirement]) -> bool:

@@ -102,6 +102,22 @@ def test_a_node_pool_promises_the_labels_that_it_sets_or_allows(
     assert template(pool).promises(selector_of(labels)) is promised
 
 
+@pytest.mark.parametrize("labels", [{"size": "5"}, {"size": ""}], ids=["a value", "any value"])
+@pytest.mark.parametrize(
+    "unknown",
+    [requirement("size", "Gte", "4"), requirement("size", "Gt"), requirement("size", "Lt", "a")],
+    ids=lambda unknown: f"{unknown['operator']} {unknown['values']}",
+)
+def test_a_requirement_that_kubernetes_does_not_know_may_allow_any_value(
+    unknown: JSON, labels: JSON
+) -> None:
+    selector = {key: (value,) if value else () for key, value in labels.items()}
+    assert template(node_pool(unknown)).promises(selector)
+    assert not template(node_pool(unknown, requirement("size", "In", "4"))).promises(
+        {"size": ("5",)}
+    )
+
+
 def test_a_node_pool_offers_any_devices_and_a_node_claim_its_allocatable() -> None:
     assert template(node_pool()).offers({"nvidia.com/gpu": 16})
     claim: JSON = {

@@ -208,6 +208,10 @@ class TestNodeSelections:
         assert not matches_node(spec, "n", {"gpu": "yes"})
         assert matches_node(spec, "n", {"gpu": "yes", "disk": "ssd"})
 
+    @pytest.mark.parametrize("words", ["not/a/key Exists", "gpu In not_a_value_", "gpu Gt x"])
+    def test_a_term_that_does_not_parse_matches_no_node(self, words: str) -> None:
+        assert list(alternatives(with_required_terms([term(words)]))) == []
+
     def test_an_alternative_has_the_path_of_its_term(self) -> None:
         (alternative,) = alternatives(with_required_terms([{}, term("gpu Exists")]))
         assert alternative.path == (
