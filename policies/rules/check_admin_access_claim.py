@@ -79,7 +79,7 @@ spec:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from policies.context import Context
 from policies.finding import Finding
@@ -88,12 +88,8 @@ from policies.kubernetes.pod import Pod
 ID = "admin-access-claim"
 
 
-def check(pod: Pod, context: Context) -> Iterable[Finding]:
-    """Return a finding for each claim of the Pod with administrative access."""
-    return _findings(pod, context) if pod.spec.resource_claims else ()
-
-
-def _findings(pod: Pod, context: Context) -> Iterator[Finding]:
+def check(pod: Pod, context: Context) -> Iterator[Finding]:
+    """Yield a finding for each claim of the Pod with administrative access."""
     for named in context.claims(pod):
         if named.claim is not None and named.claim.admin_access:
             yield Finding(

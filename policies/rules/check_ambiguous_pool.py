@@ -56,30 +56,27 @@ pools:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 
 from policies.candidates import describe_selection
 from policies.context import Context
 from policies.finding import Finding
 from policies.kubernetes.pod import Pod
 from policies.kubernetes.scheduling import REQUIRED_TERMS
-from policies.requests import DeviceRequest
 from policies.rules.set_pool_node_affinity import MOST_NEW_TERMS, exceeds_limit
 
 ID = "ambiguous-pool"
 
 
-def check(pod: Pod, context: Context) -> Iterable[Finding]:
-    """Return a finding for each request that pools with different RuntimeClasses can meet."""
+def check(pod: Pod, context: Context) -> Iterator[Finding]:
+    """Yield a finding for each request that pools with different RuntimeClasses can meet."""
     several = [
         request
         for request in context.distinct_requests
         if request.certain and len(request.pools) > 1
     ]
-    return _findings(pod, context, several) if several else ()
-
-
-def _findings(pod: Pod, context: Context, several: Sequence[DeviceRequest]) -> Iterator[Finding]:
+    if not several:
+        return
     for request in several:
         if pod.spec.runtime_class_name or len({p.runtime_class for p in request.pools}) == 1:
             continue

@@ -64,28 +64,22 @@ spec:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from policies.context import Context
 from policies.finding import Finding
-from policies.kubernetes.pod import Container, Pod
+from policies.kubernetes.pod import Pod
 from policies.kubernetes.scheduling import reached_taint
 from policies.kubernetes.selector import can_match
 
 ID = "privileged-near-devices"
 
 
-def check(pod: Pod, context: Context) -> Iterable[Finding]:
-    """Return a finding for each privileged container of a Pod that can run in a foreign pool."""
-    privileged = [
-        container for container in pod.containers() if container.security_context.privileged
-    ]
+def check(pod: Pod, context: Context) -> Iterator[Finding]:
+    """Yield a finding for each privileged container of a Pod that can run in a foreign pool."""
+    privileged = [each for each in pod.containers() if each.security_context.privileged]
     if not privileged or context.device_requests:
-        return ()
-    return _findings(pod, context, privileged)
-
-
-def _findings(pod: Pod, context: Context, privileged: Iterable[Container]) -> Iterator[Finding]:
+        return
     tolerations = pod.spec.tolerations or ()
     pools = [
         pool

@@ -50,7 +50,7 @@ spec:
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Iterator
 
 from policies.context import Context
 from policies.finding import Finding
@@ -62,44 +62,31 @@ from policies.requests import requests_several
 ID = "shared-device-count"
 
 
-def check(pod: Pod, context: Context) -> Iterable[Finding]:
-    """Return a finding for each container that requests more than one share of a device."""
-    several = [
-        (resource, pool)
-        for resource in pod.device_resources()
-        if (pool := _sharing_pool(resource, context)) is not None
-    ]
-    return _findings(pod, context, several) if several else ()
+def check(pod: Pod, context: Context) -> Iterator[Finding]:
+    """Yield a finding for each container that requests more than one share of a device."""
+    written: set[str] = set()
+    for resource in pod.device_resources():
+        pools = context.candidates(resource.name) if requests_several(resource) else ()
+        for pool in pools:
+            if resource.name in pool.shared_resources:
+                written = written or {request.path for request in context.device_requests}
+                yield _finding(pod, resource, pool, written)
+                break
 
 
-def _findings(
-    pod: Pod, context: Context, several: Iterable[tuple[DeviceResource, Pool]]
-) -> Iterator[Finding]:
-    written = {request.path for request in context.device_requests}
-    for resource, pool in several:
-        yield from _check(pod, resource, pool, written)
-
-
-def _sharing_pool(resource: DeviceResource, context: Context) -> Pool | None:
-    """Return the pool whose shares a container requests, if it requests several."""
-    pools = context.candidates(resource.name) if requests_several(resource) else ()
-    return next((pool for pool in pools if resource.name in pool.shared_resources), None)
-
-
-def _check(
-    pod: Pod, resource: DeviceResource, pool: Pool, written: Container[str]
-) -> Iterator[Finding]:
-    sides = {pod.at(resource.field(side)): count for side, count in resource.quantities.items()}
+def _finding(pod: Pod, resource: DeviceResource, pool: Pool, written: set[str]) -> Finding:
+    several = {
+        pod.at(resource.field(side)): count
+        for side, count in resource.quantities.items()
+        if parse_quantity(count) > NANOS
+    }
     # What the author wrote comes first: a mutation has filled in the other side.
-    for path in sorted(sides, key=lambda path: path not in written):
-        if parse_quantity(sides[path]) > NANOS:
-            yield Finding(
-                ID,
-                path,
-                "a container requests more than one share of a GPU",
-                f'container "{resource.container.name}" requests {sides[path]} of '
-                f"{resource.name}; in pool {pool.name}, a second share adds no compute",
-                f"Set {resource.name}: 1 under limits and remove it from requests, or request a "
-                "whole GPU",
-            )
-            return
+    path = min(several, key=lambda path: path not in written)
+    return Finding(
+        ID,
+        path,
+        "a container requests more than one share of a GPU",
+        f'container "{resource.container.name}" requests {several[path]} of {resource.name}; in '
+        f"pool {pool.name}, a second share adds no compute",
+        f"Set {resource.name}: 1 under limits and remove it from requests, or request a whole GPU",
+    )

@@ -40,7 +40,7 @@ spec:
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from policies.context import Context
@@ -52,21 +52,14 @@ from policies.policy import Policy
 ID = "unequal-device-limits"
 
 
-def check(pod: Pod, context: Context) -> Iterable[Finding]:
-    """Return a finding for each extended resource of each container that the API would reject."""
-    resources = context.written_devices
-    rejected = [
-        resource
-        for resource in (pod.device_resources() if resources is None else resources)
-        if not _is_accepted(resource.quantities) and is_extended_resource_name(resource.name)
-    ]
-    return _findings(pod, context, rejected) if rejected else ()
-
-
-def _findings(pod: Pod, context: Context, rejected: Iterable[DeviceResource]) -> Iterator[Finding]:
-    requested = {request.path for request in context.device_requests}
-    for resource in rejected:
-        yield from _check(pod, resource, requested, context.policy)
+def check(pod: Pod, context: Context) -> Iterator[Finding]:
+    """Yield a finding for each extended resource of each container that the API would reject."""
+    requested: set[str] = set()
+    written = context.written_devices
+    for resource in pod.device_resources() if written is None else written:
+        if not _is_accepted(resource.quantities) and is_extended_resource_name(resource.name):
+            requested = requested or {request.path for request in context.device_requests}
+            yield from _check(pod, resource, requested, context.policy)
 
 
 def _is_accepted(quantities: Mapping[ResourceSide, Any]) -> bool:
@@ -78,7 +71,7 @@ def _is_accepted(quantities: Mapping[ResourceSide, Any]) -> bool:
 
 
 def _check(
-    pod: Pod, resource: DeviceResource, requested: Container[str], policy: Policy
+    pod: Pod, resource: DeviceResource, requested: set[str], policy: Policy
 ) -> Iterator[Finding]:
     container, name, quantities = resource.container, resource.name, resource.quantities
     count = _count(resource, policy)
