@@ -53,10 +53,19 @@ class Case:
         path = str(self.manifest.relative_to(HERE).with_suffix("")).removesuffix("/before")
         return f"{path}/{self.name}" if self.name else path
 
-    def decide(self) -> Decision:
-        """Decide on the manifest with this rule at work, and no other of its kind."""
+    @property
+    def object(self) -> JSONObject:
+        """The object that is decided on."""
+        return self._parts()[0]
+
+    @property
+    def is_update(self) -> bool:
+        return self._parts()[1].get("operation") == "UPDATE"
+
+    def decide(self, instead: JSONObject | None = None) -> Decision:
+        """Decide on the object, or another one, with this rule and no other of its kind."""
         obj, document, request, facts = self._read(self._others_off())
-        return decide(obj, compiled(document), request, facts)
+        return decide(instead or obj, compiled(document), request, facts)
 
     def read(self) -> tuple[JSONObject, JSONObject, Request, Facts]:
         """Return the object, the policy document with every rule at work, request and facts."""

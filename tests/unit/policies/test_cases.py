@@ -44,6 +44,20 @@ def test_a_mutation_has_the_expected_result(case: Case) -> None:
     assert_outcome(case, case.after, decision.mutated if decision.operations else None)
 
 
+@pytest.mark.parametrize("case", [*MUTATION_CASES, *CHECK_CASES], ids=str)
+def test_the_pod_of_a_deployment_has_the_outcome_of_a_pod(case: Case) -> None:
+    pod = case.object
+    # API servers validate the limits in a template before they call gpufence.
+    if pod["kind"] != "Pod" or case.is_update or case.manifest.stem == "a-request-only-in-a-pod":
+        return
+    template = {field: pod[field] for field in ("metadata", "spec")}
+    deployment = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": pod["metadata"]}
+    alone, deployed = case.decide(), case.decide(deployment | {"spec": {"template": template}})
+    assert deployed.mutated["spec"]["template"]["spec"] == alone.mutated["spec"]
+    findings = [(f.rule, f"spec.template.{f.path}", f.reason) for f in alone.findings]
+    assert [(f.rule, f.path, f.reason) for f in deployed.findings] == findings
+
+
 def test_every_file_in_the_cases_directory_is_used() -> None:
     cases = [*CHECK_CASES, *MUTATION_CASES]
     read = {file for case in cases for file in (case.manifest, case.expected, case.after)}

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from policies.engine import decide
+from policies.kubernetes.objects import MalformedObjectError
 from policies.kubernetes.template import field_path
 from policies.kubernetes.templates import MAX_DEPTH, is_core_workload, role, templates
 from strategies import JSON, policies
@@ -50,6 +51,34 @@ def test_core_kinds_have_a_pod_template_at_a_fixed_path(
 ) -> None:
     assert template_paths(api_version, kind, **fields) == [f"{kind} {path}"]
     assert is_core_workload({"apiVersion": api_version, "kind": kind}) is (kind != "Pod")
+
+
+@pytest.mark.parametrize(
+    ("api_version", "kind", "meant"),
+    [
+        ("v1", "Job", "batch/v1"),
+        ("apps/v1", "Job", "batch/v1"),
+        ("apps/v1beta1", "CronJob", "batch/v1"),
+        ("v1", "Deployment", "apps/v1"),
+        ("batch/v1", "DaemonSet", "apps/v1"),
+        ("batch/v1", "Pod", "v1"),
+        ("apps/v1", "ReplicationController", "v1"),
+    ],
+)
+def test_a_workload_in_another_group_is_malformed(api_version: str, kind: str, meant: str) -> None:
+    obj = {"apiVersion": api_version, "kind": kind, "spec": {"template": TEMPLATE}}
+    with pytest.raises(MalformedObjectError) as caught:
+        templates(obj)
+    problem = f"is {api_version}, which has no kind {kind}; did you mean {meant}?"
+    assert str(caught.value) == f"apiVersion: {problem}"
+
+
+@pytest.mark.parametrize("api_version", ["extensions/v1beta1", "batch.volcano.sh/v1alpha1"])
+def test_a_workload_of_an_old_or_custom_group_is_judged(api_version: str) -> None:
+    kind = "Deployment" if api_version.startswith("extensions") else "Job"
+    assert template_paths(api_version, kind, spec={"template": TEMPLATE}) == [
+        f"{kind} spec.template.spec"
+    ]
 
 
 @pytest.mark.parametrize(
