@@ -395,9 +395,10 @@ def variable_remediation(name: str, policy: Policy) -> str:
 
 def volume_remediation(policy: Policy) -> str:
     """Return what to do about a volume with device files."""
+    request = _any_request(policy)
     return (
-        f"{_any_request(policy)} in place of the volume: the container then gets the files of its "
-        "device"
+        f"Remove the volume, and {request[0].lower()}{request[1:]} unless the container has it: it "
+        "then gets the files of its device"
     )
 
 

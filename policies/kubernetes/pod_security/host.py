@@ -74,6 +74,8 @@ def host_namespaces(pod: PodView) -> Violation | None:
     namespaces = (spec.host_network, spec.host_pid, spec.host_ipc)
     shared = [name for name, is_shared in zip(_NAMESPACES, namespaces, strict=True) if is_shared]
     remediation = f"Remove {listing(shared)}"
+    if pod.completed and _ports_follow_host_network(pod):
+        remediation += ", and hostPort where the manifest sets it"
     if "hostIPC" in shared:
         remediation += f". For shared memory, set {_SHARED_MEMORY}"
     if "hostNetwork" in shared:
@@ -125,7 +127,7 @@ def host_ports(pod: PodView) -> Violation | None:
     Restricted field: ``ports[*].hostPort`` of the containers. Source: check_hostPorts.go.
     """
     containers = [container for container in pod.containers if _takes_port(container)]
-    if not containers:
+    if not containers or (pod.completed and _ports_follow_host_network(pod)):
         return None
     bad = Offenders(None, containers)
     taken = [
@@ -139,7 +141,6 @@ def host_ports(pod: PodView) -> Violation | None:
     ports = "hostPort" if len(numbers) == 1 else "hostPorts"
     remediation = "Remove hostPort, and expose the containerPort with a Service"
     if pod.spec.host_network:
-        # The API server fills it in (core/v1/defaults.go, defaultHostNetworkPorts).
         remediation = (
             "Remove hostNetwork, which makes every containerPort a hostPort, and remove hostPort"
         )
@@ -179,6 +180,15 @@ def host_probes_and_host_lifecycle(pod: PodView) -> Violation | None:
         "httpHeaders: [{name: Host, value: NAME}]",
         subjects((container.name, host) for container, _, host in named),
     )
+
+
+def _ports_follow_host_network(pod: PodView) -> bool:
+    """Return whether the Pod has host ports because of ``hostNetwork``.
+
+    The API server then fills them in, and rejects other numbers than those of the container's ports
+    (core/v1/defaults.go, defaultHostNetworkPorts; core/validation, validateHostNetwork).
+    """
+    return bool(pod.spec.host_network) and any(map(_takes_port, pod.containers))
 
 
 def _takes_port(container: Container) -> bool:

@@ -27,7 +27,7 @@ class PodView(msgspec.Struct, frozen=True):
     ``user_namespace`` is ``hostUsers: false``, which makes root in the Pod a user without
     privileges on the node. ``completed`` says that gpufence adds what ``restricted`` requires and
     the Pod does not set. What it leaves out because of another field is then not reported: the
-    control of that field is.
+    control of that field is. The same applies to the ports that ``hostNetwork`` implies.
     """
 
     pod: Pod
