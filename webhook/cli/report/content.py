@@ -150,17 +150,14 @@ def by_severity(result: Result) -> int:
     return min((ACTIONS.index(finding.action) for finding in result.findings), default=len(ACTIONS))
 
 
-def verdict_counts(verdicts: Counter[Verdict]) -> list[tuple[str, Verdict | Literal[""]]]:
-    """Return the counts, the most severe verdict first: ``: 1 denied, 2 allowed``.
+def verdict_counts(verdicts: Counter[Verdict]) -> dict[Verdict, str]:
+    """Return the counts, the most severe verdict first: ``1 denied``, ``2 allowed``."""
+    return {v: f"{verdicts[v]} {v}" for v in _MOST_SEVERE_FIRST if verdicts[v]}
 
-    Each piece of text comes with the verdict that it counts.
-    """
-    counts: list[tuple[str, Verdict | Literal[""]]] = []
-    for verdict in _MOST_SEVERE_FIRST:
-        if verdicts[verdict]:
-            start = ", " if counts else ": "
-            counts += [(start, ""), (f"{verdicts[verdict]} {verdict}", verdict)]
-    return counts
+
+def summary(total: str, counts: Iterable[str]) -> str:
+    """Return a total and its parts: ``3 objects: 1 denied, 2 allowed``."""
+    return ": ".join(filter(None, (total, ", ".join(counts))))
 
 
 # Where findings and objects are.

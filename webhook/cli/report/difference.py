@@ -6,8 +6,7 @@ entries for each other, and take minutes for the largest objects.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from functools import partial
+from collections.abc import Iterable, Iterator
 from itertools import zip_longest
 from typing import Any, Literal, NamedTuple
 
@@ -31,58 +30,32 @@ def difference(before: Any, after: Any) -> list[Marked]:
 
     Lists are compared entry by entry from the front, which fits mutations, because they append.
     """
-    lines = _Lines()
+    lines: list[Marked] = []
     if _are_alike(before, after):
-        _compare(before, after, "", "", lines)
+        lines += _compared(before, after, "", "")
     elif before != after:
-        lines.changed("-", yaml_lines(before))
-        lines.changed("+", yaml_lines(after))
-    return lines.shown
-
-
-class _Lines:
-    """The lines that differ and those around them. Other lines are never written as YAML."""
-
-    def __init__(self) -> None:
-        self.shown: list[Marked] = []
-        self._below = CONTEXT
-        """The number of lines shown since the last difference."""
-        self._waiting: list[Callable[[], list[str]]] = []
-        """Unchanged lines since then, which are shown if a difference follows soon."""
-
-    def same(self, write: Callable[[], list[str]]) -> None:
-        if self._below == CONTEXT:
-            self._waiting.append(write)
-            return
-        texts = write()
-        near = texts[: CONTEXT - self._below]
-        self.shown += [Marked(" ", text) for text in near]
-        self._below += len(near)
-        if rest := texts[len(near) :]:
-            self._waiting.append(lambda: rest)
-
-    def changed(self, mark: Mark, texts: Iterable[str]) -> None:
-        near: list[str] = []
-        while self._waiting and len(near) < CONTEXT:
-            near = self._waiting.pop()() + near
-        if self._waiting or len(near) > CONTEXT:
-            self.shown.append(Marked("@", ""))
-        self.shown += [Marked(" ", text) for text in near[-CONTEXT:]]
-        self.shown += [Marked(mark, text) for text in texts]
-        self._waiting.clear()
-        self._below = 0
+        lines += _marked("-", yaml_lines(before))
+        lines += _marked("+", yaml_lines(after))
+    changes = [number for number, line in enumerate(lines) if line.mark != " "]
+    shown: list[Marked] = []
+    end = 0
+    for number in changes:
+        start = max(end, number - CONTEXT)
+        if start > end:
+            shown.append(Marked("@", ""))
+        shown += lines[start : number + CONTEXT + 1]
+        end = max(end, number + CONTEXT + 1)
+    return shown
 
 
 def _are_alike(before: Any, after: Any) -> bool:
     """Return whether both are non-empty mappings, or both non-empty lists."""
-    return bool(before and after) and (
-        (isinstance(before, dict) and isinstance(after, dict))
-        or (isinstance(before, list) and isinstance(after, list))
-    )
+    kinds = {type(before), type(after)}
+    return bool(before and after) and (kinds == {dict} or kinds == {list})
 
 
-def _compare(before: Any, after: Any, indent: str, start: str, lines: _Lines) -> None:
-    """Add the lines of two collections of the same type at ``indent``.
+def _compared(before: Any, after: Any, indent: str, start: str) -> Iterator[Marked]:
+    """Yield the lines of two collections of the same type at ``indent``.
 
     The first line starts with ``start``.
     """
@@ -95,15 +68,20 @@ def _compare(before: Any, after: Any, indent: str, start: str, lines: _Lines) ->
         pairs = ((None, old, new) for old, new in both)
     for key, old, new in pairs:
         if old is new or (type(old) is type(new) and old == new):
-            lines.same(partial(entry_lines, key, new, indent, start))
-        elif _are_alike(old, new):
-            below = f"{indent}  " if key is None or isinstance(new, dict) else indent
-            if key is not None:
-                lines.same(partial(key_lines, key, indent, start))
-            _compare(old, new, below, below if key is not None else f"{start}- ", lines)
+            yield from _marked(" ", entry_lines(key, new, indent, start))
+        elif key is None and _are_alike(old, new):
+            yield from _compared(old, new, f"{indent}  ", f"{start}- ")
+        elif key is not None and _are_alike(old, new):
+            yield from _marked(" ", key_lines(key, indent, start))
+            below = f"{indent}  " if isinstance(new, dict) else indent
+            yield from _compared(old, new, below, below)
         else:
             if old is not _ABSENT:
-                lines.changed("-", entry_lines(key, old, indent, start))
+                yield from _marked("-", entry_lines(key, old, indent, start))
             if new is not _ABSENT:
-                lines.changed("+", entry_lines(key, new, indent, start))
+                yield from _marked("+", entry_lines(key, new, indent, start))
         start = indent
+
+
+def _marked(mark: Mark, texts: Iterable[str]) -> Iterator[Marked]:
+    return (Marked(mark, text) for text in texts)

@@ -18,6 +18,7 @@ from webhook.cli.report.content import (
     finding_place,
     object_place,
     paragraph,
+    summary,
     verdict_counts,
 )
 from webhook.documents.document import explanation
@@ -46,8 +47,8 @@ def check(report: CheckReport) -> Iterator[str]:
         verdicts[result.verdict] += result.is_object
         rows += _rows(result)
         yield ""
-    counts = "".join(text for text, _ in verdict_counts(verdicts))
-    yield f"### gpufence: {counted(verdicts.total(), 'object')}{counts}\n"
+    objects = counted(verdicts.total(), "object")
+    yield f"### gpufence: {summary(objects, verdict_counts(verdicts).values())}\n"
     rows.sort(key=lambda row: _ORDER.index(row[0]))
     kept = _fitting([row for _, row in rows])
     if kept:

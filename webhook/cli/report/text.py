@@ -24,6 +24,7 @@ from webhook.cli.report.content import (
     pool_summary,
     remediation,
     rule_page,
+    summary,
     verdict_counts,
 )
 from webhook.cli.report.difference import Marked, difference
@@ -54,10 +55,10 @@ _STATUSES: dict[Status, tuple[Style, str]] = {
 
 def check(report: CheckReport, terminal: Terminal) -> Iterator[str]:
     """Yield a verdict on each object, why, and what changes, and a summary."""
-    summary = _Summary()
+    last = _Summary()
     needs_blank = False
     for result in report.results:
-        summary.add(result)
+        last.add(result)
         if report.quiet and not result.findings and result.error is None:
             yield ""
             continue
@@ -66,7 +67,7 @@ def check(report: CheckReport, terminal: Terminal) -> Iterator[str]:
         yield text if needs_blank else f"{text}\n"
     if not report.quiet:
         yield "\n" if needs_blank else ""
-        yield summary.text(terminal, report, "")
+        yield last.text(terminal, report, "")
 
 
 class _Summary:
@@ -87,9 +88,9 @@ class _Summary:
 
     def text(self, terminal: Terminal, report: CheckReport, pods: str) -> str:
         paint, total = terminal.paint, self._verdicts.total()
-        text = paint(f"{counted(total, 'object')}{pods}", BOLD)
-        for words, verdict in verdict_counts(self._verdicts):
-            text += paint(words, STYLES.get(verdict, PLAIN))
+        counts = verdict_counts(self._verdicts).items()
+        painted = (paint(words, STYLES[verdict]) for verdict, words in counts)
+        text = summary(paint(f"{counted(total, 'object')}{pods}", BOLD), painted)
         if self._warnings and not pods:
             text += f"; {paint(counted(self._warnings, 'warning'), YELLOW)}"
         if self._unreadable:
@@ -105,9 +106,9 @@ def audit(report: AuditReport, terminal: Terminal) -> Iterator[str]:
     """Yield the pools, the findings by severity, and what is not audited."""
     if not report.quiet:
         yield from _pools(report, terminal)
-    summary = _Summary()
+    last = _Summary()
     for result in sorted(report.results, key=by_severity):
-        summary.add(result)
+        last.add(result)
         if result.findings or result.error is not None:
             yield f"{_object(terminal, result, quiet=True)}\n"
     if report.quiet:
@@ -116,7 +117,7 @@ def audit(report: AuditReport, terminal: Terminal) -> Iterator[str]:
         yield terminal.line(remark, style=DIM)
     for skipped in report.audit.skipped:
         yield terminal.row(("not audited", YELLOW), (skipped, PLAIN))
-    yield summary.text(terminal, report, f" with {counted(report.audit.pods, 'running Pod')}")
+    yield last.text(terminal, report, f" with {counted(report.audit.pods, 'running Pod')}")
 
 
 def suites(report: SuitesReport, terminal: Terminal) -> Iterator[str]:
@@ -130,7 +131,7 @@ def suites(report: SuitesReport, terminal: Terminal) -> Iterator[str]:
         for state, style in _STATES.items()
         if states[state]
     ]
-    yield f"\n{terminal.paint(total, BOLD)}{': ' if counts else ''}{', '.join(counts)}\n"
+    yield f"\n{summary(terminal.paint(total, BOLD), counts)}\n"
     if report.unexercised:
         yield terminal.line(f"No case exercises {', '.join(report.unexercised)}.", style=YELLOW)
 
