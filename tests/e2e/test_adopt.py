@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from controlplane.cluster import ControlPlane
-from controlplane.objects import node, taint
+from controlplane.objects import node, taint, workload
 from policies.document import parse_policy
 from running import run_command
 
@@ -27,14 +27,7 @@ NODES = [
 
 
 def deployment(name: str, **spec: Any) -> JSON:
-    labels = {"app": name}
-    template = {"metadata": {"labels": labels}, "spec": spec}
-    return {
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
-        "metadata": {"name": name},
-        "spec": {"replicas": 0, "selector": {"matchLabels": labels}, "template": template},
-    }
+    return workload("Deployment", name, spec, replicas=0)
 
 
 @pytest.fixture

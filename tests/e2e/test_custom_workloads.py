@@ -64,11 +64,8 @@ def job(*, master: JSON = PLAIN, worker: JSON = PLAIN, **metadata: Any) -> JSON:
 
 
 def refusal(cluster: ControlPlane, obj: JSON) -> str:
-    """Return why `kubectl apply --dry-run=server` fails; "" if it succeeds."""
-    done = cluster.kubectl(
-        "apply", "--dry-run=server", "-f", "-", stdin=json.dumps(obj), check=False
-    )
-    return done.stderr if done.returncode else ""
+    """Return why the object cannot be created; "" if it can."""
+    return cluster.api.refusal("/apis/kubeflow.org/v1/namespaces/default/pytorchjobs", obj)
 
 
 def call_count(cluster: ControlPlane) -> int:

@@ -19,7 +19,6 @@ from controlplane.webhooks import register, unregister
 from release.recorder import Recorder
 
 GPU = "nvidia.com/gpu"
-PLAIN_NODE = node("plain")
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -75,27 +74,19 @@ def debug(cluster: ControlPlane, namespace: str, container: dict[str, Any]) -> d
 
 
 @pytest.fixture
-def restricted(control_plane: ControlPlane) -> str:
+def restricted(control_plane: ControlPlane) -> Iterator[str]:
     """A namespace that enforces Pod Security restricted."""
-    return control_plane.create_namespace("restricted-", RESTRICTED)
+    name = control_plane.create_namespace("restricted-", RESTRICTED)
+    yield name
+    control_plane.delete_pods(name)
 
 
 def test_a_cuda_pod_in_a_restricted_namespace_is_bound_to_the_gpu_node(
     control_plane: ControlPlane, restricted: str
 ) -> None:
-    with control_plane.nodes(GPU_NODE, PLAIN_NODE):
+    with control_plane.nodes(GPU_NODE, node("plain")):
         create(control_plane, restricted, cuda_pod())
         assert control_plane.bound_to(restricted, "train") == "gpu"
-
-
-def test_a_plain_pod_is_not_mutated_and_is_bound_to_the_plain_node(
-    control_plane: ControlPlane, namespace: str
-) -> None:
-    with control_plane.nodes(GPU_NODE, PLAIN_NODE):
-        created = create(control_plane, namespace, plain_pod())
-        assert "affinity" not in created["spec"]
-        assert created["spec"]["securityContext"] == {}
-        assert control_plane.bound_to(namespace, "web") == "plain"
 
 
 def test_an_ephemeral_container_without_a_security_context_is_hardened(

@@ -20,8 +20,6 @@ from controlplane.poll import until
 from controlplane.webhooks import in_tree_denial
 from policies.shipped import default_policy_text
 from release.release import NAME, Release, release
-from webhook.cel.admission_policies import BINDING_KIND, POLICY_KIND
-from webhook.registration.registrar import POLICY_KINDS as PATHS
 
 JSON = dict[str, Any]
 DENYING = f"{NAME}-pods"
@@ -40,12 +38,6 @@ class Installed:
         document = yaml.safe_load(default_policy_text())
         self.file.write_text(yaml.safe_dump(document | changes))
 
-    def names(self, kind: str) -> set[str]:
-        items = self.api.request("GET", PATHS[kind])["items"]
-        return {
-            item["metadata"]["name"] for item in items if item["metadata"]["name"].startswith(NAME)
-        }
-
 
 @pytest.fixture
 def installed(control_plane: ControlPlane, tmp_path: Path) -> Iterator[Installed]:
@@ -58,19 +50,6 @@ def installed(control_plane: ControlPlane, tmp_path: Path) -> Iterator[Installed
 
 def flags(installed: Installed) -> tuple[str, ...]:
     return ("--policy", str(installed.file), "--poll-seconds", "1")
-
-
-def test_unregister_deletes_the_admission_policies_until_undo(installed: Installed) -> None:
-    kept = installed.release
-    with kept.replicas(1, *flags(installed)):
-        until(lambda: DENYING in in_tree_denial(installed.api), "the second line")
-        assert len(installed.names(POLICY_KIND)) == len(installed.names(BINDING_KIND)) == 1
-        output = kept.run("unregister", "--namespace", kept.namespace, "--watch-seconds", "2")
-        assert f"{POLICY_KIND} gpufence: deleted." in output
-        assert f"{BINDING_KIND} gpufence: deleted." in output
-        assert not installed.names(POLICY_KIND) | installed.names(BINDING_KIND)
-        kept.run("unregister", "--namespace", kept.namespace, "--undo")
-        until(lambda: DENYING in in_tree_denial(installed.api), "the second line to come back")
 
 
 def test_a_policy_change_updates_admission_policies_without_a_gap(

@@ -8,7 +8,9 @@ import pytest
 
 from controlplane.cluster import ControlPlane
 from controlplane.poll import until
+from controlplane.webhooks import in_tree_denial
 from release.release import KINDS, NAME, WEBHOOKS, Release, release
+from webhook.cel.admission_policies import BINDING_KIND, POLICY_KIND
 from webhook.cel.configurations import RELEASE_LABEL
 
 
@@ -51,7 +53,10 @@ def test_unregister_deletes_the_configurations_until_undo(
     output = kept.run("unregister", *namespaced, "--watch-seconds", "2")
     assert "MutatingWebhookConfiguration gpufence: deleted." in output
     assert "ValidatingWebhookConfiguration gpufence: deleted." in output
+    assert f"{POLICY_KIND} gpufence: deleted." in output
+    assert f"{BINDING_KIND} gpufence: deleted." in output
     assert not kept.configurations()
+    assert in_tree_denial(kept.cluster.api) == ""
     # A write that was in flight at the change may still arrive, but no later one.
     output = kept.run("unregister", *namespaced, "--watch-seconds", "2")
     assert "MutatingWebhookConfiguration gpufence: not found." in output
@@ -68,6 +73,7 @@ def test_unregister_deletes_the_configurations_until_undo(
     output = kept.run("unregister", *namespaced, "--undo")
     assert "replicas register again" in output
     until(lambda: len(kept.configurations()) == 2, "replicas to register again")
+    until(lambda: "gpufence-pods" in in_tree_denial(kept.cluster.api), "the admission policies")
 
 
 def test_a_failed_unregister_suggests_the_correct_options(kept: Release) -> None:
@@ -93,12 +99,6 @@ def test_printed_manifests_equal_the_registered_objects(kept: Release) -> None:
         assert wanted["webhooks"] == found["webhooks"]
 
 
-def test_certs_status_reports_trusting_and_missing_configurations(kept: Release) -> None:
+def test_certs_status_reports_trusting_configurations(kept: Release) -> None:
     output = kept.run("certs", "status", "--namespace", kept.namespace)
     assert output.count("trusts the CA") == WEBHOOKS
-    namespaced = ("--namespace", kept.namespace)
-    kept.run("unregister", *namespaced, "--watch-seconds", "2")
-    output = kept.run("certs", "status", *namespaced, status=1)
-    assert "MutatingWebhookConfiguration gpufence: does not exist" in output
-    kept.run("unregister", *namespaced, "--undo")
-    until(lambda: len(kept.configurations()) == 2, "replicas to register again")

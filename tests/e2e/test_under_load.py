@@ -207,27 +207,6 @@ def test_policy_reloads_take_effect_and_fail_no_admission(pair: Pair, namespace:
     report("two policy reloads and a refused one", load)
 
 
-def test_a_rolling_restart_of_all_replicas_fails_no_admission(pair: Pair, namespace: str) -> None:
-    released = pair.release
-    with Load(released.cluster.api, namespace) as load:
-        for old in list(pair.replicas):
-            new = released.replica(*pair.flags)
-            pair.replicas.append(new)
-            new.start()
-            new.wait()
-            released.service.select(pair.replicas)
-            until(lambda: released.service.endpoints == 3, "the new endpoint")
-            old.stop()
-            pair.replicas.remove(old)
-            released.service.select(pair.replicas)
-        for _ in load.seconds(SECONDS / 3):
-            pass
-        until(
-            lambda: [r.metric("gpufence_leader") for r in pair.replicas].count(1) == 1, "a leader"
-        )
-    report("a rolling restart of both replicas", load)
-
-
 def test_a_killed_replica_fails_only_in_flight_admissions(pair: Pair, namespace: str) -> None:
     released = pair.release
     with Load(released.cluster.api, namespace) as load:

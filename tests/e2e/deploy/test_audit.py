@@ -125,7 +125,7 @@ def audited(
         for namespace in fleet.NAMESPACES:
             jobs = f"/apis/batch/v1/namespaces/{namespace}/jobs?propagationPolicy=Background"
             api.request("DELETE", jobs)
-            api.request("DELETE", f"/api/v1/namespaces/{namespace}/pods?gracePeriodSeconds=0")
+            control_plane.delete_pods(namespace)
 
 
 def rules_of(report: dict[str, Any], kind: str, name: str) -> list[str]:

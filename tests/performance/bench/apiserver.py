@@ -13,7 +13,6 @@ from statistics import median
 from typing import Any, Literal, NamedTuple
 
 from bench import pods
-from bench.admission_policies import admission_policies
 from bench.contestants import CONSTANT, GO, GPUFENCE, Contestant, cpu_seconds, load, running
 from controlplane.api import ApiError
 from controlplane.binaries import binaries
@@ -21,7 +20,7 @@ from controlplane.cluster import ControlPlane
 from controlplane.poll import until
 from controlplane.webhooks import in_tree_denial
 from reviewing import default_policy
-from webhook.cel.admission_policies import admission_policies as in_tree
+from webhook.cel.admission_policies import admission_policies
 from webhook.cel.configurations import Registration, configurations
 
 JSON = dict[str, Any]
@@ -32,7 +31,7 @@ TITLES: dict[PodKind, str] = {
     "selecting-pod": "a Pod with a node selection",
 }
 
-NOTHING, POLICIES = "no policy", "MAP and VAP"
+NOTHING = "no policy"
 SECOND_LINE, BOTH_LINES = "second line", f"{GPUFENCE}, second line"
 """gpufence's admission policies without its webhook, and with it."""
 NO_FACTS = f"{GPUFENCE}, no cluster facts"
@@ -98,7 +97,7 @@ def admissions(contestants: list[Contestant], ca: bytes) -> dict[str, list[JSON]
     """Return the objects to register with the API server, by kind of admission."""
     policy = default_policy()
     bundle = base64.b64encode(ca).decode()
-    objects: dict[str, list[JSON]] = {NOTHING: [], POLICIES: admission_policies(policy)}
+    objects: dict[str, list[JSON]] = {NOTHING: []}
     for contestant in contestants:
         registration = Registration(name="bench", url=contestant.url, ca_bundle=bundle)
         objects[contestant.name] = list(configurations(policy, registration))
@@ -110,10 +109,10 @@ def admissions(contestants: list[Contestant], ca: bytes) -> dict[str, list[JSON]
         for webhook in configuration["webhooks"]:
             del webhook["matchConditions"]
     objects[UNCONDITIONAL] = unconditional
-    objects[SECOND_LINE] = list(in_tree(policy, Registration(name="bench")))
+    objects[SECOND_LINE] = list(admission_policies(policy, Registration(name="bench")))
     objects[BOTH_LINES] = [*objects[GPUFENCE], *objects[SECOND_LINE]]
     order = (NOTHING, SECOND_LINE, UNCONDITIONAL, CONSTANT, NO_FACTS, GPUFENCE, BOTH_LINES)
-    return {name: objects[name] for name in (*order, GO, POLICIES)}
+    return {name: objects[name] for name in (*order, GO)}
 
 
 @contextmanager
@@ -125,8 +124,8 @@ def registered(cluster: ControlPlane, objects: list[JSON]) -> Iterator[None]:
         if objects:
             cluster.kubectl.apply(*objects)
         until(lambda: _gpu_pod(cluster) == expected, "the registered objects to be active")
-        if any(title.endswith("/bench-trespass") for title in titles):
-            until(lambda: "bench-trespass" in in_tree_denial(cluster.api), "the second line")
+        if any(title.endswith("/bench-pods") for title in titles):
+            until(lambda: "bench-pods" in in_tree_denial(cluster.api), "the second line")
         yield
     finally:
         if objects:

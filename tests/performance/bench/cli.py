@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from bench import cli_peers
+from controlplane.gpufence import COMMAND
 
 COUNTS = (1_000, 10_000)
 STARTS = 5
@@ -27,44 +27,23 @@ STARTS = 5
 LIBRARIES = "Python with gpufence's libraries"
 _IMPORT = "import click, msgspec, yaml"
 
-# Measures the share of parsing: wraps the functions that read with a stopwatch.
-_PROBE = """
-import sys, time
-from webhook.cli import manifests
-from webhook.cli.main import main
-from webhook.documents import files
-
-def timed(module, name):
-    function, spent = getattr(module, name), [0.0]
-    def with_stopwatch(*args, **options):
-        start = time.process_time()
-        try:
-            return function(*args, **options)
-        finally:
-            spent[0] += time.process_time() - start
-    setattr(module, name, with_stopwatch)
-    return spent
-
-def timed_steps(owner, name):
-    function, spent = getattr(owner, name), [0.0]
-    def with_stopwatch(*args, **options):
-        steps = function(*args, **options)
-        while True:
-            start = time.process_time()
-            step = next(steps, None)
-            spent[0] += time.process_time() - start
-            if step is None:
-                return
-            yield step
-    setattr(owner, name, with_stopwatch)
-    return spent
-
-parsing, reading = timed(files, "read_yaml"), timed_steps(manifests.Reader, "read")
-status = main(sys.argv[1:])
-whole = time.process_time()
-print(parsing[0] / whole, reading[0] / whole, file=sys.stderr)
-sys.exit(status)
+_LOAD = """
+import sys
+from pathlib import Path
+import yaml
+path = Path(sys.argv[1])
+for file in sorted(path.iterdir()) if path.is_dir() else [path]:
+    for document in yaml.load_all(file.read_text(), yaml.CSafeLoader):
+        pass
 """
+GPUFENCE, PYYAML = "gpufence check", "PyYAML's CSafeLoader (parses only)"
+COMMANDS: dict[str, tuple[str | Path, ...]] = {
+    GPUFENCE: (COMMAND, "check"),
+    f"{GPUFENCE} -o json": (COMMAND, "check", "-o", "json"),
+    f"{GPUFENCE} -o sarif": (COMMAND, "check", "-o", "sarif"),
+    PYYAML: (sys.executable, "-c", _LOAD),
+}
+"""Each command, without the file or directory that it reads."""
 
 TRESPASSING = 50
 """One in this many Deployments tolerates the GPU taint without a GPU request."""
@@ -129,22 +108,11 @@ class Usage(NamedTuple):
     memory: float
 
 
-class Shares(NamedTuple):
-    """Parts of the CPU time of `gpufence check`.
-
-    `parsing` is YAML to values; `reading` also includes finding, opening and splitting the files.
-    """
-
-    parsing: float
-    reading: float
-
-
 class Measured(msgspec.Struct):
     """The results, by input and command line."""
 
     start: dict[str, Usage] = {}
     checking: dict[str, dict[str, Usage]] = {}
-    shares: dict[str, Shares] = {}
 
 
 def measure(rounds: int) -> Measured:
@@ -156,30 +124,27 @@ def measure(rounds: int) -> Measured:
 
 
 def _measure(rounds: int) -> Measured:
-    tools = list(cli_peers.command_lines())
     measured = Measured()
     with TemporaryDirectory(prefix="gpufence-bench-") as temporary:
         for count in COUNTS:
-            for input_name, path in write_manifests(Path(temporary), count).items():
-                _same_findings(tools, path, count)
-                commands = {tool.name: tool.arguments(path) for tool in tools}
-                measured.checking[input_name] = _in_rounds(commands, rounds)
-                measured.shares[input_name] = shares(path, rounds)
+            for title, path in write_manifests(Path(temporary), count).items():
+                if (found := trespasses(path)) != count // TRESPASSING:
+                    raise RuntimeError(f"gpufence reports {found} trespasses in {path}")
+                measured.checking[title] = _in_rounds(_commands(path), rounds)
         single = next(path for path in Path(temporary).glob("many-*/app-00000.yaml"))
-        starts: dict[str, Sequence[str | Path]] = {LIBRARIES: [sys.executable, "-c", _IMPORT]}
-        starts |= {tool.name: tool.arguments(single) for tool in tools}
+        starts = {LIBRARIES: [sys.executable, "-c", _IMPORT], **_commands(single)}
         measured.start = _in_rounds(starts, rounds * STARTS)
     return measured
 
 
-def _same_findings(tools: Iterable[cli_peers.CommandLine], path: Path, count: int) -> None:
-    """Ensure that each tool with rules reports every trespassing Deployment."""
-    expected = count // TRESPASSING
-    for tool in tools:
-        if tool.finding and (count_found := tool.found(path)) != expected:
-            raise RuntimeError(
-                f"{tool.name} reports {count_found} of {expected} trespasses in {path}"
-            )
+def _commands(path: Path) -> dict[str, Sequence[str | Path]]:
+    return {name: [*command, path] for name, command in COMMANDS.items()}
+
+
+def trespasses(path: Path) -> int:
+    """Return the number of findings that gpufence reports."""
+    done = subprocess.run([*COMMANDS[GPUFENCE], path], capture_output=True, text=True)
+    return done.stdout.count("  enforce  pool-trespass")
 
 
 def _in_rounds(commands: Mapping[str, Sequence[str | Path]], rounds: int) -> dict[str, Usage]:
@@ -211,19 +176,6 @@ def _run(command: Sequence[str | Path]) -> Usage:
         raise RuntimeError(f"{command}: status {process.returncode}: {errors[-500:]}")
     wall = perf_counter() - start
     return Usage(wall, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024)
-
-
-def shares(path: Path, rounds: int) -> Shares:
-    command: list[str | Path] = [sys.executable, "-c", _PROBE, "check", path]
-    samples = []
-    for _ in range(rounds):
-        completed = subprocess.run(command, capture_output=True, text=True, check=False)
-        if completed.returncode not in (0, 1):
-            raise RuntimeError(
-                f"{command}: status {completed.returncode}: {completed.stderr[-500:]}"
-            )
-        samples.append([float(part) for part in completed.stderr.split()])
-    return Shares(*map(median, zip(*samples, strict=True)))
 
 
 def write_manifests(directory: Path, count: int) -> dict[str, Path]:

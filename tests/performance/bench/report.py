@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from bench import apiserver, cli, cli_peers, reviews, serving
+from bench import apiserver, cli, reviews, serving
 from bench.results import Results, ratios
 from paths import PROJECT
 
@@ -82,7 +82,7 @@ def plot(results: Results) -> None:
 
 def _command_lines(results: cli.Measured) -> Iterator[str]:
     for input_name, usages in results.checking.items():
-        baseline = usages[cli_peers.GPUFENCE].wall
+        baseline = usages[cli.GPUFENCE].wall
         header = ("", "time s", "time relative to gpufence", "CPU s", "memory MiB")
         rows = (
             (
@@ -94,12 +94,7 @@ def _command_lines(results: cli.Measured) -> Iterator[str]:
             )
             for name, usage in usages.items()
         )
-        shares = results.shares[input_name]
         yield f"## Command lines: {input_name}\n\n" + _table(header, rows)
-        yield (
-            f"Parsing YAML is {shares.parsing:.0%} of the CPU time of `gpufence check`, and "
-            f"{shares.reading:.0%} with finding, opening and splitting files."
-        )
     if results.start:
         starts = (
             (name, f"{usage.wall * 1000:.0f}", f"{usage.cpu * 1000:.0f}")

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
 
-from bench import apiserver, cli, cli_peers, growth, serving
+from bench import apiserver, cli, growth, serving
 from bench import engine as engines
 from bench.contestants import CONSTANT, GO, GPUFENCE
 
@@ -64,7 +64,6 @@ def machine() -> dict[str, str]:
         **{name: metadata.version(name) for name in ("aiohttp", "msgspec", "PyYAML", "uvloop")},
         **_required("peers", "sigs.k8s.io/controller-runtime"),
         **_required("../../support/controlplane", "k8s.io/kubernetes"),
-        **cli_peers.versions(),
     }
 
 
@@ -85,16 +84,12 @@ def ratios(results: Results) -> dict[str, float]:
             f"{case}: p99 of the Go webhook relative to gpufence": go.p99 / own.p99,
             f"{case}: CPU of the Go webhook relative to gpufence": go.cpu / own.cpu,
         }
-    for input_name, usages in results.cli.checking.items():
-        cpu = usages[cli_peers.GPUFENCE].cpu
-        for name in (cli_peers.CONFTEST, cli_peers.GATOR, cli_peers.PYYAML):
-            if name in usages:
-                relative = usages[name].cpu / cpu
-                computed[f"{input_name}: CPU of {name} relative to gpufence"] = relative
-        computed[f"{input_name}: share of parsing in CPU"] = results.cli.shares[input_name].parsing
+    for title, usages in results.cli.checking.items():
+        relative = usages[cli.PYYAML].cpu / usages[cli.GPUFENCE].cpu
+        computed[f"{title}: CPU of {cli.PYYAML} relative to gpufence"] = relative
     for kind, created in results.apiserver.items():
         gpufence = created[GPUFENCE]
-        for name in (GO, CONSTANT, apiserver.POLICIES, apiserver.NOTHING):
+        for name in (GO, CONSTANT, apiserver.NOTHING):
             peer = created[name]
             computed[f"{kind}: creates/s of {name}'s"] = gpufence.rate / peer.rate
             relative = peer.total_cpu / gpufence.total_cpu

@@ -153,6 +153,11 @@ class ControlPlane:
         )
         return name
 
+    def delete_pods(self, namespace: str) -> None:
+        """Delete the Pods of a namespace: one that waits would take devices of a later test."""
+        path = f"/api/v1/namespaces/{namespace}/pods?gracePeriodSeconds=0"
+        self.api.request("DELETE", path)
+
     def create_nodes(self, *nodes: dict[str, Any]) -> None:
         """Create Node objects (objects.node) with the status that they carry.
 

@@ -69,6 +69,8 @@ def fence(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory)
 
 
 @pytest.fixture
-def namespace(control_plane: ControlPlane) -> str:
+def namespace(control_plane: ControlPlane) -> Iterator[str]:
     """The name of a namespace of the test's own, in which Pods can be created."""
-    return control_plane.create_namespace("test-")
+    name = control_plane.create_namespace("test-")
+    yield name
+    control_plane.delete_pods(name)
