@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
@@ -119,6 +120,21 @@ class FakeApiServer:
             self._runner = None
             # A closed transport releases its socket in the next turn of the loop.
             await asyncio.sleep(0)
+
+    @contextlib.contextmanager
+    def in_thread(self) -> Iterator[None]:
+        """Serve from a thread, for commands that have an event loop of their own."""
+        loop = asyncio.new_event_loop()
+        thread = threading.Thread(target=loop.run_forever)
+        thread.start()
+        asyncio.run_coroutine_threadsafe(self.start(), loop).result()
+        try:
+            yield
+        finally:
+            asyncio.run_coroutine_threadsafe(self.stop(), loop).result()
+            loop.call_soon_threadsafe(loop.stop)
+            thread.join()
+            loop.close()
 
     def kubeconfig(self, path: Path, credential: str = "first") -> Path:
         return kubeconfig.write(path, self.url, {"token": credential})

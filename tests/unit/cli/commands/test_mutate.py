@@ -39,14 +39,6 @@ def decided(document: Any) -> Any:
     return decide(document, default_policy(), Request(namespace=namespace)).mutated
 
 
-def test_printed_manifests_have_the_mutations_of_the_engine(gpufence: Run) -> None:
-    done = gpufence("mutate", "-", stdin=GPU_POD)
-    assert (done.status, done.err) == (0, "")
-    document = yaml.safe_load(done.out)
-    assert document == decided(yaml.safe_load(GPU_POD))
-    assert document != yaml.safe_load(GPU_POD)
-
-
 def test_unchanged_documents_are_printed_in_input_order(gpufence: Run) -> None:
     values = "# values\nreplicas: 3\n"
     text = "---\n".join([CONFIG_MAP, "# nothing\n", GPU_POD, values, PLAIN_POD])
@@ -129,11 +121,6 @@ def test_no_objects_are_an_error(gpufence: Run) -> None:
     done = gpufence("mutate", "-")
     assert (done.status, done.out) == (2, "")
     assert done.err == "Error: no objects in <stdin>. Check the tool that wrote them.\n"
-
-
-def test_printed_manifests_need_no_further_mutation(gpufence: Run) -> None:
-    once = gpufence("mutate", "-", stdin=GPU_POD).out
-    assert gpufence("mutate", "-", stdin=once).out == once
 
 
 def test_every_rule_case_is_printed_as_mutated_by_the_engine(gpufence: Run) -> None:
