@@ -13,16 +13,19 @@ import shutil
 import stat
 import subprocess
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from fnmatch import fnmatchcase
+from itertools import chain
 from pathlib import Path, PurePath
 from typing import BinaryIO, NamedTuple, Self, TextIO
 
-from webhook.documents.document import Document, DocumentError, unreadable
+from policies.kubernetes.objects import mapping
+from webhook.documents.document import Document, DocumentError, InputError, unreadable
 from webhook.documents.files import (
     STDIN,
     cannot_be_read,
     display_name,
+    load_documents,
     open_file,
     read_documents,
     read_lines,
@@ -246,23 +249,18 @@ def _walk(directory: str, root: str, exclude: ExcludedPaths) -> Iterator[Source]
     patches: set[str] = set()
     for parent, directories, files in os.walk(str(PurePath(directory)), onerror=errors.append):
         below = os.path.relpath(parent, root)
-        if CHART in files and f"{below}/{CHART}" not in exclude:
+        patches.update(_patches(parent, files))
+        directories[:] = _kept(directories, below, exclude)
+        files = _kept(files, below, exclude)
+        if CHART in files:
             directories.clear()
             path = parent.removeprefix("./")
             sources.append(Source(path, in_directory=True, is_chart=True))
             continue
-        patches.update(_patches(parent, files))
-        directories[:] = [
-            name
-            for name in directories
-            if not name.startswith(".") and f"{below}/{name}" not in exclude
-        ]
         sources += [
             Source(f"{parent.rstrip('/')}/{name}".removeprefix("./"), in_directory=True)
             for name in files
             if name.endswith(SUFFIXES)
-            and not name.startswith(".")
-            and f"{below}/{name}" not in exclude
         ]
     for error in errors:
         yield Source(str(error.filename), cannot_be_read(error))
@@ -272,25 +270,24 @@ def _walk(directory: str, root: str, exclude: ExcludedPaths) -> Iterator[Source]
             yield source._replace(is_patch=os.path.normpath(source.path) in patches)
 
 
+def _kept(names: Iterable[str], below: str, exclude: ExcludedPaths) -> list[str]:
+    """Return the names in a directory that are neither hidden nor excluded."""
+    visible = (name for name in names if not name.startswith("."))
+    return [name for name in visible if f"{below}/{name}" not in exclude]
+
+
 def _patches(directory: str, files: Sequence[str]) -> Iterator[str]:
     """Yield the paths of the patches that the kustomization of a directory names."""
-    for name in _KUSTOMIZATIONS:
-        if name not in files:
-            continue
-        try:
-            with open_file(f"{directory}/{name}") as file:
-                lines = read_lines(file)
-                documents = list(read_documents(name, lines))
-                lines.detach()
-        except DocumentError:  # the reader of the file reports it
-            continue
-        for document in documents:
-            fields = document.value if isinstance(document.value, dict) else {}
-            for field in _PATCH_FIELDS:
-                for entry in fields.get(field) or ():
-                    patch = entry.get("path") if isinstance(entry, dict) else entry
-                    if isinstance(patch, str) and "\n" not in patch:
-                        yield os.path.normpath(f"{directory}/{patch}")
+    documents: list[Document] = []
+    for name in set(files).intersection(_KUSTOMIZATIONS):
+        with suppress(InputError):  # the reader of the file reports it
+            documents += load_documents(f"{directory}/{name}")
+    for document in documents:
+        fields = mapping(document.value)
+        for entry in chain.from_iterable(fields.get(field) or () for field in _PATCH_FIELDS):
+            patch = entry.get("path") if isinstance(entry, dict) else entry
+            if isinstance(patch, str) and "\n" not in patch:
+                yield os.path.normpath(f"{directory}/{patch}")
 
 
 def render_chart(chart: str) -> str:
