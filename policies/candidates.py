@@ -15,17 +15,16 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from policies.facts import Facts, Request
 from policies.kubernetes import selector as selectors
 from policies.kubernetes.pod import Pod
 from policies.kubernetes.selector import can_match
-from policies.policy import Policy, Pool
+from policies.policy import Pool
 from policies.requests import (
     Condition,
     DeviceRequest,
     Exclusion,
+    Scope,
     is_oversized,
-    may_request,
     requests_several,
 )
 
@@ -35,14 +34,14 @@ Labels = frozenset[tuple[str, tuple[str, ...]]]
 
 
 def with_candidates(
-    pod: Pod, requests: tuple[DeviceRequest, ...], policy: Policy, request: Request, facts: Facts
+    pod: Pod, requests: tuple[DeviceRequest, ...], scope: Scope
 ) -> tuple[DeviceRequest, ...]:
     """Return the requests with their candidate pools, and why the other pools are excluded."""
     several = {r.name for r in pod.device_resources() if requests_several(r)}
     conditions: Conditions = {
         "selection": cache(lambda pool: can_select(pod, pool)),
-        "namespace": cache(lambda pool: may_request(pool, request, facts)),
-        "size": cache(lambda pool: not is_oversized(pod, pool, policy, facts)),
+        "namespace": cache(scope.may_request),
+        "size": cache(lambda pool: not is_oversized(pod, pool, scope)),
         "shares": cache(lambda pool: not any(name in pool.shared_resources for name in several)),
     }
     # A node has to meet all requests that cannot be met in another way.

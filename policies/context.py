@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Literal
 
 import msgspec
@@ -17,31 +17,26 @@ from policies.policy import Hardening, Policy, Pool
 from policies.requests import (
     DeviceRequest,
     NamedClaim,
+    Scope,
     describe_pools,
     device_requests,
     ignored_annotations,
-    may_request,
-    named_claims,
-    pools_of_resource,
 )
 
 # Each finding names the claims, and a Pod can have thousands of findings.
 _NAMED_CLAIMS = 8
 
 
-class Context(msgspec.Struct, frozen=True):
+class Context(Scope, frozen=True):
     """The policy, the request and the cluster facts, and what the Pod requests of the pools.
 
     A GPU Pod has at least one device request.
     """
 
-    policy: Policy
-    request: Request
-    facts: Facts
     device_requests: tuple[DeviceRequest, ...] = ()
     distinct_requests: tuple[DeviceRequest, ...] = ()
     """The first request for each set of candidate pools."""
-    requested_pools: dict[Pool, None] = {}
+    requested_pools: dict[Pool, None] = msgspec.field(default_factory=dict)
     """The candidate pools of the Pod, in the order of its requests."""
     written_devices: tuple[DeviceResource, ...] | None = None
     """For the template of a core workload, its devices without mutations: the API server validates
@@ -50,11 +45,12 @@ class Context(msgspec.Struct, frozen=True):
     @classmethod
     def of(cls, pod: Pod, policy: Policy, request: Request, facts: Facts) -> Context:
         """Return the context of a Pod."""
-        requests = device_requests(pod, policy, request, facts)
+        scope = cls(policy, request, facts)
+        requests = device_requests(pod, scope)
         if not requests:
-            return cls(policy, request, facts)
+            return scope
         if any(len(device_request.pools) > 1 for device_request in requests):
-            requests = with_candidates(pod, requests, policy, request, facts)
+            requests = with_candidates(pod, requests, scope)
         distinct: dict[tuple[Pool, ...], DeviceRequest] = {}
         pools: dict[Pool, None] = {}
         for device_request in requests:
@@ -85,14 +81,6 @@ class Context(msgspec.Struct, frozen=True):
         )
         return self.requested_pools | dict.fromkeys(excluded)
 
-    def may_request(self, pool: Pool) -> bool:
-        """Return whether the namespace may request the pool's devices."""
-        return may_request(pool, self.request, self.facts)
-
-    def pools_of_resource(self, name: str) -> tuple[Pool, ...]:
-        """Return the pools that offer what a resource name of a container stands for."""
-        return pools_of_resource(name, self.policy, self.facts)
-
     def candidates(self, resource: str) -> tuple[Pool, ...]:
         """Return the candidate pools of the Pod's requests for a resource."""
         return next(
@@ -118,10 +106,6 @@ class Context(msgspec.Struct, frozen=True):
             and bool(self.policy.pools_of_class)
             and any(named.entry.is_used for named in self.unresolved_claims(pod))
         )
-
-    def claims(self, pod: Pod) -> Iterable[NamedClaim]:
-        """Return the claims of the Pod."""
-        return named_claims(pod, self.request, self.facts) if pod.spec.resource_claims else ()
 
     def exists(self, pod: Pod) -> bool:
         """Return whether the request updates the Pod itself, and not a template."""

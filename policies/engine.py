@@ -10,7 +10,6 @@ import json
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-import msgspec
 from msgspec.structs import replace
 
 from policies.context import Context, missing_facts
@@ -33,6 +32,7 @@ from policies.registry import (
     Mutation,
     Pods,
 )
+from policies.requests import Scope
 
 MOST_FINDINGS = 1000
 """The list is not truncated: findings that are left out would not count."""
@@ -46,19 +46,6 @@ Object = JSONObject | PodObject | Workload
 
 NO_REQUEST = Request()
 NO_FACTS = Facts()
-
-
-class _Scope(msgspec.Struct, frozen=True):
-    """What a decision depends on besides the object.
-
-    ``pods_are_final`` says that the mutating webhook has already changed an object that is a Pod.
-    """
-
-    policy: Policy
-    request: Request
-    facts: Facts
-    excluded_namespaces: Container[str] = ()
-    pods_are_final: bool = False
 
 
 def mutate(
@@ -97,7 +84,7 @@ def validate(
     Raises:
         MalformedObjectError, OversizedObjectError: as ``mutate`` does.
     """
-    return _decide(_workload(obj), _Scope(policy, request, facts, pods_are_final=True))
+    return _decide(_workload(obj), Scope(policy, request, facts), (), is_final=True)
 
 
 def decide(
@@ -116,7 +103,8 @@ def decide(
     Raises:
         MalformedObjectError, OversizedObjectError: as ``mutate`` does.
     """
-    return _decide(_workload(obj), _Scope(policy, request, facts, excluded_namespaces))
+    scope = Scope(policy, request, facts)
+    return _decide(_workload(obj), scope, excluded_namespaces, is_final=False)
 
 
 def _workload(obj: Object) -> Workload:
@@ -128,14 +116,16 @@ def _stored(request: Request) -> JSONObject | PodObject | None:
     return request.old if request.operation == "UPDATE" else None
 
 
-def _decide(obj: Workload, scope: _Scope) -> Decision:
+def _decide(
+    obj: Workload, scope: Scope, excluded_namespaces: Container[str], *, is_final: bool
+) -> Decision:
     """Judge the object. On UPDATE, the findings of the old object do not count again."""
     old = _stored(scope.request)
     if old is None:
-        return _judge(obj, scope)
+        return _judge(obj, scope, excluded_namespaces, is_final=is_final)
     if obj.is_being_deleted:
         return Decision(obj.raw or {}, exemption=_DELETED)
-    decision = _judge(obj, scope)
+    decision = _judge(obj, scope, excluded_namespaces, is_final=is_final)
     if not decision.findings:
         return decision
     try:
@@ -147,15 +137,21 @@ def _decide(obj: Workload, scope: _Scope) -> Decision:
         # With the metadata of the new object: a Pod that its DaemonSet releases is not worse for
         # it. Only AppArmor's annotations are judged there, and they are immutable
         # (core validation.go, ValidatePodSpecificAnnotationUpdates).
-        known = _judge(stored.with_metadata(obj), scope).findings
+        stored = stored.with_metadata(obj)
+        known = _judge(stored, scope, excluded_namespaces, is_final=is_final).findings
     except MalformedObjectError:
         known = ()
     new, known = split_known(decision.findings, known)
     return replace(decision, findings=new, known=known)
 
 
-def _judge(obj: Workload, scope: _Scope) -> Decision:
-    """Go through the checklist: exemptions, mutations, checks, exceptions."""
+def _judge(
+    obj: Workload, scope: Scope, excluded_namespaces: Container[str], *, is_final: bool
+) -> Decision:
+    """Go through the checklist: exemptions, mutations, checks, exceptions.
+
+    The mutating webhook has already changed a Pod that ``is_final``.
+    """
     policy, request = scope.policy, scope.request
     actions = policy.actions_in(request.namespace)
     enforces = actions.mode == "enforce"
@@ -167,7 +163,7 @@ def _judge(obj: Workload, scope: _Scope) -> Decision:
         return Decision(original, has_template=False)
     if reason := policy.exemptions.cover(request.namespace, request.username, pods):
         return Decision(original, exemption=reason)
-    if request.namespace in scope.excluded_namespaces:
+    if request.namespace in excluded_namespaces:
         reason = f"API servers do not call gpufence for namespace {request.namespace}"
         return Decision(original, exemption=reason)
     if not pods:
@@ -180,12 +176,12 @@ def _judge(obj: Workload, scope: _Scope) -> Decision:
         context = Context.of(pod, policy, request, scope.facts)
         for pool in context.requested_pools:
             pools[pool.name] = None
-        if not scope.pods_are_final:
+        if not is_final:
             missing |= dict.fromkeys(missing_facts(pod, context))
             if context.is_undecided(pod):
                 path = (*pod.template.spec_path, "resourceClaims")
                 unjudged.append(Unjudged(path, "its resource claims are unknown"))
-        if not (enforces and scope.pods_are_final and pod.kind == "Pod"):
+        if not (enforces and is_final and pod.kind == "Pod"):
             if obj.is_core_workload:
                 context = replace(context, written_devices=pod.device_resources())
             editor = mutate_pod(pod, context)
@@ -203,7 +199,7 @@ def _judge(obj: Workload, scope: _Scope) -> Decision:
             if len(findings) > MOST_FINDINGS:
                 raise OversizedObjectError("", _TOO_MANY)
     counting, excepted = apply_exceptions(findings, obj, policy, request)
-    if scope.pods_are_final:
+    if is_final:
         changes = []
     return Decision(
         original,

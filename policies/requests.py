@@ -67,17 +67,6 @@ class DeviceRequest(msgspec.Struct, frozen=True):
         return describe_pools(self.pools)
 
 
-def device_requests(
-    pod: Pod, policy: Policy, request: Request, facts: Facts
-) -> tuple[DeviceRequest, ...]:
-    """Return every request of the Pod for a pool's devices; none if it is not a GPU Pod."""
-    by_resource = _by_resource(pod, policy, facts) if pod.device_resources() else ()
-    by_annotation = _by_annotation(pod, policy, request) if policy.pools_of_annotations else ()
-    claims = pod.spec.resource_claims
-    by_claim = _by_claim(pod, policy, request, facts) if claims else ()
-    return (*by_resource, *by_claim, *by_annotation)
-
-
 def requesting_containers(
     requests: Iterable[DeviceRequest],
 ) -> frozenset[tuple[ContainerKind, int]]:
@@ -135,28 +124,68 @@ def entries_of(pod: Pod, request: Request) -> Iterator[ClaimEntry]:
             yield ClaimEntry(index, name, claim, is_template=True, is_used=is_used)
 
 
-def named_claims(pod: Pod, request: Request, facts: Facts) -> Iterator[NamedClaim]:
-    """Yield each claim of the Pod, also one whose source is unknown."""
-    found: set[int] = set()
-    for entry in entries_of(pod, request):
-        found.add(entry.index)
-        known = facts.claim_templates if entry.is_template else facts.claims
-        path = pod.at(f"spec.resourceClaims[{entry.index}]")
-        yield NamedClaim(path, entry, known.get((request.namespace, entry.claim)))
-    for index, old in enumerate(pod.spec.resource_claims or ()):
-        if isinstance(old.source, dict):
-            # The form before Kubernetes 1.31. API servers ignore it today.
-            name = old.source.get("resourceClaimName") or old.source.get(
-                "resourceClaimTemplateName"
-            )
-            ignored = f"{name} (under source, which Kubernetes 1.31 removed)"
-        elif index not in found:
-            # A later Kubernetes may have other sources than a claim and a template.
-            ignored = f"{old.name} (from a source that gpufence does not know)"
-        else:
-            continue
-        path = pod.at(f"spec.resourceClaims[{index}]")
-        yield NamedClaim(path, ClaimEntry(index, old.name or "", ignored), None)
+class Scope(msgspec.Struct, frozen=True):
+    """What a decision depends on besides the object."""
+
+    policy: Policy
+    request: Request
+    facts: Facts
+
+    def may_request(self, pool: Pool) -> bool:
+        """Return whether the namespace may request the pool's devices."""
+        allowed, request = pool.allowed_namespaces, self.request
+        if allowed is None or request.namespace in allowed.names:
+            return True
+        if not allowed.by_labels:
+            return False
+        labels = self.facts.namespace_labels
+        if labels is None:
+            return not (allowed.unknown == "deny" or request.fail_closed)
+        return allowed.accepts_labels(labels)
+
+    def pools_of_resource(self, name: str) -> tuple[Pool, ...]:
+        """Return the pools that offer what a resource name of a container stands for."""
+        if "/" not in name:
+            return ()
+        policy = self.policy
+        pools = policy.pools_of_resource(name)
+        if not pools and policy.pools_of_class:
+            device_class = self.facts.extended_resource_classes.get(name)
+            if name.startswith(IMPLICIT_RESOURCE_PREFIX):
+                device_class = name.removeprefix(IMPLICIT_RESOURCE_PREFIX)
+            pools = policy.pools_of_class.get(device_class, ()) if device_class else ()
+        return pools
+
+    def claims(self, pod: Pod) -> Iterator[NamedClaim]:
+        """Yield each claim of the Pod, also one whose source is unknown."""
+        found: set[int] = set()
+        for entry in entries_of(pod, self.request):
+            found.add(entry.index)
+            known = self.facts.claim_templates if entry.is_template else self.facts.claims
+            path = pod.at(f"spec.resourceClaims[{entry.index}]")
+            yield NamedClaim(path, entry, known.get((self.request.namespace, entry.claim)))
+        for index, old in enumerate(pod.spec.resource_claims or ()):
+            if isinstance(old.source, dict):
+                # The form before Kubernetes 1.31. API servers ignore it today.
+                name = old.source.get("resourceClaimName") or old.source.get(
+                    "resourceClaimTemplateName"
+                )
+                ignored = f"{name} (under source, which Kubernetes 1.31 removed)"
+            elif index not in found:
+                # A later Kubernetes may have other sources than a claim and a template.
+                ignored = f"{old.name} (from a source that gpufence does not know)"
+            else:
+                continue
+            path = pod.at(f"spec.resourceClaims[{index}]")
+            yield NamedClaim(path, ClaimEntry(index, old.name or "", ignored), None)
+
+
+def device_requests(pod: Pod, scope: Scope) -> tuple[DeviceRequest, ...]:
+    """Return every request of the Pod for a pool's devices; none if it is not a GPU Pod."""
+    by_resource = _by_resource(pod, scope) if pod.device_resources() else ()
+    by_annotation = _by_annotation(pod, scope) if scope.policy.pools_of_annotations else ()
+    by_claim = _by_claim(pod, scope) if pod.spec.resource_claims else ()
+    return (*by_resource, *by_claim, *by_annotation)
 
 
 def _generated_claims(pod: Pod, request: Request) -> dict[str, str]:
@@ -179,54 +208,28 @@ def _generated_claims(pod: Pod, request: Request) -> dict[str, str]:
     }
 
 
-def may_request(pool: Pool, request: Request, facts: Facts) -> bool:
-    """Return whether the namespace may request the pool's devices."""
-    allowed = pool.allowed_namespaces
-    if allowed is None or request.namespace in allowed.names:
-        return True
-    if not allowed.by_labels:
-        return False
-    labels = facts.namespace_labels
-    if labels is None:
-        return not (allowed.unknown == "deny" or request.fail_closed)
-    return allowed.accepts_labels(labels)
-
-
-def pools_of_resource(name: str, policy: Policy, facts: Facts) -> tuple[Pool, ...]:
-    """Return the pools that offer what a resource name in a container's resources stands for."""
-    if "/" not in name:
-        return ()
-    pools = policy.pools_of_resource(name)
-    if not pools and policy.pools_of_class:
-        device_class = facts.extended_resource_classes.get(name)
-        if name.startswith(IMPLICIT_RESOURCE_PREFIX):
-            device_class = name.removeprefix(IMPLICIT_RESOURCE_PREFIX)
-        pools = policy.pools_of_class.get(device_class, ()) if device_class else ()
-    return pools
-
-
 def describe_pools(pools: Iterable[Pool]) -> str:
     """Return the names of pools, for messages: ``pool a100``, or ``pools a100 and h100``."""
     *names, last = [pool.name for pool in pools]
     return f"pools {', '.join(names)} and {last}" if names else f"pool {last}"
 
 
-def peak_in_pool(pod: Pod, pool: Pool, policy: Policy, facts: Facts) -> int:
+def peak_in_pool(pod: Pod, pool: Pool, scope: Scope) -> int:
     """Return how many devices are reserved for the Pod if it runs on the pool's nodes."""
     by_resource = sum(
         count
         for name, count in pod.device_peaks().items()
-        if pool in pools_of_resource(name, policy, facts) and name not in pool.fractional_resources
+        if pool in scope.pools_of_resource(name) and name not in pool.fractional_resources
     )
     return by_resource + max(
         (_count(pod, annotation) for annotation in pool.annotation_requests), default=0
     )
 
 
-def is_oversized(pod: Pod, pool: Pool, policy: Policy, facts: Facts) -> bool:
+def is_oversized(pod: Pod, pool: Pool, scope: Scope) -> bool:
     """Return whether the Pod requests more of the pool's devices than one Pod may have."""
     largest = pool.largest_request
-    return largest is not None and peak_in_pool(pod, pool, policy, facts) > largest
+    return largest is not None and peak_in_pool(pod, pool, scope) > largest
 
 
 def requests_several(resource: DeviceResource) -> bool:
@@ -244,9 +247,9 @@ def device_peaks(pod: Pod, policy: Policy) -> dict[str, int]:
     return {name: count for name, count in peaks if count > 0 and policy.counts(name)}
 
 
-def _by_resource(pod: Pod, policy: Policy, facts: Facts) -> Iterator[DeviceRequest]:
+def _by_resource(pod: Pod, scope: Scope) -> Iterator[DeviceRequest]:
     for resource in pod.device_resources():
-        pools = pools_of_resource(resource.name, policy, facts)
+        pools = scope.pools_of_resource(resource.name)
         if not pools:
             continue
         if requested := _requested(resource):
@@ -269,17 +272,19 @@ def ignored_annotations(pod: Pod, policy: Policy) -> Iterator[tuple[str, Annotat
                 yield name, annotation
 
 
-def _by_annotation(pod: Pod, policy: Policy, request: Request) -> Iterator[DeviceRequest]:
+def _by_annotation(pod: Pod, scope: Scope) -> Iterator[DeviceRequest]:
     """Yield the requests by annotations that the Pod's scheduler reads.
 
     Any client can write an annotation, and only the scheduler keeps a Pod off the nodes that have
     no device for it. So it counts for the Pods of this scheduler only, and not if the author
     bypasses the scheduler with ``nodeName``. An existing Pod has its node from the scheduler.
     """
-    is_bound = pod.spec.node_name and not (pod.kind == "Pod" and request.operation == "UPDATE")
+    is_bound = pod.spec.node_name and not (
+        pod.kind == "Pod" and scope.request.operation == "UPDATE"
+    )
     if is_bound or not pod.metadata.annotations:
         return
-    for annotation, pools in policy.pools_of_annotations.items():
+    for annotation, pools in scope.policy.pools_of_annotations.items():
         if annotation.scheduler_name == pod.spec.scheduler_name:
             container = _container(pod, annotation)
             for name, amount in _amounts(pod, annotation):
@@ -338,15 +343,15 @@ def _requested(resource: DeviceResource) -> tuple[ResourceSide, Any] | None:
     return None
 
 
-def _by_claim(pod: Pod, policy: Policy, request: Request, facts: Facts) -> Iterator[DeviceRequest]:
+def _by_claim(pod: Pod, scope: Scope) -> Iterator[DeviceRequest]:
     """Yield the requests of the claims that a container uses.
 
     A claim that no container uses would reserve a device without giving it to a container.
     """
-    for named in named_claims(pod, request, facts):
+    for named in scope.claims(pod):
         name = named.entry.claim
         for classes in named.claim.requests if named.claim and named.entry.is_used else ():
-            offers = {policy.pools_of_class.get(device_class, ()) for device_class in classes}
+            offers = {scope.policy.pools_of_class.get(device_class, ()) for device_class in classes}
             for pools in sorted(filter(None, offers), key=lambda pools: [p.name for p in pools]):
                 what = f"claim {name} on device class {', '.join(sorted(classes))}"
                 certain = len(offers) == 1

@@ -14,13 +14,13 @@ from typing import NamedTuple
 
 import msgspec
 
-from policies.facts import Facts
+from policies.facts import Facts, Request
 from policies.kubernetes.core_v1 import ResourceRequirements
 from policies.kubernetes.objects import JSONObject
 from policies.kubernetes.pod import device_peaks
 from policies.policy import Policy, Pool
 from policies.reach import nodes_of_pools
-from policies.requests import pools_of_resource
+from policies.requests import Scope
 from webhook.cluster.facts import ClusterFacts
 from webhook.cluster.nodes import NODES, NodeStore, Offer
 from webhook.cluster.stores import Tally
@@ -35,8 +35,6 @@ KEEP_SECONDS = 60.0
 _OF_EXTENDED_RESOURCE = "resource.kubernetes.io/extended-resource-claim"
 
 _EXACT_COUNT = "ExactCount"
-
-_NO_FACTS = Facts()
 
 
 class Holding(NamedTuple):
@@ -90,7 +88,8 @@ CLAIMS = Collection(
 
 def pools_of(device: str, policy: Policy) -> tuple[Pool, ...]:
     """Return the pools of a resource or device class, by the policy alone."""
-    return policy.pools_of_class.get(device) or pools_of_resource(device, policy, _NO_FACTS)
+    scope = Scope(policy, Request(), Facts())
+    return policy.pools_of_class.get(device) or scope.pools_of_resource(device)
 
 
 def of_pod(pod: CountedPod, policy: Policy) -> Counter[Holding]:

@@ -15,7 +15,7 @@ from policies.facts import Facts, Request
 from policies.kubernetes.claims import Claim
 from policies.kubernetes.quantity import parse_quantity
 from policies.kubernetes.template import Template
-from policies.requests import device_requests, peak_in_pool, pools_of_resource
+from policies.requests import Scope, device_requests, peak_in_pool
 from strategies import JSON
 from typed import pod_of
 
@@ -51,7 +51,7 @@ def test_an_annotation_is_a_request_if_it_is_a_number_above_zero(
             "spec": {"schedulerName": "kai-scheduler", "containers": [{"name": "a"}]},
         }
     )
-    assert bool(device_requests(pod, SHARED, Request(), Facts())) == counts
+    assert bool(device_requests(pod, Scope(SHARED, Request(), Facts()))) == counts
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ def test_a_fraction_of_a_device_counts_as_one_device(
 ) -> None:
     spec = {"schedulerName": "kai-scheduler", "containers": [{"name": "a"}]}
     pod = pod_of({"metadata": {"annotations": annotations}, "spec": spec})
-    assert peak_in_pool(pod, SHARED.pools[0], SHARED, Facts()) == count
+    assert peak_in_pool(pod, SHARED.pools[0], Scope(SHARED, Request(), Facts())) == count
 
 
 def claim(*requests: set[str]) -> Claim:
@@ -84,7 +84,9 @@ def requests(
         user = {"resources": {"claims": [{"name": entry["name"]} for entry in entries]}}
         containers = [*spec.get("containers", ()), user]
         spec = {**spec, "resourceClaims": entries, "containers": containers}
-    given = device_requests(pod_of({"spec": spec}), TWO_POOLS, Request(namespace), facts or Facts())
+    given = device_requests(
+        pod_of({"spec": spec}), Scope(TWO_POOLS, Request(namespace), facts or Facts())
+    )
     return [
         (request.pools[0].name, request.path, request.what, request.certain) for request in given
     ]
@@ -145,7 +147,7 @@ class TestByResource:
             "example.com/nic": "rdma.example.com",
         }
         facts = Facts(extended_resource_classes=classes)
-        found = pools_of_resource(name, TWO_POOLS, facts)
+        found = Scope(TWO_POOLS, Request(), facts).pools_of_resource(name)
         assert [candidate.name for candidate in found] == ([pool] if pool else [])
 
     @given(strategies.pods(claims=False))
@@ -158,12 +160,12 @@ class TestByResource:
             for quantities in (container.get("resources") or {}).values()
             if isinstance(quantities, dict)
             for name, quantity in quantities.items()
-            for pool in pools_of_resource(name, TWO_POOLS, facts)
+            for pool in Scope(TWO_POOLS, Request(), facts).pools_of_resource(name)
             if parse_quantity(quantity) > 0
         }
         assert {
             pool.name
-            for request in device_requests(pod_of(pod), TWO_POOLS, Request(), facts)
+            for request in device_requests(pod_of(pod), Scope(TWO_POOLS, Request(), facts))
             for pool in request.pools
         } == asked
 
@@ -246,9 +248,9 @@ class TestByClaim:
     def test_a_claim_counts_only_if_a_container_uses_it(self) -> None:
         entry = {"name": "gpu", "resourceClaimName": "one"}
         pod: JSON = {"spec": {"resourceClaims": [entry], "containers": [{"name": "web"}]}}
-        assert device_requests(pod_of(pod), TWO_POOLS, Request("ml"), self.FACTS) == ()
+        assert device_requests(pod_of(pod), Scope(TWO_POOLS, Request("ml"), self.FACTS)) == ()
         pod["spec"]["initContainers"] = [{"resources": {"claims": [{"name": "gpu"}]}}]
-        assert len(device_requests(pod_of(pod), TWO_POOLS, Request("ml"), self.FACTS)) == 1
+        assert len(device_requests(pod_of(pod), Scope(TWO_POOLS, Request("ml"), self.FACTS))) == 1
 
     def test_an_update_of_a_pod_uses_the_generated_claim_in_its_status(self) -> None:
         entry = {"name": "gpu", "resourceClaimTemplateName": "deleted"}
@@ -257,6 +259,6 @@ class TestByClaim:
         status = {"resourceClaimStatuses": [{"name": "gpu", "resourceClaimName": "one"}]}
         old = {"apiVersion": "v1", "kind": "Pod", "status": status}
         update = Request("ml", operation="UPDATE", old=old)
-        [request] = device_requests(pod, TWO_POOLS, update, self.FACTS)
+        [request] = device_requests(pod, Scope(TWO_POOLS, update, self.FACTS))
         assert request.what == "claim one on device class gpu.nvidia.com"
-        assert device_requests(pod, TWO_POOLS, Request("ml", old=old), self.FACTS) == ()
+        assert device_requests(pod, Scope(TWO_POOLS, Request("ml", old=old), self.FACTS)) == ()
