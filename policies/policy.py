@@ -51,6 +51,8 @@ FailurePolicy = Literal["Fail", "Ignore"]
 """What API servers do with Pods that use GPU nodes while no replica answers: deny or allow."""
 
 _LEVELS = get_args(ProfileLevel)
+_VENDOR_OF = {"volcano.sh": "nvidia.com"}
+"""Vendors of devices whose resources have the domain of a scheduler."""
 _Key = TypeVar("_Key")
 
 
@@ -299,6 +301,14 @@ class Pool(Part):
         expressions = {each.key: tuple(sorted({*each.values})) for each in self.match_expressions}
         return selector_of(self.node_selector) | expressions
 
+    @cached_property
+    def vendors(self) -> frozenset[str]:
+        """The vendors of the devices by domain, as nvidia.com of nvidia.com/gpu."""
+        names = {*self.resources.exact, *self.resources.prefixes}
+        domains = {name.partition("/")[0] for name in names}
+        domains |= {".".join(name.split(".")[-2:]) for name in self.device_classes}
+        return frozenset(_VENDOR_OF.get(domain, domain) for domain in domains)
+
     @property
     def first_label(self) -> tuple[str, tuple[str, ...]]:
         """The key of a label that every node of the pool has, and its possible values."""
@@ -457,6 +467,11 @@ class Policy(Part):
         for index, pool in enumerate(self.pools):
             for other in self.pools[:index]:
                 _require_difference(other, pool)
+
+    @cached_property
+    def vendors(self) -> frozenset[str]:
+        """The vendors of the devices of all pools."""
+        return frozenset[str]().union(*(pool.vendors for pool in self.pools))
 
     @cached_property
     def pools_of_class(self) -> Mapping[str, tuple[Pool, ...]]:

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from policies.kubernetes.objects import JSONObject, ObjectKey
+from policies.kubernetes.objects import JSONObject, ObjectKey, mapping, mappings
 
 GROUP = "resource.k8s.io"
 _COMPUTE_DOMAINS = "resource.nvidia.com"
@@ -40,9 +40,9 @@ def read_claim(spec: Any) -> Claim:
     """Return what a ResourceClaim's spec requests; entries that are no requests are left out."""
     requests = []
     admin_access = is_for_several = tolerates = False
-    for request in _list(_dict(_dict(spec).get("devices")).get("requests")):
+    for request in _list(mapping(mapping(spec).get("devices")).get("requests")):
         alternatives = _list(request.get("firstAvailable"))
-        alternatives = alternatives or [_dict(request.get("exactly")) or request]
+        alternatives = alternatives or [mapping(request.get("exactly")) or request]
         classes = {a.get("deviceClassName") for a in alternatives}
         # Alternatives (DeviceSubRequest) do not have the field.
         admin_access |= alternatives[0].get("adminAccess") is True
@@ -70,9 +70,9 @@ def read_claims(
     classes: dict[str, str] = {}
     for namespace, obj in objects:
         group = str(obj.get("apiVersion")).partition("/")[0]
-        name, spec = _dict(obj.get("metadata")).get("name"), _dict(obj.get("spec"))
+        name, spec = mapping(obj.get("metadata")).get("name"), mapping(obj.get("spec"))
         if group == _COMPUTE_DOMAINS and obj.get("kind") == "ComputeDomain":
-            made = _dict(_dict(spec.get("channel")).get("resourceClaimTemplate")).get("name")
+            made = mapping(mapping(spec.get("channel")).get("resourceClaimTemplate")).get("name")
             if isinstance(made, str):
                 templates[namespace, made] = Claim((frozenset({_CHANNEL}),))
         if group != GROUP:
@@ -89,9 +89,5 @@ def read_claims(
     return claims, templates, classes
 
 
-def _dict(value: Any) -> JSONObject:
-    return value if isinstance(value, dict) else {}
-
-
 def _list(value: Any) -> list[JSONObject]:
-    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
+    return [item for _, item in mappings(value)]

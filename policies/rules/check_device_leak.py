@@ -115,14 +115,11 @@ from policies.finding import Edit, Finding
 from policies.kubernetes.core_v1 import EnvVar, host_path, volume_name
 from policies.kubernetes.environment import Values, expanded, values
 from policies.kubernetes.pod import Container, Pod
-from policies.policy import Policy, Pool
+from policies.policy import Policy
 from policies.reach import is_daemon_set_pod
 from policies.requests import requesting_containers
 
 ID = "device-leak"
-
-_VENDOR_OF = {"volcano.sh": "nvidia.com"}
-"""Vendors of devices whose resources have the domain of a scheduler."""
 
 _VARIABLES = {
     "amd.com": "AMD_VISIBLE_DEVICES",
@@ -189,22 +186,7 @@ def check(pod: Pod, context: Context) -> Iterator[Finding]:
 @lru_cache(maxsize=16)
 def visible_devices_variables(policy: Policy) -> tuple[str, ...]:
     """Return the variables that show devices: NVIDIA's, and those of the pools' vendors."""
-    vendors = _vendors(policy)
-    return (VISIBLE_DEVICES, *(_VARIABLES[vendor] for vendor in _VARIABLES if vendor in vendors))
-
-
-@lru_cache(maxsize=16)
-def _vendors(policy: Policy) -> frozenset[str]:
-    return frozenset[str]().union(*map(vendors, policy.pools))
-
-
-@lru_cache(maxsize=256)
-def vendors(pool: Pool) -> frozenset[str]:
-    """Return the vendors of the pool's devices by domain, as nvidia.com of nvidia.com/gpu."""
-    names = {*pool.resources.exact, *pool.resources.prefixes}
-    domains = {name.partition("/")[0] for name in names}
-    domains |= {".".join(name.split(".")[-2:]) for name in pool.device_classes}
-    return frozenset(_VENDOR_OF.get(domain, domain) for domain in domains)
+    return (VISIBLE_DEVICES, *(_VARIABLES[each] for each in _VARIABLES if each in policy.vendors))
 
 
 def _by_variable(pod: Pod, container: Container, context: Context) -> Iterator[Finding]:
@@ -344,7 +326,7 @@ def _by_annotation(pod: Pod, context: Context) -> Iterator[Finding]:
         if family not in ANNOTATIONS:
             continue
         if family in CDI_ANNOTATIONS:
-            opens = names_cdi_device(value or "", _vendors(context.policy))
+            opens = names_cdi_device(value or "", context.policy.vendors)
         else:
             opens = names_device_file(value or "", _device_path(context.policy))
         if opens:
@@ -389,7 +371,7 @@ def _remediation(pod: Pod, container: Container, name: str, context: Context) ->
 def variable_remediation(name: str, policy: Policy) -> str:
     """Return what to do about a variable that shows the devices of a vendor."""
     of_vendor = next((vendor for vendor in _VARIABLES if _VARIABLES[vendor] == name), "nvidia.com")
-    pools = [pool for pool in policy.pools if of_vendor in vendors(pool)]
+    pools = [pool for pool in policy.pools if of_vendor in pool.vendors]
     return f"{(pools or policy.pools)[0].request}, or remove {name}"
 
 
@@ -408,10 +390,8 @@ def _any_request(policy: Policy) -> str:
 
 def device_files(policy: Policy) -> str:
     """Return a regular expression for the names of device files directly in /dev."""
-    vendors = _vendors(policy)
-    return "|".join(
-        [_DEVICE_FILES, *(_VENDOR_FILES[vendor] for vendor in _VENDOR_FILES if vendor in vendors)]
-    )
+    own = [files for vendor, files in _VENDOR_FILES.items() if vendor in policy.vendors]
+    return "|".join([_DEVICE_FILES, *own])
 
 
 def _is_device_file(path: str, policy: Policy) -> bool:

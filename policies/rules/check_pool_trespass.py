@@ -84,6 +84,7 @@ from policies.context import Context
 from policies.finding import Edit, Finding
 from policies.kubernetes.core_v1 import Toleration
 from policies.kubernetes.pod import Pod
+from policies.kubernetes.pod_security.view import capitalized
 from policies.kubernetes.scheduling import (
     Alternative,
     is_wildcard,
@@ -295,11 +296,6 @@ def wildcard_remediation(pool: Pool) -> str:
 def request_or(remove: str, pool: Pool) -> str:
     """Return the remediation of a Pod that may use the pool's nodes with a request."""
     return f"{pool.request}, or {remove}"
-
-
-def capitalized(text: str) -> str:
-    """Return the text with a capital letter at its start."""
-    return text[:1].upper() + text[1:]
 
 
 def _remediation(remove: str, pod: Pod, pool: Pool, context: Context) -> str:

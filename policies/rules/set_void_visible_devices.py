@@ -57,7 +57,6 @@ from policies.kubernetes.core_v1 import EnvVar
 from policies.kubernetes.editor import Addition
 from policies.kubernetes.pod import Pod, new_debug_containers
 from policies.requests import requesting_containers
-from policies.rules.check_device_leak import vendors
 
 ID = "void-visible-devices"
 SUMMARY = f"{VISIBLE_DEVICES}: void in containers that request no device in their resources"
@@ -67,7 +66,7 @@ def changes(pod: Pod, context: Context) -> Iterator[Addition]:
     """Hide the node's GPUs from the containers that get none by the variable."""
     # Of an existing Pod with unresolved claims, the pool is unknown.
     pools = context.requested_pools or context.policy.pools
-    if not any("nvidia.com" in vendors(pool) for pool in pools):
+    if not any("nvidia.com" in pool.vendors for pool in pools):
         return
     if context.request.subresource == "ephemeralcontainers":
         containers = new_debug_containers(pod, context.old_spec)

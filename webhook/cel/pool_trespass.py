@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from policies.kubernetes.pod_security.view import capitalized
 from policies.kubernetes.scheduling import Taint, parse_int64
 from policies.policy import Policy, Pool
 from policies.reach import MIRROR_ANNOTATION, selector_of_every_node
@@ -15,7 +16,6 @@ from policies.rules.check_pool_trespass import (
     LACK,
     SELECTION,
     TOLERATION,
-    capitalized,
     request_or,
     selects,
     tolerates,

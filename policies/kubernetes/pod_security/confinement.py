@@ -13,10 +13,10 @@ from policies.kubernetes.core_v1 import (
 from policies.kubernetes.pod_security.view import (
     PodView,
     Violation,
+    capitalized,
     listing,
     offenders,
     quote,
-    sentence,
     subjects,
     unset,
 )
@@ -73,7 +73,7 @@ def app_armor_profile(pod: PodView) -> Violation | None:
         )
         paths, found = [explicit.path], [explicit.found, *found]
         faults |= explicit.subjects
-    return Violation(reason, paths[0], ", ".join(found), accepted, sentence(remediation), faults)
+    return Violation(reason, paths[0], ", ".join(found), accepted, capitalized(remediation), faults)
 
 
 def se_linux_options(pod: PodView) -> Violation | None:

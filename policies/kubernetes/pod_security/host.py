@@ -10,9 +10,10 @@ from policies.kubernetes.pod_security.view import (
     Offenders,
     PodView,
     Violation,
+    capitalized,
+    distinct,
     listing,
     quote,
-    sentence,
     subjects,
 )
 
@@ -74,7 +75,7 @@ def host_namespaces(pod: PodView) -> Violation | None:
     namespaces = (spec.host_network, spec.host_pid, spec.host_ipc)
     shared = [name for name, is_shared in zip(_NAMESPACES, namespaces, strict=True) if is_shared]
     remediation = f"Remove {listing(shared)}"
-    if pod.completed and _ports_follow_host_network(pod):
+    if pod.completed and spec.host_network and _host_ports(pod):
         remediation += ", and hostPort where the manifest sets it"
     if "hostIPC" in shared:
         remediation += f". For shared memory, set {_SHARED_MEMORY}"
@@ -126,16 +127,10 @@ def host_ports(pod: PodView) -> Violation | None:
 
     Restricted field: ``ports[*].hostPort`` of the containers. Source: check_hostPorts.go.
     """
-    containers = [container for container in pod.containers if _takes_port(container)]
-    if not containers or (pod.completed and _ports_follow_host_network(pod)):
+    taken = _host_ports(pod)
+    if not taken or (pod.completed and pod.spec.host_network):
         return None
-    bad = Offenders(None, containers)
-    taken = [
-        (container, index, port.host_port)
-        for container in containers
-        for index, port in enumerate(container.spec.ports or ())
-        if port.host_port
-    ]
+    bad = Offenders(None, distinct(container for container, _, _ in taken))
     first, position, _ = taken[0]
     numbers = sorted({number for _, _, number in taken})
     ports = "hostPort" if len(numbers) == 1 else "hostPorts"
@@ -161,13 +156,14 @@ def host_probes_and_host_lifecycle(pod: PodView) -> Violation | None:
     lifecycle. The kubelet makes these calls, from the node. Source:
     check_hostProbesAndhostLifecycle.go.
     """
-    containers = [container for container in pod.containers if _hosts(container)]
-    if not containers:
-        return None
-    bad = Offenders(None, containers)
     named = [
-        (container, field, host) for container in containers for field, host in _hosts(container)
+        (container, field, host)
+        for container in pod.containers
+        for field, host in _hosts(container)
     ]
+    if not named:
+        return None
+    bad = Offenders(None, distinct(container for container, _, _ in named))
     first, place, _ = named[0]
     hosts = sorted({host for _, _, host in named})
     return Violation(
@@ -182,20 +178,19 @@ def host_probes_and_host_lifecycle(pod: PodView) -> Violation | None:
     )
 
 
-def _ports_follow_host_network(pod: PodView) -> bool:
-    """Return whether the Pod has host ports because of ``hostNetwork``.
+def _host_ports(pod: PodView) -> list[tuple[Container, int, int]]:
+    """Return the host ports, each with its container and index.
 
-    The API server then fills them in, and rejects other numbers than those of the container's ports
-    (core/v1/defaults.go, defaultHostNetworkPorts; core/validation, validateHostNetwork).
+    With ``hostNetwork``, the API server fills them in, and rejects other numbers than those of the
+    container's ports (core/v1/defaults.go, defaultHostNetworkPorts; core/validation,
+    validateHostNetwork).
     """
-    return bool(pod.spec.host_network) and any(map(_takes_port, pod.containers))
-
-
-def _takes_port(container: Container) -> bool:
-    for port in container.spec.ports or ():  # noqa: SIM110 - any() costs twice the time
-        if port.host_port:
-            return True
-    return False
+    return [
+        (container, index, port.host_port)
+        for container in pod.containers
+        for index, port in enumerate(container.spec.ports or ())
+        if port.host_port
+    ]
 
 
 def _hosts(container: Container) -> list[tuple[str, str]]:
@@ -260,7 +255,7 @@ def _volumes(pod: PodView, sources: dict[int, str], reason: str, accepted: str) 
 def _volume_remediation(volumes: list[Volume]) -> str:
     """Return what to use instead, by the purpose of the volumes."""
     purposes = {_purpose(volume) for volume in volumes}
-    return sentence("; ".join(_INSTEAD[purpose] for purpose in _INSTEAD if purpose in purposes))
+    return capitalized("; ".join(_INSTEAD[purpose] for purpose in _INSTEAD if purpose in purposes))
 
 
 def _purpose(volume: Volume) -> str:

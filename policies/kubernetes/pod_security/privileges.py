@@ -16,12 +16,13 @@ from policies.kubernetes.pod_security.view import (
     Offenders,
     PodView,
     Violation,
+    capitalized,
     containers_with,
+    distinct,
     listing,
     name_containers,
     offenders,
     quote,
-    sentence,
     subjects,
     unset,
 )
@@ -123,7 +124,7 @@ def capabilities_baseline(pod: PodView) -> Violation | None:
         added[0].path,
         _found(added),
         f"only {listing(_DEFAULT_CAPABILITIES)}",
-        Offenders(None, _containers(added)).remediation(sentence(_remove(added))),
+        _offenders(added).remediation(capitalized(_remove(added))),
         subjects((each.container.name, each.name) for each in added),
     )
 
@@ -140,8 +141,8 @@ def capabilities_restricted(pod: PodView) -> Violation | None:
     added = _added(pod, _RESTRICTED_CAPABILITIES)
     if not (keeping or added):
         return None
-    adding = _containers(added)
-    bad = [container for container in pod.judged if container in (*keeping, *adding)]
+    offending = (*keeping, *_offenders(added).containers)
+    bad = [container for container in pod.judged if container in offending]
     found, remediation = [], []
     if keeping:
         lacks = "does not drop" if len(keeping) == 1 else "do not drop"
@@ -160,7 +161,7 @@ def capabilities_restricted(pod: PodView) -> Violation | None:
         drop if bad[0] in keeping else added[0].path,
         ", ".join(found),
         'drop: ["ALL"], and only "NET_BIND_SERVICE" in add',
-        Offenders(None, bad).remediation(sentence(listing(remediation))),
+        Offenders(None, bad).remediation(capitalized(listing(remediation))),
         subjects(
             [
                 *((container.name, "not dropped") for container in keeping),
@@ -240,15 +241,14 @@ def _added(pod: PodView, accepted: Collection[str]) -> list[_Added]:
     ]
 
 
-def _containers(added: list[_Added]) -> list[Container]:
-    return list({each.container.field: each.container for each in added}.values())
+def _offenders(added: list[_Added]) -> Offenders:
+    return Offenders(None, distinct(each.container for each in added))
 
 
 def _found(added: list[_Added]) -> str:
-    adding, names = _containers(added), sorted({each.name for each in added})
+    bad, names = _offenders(added), sorted({each.name for each in added})
     return (
-        f"{name_containers(adding)} {_s('add', adding)} {quote(names)} in "
-        "securityContext.capabilities.add"
+        f"{bad.named} {bad.verb('adds', 'add')} {quote(names)} in securityContext.capabilities.add"
     )
 
 
@@ -258,7 +258,7 @@ def _remove(added: list[_Added]) -> str:
     notes = [note for name, note in _WITHOUT.items() if name in names]
     if notes:
         exception = "otherwise, request an exception from the cluster administrator"
-        text += f". {sentence('; '.join([*notes, exception]))}"
+        text += f". {capitalized('; '.join([*notes, exception]))}"
     return text
 
 

@@ -168,6 +168,11 @@ def containers_with(pod: PodView, bad: Callable[[SecurityContext], bool]) -> Off
     return Offenders(None, containers) if containers else None
 
 
+def distinct(containers: Iterable[Container]) -> list[Container]:
+    """Return the containers without repetition."""
+    return list({container.field: container for container in containers}.values())
+
+
 def unset(
     silent: list[Container], reason: str, field: str, accepted: str, remediation: str
 ) -> Violation | None:
@@ -202,7 +207,7 @@ def listing(items: Iterable[str], last: str = "and") -> str:
     return f"{', '.join(head)} {last} {tail}" if head else tail
 
 
-def sentence(text: str) -> str:
+def capitalized(text: str) -> str:
     """Return the text with a capital letter at its start."""
     return text[:1].upper() + text[1:]
 
