@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 import yaml
 
-import webhook.cluster
 from controlplane.api import ApiError
 from controlplane.cluster import ControlPlane
 from controlplane.devices import DRA, SELECTOR, device_class, driver_devices
@@ -20,6 +19,7 @@ from controlplane.objects import TOLERATION, node, taint
 from controlplane.poll import until
 from controlplane.versions import CLAIMS, EXTENDED_RESOURCES
 from controlplane.webhooks import unregister, wait_until_called
+from paths import DEPLOY
 from policies.document import parse_policy
 from policies.shipped import default_policy_text
 from running import run_command
@@ -92,9 +92,9 @@ def server(
 
 @contextmanager
 def service_account(control_plane: ControlPlane, directory: Path) -> Iterator[Path]:
-    """Provide the kubeconfig of a service account with the rights that the docs list."""
-    asked_for = (webhook.cluster.__doc__ or "").partition("rules:")[2].partition("\n\n")[0]
-    rules = yaml.safe_load(f"rules:{asked_for}")["rules"]
+    """Provide the kubeconfig of a service account with the rights that the chart gives."""
+    installed = yaml.safe_load_all((DEPLOY / "install.yaml").read_text())
+    [rules] = [obj["rules"] for obj in installed if obj["kind"] == "ClusterRole"]
     namespace = control_plane.create_namespace("gpufence-")
     rbac = "rbac.authorization.k8s.io"
     role = {"apiVersion": f"{rbac}/v1", "kind": "ClusterRole", "rules": rules}

@@ -261,7 +261,7 @@ class Listener(web.Server):
             await asyncio.sleep(_TRIM_SECONDS)
             if self._has_closed:
                 self._has_closed = False
-                trim_memory()
+                _malloc_trim()(0)
 
     def _spawn(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(work)
@@ -284,20 +284,16 @@ def demote_bad_http(record: logging.LogRecord) -> bool:
     return True
 
 
-def trim_memory() -> None:
-    """Return what glibc keeps for later allocations; do nothing with another C library.
+@cache
+def _malloc_trim() -> Callable[[int], Any]:
+    """Return glibc's malloc_trim; with another C library, a function that does nothing.
 
     By itself, glibc returns only what is free at the end of the heap, so that one small allocation
-    keeps everything before it (malloc_trim(3)). This takes microseconds if there is little to
+    keeps everything before it (malloc_trim(3)). A call takes microseconds if there is little to
     return, and about 5 ms after hundreds of connections.
     """
-    if (trim := _trim()) is not None:
-        trim(0)
-
-
-@cache
-def _trim() -> Any:
     try:
-        return ctypes.CDLL(None).malloc_trim
+        trim: Callable[[int], Any] = ctypes.CDLL(None).malloc_trim
     except (OSError, TypeError, AttributeError):
-        return None
+        return lambda _pad: None
+    return trim

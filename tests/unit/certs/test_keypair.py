@@ -30,7 +30,6 @@ from certs.keypair import (
     pair_problem,
     parse_certificates,
     parse_pair,
-    renewal_due,
 )
 from certs.names import Names
 
@@ -122,13 +121,6 @@ def test_an_error_for_invalid_pem_contains_no_link_of_the_library() -> None:
     with pytest.raises(CertificateError) as key:
         parse_pair(KeyPair(CERTIFICATE, b"no PEM"), key_at="tls.key")
     assert "http" not in f"{certificate.value} {key.value}"
-
-
-def test_swapped_key_and_certificate_are_rejected(leaf: KeyPair) -> None:
-    with pytest.raises(CertificateError, match="contains no valid PEM certificate"):
-        parse_certificates(leaf.key_pem, "tls.crt")
-    with pytest.raises(CertificateError, match="contains no valid PEM private key"):
-        parse_pair(KeyPair(CERTIFICATE, leaf.certificate_pem), key_at="tls.key")
 
 
 # A serial number that is not positive is still read, with this warning, by the library.
@@ -268,28 +260,6 @@ MOMENTS = st.datetimes(
 )
 BUNDLES = st.lists(st.sampled_from([CERTIFICATE, OTHER_AUTHORITY.certificate_pem]), max_size=3)
 WANTED = st.sampled_from([NAMES, Names.parse(["localhost"]), Names.parse(["new.svc"])])
-
-
-@given(
-    lifetime=st.timedeltas(min_value=SECOND, max_value=400 * DAY),
-    bundle=BUNDLES,
-    wanted=WANTED,
-    moments=st.lists(MOMENTS, min_size=2, max_size=8),
-)
-def test_once_a_leaf_is_due_it_stays_due(
-    lifetime: timedelta, bundle: list[bytes], wanted: Names, moments: list[datetime]
-) -> None:
-    leaf = issue_leaf(AUTHORITY, NAMES, NOW, lifetime)
-    certificate = certificate_of(leaf)
-    due, begin = renewal_due(certificate), certificate.not_valid_before_utc
-    timeline = sorted(
-        moment
-        for moment in (*moments, begin, due - TICK, due, certificate.not_valid_after_utc)
-        if moment >= begin  # before its life the clock is wrong, and that passes
-    )
-    answers = [bool(problem(moment, leaf, tuple(bundle), wanted)) for moment in timeline]
-    assert answers == sorted(answers)
-    assert answers[-1]
 
 
 @given(now=MOMENTS, bundle=BUNDLES, wanted=WANTED)
