@@ -22,7 +22,7 @@ from policies.policy import Policy, Pool
 from policies.reach import nodes_of_pools
 from policies.requests import Scope
 from webhook.cluster.facts import ClusterFacts
-from webhook.cluster.nodes import NODES, NodeStore, Offer
+from webhook.cluster.nodes import NODES, NodeStore, Offer, offers_of
 from webhook.cluster.stores import Tally
 from webhook.kube.client import KubeApi
 from webhook.kube.collection import Collection, Identity
@@ -222,19 +222,21 @@ class DeviceInventory:
 
     def allocatable(self) -> Mapping[Offer, int]:
         """Return the devices of all nodes; none until the nodes are listed."""
-        if not self._exported:
+        watches = self.watches if self._facts is None else self._facts.watches
+        if not (self._exported and NODES.name in watches.listed):
             return {}
-        if self._facts is not None:
-            return self._facts.offers()
-        return self._nodes.offers if NODES.name in self.watches.listed else {}
+        return offers_of(self._known_nodes.index, self.policy)
 
     def without_labels(self) -> Mapping[str, int]:
         """Return by pool the nodes with its devices that have the labels of no pool."""
         if not self._exported:
             return {}
-        nodes = self._nodes if self._facts is None else self._facts.state.nodes
-        known = nodes_of_pools(self.policy, nodes.index).without_labels
+        known = nodes_of_pools(self.policy, self._known_nodes.index).without_labels
         return {pool.name: numbers.bit_count() for pool, numbers in known.items()}
+
+    @property
+    def _known_nodes(self) -> NodeStore:
+        return self._nodes if self._facts is None else self._facts.state.nodes
 
     def _need(self, needed: bool) -> None:
         self.watches.need(PODS, self._pods, needed)

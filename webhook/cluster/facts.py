@@ -26,7 +26,7 @@ from webhook.cluster.claims import (
     LookupTiming,
     claims_named,
 )
-from webhook.cluster.nodes import NODES, Offer
+from webhook.cluster.nodes import NODES
 from webhook.cluster.state import (
     DEVICE_CLASSES,
     NAMESPACES,
@@ -128,10 +128,6 @@ class ClusterFacts:
             for fact, consequence in self._needed.items()
             if fact in missing
         ]
-
-    def offers(self) -> Mapping[Offer, int]:
-        """Return the devices that all nodes offer; none until the nodes are listed."""
-        return self.state.nodes.offers if NODES.name in self.watches.listed else {}
 
     def claim_problem(self) -> str:
         """Return the error of the last claim lookup; empty if it succeeded."""

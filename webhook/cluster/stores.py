@@ -48,22 +48,29 @@ class ValueStore(Generic[ItemT_contra, ValueT, AllT]):
         return len(self._values)
 
 
-class Totals(Generic[KeyT]):
-    """Sums over items by their names. Reading the ``sums`` costs nothing that grows with them."""
+class Tally(Generic[ItemT_contra, KeyT]):
+    """A store that adds up what ``count`` returns of each item.
 
-    def __init__(self) -> None:
+    Reading the ``sums`` costs nothing that grows with the items.
+    """
+
+    def __init__(self, count: Callable[[ItemT_contra], Mapping[KeyT, int]]) -> None:
         self.sums: Counter[KeyT] = Counter()
+        self._count = count
         self._of_item: dict[str, tuple[tuple[KeyT, int], ...]] = {}
 
-    def set(self, name: str, counts: Mapping[KeyT, int]) -> None:
-        """Let the item with this name add these counts, and no others."""
+    def put(self, item: ItemT_contra, /) -> None:
+        name, counts = item.metadata.key, self._count(item)
+        self.remove(name)
+        if counts:
+            self._of_item[name] = tuple(counts.items())
+            self.sums.update(counts)
+
+    def remove(self, name: str, /) -> None:
         for key, number in self._of_item.pop(name, ()):
             self.sums[key] -= number
             if not self.sums[key]:
                 del self.sums[key]
-        if counts:
-            self._of_item[name] = tuple(counts.items())
-            self.sums.update(counts)
 
     def names(self) -> Iterable[str]:
         """Return the names of the items that add something."""
@@ -71,17 +78,3 @@ class Totals(Generic[KeyT]):
 
     def __len__(self) -> int:
         return len(self._of_item)
-
-
-class Tally(Totals[KeyT], Generic[ItemT_contra, KeyT]):
-    """A store that adds up what ``count`` returns of each item."""
-
-    def __init__(self, count: Callable[[ItemT_contra], Mapping[KeyT, int]]) -> None:
-        super().__init__()
-        self._count = count
-
-    def put(self, item: ItemT_contra, /) -> None:
-        self.set(item.metadata.key, self._count(item))
-
-    def remove(self, name: str, /) -> None:
-        self.set(name, {})

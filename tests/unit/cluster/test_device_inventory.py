@@ -89,7 +89,7 @@ def claimed(obj: JSON) -> dict[Holding, int]:
 
 def offered(obj: JSON, by: Policy | None = None) -> Counter[Offer]:
     pools = by or policy()
-    return offers_of(node_from(msgspec.convert(obj, NodeObject), pools), pools)
+    return offers_of([node_from(msgspec.convert(obj, NodeObject), pools)], pools)
 
 
 # What is counted of one object.
