@@ -149,11 +149,11 @@ class Listener(web.Server):
         self._tasks: set[asyncio.Task[None]] = set()
         self._socket: socket.socket | None = None
 
-    def start(self, listening: socket.socket, ssl_context: SSLContext | None = None) -> None:
-        """Accept connections from now on."""
+    def start(self, listening: socket.socket, tls: Callable[[], SSLContext] | None = None) -> None:
+        """Accept connections from now on; ``tls`` returns the context of each."""
         listening.setblocking(False)
         self._socket = listening
-        self._spawn(self._accept(listening, ssl_context))
+        self._spawn(self._accept(listening, tls))
         self._spawn(self._trim_memory())
 
     async def close(self) -> None:
@@ -179,13 +179,13 @@ class Listener(web.Server):
             if (connection := self._open.get(request.protocol)) is not None:
                 connection.used_at, connection.served = monotonic(), True
 
-    async def _accept(self, listening: socket.socket, ssl_context: SSLContext | None) -> None:
+    async def _accept(self, listening: socket.socket, tls: Callable[[], SSLContext] | None) -> None:
         loop = asyncio.get_running_loop()
         while True:
             try:
-                self._take(*await loop.sock_accept(listening), ssl_context)
+                self._take(*await loop.sock_accept(listening), tls)
                 for _ in range(ACCEPTS_PER_TURN - 1):
-                    self._take(*listening.accept(), ssl_context)
+                    self._take(*listening.accept(), tls)
             except BlockingIOError:
                 # No other connection waits.
                 continue
@@ -195,7 +195,7 @@ class Listener(web.Server):
                 await asyncio.sleep(_EXHAUSTED_SECONDS)
 
     def _take(
-        self, accepted: socket.socket, peer: tuple[Any, ...], ssl_context: SSLContext | None
+        self, accepted: socket.socket, peer: tuple[Any, ...], tls: Callable[[], SSLContext] | None
     ) -> None:
         address = str(peer[0])
         if len(self._open) >= self._limits.connections and not self._make_room(address):
@@ -204,14 +204,14 @@ class Listener(web.Server):
             return
         handler = self()
         # It counts from now on, not from when its task runs.
-        handshake = self._spawn(self._connect(accepted, handler, ssl_context))
+        handshake = self._spawn(self._connect(accepted, handler, tls))
         self._open[handler] = _Connection(address, handshake, monotonic())
 
     async def _connect(
         self,
         accepted: socket.socket,
         handler: web.RequestHandler,
-        ssl_context: SSLContext | None,
+        tls: Callable[[], SSLContext] | None,
     ) -> None:
         """Complete the handshake, and pass the connection to its handler."""
         accepted.setblocking(False)
@@ -219,8 +219,8 @@ class Listener(web.Server):
             await asyncio.get_running_loop().connect_accepted_socket(
                 lambda: handler,
                 accepted,
-                ssl=ssl_context,
-                ssl_handshake_timeout=_HANDSHAKE_SECONDS if ssl_context else None,
+                ssl=tls() if tls else None,
+                ssl_handshake_timeout=_HANDSHAKE_SECONDS if tls else None,
             )
         except (OSError, SSLError):
             accepted.close()

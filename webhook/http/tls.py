@@ -4,8 +4,8 @@ Nothing says when a source has a new pair (Kubernetes updates a mounted Secret b
 symbolic link), so its content is read whenever `poll` is called. There is no thread and no
 task in here; the server has its own.
 
-Each certificate gets an SSLContext of its own, which the listener's context hands to every new
-handshake. Loading a successor into the one live context would be shorter, and wrong twice (both
+Each certificate gets an SSLContext of its own, and the listener takes the current one for each
+connection. Loading a successor into the one live context would be shorter, and wrong twice (both
 tried, OpenSSL 3.0): a key that does not match fails only after the old key has been dropped,
 and from then on every handshake fails; and a context keeps one certificate per kind of key, so that
 after a change from ECDSA to RSA the old one is still served.
@@ -84,11 +84,9 @@ class ServedCertificate:
         self._client_authority = client_authority
         self._rejected = rejected
         self._served: _Served | None = None
-        self._listener = _server_context(asks_clients=client_authority is not None)
-        self._listener.sni_callback = self._present
 
-    def load(self) -> ssl.SSLContext:
-        """Return the context of the listener, which never changes; load everything before.
+    def context(self) -> ssl.SSLContext:
+        """Return the context for a new connection; load everything before the first.
 
         A pair outside its validity is served: its clients decide by their own clocks, and that of
         this machine may be wrong.
@@ -98,7 +96,7 @@ class ServedCertificate:
         """
         if self._served is None:
             self._served = self._load(self._read())
-        return self._listener
+        return self._served.context
 
     @property
     def expires(self) -> datetime:
@@ -155,16 +153,6 @@ class ServedCertificate:
             return str(error)
         return ""
 
-    def _present(
-        self,
-        connection: ssl.SSLObject | ssl.SSLSocket,
-        server_name: str | None,
-        listener: ssl.SSLContext,
-    ) -> None:
-        """Select the current certificate for a handshake, with and without a server name."""
-        if self._served is not None:
-            connection.context = self._served.context
-
     def _read(self) -> _Material:
         authority = self._client_authority
         return self._source.read(), None if authority is None else read_file(authority)
@@ -209,11 +197,7 @@ def _as_file(pair: KeyPair) -> Iterator[str]:
 
 
 def _server_context(*, asks_clients: bool = False) -> ssl.SSLContext:
-    """Return a context without a certificate.
-
-    The listener's and those that it hands out are all made here: which of them OpenSSL reads a
-    setting from is an internal of OpenSSL.
-    """
+    """Return a context without a certificate."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_ciphers(_TLS12_CIPHERS)

@@ -7,7 +7,7 @@ import logging
 import signal
 import socket
 import sys
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -174,7 +174,7 @@ class _Replica:
         options = self._options
         if self._controller is None or self._controller.source is None:
             # The replica cannot serve without valid files, so an invalid file ends the start.
-            self._certificate.load()
+            self._certificate.context()
         if self._facts is not None:
             await self._facts.start()
         # The plain port first, so that probes succeed while the certificate is not available.
@@ -186,7 +186,8 @@ class _Replica:
         reviews = listen(options.host, options.port, "port")
         handler, rejected = self._edge.handle, self._metrics.connection_rejected
         listener = Listener(handler, REVIEWS, rejected, self._edge.is_busy)
-        self._listen(listener, reviews, self._certificate.load())
+        self._certificate.context()
+        self._listen(listener, reviews, self._certificate.context)
         self._serving = True
         event(
             _log,
@@ -202,9 +203,9 @@ class _Replica:
         return True
 
     def _listen(
-        self, listener: Listener, on: socket.socket, ssl_context: SSLContext | None = None
+        self, listener: Listener, on: socket.socket, tls: Callable[[], SSLContext] | None = None
     ) -> None:
-        listener.start(on, ssl_context)
+        listener.start(on, tls)
         self._listeners.append(listener)
 
     def start_tasks(self) -> None:

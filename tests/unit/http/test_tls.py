@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import logging
 import os
 import ssl
@@ -12,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-import uvloop
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.serialization import Encoding
@@ -27,14 +24,10 @@ from handshakes import NAME, Handshake, client_context
 from webhook.http.tls import ServedCertificate
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import Callable
 
 HOUR = timedelta(hours=1)
 NOW = datetime.now(UTC)
-
-LOOPS = pytest.mark.parametrize(
-    "loop_factory", [asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"]
-)
 
 
 class Files:
@@ -44,8 +37,8 @@ class Files:
         self.certificate = directory / "tls.crt"
         self.key = directory / "tls.key"
         self.write(pair)
-        self.context = ServedCertificate(file_source(self.certificate, self.key))
-        self.context.load()
+        self.served = ServedCertificate(file_source(self.certificate, self.key))
+        self.served.context()
 
     def write(self, pair: KeyPair) -> None:
         self.certificate.write_bytes(pair.certificate_pem)
@@ -66,110 +59,39 @@ def der(pair: KeyPair) -> bytes:
     return parse_certificates(pair.certificate_pem, "test")[0].public_bytes(Encoding.DER)
 
 
-@contextlib.asynccontextmanager
-async def echo_server(context: ssl.SSLContext) -> AsyncIterator[int]:
-    """Serve lines back on a free loopback port; yields the port, and never listens again."""
-
-    async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        while line := await reader.readline():
-            writer.write(line)
-            await writer.drain()
-        writer.close()
-        await writer.wait_closed()
-
-    server = await asyncio.start_server(echo, "127.0.0.1", 0, ssl=context)
-    try:
-        yield server.sockets[0].getsockname()[1]
-    finally:
-        server.close()
-        await server.wait_closed()
-
-
-class Connection:
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.reader, self.writer = reader, writer
-
-    @classmethod
-    async def open(cls, port: int, client: ssl.SSLContext, name: str = NAME) -> Connection:
-        return cls(
-            *await asyncio.open_connection("127.0.0.1", port, ssl=client, server_hostname=name)
-        )
-
-    @property
-    def presented(self) -> object:
-        return self.writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
-
-    async def echoes(self, line: bytes) -> bool:
-        self.writer.write(line)
-        return await self.reader.readline() == line
-
-    async def close(self) -> None:
-        self.writer.close()
-        await self.writer.wait_closed()
-
-
-@LOOPS
 def test_a_renewed_leaf_is_served_and_open_connections_are_kept(
-    files: Files,
-    authority: KeyPair,
-    leaf: KeyPair,
-    renewed: KeyPair,
-    now: datetime,
-    loop_factory: Callable[[], asyncio.AbstractEventLoop],
+    files: Files, authority: KeyPair, leaf: KeyPair, renewed: KeyPair, now: datetime
 ) -> None:
-    async def scenario() -> None:
-        async with echo_server(files.context.load()) as port:
-            client = client_context(authority)
-            before = await Connection.open(port, client)
-            assert before.presented == der(leaf)
-            assert await before.echoes(b"one\n")
-
-            files.write(renewed)
-            assert files.context.poll(now)
-
-            after = await Connection.open(port, client)
-            assert after.presented == der(renewed)
-            assert await after.echoes(b"two\n")
-            assert await before.echoes(b"three\n")
-            assert before.presented == der(leaf)
-            await before.close()
-            await after.close()
-
-    with asyncio.Runner(loop_factory=loop_factory) as runner:
-        runner.run(scenario())
+    client = client_context(authority)
+    before = Handshake(files.served.context(), client).finish()
+    files.write(renewed)
+    assert files.served.poll(now)
+    after = Handshake(files.served.context(), client).finish()
+    assert (before.presented, after.presented) == (der(leaf), der(renewed))
+    before.server.write(b"open")
+    assert before.client.read(4) == b"open"
 
 
-@LOOPS
 def test_a_strict_client_accepts_every_name_of_the_served_leaf(
-    files: Files,
-    authority: KeyPair,
-    leaf: KeyPair,
-    names: Names,
-    loop_factory: Callable[[], asyncio.AbstractEventLoop],
+    files: Files, authority: KeyPair, leaf: KeyPair, names: Names
 ) -> None:
-    async def scenario() -> None:
-        async with echo_server(files.context.load()) as port:
-            # For an IP address a client sends no server name (RFC 6066 section 3).
-            for name in (*names.dns, *map(str, names.ip)):
-                connection = await Connection.open(port, client_context(authority), name)
-                assert connection.presented == der(leaf)
-                await connection.close()
-
-    with asyncio.Runner(loop_factory=loop_factory) as runner:
-        runner.run(scenario())
+    # For an IP address a client sends no server name (RFC 6066 section 3).
+    for name in (*names.dns, *map(str, names.ip)):
+        handshake = Handshake(files.served.context(), client_context(authority), name)
+        assert handshake.finish().presented == der(leaf)
 
 
 def test_a_handshake_during_a_reload_completes_with_the_previous_leaf(
     files: Files, authority: KeyPair, leaf: KeyPair, renewed: KeyPair, now: datetime
 ) -> None:
     client = client_context(authority)
-    handshake = Handshake(files.context.load(), client)
+    handshake = Handshake(files.served.context(), client)
     handshake.step(handshake.client)  # the client's hello
     handshake.step(handshake.server)  # the server's answer, with the old certificate
     files.write(renewed)
-    assert files.context.poll(now)
+    assert files.served.poll(now)
     assert handshake.finish().presented == der(leaf)
-    assert Handshake(files.context.load(), client).finish().presented == der(renewed)
+    assert Handshake(files.served.context(), client).finish().presented == der(renewed)
 
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
@@ -183,8 +105,8 @@ def test_a_leaf_with_another_key_type_is_served_after_a_reload(
     client.minimum_version = client.maximum_version = version
     for pair in (with_rsa, ecdsa, with_rsa):
         files.write(pair)
-        assert files.context.poll(now)
-        assert Handshake(files.context.load(), client).finish().presented == der(pair)
+        assert files.served.poll(now)
+        assert Handshake(files.served.context(), client).finish().presented == der(pair)
 
 
 def rsa_leaf(authority: KeyPair, names: Names, now: datetime, bits: int = 2048) -> KeyPair:
@@ -216,17 +138,17 @@ def test_a_mounted_secret_update_without_new_timestamps_is_reloaded(
     (tmp_path / "..data").symlink_to("..2026_03_01")
     for file in ("tls.crt", "tls.key"):
         (tmp_path / file).symlink_to(f"..data/{file}")
-    context = ServedCertificate(file_source(tmp_path / "tls.crt", tmp_path / "tls.key"))
-    context.load()
-    assert (context.poll(now), context.problem) == (False, "")
+    served = ServedCertificate(file_source(tmp_path / "tls.crt", tmp_path / "tls.key"))
+    served.context()
+    assert (served.poll(now), served.problem) == (False, "")
 
     version("..2026_03_02", renewed)
-    assert (context.poll(now), context.problem) == (False, "")
+    assert (served.poll(now), served.problem) == (False, "")
     (tmp_path / "..data_tmp").symlink_to("..2026_03_02")
     (tmp_path / "..data_tmp").replace(tmp_path / "..data")
-    assert context.poll(now)
-    assert (context.poll(now), context.problem) == (False, "")
-    handshake = Handshake(context.load(), client_context(authority)).finish()
+    assert served.poll(now)
+    assert (served.poll(now), served.problem) == (False, "")
+    handshake = Handshake(served.context(), client_context(authority)).finish()
     assert handshake.presented == der(renewed)
 
 
@@ -236,18 +158,18 @@ def test_a_new_certificate_is_not_served_until_its_key_is_written(
     client = client_context(authority)
     [old] = parse_certificates(leaf.certificate_pem, "test")
     files.certificate.write_bytes(renewed.certificate_pem)
-    assert not files.context.poll(now)
-    assert files.context.problem == (
+    assert not files.served.poll(now)
+    assert files.served.problem == (
         f"{files.key}: does not belong to {files.certificate}. Replace both together; in a chain,"
         f" the certificate of the key comes first. Still serving certificate"
         f" {old.serial_number:x}, valid until {old.not_valid_after_utc.isoformat()}."
     )
-    assert Handshake(files.context.load(), client).finish().presented == der(leaf)
+    assert Handshake(files.served.context(), client).finish().presented == der(leaf)
 
     files.key.write_bytes(renewed.key_pem)
-    assert files.context.poll(now)
-    assert Handshake(files.context.load(), client).finish().presented == der(renewed)
-    assert files.context.expires == (
+    assert files.served.poll(now)
+    assert Handshake(files.served.context(), client).finish().presented == der(renewed)
+    assert files.served.expires == (
         parse_certificates(renewed.certificate_pem, "test")[0].not_valid_after_utc
     )
 
@@ -277,48 +199,48 @@ def test_invalid_files_are_rejected_until_valid_files_are_written(
     files.key.write_bytes(key)
     if not key:
         files.key.unlink()
-    assert not files.context.poll(now)
-    assert complaint in files.context.problem
+    assert not files.served.poll(now)
+    assert complaint in files.served.problem
     client = client_context(authority)
-    assert Handshake(files.context.load(), client).finish().presented == der(leaf)
+    assert Handshake(files.served.context(), client).finish().presented == der(leaf)
     files.write(renewed)
-    assert files.context.poll(now)
-    assert Handshake(files.context.load(), client).finish().presented == der(renewed)
+    assert files.served.poll(now)
+    assert Handshake(files.served.context(), client).finish().presented == der(renewed)
 
 
 def test_files_restored_to_the_served_pair_cause_no_reload(
     files: Files, leaf: KeyPair, now: datetime
 ) -> None:
     files.key.write_bytes(b"")
-    assert not files.context.poll(now)
+    assert not files.served.poll(now)
     files.write(leaf)
-    assert (files.context.poll(now), files.context.problem) == (False, "")
+    assert (files.served.poll(now), files.served.problem) == (False, "")
 
 
 def test_a_leaf_is_reloaded_only_within_its_validity_period(
     files: Files, authority: KeyPair, names: Names, now: datetime
 ) -> None:
     files.write(issue_leaf(authority, names, now, HOUR))
-    assert not files.context.poll(now + 2 * HOUR)
-    assert "tls.crt: expired at " in files.context.problem
+    assert not files.served.poll(now + 2 * HOUR)
+    assert "tls.crt: expired at " in files.served.problem
 
     files.write(issue_leaf(authority, names, now + HOUR))
-    assert not files.context.poll(now)
-    assert "tls.crt: is not valid before " in files.context.problem
+    assert not files.served.poll(now)
+    assert "tls.crt: is not valid before " in files.served.problem
     # The content is the same as at the last poll: the time alone has changed.
-    assert files.context.poll(now + HOUR)
+    assert files.served.poll(now + HOUR)
 
 
 def test_certificates_that_only_openssl_rejects_are_rejected(
     files: Files, authority: KeyPair, leaf: KeyPair, names: Names, now: datetime
 ) -> None:
     files.write(rsa_leaf(authority, names, now, bits=1024))
-    assert not files.context.poll(now)
+    assert not files.served.poll(now)
     assert (
         f"{files.certificate} with {files.key}: cannot be loaded by OpenSSL ("
-        in files.context.problem
+        in files.served.problem
     )
-    handshake = Handshake(files.context.load(), client_context(authority)).finish()
+    handshake = Handshake(files.served.context(), client_context(authority)).finish()
     assert handshake.presented == der(leaf)
 
 
@@ -327,11 +249,11 @@ def test_a_missing_or_invalid_pair_is_an_error_at_startup(
 ) -> None:
     certificate, key = tmp_path / "tls.crt", tmp_path / "tls.key"
     with pytest.raises(CertificateError, match=r"tls\.crt: does not exist\. Check the path"):
-        ServedCertificate(file_source(certificate, key)).load()
+        ServedCertificate(file_source(certificate, key)).context()
     certificate.write_bytes(leaf.certificate_pem)
     key.write_bytes(b"")
     with pytest.raises(CertificateError, match=r"tls\.key: contains no valid PEM private key"):
-        ServedCertificate(file_source(certificate, key)).load()
+        ServedCertificate(file_source(certificate, key)).context()
 
 
 @pytest.mark.parametrize("years", [-10, 10])
@@ -341,11 +263,11 @@ def test_a_pair_outside_its_validity_is_served_and_reported(
     """The clock of this machine may be wrong, and the clients have clocks of their own."""
     wrong = now + timedelta(days=365 * years)
     message = "tls.crt: expired at" if years > 0 else "tls.crt: is not valid before"
-    assert message in files.context.invalid(wrong)
-    assert files.context.invalid(now) == ""
+    assert message in files.served.invalid(wrong)
+    assert files.served.invalid(now) == ""
     # The served pair is no better, so that a new one is taken up.
     files.write(issue_leaf(create_authority(now), Names.parse([NAME]), now))
-    assert files.context.poll(wrong)
+    assert files.served.poll(wrong)
 
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
@@ -354,7 +276,7 @@ def test_tls_1_2_and_1_3_use_forward_secrecy(
 ) -> None:
     client = client_context(authority)
     client.minimum_version = client.maximum_version = version
-    handshake = Handshake(files.context.load(), client).finish()
+    handshake = Handshake(files.served.context(), client).finish()
     assert handshake.client.version() == version.name.replace("_", ".")
     cipher = handshake.client.cipher()
     assert cipher is not None
@@ -368,13 +290,13 @@ def test_weak_cipher_suites_are_rejected(files: Files, authority: KeyPair, suite
     client.maximum_version = ssl.TLSVersion.TLSv1_2
     client.set_ciphers(suite)
     with pytest.raises(ssl.SSLError, match="NO_SHARED_CIPHER"):
-        Handshake(files.context.load(), client).finish()
+        Handshake(files.served.context(), client).finish()
 
 
 def test_tls_versions_below_1_2_and_renegotiation_are_disabled(files: Files) -> None:
     # As settings: a client of today's OpenSSL can neither speak nor do them.
-    assert files.context.load().minimum_version is ssl.TLSVersion.TLSv1_2
-    assert files.context.load().options & ssl.OP_NO_RENEGOTIATION
+    assert files.served.context().minimum_version is ssl.TLSVersion.TLSv1_2
+    assert files.served.context().options & ssl.OP_NO_RENEGOTIATION
 
 
 @pytest.mark.parametrize(
@@ -387,7 +309,7 @@ def test_alpn_selects_only_http_1_1(
     client = client_context(authority)
     if offered is not None:
         client.set_alpn_protocols(offered)
-    handshake = Handshake(files.context.load(), client).finish()
+    handshake = Handshake(files.served.context(), client).finish()
     assert handshake.client.selected_alpn_protocol() == chosen
     assert handshake.server.selected_alpn_protocol() == chosen
 
@@ -413,7 +335,7 @@ def test_each_certificate_change_is_logged_once(
     source = file_source(tmp_path / "tls.crt", tmp_path / "tls.key")
     served = ServedCertificate(source, rejected=lambda: rejected.append(served.problem))
     assert logged_events() == []
-    served.load()
+    served.context()
     assert logged_events() == []
     (tmp_path / "tls.crt").write_text("no certificate")
     assert logged_events() == ["WARNING certificate rejected"]
@@ -432,6 +354,6 @@ def test_the_expiry_is_known_once_the_certificate_is_loaded(tmp_path: Path) -> N
     served = ServedCertificate(file_source(tmp_path / "tls.crt", tmp_path / "tls.key"))
     # What is missing has not expired: a replica without one yet says that it is starting.
     assert served.expires > NOW + timedelta(days=365_000)
-    served.load()
+    served.context()
     assert abs(served.expires - (NOW + timedelta(days=90))) < timedelta(seconds=2)
     assert served.chain() == (tmp_path / "tls.crt").read_bytes()

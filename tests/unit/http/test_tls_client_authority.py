@@ -35,8 +35,8 @@ class Listener:
         self.clients = directory / "clients.crt"
         self.clients.write_bytes(authority.certificate_pem)
         source = file_source(directory / "tls.crt", directory / "tls.key")
-        self.context = ServedCertificate(source, self.clients)
-        self.context.load()
+        self.served = ServedCertificate(source, self.clients)
+        self.served.context()
         self._directory = directory
 
     def connect(self, trusting: KeyPair, shown: KeyPair | None) -> Handshake:
@@ -50,7 +50,7 @@ class Listener:
             file = self._directory / "client.pem"
             file.write_bytes(shown.certificate_pem + shown.key_pem)
             client.load_cert_chain(file)
-        return Handshake(self.context.load(), client).finish()
+        return Handshake(self.served.context(), client).finish()
 
 
 def client_pair(
@@ -123,7 +123,7 @@ def test_client_certificates_require_tls_1_3_without_session_resumption(
     old = client_context(authority)
     old.maximum_version = ssl.TLSVersion.TLSv1_2
     with pytest.raises(ssl.SSLError, match=r"(?i)version|protocol"):
-        Handshake(listener.context.load(), old).finish()
+        Handshake(listener.served.context(), old).finish()
 
 
 def test_the_client_ca_is_rotated_without_a_new_listener(
@@ -132,12 +132,12 @@ def test_the_client_ca_is_rotated_without_a_new_listener(
     successor = create_authority(now)
     old, new = client_pair(clients), client_pair(successor)
     listener.clients.write_bytes(clients.certificate_pem + successor.certificate_pem)
-    assert listener.context.poll(now)
+    assert listener.served.poll(now)
     for pair in (old, new):
         listener.connect(authority, pair)
     listener.clients.write_bytes(successor.certificate_pem)
-    assert listener.context.poll(now)
-    assert (listener.context.poll(now), listener.context.problem) == (False, "")
+    assert listener.served.poll(now)
+    assert (listener.served.poll(now), listener.served.problem) == (False, "")
     listener.connect(authority, new)
     with pytest.raises(ssl.SSLCertVerificationError):
         listener.connect(authority, old)
@@ -149,7 +149,7 @@ def test_comments_between_cas_are_ignored(
     successor = create_authority(now)
     pems = [clients.certificate_pem, successor.certificate_pem]
     listener.clients.write_bytes(b"".join("# von Jörg\n".encode() + pem for pem in pems))
-    assert listener.context.poll(now)
+    assert listener.served.poll(now)
     for pair in (clients, successor):
         listener.connect(authority, client_pair(pair))
 
@@ -158,8 +158,8 @@ def test_an_invalid_client_ca_is_rejected_and_the_previous_ca_is_kept(
     listener: Listener, authority: KeyPair, clients: KeyPair, now: datetime
 ) -> None:
     listener.clients.write_text("no certificate")
-    assert not listener.context.poll(now)
-    assert listener.context.problem.startswith(
+    assert not listener.served.poll(now)
+    assert listener.served.problem.startswith(
         f"{listener.clients}: contains no valid PEM certificate"
     )
     listener.connect(authority, client_pair(clients))
@@ -176,7 +176,7 @@ def test_an_invalid_or_missing_client_ca_is_an_error_at_startup(
         Listener(tmp_path, leaf, client_pair(clients), now)
     source = file_source(tmp_path / "tls.crt", tmp_path / "tls.key")
     with pytest.raises(CertificateError, match="does not exist"):
-        ServedCertificate(source, tmp_path / "none.crt").load()
+        ServedCertificate(source, tmp_path / "none.crt").context()
 
 
 def test_a_client_of_a_trusted_intermediate_ca_is_accepted(
