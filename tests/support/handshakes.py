@@ -27,11 +27,10 @@ class Handshake:
         server: ssl.SSLContext,
         client: ssl.SSLContext,
         name: str | None = NAME,
-        session: ssl.SSLSession | None = None,
     ) -> None:
         to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
         self.server = server.wrap_bio(to_server, to_client, server_side=True)
-        self.client = client.wrap_bio(to_client, to_server, server_hostname=name, session=session)
+        self.client = client.wrap_bio(to_client, to_server, server_hostname=name)
 
     @staticmethod
     def step(side: ssl.SSLObject) -> bool:

@@ -87,11 +87,6 @@ class Edge:
         self._metrics = metrics
         self._timeout_seconds = timeout_seconds
         self.memory = Memory()
-        self._busy: set[web.RequestHandler] = set()
-
-    def is_busy(self, connection: web.RequestHandler) -> bool:
-        """Return whether a review whose body is complete waits for its answer on the connection."""
-        return connection in self._busy
 
     async def finished(self) -> None:
         """Return once no request is open."""
@@ -178,15 +173,10 @@ class Edge:
             raise review.RefusedError("the body is empty; POST an AdmissionReview")
         if len(body) > MAX_VALUES and _values(body) > MAX_VALUES:
             raise _too_large(f"holds more than {MAX_VALUES:,} JSON values", body)
-        connection = request.protocol
-        self._busy.add(connection)
-        try:
-            answer = await self._admission.answer(endpoint, body, ends - perf_counter())
-            # Decide on all requests that have arrived before the first answer is written: a system
-            # call between two decisions empties the caches that the second one needs.
-            await asyncio.sleep(0)
-        finally:
-            self._busy.discard(connection)
+        answer = await self._admission.answer(endpoint, body, ends - perf_counter())
+        # Decide on all requests that have arrived before the first answer is written: a system call
+        # between two decisions empties the caches that the second one needs.
+        await asyncio.sleep(0)
         return self._response(request, answer)
 
     def _refuse(

@@ -112,13 +112,19 @@ class _Connection:
     used_at: float
     """When it was accepted, or its last request was answered."""
     served: bool = False
+    request: web.BaseRequest | None = None
+    """The request that is being answered."""
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a request whose body is complete waits for its answer."""
+        return self.request is not None and self.request.content.is_eof()
 
 
 class Listener(web.Server):
     """Serves a handler on a listening socket (``listen``), which ``close`` closes.
 
-    ``rejected`` is called for each connection that is rejected; ``is_busy`` tells which connections
-    must not be closed to make room for others.
+    ``rejected`` is called for each connection that is rejected.
     """
 
     def __init__(
@@ -126,7 +132,6 @@ class Listener(web.Server):
         handler: Handler,
         limits: Limits,
         rejected: Callable[[Rejection], None] = lambda _reason: None,
-        is_busy: Callable[[web.RequestHandler], bool] = lambda _connection: False,
     ) -> None:
         super().__init__(
             self._answer,
@@ -143,7 +148,6 @@ class Listener(web.Server):
         self._handler = handler
         self._limits = limits
         self._rejected = rejected
-        self._is_busy = is_busy
         self._open: dict[web.RequestHandler, _Connection] = {}
         self._has_closed = False
         self._tasks: set[asyncio.Task[None]] = set()
@@ -173,11 +177,15 @@ class Listener(web.Server):
         self._forget(handler)
 
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
+        connection = self._open.get(request.protocol)
+        if connection is None:
+            return await self._handler(request)
+        connection.request = request
         try:
             return await self._handler(request)
         finally:
-            if (connection := self._open.get(request.protocol)) is not None:
-                connection.used_at, connection.served = monotonic(), True
+            connection.request = None
+            connection.used_at, connection.served = monotonic(), True
 
     async def _accept(self, listening: socket.socket, tls: Callable[[], SSLContext] | None) -> None:
         loop = asyncio.get_running_loop()
@@ -238,7 +246,7 @@ class Listener(web.Server):
         idle = [
             (handler, connection)
             for handler, connection in self._open.items()
-            if connection.address == address and not self._is_busy(handler)
+            if connection.address == address and not connection.is_busy
         ]
         if not idle:
             return False

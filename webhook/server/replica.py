@@ -185,7 +185,7 @@ class _Replica:
             await self._first_certificates.run_until_success()
         reviews = listen(options.host, options.port, "port")
         handler, rejected = self._edge.handle, self._metrics.connection_rejected
-        listener = Listener(handler, REVIEWS, rejected, self._edge.is_busy)
+        listener = Listener(handler, REVIEWS, rejected)
         self._certificate.context()
         self._listen(listener, reviews, self._certificate.context)
         self._serving = True
