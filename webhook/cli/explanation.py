@@ -14,7 +14,7 @@ from policies.candidates import describe
 from policies.context import Context
 from policies.decision import Decision
 from policies.engine import mutate_pod
-from policies.facts import Facts, Request
+from policies.facts import Facts
 from policies.finding import Action
 from policies.kubernetes.nodes import Node
 from policies.kubernetes.pod import RESOURCE_SIDES, Pod
@@ -28,7 +28,7 @@ from policies.kubernetes.scheduling import (
 )
 from policies.kubernetes.selector import can_match
 from policies.kubernetes.workload import Workload
-from policies.policy import ExceptionEntry, Policy, Pool
+from policies.policy import Policy, Pool
 from policies.reach import nodes_of, shortages
 from policies.registry import CHECKS, MUTATIONS, RULES, Mutation
 from policies.requests import device_peaks, ignored_annotations
@@ -73,6 +73,18 @@ class _Template:
         return not self.written.template.editable and bool(self.context.device_requests)
 
 
+class _Detail(str):
+    """A sentence below another one."""
+
+    __slots__ = ()
+
+
+def _section(terminal: Terminal, title: str, sentences: Iterable[str]) -> Iterator[str]:
+    yield terminal.line(title, 2, BOLD)
+    for sentence in sentences:
+        yield terminal.line(sentence, 6 if isinstance(sentence, _Detail) else 4)
+
+
 def _object(
     terminal: Terminal, result: Result, decision: Decision, policy: Policy
 ) -> Iterator[str]:
@@ -80,18 +92,24 @@ def _object(
     several = len(templates) > 1
     for template in templates:
         where = f" (Pod at {template.written.at('spec')})" if several else ""
-        yield from _why(terminal, template.written, where, template.context)
+        what = "is a GPU Pod" if template.context.device_requests else "is not a GPU Pod"
+        why = _why(template.written, template.context)
+        yield from _section(terminal, f"Why it {what}{where}", why)
     if decision.exemption:
-        yield terminal.line("Checks", 2, BOLD)
-        yield terminal.line(f"Exempt from every rule: {decision.exemption}.", indent=4)
+        yield from _section(terminal, "Checks", [f"Exempt from every rule: {decision.exemption}."])
         return
     actions = policy.actions_in(result.request.namespace)
     yield from _mutations(terminal, decision, templates, actions)
     for template in templates:
         where = f" (Pod at {template.created.at('spec')})" if several else ""
-        yield from _scheduling(terminal, template.created, where, template.context)
+        fit = _scheduling(template.created, template.context)
+        yield from _section(terminal, f"Scheduling{where}", fit)
+        if result.facts.nodes is None and template.context.requested_pools:
+            hint = "To see which nodes fit, add --nodes or --cluster."
+            yield terminal.line(hint, style=DIM, indent=4)
     yield from _checks(terminal, result, decision, actions)
-    yield from _exceptions(terminal, result, policy)
+    for exception in _exceptions(result, policy):
+        yield terminal.line(exception, indent=4)
 
 
 def _templates(result: Result, decision: Decision, policy: Policy) -> Iterator[_Template]:
@@ -104,49 +122,37 @@ def _templates(result: Result, decision: Decision, policy: Policy) -> Iterator[_
         yield template
 
 
-def _why(terminal: Terminal, pod: Pod, where: str, context: Context) -> Iterator[str]:
+def _why(pod: Pod, context: Context) -> Iterator[str]:
     """Yield why the Pod is a GPU Pod, or why it is not one although it may look like one."""
-    if context.device_requests:
-        yield terminal.line(f"Why it is a GPU Pod{where}", 2, BOLD)
-        containers = {
-            (container.kind, container.position): container.name for container in pod.containers()
-        }
-        for request in context.device_requests:
-            holder = request.container if request.resource else None
-            who = f"Container {containers[holder]}" if holder else "The Pod"
-            sure = (
-                "" if request.certain else " (devices of other pools satisfy the request as well)"
-            )
-            offers = "offers" if len(request.pools) == 1 else "offer"
-            yield terminal.line(
-                f"{who} requests {request.what}, which {request.pool_names} {offers}{sure} "
-                f"(at {request.path}).",
-                indent=4,
-            )
-            for exclusion in request.excluded:
-                yield terminal.line(f"Excluded: {describe(exclusion)}.", indent=6)
-    else:
-        yield terminal.line(f"Why it is not a GPU Pod{where}", 2, BOLD)
+    containers = {
+        (container.kind, container.position): container.name for container in pod.containers()
+    }
+    for request in context.device_requests:
+        holder = request.container if request.resource else None
+        who = f"Container {containers[holder]}" if holder else "The Pod"
+        sure = "" if request.certain else " (devices of other pools satisfy the request as well)"
+        offers = "offers" if len(request.pools) == 1 else "offer"
+        yield (
+            f"{who} requests {request.what}, which {request.pool_names} {offers}{sure} "
+            f"(at {request.path})."
+        )
+        for exclusion in request.excluded:
+            yield _Detail(f"Excluded: {describe(exclusion)}.")
+    if not context.device_requests:
         pools = ", ".join(pool.name for pool in context.policy.pools)
-        yield terminal.line(
-            f"It requests no device of a pool. Pools of the policy: {pools}.", indent=4
-        )
+        yield f"It requests no device of a pool. Pools of the policy: {pools}."
     for path, name, why in _not_requests(pod, context):
-        yield terminal.line(
-            f"{name} does not request a device of a pool: {why} (at {path}).", indent=4
-        )
+        yield f"{name} does not request a device of a pool: {why} (at {path})."
     for name, annotation in ignored_annotations(pod, context.policy):
-        yield terminal.line(
+        yield (
             f"{name} does not request a device of a pool: schedulerName is "
             f"{pod.spec.scheduler_name or 'default-scheduler'}, and {annotation.scheduler_name} "
-            f"reads the annotation (at {pod.at(f'metadata.annotations[{name}]')}).",
-            indent=4,
+            f"reads the annotation (at {pod.at(f'metadata.annotations[{name}]')})."
         )
     for named in context.unresolved_claims(pod):
-        yield terminal.line(
+        yield (
             f"Claim {named.entry.claim} is unknown and does not count as a request (at "
-            f"{named.path}). Pass its manifest as well, or use --cluster.",
-            indent=4,
+            f"{named.path}). Pass its manifest as well, or use --cluster."
         )
 
 
@@ -205,48 +211,32 @@ def _reason(mutation: Mutation) -> str:
     return " ".join(why[1].split()) if why else mutation.summary
 
 
-def _scheduling(terminal: Terminal, pod: Pod, where: str, context: Context) -> Iterator[str]:
-    yield terminal.line(f"Scheduling{where}", 2, BOLD)
+def _scheduling(pod: Pod, context: Context) -> Iterator[str]:
+    """Yield what the Pod needs of a node, and which nodes of each pool fit it."""
     policy, facts, pools = context.policy, context.facts, context.requested_pools
-    if pools:
-        yield from _asks(terminal, pod, policy)
-    for pool in pools or policy.pools:
-        reason = _obstacle(pod, pool)
-        if facts.nodes is not None:
-            yield from _placement(terminal, pod, pool, policy, facts)
-        elif reason:
-            yield terminal.line(
-                f"It does not fit the nodes of pool {pool.name}: {reason}.", indent=4
-            )
-        else:
-            yield terminal.line(
-                f"It fits the nodes of pool {pool.name}: its node selection matches them, and it "
-                "tolerates their taints.",
-                indent=4,
-            )
-    if facts.nodes is None and pools:
-        yield terminal.line(
-            "To see which nodes fit, add --nodes or --cluster.", style=DIM, indent=4
-        )
-
-
-def _asks(terminal: Terminal, pod: Pod, policy: Policy) -> Iterator[str]:
-    """Yield what the Pod needs of a node."""
-    selections = [_in_words(alternative) for alternative in pod.selection()]
-    if not selections:
-        yield terminal.line("No node can match its node selection.", indent=4)
-    elif all(selections):  # An empty one matches every node.
-        yield terminal.line(f"It selects nodes with {', or with '.join(selections)}.", indent=4)
-    counts = [f"{count} {resource}" for resource, count in device_peaks(pod, policy).items()]
-    if counts:
-        yield terminal.line(f"It needs a node with {' and '.join(counts)}.", indent=4)
-
-
-def _placement(
-    terminal: Terminal, pod: Pod, pool: Pool, policy: Policy, facts: Facts
-) -> Iterator[str]:
-    """Yield which of the pool's nodes fit the Pod, and the others with the reason."""
     needed = device_peaks(pod, policy)
+    if pools:
+        selections = [_in_words(alternative) for alternative in pod.selection()]
+        if not selections:
+            yield "No node can match its node selection."
+        elif all(selections):  # An empty one matches every node.
+            yield f"It selects nodes with {', or with '.join(selections)}."
+        if counts := [f"{count} {resource}" for resource, count in needed.items()]:
+            yield f"It needs a node with {' and '.join(counts)}."
+    for pool in pools or policy.pools:
+        if facts.nodes is not None:
+            yield from _placement(pod, pool, needed, facts)
+        elif reason := _obstacle(pod, pool):
+            yield f"It does not fit the nodes of pool {pool.name}: {reason}."
+        else:
+            yield (
+                f"It fits the nodes of pool {pool.name}: its node selection matches them, and it "
+                "tolerates their taints."
+            )
+
+
+def _placement(pod: Pod, pool: Pool, needed: Mapping[str, int], facts: Facts) -> Iterator[str]:
+    """Yield which of the pool's nodes fit the Pod, and the others with the reason."""
     fitting: list[str] = []
     excluded: dict[str, list[str]] = {}
     nodes = sorted(nodes_of(pool, facts), key=lambda node: node.name)
@@ -254,17 +244,15 @@ def _placement(
         reason = next(_obstacles(pod, node, needed), None)
         (fitting if reason is None else excluded.setdefault(reason, [])).append(node.name)
     if not nodes:
-        yield terminal.line(f"No known node belongs to pool {pool.name}.", indent=4)
+        yield f"No known node belongs to pool {pool.name}."
         return
     all_of_pool = f"{counted(len(nodes), 'node')} of pool {pool.name}"
     if fitting:
-        yield terminal.line(
-            f"It fits {len(fitting)} of {all_of_pool}: {_names(fitting)}.", indent=4
-        )
+        yield f"It fits {len(fitting)} of {all_of_pool}: {_names(fitting)}."
     else:
-        yield terminal.line(f"It fits none of {all_of_pool}.", indent=4)
+        yield f"It fits none of {all_of_pool}."
     for reason, names in excluded.items():
-        yield terminal.line(f"Excluded: {_names(names)}, because {reason}.", indent=6)
+        yield _Detail(f"Excluded: {_names(names)}, because {reason}.")
 
 
 def _obstacle(pod: Pod, pool: Pool) -> str:
@@ -339,16 +327,12 @@ def _checks(
         yield terminal.line(f"{what}: {', '.join(ids)}.", indent=4)
 
 
-def _exceptions(terminal: Terminal, result: Result, policy: Policy) -> Iterator[str]:
+def _exceptions(result: Result, policy: Policy) -> Iterator[str]:
     """Yield the policy's exceptions that cover this object, expired or not."""
     namespace, name = result.request.namespace, result.name.removesuffix("*")
     for entry in policy.exceptions:
         if any(entry.covers(rule.id, namespace, result.kind, name) for rule in RULES):
-            yield terminal.line(_exception(entry, result.request), indent=4)
-
-
-def _exception(entry: ExceptionEntry, request: Request) -> str:
-    rules = ", ".join(sorted(entry.rules)) or "every rule"
-    state = "expired on" if entry.has_expired(request.today) else "expires on"
-    until = f", {state} {entry.expires}" if entry.expires else ""
-    return f"Exception in the policy for {rules}{until}: {entry.reason}"
+            rules = ", ".join(sorted(entry.rules)) or "every rule"
+            state = "expired on" if entry.has_expired(result.request.today) else "expires on"
+            until = f", {state} {entry.expires}" if entry.expires else ""
+            yield f"Exception in the policy for {rules}{until}: {entry.reason}"

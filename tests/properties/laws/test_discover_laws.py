@@ -17,7 +17,7 @@ from policies.kubernetes.scheduling import Taint, alternatives, matches_node, to
 from policies.kubernetes.selector import selector_of
 from policies.kubernetes.workload import convert
 from strategies import JSON
-from webhook.cli.policy.discover.accelerators import GENERIC_TAINTS
+from webhook.cli.policy.discover.accelerators import KNOWN
 from webhook.cli.policy.discover.drafts import draft
 from webhook.cli.policy.discover.text import policy_text
 from webhook.documents.files import read_documents
@@ -170,7 +170,7 @@ def test_a_pod_that_fits_a_template_fits_it_after_mutation(
     spec = convert(decide(pod, policy).mutated["spec"], PodSpec)
     event(f"selection: {len(selection)}")
     assert fits_template(spec, template)
-    fences = {taint for taint in member.taints if taint.key not in GENERIC_TAINTS}
+    fences = {taint for taint in member.taints if taint.key not in KNOWN.generic_taints}
     common = {t.key for node in nodes for t in node.taints}
     for taint in (each for each in fences if each.key not in common):
         assert any(tolerates(each, taint) for each in spec.tolerations or ())

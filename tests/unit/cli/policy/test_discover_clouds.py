@@ -21,7 +21,7 @@ from policies.kubernetes.scheduling import FENCING_EFFECTS, Taint, matches_node,
 from policies.kubernetes.workload import convert
 from policies.policy import Policy
 from running import Run
-from webhook.cli.policy.discover.accelerators import GENERIC_TAINTS
+from webhook.cli.policy.discover.accelerators import KNOWN
 
 JSON = dict[str, Any]
 CLOUDS = sorted(Path(__file__).with_name("clouds").glob("*.yaml"))
@@ -109,7 +109,7 @@ def test_every_gpu_pod_that_runs_without_gpufence_runs_with_the_discovered_polic
             tried += 1
             # As authors write them: the taints of the node, or those that no pool has.
             written = [{"key": t.key, "operator": "Exists"} for t in node.taints]
-            others = [t for t in written if t["key"] in GENERIC_TAINTS]
+            others = [t for t in written if t["key"] in KNOWN.generic_taints]
             for tolerations in (written, others):
                 decision = decide(
                     pod({resource: 1}, tolerations=tolerations), policy, facts=Facts(nodes=index)
@@ -126,7 +126,7 @@ def test_no_pod_that_tolerates_a_generic_taint_is_denied(gpufence: Run, cloud: P
     index = NodeIndex(map(typed, listed))
     for node in index:
         for taint in node.taints:
-            if taint.key in GENERIC_TAINTS or taint.key.startswith(TRANSIENT):
+            if taint.key in KNOWN.generic_taints or taint.key.startswith(TRANSIENT):
                 toleration = {"key": taint.key, "operator": "Exists"}
                 decision = decide(pod(tolerations=[toleration]), policy, facts=Facts(nodes=index))
                 assert decision.allowed, decision.findings
@@ -143,7 +143,9 @@ def test_every_node_with_devices_is_in_a_pool_whose_labels_last(gpufence: Run, c
     keys = {key for pool in policy.pools for key in pool.selector}
     assert keys.isdisjoint({"nvidia.com/mig.config", "cloud.google.com/gke-nodepool"})
     assert all(
-        key not in GENERIC_TAINTS for pool in policy.pools for key in [t.key for t in pool.taints]
+        key not in KNOWN.generic_taints
+        for pool in policy.pools
+        for key in [t.key for t in pool.taints]
     )
 
 

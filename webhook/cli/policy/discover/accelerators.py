@@ -1,23 +1,24 @@
-"""Accelerators: the vendors' resources, labels and taints, and the nodes that have them.
-
-The labels come from the documentation of GPU feature discovery, Node Feature Discovery, Karpenter,
-the AMD node labeller, the Intel device plugins, and the cloud providers.
-"""
+"""Accelerators: what is known of vendors and clouds (``accelerators.yaml``), and their nodes."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
 
 from policies.kubernetes.names import NameSet
 from policies.kubernetes.node_templates import NodeTemplate
 from policies.kubernetes.nodes import Node
 from policies.kubernetes.scheduling import FENCING_EFFECTS, Taint
 from policies.kubernetes.selector import selector_of
+from webhook.documents.files import load_documents
+
+INSTANCE_TYPE = "node.kubernetes.io/instance-type"
 
 
-@dataclass(frozen=True, slots=True)
-class Vendor:
+class Vendor(msgspec.Struct, frozen=True, eq=False, rename="camel", forbid_unknown_fields=True):
     """A vendor of accelerators, and how its nodes are recognized.
 
     ``products`` are the keys of labels whose value is the model. ``marks`` are labels of all nodes
@@ -30,157 +31,36 @@ class Vendor:
     resources: NameSet
     taint: str
     products: tuple[str, ...] = ()
-    marks: tuple[tuple[str, str], ...] = ()
+    marks: dict[str, str] = {}
     device_classes: tuple[str, ...] = ()
     namespaces: tuple[str, ...] = ()
     """Where the vendor's documentation installs its operators and drivers."""
 
 
-VENDORS = (
-    Vendor(
-        "nvidia",
-        "nvidia.com/gpu",
-        NameSet(["nvidia.com/gpu", "nvidia.com/gpu.shared", "nvidia.com/mig-*"]),
-        "nvidia.com/gpu",
-        products=(
-            "nvidia.com/gpu.product",
-            "cloud.google.com/gke-accelerator",
-            "karpenter.k8s.aws/instance-gpu-name",
-            "eks.amazonaws.com/instance-gpu-name",
-            "karpenter.azure.com/sku-gpu-name",
-        ),
-        marks=(
-            ("nvidia.com/gpu.present", "true"),
-            ("karpenter.k8s.aws/instance-gpu-manufacturer", "nvidia"),
-            ("eks.amazonaws.com/instance-gpu-manufacturer", "nvidia"),
-            ("karpenter.azure.com/sku-gpu-manufacturer", "nvidia"),
-            ("kubernetes.azure.com/accelerator", "nvidia"),
-            ("feature.node.kubernetes.io/pci-10de.present", "true"),
-        ),
-        device_classes=("gpu.nvidia.com", "mig.nvidia.com", "vfio.gpu.nvidia.com"),
-        namespaces=(
-            "gpu-operator",
-            "gpu-operator-resources",
-            "nvidia-device-plugin",
-            "nvidia-network-operator",
-            "nvidia-dra-driver-gpu",
-            "dra-driver-nvidia-gpu",
-        ),
-    ),
-    Vendor(
-        "amd",
-        "amd.com/gpu",
-        NameSet(
-            ["amd.com/gpu", "amd.com/spx_*", "amd.com/dpx_*", "amd.com/qpx_*", "amd.com/cpx_*"]
-        ),
-        "amd.com/gpu",
-        products=("amd.com/gpu.product-name", "beta.amd.com/gpu.product-name"),
-        marks=(("feature.node.kubernetes.io/amd-gpu", "true"),),
-        device_classes=("gpu.amd.com",),
-        namespaces=("kube-amd-gpu",),
-    ),
-    Vendor(
-        "intel",
-        "gpu.intel.com/xe",
-        NameSet(["gpu.intel.com/i915", "gpu.intel.com/xe"]),
-        "gpu.intel.com/gpu",
-        products=("gpu.intel.com/product",),
-        marks=(("intel.feature.node.kubernetes.io/gpu", "true"),),
-        device_classes=("gpu.intel.com",),
-        namespaces=("inteldeviceplugins-system", "intel-gpu-resource-driver"),
-    ),
-    Vendor(
-        "gaudi",
-        "habana.ai/gaudi",
-        NameSet(["habana.ai/gaudi"]),
-        "habana.ai/gaudi",
-        marks=(
-            ("intel.feature.node.kubernetes.io/gaudi", "true"),
-            ("feature.node.kubernetes.io/pci-1da3.present", "true"),
-        ),
-        device_classes=("gaudi.intel.com",),
-        namespaces=("habana-system", "habana-ai-operator"),
-    ),
-    Vendor(
-        "tpu",
-        "google.com/tpu",
-        NameSet(["google.com/tpu"]),
-        "google.com/tpu",
-        products=("cloud.google.com/gke-tpu-accelerator",),
-    ),
-    Vendor(
-        "neuron",
-        "aws.amazon.com/neuron",
-        NameSet(
-            ["aws.amazon.com/neuron", "aws.amazon.com/neuroncore", "aws.amazon.com/neurondevice"]
-        ),
-        "aws.amazon.com/neuron",
-        products=("karpenter.k8s.aws/instance-accelerator-name",),
-        marks=(("karpenter.k8s.aws/instance-accelerator-manufacturer", "aws"),),
-    ),
+class Accelerators(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """What is known of vendors and clouds."""
+
+    vendors: tuple[Vendor, ...]
+    node_groups: tuple[str, ...]
+    """Keys of labels whose value is the name of a group of equal nodes."""
+    partition_labels: tuple[str, ...]
+    """Keys of labels that tell whole GPUs, partitions and shares of one model apart."""
+    sharing_labels: tuple[str, ...]
+    sharing_strategies: tuple[str, ...]
+    """The values of ``sharing_labels`` with which a resource is a share of a device."""
+    transient_taints: tuple[str, ...]
+    """Prefixes of taints that come and go with the state of a node, or belong to control planes."""
+    generic_taints: tuple[str, ...]
+    """Taints that are about something else than accelerators. Pods choose such nodes by their own
+    tolerations."""
+    platform_namespaces: dict[str, tuple[str, ...]]
+    """By the prefix of a label of all nodes, the namespaces of a platform's device plugins."""
+
+
+[_document] = load_documents(str(Path(__file__).with_suffix(".yaml")))
+KNOWN = msgspec.convert(
+    _document.value, Accelerators, dec_hook=lambda _type, patterns: NameSet(patterns)
 )
-
-INSTANCE_TYPE = "node.kubernetes.io/instance-type"
-NODE_GROUPS = (
-    "karpenter.sh/nodepool",
-    "cloud.google.com/gke-nodepool",
-    "eks.amazonaws.com/nodegroup",
-    "alpha.eksctl.io/nodegroup-name",
-    "kubernetes.azure.com/agentpool",
-)
-"""Keys of labels whose value is the name of a group of equal nodes."""
-
-SHARING_LABELS = ("nvidia.com/gpu.sharing-strategy", "cloud.google.com/gke-gpu-sharing-strategy")
-PARTITION_LABELS = (
-    "cloud.google.com/gke-gpu-partition-size",
-    *SHARING_LABELS,
-)
-"""Keys of labels that tell whole GPUs, partitions and shares of one model apart.
-
-Not ``nvidia.com/mig.config``: it changes with the next partitioning of a node."""
-
-SHARING_STRATEGIES = ("time-slicing", "mps", "time-sharing")
-
-TRANSIENT_TAINTS = (
-    "node.kubernetes.io/",
-    "node.cloudprovider.kubernetes.io/",
-    "node-role.kubernetes.io/",
-    "node.cilium.io/",
-    "karpenter.sh/",
-    "ebs.csi.aws.com/",
-    "efs.csi.aws.com/",
-    "aws-node-termination-handler/",
-    "cloud.google.com/impending-node-termination",
-    "DeletionCandidateOfClusterAutoscaler",
-    "ToBeDeletedByClusterAutoscaler",
-)
-"""Prefixes of taints that come and go with the state of a node, or belong to control planes."""
-
-GENERIC_TAINTS = (
-    # Capacity that can be withdrawn, or that is allocated in another way.
-    "kubernetes.azure.com/scalesetpriority",
-    "cloud.google.com/gke-spot",
-    "cloud.google.com/gke-preemptible",
-    "cloud.google.com/gke-queued",
-    "spot",
-    # Architectures, systems and sandboxes.
-    "kubernetes.io/arch",
-    "kubernetes.io/os",
-    "sandbox.gke.io/runtime",
-    # Storage and networks.
-    "node.ocs.openshift.io/storage",
-    "storage-node",
-    "vpc.amazonaws.com/efa",
-    "vpc.amazonaws.com/efa-k8s-device-plugin",
-    "rdma",
-    # Nodes of the platform.
-    "CriticalAddonsOnly",
-    "eks.amazonaws.com/compute-type",
-    "kubernetes.azure.com/mode",
-    "components.gke.io/gke-managed-components",
-)
-"""Taints that are about something else than accelerators. Pods choose such nodes by their own
-tolerations."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -207,14 +87,14 @@ class Member:
         return frozenset(
             taint
             for taint in self.source.taints
-            if taint.effect in FENCING_EFFECTS and not taint.key.startswith(TRANSIENT_TAINTS)
+            if taint.effect in FENCING_EFFECTS and not taint.key.startswith(KNOWN.transient_taints)
         )
 
     @property
     def shared(self) -> frozenset[str]:
         """The resources that are shares of a device."""
-        strategies = {value for key in SHARING_LABELS for value in self.values(key)}
-        is_shared = not strategies.isdisjoint(SHARING_STRATEGIES)
+        strategies = {value for key in KNOWN.sharing_labels for value in self.values(key)}
+        is_shared = not strategies.isdisjoint(KNOWN.sharing_strategies)
         return frozenset(name for name in self.devices if is_shared or name.endswith(".shared"))
 
     @property
@@ -270,12 +150,12 @@ def _is_of(member: Member, vendor: Vendor) -> bool:
     source = member.source
     if isinstance(source, NodeTemplate):
         restricted = {requirement.key for requirement in source.requirements}
-        if about := [(key, value) for key, value in vendor.marks if key in restricted]:
+        if about := [(key, value) for key, value in vendor.marks.items() if key in restricted]:
             return source.promises(selector_of(dict(about)))
         if any(t.key == vendor.taint or t.key in vendor.resources for t in source.taints):
             return True
     return bool(
         member.devices
         or any(any(member.values(key)) for key in vendor.products)
-        or any(value in member.values(key) for key, value in vendor.marks)
+        or any(value in member.values(key) for key, value in vendor.marks.items())
     )

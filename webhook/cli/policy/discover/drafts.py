@@ -13,11 +13,8 @@ from policies.kubernetes.scheduling import Taint
 from policies.kubernetes.selector import describe, includes
 from policies.reach import HOST as _HOST
 from webhook.cli.policy.discover.accelerators import (
-    GENERIC_TAINTS,
     INSTANCE_TYPE,
-    NODE_GROUPS,
-    PARTITION_LABELS,
-    VENDORS,
+    KNOWN,
     Member,
     Vendor,
     members_of,
@@ -89,7 +86,7 @@ def draft(
     """Return the pools of the accelerators that nodes offer, and that templates will offer."""
     drafted = Draft()
     known_classes = frozenset(device_classes)
-    by_vendor = {vendor: members_of(vendor, nodes, templates) for vendor in VENDORS}
+    by_vendor = {vendor: members_of(vendor, nodes, templates) for vendor in KNOWN.vendors}
     offering = {member.source.name for members in by_vendor.values() for member in members}
     common = {taint.key for node in nodes if node.name not in offering for taint in node.taints}
     for vendor, members in by_vendor.items():
@@ -144,8 +141,8 @@ def _labelled(
     One label for all, if there is one. Otherwise one for each group, so that no node is left out.
     """
     models = [_Label(key) for key in vendor.products]
-    marks = [_Label(key, value) for key, value in vendor.marks]
-    groups = [_Label(key) for key in (INSTANCE_TYPE, *NODE_GROUPS)]
+    marks = [_Label(key, value) for key, value in vendor.marks.items()]
+    groups = [_Label(key) for key in (INSTANCE_TYPE, *KNOWN.node_groups)]
     preference = [models, marks, groups]
     rest, taken = members, set[Member]()
     while rest:
@@ -172,7 +169,7 @@ def _by_last_resort(
     if templates := [member for member in rest if member.is_template]:
         findings += _unlabelled(PoolDraft(vendor, {}, templates), INSTANCE_TYPE)
     nodes = [member for member in rest if not member.is_template and not member.is_bare]
-    for key in (INSTANCE_TYPE, *NODE_GROUPS, _HOST) if nodes else ():
+    for key in (INSTANCE_TYPE, *KNOWN.node_groups, _HOST) if nodes else ():
         values = {value for member in nodes for value in member.values(key)}
         if all(member.values(key) for member in nodes) and not any(
             values.intersection(member.values(key)) for member in taken
@@ -262,7 +259,7 @@ def _split_by(
 def _own_labels(pool: PoolDraft) -> Iterator[_Label]:
     keys = {key for member in pool.members for key in member.source.labels}
     own = sorted(key for key in keys if not _OWNED_DOMAINS.search(key))
-    return map(_Label, (*PARTITION_LABELS, *own))
+    return map(_Label, (*KNOWN.partition_labels, *own))
 
 
 def _tells(label: _Label, members: list[Member], traits: Mapping[Member, _Trait]) -> bool:
@@ -288,7 +285,7 @@ def _merged(pools: Iterable[PoolDraft]) -> list[PoolDraft]:
 
 
 def _taints_of(member: Member) -> _Trait:
-    return frozenset(taint for taint in member.taints if taint.key not in GENERIC_TAINTS)
+    return frozenset(taint for taint in member.taints if taint.key not in KNOWN.generic_taints)
 
 
 def _set_taints(pool: PoolDraft, common: set[str], findings: list[str]) -> None:
@@ -296,7 +293,7 @@ def _set_taints(pool: PoolDraft, common: set[str], findings: list[str]) -> None:
     where = f"Nodes with {describe(pool.selector)}"
     fencing = {taint for member in pool.members for taint in member.taints}
     general = {t for t in fencing if t.key in common and t.key != pool.vendor.taint}
-    generic = {taint for taint in fencing if taint.key in GENERIC_TAINTS}
+    generic = {taint for taint in fencing if taint.key in KNOWN.generic_taints}
     for unfit, why in (
         (general, "which nodes without accelerators have as well"),
         (generic, "which is not about accelerators"),

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from policies.finding import Mode
 from policies.kubernetes.nodes import Node
 from policies.kubernetes.scheduling import Taint
-from webhook.cli.policy.discover.accelerators import INSTANCE_TYPE
+from webhook.cli.policy.discover.accelerators import INSTANCE_TYPE, KNOWN
 from webhook.cli.policy.discover.drafts import Draft, PoolDraft
 from webhook.cli.yaml_writer import to_yaml
 from webhook.documents.document import InputError
@@ -17,12 +17,6 @@ from webhook.wording import counted, printable, some
 
 _WIDTH = 98
 _ALWAYS_EXEMPT = ("kube-system", "gpufence-system", "node-feature-discovery")
-_OF_PLATFORMS: tuple[tuple[str, tuple[str, ...]], ...] = (
-    ("cloud.google.com/", ("gke-managed-system",)),
-    ("kubernetes.azure.com/", ("gpu-resources",)),
-    ("node.openshift.io/", ("nvidia-gpu-operator", "openshift-nfd")),
-)
-"""By the prefix of a label of all nodes, the namespaces of a platform's device plugins."""
 _OPENSHIFT = "node.openshift.io/"
 _QUOTA = ".deviceclass.resource.k8s.io/devices"
 """What follows the name of a DeviceClass in the resource that a ResourceQuota limits."""
@@ -144,7 +138,7 @@ def _exempt(draft: Draft, keys: Iterable[str]) -> list[str]:
     names = [*_ALWAYS_EXEMPT]
     for vendor in dict.fromkeys(pool.vendor for pool in draft.pools):
         names += vendor.namespaces
-    for prefix, namespaces in _OF_PLATFORMS:
+    for prefix, namespaces in KNOWN.platform_namespaces.items():
         if any(key.startswith(prefix) for key in keys):
             names += namespaces
     return names
