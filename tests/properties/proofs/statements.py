@@ -171,6 +171,9 @@ def mutated_selection(small: bool) -> Iterator[int]:
         for spec in selections(small, fields=False):
             _check_mutation(layout, spec)
             yield 1
+    for spec in selections(small, fields=False):
+        _check_mutation("two devices", spec, "")
+        yield 1
     every = selections(small, fields=True)
     a_few = list(itertools.islice(every, 0, None, 37 if small else 211))
     a_few += [_with_terms([]), _with_terms([NodeSelectorTerm()]), _with_terms([_unparsable()])]
@@ -180,11 +183,13 @@ def mutated_selection(small: bool) -> Iterator[int]:
         yield 1
 
 
-def _check_mutation(layout: str, spec: PodSpec) -> None:
+def _check_mutation(layout: str, spec: PodSpec, device: str = GPU) -> None:
+    """Check a Pod that requests the device; without one, a claim for the device of a pool."""
     nodes, selectors = _nodes("a", "b"), _LAYOUTS[layout]
     before = nodes.selected_by(spec)
-    pod = _gpu_pod(spec, GPU)
-    context = Context.of(pod, _policy(layout), Request(), Facts())
+    pod = _gpu_pod(spec, device)
+    facts = Facts(claims={("default", "claim"): Claim((frozenset({"class-0"}),))})
+    context = Context.of(pod, _policy(layout), Request(), facts)
     mutate_pod(pod, context)
     after = nodes.selected_by(pod.spec)
     names = {pool.name for pool in context.requested_pools}
@@ -299,7 +304,7 @@ def fenced_from_other_pools(small: bool) -> Iterator[int]:
     policy = _policy("two devices")
     nodes = _nodes("a", "b")
     own, foreign = (_members(nodes, each) for each in _LAYOUTS["two devices"])
-    facts = Facts(claims={("default", "either"): Claim((frozenset({"class-0", "elsewhere"}),))})
+    facts = Facts(claims={("default", "claim"): Claim((frozenset({"class-0", "elsewhere"}),))})
     for certain, spec in itertools.product((True, False), selections(small, fields=False)):
         for toleration in (None, *_REACHING):
             spec.tolerations = [toleration] if toleration else None
@@ -311,6 +316,27 @@ def fenced_from_other_pools(small: bool) -> Iterator[int]:
                 if not judge.repels([taint], pod.spec.tolerations or (), numeric=True):
                     fits = nodes.selected_by(pod.spec) & foreign & ~own
                     require(not fits, "T3: a GPU Pod fits another pool", spec, pod.spec)
+            yield 1
+
+
+def excluded_by_mutation(small: bool) -> Iterator[int]:
+    """T1 and T3 for ``pool-exclusion``: a Pod that tolerates every taint stays off the pools."""
+    nodes = _nodes("a", "b")
+    for layout, selectors in _LAYOUTS.items():
+        policy, members = _policy(layout), _members(nodes, *selectors)
+        excluded = _members(nodes, *(dict([pool.first_label]) for pool in policy.pools))
+        for spec, effect in itertools.product(selections(small, fields=True), (None, "NoSchedule")):
+            spec.tolerations = [Toleration(None, "Exists", None, effect)]
+            pod = Pod(_copy(spec))
+            context = Context.of(pod, policy, Request(), Facts())
+            mutate_pod(pod, context)
+            before, after = nodes.selected_by(spec), nodes.selected_by(pod.spec)
+            case = (layout, spec, pod.spec)
+            require(not after & ~before, "T1: the mutation allows a node", *case)
+            require(not before & ~after & ~excluded, "a node of no pool is lost", *case)
+            require(not after & members, "T3: the mutated Pod fits", *case)
+            denied = any(check_pool_trespass.check(pod, context))
+            require(not (after and denied), "a Pod that fits no node of a pool is denied", *case)
             yield 1
 
 
@@ -352,6 +378,12 @@ STATEMENTS = (
         "T3 other pools",
         "an allowed GPU Pod fits no node of a pool whose devices it does not request",
         fenced_from_other_pools,
+    ),
+    Statement(
+        "T1, T3 exclusion",
+        "a Pod that tolerates every taint loses only nodes with the first label of a pool, and then "
+        "accepts no node of a pool",
+        excluded_by_mutation,
     ),
 )
 
@@ -483,17 +515,21 @@ def _name(operator: str, value: str) -> Requirement:
 
 def _gpu_pod(spec: PodSpec, device: str) -> Pod:
     """Return a Pod with a copy of the spec that requests the device, or a claim without one."""
-    terms = _terms(spec)
-    copy = _with_terms(terms) if spec.affinity else PodSpec()
-    copy.node_selector = dict(spec.node_selector) if spec.node_selector else None
-    copy.tolerations = list(spec.tolerations) if spec.tolerations else None
+    copy = _copy(spec)
     if device:
         resources = ResourceRequirements({device: "1"})
     else:
         resources = ResourceRequirements(claims=[ResourceClaimUse("c")])
-        copy.resource_claims = [PodResourceClaim("c", "either")]
+        copy.resource_claims = [PodResourceClaim("c", "claim")]
     copy.containers = [ContainerSpec("c", resources=resources)]
     return Pod(copy)
+
+
+def _copy(spec: PodSpec) -> PodSpec:
+    copy = _with_terms(_terms(spec)) if spec.affinity else PodSpec()
+    copy.node_selector = dict(spec.node_selector) if spec.node_selector else None
+    copy.tolerations = list(spec.tolerations) if spec.tolerations else None
+    return copy
 
 
 def _is_allowed(

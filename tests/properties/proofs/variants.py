@@ -1,4 +1,4 @@
-"""Eleven ways to break the fence: the proof must notice each (``proofs.prove``).
+"""Twelve ways to break the fence: the proof must notice each (``proofs.prove``).
 
 Each is one edit of the sources, and a statement that it refutes.
 """
@@ -85,6 +85,12 @@ VARIANTS = (
         "policies/rules/set_pool_toleration.py",
         "Toleration(taint.key, operator, taint.value, taint.effect)",
         "Toleration(taint.key, operator, taint.value)",
+    ),
+    Variant(
+        "the mutation excludes one pool only, of several with the same label",
+        "policies/rules/set_pool_exclusion.py",
+        "unwanted.setdefault(key, []).extend(values)",
+        "unwanted[key] = [*values]",
     ),
     Variant(
         "a node with the taint of a pool belongs to it only when it has its labels",
