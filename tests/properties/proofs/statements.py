@@ -381,7 +381,7 @@ STATEMENTS = (
     ),
     Statement(
         "T1, T3 exclusion",
-        "a Pod that tolerates every taint loses only nodes with the first label of a pool, and then "
+        "a Pod that tolerates every taint loses only nodes with the first label of a pool, and "
         "accepts no node of a pool",
         excluded_by_mutation,
     ),
