@@ -27,7 +27,7 @@ from policies.requests import (
 _NAMED_CLAIMS = 8
 
 
-class Context(Scope, frozen=True):
+class Context(Scope, frozen=True, gc=False):
     """The policy, the request and the cluster facts, and what the Pod requests of the pools.
 
     A GPU Pod has at least one device request.

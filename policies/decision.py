@@ -15,7 +15,7 @@ from policies.kubernetes.template import Unjudged
 Verdict = Literal["allowed", "mutated", "denied", "unknown", "skipped"]
 
 
-class Decision(msgspec.Struct, frozen=True):
+class Decision(msgspec.Struct, frozen=True, gc=False):
     """The outcome for one object.
 
     ``operations`` are the JSON Patch operations of the mutations. ``exemption`` says why the policy

@@ -17,7 +17,7 @@ from policies.kubernetes.objects import JSONObject, ObjectKey
 Operation = Literal["CREATE", "UPDATE", "DELETE", "CONNECT"]
 
 
-class Request(msgspec.Struct, frozen=True):
+class Request(msgspec.Struct, frozen=True, gc=False):
     """The API request that writes the object: by whom, where, and what was there before."""
 
     namespace: str = "default"

@@ -43,14 +43,14 @@ class Removal(msgspec.Struct, frozen=True, gc=False):
 Change = Addition | Removal
 
 
-class PatchOperation(msgspec.Struct, frozen=True, tag_field="op", tag="add"):
+class PatchOperation(msgspec.Struct, frozen=True, gc=False, tag_field="op", tag="add"):
     """An operation of a JSON Patch (RFC 6902) on the whole object: ``add``, or of a subclass."""
 
     path: str
     value: Any = UNSET
 
 
-class RemoveOperation(PatchOperation, frozen=True, tag="remove"):
+class RemoveOperation(PatchOperation, frozen=True, gc=False, tag="remove"):
     """The operation ``remove``, which has no value."""
 
 

@@ -63,7 +63,7 @@ class Container(msgspec.Struct, frozen=True, gc=False):
         return (resources.limits if side == "limits" else resources.requests) or {}
 
 
-class DeviceResource(msgspec.Struct, frozen=True):
+class DeviceResource(msgspec.Struct, frozen=True, gc=False):
     """The quantities of one device resource (``nvidia.com/gpu``) in a container."""
 
     container: Container

@@ -110,7 +110,7 @@ def parse_int64(text: str) -> int | None:
     return value if value in _INT64 else None
 
 
-class Alternative(msgspec.Struct):
+class Alternative(msgspec.Struct, gc=False):
     """One of the ORed alternatives of a Pod's node selection.
 
     A node meets it that carries every label of ``labels`` and meets every requirement.

@@ -114,7 +114,8 @@ def check(pod: Pod, context: Context) -> Iterator[Finding]:
         if user is None:
             continue
         who = f'container "{container.name}" runs as {user}'
-        yield from _mounts(container, pod, who)
+        if [m for m in spec.volume_mounts or () if (m.mount_path or "").startswith("/root")]:
+            yield from _mounts(container, pod, who)
         if spec.command or spec.args:
             yield from _command(container, pod, who)
         if volumes:

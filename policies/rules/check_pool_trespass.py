@@ -115,10 +115,9 @@ SELECTION = "remove the node selection"
 
 def check(pod: Pod, context: Context) -> Iterable[Finding]:
     """Return a finding for each toleration and node selection that reaches a foreign pool."""
-    if is_node_agent(pod, context) or context.is_undecided(pod):
-        foreign: Iterable[Pool] = ()
-    else:
-        foreign = foreign_pools(pod, context)
+    foreign = foreign_pools(pod, context)
+    if foreign and (is_node_agent(pod, context) or context.is_undecided(pod)):
+        foreign = []
     return _findings(pod, context, foreign) if foreign or pod.spec.node_name else ()
 
 

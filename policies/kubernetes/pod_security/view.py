@@ -164,6 +164,8 @@ def offenders(pod: PodView, bad: Callable[[SecurityContext], bool]) -> Offenders
 
 def containers_with(pod: PodView, bad: Callable[[SecurityContext], bool]) -> Offenders | None:
     """Return the containers whose security context is bad, if there are any."""
+    if not pod.judged:
+        return None
     containers = [container for container in pod.judged if bad(container.security_context)]
     return Offenders(None, containers) if containers else None
 
