@@ -68,8 +68,34 @@ class PoolDraft:
         return sorted({name for member in self.members for name in member.shared} - whole)
 
     @property
-    def instance_types(self) -> list[str]:
-        return sorted({value for member in self.members for value in member.values(INSTANCE_TYPE)})
+    def mixed_types(self) -> list[str]:
+        """The instance types, if there are several and the pool selects no model."""
+        types = {value for member in self.members for value in member.values(INSTANCE_TYPE)}
+        has_model = any(key in self.vendor.products for key in self.selector)
+        return [] if has_model or len(types) == 1 else sorted(types)
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """The pool as a part of the policy document."""
+        fields = {
+            "name": self.name,
+            "resources": self.resources,
+            "sharedResources": self.shared_resources,
+            "deviceClasses": self.device_classes,
+            "taints": [
+                {"key": t.key}
+                | ({} if t.value is None else {"value": t.value})
+                | {"effect": t.effect}
+                for t in self.taints
+            ],
+            "nodeSelector": {key: each[0] for key, each in self.selector.items() if len(each) == 1},
+            "matchExpressions": [
+                {"key": key, "operator": "In", "values": list(values)}
+                for key, values in self.selector.items()
+                if len(values) > 1
+            ],
+        }
+        return {name: value for name, value in fields.items() if value or name == "taints"}
 
 
 @dataclass(slots=True)
