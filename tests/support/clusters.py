@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ssl
+import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -23,7 +24,7 @@ from webhook.cluster.claims import LookupResult
 from webhook.cluster.facts import ClusterFacts
 from webhook.kube.client import KubeApi
 from webhook.kube.credentials import kubeconfig
-from webhook.kube.reflector import WatchTiming
+from webhook.kube.reflector import Watches, WatchTiming
 from webhook.metrics.cluster import ClusterMetrics
 
 JSON = dict[str, Any]
@@ -102,15 +103,18 @@ async def facts_of(
     of: Policy | None = None,
     *,
     timing: WatchTiming = FAST,
+    clock: Callable[[], float] = time.monotonic,
     observer: Counts | ClusterMetrics | None = None,
     **options: Any,
 ) -> AsyncIterator[ClusterFacts]:
     """Provide the facts of the fake's cluster, followed inside the block."""
     connection = KubeApi(kubeconfig(api.kubeconfig(directory / "kubeconfig")))
+    watching: dict[str, Any] = {"clock": clock, "timing": timing}
     if observer is not None:
-        options["restarted"] = observer.watch_restarted
+        watching["restarted"] = observer.watch_restarted
         options["looked_up"] = observer.claim_looked_up
-    cluster = ClusterFacts(connection, of or policy(), timing=timing, **options)
+    watches = Watches(connection, **watching)
+    cluster = ClusterFacts(watches, of or policy(), **options)
     await cluster.start()
     try:
         yield cluster

@@ -28,6 +28,7 @@ from webhook.kube.collection import LabeledMetadata
 from webhook.kube.credentials import Load
 from webhook.kube.errors import FORBIDDEN, ApiError, ClusterError
 from webhook.kube.listing import list_all, list_optional
+from webhook.kube.reflector import Watches
 from webhook.wording import counted
 
 _LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
@@ -56,7 +57,7 @@ def live_facts(load: Load, policy: Policy) -> Iterator[Complete]:
     with asyncio.Runner() as runner:
         connection = KubeApi(load)
         cluster = ClusterFacts(
-            connection,
+            Watches(connection),
             policy,
             looked_up=lambda result: results.update([result]),
             lookup_timing=_PATIENT,

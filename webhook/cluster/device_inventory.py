@@ -7,9 +7,8 @@ of thousands.
 
 from __future__ import annotations
 
-import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 import msgspec
@@ -24,9 +23,8 @@ from policies.requests import Scope
 from webhook.cluster.facts import ClusterFacts
 from webhook.cluster.nodes import NODES, NodeStore, Offer, offers_of
 from webhook.cluster.stores import Tally
-from webhook.kube.client import KubeApi
 from webhook.kube.collection import Collection, Identity
-from webhook.kube.reflector import DEFAULT_TIMING, Watches, WatchTiming
+from webhook.kube.reflector import Watches
 
 KEEP_SECONDS = 60.0
 """A replica that no longer leads keeps its inventory for this time: it may lead again."""
@@ -146,7 +144,7 @@ def _device_requests(spec: JSONObject) -> Iterator[tuple[str, JSONObject]]:
 
 
 class DeviceInventory:
-    """Counts the devices of the policy's pools. ``restarted`` is called when a watch fails.
+    """Counts the devices of the policy's pools.
 
     It reads what nodes offer from the ``facts``, and watches the nodes itself only without them.
 
@@ -154,24 +152,13 @@ class DeviceInventory:
     of claims that name no number (``of_claim``).
     """
 
-    def __init__(
-        self,
-        connection: KubeApi,
-        policy: Policy,
-        facts: ClusterFacts | None = None,
-        *,
-        restarted: Callable[[str], None] = lambda _name: None,
-        clock: Callable[[], float] = time.monotonic,
-        timing: WatchTiming = DEFAULT_TIMING,
-    ) -> None:
+    def __init__(self, watches: Watches, policy: Policy, facts: ClusterFacts | None = None) -> None:
         self.policy = policy
-        self._connection = connection
+        self.watches = watches
         self._facts = facts
-        self._clock = clock
         self._running = False
         self._exported = False
         self._exported_at = 0.0
-        self.watches = Watches(connection, restarted=restarted, clock=clock, timing=timing)
         self._pods = Tally[CountedPod, Holding](lambda pod: of_pod(pod, self.policy))
         self._claims = Tally[ClaimObject, Holding](lambda claim: of_claim(claim, self.policy))
         self._nodes = NodeStore(policy)
@@ -193,13 +180,12 @@ class DeviceInventory:
         Raises:
             ConfigurationError: the cluster's configuration cannot be read.
         """
-        now = self._clock()
+        now = self.watches.clock()
         if exported:
             self._exported_at = now
             if not self._running:
-                await self._connection.prepare()
+                await self.watches.start()
                 self._running = True
-                self.watches.start()
                 self._need(True)
         elif now - self._exported_at > KEEP_SECONDS:
             await self.stop()
@@ -211,7 +197,6 @@ class DeviceInventory:
             return
         self._running = self._exported = False
         await self.watches.stop()
-        await self._connection.close()
         self._need(False)
 
     def holdings(self) -> Iterator[tuple[Holding, int]]:

@@ -5,7 +5,6 @@ Decisions use what is known now, and wait, briefly, only for the claims that a P
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
 
 import msgspec
@@ -34,9 +33,8 @@ from webhook.cluster.state import (
     ClusterState,
     NamedObject,
 )
-from webhook.kube.client import KubeApi
 from webhook.kube.errors import ClusterError
-from webhook.kube.reflector import DEFAULT_TIMING, Watches, WatchTiming
+from webhook.kube.reflector import Watches
 
 # The longest wait of a review for a namespace.
 _NAMESPACE_SECONDS = 1.0
@@ -52,27 +50,22 @@ class ClusterFacts:
 
     What no pool needs is not watched: namespaces unless a pool selects namespaces by labels,
     RuntimeClasses unless a pool names one, DeviceClasses and claims unless a pool has device
-    classes. ``clock`` returns seconds that never go back. ``restarted`` is called when a list or
-    watch fails, ``looked_up`` with the result of each lookup of a claim.
+    classes. ``looked_up`` is called with the result of each lookup of a claim.
     """
 
     def __init__(
         self,
-        connection: KubeApi,
+        watches: Watches,
         policy: Policy,
         *,
-        restarted: Callable[[str], None] = lambda _resource: None,
         looked_up: Callable[[LookupResult], None] = lambda _result: None,
-        clock: Callable[[], float] = time.monotonic,
-        timing: WatchTiming = DEFAULT_TIMING,
         lookup_timing: LookupTiming = DEFAULT_LOOKUP_TIMING,
     ) -> None:
-        self._connection = connection
-        self._clock = clock
-        self._started_at = clock()
-        self.watches = Watches(connection, restarted=restarted, clock=clock, timing=timing)
+        self.watches = watches
+        self._connection = watches.connection
+        self._started_at = watches.clock()
         self.state = ClusterState(policy)
-        self._claims = ClaimLookup(connection, looked_up=looked_up, timing=lookup_timing)
+        self._claims = ClaimLookup(watches.connection, looked_up=looked_up, timing=lookup_timing)
         self._needed: dict[Fact, str] = {}
         self._resolves_claims = False
         self.use(policy)
@@ -96,17 +89,14 @@ class ClusterFacts:
         """Start the watches.
 
         Raises:
-            ConfigurationError: there is no way to it. That it cannot be reached is no error: it is
-                tried for as long as this runs.
+            ConfigurationError: there is no way to the cluster.
         """
-        await self._connection.prepare()
-        self._started_at = self._clock()
-        self.watches.start()
+        await self.watches.start()
+        self._started_at = self.watches.clock()
 
     async def stop(self) -> None:
-        await self.watches.stop()
         await self._claims.close()
-        await self._connection.close()
+        await self.watches.stop()
 
     async def load(self) -> None:
         """List the cluster once, without watching it."""
@@ -114,7 +104,7 @@ class ClusterFacts:
 
     def unready(self) -> str:
         """Return the facts that are not complete yet; nothing after the startup deadline."""
-        if self._clock() - self._started_at > _PATIENCE_SECONDS:
+        if self.watches.clock() - self._started_at > _PATIENCE_SECONDS:
             return ""
         missing = self.watches.missing()
         return f"waiting for the cluster's {', '.join(missing)}" if missing else ""

@@ -11,6 +11,7 @@ import asyncio
 import gc
 import logging
 import random
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -266,19 +267,20 @@ class Reflector(Generic[ItemT]):
 class Watches:
     """The watched collections of one cluster: reflectors by the names of their collections.
 
-    The connection stays open when they end.
-
-    ``restarted`` is called with a collection's name when its list or watch has failed.
+    ``restarted`` is called with a collection's name when its list or watch has failed. ``clock``
+    returns seconds that never go back.
     """
 
     def __init__(
         self,
         connection: KubeApi,
         *,
-        restarted: Callable[[str], None],
-        clock: Callable[[], float],
-        timing: WatchTiming,
+        restarted: Callable[[str], None] = lambda _name: None,
+        clock: Callable[[], float] = time.monotonic,
+        timing: WatchTiming = DEFAULT_TIMING,
     ) -> None:
+        self.connection = connection
+        self.clock = clock
         self._reflector = partial(
             Reflector[Any], connection, clock=clock, restarted=restarted, timing=timing
         )
@@ -304,20 +306,27 @@ class Watches:
         self._reflectors[collection.name].relist()
         self._restart(collection.name)
 
-    def start(self) -> None:
-        """Start the watches that are needed now and later."""
+    async def start(self) -> None:
+        """Start the watches that are needed now and later.
+
+        Raises:
+            ConfigurationError: there is no way to the cluster. That it cannot be reached is no
+                error: it is tried for as long as this runs.
+        """
+        await self.connection.prepare()
         self._running = True
         for name in self._reflectors:
             self._restart(name)
 
     async def stop(self) -> None:
-        """Stop all watches; the stores keep their items."""
+        """Stop all watches, and close the connection; the stores keep their items."""
         self._running = False
         tasks = list(self._tasks.values())
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         self._tasks.clear()
+        await self.connection.close()
 
     async def load(self) -> None:
         """List the needed collections once, without watching them."""

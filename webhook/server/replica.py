@@ -28,6 +28,7 @@ from webhook.http.listener import OPERATIONS, REVIEWS, Listener, listen, port_of
 from webhook.http.tls import ServedCertificate
 from webhook.kube.client import KubeApi, ServerClock
 from webhook.kube.credentials import Load
+from webhook.kube.reflector import Watches
 from webhook.logs import configured, event
 from webhook.metrics.cluster import ClusterMetrics, DeviceMetrics
 from webhook.metrics.replica import Metrics
@@ -328,20 +329,12 @@ def _cluster_state(
     counters = ClusterMetrics(metrics.registry)
     facts = devices = None
     if options.facts is not None:
-        facts = ClusterFacts(
-            KubeApi(options.facts, clock),
-            policy.current,
-            restarted=counters.watch_restarted,
-            looked_up=counters.claim_looked_up,
-        )
+        watches = Watches(KubeApi(options.facts, clock), restarted=counters.watch_restarted)
+        facts = ClusterFacts(watches, policy.current, looked_up=counters.claim_looked_up)
         policy.followers.append(facts.use)
     if options.devices is not None:
-        devices = DeviceInventory(
-            KubeApi(options.devices, clock),
-            policy.current,
-            facts,
-            restarted=counters.watch_restarted,
-        )
+        watches = Watches(KubeApi(options.devices, clock), restarted=counters.watch_restarted)
+        devices = DeviceInventory(watches, policy.current, facts)
         policy.followers.append(devices.use)
         metrics.registry.register(DeviceMetrics(devices))
     counters.track(*[part.watches for part in (facts, devices) if part is not None])

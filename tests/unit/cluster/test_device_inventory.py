@@ -31,6 +31,7 @@ from webhook.cluster.nodes import NodeObject, Offer, node_from, offers_of
 from webhook.cluster.stores import Tally
 from webhook.kube.client import KubeApi
 from webhook.kube.credentials import kubeconfig
+from webhook.kube.reflector import Watches
 from webhook.metrics.cluster import MOST_NAMESPACES, OTHER_NAMESPACES, DeviceMetrics
 
 JSON = dict[str, Any]
@@ -222,9 +223,8 @@ async def api() -> AsyncIterator[FakeApiServer]:
 @asynccontextmanager
 async def inventory_of(api: FakeApiServer, directory: Path) -> AsyncIterator[DeviceInventory]:
     inventory = DeviceInventory(
-        KubeApi(kubeconfig(api.kubeconfig(directory / "kubeconfig"))),
+        Watches(KubeApi(kubeconfig(api.kubeconfig(directory / "kubeconfig"))), timing=FAST),
         policy(),
-        timing=FAST,
     )
     await inventory.follow(True)
     try:
@@ -264,8 +264,8 @@ async def test_a_replica_with_cluster_facts_watches_nodes_once(
     api: FakeApiServer, tmp_path: Path
 ) -> None:
     load = kubeconfig(api.kubeconfig(tmp_path / "kubeconfig"))
-    facts = ClusterFacts(KubeApi(load), policy(), timing=FAST)
-    inventory = DeviceInventory(KubeApi(load), policy(), facts, timing=FAST)
+    facts = ClusterFacts(Watches(KubeApi(load), timing=FAST), policy())
+    inventory = DeviceInventory(Watches(KubeApi(load), timing=FAST), policy(), facts)
     await inventory.follow(True)
     assert inventory.allocatable() == {}, "the nodes are not listed"
     await facts.start()
@@ -356,7 +356,7 @@ async def test_a_replica_that_soon_leads_again_does_not_relist(
 ) -> None:
     clock = Clock()
     connection = KubeApi(kubeconfig(api.kubeconfig(tmp_path / "kubeconfig")))
-    inventory = DeviceInventory(connection, policy(), clock=clock, timing=FAST)
+    inventory = DeviceInventory(Watches(connection, clock=clock, timing=FAST), policy())
     await inventory.follow(True)
     await wait_for_holdings(inventory, EVERYTHING)
     pages = len(api.lists(PODS))

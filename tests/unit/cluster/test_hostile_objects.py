@@ -26,9 +26,10 @@ from policies.shipped import shipped_policy
 from webhook.cluster.device_inventory import DeviceInventory
 from webhook.kube.client import KubeApi
 from webhook.kube.credentials import kubeconfig
+from webhook.kube.reflector import Watches
 
 async def main():
-    inventory = DeviceInventory(KubeApi(kubeconfig(Path(sys.argv[1]))), shipped_policy())
+    inventory = DeviceInventory(Watches(KubeApi(kubeconfig(Path(sys.argv[1])))), shipped_policy())
     await inventory.follow(True)
     await asyncio.to_thread(sys.stdin.read)
     peak()

@@ -36,7 +36,7 @@ from webhook.cluster.templates import MACHINE_DEPLOYMENTS, NODE_CLAIMS, NODE_POO
 from webhook.kube.client import KubeApi
 from webhook.kube.credentials import kubeconfig
 from webhook.kube.errors import ApiError, UnreachableError
-from webhook.kube.reflector import WatchTiming
+from webhook.kube.reflector import Watches, WatchTiming
 
 COLLECTIONS = (NODES, NAMESPACES, RUNTIME_CLASSES, DEVICE_CLASSES)
 TEMPLATES = ("nodepools", "nodeclaims", "machinedeployments")
@@ -553,7 +553,8 @@ async def test_a_new_policy_changes_watched_collections_and_device_resources(
 
 async def test_load_lists_once_without_a_watch(api: FakeApiServer, tmp_path: Path) -> None:
     cluster = ClusterFacts(
-        KubeApi(kubeconfig(api.kubeconfig(tmp_path / "kubeconfig"))), policy(), timing=FAST
+        Watches(KubeApi(kubeconfig(api.kubeconfig(tmp_path / "kubeconfig"))), timing=FAST),
+        policy(),
     )
     try:
         await cluster.load()

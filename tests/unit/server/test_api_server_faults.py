@@ -20,7 +20,7 @@ from webhook.kube.client import KubeApi
 from webhook.kube.credentials import Load, kubeconfig
 from webhook.kube.errors import ApiError
 from webhook.kube.listing import list_all
-from webhook.kube.reflector import WatchTiming
+from webhook.kube.reflector import Watches, WatchTiming
 from webhook.metrics.replica import Metrics
 from webhook.registration.certificates import SecretName
 from webhook.registration.controller import ControllerOptions, RegistrationController
@@ -142,8 +142,8 @@ async def test_a_leader_keeps_its_lease_while_all_responses_are_delayed(
 async def test_a_fault_during_a_watch_causes_no_relist(
     fault: Fault, api: FakeApiServer, proxy: FaultProxy, load: Load
 ) -> None:
-    facts = ClusterFacts(KubeApi(load), default_policy(), timing=FAST)
-    inventory = DeviceInventory(KubeApi(load), default_policy(), timing=FAST)
+    facts = ClusterFacts(Watches(KubeApi(load), timing=FAST), default_policy())
+    inventory = DeviceInventory(Watches(KubeApi(load), timing=FAST), default_policy())
     await facts.start()
     await inventory.follow(True)
     await eventually(lambda: not facts.unready() and api.watching(NODES) == 2, "the watches")
@@ -167,7 +167,7 @@ async def test_retry_after_of_a_429_response_is_honored(
     api: FakeApiServer, proxy: FaultProxy, load: Load
 ) -> None:
     """429 with ``Retry-After: 1`` leads to one request a second, and not to one each 50 ms."""
-    facts = ClusterFacts(KubeApi(load), default_policy(), timing=FAST)
+    facts = ClusterFacts(Watches(KubeApi(load), timing=FAST), default_policy())
     proxy.begin("too many requests")
     start = time.monotonic()
     await facts.start()
