@@ -115,13 +115,12 @@ def of_claim(claim: ClaimObject, policy: Policy) -> Counter[Holding]:
     if allocation is None:
         for path, request in requests.items():
             if "/" not in path and request.get("allocationMode", _EXACT_COUNT) == _EXACT_COUNT:
-                waiting = Holding(request["deviceClassName"], namespace, False)
+                waiting = Holding(request.get("deviceClassName", ""), namespace, False)
                 holdings[waiting] += request.get("count", 1)
     else:
         for device in allocation.get("devices", {}).get("results") or ():
-            if device["request"] in requests:
-                name = requests[device["request"]]["deviceClassName"]
-                holdings[Holding(name, namespace, True)] += 1
+            if asked := requests.get(device.get("request", "")):
+                holdings[Holding(asked.get("deviceClassName", ""), namespace, True)] += 1
     return Counter({key: n for key, n in holdings.items() if key.device in policy.pools_of_class})
 
 
@@ -138,9 +137,9 @@ def _device_requests(spec: JSONObject) -> Iterator[tuple[str, JSONObject]]:
     for request in spec.get("devices", {}).get("requests") or ():
         exactly = request.get("exactly")
         if exactly and not exactly.get("adminAccess"):
-            yield request["name"], exactly
+            yield request.get("name", ""), exactly
         for alternative in request.get("firstAvailable") or ():
-            yield f"{request['name']}/{alternative['name']}", alternative
+            yield f"{request.get('name', '')}/{alternative.get('name', '')}", alternative
 
 
 class DeviceInventory:
