@@ -224,10 +224,7 @@ class RegistrationController:
             )
         if own := self._authorities():
             registered = (await self._registered()).values()
-            published = dict.fromkeys(
-                bundle for configuration in registered for bundle in ca_bundles(configuration)
-            )
-            own = self._bundle.publish(own, published)
+            own = self._bundle.publish(own, (b for each in registered for b in ca_bundles(each)))
         bundle = base64.b64encode(own).decode("ascii")
         return configurations(self._policy(), replace(registration, ca_bundle=bundle))
 

@@ -12,7 +12,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from ssl import SSLContext
-from typing import TypeVar
 
 import uvloop
 from prometheus_client import disable_created_metrics
@@ -35,8 +34,6 @@ from webhook.metrics.replica import Metrics
 from webhook.registration.controller import ControllerOptions, RegistrationController
 from webhook.server.periodic_task import PeriodicTask
 from webhook.server.policy_reload import ReloadingPolicy
-
-T = TypeVar("T")
 
 _log = logging.getLogger("gpufence")
 
@@ -121,13 +118,15 @@ class _Signals:
                 number, lambda: (self.second if self.first.is_set() else self.first).set()
             )
 
-    async def unless_stopped(self, work: Coroutine[None, None, T]) -> T | None:
-        """Return the result of ``work``, or cancel it at the first signal and return None."""
+    async def unless_stopped(self, work: Coroutine[None, None, None]) -> bool:
+        """Do the work, or cancel it at the first signal; return whether it is done."""
         task = asyncio.create_task(work)
         stopped = asyncio.create_task(self.first.wait())
         try:
             await asyncio.wait({task, stopped}, return_when=asyncio.FIRST_COMPLETED)
-            return task.result() if task.done() else None
+            if task.done():
+                task.result()
+            return task.done()
         finally:
             for awaited in (task, stopped):
                 awaited.cancel()
@@ -160,18 +159,12 @@ class _Replica:
         self._metrics.track_in_flight(lambda: self._edge.open_requests)
         self._metrics.track_certificate(lambda: self._certificate.expires.timestamp())
         self._listeners: list[Listener] = []
-        self._first_certificates = (
-            None
-            if self._controller is None
-            else PeriodicTask(
-                "certificates", self._controller.reconcile_certificates, _FIRST_RETRY_SECONDS
-            )
-        )
+        self._first_certificates: PeriodicTask | None = None
         self._tasks = self._periodic_tasks()
         self._running: list[asyncio.Task[None]] = []
 
-    async def start(self) -> bool:
-        """Listen on both ports. Return True once the replica can answer reviews."""
+    async def start(self) -> None:
+        """Listen on both ports, and return once the replica can answer reviews."""
         options = self._options
         if self._controller is None or self._controller.source is None:
             # The replica cannot serve without valid files, so an invalid file ends the start.
@@ -182,11 +175,12 @@ class _Replica:
         operations = listen(options.host, options.metrics_port, "metrics-port")
         pages = operations_handler(self._metrics, self._unready, self._problems)
         self._listen(Listener(pages, OPERATIONS, self._metrics.connection_rejected), operations)
-        if self._first_certificates is not None:
+        if self._controller is not None:
+            first = self._controller.reconcile_certificates
+            self._first_certificates = PeriodicTask("certificates", first, _FIRST_RETRY_SECONDS)
             await self._first_certificates.run_until_success()
         reviews = listen(options.host, options.port, "port")
-        handler, rejected = self._edge.handle, self._metrics.connection_rejected
-        listener = Listener(handler, REVIEWS, rejected)
+        listener = Listener(self._edge.handle, REVIEWS, self._metrics.connection_rejected)
         self._certificate.context()
         self._listen(listener, reviews, self._certificate.context)
         self._serving = True
@@ -201,7 +195,6 @@ class _Replica:
             mode=self._policy.current.mode,
             certificateExpires=self._certificate.expires.isoformat(),
         )
-        return True
 
     def _listen(
         self, listener: Listener, on: socket.socket, tls: Callable[[], SSLContext] | None = None
