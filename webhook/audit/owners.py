@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from sys import intern
-from typing import Literal
 
 import msgspec
 
@@ -28,10 +27,6 @@ _MOST_CHARACTERS = 253
 """The length of a name. A longer one in an owner reference names nothing."""
 
 _NOTHING = Alternative({"": ""}, (), (), "")
-
-Remark = Literal["", "dangling", "forged", "unread", "clusterwide"]
-"""Why the chain ends at an object with an owner reference: the owner does not exist, does not match
-the reference, or is of a kind that cannot be listed, or that is cluster-scoped."""
 
 
 class FullOwnerReference(msgspec.Struct, frozen=True, rename="camel"):
@@ -124,8 +119,8 @@ class Owners:
         self.listed.add(kind)
         self._by_uid.update((obj.uid, obj) for obj in objects)
 
-    def top(self, obj: Owned) -> tuple[Owned, Remark]:
-        """Return the topmost owner, or the object itself, and why the chain ended.
+    def top(self, obj: Owned) -> tuple[Owned, str]:
+        """Return the topmost owner, or the object itself, and why an owner reference ends there.
 
         The Node that owns a static Pod does not count. Source: ``metav1.GetControllerOf``.
         """
@@ -133,17 +128,22 @@ class Owners:
         while obj.owner is not None and obj.owner.key != NODE:
             owner = self._by_uid.get(obj.owner.uid)
             if owner is None:
-                return obj, self._why_unknown(obj.owner.key)
+                return obj, self._why_unknown(obj.owner)
             if owner.uid in seen or not _is_owner(owner, obj, obj.owner):
-                return obj, "forged"
+                return obj, (
+                    f"its owner reference names {obj.owner}, but the UID, kind, name or selector "
+                    "of that object does not match"
+                )
             seen.add(owner.uid)
             obj = owner
         return obj, ""
 
-    def _why_unknown(self, kind: GroupKind) -> Remark:
-        if kind in self.clusterwide:
-            return "clusterwide"
-        return "dangling" if kind in self.listed else "unread"
+    def _why_unknown(self, owner: Reference) -> str:
+        if owner.key in self.clusterwide:
+            return f"its owner {owner} is cluster-scoped"
+        if owner.key in self.listed:
+            return f"its owner reference names {owner}, which does not exist"
+        return f"its owner {owner} could not be listed"
 
     def direct(self, obj: Owned) -> Owned | None:
         """Return the object's own controller, if it is known and matches the reference."""

@@ -13,18 +13,9 @@ from policies.policy import Policy
 from policies.rules.check_pool_trespass import ID as TRESPASS
 from webhook.audit.judge import Inventory, Judged, RunningPod
 from webhook.audit.kinds import POD, Kind
-from webhook.audit.owners import Owned, Remark
+from webhook.audit.owners import Owned
 from webhook.audit.pools import PoolState
 from webhook.wording import some
-
-_REMARKS: dict[Remark, str] = {
-    "": "",
-    "dangling": "its owner reference names {}, which does not exist",
-    "forged": "its owner reference names {}, but the UID, kind, name or selector of that object "
-    "does not match",
-    "unread": "its owner {} could not be listed",
-    "clusterwide": "its owner {} is cluster-scoped",
-}
 
 
 @dataclass(slots=True)
@@ -80,8 +71,7 @@ def subjects(
         top, remark = inventory.owners.top(judged.owned)
         if top.uid not in collected:
             owner = by_uid.get(top.uid, judged)
-            why = _REMARKS[remark].format(owner.owned.owner)
-            collected[top.uid] = _Collector(owner, why, policy, inventory)
+            collected[top.uid] = _Collector(owner, remark, policy, inventory)
         return collected[top.uid]
 
     for judged in inventory.workloads:

@@ -32,7 +32,8 @@ def test_an_owner_counts_only_if_it_selects_the_object() -> None:
     selected = read(owners, POD.key, labels=labels, ownerReferences=owned_by("ReplicaSet"))
     other = read(owners, POD.key, labels={}, ownerReferences=owned_by("ReplicaSet"))
     assert owners.top(selected) == (replica_set, "")
-    assert owners.top(other) == (other, "forged")
+    assert owners.top(other)[0] == other
+    assert "does not match" in owners.top(other)[1]
 
 
 def test_an_owner_reference_is_cut_to_the_length_of_a_name() -> None:
@@ -47,4 +48,4 @@ def test_an_owner_with_a_large_selector_owns_nothing() -> None:
     spec = {"selector": {"matchExpressions": [expression]}}
     owners.add(REPLICA_SET, [read(owners, REPLICA_SET, spec)])
     pod = read(owners, POD.key, ownerReferences=owned_by("ReplicaSet"))
-    assert owners.top(pod) == (pod, "forged")
+    assert owners.top(pod)[0] == pod
