@@ -10,8 +10,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any, Literal, TextIO
 
@@ -28,14 +27,12 @@ REPEATED_SECONDS = 10.0
 _FIELDS = "gpufence_fields"
 
 
-@contextmanager
-def configured(log_format: LogFormat, stream: TextIO) -> Iterator[None]:
-    """Send the log of the process and its libraries to ``stream`` inside the block."""
+def configure(log_format: LogFormat, stream: TextIO) -> None:
+    """Send the log of the process and its libraries to ``stream``."""
     handler = logging.StreamHandler(stream)
     handler.setFormatter(JSONFormatter() if log_format == "json" else TextFormatter())
     handler.addFilter(RepeatedEvents(time.monotonic))
     logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
-    yield
 
 
 def event(

@@ -20,7 +20,7 @@ from webhook.logs import (
     LogFormat,
     RepeatedEvents,
     TextFormatter,
-    configured,
+    configure,
     event,
 )
 
@@ -131,7 +131,8 @@ def own_root() -> Iterator[None]:
 @pytest.mark.parametrize("log_format", ["json", "text"])
 def test_the_whole_process_logs_in_one_format(log_format: LogFormat) -> None:
     stream = io.StringIO()
-    with own_root(), configured(log_format, stream):
+    with own_root():
+        configure(log_format, stream)
         logging.getLogger("some.library").warning("careful")
     assert ('"event":"careful"' in stream.getvalue()) == (log_format == "json")
     assert "careful" in stream.getvalue()

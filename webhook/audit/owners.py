@@ -29,22 +29,12 @@ _MOST_CHARACTERS = 253
 _NOTHING = Alternative({"": ""}, (), (), "")
 
 
-class FullOwnerReference(msgspec.Struct, frozen=True, rename="camel"):
-    """``metav1.OwnerReference``. Its strings have no limit in the API."""
-
-    api_version: str
-    kind: str
-    name: str
-    uid: str
-    controller: bool | None = None
-
-
 class ObjectMetadata(LabeledMetadata, frozen=True, rename="camel"):
     """What an audit reads of the metadata of an object."""
 
     uid: str = ""
     annotations: dict[str, str] | None = None
-    owner_references: list[FullOwnerReference] | None = None
+    owner_references: list[JSONObject] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,11 +150,12 @@ def _is_owner(owner: Owned, obj: Owned, reference: Reference) -> bool:
     )
 
 
-def _controller(references: Iterable[FullOwnerReference]) -> Reference | None:
+def _controller(references: Iterable[JSONObject]) -> Reference | None:
+    """Return the controller's ``metav1.OwnerReference``. Its strings have no limit in the API."""
     for owner in references:
-        if owner.controller:
-            group, slash, _ = owner.api_version.partition("/")
-            texts = (group if slash else "", owner.kind, owner.name, owner.uid)
+        if owner.get("controller"):
+            group, slash, _ = owner["apiVersion"].partition("/")
+            texts = (group if slash else "", owner["kind"], owner["name"], owner["uid"])
             return Reference(*(intern(text[:_MOST_CHARACTERS]) for text in texts))
     return None
 
