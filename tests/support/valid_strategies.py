@@ -28,9 +28,12 @@ WORKLOADS: dict[str, tuple[str, str]] = {
 
 
 @st.composite
-def valid_specs(draw: st.DrawFn) -> JSON:
-    """A Pod's spec that is accepted in most cases, with more ways to reach for GPU nodes."""
-    spec: JSON = draw(pods())["spec"]
+def valid_specs(draw: st.DrawFn, of: st.SearchStrategy[JSON] | None = None) -> JSON:
+    """A Pod's spec that is accepted in most cases, with more ways to reach for GPU nodes.
+
+    It is made of Pods that may be invalid: by default, of any.
+    """
+    spec: JSON = draw(pods() if of is None else of)["spec"]
     claims = spec.get("resourceClaims") or []
     fixed: JSON = {
         "containers": _containers(spec["containers"], "main", claims),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from typing import Any
 
 from controlplane.api import ApiError
@@ -38,7 +39,10 @@ class Outcome:
 
 
 def place(cluster: ControlPlane, pods: Sequence[tuple[str, JSON]]) -> Outcome:
-    """Create Pods, given by namespace and spec; delete them once all are decided about."""
+    """Create Pods, given by namespace and spec; delete them once all are decided about.
+
+    A Pod that the API server finds invalid has no outcome.
+    """
     outcome = Outcome()
     for number, (namespace, spec) in enumerate(pods):
         pod = {"metadata": {"name": f"pod-{number}"}, "spec": spec}
@@ -46,9 +50,10 @@ def place(cluster: ControlPlane, pods: Sequence[tuple[str, JSON]]) -> Outcome:
             cluster.api.request("POST", _pods(namespace), pod)
             outcome.nodes[number] = ""
         except ApiError as error:
-            if 'gpufence.dev" denied the request' not in str(error):
+            if 'gpufence.dev" denied the request' in str(error):
+                outcome.denials[number] = str(error)
+            elif error.status != HTTPStatus.UNPROCESSABLE_ENTITY:
                 raise AssertionError(f"{error}, of {spec}") from error
-            outcome.denials[number] = str(error)
     namespaces = {namespace for namespace, _ in pods}
 
     def decided() -> bool:
