@@ -19,8 +19,8 @@ from certs.files import issue
 from controlplane.gpufence import COMMAND
 from policies.shipped import DEFAULT
 
-# 20, and fewer in `make unit`, like the examples of the laws.
-POINTS = settings().max_examples // 5
+# 10, and fewer in `make unit`, like the examples of the laws.
+POINTS = settings().max_examples // 10
 
 
 @contextmanager

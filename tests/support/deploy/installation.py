@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -12,13 +13,13 @@ from typing import Any
 import yaml
 
 from controlplane import pki
-from controlplane.client_certificate import configure
 from controlplane.cluster import ControlPlane
 from controlplane.objects import RESTRICTED, node, taint
 from controlplane.poll import until
 from controlplane.webhooks import BOTH, Probe
 from deploy.chart import NAMESPACE, RELEASE, Helm, Object, Values
 from deploy.kubelet import Kubelet, kubelet, wait_ready
+from paths import PROJECT
 
 USER = f"system:serviceaccount:{NAMESPACE}:{RELEASE}"
 KINDS = ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
@@ -132,11 +133,12 @@ def installation(
     policy, log = directory / "audit.yaml", directory / "audit.log"
     clients = pki.Authority(directory)
     policy.write_text(yaml.safe_dump(AUDIT))
+    admission = _admission_configuration(directory, clients.client("api-server"))
     flags = [
         f"--audit-policy-file={policy}",
         f"--audit-log-path={log}",
         "--audit-log-mode=blocking",
-        configure(directory, clients.client("api-server")),
+        f"--admission-control-config-file={admission}",
     ]
     with ExitStack() as stack:
         cluster = stack.enter_context(
@@ -148,3 +150,23 @@ def installation(
         running = stack.enter_context(kubelet(cluster, NAMESPACE, directory / "pods"))
         own = replace(helm, kubeconfig=cluster.kubeconfig)
         yield Installation(cluster, own, running, log, clients)
+
+
+def _admission_configuration(directory: Path, pair: tuple[Path, Path]) -> Path:
+    """Write the two files of the page about certificates, and return the API server's.
+
+    The API server presents `pair` to the webhook behind the Service of the chart.
+    """
+    page = (PROJECT / "docs" / "operate" / "certificates.md").read_text()
+    documented = "/etc/kubernetes/admission"
+    names = {
+        f"{documented}/client.crt": str(pair[0]),
+        f"{documented}/client.key": str(pair[1]),
+        documented: str(directory),
+    }
+    for file, title in (("admission.yaml", "# admission.yaml"), ("kubeconfig", f"# {documented}/")):
+        [text] = re.findall(rf"(?ms)^```yaml\n({re.escape(title)}.*?)^```", page)
+        for name, actual in names.items():
+            text = text.replace(name, actual)
+        (directory / file).write_text(text)
+    return directory / "admission.yaml"
