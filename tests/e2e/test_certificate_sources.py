@@ -93,19 +93,6 @@ def test_an_upgrade_between_files_and_the_built_in_ca_rejects_no_pod(
         published(released, files.parts["ca.crt"] if after else released.secret()["ca.crt"])
 
 
-def test_a_replica_is_unready_until_the_configurations_trust_its_ca(
-    control_plane: ControlPlane, tmp_path: Path, files: Files
-) -> None:
-    with (
-        release(control_plane, tmp_path) as released,
-        released.replica("--register=false") as replica,
-    ):
-        released.apply_configurations(files.parts["ca.crt"])
-        until(lambda: "does not trust the served" in replica.unready(), "it to be unready")
-        released.apply_configurations(released.secret()["ca.crt"])
-        until(lambda: not replica.unready(), "it to be ready again")
-
-
 def published(released: Release, ca: bytes) -> None:
     """Wait until API servers are to trust this CA alone."""
     until(lambda: released.bundles() == [ca] * WEBHOOKS, "the CA to be alone")

@@ -69,7 +69,7 @@ def under_load(
     """Return a function that creates GPU Pods during a disruption, and prints the figures."""
 
     def run(name: str, disrupt: Callable[[], None], tolerated: int = 0, gone: str = "") -> None:
-        with Load(installed.node.cluster.api, "default", threads=THREADS) as load:
+        with Load(installed.node.cluster.api, "default", threads=THREADS, every=0.05) as load:
             time.sleep(1)
             disrupt()
             time.sleep(1)

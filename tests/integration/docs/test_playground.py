@@ -202,8 +202,7 @@ def test_discover_writes_the_policy_of_the_command_line(
     assert settled(loaded)["objects"][0]["verdict"] == "mutated"
 
 
-@pytest.mark.parametrize("width", [390, 1280])
-@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize(("width", "dark"), [(390, True), (1280, False)], ids=["dark", "light"])
 def test_the_page_fits_the_screen_with_sufficient_contrast(
     width: int, dark: bool, loaded: Browser, address: str
 ) -> None:

@@ -90,7 +90,7 @@ def measure(minutes: float, directory: Path) -> Record:
         with released.replicas(REPLICAS, *flags) as replicas:
             until(lambda: sum(map(exports, replicas)) == 1, "the device metrics")
             record.lists_before = lists(proxy.requests)
-            with Load(released.cluster.api, "default") as load:
+            with Load(released.cluster.api, "default", every=0.05) as load:
                 for fault in schedule():
                     sample(record, thread, fault, minutes, replicas, load)
             record.lists = lists(proxy.requests)

@@ -107,7 +107,7 @@ def floods(directory: Path) -> list[str]:
             with flooding(*running):
                 # Wait until all connections are open.
                 time.sleep(_FLOOD_SECONDS / 4)
-                with Load(release.cluster.api, "default", threads=4) as load:
+                with Load(release.cluster.api, "default", threads=4, every=0.05) as load:
                     time.sleep(_FLOOD_SECONDS)
                     status, _ = replica.get("/readyz")
             opened = sum(flood.opened for flood in running) - sum(opened_before)
@@ -142,7 +142,7 @@ def _flood_of_terms(release: Release, tenant: Api, clients: int, terms: int) -> 
     before = api.request("GET", leases)["spec"]
     with Load(tenant, _TENANT, threads=clients, every=0, pod=_excluding_zones(terms)) as flood:
         time.sleep(1)
-        with Load(api, "default", threads=4) as load:
+        with Load(api, "default", threads=4, every=0.05) as load:
             time.sleep(_FLOOD_SECONDS)
     after = api.request("GET", leases)["spec"]
     kept = after["leaseTransitions"] == before["leaseTransitions"]

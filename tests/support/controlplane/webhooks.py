@@ -65,7 +65,7 @@ def wait_until_called(cluster: ControlPlane) -> None:
     """
     probe = Probe(cluster.api)
     try:
-        until(lambda: probe.called() == BOTH, "the API server to call both webhooks")
+        until(lambda: probe.called() == BOTH, "the API server to call both webhooks", every=0.1)
     except TimeoutError as error:
         raise TimeoutError(f"{error}; creating a Pod: {probe.outcome}") from error
 
@@ -82,7 +82,7 @@ def unregister(cluster: ControlPlane) -> None:
     delete_admission_policies(cluster.api)
     # Wait even if they are deleted already: the API server may not have noticed.
     probe = Probe(cluster.api)
-    until(lambda: not probe.called(), "the API server to forget the webhooks")
+    until(lambda: not probe.called(), "the API server to forget the webhooks", every=0.1)
 
 
 def delete_admission_policies(api: Api) -> None:

@@ -70,7 +70,7 @@ class Installation:
         def called() -> bool:
             return probe.called() == BOTH and probe.outcome == "created"
 
-        until(called, "the API server to call the webhooks through their Service")
+        until(called, "the API server to call the webhooks through their Service", every=0.1)
 
     def upgrade(self, values: Values) -> None:
         """Upgrade, and return at once."""

@@ -87,14 +87,6 @@ class Release:
         done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
         return list(yaml.safe_load_all(done.stdout))
 
-    def apply_configurations(self, ca: bytes) -> None:
-        """Apply the webhook configurations with this CA (PEM), as from Git."""
-        file = self.directory / "configurations-ca.crt"
-        file.write_bytes(ca)
-        self.cluster.kubectl.apply(
-            *self.manifests("--url", self.service.url, "--ca-file", str(file))
-        )
-
     def secret(self) -> dict[str, bytes]:
         """Return the decoded data of the Secret."""
         path = f"/api/v1/namespaces/{self.namespace}/secrets/{SECRET}"
