@@ -15,6 +15,10 @@ from running import run_command
 
 JSON = dict[str, Any]
 GPU = "nvidia.com/gpu"
+KINDS = (
+    "nodes,namespaces,pods,deployments,statefulsets,daemonsets,replicasets,jobs,cronjobs,"
+    "runtimeclasses"
+)
 NODES = [
     node(
         f"gke-{index}",
@@ -56,6 +60,7 @@ def test_adopt_says_what_would_change_and_writes_policy_values_and_report(
         done = run_command("adopt", "--kubeconfig", control_plane.kubeconfig, "--out", out)
         assert done.status == 0, done.err
         again = run_command("adopt", "--kubeconfig", control_plane.kubeconfig, "--out", out)
+        listed = control_plane.kubectl("get", "--all-namespaces", "-o", "json", KINDS)
     lines = done.out.splitlines()
     place = f"{running}/deployments.apps"
     assert f"  {place}/web: pool-trespass: a Pod without a GPU request" in done.out
@@ -71,4 +76,10 @@ def test_adopt_says_what_would_change_and_writes_policy_values_and_report(
     assert f"{running}" in (out / "report.html").read_text()
     assert again.status == 2
     assert "exists already. Set another directory with --out." in again.err
+    (tmp_path / "dump.json").write_text(listed.stdout)
+    offline = run_command("adopt", "--dump", tmp_path / "dump.json", "--out", tmp_path / "offline")
+    assert offline.status == 0, offline.err
+    moved = offline.out.replace(str(tmp_path / "offline"), str(out)).splitlines()
+    assert moved[1:] == lines[1:]
+    assert (tmp_path / "offline" / "policy.yaml").read_text() == (out / "policy.yaml").read_text()
     print(f"\n{done.out}\n{(out / 'policy.yaml').read_text()}")

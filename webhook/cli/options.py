@@ -216,8 +216,8 @@ class Connection(NamedTuple):
         inside = self.is_default and is_inside()
         return in_cluster() if inside else kubeconfig(self.kubeconfig, self.context)
 
-    def run(self, work: Callable[[KubeApi], Awaitable[T]]) -> T:
-        """Connect to the cluster, do the work, and return its result.
+    def run(self, work: Callable[[KubeApi], Awaitable[T]], api: KubeApi | None = None) -> T:
+        """Connect to the cluster, or use ``api``, do the work, and return its result.
 
         Raises:
             InputError: the cluster is not reachable.
@@ -228,11 +228,11 @@ class Connection(NamedTuple):
         from webhook.kube.errors import ClusterError
 
         async def connected() -> T:
-            api = KubeApi(self.load())
+            connection = api or KubeApi(self.load())
             try:
-                return await work(api)
+                return await work(connection)
             finally:
-                await api.close()
+                await connection.close()
 
         try:
             return asyncio.run(connected())

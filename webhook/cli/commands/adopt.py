@@ -18,6 +18,7 @@ from policies.rules import check_needs_root
 from webhook.audit.cluster_audit import Audit, Progress
 from webhook.audit.cluster_audit import audit as run
 from webhook.cli.cluster_facts import state_of_cluster
+from webhook.cli.dump import Dump
 from webhook.cli.options import Connection, connection_options, policy_path_option
 from webhook.cli.policy.discover.drafts import draft
 from webhook.cli.policy.discover.text import policy_text
@@ -55,6 +56,7 @@ Examples:
   gpufence adopt
   gpufence adopt --out production --context production
   gpufence adopt --policy production/policy.yaml --out again
+  gpufence adopt --dump dump.json --out production
 """,
 )
 @click.option(
@@ -65,8 +67,11 @@ Examples:
     help="Directory for policy.yaml, values.yaml and report.html.",
 )
 @policy_path_option("Use this policy, do not discover one.")
+@click.option(
+    "--dump", metavar="FILE", help="Read what kubectl get -o json printed, not a cluster."
+)
 @connection_options
-def adopt(out: Path, policy_path: str | None, connection: Connection) -> None:
+def adopt(out: Path, policy_path: str | None, dump: str | None, connection: Connection) -> None:
     """Show what gpufence would change in a cluster, and prepare its installation.
 
     The command is read-only. It discovers a policy, audits every workload against it, and says
@@ -79,11 +84,14 @@ def adopt(out: Path, policy_path: str | None, connection: Connection) -> None:
         problem = f"{', '.join(existing)} exists already"
         raise InputError([f"{problem}. Set another directory with --out."])
 
+    if dump is not None and not connection.is_default:
+        raise click.UsageError("--dump takes the place of a cluster: leave out its options.")
+
     async def work(api: KubeApi) -> Adoption:
         with reading(enabled=True) as progress:
             return await _adopt(api, policy_path, progress)
 
-    adoption = connection.run(work)
+    adoption = connection.run(work, Dump(dump) if dump is not None else None)
     out.mkdir(parents=True, exist_ok=True)
     files[0].write_text(adoption.text)
     files[1].write_text(_values(adoption.text))
