@@ -58,12 +58,13 @@ KNOWN_IMAGES = (
 )
 """Add an image with the issue or documentation that reports the failure."""
 
-_BY_REPOSITORY = {known.repository: known for known in KNOWN_IMAGES}
+_BY_NAME = {known.repository.partition("/")[2]: known for known in KNOWN_IMAGES}
 
 
 def known_image(image: str) -> KnownImage | None:
     """Return what is known of an image: ``registry/repository:tag@digest``."""
-    repository = image.partition("@")[0]
-    head, _, last = repository.rpartition("/")
-    # Each known repository has two parts.
-    return _BY_REPOSITORY.get(f"{head.rpartition('/')[2]}/{last.partition(':')[0]}")
+    head, _, last = image.rpartition("/")
+    known = _BY_NAME.get(last.partition(":")[0].partition("@")[0])
+    if known is None or f"/{head}".endswith(f"/{known.repository.partition('/')[0]}"):
+        return known
+    return None

@@ -74,7 +74,7 @@ from policies.candidates import (
 from policies.context import Context
 from policies.finding import Finding
 from policies.kubernetes.core_v1 import ResourceRequirements
-from policies.kubernetes.nodes import Node, NodeSet
+from policies.kubernetes.nodes import Node, NodeIndex, NodeSet
 from policies.kubernetes.pod import Pod
 from policies.kubernetes.scheduling import REQUIRED_TERMS
 from policies.policy import Pool
@@ -95,17 +95,18 @@ def check(pod: Pod, context: Context) -> Iterator[Finding]:
     if conflicts:
         yield from (_two_pools(requests[0], other) for other in conflicts)
         return
-    node = named_node(pod, context.facts.nodes)
+    nodes = context.facts.nodes
     for request in requests:
-        if unlabeled := unlabeled_nodes(request, context):
-            yield from _unlabeled(pod, unlabeled, request, context)
+        if nodes is not None and (unlabeled := unlabeled_nodes(request, context)):
+            yield from _unlabeled(pod, unlabeled, nodes, request)
         excluded = [pool for pool in request.pools if not can_select(pod, pool)]
         if excluded:
             yield _excluded(pod, excluded, request)
-    if node is not None:
+    if nodes is None:
+        return
+    if (node := named_node(pod, nodes)) is not None:
         yield from _bound_elsewhere(pod, node, requests, context)
-    if context.facts.nodes is not None:
-        yield from _too_large(pod, requests, context)
+    yield from _too_large(pod, requests, context)
 
 
 def _bound_elsewhere(
@@ -126,12 +127,12 @@ def _bound_elsewhere(
 
 
 def _unlabeled(
-    pod: Pod, nodes: NodeSet, request: DeviceRequest, context: Context
+    pod: Pod, unlabeled: NodeSet, nodes: NodeIndex, request: DeviceRequest
 ) -> Iterator[Finding]:
     """Yield a warning: the Pod can run, because gpufence then adds no node affinity."""
-    if pod.spec.node_name or context.facts.nodes is None:
+    if pod.spec.node_name:
         return
-    names = [node.name for node in islice(context.facts.nodes.nodes(nodes), 4)]
+    names = [node.name for node in islice(nodes.nodes(unlabeled), 4)]
     yield Finding(
         ID,
         request.path,
