@@ -16,14 +16,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_args
 from policies.finding import Action, Mode, limited
 from policies.kubernetes.core_v1 import Requirement
 from policies.kubernetes.field_types import (
-    Before,
+    NOT_EMPTY,
     Day,
     Label,
     LabelValue,
     NamespaceNames,
     NamespacePattern,
     NonEmpty,
-    NotEmpty,
     ObjectNames,
     Part,
     Positive,
@@ -32,6 +31,8 @@ from policies.kubernetes.field_types import (
     SchedulerName,
     SubdomainName,
     UserID,
+    Validation,
+    before,
     described,
 )
 from policies.kubernetes.kinds import WELL_KNOWN, CustomWorkloads
@@ -43,8 +44,7 @@ from policies.kubernetes.selector import Selector, includes, selector_of, select
 from policies.suggestions import unknown
 
 if TYPE_CHECKING:
-    from pydantic import GetCoreSchemaHandler, ValidationInfo
-    from pydantic_core import CoreSchema
+    from pydantic import ValidationInfo
 
 ProfileLevel = Literal["restricted", "baseline", "off"]
 FailurePolicy = Literal["Fail", "Ignore"]
@@ -56,21 +56,17 @@ _VENDOR_OF = {"volcano.sh": "nvidia.com"}
 _Key = TypeVar("_Key")
 
 
-class RuleName:
-    """The name of a rule. The context of a validation has the rules that exist."""
+def _rule_name(core: Any, _type: Any, _handler: Any) -> Any:
+    return core.with_info_after_validator_function(
+        _known_rule, core.str_schema(strict=True), metadata={"is_rule": True}
+    )
 
-    def __get_pydantic_core_schema__(self, _type: Any, _: GetCoreSchemaHandler) -> CoreSchema:
-        from pydantic_core import core_schema
 
-        text = core_schema.str_schema(strict=True)
-        return core_schema.with_info_after_validator_function(
-            self._known, text, metadata={"is_rule": True}
-        )
-
-    def _known(self, name: str, info: ValidationInfo) -> str:
-        if name not in (rules := (info.context or {})["rules"]):
-            raise ValueError(unknown("rule", name, rules))
-        return name
+def _known_rule(name: str, info: ValidationInfo) -> str:
+    """Return the name of a rule. The context of a validation has the rules that exist."""
+    if name not in (rules := (info.context or {})["rules"]):
+        raise ValueError(unknown("rule", name, rules))
+    return name
 
 
 def _action(value: Any) -> Any:
@@ -90,8 +86,8 @@ def _any_of(fields: Mapping[str, str]) -> dict[str, Any]:
     }
 
 
-RuleId = Annotated[str, RuleName()]
-RuleAction = Annotated[Action, Before(_action)]
+RuleId = Annotated[str, Validation(_rule_name)]
+RuleAction = Annotated[Action, before(_action)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +192,7 @@ class AllowedNamespaces(Part):
 class AnnotationRequest(Part):
     """Annotations by which a Pod requests a device of a scheduler."""
 
-    annotations: Annotated[tuple[QualifiedName, ...], NotEmpty()]
+    annotations: Annotated[tuple[QualifiedName, ...], NOT_EMPTY]
     """Keys of annotations. Each of them is a request if its value is a positive number."""
     scheduler_name: SchedulerName
     """The scheduler that reads the annotations. For Pods with another schedulerName, they are no
@@ -370,7 +366,7 @@ class Override(Part):
         ]
     )
 
-    namespaces: Annotated[tuple[NamespacePattern, ...], NotEmpty()]
+    namespaces: Annotated[tuple[NamespacePattern, ...], NOT_EMPTY]
     """Names of namespaces, or prefixes followed by *."""
     rules: Mapping[RuleId, RuleAction] = field(default_factory=dict)
     """The action of each rule in these namespaces."""
@@ -407,7 +403,7 @@ class ExceptionEntry(Part):
 
     rules: frozenset[RuleId] = frozenset()
     """Names of rules. The default is all rules."""
-    namespaces: Annotated[NamespaceNames, NotEmpty()]
+    namespaces: Annotated[NamespaceNames, NOT_EMPTY]
     """Names of namespaces, or prefixes followed by *."""
     kinds: frozenset[NonEmpty] = frozenset()
     """Kinds of objects, for example Deployment. The default is all kinds."""
@@ -441,7 +437,7 @@ class Policy(Part):
     failure_policy: FailurePolicy = "Fail"
     """Whether API servers reject (Fail) or admit (Ignore) GPU Pods, and Pods that use GPU nodes,
     while no replica answers."""
-    pools: Annotated[tuple[Pool, ...], NotEmpty()]
+    pools: Annotated[tuple[Pool, ...], NOT_EMPTY]
     """The pools of GPU nodes."""
     hardening: Hardening = Hardening()
     """The security settings of GPU Pods."""

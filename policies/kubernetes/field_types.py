@@ -89,81 +89,63 @@ class Text:
         return text
 
 
-class Whole:
-    """A whole number from ``lowest`` to ``highest``."""
+class Validation:
+    """How pydantic validates a field.
 
-    def __init__(self, lowest: int, highest: int | None = None) -> None:
-        self._bounds = (lowest, highest)
+    ``make`` returns the field's core schema. It gets the module ``pydantic_core.core_schema``, the
+    type of the field, and the handler that returns the schema of another type.
+    """
 
-    def __get_pydantic_core_schema__(self, _type: Any, _: GetCoreSchemaHandler) -> CoreSchema:
-        from pydantic_core import core_schema
-
-        lowest, highest = self._bounds
-        return core_schema.int_schema(strict=True, ge=lowest, le=highest)
-
-
-class OneOf:
-    """One of the values."""
-
-    def __init__(self, *values: str) -> None:
-        self._values = values
-
-    def __get_pydantic_core_schema__(self, _type: Any, _: GetCoreSchemaHandler) -> CoreSchema:
-        from pydantic_core import core_schema
-
-        return core_schema.literal_schema(list(self._values))
-
-
-class Strict:
-    """A value of exactly this type."""
-
-    def __get_pydantic_core_schema__(self, type_: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        schema: Any = handler(type_)
-        schema["strict"] = True
-        return schema  # type: ignore[no-any-return]
-
-
-class NotEmpty:
-    """A string, a list or a mapping that is not empty."""
+    def __init__(self, make: Callable[[Any, Any, Any], Any]) -> None:
+        self._make = make
 
     def __get_pydantic_core_schema__(self, type_: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         from pydantic_core import core_schema
 
-        schema: Any = handler(type_)
-        if schema["type"] == "tuple":
-            # pydantic would not count items that are invalid.
-            [items] = schema["items_schema"]
-            entries = core_schema.list_schema(items, min_length=1)
-            return core_schema.no_info_after_validator_function(tuple, entries)
-        # That of a class which is made of a list is around the list's.
-        inner = schema.get("schema", schema)
-        inner["min_length"] = 1
-        return schema  # type: ignore[no-any-return]
+        return self._make(core_schema, type_, handler)  # type: ignore[no-any-return]
 
 
-class Before:
-    """A value that ``convert`` returns for what the document holds, or rejects."""
-
-    def __init__(self, convert: Callable[[Any], Any]) -> None:
-        self._convert = convert
-
-    def __get_pydantic_core_schema__(self, type_: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        from pydantic_core import core_schema
-
-        return core_schema.no_info_before_validator_function(self._convert, handler(type_))
+def one_of(*values: str) -> Validation:
+    """Return the validation of one of the values."""
+    return Validation(lambda core, _type, _handler: core.literal_schema(list(values)))
 
 
-class ListOf:
-    """A class that is made of a list of ``item``."""
+def before(convert: Callable[[Any], Any]) -> Validation:
+    """Return the validation of what ``convert`` makes of the document's value, or rejects."""
+    return Validation(
+        lambda core, type_, handler: core.no_info_before_validator_function(convert, handler(type_))
+    )
 
-    def __init__(self, item: Any) -> None:
-        self._item = item
 
-    def __get_pydantic_core_schema__(self, type_: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        from pydantic_core import core_schema
+def _whole(lowest: int, highest: int | None = None) -> Validation:
+    return Validation(
+        lambda core, _type, _handler: core.int_schema(strict=True, ge=lowest, le=highest)
+    )
 
-        items = handler.generate_schema(list[self._item])  # type: ignore[name-defined]
-        return core_schema.no_info_after_validator_function(type_, items)
+
+def _list_of(item: Any) -> Validation:
+    """Return the validation of a class that is made of a list."""
+    return Validation(
+        lambda core, type_, handler: core.no_info_after_validator_function(
+            type_, handler.generate_schema(list[item])
+        )
+    )
+
+
+def _not_empty(core: Any, type_: Any, handler: Any) -> Any:
+    schema = handler(type_)
+    if schema["type"] == "tuple":
+        # pydantic would not count items that are invalid.
+        [items] = schema["items_schema"]
+        return core.no_info_after_validator_function(tuple, core.list_schema(items, min_length=1))
+    # The schema of a class which is made of a list is around the list's.
+    schema.get("schema", schema)["min_length"] = 1
+    return schema
+
+
+_STRICT = Validation(lambda _core, type_, handler: handler(type_) | {"strict": True})
+NOT_EMPTY = Validation(_not_empty)
+"""A string, a list or a mapping that is not empty."""
 
 
 def _is_resource_pattern(pattern: str) -> bool:
@@ -256,10 +238,10 @@ SchedulerName = Annotated[
         **{"not": {"const": "default-scheduler"}},
     ),
 ]
-NonEmpty = Annotated[str, Strict(), NotEmpty()]
-UserID = Annotated[int, Whole(1, _MAX_ID)]
-Positive = Annotated[int, Whole(1)]
-ResourceNames = Annotated[NameSet, ListOf(ResourcePattern)]
-NamespaceNames = Annotated[NameSet, ListOf(NamespacePattern)]
-ObjectNames = Annotated[NameSet, ListOf(NonEmpty)]
-Day = Annotated[date, Strict(), Before(_day)]
+NonEmpty = Annotated[str, _STRICT, NOT_EMPTY]
+UserID = Annotated[int, _whole(1, _MAX_ID)]
+Positive = Annotated[int, _whole(1)]
+ResourceNames = Annotated[NameSet, _list_of(ResourcePattern)]
+NamespaceNames = Annotated[NameSet, _list_of(NamespacePattern)]
+ObjectNames = Annotated[NameSet, _list_of(NonEmpty)]
+Day = Annotated[date, _STRICT, before(_day)]

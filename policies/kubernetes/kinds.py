@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from policies.kubernetes.field_types import CustomGroup, Label, NotEmpty, Part
+from policies.kubernetes.field_types import NOT_EMPTY, CustomGroup, Label, Part
 
 _SPEC_TEMPLATE = ("spec", "template")
 # By API group and kind, in any version: manifests outlive versions.
@@ -170,7 +170,7 @@ class CustomWorkloads(Part):
 
     group: CustomGroup
     """The API group, without a version: kubeflow.org."""
-    resources: Annotated[tuple[Label, ...], NotEmpty()]
+    resources: Annotated[tuple[Label, ...], NOT_EMPTY]
     """The plural resource names: pytorchjobs."""
 
 

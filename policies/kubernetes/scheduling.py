@@ -14,10 +14,10 @@ from typing import Annotated
 import msgspec
 
 from policies.kubernetes.core_v1 import NodeSelectorTerm, PodSpec, Requirement, Toleration
-from policies.kubernetes.field_types import LabelValue, OneOf, Part, QualifiedName
+from policies.kubernetes.field_types import LabelValue, Part, QualifiedName, one_of
 from policies.kubernetes.quantity import is_label_value, is_qualified_name
 
-TaintEffect = Annotated[str, OneOf("NoSchedule", "PreferNoSchedule", "NoExecute")]
+TaintEffect = Annotated[str, one_of("NoSchedule", "PreferNoSchedule", "NoExecute")]
 
 
 @dataclass(frozen=True, slots=True, order=True)

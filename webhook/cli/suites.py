@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from policies.document import PolicyError, validated
 from policies.facts import Facts, Request
-from policies.kubernetes.field_types import Before, Day, NonEmpty, NotEmpty, Part, SubdomainName
+from policies.kubernetes.field_types import NOT_EMPTY, Day, NonEmpty, Part, SubdomainName, before
 from policies.kubernetes.objects import JSONObject
 from policies.policy import Policy, RuleId
 from webhook.cli.evaluate import Result, evaluate
@@ -46,7 +46,7 @@ def _file_or_object(value: Any) -> Any:
     )
 
 
-FileOrObject = Annotated[Any, Before(_file_or_object)]
+FileOrObject = Annotated[Any, before(_file_or_object)]
 """A path, relative to the suite's directory, or an object that is written in the suite."""
 
 
@@ -117,7 +117,7 @@ class FenceTest(Part):
     today: Day | None = None
     """The date on which exceptions are evaluated: YYYY-MM-DD. Without a date, no exception
     expires."""
-    cases: Annotated[tuple[Case, ...], NotEmpty()]
+    cases: Annotated[tuple[Case, ...], NOT_EMPTY]
     """The cases."""
 
     def __post_init__(self) -> None:
