@@ -154,7 +154,7 @@ _BOUND_POD_RULES = ("pool-trespass", "missing-device")
 def needed_facts(policy: Policy) -> dict[Fact, str]:
     """Return the facts that the rules need, each with what the webhook does without it."""
     needs: dict[Fact, str] = {}
-    if any(_is_on(rule, policy) for rule in _BOUND_POD_RULES):
+    if any(each.get(rule) != "off" for rule in _BOUND_POD_RULES for each in policy.action_sets):
         needs["nodes"] = (
             "Pods with spec.nodeName are denied, and Pods that select GPU nodes by other labels "
             "than those of a pool are not found"
@@ -192,7 +192,3 @@ def missing_facts(pod: Pod, context: Context) -> Iterator[MissingFact]:
 
 def _admits_by_label(pool: Pool) -> bool:
     return bool(pool.allowed_namespaces and pool.allowed_namespaces.by_labels)
-
-
-def _is_on(rule: str, policy: Policy) -> bool:
-    return any(actions.get(rule) != "off" for actions in policy.action_sets)

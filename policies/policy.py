@@ -573,7 +573,7 @@ class Policy(Part):
         if (own := self.actions_in(namespace).hardening) is not None:
             return own
         of_pools = [pool.hardening or self.hardening for pool in pools]
-        return min(of_pools, key=_strictness, default=self.hardening)
+        return min(of_pools, key=lambda each: _LEVELS.index(each.level), default=self.hardening)
 
     def pools_of_resource(self, name: str) -> tuple[Pool, ...]:
         """Return the pools that offer the extended resource."""
@@ -623,10 +623,6 @@ class Policy(Part):
                 return pool
         fenced = (pool for pool in pools if node.is_fenced_by(pool.taints))
         return next(fenced, pools[0] if pools else None)
-
-
-def _strictness(hardening: Hardening) -> int:
-    return _LEVELS.index(hardening.level)
 
 
 _WILDCARD_LINE = re.compile(r"^\s*-\s*operator:\s*[\"']?Exists[\"']?\s*$(?!\s*key:)", re.MULTILINE)

@@ -256,7 +256,8 @@ def _lists_containers(spec: JSONObject) -> bool:
 def _fragments(value: JSONObject, path: Path) -> Iterator[Unjudged]:
     """Yield what only a Pod, or a description of one, has, and numbers of devices."""
     resources = {*mapping(value.get("limits")), *mapping(value.get("requests"))}
-    if isinstance(value.get("deviceClassName"), str) or any(map(_is_device, resources)):
+    devices = [name for name in resources if "/" in name or name == "gpu"]
+    if devices or isinstance(value.get("deviceClassName"), str):
         yield Unjudged(path, _DEVICES)
     if path[-1:] == ("limits",) or path[-1:] == ("requests",):
         return
@@ -276,10 +277,6 @@ def _is_placement(field: str, item: Any) -> bool:
         return bool(mapping(mapping(item).get("nodeAffinity")))
     labels = mapping(item) if field == "nodeSelector" else {}
     return bool(labels) and all(isinstance(label, str) for label in labels.values())
-
-
-def _is_device(resource: str) -> bool:
-    return "/" in resource or resource == "gpu"
 
 
 def _counts_devices(field: str, item: Any) -> bool:

@@ -98,10 +98,6 @@ class Workload:
         return self.metadata.name or self.metadata.generate_name or ""
 
     @property
-    def is_pod(self) -> bool:
-        return self.kind == "Pod" and self.api_version == "v1"
-
-    @property
     def is_being_deleted(self) -> bool:
         return bool(self.metadata.deletion_timestamp)
 

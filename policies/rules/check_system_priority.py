@@ -78,7 +78,6 @@ from collections.abc import Iterator
 from policies.context import Context
 from policies.finding import Finding
 from policies.kubernetes.pod import Pod
-from policies.policy import Pool
 from policies.reach import pools_by_toleration
 
 ID = "system-priority"
@@ -101,7 +100,9 @@ def check(pod: Pod, context: Context) -> Iterator[Finding]:
             "Remove priorityClassName, or use a PriorityClass of your cluster. For a Pod of the "
             f"cluster itself, an administrator can {exemption}"
         )
-    elif pools := _pools_of_agent(pod, context):
+    elif pod.kind == "DaemonSet" and (
+        pools := pools_by_toleration(pod, pod.spec.tolerations or (), context)
+    ):
         subject = f"a node agent on the nodes of pool {pools[0].name}"
         remediation = (
             f"If all nodes need this agent, {exemption}, or add an exception. Otherwise, remove "
@@ -116,10 +117,3 @@ def check(pod: Pod, context: Context) -> Iterator[Finding]:
         f"where a Pod of class {name} does not fit, the scheduler evicts the Pods of all teams",
         remediation,
     )
-
-
-def _pools_of_agent(pod: Pod, context: Context) -> list[Pool]:
-    """Return the pools whose nodes a DaemonSet reaches by its tolerations."""
-    if pod.kind != "DaemonSet":
-        return []
-    return pools_by_toleration(pod, pod.spec.tolerations or (), context)

@@ -204,15 +204,13 @@ def windows_host_process(pod: PodView) -> Violation | None:
     Restricted field: ``windowsOptions.hostProcess`` of the Pod's and the containers' security
     contexts. Source: check_windowsHostProcess.go.
     """
-    bad = offenders(pod, _host_process)
+    bad = offenders(
+        pod, lambda each: bool(each.windows_options and each.windows_options.host_process)
+    )
     if bad is None:
         return None
     field = "windowsOptions.hostProcess"
     return bad.violation("hostProcess", field, "true", "only false", "Remove hostProcess")
-
-
-def _host_process(context: SecurityContext) -> bool:
-    return bool(context.windows_options and context.windows_options.host_process)
 
 
 def _drops_all(context: SecurityContext) -> bool:
@@ -276,7 +274,7 @@ def run_as_non_root(pod: PodView) -> Violation | None:
     if pod.user_namespace:
         return None
     reason, field, accepted = "runAsNonRoot != true", "runAsNonRoot", "only true"
-    explicit = offenders(pod, _may_be_root)
+    explicit = offenders(pod, lambda context: context.run_as_non_root is False)
     if explicit:
         remediation = explicit.remediation(f"Set {_NON_ROOT} instead")
         return explicit.violation(reason, field, "false", accepted, remediation)
@@ -301,7 +299,7 @@ def run_as_user(pod: PodView) -> Violation | None:
     """
     if pod.user_namespace:
         return None
-    root = offenders(pod, _is_root)
+    root = offenders(pod, lambda context: context.run_as_user == 0)
     if root is None:
         return None
     remediation = root.remediation(
@@ -309,14 +307,6 @@ def run_as_user(pod: PodView) -> Violation | None:
         "container writes to volumes"
     )
     return root.violation("runAsUser=0", "runAsUser", "0", "any user ID except 0", remediation)
-
-
-def _may_be_root(context: SecurityContext) -> bool:
-    return context.run_as_non_root is False
-
-
-def _is_root(context: SecurityContext) -> bool:
-    return context.run_as_user == 0
 
 
 def _excludes_no_escalation(context: SecurityContext) -> bool:
