@@ -130,10 +130,10 @@ def _decide(
         return decision
     try:
         stored = Workload(old)
-        if may_move(obj.pods(), stored):
-            return decision
         if stored.is_being_deleted:
             return Decision(obj.raw or {}, exemption=_DELETED)
+        if may_move(obj.pods(), stored):
+            return decision
         # With the metadata of the new object: a Pod that its DaemonSet releases is not worse for
         # it. Only AppArmor's annotations are judged there, and they are immutable
         # (core validation.go, ValidatePodSpecificAnnotationUpdates).

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import date
+from operator import attrgetter
 
 from msgspec.structs import replace
 
 from policies.facts import Request
 from policies.finding import Action, Finding
 from policies.kubernetes.core_v1 import PodSpec
-from policies.kubernetes.objects import MalformedObjectError
 from policies.kubernetes.pod import Pod
 from policies.kubernetes.workload import Workload
 from policies.policy import ExceptionEntry, Policy
@@ -64,8 +64,6 @@ def apply_exceptions(
 
     A finding whose last exception has expired counts; its detail names the exception.
     """
-    if not policy.exceptions:
-        return tuple(findings), ()
     counting: list[Finding] = []
     excepted: list[Finding] = []
     for finding in findings:
@@ -77,7 +75,7 @@ def apply_exceptions(
         if any(not entry.has_expired(request.today) for entry in entries):
             excepted.append(finding)
         elif entries:
-            last = max(entries, key=lambda entry: entry.expires or date.max)
+            last = max(entries, key=attrgetter("expires"))
             note = f"; its exception ({last.reason}) expired on {last.expires}"
             counting.append(replace(finding, detail=finding.detail + note))
         else:
@@ -90,16 +88,16 @@ def may_move(pods: Sequence[Pod], old: Workload) -> bool:
 
     Its claims may resolve to other devices than at its creation, so a finding of the old Pod was
     perhaps never reported.
+
+    Raises:
+        MalformedObjectError: the old Pod is malformed.
     """
     pod = pods[0]
     if pod.kind != "Pod" or not pod.spec.resource_claims:
         return False
-    try:
-        before = old.pod_spec()
-    except MalformedObjectError:
-        return False
-    return (
-        before is not None and not before.node_name and _placement(pod.spec) != _placement(before)
+    return any(
+        not before.spec.node_name and _placement(pod.spec) != _placement(before.spec)
+        for before in old.pods()
     )
 
 

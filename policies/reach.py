@@ -136,7 +136,7 @@ def unlabeled_nodes(request: DeviceRequest, context: Context) -> NodeSet:
     The labels of the pool are then those of another cluster, and no node would meet them.
     """
     nodes = context.facts.nodes
-    if nodes is None or not request.resource:
+    if nodes is None:
         return 0
     unlabeled = nodes_of_pools(context.policy, nodes).offering_without_labels(request.pools)
     return unlabeled & nodes.offering(request.resource)
@@ -223,7 +223,7 @@ def is_mirror_pod(pod: Pod, context: Context) -> bool:
     The NodeRestriction admission plugin lets a kubelet create mirror Pods bound to itself only.
     """
     return (
-        MIRROR_ANNOTATION in (pod.metadata.annotations or ())
+        MIRROR_ANNOTATION in pod.annotations
         and context.request.username == f"system:node:{pod.spec.node_name}"
     )
 
@@ -260,12 +260,6 @@ def names_hosts(pod: Pod) -> bool:
         or any(e.key == HOST and e.operator == "In" for e in alternative.expressions)
         for alternative in pod.selection()
     )
-
-
-def nodes_of(pool: Pool, facts: Facts) -> Iterator[Node]:
-    """Yield the known nodes of the pool."""
-    if facts.nodes is not None:
-        yield from facts.nodes.nodes(facts.nodes.selected_by(pool.selector))
 
 
 def shortages(node: Node, needed: Mapping[str, int]) -> Iterator[tuple[str, int]]:

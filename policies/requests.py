@@ -86,9 +86,9 @@ class ClaimEntry(msgspec.Struct, frozen=True):
     index: int
     name: str
     claim: str
-    is_template: bool = False
-    is_used: bool = True
+    is_used: bool
     """Whether a container uses the claim."""
+    is_template: bool = False
 
 
 class NamedClaim(msgspec.Struct, frozen=True):
@@ -103,11 +103,8 @@ def entries_of(pod: Pod, request: Request) -> Iterator[ClaimEntry]:
     """Yield the claims and the claim templates that the Pod names.
 
     What was generated from a template for an existing Pod stands in the Pod's status, and stays
-    when the template changes.
+    when the template changes. Where the source is unknown, the entry has no valid name of a claim.
     """
-    entries = pod.spec.resource_claims
-    if not entries:
-        return
     generated = _generated_claims(pod, request)
     used = {
         use.name
@@ -115,13 +112,21 @@ def entries_of(pod: Pod, request: Request) -> Iterator[ClaimEntry]:
         if container.spec.resources
         for use in container.spec.resources.claims or ()
     }
-    for index, entry in enumerate(entries):
+    for index, entry in enumerate(pod.spec.resource_claims or ()):
         name = entry.name or ""
         is_used = name in used
         if claim := entry.resource_claim_name or generated.get(name):
-            yield ClaimEntry(index, name, claim, is_used=is_used)
+            yield ClaimEntry(index, name, claim, is_used)
         elif claim := entry.resource_claim_template_name:
-            yield ClaimEntry(index, name, claim, is_template=True, is_used=is_used)
+            yield ClaimEntry(index, name, claim, is_used, is_template=True)
+        else:
+            # A later Kubernetes may have other sources than a claim and a template.
+            why = (
+                "under source, which Kubernetes 1.31 removed"
+                if entry.source
+                else "from a source that gpufence does not know"
+            )
+            yield ClaimEntry(index, name, f"{name} ({why})", is_used)
 
 
 class Scope(msgspec.Struct, frozen=True, gc=False):
@@ -145,42 +150,20 @@ class Scope(msgspec.Struct, frozen=True, gc=False):
 
     def pools_of_resource(self, name: str) -> tuple[Pool, ...]:
         """Return the pools that offer what a resource name of a container stands for."""
-        if "/" not in name:
-            return ()
-        policy = self.policy
-        pools = policy.pools_of_resource(name)
-        if not pools and policy.pools_of_class:
-            device_class = self.facts.extended_resource_classes.get(name)
-            if name.startswith(IMPLICIT_RESOURCE_PREFIX):
-                device_class = name.removeprefix(IMPLICIT_RESOURCE_PREFIX)
-            pools = policy.pools_of_class.get(device_class, ()) if device_class else ()
-        return pools
+        if pools := self.policy.pools_of_resource(name):
+            return pools
+        if name.startswith(IMPLICIT_RESOURCE_PREFIX):
+            device_class = name.removeprefix(IMPLICIT_RESOURCE_PREFIX)
+        else:
+            device_class = self.facts.extended_resource_classes.get(name, "")
+        return self.policy.pools_of_class.get(device_class, ())
 
-    def claims(self, pod: Pod) -> Iterable[NamedClaim]:
-        """Return each claim of the Pod, also one whose source is unknown."""
-        return self._claims(pod) if pod.spec.resource_claims else ()
-
-    def _claims(self, pod: Pod) -> Iterator[NamedClaim]:
-        found: set[int] = set()
+    def claims(self, pod: Pod) -> Iterator[NamedClaim]:
+        """Yield each claim of the Pod, also one whose source is unknown."""
         for entry in entries_of(pod, self.request):
-            found.add(entry.index)
             known = self.facts.claim_templates if entry.is_template else self.facts.claims
             path = pod.at(f"spec.resourceClaims[{entry.index}]")
             yield NamedClaim(path, entry, known.get((self.request.namespace, entry.claim)))
-        for index, old in enumerate(pod.spec.resource_claims or ()):
-            if isinstance(old.source, dict):
-                # The form before Kubernetes 1.31. API servers ignore it today.
-                name = old.source.get("resourceClaimName") or old.source.get(
-                    "resourceClaimTemplateName"
-                )
-                ignored = f"{name} (under source, which Kubernetes 1.31 removed)"
-            elif index not in found:
-                # A later Kubernetes may have other sources than a claim and a template.
-                ignored = f"{old.name} (from a source that gpufence does not know)"
-            else:
-                continue
-            path = pod.at(f"spec.resourceClaims[{index}]")
-            yield NamedClaim(path, ClaimEntry(index, old.name or "", ignored), None)
 
 
 def device_requests(pod: Pod, scope: Scope) -> tuple[DeviceRequest, ...]:
@@ -191,24 +174,20 @@ def device_requests(pod: Pod, scope: Scope) -> tuple[DeviceRequest, ...]:
     return (*by_resource, *by_claim, *by_annotation)
 
 
-def _generated_claims(pod: Pod, request: Request) -> dict[str, str]:
+def _generated_claims(pod: Pod, request: Request) -> dict[str | None, str | None]:
     """Return the claims that were generated for an existing Pod, by the names of their entries.
 
     Only of the stored object: a client can send any status.
     """
-    old = request.old
-    if pod.kind != "Pod" or request.operation != "UPDATE" or old is None:
+    if pod.kind != "Pod" or request.operation != "UPDATE":
         return {}
+    old = request.old or {}
     try:
         status = convert(old, PodObject).status if isinstance(old, dict) else old.status
     except MalformedObjectError:
         return {}
     statuses = (status.resource_claim_statuses if status else None) or ()
-    return {
-        status.name: status.resource_claim_name
-        for status in statuses
-        if status.name and status.resource_claim_name
-    }
+    return {status.name: status.resource_claim_name for status in statuses}
 
 
 def describe_pools(pools: Iterable[Pool]) -> str:
@@ -285,10 +264,7 @@ def _by_annotation(pod: Pod, scope: Scope) -> Iterator[DeviceRequest]:
     no device for it. So it counts for the Pods of this scheduler only, and not if the author
     bypasses the scheduler with ``nodeName``. An existing Pod has its node from the scheduler.
     """
-    is_bound = pod.spec.node_name and not (
-        pod.kind == "Pod" and scope.request.operation == "UPDATE"
-    )
-    if is_bound or not pod.metadata.annotations:
+    if pod.spec.node_name and not (pod.kind == "Pod" and scope.request.operation == "UPDATE"):
         return
     for annotation, pools in scope.policy.pools_of_annotations.items():
         if annotation.scheduler_name == pod.spec.scheduler_name:
@@ -305,16 +281,15 @@ def _by_annotation(pod: Pod, scope: Scope) -> Iterator[DeviceRequest]:
 
 def _amounts(pod: Pod, request: AnnotationRequest) -> Iterator[tuple[str, str]]:
     """Yield the annotations that request an amount of a device: their value is above 0."""
-    annotations = pod.metadata.annotations or {}
     for name in request.annotations:
-        value = annotations.get(name) or ""
+        value = pod.annotations.get(name) or ""
         if _AMOUNT.fullmatch(value) and value.strip("0."):
             yield name, value
 
 
 def _container(pod: Pod, request: AnnotationRequest) -> Container | None:
     """Return the container that gets the device of a request by annotation."""
-    name = (pod.metadata.annotations or {}).get(request.container_annotation or "")
+    name = pod.annotations.get(request.container_annotation or "")
     for container in pod.containers():
         if container.kind == "ephemeralContainers":
             continue
@@ -327,7 +302,7 @@ def _count(pod: Pod, request: AnnotationRequest) -> int:
     """Return how many devices the Pod requests by annotations; a part of a device counts as one."""
     if request.scheduler_name != pod.spec.scheduler_name or not any(_amounts(pod, request)):
         return 0
-    count = (pod.metadata.annotations or {}).get(request.count_annotation or "") or ""
+    count = pod.annotations.get(request.count_annotation or "") or ""
     return int(count) if _COUNT.fullmatch(count) else 1
 
 

@@ -136,6 +136,10 @@ class Pod:
         return self.spec.os is not None and self.spec.os.name == "windows"
 
     @property
+    def annotations(self) -> Mapping[str, str | None]:
+        return self.metadata.annotations or {}
+
+    @property
     def security_context(self) -> SecurityContext:
         return self.spec.security_context or NO_CONTEXT
 

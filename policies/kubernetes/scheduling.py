@@ -47,7 +47,8 @@ FENCING_EFFECTS = frozenset({"NoSchedule", "NoExecute"})
 
 NODE_NAME_FIELD = "metadata.name"
 
-_INTEGER = re.compile(r"[+-]?[0-9]+", re.ASCII)
+# Values of labels and of tolerations have up to 63 characters.
+_INTEGER = re.compile(r"[+-]?[0-9]{1,63}", re.ASCII)
 _INT64 = range(-(2**63), 2**63)
 
 
@@ -104,7 +105,7 @@ def _key_and_effect_match(toleration: Toleration, taint: Taint) -> bool:
 
 def parse_int64(text: str) -> int | None:
     """Parse as Go's ``strconv.ParseInt(text, 10, 64)`` does; ``None`` where that fails."""
-    if len(text) > 400 or not _INTEGER.fullmatch(text):
+    if not _INTEGER.fullmatch(text):
         return None
     value = int(text)
     return value if value in _INT64 else None
@@ -151,9 +152,8 @@ class Alternative(msgspec.Struct, gc=False):
         """Return whether some name of a node meets the fields."""
         if self._has_possible_name is None:
             names = [field for field in self.fields if field.key == NODE_NAME_FIELD]
-            named = [name for field in names for name in field.values or ()]
-            wanted = [n for field in names if field.operator == "In" for n in field.values or ()]
-            name = wanted[0] if wanted else "-".join(("other", *named))
+            wanted = [_field_value(field) for field in names if field.operator == "In"]
+            name = wanted[0] if wanted else "-".join(("other", *map(_field_value, names)))
             self._has_possible_name = name != "" and _fields_met(self.fields, name)
         return self._has_possible_name
 
@@ -289,7 +289,7 @@ def _spellings(above: int, below: int) -> Iterator[str]:
 
     Values have no sign, up to 63 digits, and perhaps leading zeros: "06" is 6 and is not "6".
     """
-    for number in range(max(above + 1, 0), min(below, _INT64.stop)):
+    for number in range(above + 1, below):
         for width in range(len(str(number)), 64):
             yield str(number).zfill(width)
 
@@ -297,7 +297,11 @@ def _spellings(above: int, below: int) -> Iterator[str]:
 def _fields_met(fields: Iterable[Requirement], name: str) -> bool:
     for field in fields:
         actual = name if field.key == NODE_NAME_FIELD else ""
-        wanted = (field.values or [""])[0]
-        if (wanted == actual) != (field.operator == "In"):
+        if (_field_value(field) == actual) != (field.operator == "In"):
             return False
     return True
+
+
+def _field_value(field: Requirement) -> str:
+    """Return the value of a requirement on a field, which has one."""
+    return (field.values or [""])[0]

@@ -132,15 +132,6 @@ class Workload:
         metadata_of_raw["annotations"] = self.metadata.annotations
         return Workload({**(self.raw or {}), "metadata": metadata_of_raw})
 
-    def pod_spec(self) -> PodSpec | None:
-        """Return the spec of a Pod that may lack one, as it is stored.
-
-        Raises:
-            MalformedObjectError: a field that rules read has the wrong type.
-        """
-        pod = self._pod or convert(self.raw, PodTemplate)
-        return pod.spec
-
     def role(self, pod: Pod) -> str:
         """Return what the object calls the Pods of a template: the Worker replicas, the head."""
         if self.raw is None or pod.kind == "Pod":

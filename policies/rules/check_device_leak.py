@@ -179,8 +179,7 @@ def check(pod: Pod, context: Context) -> Iterator[Finding]:
                 f'volume "{name}" mounts {path}, {IN_PLACE}',
                 volume_remediation(context.policy),
             )
-    if pod.metadata.annotations:
-        yield from _by_annotation(pod, context)
+    yield from _by_annotation(pod, context)
 
 
 @lru_cache(maxsize=16)
@@ -321,7 +320,7 @@ def _by_mount(
 
 
 def _by_annotation(pod: Pod, context: Context) -> Iterator[Finding]:
-    for key, value in (pod.metadata.annotations or {}).items():
+    for key, value in pod.annotations.items():
         family = key.partition("/")[0]
         if family not in ANNOTATIONS:
             continue

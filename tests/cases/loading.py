@@ -214,7 +214,7 @@ def dump(value: Any) -> str:
     return str(yaml.safe_dump(value, sort_keys=False, width=100, allow_unicode=True))
 
 
-def as_written(finding: Finding) -> dict[str, str]:
+def as_written(finding: Finding) -> JSONObject:
     """Return a finding as an ``expected.yaml`` has it; ``enforce`` goes without saying."""
     shown = {
         "rule": finding.rule,
@@ -223,4 +223,6 @@ def as_written(finding: Finding) -> dict[str, str]:
         "detail": finding.detail,
         "remediation": finding.remediation,
     }
-    return shown if finding.action == "enforce" else shown | {"action": finding.action}
+    if finding.action != "enforce":
+        shown["action"] = finding.action
+    return shown | ({"fix": [*map(str, finding.fix)]} if finding.fix else {})

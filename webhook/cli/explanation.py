@@ -29,7 +29,7 @@ from policies.kubernetes.scheduling import (
 from policies.kubernetes.selector import can_match
 from policies.kubernetes.workload import Workload
 from policies.policy import Policy, Pool
-from policies.reach import nodes_of, shortages
+from policies.reach import shortages
 from policies.registry import CHECKS, MUTATIONS, RULES, Mutation
 from policies.requests import device_peaks, ignored_annotations
 from webhook.cli.evaluate import Result
@@ -239,7 +239,8 @@ def _placement(pod: Pod, pool: Pool, needed: Mapping[str, int], facts: Facts) ->
     """Yield which of the pool's nodes fit the Pod, and the others with the reason."""
     fitting: list[str] = []
     excluded: dict[str, list[str]] = {}
-    nodes = sorted(nodes_of(pool, facts), key=lambda node: node.name)
+    of_pool = (node for node in facts.nodes or () if pool.contains(node))
+    nodes = sorted(of_pool, key=lambda node: node.name)
     for node in nodes:
         reason = next(_obstacles(pod, node, needed), None)
         (fitting if reason is None else excluded.setdefault(reason, [])).append(node.name)

@@ -54,8 +54,7 @@ def app_armor_profile(pod: PodView) -> Violation | None:
     and the annotations that preceded it. Source: check_appArmorProfile.go.
     """
     bad = offenders(pod, lambda context: _is_bad(context.app_armor_profile))
-    annotations = pod.pod.metadata.annotations
-    rejected = _bad_annotations(annotations) if annotations else {}
+    rejected = _bad_annotations(pod.pod.annotations)
     if bad is None and not rejected:
         return None
     types = {_type(context.app_armor_profile) for context in bad.contexts()} if bad else set()

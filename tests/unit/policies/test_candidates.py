@@ -82,6 +82,17 @@ def test_a_candidate_pool_must_offer_all_requested_devices_on_one_node() -> None
     assert slices == (("h100-slices",), {})
 
 
+@pytest.mark.parametrize(
+    ("devices", "pools"), [((2, 1), ("a100", "h100")), ((1, 1), ("a100", "h100", "l4"))]
+)
+def test_a_pool_of_shares_is_no_candidate_if_either_side_has_several_devices(
+    devices: tuple[int, int], pools: tuple[str, ...]
+) -> None:
+    sides = zip(("limits", "requests"), devices, strict=True)
+    resources = {side: {"nvidia.com/gpu": count} for side, count in sides}
+    assert candidates(pod({"resources": resources}), "lab")[0][0] == pools
+
+
 def test_conditions_exclude_pools_for_a_claim_by_device_class() -> None:
     claim = Claim((frozenset({"gpu.nvidia.com"}),))
     facts = Facts(claims={(name, "one"): claim for name in ("research", "default")})
@@ -91,12 +102,23 @@ def test_conditions_exclude_pools_for_a_claim_by_device_class() -> None:
     assert candidates(obj, "default", facts) == [(("a100",), {"h100": "namespace"})]
 
 
-def test_unknown_namespace_labels_are_missing_facts_for_candidate_pools() -> None:
+@pytest.mark.parametrize(
+    ("unknown", "fail_closed", "pools"),
+    [
+        ("allow", False, ["a100", "h100"]),
+        ("allow", True, ["a100"]),
+        ("deny", False, ["a100"]),
+    ],
+)
+def test_unknown_namespace_labels_are_missing_facts_for_candidate_pools(
+    unknown: str, fail_closed: bool, pools: list[str]
+) -> None:
     document = policy_document("models")
-    document["pools"][1]["allowedNamespaces"] = {"matchLabels": {"tier": "gold"}, "unknown": "deny"}
-    policy, request = compiled(document), Request("default")
+    allowed = {"matchLabels": {"tier": "gold"}, "unknown": unknown}
+    document["pools"][1]["allowedNamespaces"] = allowed
+    policy, request = compiled(document), Request("default", fail_closed=fail_closed)
     context = Context.of(pod_of(pod(limits(gpu=1))), policy, request, Facts())
-    assert [pool.name for pool in context.requested_pools] == ["a100"]
+    assert [pool.name for pool in context.requested_pools] == pools
     assert list(missing_facts(pod_of(pod(limits(gpu=1))), context)) == ["namespaces"]
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import re
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +18,12 @@ from cases.loading import (
     as_written,
     cases_of_check,
     cases_of_mutation,
+    compiled,
     dump,
     load_all,
 )
+from policies.engine import decide
+from policies.kubernetes.objects import MalformedObjectError
 from policies.registry import CHECKS, MUTATIONS, RULES
 
 GOLDEN = bool(os.environ.get("GPUFENCE_GOLDEN"))
@@ -56,6 +61,25 @@ def test_the_pod_of_a_deployment_has_the_outcome_of_a_pod(case: Case) -> None:
     assert deployed.mutated["spec"]["template"]["spec"] == alone.mutated["spec"]
     findings = [(f.rule, f"spec.template.{f.path}", f.reason) for f in alone.findings]
     assert [(f.rule, f.path, f.reason) for f in deployed.findings] == findings
+
+
+@pytest.mark.parametrize("case", [*MUTATION_CASES, *CHECK_CASES], ids=str)
+def test_an_object_without_one_of_its_fields_is_judged_or_malformed(case: Case) -> None:
+    obj, document, request, facts = case.read()
+    policy = compiled(document)
+    for parent, key in fields(obj):
+        value, parent[key] = parent[key], None
+        with suppress(MalformedObjectError):
+            decide(obj, policy, request, facts)
+        parent[key] = value
+
+
+def fields(value: Any) -> Iterator[tuple[Any, Any]]:
+    """Yield each field of an object: what contains it, and its key or index."""
+    if isinstance(value, dict | list):
+        for key, item in value.items() if isinstance(value, dict) else enumerate(value):
+            yield value, key
+            yield from fields(item)
 
 
 def test_every_file_in_the_cases_directory_is_used() -> None:

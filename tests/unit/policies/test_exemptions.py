@@ -9,6 +9,7 @@ import pytest
 
 from deciding import GPU, TOLERATION, deployment, pod, policy, update
 from policies.engine import decide
+from policies.exemptions import useless_exceptions
 from policies.facts import Facts, Request
 from policies.kubernetes.claims import Claim
 from strategies import JSON
@@ -161,6 +162,12 @@ class TestUpdates:
         ):
             assert decide(pod(tolerations=tolerations), policy(), update(old)).verdict == verdict
 
+    def test_a_finding_of_another_rule_is_new(self) -> None:
+        old = deployment(pod(GPU, priorityClassName="system-node-critical"))
+        new = deployment(pod(GPU, nodeSelector={"nvidia.com/gpu.present": "false"}))
+        decision = decide(new, policy(), update(old))
+        assert [finding.rule for finding in decision.findings] == ["unschedulable-gpu-pod"]
+
     @pytest.mark.parametrize("pair", ADDITIONAL_VIOLATIONS.values(), ids=ADDITIONAL_VIOLATIONS)
     def test_only_an_additional_violation_of_a_control_is_a_new_finding(
         self, pair: tuple[JSON, JSON]
@@ -184,6 +191,9 @@ class TestUpdates:
         assert decide(pod(tolerations=[TOLERATION]), policy(), update(old)).verdict == "denied"
 
 
+OFF = "covers nothing: its rules are off in its namespaces"
+
+
 class TestExceptions:
     def test_a_decision_lists_excepted_findings_separately(self) -> None:
         entry = {"rules": ["pool-trespass"], "namespaces": ["default"], "reason": "until summer"}
@@ -205,6 +215,31 @@ class TestExceptions:
                     "; its exception (until summer) expired on 2026-06-01"
                 )
         assert verdicts == ["allowed", "allowed", "denied", "allowed"]
+
+    @pytest.mark.parametrize(
+        ("fields", "useless"),
+        [
+            ({"namespaces": ["legacy"]}, ""),
+            ({"namespaces": ["kube-*"]}, ""),
+            ({"namespaces": ["kube-system"]}, "covers nothing: its namespaces are exempt"),
+            ({"namespaces": ["legacy", "kube-system"]}, ""),
+            ({"namespaces": ["legacy"], "expires": "2026-06-01"}, "expired on 2026-06-01"),
+            ({"namespaces": ["legacy"], "expires": "2026-06-02"}, ""),
+            ({"namespaces": ["legacy"], "rules": ["missing-device"]}, OFF),
+            ({"namespaces": ["legacy", "default"], "rules": ["missing-device"]}, ""),
+            ({"namespaces": ["leg*"], "rules": ["missing-device"]}, ""),
+            ({"namespaces": ["legacy"], "rules": ["missing-device", "device-leak"]}, ""),
+        ],
+    )
+    def test_an_exception_is_useless_if_it_covers_no_finding(
+        self, fields: JSON, useless: str
+    ) -> None:
+        own = policy(
+            exceptions=[{**fields, "reason": "x"}],
+            exemptions={"namespaces": ["kube-system"]},
+            overrides=[{"namespaces": ["legacy"], "rules": {"missing-device": "off"}}],
+        )
+        assert dict(useless_exceptions(own, date(2026, 6, 1))) == ({0: useless} if useless else {})
 
     def test_an_exception_by_name_matches_generate_name(self) -> None:
         entry = {"namespaces": ["default"], "names": ["train-*"], "reason": "x"}
@@ -247,6 +282,8 @@ def test_findings_without_a_placement_change_are_known() -> None:
     bound = pod_with_claim(nodeName="gpu-1")
     tolerating = pod_with_claim(TOLERATION, nodeName="gpu-1")
     assert decide(tolerating, policy(), update(bound), KNOWN).allowed, "it runs already"
+    template, tolerating = deployment(old), deployment(pod_with_claim(TOLERATION))
+    assert decide(tolerating, policy(), update(template), KNOWN).allowed, "its Pods are new"
 
 
 @pytest.mark.parametrize("facts", [Facts(), KNOWN], ids=["unresolved", "resolved"])

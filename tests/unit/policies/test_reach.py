@@ -140,6 +140,40 @@ def test_a_pod_bound_to_a_pool_is_found_whatever_the_order_of_the_nodes() -> Non
     assert [finding.path for finding in decision.findings] == ["spec.nodeName"]
 
 
+@pytest.mark.parametrize(("fail_closed", "count"), [(True, 1), (False, 0)])
+def test_unknown_nodes_of_the_control_plane_may_have_devices(fail_closed: bool, count: int) -> None:
+    tolerations = [{"key": GPU, "operator": "Exists"}]
+    made = pod(nodeSelector={"node-role.kubernetes.io/control-plane": ""}, tolerations=tolerations)
+    assert len(decide(made, DEFAULT, Request(fail_closed=fail_closed)).findings) == count
+
+
+@pytest.mark.parametrize(
+    ("labels", "warns"),
+    [
+        ([{}], True),
+        ([{"model": "a"}], False),
+        ([{"model": "b"}, {}], False),
+        ([{"model": "b"}, {"model": "a"}], False),
+        ([{"nic": "true"}], False),
+        ([{"nic": "true"}, {}], True),
+    ],
+)
+def test_devices_on_nodes_without_labels_are_reported_if_no_node_has_the_labels_of_a_pool(
+    labels: list[dict[str, str]], warns: bool
+) -> None:
+    own = policy(
+        pools=[
+            {"name": "a", "resources": [GPU], "nodeSelector": {"model": "a"}},
+            {"name": "b", "resources": [GPU], "nodeSelector": {"model": "b"}},
+            {"name": "c", "resources": ["example.com/nic"], "nodeSelector": {"nic": "true"}},
+        ]
+    )
+    nodes = NodeIndex(Node(f"n{n}", each, (), {GPU: 1}) for n, each in enumerate(labels))
+    made = pod({"resources": {"limits": {GPU: 1}}})
+    reasons = [finding.reason for finding in decide(made, own, facts=Facts(nodes=nodes)).findings]
+    assert ("no node with the device has the labels of its pool" in reasons) is warns
+
+
 class TestLargestOffers:
     @pytest.mark.parametrize(
         ("nodes", "offers"),

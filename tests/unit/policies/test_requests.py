@@ -11,11 +11,11 @@ import strategies
 from cases.loading import policy_document
 from policies.context import Context
 from policies.document import parse_policy
-from policies.facts import Facts, Request
+from policies.facts import Facts, Operation, Request
 from policies.kubernetes.claims import Claim
 from policies.kubernetes.quantity import parse_quantity
 from policies.kubernetes.template import Template
-from policies.requests import Scope, device_requests, peak_in_pool
+from policies.requests import Scope, device_peaks, device_requests, peak_in_pool
 from strategies import JSON
 from typed import pod_of
 
@@ -55,20 +55,88 @@ def test_an_annotation_is_a_request_if_it_is_a_number_above_zero(
 
 
 @pytest.mark.parametrize(
-    ("annotations", "count"),
+    ("annotations", "scheduler", "count"),
     [
-        ({"gpu-fraction": "0.5"}, 1),
-        ({"gpu-fraction": "0.5", "gpu-fraction-num-devices": "3"}, 3),
-        ({"gpu-fraction": "0.5", "gpu-fraction-num-devices": "many"}, 1),
-        ({"gpu-fraction-num-devices": "3"}, 0),
+        ({"gpu-fraction": "0.5"}, "kai-scheduler", 1),
+        ({"gpu-fraction": "0.5", "gpu-fraction-num-devices": "3"}, "kai-scheduler", 3),
+        ({"gpu-fraction": "0.5", "gpu-fraction-num-devices": "many"}, "kai-scheduler", 1),
+        ({"gpu-fraction-num-devices": "3"}, "kai-scheduler", 0),
+        ({"gpu-fraction": "0.5"}, "default-scheduler", 0),
+        (None, "kai-scheduler", 0),
     ],
 )
 def test_a_fraction_of_a_device_counts_as_one_device(
-    annotations: dict[str, str], count: int
+    annotations: dict[str, str] | None, scheduler: str, count: int
 ) -> None:
-    spec = {"schedulerName": "kai-scheduler", "containers": [{"name": "a"}]}
+    spec = {"schedulerName": scheduler, "containers": [{"name": "a"}]}
     pod = pod_of({"metadata": {"annotations": annotations}, "spec": spec})
     assert peak_in_pool(pod, SHARED.pools[0], Scope(SHARED, Request(), Facts())) == count
+
+
+@pytest.mark.parametrize(
+    ("named", "found"),
+    [
+        (None, ("containers", 0)),
+        ("train", ("containers", 1)),
+        ("load", ("initContainers", 0)),
+        ("debug", None),
+        ("other", None),
+    ],
+)
+def test_the_container_that_an_annotation_names_gets_the_device(
+    named: str | None, found: tuple[str, int] | None
+) -> None:
+    annotations = {"gpu-fraction": "0.5", "gpu-fraction-container-name": named}
+    containers = {
+        "initContainers": [{"name": "load"}],
+        "containers": [{"name": "web"}, {"name": "train"}],
+        "ephemeralContainers": [{"name": "debug"}],
+    }
+    spec = {"schedulerName": "kai-scheduler", **containers}
+    pod = pod_of({"metadata": {"annotations": annotations}, "spec": spec})
+    (request,) = device_requests(pod, Scope(SHARED, Request(), Facts()))
+    assert request.container == found
+
+
+@pytest.mark.parametrize(
+    ("kind", "operation", "counts"),
+    [("Pod", "CREATE", False), ("Pod", "UPDATE", True), ("Job", "UPDATE", False)],
+)
+def test_an_annotation_is_a_request_of_a_bound_pod_only_if_it_exists(
+    kind: str, operation: Operation, counts: bool
+) -> None:
+    spec = {"schedulerName": "kai-scheduler", "nodeName": "gpu-1", "containers": [{"name": "a"}]}
+    metadata = {"annotations": {"gpu-fraction": "0.5"}}
+    pod = pod_of({"metadata": metadata, "spec": spec}, Template({}, ("spec",), kind))
+    assert (
+        bool(device_requests(pod, Scope(SHARED, Request(operation=operation), Facts()))) is counts
+    )
+
+
+@pytest.mark.parametrize(
+    ("quantities", "peaks"),
+    [
+        ({"nvidia.com/gpu": 2, "amd.com/gpu": 1}, {"nvidia": 2, "amd": 1}),
+        ({"nvidia.com/gpu": 2, "example.com/nic": 1}, {"nvidia": 2, "amd": 0}),
+    ],
+)
+def test_the_peak_in_a_pool_counts_the_devices_of_the_pool(
+    quantities: dict[str, int], peaks: dict[str, int]
+) -> None:
+    pod = pod_of({"spec": {"containers": [{"name": "a", "resources": {"limits": quantities}}]}})
+    assert {
+        pool.name: peak_in_pool(pod, pool, Scope(TWO_POOLS, Request(), Facts()))
+        for pool in TWO_POOLS.pools
+    } == peaks
+
+
+def test_a_pod_needs_devices_whose_quantity_is_above_zero() -> None:
+    limits = {"nvidia.com/gpu": 2, "amd.com/gpu": 0, "example.com/nic": 1}
+    pod = pod_of({"spec": {"containers": [{"name": "a", "resources": {"limits": limits}}]}})
+    assert device_peaks(pod, TWO_POOLS) == {"nvidia.com/gpu": 2}
+
+
+GENERATED = {"resourceClaimStatuses": [{"name": "gpu", "resourceClaimName": "one"}]}
 
 
 def claim(*requests: set[str]) -> Claim:
@@ -117,8 +185,9 @@ class TestByResource:
         assert requests({"containers": [container("nvidia.com/gpu", quantity)]}) == []
 
     @pytest.mark.parametrize("quantity", [1, "1", "1n", 0.5, "1000m", "1Ei"])
-    def test_a_positive_quantity_counts(self, quantity: Any) -> None:
-        assert len(requests({"containers": [container("nvidia.com/gpu", quantity)]})) == 1
+    @pytest.mark.parametrize("name", ["nvidia.com/gpu", f"{IMPLICIT}gpu.nvidia.com"])
+    def test_a_positive_quantity_counts(self, name: str, quantity: Any) -> None:
+        assert len(requests({"containers": [container(name, quantity)]})) == 1
 
     @pytest.mark.parametrize(
         ("name", "pool"),
@@ -229,6 +298,7 @@ class TestByClaim:
             {"resourceClaimName": "one"},
             {"resourceClaimTemplateName": "two"},
             {"name": "x"},
+            {"name": "y", "source": {"resourceClaimName": "one"}},
         ]
         pod = pod_of(
             {"spec": {"resourceClaims": sources}},
@@ -243,22 +313,49 @@ class TestByClaim:
                 "spec.template.spec.resourceClaims[2]",
                 "x (from a source that gpufence does not know)",
             ),
+            (
+                "spec.template.spec.resourceClaims[3]",
+                "y (under source, which Kubernetes 1.31 removed)",
+            ),
         ]
 
-    def test_a_claim_counts_only_if_a_container_uses_it(self) -> None:
-        entry = {"name": "gpu", "resourceClaimName": "one"}
-        pod: JSON = {"spec": {"resourceClaims": [entry], "containers": [{"name": "web"}]}}
-        assert device_requests(pod_of(pod), Scope(TWO_POOLS, Request("ml"), self.FACTS)) == ()
-        pod["spec"]["initContainers"] = [{"resources": {"claims": [{"name": "gpu"}]}}]
-        assert len(device_requests(pod_of(pod), Scope(TWO_POOLS, Request("ml"), self.FACTS))) == 1
+    @pytest.mark.parametrize(
+        ("claim_of_pod", "used", "count"),
+        [
+            ({"name": "gpu"}, None, 0),
+            ({"name": "gpu"}, [{"name": "gpu"}], 1),
+            ({"name": "gpu"}, [{"name": "other"}], 0),
+            ({}, [{}], 0),
+        ],
+    )
+    def test_a_claim_counts_only_if_a_container_uses_it(
+        self, claim_of_pod: JSON, used: list[JSON] | None, count: int
+    ) -> None:
+        entry = {**claim_of_pod, "resourceClaimName": "one"}
+        user = {"resources": {"claims": used}}
+        pod = pod_of({"spec": {"resourceClaims": [entry], "initContainers": [user]}})
+        assert len(device_requests(pod, Scope(TWO_POOLS, Request("ml"), self.FACTS))) == count
 
-    def test_an_update_of_a_pod_uses_the_generated_claim_in_its_status(self) -> None:
+    @pytest.mark.parametrize(
+        ("kind", "operation", "status", "claims"),
+        [
+            ("Pod", "UPDATE", GENERATED, ["one"]),
+            ("Pod", "CREATE", GENERATED, []),
+            ("TrainJob", "UPDATE", GENERATED, []),
+            ("Pod", "UPDATE", None, []),
+            ("Pod", "UPDATE", {"resourceClaimStatuses": "malformed"}, []),
+        ],
+    )
+    def test_an_update_of_a_pod_uses_the_generated_claim_in_its_status(
+        self, kind: str, operation: Operation, status: Any, claims: list[str]
+    ) -> None:
         entry = {"name": "gpu", "resourceClaimTemplateName": "deleted"}
         user = {"resources": {"claims": [{"name": "gpu"}]}}
-        pod = pod_of({"spec": {"resourceClaims": [entry], "containers": [user]}})
-        status = {"resourceClaimStatuses": [{"name": "gpu", "resourceClaimName": "one"}]}
-        old = {"apiVersion": "v1", "kind": "Pod", "status": status}
-        update = Request("ml", operation="UPDATE", old=old)
-        [request] = device_requests(pod, Scope(TWO_POOLS, update, self.FACTS))
-        assert request.what == "claim one on device class gpu.nvidia.com"
-        assert device_requests(pod, Scope(TWO_POOLS, Request("ml", old=old), self.FACTS)) == ()
+        spec = {"resourceClaims": [entry], "containers": [user]}
+        pod = pod_of({"spec": spec}, Template({}, ("spec",), kind))
+        old = {"apiVersion": "v1", "kind": "Pod", "status": status} if status else None
+        request = Request("ml", operation=operation, old=old)
+        found = device_requests(pod, Scope(TWO_POOLS, request, self.FACTS))
+        assert [each.what for each in found] == [
+            f"claim {name} on device class gpu.nvidia.com" for name in claims
+        ]

@@ -88,7 +88,9 @@ class TestTolerations:
             ({"key": "gpu", "operator": "Lt", "value": "1"}, True),
             ({"key": "gpu", "operator": "Lt", "value": "0"}, False),
             ({"key": "gpu", "operator": "Gt", "value": "-1"}, True),
+            ({"key": "gpu", "operator": "Gt", "value": "9223372036854775806"}, True),
             ({"key": "gpu", "operator": "Gt", "value": "9223372036854775807"}, False),
+            ({"key": "gpu", "operator": "Lt"}, False),
             ({"key": "gpu", "operator": "Lt", "value": "none"}, False),
             ({"key": "gpu", "operator": "Like", "value": "x"}, False),
             ({"key": "gpu", "effect": "NoExecute"}, False),
@@ -138,6 +140,7 @@ class TestTolerations:
         ("-5", -5),
         ("+5", 5),
         ("007", 7),
+        ("7".zfill(63), 7),
         (str(2**63 - 1), 2**63 - 1),
         (str(2**63), None),
         ("", None),
@@ -176,6 +179,8 @@ class TestNodeSelections:
             pytest.param(["gpu Lt 9"], False, id="Lt on a word"),
             pytest.param(["tpu Lt 9"], False, id="Lt without the label"),
             pytest.param(["gpu Like y"], False, id="an unknown operator"),
+            pytest.param(["count Like 9"], False, id="an unknown operator with a number"),
+            pytest.param([{"matchExpressions": [{"operator": "Exists"}]}], False, id="no key"),
             pytest.param(["gpu In"], False, id="In nothing"),
             pytest.param(["gpu Exists x"], False, id="Exists with a value"),
             pytest.param(["count Gt 1 2"], False, id="Gt two values"),
@@ -195,13 +200,19 @@ class TestNodeSelections:
             ({"key": "metadata.name", "operator": "In", "values": ["n"]}, True),
             ({"key": "metadata.name", "operator": "NotIn", "values": ["n"]}, False),
             ({"key": "metadata.name", "operator": "In", "values": ["n", "m"]}, False),
+            ({"key": "metadata.name", "operator": "In"}, False),
             ({"key": "metadata.name", "operator": "Exists"}, False),
+            ({"key": "metadata.name", "operator": "Exists", "values": ["m"]}, False),
             ({"key": "metadata.uid", "operator": "In", "values": [""]}, True),
             ({"key": "metadata.uid", "operator": "In", "values": ["n"]}, False),
         ],
     )
     def test_match_fields_compare_the_node_name(self, field: JSON, accepted: bool) -> None:
         assert matches_node(with_required_terms([{"matchFields": [field]}]), "n", {}) is accepted
+
+    def test_a_label_that_is_null_has_an_empty_value(self) -> None:
+        assert matches_node({"nodeSelector": {"gpu": None}}, "n", {"gpu": ""})
+        assert not matches_node({"nodeSelector": {"gpu": None}}, "n", {"gpu": "yes"})
 
     def test_node_selector_and_node_affinity_must_both_match(self) -> None:
         spec = {"nodeSelector": {"disk": "ssd"}, **with_required_terms([term("gpu Exists")])}
@@ -246,6 +257,8 @@ class TestNodeSelectionLabels:
         [
             (["x Gt 5", "x Lt 7", "x NotIn 6"], True),
             (["x Gt 5", "x Lt 6"], False),
+            (["x Gt 3", "x Gt 5", "x Lt 6"], False),
+            (["x Gt 5", "x Lt 6", "x Lt 9"], False),
             (["x Lt 0"], False),
             (["x Gt 9223372036854775806", "x NotIn 9223372036854775807"], True),
             (["x Gt 9223372036854775807"], False),
@@ -270,10 +283,27 @@ class TestNodeSelectionLabels:
     ) -> None:
         assert can_match(alternative_of(*words), {}) is possible
 
-    def test_can_match_is_false_for_an_empty_node_name(self) -> None:
-        field = {"key": "metadata.name", "operator": "In", "values": [""]}
-        (alternative,) = alternatives(with_required_terms([{"matchFields": [field]}]))
-        assert not can_match(alternative, {})
+    @pytest.mark.parametrize(
+        ("words", "possible"),
+        [
+            (["In n"], True),
+            (["NotIn other"], True),
+            (["NotIn other", "NotIn other-other"], True),
+            (["In n", "NotIn m"], True),
+            (["In n", "NotIn n"], False),
+            (["In n", "In m"], False),
+            (["In "], False),
+        ],
+    )
+    def test_can_match_is_false_if_no_node_can_have_the_name(
+        self, words: list[str], possible: bool
+    ) -> None:
+        fields = [
+            {"key": "metadata.name", "operator": operator, "values": [name]}
+            for operator, _, name in (each.partition(" ") for each in words)
+        ]
+        (alternative,) = alternatives(with_required_terms([{"matchFields": fields}]))
+        assert can_match(alternative, {}) is possible
 
     @given(strategies.node_selections(), strategies.nodes(), st.lists(selectors(), max_size=3))
     def test_an_accepted_node_is_what_the_selection_says_of_selectors(
