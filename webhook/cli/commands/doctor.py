@@ -18,7 +18,6 @@ from webhook.cli.options import (
     release_namespace_option,
 )
 from webhook.cli.registration_options import make_registration
-from webhook.cli.report.content import DoctorReport
 from webhook.cli.report.output import (
     Output,
     check_outputs,
@@ -78,7 +77,7 @@ def doctor(
     """
     check_outputs(outputs, [policy_path, connection.kubeconfig])
     lines = connection.run(lambda api: diagnosed(api, namespace, name, policy_path, try_in))
-    write_reports("doctor", DoctorReport(lines), outputs, color)
+    write_reports("doctor", lines, outputs, color)
     return EXIT_FOUND if any(line.status == "fail" for line in lines) else 0
 
 

@@ -22,8 +22,7 @@ from webhook.cli.options import (
     policy_path_option,
 )
 from webhook.cli.policy.discover.drafts import draft
-from webhook.cli.policy.discover.replay import denials
-from webhook.cli.policy.discover.text import policy_text
+from webhook.cli.policy.discover.text import denials, policy_text
 from webhook.documents.policy_files import (
     load_policy,
     policy_name,

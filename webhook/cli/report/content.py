@@ -22,12 +22,11 @@ from webhook.documents.document import Document, DocumentError
 from webhook.documents.objects import Manifest, locate
 from webhook.wording import counted, some
 
-# What audits and the doctor find: a check needs none of it.
+# What audits find: a check needs none of it.
 if TYPE_CHECKING:
     from webhook.audit.cluster_audit import Audit
     from webhook.audit.pools import PoolState
     from webhook.audit.subjects import Subject
-    from webhook.doctor.line import DoctorLine
 
 _RULE_PAGES = "https://gpufence.dev/rules"
 _RULE_IDS = frozenset(rule.id for rule in RULES)
@@ -75,12 +74,6 @@ class AuditReport(CheckReport, frozen=True, kw_only=True):
         for subject in self.audit.subjects:
             if subject.remark:
                 yield f"{subject.place} counts by itself: {subject.remark}"
-
-
-class DoctorReport(msgspec.Struct, frozen=True):
-    """The lines of ``gpufence doctor``."""
-
-    lines: Sequence[DoctorLine]
 
 
 State = Literal["passed", "failed", "error"]

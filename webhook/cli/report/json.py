@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -14,12 +14,11 @@ from webhook.cli.evaluate import VERDICTS, Result, Verdict
 from webhook.cli.report.content import (
     AuditReport,
     CheckReport,
-    DoctorReport,
     Outcome,
     SuitesReport,
     finding_place,
 )
-from webhook.doctor.line import STATUSES
+from webhook.doctor.line import STATUSES, DoctorLine
 from webhook.documents.document import sentence
 from webhook.wording import printable_json
 
@@ -77,12 +76,11 @@ def suites(report: SuitesReport) -> Iterator[str]:
     yield _document("TestReport", summary=summary, cases=list(map(_case, report.outcomes)))
 
 
-def doctor(report: DoctorReport) -> Iterator[str]:
+def doctor(lines: Sequence[DoctorLine]) -> Iterator[str]:
     """Yield a DoctorReport."""
-    counts = Counter(line.status for line in report.lines)
-    lines = [line._asdict() for line in report.lines]
+    counts = Counter(line.status for line in lines)
     summary = {status: counts[status] for status in STATUSES}
-    yield _document("DoctorReport", summary=summary, lines=lines)
+    yield _document("DoctorReport", summary=summary, lines=[line._asdict() for line in lines])
 
 
 def formatted(value: Any) -> str:

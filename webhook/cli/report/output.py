@@ -12,7 +12,7 @@ from contextlib import ExitStack, closing
 from importlib import import_module
 from itertools import islice, zip_longest
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, TypeVar
 
 import click
 from msgspec.structs import replace
@@ -21,13 +21,15 @@ from policies.suggestions import did_you_mean
 from webhook.cli.evaluate import Result
 from webhook.cli.report.content import (
     CheckReport,
-    DoctorReport,
     SuitesReport,
 )
 from webhook.cli.report.terminal import Color, terminal_of
 from webhook.documents.document import InputError
 from webhook.documents.files import display_name, temporary_file
 from webhook.wording import printable
+
+if TYPE_CHECKING:
+    from webhook.doctor.line import DoctorLine
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -53,7 +55,8 @@ class Output(NamedTuple):
     path: str = STDOUT
 
 
-Report = CheckReport | DoctorReport | SuitesReport
+Report: TypeAlias = "CheckReport | SuitesReport | Sequence[DoctorLine]"
+"""The content of a report, by command."""
 
 
 def output_option(command: Command) -> Callable[[F], F]:

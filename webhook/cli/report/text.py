@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from policies.decision import Decision
@@ -14,7 +14,6 @@ from webhook.cli.evaluate import Result, Verdict
 from webhook.cli.report.content import (
     AuditReport,
     CheckReport,
-    DoctorReport,
     Outcome,
     State,
     SuitesReport,
@@ -33,7 +32,7 @@ from webhook.documents.document import explanation, place
 from webhook.wording import counted
 
 if TYPE_CHECKING:
-    from webhook.doctor.line import Status
+    from webhook.doctor.line import DoctorLine, Status
 
 _WIDTH = len("allowed")
 _MAX_UNJUDGED = 3
@@ -136,16 +135,16 @@ def suites(report: SuitesReport, terminal: Terminal) -> Iterator[str]:
         yield terminal.line(f"No case exercises {', '.join(report.unexercised)}.", style=YELLOW)
 
 
-def doctor(report: DoctorReport, terminal: Terminal) -> Iterator[str]:
+def doctor(lines: Sequence[DoctorLine], terminal: Terminal) -> Iterator[str]:
     """Yield a line for each check, with what to do below it, and a summary."""
-    width = max((len(found.check) for found in report.lines), default=0)
-    for found in report.lines:
+    width = max((len(found.check) for found in lines), default=0)
+    for found in lines:
         style, _ = _STATUSES[found.status]
         name = found.check.ljust(width)
         yield terminal.row((found.status.ljust(4), style), (name, BOLD), (found.detail, PLAIN))
         if found.remediation:
             yield terminal.line(f"{found.remediation}.", 8 + width, label="→ ")
-    counts = Counter(found.status for found in report.lines)
+    counts = Counter(found.status for found in lines)
     words = [(counts[status], word) for status, (_, word) in _STATUSES.items()]
     parts = ", ".join(f"{count} {word}" for count, word in words if count)
     yield f"\n{terminal.paint(parts, BOLD)}\n"

@@ -191,52 +191,6 @@ def test_each_item_of_a_list_is_reported_with_its_line(
     assert [result["verdict"] for result in report["results"]] == ["allowed", "mutated", "denied"]
 
 
-def test_items_of_nested_lists_are_numbered_consecutively(gpufence: Run) -> None:
-    inner = as_list(GPU_POD, PLAIN_POD)
-    outer = as_list(PLAIN_POD)
-    outer["items"] += [inner, yaml.safe_load(GPU_POD)]
-    report = gpufence("check", "--output", "json", "-", stdin=json.dumps(outer)).report
-    assert [result["source"]["item"] for result in report["results"]] == [0, 1, 2, 3]
-    patches = [result["patch"] for result in report["results"]]
-    # A mutation may add annotations as well.
-    places = [
-        {op["path"].partition("/spec/")[0].partition("/metadata/")[0] for op in patch}
-        for patch in patches
-    ]
-    assert places == [set(), {"/items/1/items/0"}, set(), {"/items/2"}]
-
-
-def test_the_items_of_a_typed_list_need_no_kind(gpufence: Run) -> None:
-    pods = as_list(GPU_POD, kind="PodList")
-    for item in pods["items"]:
-        del item["apiVersion"], item["kind"]
-    (result,) = gpufence("check", "--output", "json", "-", stdin=json.dumps(pods)).report["results"]
-    assert result["verdict"] == "mutated"
-    assert result["object"]["kind"] == "Pod"
-
-
-def test_an_item_of_a_plain_list_must_be_an_object(gpufence: Run) -> None:
-    done = gpufence(
-        "check", "--output", "json", "-", stdin="{apiVersion: v1, kind: List, items: [1]}"
-    )
-    (error,) = done.errors
-    assert error.startswith("<stdin>:1: document 1: is a number, not an object of the Kubernetes")
-
-
-def test_json_lines_after_an_invalid_line_are_checked(gpufence: Run) -> None:
-    lines = [json.dumps(yaml.safe_load(text)) for text in (PLAIN_POD, GPU_POD)]
-    text = f"{lines[0]}\n{{broken\n{lines[1]}\n"
-    done = gpufence("check", "--output", "json", "-", stdin=text)
-    assert done.verdicts == ["allowed", "invalid", "mutated"]
-    assert [result["source"]["line"] for result in done.report["results"]] == [1, 2, 3]
-    assert [result["source"]["document"] for result in done.report["results"]] == [0, 1, 2]
-
-
-def test_a_file_may_contain_json_and_yaml_documents(gpufence: Run) -> None:
-    text = f"{json.dumps(yaml.safe_load(PLAIN_POD))}\n---\n{GPU_POD}"
-    assert gpufence("check", "--output", "json", "-", stdin=text).verdicts == ["allowed", "mutated"]
-
-
 DOCUMENTS = {
     "a Pod": GPU_POD,
     "a template": GPU_TEMPLATE,
