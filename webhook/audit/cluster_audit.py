@@ -93,7 +93,7 @@ async def _audit(reader: _Reader, policy: Policy) -> Audit:
     pods = await reader.read_pods()
     await reader.read_owners(pod.owned for pod in pods)
     await reader.read_owners(judged.owned for judged in list(inventory.workloads))
-    states = pool_states(policy, inventory, pods)
+    states = pool_states(policy, inventory.nodes, pods, inventory.cordoned)
     # Unreadable objects are reported as well.
     owners = subjects(policy, inventory, pods, states)
     return Audit(

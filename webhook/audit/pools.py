@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -13,7 +13,7 @@ from policies.kubernetes.node_templates import NodeTemplate
 from policies.kubernetes.nodes import Node, NodeIndex
 from policies.kubernetes.scheduling import FENCING_EFFECTS
 from policies.policy import Policy, Pool
-from webhook.audit.judge import Inventory, RunningPod
+from webhook.audit.judge import RunningPod
 
 WITHOUT_TAINT = "gpu-node-without-taint"
 WITHOUT_LABEL = "gpu-node-without-label"
@@ -96,33 +96,31 @@ class PoolState:
 
 
 def pool_states(
-    policy: Policy, inventory: Inventory, pods: Iterable[RunningPod]
+    policy: Policy,
+    nodes: NodeIndex | None,
+    pods: Iterable[RunningPod] = (),
+    cordoned: Container[str] = (),
 ) -> list[PoolState]:
     """Return the state of each pool, in the policy's order; nothing if the nodes are unknown."""
-    if inventory.nodes is None:
+    if nodes is None:
         return []
-    states = [
-        PoolState(pool, {node.name: node for node in _nodes(pool, policy, inventory)})
-        for pool in policy.pools
-    ]
+    states = [PoolState(pool, {}) for pool in policy.pools]
+    for node in sorted(nodes, key=lambda node: _natural(node.name)):
+        for state in states:
+            pool, offered = state.pool, _offered(node, state.pool, policy)
+            if offered or pool.contains(node):
+                fences = any(taint.effect in FENCING_EFFECTS for taint in pool.taints)
+                state.nodes[node.name] = PoolNode(
+                    node.name,
+                    offered,
+                    has_label=pool.contains(node),
+                    has_taint=not fences or node.is_fenced_by(pool.taints),
+                    is_cordoned=node.name in cordoned,
+                )
     for pod in pods:
         for state in states:
-            _count(pod, state, _devices(pod, state.pool, policy, inventory.nodes))
+            _count(pod, state, _devices(pod, state.pool, policy, nodes))
     return states
-
-
-def _nodes(pool: Pool, policy: Policy, inventory: Inventory) -> Iterator[PoolNode]:
-    for node in sorted(inventory.nodes or (), key=lambda node: _natural(node.name)):
-        offered = _offered(node, pool, policy)
-        if offered or pool.contains(node):
-            fences = any(taint.effect in FENCING_EFFECTS for taint in pool.taints)
-            yield PoolNode(
-                node.name,
-                offered,
-                has_label=pool.contains(node),
-                has_taint=not fences or node.is_fenced_by(pool.taints),
-                is_cordoned=node.name in inventory.cordoned,
-            )
 
 
 def _offered(node: Node, pool: Pool, policy: Policy) -> dict[str, int]:

@@ -8,7 +8,6 @@ from collections.abc import AsyncIterator, Iterator
 from policies.context import Fact, needed_facts
 from policies.kubernetes.nodes import NodeIndex
 from policies.policy import Policy
-from webhook.audit.judge import Inventory
 from webhook.audit.pools import label_problems, node_findings, pool_states
 from webhook.doctor.installation import Installation
 from webhook.doctor.line import DoctorLine, fail, ok, skip, warn
@@ -85,7 +84,7 @@ def _nodes(installed: Installation, policy: Policy) -> Iterator[DoctorLine]:
     if "nodes" in installed.forbidden:
         yield skip("nodes", f"cannot list them: {installed.forbidden['nodes']}")
         return
-    states = pool_states(policy, Inventory(nodes=installed.nodes), ())
+    states = pool_states(policy, installed.nodes)
     broken = node_findings(states, {})
     for node in broken:
         for finding in node.findings:
