@@ -97,24 +97,6 @@ class TestPodSecurity:
         for level in ("baseline", "restricted"):
             assert latest(official_testdata, level) == oracle.about().pod_security_latest
 
-    def test_rejects_a_privileged_pod_with_every_reason(self, oracle: Oracle) -> None:
-        pod = {"spec": {"containers": [{"name": "a", **container_context(privileged=True)}]}}
-        verdict = oracle.pod_security(pod)
-        assert verdict.allowed is False
-        assert verdict.reasons == (
-            "privileged",
-            "allowPrivilegeEscalation != false",
-            "unrestricted capabilities",
-            "runAsNonRoot != true",
-            "seccompProfile",
-        )
-        assert verdict.details[0] == 'container "a" must not set securityContext.privileged=true'
-
-    def test_applies_the_requested_version(self, oracle: Oracle) -> None:
-        pod = restricted({"hostUsers": False}, container=container_context(procMount="Unmasked"))
-        assert not oracle.pod_security(pod, level="baseline", version="v1.34").allowed
-        assert oracle.pod_security(pod, level="baseline", version="v1.35").allowed
-
     def test_a_volume_without_a_source_is_allowed_only_with_defaults(self, oracle: Oracle) -> None:
         pod = restricted({"volumes": [{"name": "scratch"}]})
         assert oracle.pod_security(pod).details == (
@@ -191,14 +173,6 @@ class TestQuantities:
             oracle.quantities(["1e-1000000000"])
         with pytest.raises(OracleError, match="quantities must match"):
             oracle.compare_each([("one", 1)])
-
-
-class TestResourceNames:
-    def test_implicit_names_of_a_device_class_are_native(self, oracle: Oracle) -> None:
-        name = "deviceclass.resource.kubernetes.io/gpu.nvidia.com"
-        (verdict,) = oracle.resource_names([name])
-        assert verdict.device_class == "gpu.nvidia.com"
-        assert (verdict.extended, verdict.native) == (False, True)
 
 
 class TestValidation:

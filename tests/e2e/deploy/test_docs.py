@@ -146,9 +146,7 @@ def fresh(found_binaries: dict[str, Path], helm: Helm, tmp_path: Path) -> Iterat
 @pytest.mark.skipif(
     bool(REASON := kubelet.unavailable()), reason=f"no network namespaces here: {REASON}"
 )
-def test_the_commands_of_the_pages_succeed_in_order(
-    fresh: Installation, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_commands_of_the_pages_succeed_in_order(fresh: Installation, tmp_path: Path) -> None:
     directory = tmp_path / "project"
     directory.mkdir()
     (directory / "deploy").symlink_to(PROJECT / "deploy")
@@ -170,6 +168,4 @@ def test_the_commands_of_the_pages_succeed_in_order(
         )
         output = f"{place}: {command}\n{done.stdout}{done.stderr}\n{fresh.kubelet.logs()}"
         assert done.returncode == 0, output
-    with capsys.disabled():
-        print(f"\n{len(commands())} commands of {len(LIFE)} pages ran")
     assert not fresh.configurations()

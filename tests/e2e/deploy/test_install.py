@@ -105,10 +105,6 @@ def test_gpu_pods_are_admitted_through_the_service(installed: Installation) -> N
     assert {kind for kind, _ in made} == {"admit", "validating"}
 
 
-def test_a_trespasser_is_denied_with_the_rule(installed: Installation) -> None:
-    assert "pool-trespass" in installed.refusal(TRESPASSER)
-
-
 def test_installed_objects_do_not_differ_from_the_rendered_chart(installed: Installation) -> None:
     """Nothing that gpufence writes, into its Secret or its Lease, is a difference to the chart."""
     stored = installed.cluster.kubectl.json("get", "secret", CERTIFICATES, "-n", NAMESPACE)
@@ -137,7 +133,7 @@ def test_a_new_policy_takes_effect_without_a_restart(installed: Installation) ->
 
 
 def test_an_upgrade_a_rollback_and_an_upgrade_lead_to_the_same_objects(
-    installed: Installation, capsys: pytest.CaptureFixture[str]
+    installed: Installation,
 ) -> None:
     """The first revision has no admission policies: they go with the rollback."""
     without: Values = {**VALUES, "admissionPolicies": {"enabled": False}}
@@ -158,8 +154,6 @@ def test_an_upgrade_a_rollback_and_an_upgrade_lead_to_the_same_objects(
     installed.upgrade(VALUES)
     until(lambda: settled(with_policies), "the objects of the second upgrade", every=0.3)
     installed.wait_rolled_out()
-    with capsys.disabled():
-        print(f"\n{len(with_policies)} objects, {len(without_policies)} after a rollback")
 
 
 def own_policies(installed: Installation) -> list[Object]:
@@ -208,9 +202,7 @@ def objects(installed: Installation) -> dict[str, Object]:
     return found
 
 
-def test_no_gpu_pod_fails_during_an_upgrade_to_client_certificates(
-    installed: Installation, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_no_gpu_pod_fails_during_an_upgrade_to_client_certificates(installed: Installation) -> None:
     before = {each["metadata"]["uid"] for each in installed.pods()}
     authority = {"ca.crt": installed.clients.certificate.read_text()}
     metadata = {"name": "api-servers", "namespace": NAMESPACE}
@@ -221,8 +213,6 @@ def test_no_gpu_pod_fails_during_an_upgrade_to_client_certificates(
         installed.upgrade(WITH_CLIENT_CA)
         installed.wait_rolled_out()
     assert not before & {each["metadata"]["uid"] for each in installed.pods()}
-    with capsys.disabled():
-        print(f"\nrolling update: {load.created} GPU Pods, {len(load.failures)} failures")
     assert not load.failures
     assert load.created > 20
 
@@ -310,9 +300,7 @@ def test_additions_to_the_admission_policies_are_reverted(installed: Installatio
     until(right, "the additions to be gone")
 
 
-def test_the_memory_of_a_replica_is_below_the_request_of_the_chart(
-    installed: Installation, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_memory_of_a_replica_is_below_the_request_of_the_chart(installed: Installation) -> None:
     requested = memory(installed.helm, {})["requests"]
     replicas = list(installed.kubelet.pods.values())
     assert replicas
@@ -320,8 +308,6 @@ def test_the_memory_of_a_replica_is_below_the_request_of_the_chart(
         found = re.search(r"(?m)^process_resident_memory_bytes (\S+)$", running.metrics())
         assert found is not None
         mebibytes = float(found[1]) / 2**20
-        with capsys.disabled():
-            print(f"\nmemory of a replica: {mebibytes:.0f} MiB")
         assert mebibytes < requested
 
 

@@ -68,7 +68,6 @@ class ResourceNameVerdict(Answer):
     """The classification of a resource name by the API's helpers."""
 
     extended: bool
-    native: bool
     device_class: str
     """The class that an implicit name (deviceclass.resource.kubernetes.io/...) names, or ""."""
 
@@ -132,7 +131,6 @@ class Oracle:
         pods: Iterable[Mapping[str, Any]],
         *,
         level: Level = "restricted",
-        version: str = "latest",
         defaulted: bool = False,
         lenient: bool = False,
     ) -> list[PodSecurityVerdict]:
@@ -141,7 +139,7 @@ class Oracle:
         `defaulted` applies the API server's defaults first. Unknown fields are an error unless
         `lenient`.
         """
-        common = {"level": level, "version": version, "defaulted": defaulted, "lenient": lenient}
+        common = {"level": level, "version": "latest", "defaulted": defaulted, "lenient": lenient}
         return [self._ask(PodSecurityVerdict, "podSecurity", pod=pod, **common) for pod in pods]
 
     def feasible(
