@@ -69,11 +69,6 @@ def _known_rule(name: str, info: ValidationInfo) -> str:
     return name
 
 
-def _action(value: Any) -> Any:
-    # In YAML 1.1, which Kubernetes reads, an unquoted off is the boolean false.
-    return "off" if value is False else value
-
-
 def _any_of(fields: Mapping[str, str]) -> dict[str, Any]:
     """Return the schema of a part with at least one field that has an entry.
 
@@ -87,7 +82,8 @@ def _any_of(fields: Mapping[str, str]) -> dict[str, Any]:
 
 
 RuleId = Annotated[str, Validation(_rule_name)]
-RuleAction = Annotated[Action, before(_action)]
+# In YAML 1.1, which Kubernetes reads, an unquoted off is the boolean false.
+RuleAction = Annotated[Action, before(lambda value: "off" if value is False else value)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -92,7 +92,9 @@ def allow_privilege_escalation(pod: PodView) -> Violation | None:
     silent = [container for container in containers if container not in explicit]
     found = []
     if explicit:
-        found.append(f"{name_containers(explicit)} {_s('set', explicit)} {field}: true")
+        found.append(
+            f"{name_containers(explicit)} {'sets' if len(explicit) == 1 else 'set'} {field}: true"
+        )
     if silent:
         lacks = "does not set" if len(silent) == 1 else "do not set"
         found.append(f"{name_containers(silent)} {lacks} {'it' if explicit else field}")
@@ -258,10 +260,6 @@ def _remove(added: list[_Added]) -> str:
         exception = "otherwise, request an exception from the cluster administrator"
         text += f". {capitalized('; '.join([*notes, exception]))}"
     return text
-
-
-def _s(verb: str, containers: list[Container]) -> str:
-    return f"{verb}s" if len(containers) == 1 else verb
 
 
 def run_as_non_root(pod: PodView) -> Violation | None:
