@@ -77,11 +77,7 @@ class Template(NamedTuple):
         An inherited field is written into the Pod's own part of the object.
         """
         if self.aliases and path[0] not in self.inherited:
-            for count in range(1, len(path) + 1):
-                place = self.aliases.get(field_path(path[:count]))
-                if place is not None:
-                    start = self.spec_path if place.startswith(".") else ()
-                    return (*start, *_steps(place), *path[count:])
+            return _steps(self.at(f"spec.{field_path(path)}"))
         return (*self.spec_path, *path)
 
 
