@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import Literal
+from typing import Literal, get_args
 
 from webhook.cli.evaluate import Result, Verdict
 from webhook.cli.report.content import (
@@ -33,7 +33,7 @@ _RESERVED = 1_000
 _LONGEST_CELL = 2_000
 
 Severity = Literal["invalid", "enforce", "warn", "audit", "off"]
-_ORDER: tuple[Severity, ...] = ("invalid", "enforce", "warn", "audit", "off")
+_ORDER: tuple[Severity, ...] = get_args(Severity)
 _MARKS = re.compile(r"[\\`*_{}\[\]<>()#+!|~&$-]")
 # What GitHub turns into a link or a mention without any Markdown.
 _LINKING = re.compile(r"@|#(?=\d)|\bgh-(?=\d)|:(?=//)|\bwww(?=\.)", re.IGNORECASE)

@@ -8,7 +8,7 @@ import shutil
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, contextmanager
 from importlib import import_module
 from itertools import islice, zip_longest
 from pathlib import Path
@@ -23,7 +23,7 @@ from webhook.cli.report.content import (
     CheckReport,
     SuitesReport,
 )
-from webhook.cli.report.terminal import Color, terminal_of
+from webhook.cli.report.terminal import Color, Terminal, terminal_of
 from webhook.documents.document import InputError
 from webhook.documents.files import display_name, temporary_file
 from webhook.wording import printable
@@ -167,44 +167,6 @@ def unwritable(path: str, error: OSError) -> InputError:
     return InputError([f"{path}: {problem}."])
 
 
-class _Target:
-    """Where a report goes: standard output, or a file, which keeps its content until the end."""
-
-    def __init__(self, output: Output, color: Color) -> None:
-        self._output = output
-        self._stream = sys.stdout
-        if output.path != STDOUT:
-            self._stream = io.TextIOWrapper(temporary_file(), "utf-8", newline="\n")
-        self._terminal = terminal_of(self._stream, color)
-
-    def texts(self, command: Command, report: Report) -> Iterator[str]:
-        """Return what the module of the format makes of a report. Only this module is imported."""
-        make = getattr(import_module(f"{__package__}.{self._output.format}"), command)
-        texts: Iterator[str] = (
-            make(report, self._terminal) if self._output.format == TEXT else make(report)
-        )
-        return texts
-
-    def write(self, text: str) -> None:
-        if self._stream is sys.stdout and self._output.format != TEXT:
-            # In UTF-8, whatever the encoding of the terminal is.
-            sys.stdout.buffer.write(text.encode())
-        else:
-            self._stream.write(text)
-
-    def end(self) -> None:
-        if self._stream is sys.stdout:
-            sys.stdout.flush()
-            return
-        self._stream.seek(0)
-        with Path(self._output.path).open("w", encoding="utf-8", newline="\n") as file:
-            shutil.copyfileobj(self._stream, file)
-
-    def close(self) -> None:
-        if self._stream is not sys.stdout:
-            self._stream.close()
-
-
 def write_reports(
     command: Command, report: Report, outputs: Sequence[Output], color: Color
 ) -> None:
@@ -217,13 +179,35 @@ def write_reports(
         copies = _copies(iter(report.results), len(outputs))
         reports = [replace(report, results=copy) for copy in copies]
     with ExitStack() as stack:
-        targets = [stack.enter_context(closing(_Target(output, color))) for output in outputs]
-        made = [target.texts(command, own) for target, own in zip(targets, reports, strict=True)]
+        writes: list[Callable[[str], object]] = []
+        made: list[Iterator[str]] = []
+        for output, own in zip(outputs, reports, strict=True):
+            # Only the module of this format is imported.
+            make = getattr(import_module(f"{__package__}.{output.format}"), command)
+            write, terminal = stack.enter_context(_target(output, color))
+            writes.append(write)
+            made.append(make(own, terminal) if output.format == TEXT else make(own))
         for texts in zip_longest(*made, fillvalue=""):
-            for target, text in zip(targets, texts, strict=True):
-                target.write(text)
-        for target in targets:
-            target.end()
+            for write, text in zip(writes, texts, strict=True):
+                write(text)
+
+
+@contextmanager
+def _target(output: Output, color: Color) -> Iterator[tuple[Callable[[str], object], Terminal]]:
+    """Provide the function that writes a report, and how its text looks."""
+    if output.path != STDOUT:
+        with io.TextIOWrapper(temporary_file(), "utf-8", newline="\n") as stream:
+            yield stream.write, terminal_of(stream, color)
+            stream.seek(0)
+            with Path(output.path).open("w", encoding="utf-8", newline="\n") as file:
+                shutil.copyfileobj(stream, file)
+    elif output.format == TEXT:
+        yield sys.stdout.write, terminal_of(sys.stdout, color)
+        sys.stdout.flush()
+    else:
+        # In UTF-8, whatever the encoding of the terminal is.
+        yield lambda text: sys.stdout.buffer.write(text.encode()), Terminal()
+        sys.stdout.flush()
 
 
 def _copies(results: Iterator[Result], count: int) -> list[Iterator[Result]]:
