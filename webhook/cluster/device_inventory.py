@@ -8,8 +8,8 @@ of thousands.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Generic, NamedTuple
 
 import msgspec
 
@@ -22,8 +22,7 @@ from policies.reach import nodes_of_pools
 from policies.requests import Scope
 from webhook.cluster.facts import ClusterFacts
 from webhook.cluster.nodes import NODES, NodeStore, Offer, offers_of
-from webhook.cluster.stores import Tally
-from webhook.kube.collection import Collection, Identity
+from webhook.kube.collection import Collection, Identity, ItemT_contra
 from webhook.kube.reflector import Watches
 
 KEEP_SECONDS = 60.0
@@ -142,6 +141,38 @@ def _device_requests(spec: JSONObject) -> Iterator[tuple[str, JSONObject]]:
             yield f"{request.get('name', '')}/{alternative.get('name', '')}", alternative
 
 
+class Tally(Generic[ItemT_contra]):
+    """A store that adds up what ``count`` returns of each item.
+
+    Reading the ``sums`` costs nothing that grows with the items.
+    """
+
+    def __init__(self, count: Callable[[ItemT_contra], Mapping[Holding, int]]) -> None:
+        self.sums: Counter[Holding] = Counter()
+        self._count = count
+        self._of_item: dict[str, tuple[tuple[Holding, int], ...]] = {}
+
+    def put(self, item: ItemT_contra, /) -> None:
+        name, counts = item.metadata.key, self._count(item)
+        self.remove(name)
+        if counts:
+            self._of_item[name] = tuple(counts.items())
+            self.sums.update(counts)
+
+    def remove(self, name: str, /) -> None:
+        for key, number in self._of_item.pop(name, ()):
+            self.sums[key] -= number
+            if not self.sums[key]:
+                del self.sums[key]
+
+    def names(self) -> Iterable[str]:
+        """Return the names of the items that add something."""
+        return self._of_item.keys()
+
+    def __len__(self) -> int:
+        return len(self._of_item)
+
+
 class DeviceInventory:
     """Counts the devices of the policy's pools.
 
@@ -158,8 +189,8 @@ class DeviceInventory:
         self._running = False
         self._exported = False
         self._exported_at = 0.0
-        self._pods = Tally[CountedPod, Holding](lambda pod: of_pod(pod, self.policy))
-        self._claims = Tally[ClaimObject, Holding](lambda claim: of_claim(claim, self.policy))
+        self._pods = Tally[CountedPod](lambda pod: of_pod(pod, self.policy))
+        self._claims = Tally[ClaimObject](lambda claim: of_claim(claim, self.policy))
         self._nodes = NodeStore(policy)
 
     def use(self, policy: Policy) -> None:

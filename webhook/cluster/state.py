@@ -6,9 +6,9 @@ read objects from files.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Collection as Names
-from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
@@ -17,7 +17,6 @@ from policies.kubernetes.node_templates import NodeTemplate
 from policies.kubernetes.objects import JSONObject
 from policies.policy import Policy
 from webhook.cluster.nodes import NODES, NodeStore
-from webhook.cluster.stores import ValueStore
 from webhook.cluster.templates import (
     MACHINE_DEPLOYMENTS,
     NODE_CLAIMS,
@@ -26,9 +25,11 @@ from webhook.cluster.templates import (
     of_node_claim,
     of_node_pool,
 )
-from webhook.kube.collection import Collection, LabeledMetadata, Store
+from webhook.kube.collection import Collection, ItemT_contra, LabeledMetadata, Store
 
 T = TypeVar("T")
+AllT = TypeVar("AllT")
+ValueT = TypeVar("ValueT")
 
 
 class NamedObject(msgspec.Struct, frozen=True):
@@ -63,6 +64,41 @@ _KINDS: dict[tuple[str, str], Collection[Any]] = {
     ("cluster.x-k8s.io", "MachineDeployment"): MACHINE_DEPLOYMENTS,
 }
 """The collections by group and kind."""
+
+
+class ValueStore(Generic[ItemT_contra, ValueT, AllT]):
+    """Keeps the value that ``read`` returns of each item; items without a value are dropped.
+
+    ``all`` is what ``combine`` makes of the values by name. It is made again after each change.
+    """
+
+    def __init__(
+        self,
+        read: Callable[[ItemT_contra], ValueT | None],
+        combine: Callable[[Mapping[str, ValueT]], AllT],
+    ) -> None:
+        self._read = read
+        self._combine = combine
+        self._values: dict[str, ValueT] = {}
+        self.all: AllT = combine(self._values)
+
+    def put(self, item: ItemT_contra, /) -> None:
+        key, value = item.metadata.key, self._read(item)
+        if value is None:
+            self.remove(key)
+        elif self._values.get(key) != value:
+            self._values[key] = value
+            self.all = self._combine(self._values)
+
+    def remove(self, name: str, /) -> None:
+        if self._values.pop(name, None) is not None:
+            self.all = self._combine(self._values)
+
+    def names(self) -> Iterable[str]:
+        return self._values.keys()
+
+    def __len__(self) -> int:
+        return len(self._values)
 
 
 class ClusterState:

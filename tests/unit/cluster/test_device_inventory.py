@@ -23,12 +23,12 @@ from webhook.cluster.device_inventory import (
     CountedPod,
     DeviceInventory,
     Holding,
+    Tally,
     of_claim,
     of_pod,
 )
 from webhook.cluster.facts import ClusterFacts
 from webhook.cluster.nodes import NodeObject, Offer, node_from, offers_of
-from webhook.cluster.stores import Tally
 from webhook.kube.client import KubeApi
 from webhook.kube.credentials import kubeconfig
 from webhook.kube.reflector import Watches
@@ -181,7 +181,7 @@ def test_fractional_resources_are_not_counted_as_devices() -> None:
 
 
 def test_pods_with_one_name_in_two_namespaces_are_counted_separately() -> None:
-    tally = Tally[CountedPod, Holding](lambda obj: of_pod(obj, policy()))
+    tally = Tally[CountedPod](lambda obj: of_pod(obj, policy()))
     for namespace in ("one", "two"):
         tally.put(msgspec.convert(gpu_pod("same", 2, namespace=namespace), CountedPod))
     assert tally.sums == {Holding(GPU, "one", True): 2, Holding(GPU, "two", True): 2}
@@ -191,7 +191,7 @@ def test_pods_with_one_name_in_two_namespaces_are_counted_separately() -> None:
 
 
 def test_a_changed_pod_is_counted_once_and_a_pod_without_devices_dropped() -> None:
-    tally = Tally[CountedPod, Holding](lambda obj: of_pod(obj, policy()))
+    tally = Tally[CountedPod](lambda obj: of_pod(obj, policy()))
     for obj in (gpu_pod("p", 2, bound=False), gpu_pod("p", 2), gpu_pod("p", 2)):
         tally.put(msgspec.convert(obj, CountedPod))
     assert tally.sums == {Holding(GPU, "ml", True): 2}
