@@ -160,7 +160,7 @@ class Scope(msgspec.Struct, frozen=True, gc=False):
 
     def claims(self, pod: Pod) -> Iterator[NamedClaim]:
         """Yield each claim of the Pod, also one whose source is unknown."""
-        # For speed: most Pods have none, and several rules ask.
+        # For speed: most Pods have none, and several rules call this.
         for entry in entries_of(pod, self.request) if pod.spec.resource_claims else ():
             known = self.facts.claim_templates if entry.is_template else self.facts.claims
             path = pod.at(f"spec.resourceClaims[{entry.index}]")
