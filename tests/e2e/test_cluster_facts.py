@@ -22,7 +22,6 @@ from controlplane.webhooks import unregister, wait_until_called
 from paths import DEPLOY
 from policies.document import parse_policy
 from policies.shipped import default_policy_text
-from running import run_command
 from webhook.cel.configurations import Registration, configurations
 
 pytestmark = [pytest.mark.usefixtures("server")]
@@ -395,35 +394,6 @@ def test_a_restricted_pool_admits_pods_only_in_labeled_namespaces(
         lambda: not refusal(control_plane, of_lab, wanting),
         "the namespace to be known",
     )
-
-
-# The command line.
-
-
-@CLAIMS
-@pytest.mark.usefixtures("nodes")
-def test_check_uses_facts_of_the_cluster_or_of_a_nodes_file(
-    control_plane: ControlPlane, namespace: str, tmp_path: Path
-) -> None:
-    template = create_template(control_plane, namespace, "gpu.nvidia.com")
-    pods = [pod(name="bound", nodeName="gpu"), claiming({"resourceClaimTemplateName": template})]
-    for obj in pods:
-        obj |= {"apiVersion": "v1", "kind": "Pod"}
-        obj["metadata"]["namespace"] = namespace
-    (tmp_path / "pods.yaml").write_text(yaml.safe_dump_all(pods))
-    nodes = tmp_path / "nodes.yaml"
-    nodes.write_text(control_plane.kubectl("get", "nodes", "-o", "yaml").stdout)
-
-    def verdicts(*options: str) -> list[str]:
-        done = run_command("check", "--output", "json", *options, tmp_path / "pods.yaml")
-        # Without the cluster, a note says what is missing.
-        assert (done.err == "") == ("--cluster" in options)
-        return done.verdicts
-
-    kubeconfig = str(control_plane.kubeconfig)
-    assert verdicts() == ["allowed", "unknown"]
-    assert verdicts("--nodes", str(nodes)) == ["denied", "unknown"]
-    assert verdicts("--cluster", "--kubeconfig", kubeconfig) == ["denied", "mutated"]
 
 
 # Losses.
