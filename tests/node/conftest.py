@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from controlplane.poll import until
-from controlplane.webhooks import BOTH, Probe
+from controlplane.webhooks import wait_until_called
 from deploy.chart import NAMESPACE, Helm
 from node.binaries import node_binaries, require_tools
 from node.image import Images
@@ -40,12 +39,7 @@ def installed(node: Node, helm: Helm) -> Installed:
     node.cluster.create_namespace(NAMESPACE)
     made.upgrade({})
 
-    probe = Probe(node.cluster.api)
-
-    def called() -> bool:
-        return probe.called() == BOTH and probe.outcome == "created"
-
-    until(called, "the API server to call the webhooks", 60)
+    wait_until_called(node.cluster, created=True)
     return made
 
 

@@ -8,31 +8,29 @@ of one test, and its progress must be visible.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from controlplane import toolchain
-from controlplane.binaries import binaries, module
+from controlplane import build
 from controlplane.errors import ControlPlaneError
-from deploy import chart, kustomize, promql
-from oracle import cached
+from deploy import chart
 from oracle.driver import Oracle
 from toolkit import runtime
 
-PROGRAMS: dict[str, Callable[[], Any]] = {
-    "found_binaries": binaries,
-    "go_toolchain": lambda: toolchain.go(module().required_go()),
-    "helm": chart.binary,
-    "kustomize": kustomize.binary,
-    "official_testdata": cached.testdata,
-    "oracle": cached.binary,
-    "promql_parser": promql.binary,
-    "toolkit": runtime.binary,
+PROGRAMS = {
+    "found_binaries": "controlplane",
+    "go_toolchain": "go",
+    "helm": "helm",
+    "kustomize": "kustomize",
+    "official_testdata": "testdata",
+    "oracle": "oracle",
+    "promql_parser": "promql",
+    "toolkit": "toolkit",
 }
-"""The function that finds or builds a program, by the name of the fixture that provides it."""
+"""The program in `controlplane.build`, by the name of the fixture that provides it."""
 
 BUILT = {*PROGRAMS, "image", "site"}
 """The fixtures that need a build. The modules of the last two build them within a test's time."""
@@ -60,7 +58,7 @@ def pytest_runtestloop(session: pytest.Session) -> None:
     ):
         with capture.global_and_fixture_disabled():
             try:
-                results[name] = PROGRAMS[name]()
+                results[name] = build.find(PROGRAMS[name])
             except ControlPlaneError as error:
                 # Only the tests that need the program fail.
                 results[name] = error
@@ -72,7 +70,7 @@ def fixtures(item: pytest.Item) -> set[str]:
 
 
 def program(config: pytest.Config, name: str) -> Any:
-    """Return the result of the function in `PROGRAMS`.
+    """Return what `controlplane.build` has found for a fixture.
 
     Raises:
         ControlPlaneError: the program could not be built.

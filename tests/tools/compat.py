@@ -60,7 +60,7 @@ def module(version: str) -> GoModule:
 
 
 def _write(directory: Path, version: str) -> None:
-    go = toolchain.go(binaries.module().required_go())
+    go = binaries.go()
     directory.mkdir(parents=True)
     download = ["mod", "download", "-json", f"{KUBERNETES}@{version}"]
     own = Path(json.loads(_go(go, directory, *download))["GoMod"]).read_text()

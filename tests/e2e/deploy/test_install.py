@@ -20,7 +20,7 @@ import yaml
 from controlplane import pki
 from controlplane.poll import until
 from controlplane.versions import CLAIMS
-from controlplane.webhooks import calls
+from controlplane.webhooks import calls, wait_until_called
 from deploy import kubelet
 from deploy.chart import NAMESPACE, RELEASE, Helm, Object, Values, memory
 from deploy.installation import KINDS, Installation, installation
@@ -257,7 +257,7 @@ def test_deleted_objects_are_created_again(installed: Installation) -> None:
         return {CERTIFICATES, RELEASE} <= names and len(installed.configurations()) == 2
 
     until(back, "Secret, Lease and configuration to be back")
-    installed.wait_called()
+    wait_until_called(installed.cluster, created=True)
     before = kubectl.json("get", "secret", CERTIFICATES, "-n", NAMESPACE)["data"]
     installed.upgrade(WITH_CLIENT_CA)
     assert kubectl.json("get", "secret", CERTIFICATES, "-n", NAMESPACE)["data"] == before

@@ -11,7 +11,7 @@ import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from controlplane import cache
+from controlplane import cache, toolchain
 from controlplane.gobuild import GoModule
 
 if TYPE_CHECKING:
@@ -47,6 +47,11 @@ def ldflags(version: str = VERSION) -> str:
 
 def module() -> GoModule:
     return GoModule(HERE, PACKAGES, ldflags(), f"the Kubernetes {VERSION} control plane")
+
+
+def go() -> Path:
+    """Return the `go` command that builds the programs."""
+    return toolchain.go(module().required_go())
 
 
 def binaries(environ: Mapping[str, str] = os.environ) -> dict[str, Path]:

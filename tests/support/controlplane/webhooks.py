@@ -57,15 +57,21 @@ def register(cluster: ControlPlane, url: str, ca_pem: bytes) -> None:
     wait_until_called(cluster)
 
 
-def wait_until_called(cluster: ControlPlane) -> None:
+def wait_until_called(cluster: ControlPlane, *, created: bool = False) -> None:
     """Wait until the API server calls both webhooks: it notices new ones with a delay.
+
+    With `created`, also wait until a GPU Pod can be created, with what the webhooks answer.
 
     Raises:
         TimeoutError: it does not; the message has the outcome of creating a Pod.
     """
     probe = Probe(cluster.api)
     try:
-        until(lambda: probe.called() == BOTH, "the API server to call both webhooks", every=0.1)
+        until(
+            lambda: probe.called() == BOTH and (probe.outcome == "created" or not created),
+            "the API server to call both webhooks",
+            every=0.1,
+        )
     except TimeoutError as error:
         raise TimeoutError(f"{error}; creating a Pod: {probe.outcome}") from error
 

@@ -16,7 +16,7 @@ from controlplane import pki
 from controlplane.cluster import ControlPlane
 from controlplane.objects import RESTRICTED, node, taint
 from controlplane.poll import until
-from controlplane.webhooks import BOTH, Probe
+from controlplane.webhooks import wait_until_called
 from deploy.chart import NAMESPACE, RELEASE, Helm, Object, Values
 from deploy.kubelet import Kubelet, kubelet, wait_ready
 from paths import PROJECT
@@ -60,17 +60,7 @@ class Installation:
         until(lambda: len(self.configurations()) == 2, "both webhook configurations")
         # Status that kubelet and replicas write reaches other clients with a delay.
         self.wait_rolled_out()
-        self.wait_called()
-
-    def wait_called(self) -> None:
-        """Wait until the API server calls both webhooks and gets through to them."""
-
-        probe = Probe(self.cluster.api)
-
-        def called() -> bool:
-            return probe.called() == BOTH and probe.outcome == "created"
-
-        until(called, "the API server to call the webhooks through their Service", every=0.1)
+        wait_until_called(self.cluster, created=True)
 
     def upgrade(self, values: Values) -> None:
         """Upgrade, and return at once."""
