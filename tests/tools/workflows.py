@@ -9,9 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from controlplane import cache
 from controlplane.errors import ControlPlaneError
-from controlplane.gobuild import GoModule
+from controlplane.gobuild import program
 from paths import PROJECT, TESTS
 
 WORKFLOWS = PROJECT / ".github"
@@ -19,18 +18,10 @@ ZIZMOR = Path(sys.executable).with_name("zizmor")
 
 
 def actionlint() -> Path:
-    """Return the path of actionlint, and build it if the cache has none.
-
-    Raises:
-        ControlPlaneError: there is no Go toolchain, or the build failed.
-    """
-    module = GoModule(
-        TESTS / "support" / "workflows",
-        {"actionlint": "github.com/rhysd/actionlint/cmd/actionlint"},
-        "-s -w",
-        "actionlint",
-    )
-    return module.binaries(["actionlint"], cache.root().with_name("actionlint"))["actionlint"]
+    """Return the path of actionlint, having built it where the cache has none."""
+    directory = TESTS / "support" / "workflows"
+    package = "github.com/rhysd/actionlint/cmd/actionlint"
+    return program("actionlint", directory, package, "actionlint")
 
 
 def main() -> int:

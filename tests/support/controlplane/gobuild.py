@@ -109,6 +109,16 @@ class GoModule:
                 raise ControlPlaneError(_failure(self, _lines(log)))
 
 
+def program(name: str, directory: Path, package: str, what: str, ldflags: str = "-s -w") -> Path:
+    """Return the path of the only program of a Go module, having built it where the cache has none.
+
+    Raises:
+        ControlPlaneError: no Go toolchain is available, or the build failed.
+    """
+    module = GoModule(directory, {name: package}, ldflags, what)
+    return module.binaries([name], cache.root().with_name(name))[name]
+
+
 def is_pin(path: Path) -> bool:
     return path.name in {"go.mod", "go.sum"}
 

@@ -14,8 +14,7 @@ from typing import Any
 import yaml
 
 from controlplane import binaries
-from controlplane import cache as built
-from controlplane.gobuild import GoModule
+from controlplane.gobuild import program
 from paths import CHART
 from policies.kubernetes.quantity import NANOS, parse_quantity
 
@@ -35,31 +34,19 @@ class HelmError(Exception):
     """helm ended with another exit code than 0; the message is its own."""
 
 
-def module() -> GoModule:
-    """Return helm's module. The variables are those that helm's own Makefile sets.
+def binary() -> Path:
+    """Return the path of helm, having built it where the cache has none.
 
-    Left unset, it takes every cluster that it is not connected to for a Kubernetes 1.20.
+    The variables are those that helm's own Makefile sets. Left unset, it takes every cluster that
+    it is not connected to for a Kubernetes 1.20.
     """
     major, minor, _ = binaries.VERSION.removeprefix("v").split(".")
     values = {"internal/version.version": VERSION}
     for package in ("pkg/chartutil", "pkg/lint/rules"):
         values |= {f"{package}.k8sVersionMajor": major, f"{package}.k8sVersionMinor": minor}
     settings = [f"-X helm.sh/helm/v3/{name}={value}" for name, value in values.items()]
-    return GoModule(
-        Path(__file__).with_name("helm"),
-        {"helm": "helm.sh/helm/v3/cmd/helm"},
-        " ".join(["-s", "-w", *settings]),
-        f"helm {VERSION}",
-    )
-
-
-def binary() -> Path:
-    """Return the path of helm, having built it where the cache has none.
-
-    Raises:
-        ControlPlaneError: no Go toolchain is available, or the build failed.
-    """
-    return module().binaries(["helm"], built.root().with_name("helm"))["helm"]
+    directory, package = Path(__file__).with_name("helm"), "helm.sh/helm/v3/cmd/helm"
+    return program("helm", directory, package, f"helm {VERSION}", " ".join(["-s", "-w", *settings]))
 
 
 @dataclass(frozen=True)

@@ -4,22 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from controlplane import cache
-from controlplane.gobuild import GoModule
+from controlplane.gobuild import program
 
 VERSION = "v5.8.1"
 
 
 def binary() -> Path:
-    """Return the path of kustomize, having built it where the cache has none.
-
-    Raises:
-        ControlPlaneError: no Go toolchain is available, or the build failed.
-    """
-    module = GoModule(
-        Path(__file__).with_name("kustomize"),
-        {"kustomize": "sigs.k8s.io/kustomize/kustomize/v5"},
-        "-s -w",
-        f"kustomize {VERSION}",
-    )
-    return module.binaries(["kustomize"], cache.root().with_name("kustomize"))["kustomize"]
+    """Return the path of kustomize, having built it where the cache has none."""
+    directory = Path(__file__).with_name("kustomize")
+    package = "sigs.k8s.io/kustomize/kustomize/v5"
+    return program("kustomize", directory, package, f"kustomize {VERSION}")

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from controlplane import cache
-from controlplane.gobuild import GoModule
+from controlplane.gobuild import program
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,20 +28,14 @@ class Expression:
 
 
 def binary() -> Path:
-    """Return the path of the parser, having built it where the cache has none.
-
-    Raises:
-        ControlPlaneError: no Go toolchain is available, or the build failed.
-    """
-    directory = Path(__file__).with_name("promql")
-    module = GoModule(directory, {"promql": "."}, "-s -w", "Prometheus' parser")
-    return module.binaries(["promql"], cache.root().with_name("promql"))["promql"]
+    """Return the path of the parser, having built it where the cache has none."""
+    return program("promql", Path(__file__).with_name("promql"), ".", "Prometheus' parser")
 
 
-def parse(program: Path, expressions: Sequence[str]) -> list[Expression]:
-    """Parse expressions with ``program``, which is what ``binary`` returns."""
+def parse(parser: Path, expressions: Sequence[str]) -> list[Expression]:
+    """Parse expressions with ``parser``, which is what ``binary`` returns."""
     done = subprocess.run(
-        [program], input=json.dumps(expressions), capture_output=True, text=True, check=True
+        [parser], input=json.dumps(expressions), capture_output=True, text=True, check=True
     )
     return [
         Expression(

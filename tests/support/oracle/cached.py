@@ -10,9 +10,9 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from controlplane import cache, toolchain
+from controlplane import binaries, cache
 from controlplane.errors import ControlPlaneError
-from controlplane.gobuild import ENVIRONMENT, GoModule
+from controlplane.gobuild import ENVIRONMENT, program
 from oracle import pod_security_fixtures
 
 HERE = Path(__file__).parent
@@ -23,17 +23,9 @@ def root() -> Path:
     return cache.root().with_name("oracle")
 
 
-def module() -> GoModule:
-    return GoModule(HERE, {"oracle": "."}, ldflags="-s -w", what="the oracle")
-
-
 def binary() -> Path:
-    """Return the path of the oracle's binary, having built it where the cache has none.
-
-    Raises:
-        ControlPlaneError: no Go toolchain is available, or the build failed.
-    """
-    return module().binaries(["oracle"], root())["oracle"]
+    """Return the path of the oracle's binary, having built it where the cache has none."""
+    return program("oracle", HERE, ".", "the oracle")
 
 
 def testdata() -> Path:
@@ -69,7 +61,7 @@ def _pinned(name: str) -> str:
 def _fetch(name: str) -> Path:
     """Return the directory of a module of go.mod, downloaded if necessary."""
     completed = subprocess.run(
-        [toolchain.go(module().required_go()), "mod", "download", "-json", name],
+        [binaries.go(), "mod", "download", "-json", name],
         cwd=HERE,
         env=os.environ | ENVIRONMENT,
         capture_output=True,
