@@ -15,7 +15,7 @@ from controlplane.api import ApiError
 from controlplane.cluster import ControlPlane
 from controlplane.devices import DRA, SELECTOR, device_class, driver_devices
 from controlplane.gpufence import Server
-from controlplane.objects import TOLERATION, node, taint
+from controlplane.objects import TOLERATION, node, pod, taint
 from controlplane.poll import until
 from controlplane.versions import CLAIMS, EXTENDED_RESOURCES
 from controlplane.webhooks import unregister, wait_until_called
@@ -124,13 +124,6 @@ def nodes(control_plane: ControlPlane, server: Server) -> Iterator[None]:
     until(lambda: known_nodes(server) == 0, "gpufence to know that they are gone")
 
 
-def pod(resources: JSON | None = None, name: str = "p", **spec: Any) -> JSON:
-    container: JSON = {"name": "main", "image": "registry.example/app"}
-    if resources:
-        container["resources"] = {"limits": resources}
-    return {"metadata": {"name": name}, "spec": {"containers": [container], **spec}}
-
-
 def create(cluster: ControlPlane, namespace: str, obj: JSON, *, dry: bool = True) -> JSON:
     query = "?dryRun=All" if dry else ""
     return cluster.api.request("POST", f"/api/v1/namespaces/{namespace}/pods{query}", obj)
@@ -176,7 +169,7 @@ def test_a_gpu_pod_runs_on_a_node_with_the_labels_of_another_cluster(
         created = create(control_plane, namespace, pod({GPU: 1}), dry=False)
         assert TOLERATION in created["spec"]["tolerations"]
         assert "affinity" not in created["spec"]
-        assert control_plane.bound_to(namespace, "p") == "gke"
+        assert control_plane.bound_to(namespace, "pod") == "gke"
     until(lambda: known_nodes(server) == 0, "gpufence to know that it is gone")
 
 
@@ -246,7 +239,7 @@ def test_a_pod_with_a_claim_template_is_mutated_and_bound_to_the_gpu_node(
         template = create_template(control_plane, namespace, "gpu.nvidia.com")
         obj = claiming({"resourceClaimTemplateName": template})
         assert is_gpu_pod(create(control_plane, namespace, obj, dry=False))
-        assert control_plane.bound_to(namespace, "p") == "gpu"
+        assert control_plane.bound_to(namespace, "pod") == "gpu"
 
 
 @EXTENDED_RESOURCES
@@ -254,7 +247,7 @@ def test_a_pod_with_an_extended_resource_runs_on_a_node_of_a_dra_driver(
     control_plane: ControlPlane, server: Server, namespace: str
 ) -> None:
     driven = node("driven", labels={PRESENT: "true"}, taints=[taint(GPU, "present")])
-    path = f"/api/v1/namespaces/{namespace}/pods/p"
+    path = f"/api/v1/namespaces/{namespace}/pods/pod"
     label = {"metadata": {"labels": {"team": "ml"}}}
     with (
         control_plane.nodes(driven),
@@ -263,7 +256,7 @@ def test_a_pod_with_an_extended_resource_runs_on_a_node_of_a_dra_driver(
     ):
         until(lambda: known_nodes(server) == 1, "the node to be known")
         assert is_gpu_pod(create(control_plane, namespace, pod({GPU: 1}), dry=False))
-        assert control_plane.bound_to(namespace, "p") == "driven"
+        assert control_plane.bound_to(namespace, "pod") == "driven"
         status = control_plane.api.request("GET", path)["status"]["extendedResourceClaimStatus"]
         assert [each["resourceName"] for each in status["requestMappings"]] == [GPU]
         control_plane.api.request("PATCH", path, label, "application/merge-patch+json")
@@ -329,7 +322,7 @@ def test_a_pod_created_before_its_claim_is_checked_when_schedulable(
     obj = claiming({"resourceClaimName": "late"}, hostPID=True, schedulingGates=gates)
     create(control_plane, namespace, obj, dry=False)
     create_claim(control_plane, namespace, "late", "gpu.nvidia.com")
-    path = f"/api/v1/namespaces/{namespace}/pods/p?dryRun=All"
+    path = f"/api/v1/namespaces/{namespace}/pods/pod?dryRun=All"
     if "tolerations" in change:
         # What an API server adds by itself is there already, and must stay.
         held = control_plane.api.request("GET", path)["spec"]["tolerations"]

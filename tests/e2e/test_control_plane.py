@@ -11,21 +11,8 @@ import pytest
 
 from controlplane import binaries, scheduler_cache
 from controlplane.cluster import ControlPlane
-from controlplane.objects import node, taint
+from controlplane.objects import node, pod
 from controlplane.process import Process
-
-FENCE = taint("nvidia.com/gpu", "present")
-GPU_NODE = node(
-    "fenced-gpu",
-    labels={"nvidia.com/gpu.present": "true"},
-    taints=[FENCE],
-    resources={"nvidia.com/gpu": "8"},
-)
-
-
-def pod(image: str = "registry.example/app", **spec: object) -> dict[str, object]:
-    container = {"name": "main", "image": image}
-    return {"metadata": {"name": "pod"}, "spec": {"containers": [container], **spec}}
 
 
 def test_every_component_has_the_tested_version(
@@ -64,9 +51,7 @@ def test_the_api_server_accepts_mistyped_device_requests(
     stored: dict[str, str],
 ) -> None:
     path = f"/api/v1/namespaces/{namespace}/pods?dryRun=All"
-    slip = pod()
-    slip["spec"]["containers"][0]["resources"] = {"limits": written}  # type: ignore[index]
-    created = control_plane.api.request("POST", path, slip)
+    created = control_plane.api.request("POST", path, pod(written))
     resources = created["spec"]["containers"][0]["resources"]
     assert resources == {"limits": stored, "requests": stored}
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
@@ -11,12 +10,10 @@ from controlplane.cluster import ControlPlane
 from controlplane.devices import DRA, SELECTOR, device_class, driver_devices
 from controlplane.devices import DRIVER as CLASS
 from controlplane.gpufence import Replica
-from controlplane.objects import GPU_NODE, node
+from controlplane.objects import GPU_NODE, node, pod
 from controlplane.poll import until
 from controlplane.versions import CLAIMS
 from release.release import Release, release
-
-JSON = dict[str, Any]
 
 GPU = "nvidia.com/gpu"
 
@@ -56,12 +53,6 @@ def requested(replica: Replica, namespace: str, resource: str = GPU) -> tuple[fl
     return holding, waiting
 
 
-def gpu_pod(name: str, count: int) -> JSON:
-    resources = {"limits": {GPU: str(count)}}
-    container = {"name": "main", "image": "registry.example/app", "resources": resources}
-    return {"metadata": {"name": name}, "spec": {"containers": [container]}}
-
-
 def test_only_the_leader_counts_held_and_pending_devices_of_pods(
     kept: Release, namespace: str
 ) -> None:
@@ -71,7 +62,7 @@ def test_only_the_leader_counts_held_and_pending_devices_of_pods(
     api = kept.cluster.api
     until(lambda: offered(leader) == 8, "the node's devices")
     for name, count in (("holds", 6), ("waits", 4)):
-        api.request("POST", pods, gpu_pod(name, count))
+        api.request("POST", pods, pod({GPU: count}, name))
     kept.cluster.bound_to(namespace, "holds")
     kept.cluster.unschedulable(namespace, "waits")
     until(lambda: requested(leader, namespace) == (6, 4), "6 held, 4 waited for")
@@ -96,24 +87,13 @@ def test_devices_of_a_claim_are_pending_until_allocation(kept: Release, namespac
     api.request("POST", claims, claim)
     until(lambda: requested(leader, namespace, CLASS) == (0, 2), "the claim")
 
-    pod: JSON = {
-        "metadata": {"name": "claims"},
-        "spec": {
-            "containers": [
-                {
-                    "name": "main",
-                    "image": "registry.example/app",
-                    "resources": {"claims": [{"name": "gpus"}]},
-                }
-            ],
-            "resourceClaims": [{"name": "gpus", "resourceClaimName": "two"}],
-        },
-    }
+    claiming = pod(name="claims", resourceClaims=[{"name": "gpus", "resourceClaimName": "two"}])
+    claiming["spec"]["containers"][0]["resources"] = {"claims": [{"name": "gpus"}]}
     with (
         device_class(kept.cluster, selectors=[SELECTOR]),
         driver_devices(kept.cluster, "gpu", count=4),
     ):
-        api.request("POST", f"/api/v1/namespaces/{namespace}/pods", pod)
+        api.request("POST", f"/api/v1/namespaces/{namespace}/pods", claiming)
         kept.cluster.bound_to(namespace, "claims")
         until(lambda: requested(leader, namespace, CLASS) == (2, 0), "2 devices")
 
@@ -124,7 +104,7 @@ def test_the_next_leader_counts_devices_after_the_leader_stops(
     [leader] = leaders(kept)
     [other] = [each for each in kept.service.replicas if each is not leader]
     path = f"/api/v1/namespaces/{namespace}/pods"
-    kept.cluster.api.request("POST", path, gpu_pod("stays", 1))
+    kept.cluster.api.request("POST", path, pod({GPU: 1}, "stays"))
     kept.cluster.bound_to(namespace, "stays")
     until(lambda: requested(leader, namespace) == (1, 0), "the Pod")
     kept.service.select([other])
@@ -142,7 +122,7 @@ def test_a_leader_follows_pods_of_megabytes_with_little_memory(
     restarts = 'gpufence_cluster_watch_restarts_total{resource="pods"}'
     before = leader.metric(restarts)
     for number in range(6):
-        large = gpu_pod(f"large-{number}", 1)
+        large = pod({GPU: 1}, f"large-{number}")
         large["spec"]["nodeSelector"] = {"no": "such-node"}
         large["spec"]["containers"][0]["env"] = [{"name": "A", "value": "<" * 1_300_000}]
         api.request("POST", pods, large)

@@ -13,7 +13,7 @@ import pytest
 
 from controlplane.cluster import ControlPlane
 from controlplane.gpufence import Server
-from controlplane.objects import GPU_NODE, RESTRICTED, TOLERATION, node
+from controlplane.objects import GPU_NODE, RESTRICTED, TOLERATION, node, pod
 from controlplane.poll import until
 from controlplane.webhooks import register, unregister
 from release.recorder import Recorder
@@ -32,33 +32,8 @@ def _registered_with_the_sample(
         unregister(control_plane)
 
 
-def cuda_pod(**spec: Any) -> dict[str, Any]:
-    """A GPU Pod from a CUDA image, that says nothing about tolerations, affinity or security."""
-    container = {
-        "name": "train",
-        "image": "nvcr.io/nvidia/cuda:12.9.1-base-ubuntu24.04",
-        "resources": {"limits": {GPU: 1}},
-    }
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": "train"},
-        "spec": {"containers": [container], **spec},
-    }
-
-
-def plain_pod(name: str = "web", **spec: Any) -> dict[str, Any]:
-    container = {"name": "web", "image": "nginx:1.29"}
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": name},
-        "spec": {"containers": [container], **spec},
-    }
-
-
-def create(cluster: ControlPlane, namespace: str, pod: dict[str, Any]) -> dict[str, Any]:
-    return cluster.api.request("POST", f"/api/v1/namespaces/{namespace}/pods", pod)
+def create(cluster: ControlPlane, namespace: str, obj: dict[str, Any]) -> dict[str, Any]:
+    return cluster.api.request("POST", f"/api/v1/namespaces/{namespace}/pods", obj)
 
 
 def patch(cluster: ControlPlane, path: str, operation: dict[str, Any]) -> dict[str, Any]:
@@ -81,18 +56,18 @@ def restricted(control_plane: ControlPlane) -> Iterator[str]:
     control_plane.delete_pods(name)
 
 
-def test_a_cuda_pod_in_a_restricted_namespace_is_bound_to_the_gpu_node(
+def test_a_gpu_pod_in_a_restricted_namespace_is_bound_to_the_gpu_node(
     control_plane: ControlPlane, restricted: str
 ) -> None:
     with control_plane.nodes(GPU_NODE, node("plain")):
-        create(control_plane, restricted, cuda_pod())
+        create(control_plane, restricted, pod({GPU: 1}, "train"))
         assert control_plane.bound_to(restricted, "train") == "gpu"
 
 
 def test_an_ephemeral_container_without_a_security_context_is_hardened(
     control_plane: ControlPlane, restricted: str
 ) -> None:
-    create(control_plane, restricted, cuda_pod())
+    create(control_plane, restricted, pod({GPU: 1}, "train"))
     changed = debug(control_plane, restricted, {"name": "look", "image": "busybox:1.37"})
     [debugger] = changed["spec"]["ephemeralContainers"]
     assert debugger["securityContext"] == {
@@ -107,9 +82,9 @@ def test_a_sidecar_added_by_a_later_webhook_is_hardened_by_reinvocation(
     control_plane: ControlPlane, restricted: str, tmp_path: Path
 ) -> None:
     with sidecar_injector(control_plane, tmp_path):
-        created = create(control_plane, restricted, cuda_pod())
+        created = create(control_plane, restricted, pod({GPU: 1}, "train"))
     by_name = {container["name"]: container for container in created["spec"]["containers"]}
-    assert set(by_name) == {"train", "proxy"}
+    assert set(by_name) == {"main", "proxy"}
     for container in by_name.values():
         assert container["securityContext"]["allowPrivilegeEscalation"] is False
     assert {"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"} in by_name["proxy"]["env"]
@@ -163,6 +138,6 @@ def sidecar_injector(cluster: ControlPlane, directory: Path) -> Iterator[None]:
 
 def _injects(cluster: ControlPlane) -> bool:
     created = cluster.api.request(
-        "POST", "/api/v1/namespaces/default/pods?dryRun=All", plain_pod("probe")
+        "POST", "/api/v1/namespaces/default/pods?dryRun=All", pod(name="probe")
     )
     return len(created["spec"]["containers"]) == 2

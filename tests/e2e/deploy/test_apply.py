@@ -72,7 +72,7 @@ def prepared(control_plane: ControlPlane) -> Iterator[ControlPlane]:
     with control_plane.defined(*CRDS):
         control_plane.create_namespace(NAMESPACE, RESTRICTED)
         yield control_plane
-        control_plane.kubectl("delete", "namespace", NAMESPACE)
+        control_plane.kubectl("delete", "namespace", NAMESPACE, "--wait=false")
 
 
 def test_the_api_server_accepts_every_object_without_a_warning(
@@ -83,6 +83,7 @@ def test_the_api_server_accepts_every_object_without_a_warning(
     applied = prepared.kubectl(
         *("apply", "--dry-run=server", "--validate=strict", "--filename", "-"),
         stdin=as_list(tuple(different.values())),
+        timeout=200,
     )
     assert len(applied.stdout.splitlines()) == len(different)
     # A Namespace that was created without kubectl lacks its annotation.

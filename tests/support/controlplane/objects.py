@@ -85,6 +85,14 @@ def workload(kind: str, name: str, spec: Mapping[str, Any], **fields: Any) -> di
     }
 
 
+def pod(devices: Mapping[str, Any] | None = None, name: str = "pod", **spec: Any) -> dict[str, Any]:
+    """Return a Pod of one container that requests these devices."""
+    container: dict[str, Any] = {"name": "main", "image": "registry.example/app"}
+    if devices:
+        container["resources"] = {"limits": dict(devices)}
+    return {"metadata": {"name": name}, "spec": {"containers": [container], **spec}}
+
+
 TOLERATION = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
 """What gpufence adds to a GPU Pod with the default policy."""
 GPU_NODE = node(
