@@ -12,6 +12,7 @@ import io
 import re
 import sys
 from collections.abc import Iterable, Iterator
+from functools import partial
 from typing import BinaryIO, TextIO, cast
 
 from webhook.documents.document import (
@@ -142,11 +143,10 @@ def read_lines(file: BinaryIO) -> io.TextIOWrapper:
         DocumentError: it cannot be read, or is not text.
     """
     try:
-        decoder = codecs.getincrementaldecoder(encoding := _encoding(file.read(4)))()
+        encoding = _encoding(file.read(4))
         file.seek(0)
-        while chunk := file.read(_CHUNK):
-            decoder.decode(chunk)
-        decoder.decode(b"", final=True)
+        for _ in codecs.iterdecode(iter(partial(file.read, _CHUNK), b""), encoding):
+            pass
         file.seek(0)
     except UnicodeDecodeError:
         file.seek(0)

@@ -40,17 +40,17 @@ def check(report: CheckReport) -> Iterator[str]:
     """Yield the document of a check, with one test suite in memory: its counts come first."""
     finished = f'{_DECLARATION}<testsuites name="gpufence">\n'
     for path, results in groupby(report.results, key=lambda r: r.manifest.document.path):
-        suite = _suite_element(path)
+        suite = ET.Element("testsuite", name=_xml_text(path))
         names: Counter[str] = Counter()
         for result in results:
             name = _xml_text(result.title)
             names[name] += 1
             # Names stay the same from run to run: of equal names, later ones are numbered.
             shown = name if names[name] == 1 else f"{name} ({names[name]})"
-            _count(suite, "tests")
-            _add_result(suite, _case_element(suite, shown), result)
+            _add_result(_case_element(suite, shown), result)
             yield finished
             finished = ""
+        _finish(suite)
         ET.indent(suite, level=1)
         finished = f"  {ET.tostring(suite, encoding='unicode')}\n"
     yield f"{finished}</testsuites>\n"
@@ -63,28 +63,25 @@ def suites(report: SuitesReport) -> Iterator[str]:
     """Yield the document of all test suites."""
     root = ET.Element("testsuites", name="gpufence test")
     for path, group in groupby(report.outcomes, key=lambda outcome: outcome.path):
-        suite = _suite_element(path)
+        suite = ET.Element("testsuite", name=_xml_text(path))
         root.append(suite)
         for outcome in group:
-            _count(suite, "tests")
-            _add_outcome(suite, _case_element(suite, _xml_text(outcome.name)), outcome)
+            _add_outcome(_case_element(suite, _xml_text(outcome.name)), outcome)
+        _finish(suite)
     ET.indent(root)
     yield f"{_DECLARATION}{ET.tostring(root, encoding='unicode')}\n"
 
 
-def _add_result(suite: ET.Element, case: ET.Element, result: Result) -> None:
+def _add_result(case: ET.Element, result: Result) -> None:
     if result.error is not None:
-        _count(suite, "errors")
         document = result.manifest.document
         what = _xml_text(explanation(document, result.error))
         error = ET.SubElement(case, "error", type="invalid", message=what)
         error.text = f"{_xml_text(place(document, result.error))}: {what}"
     if result.verdict in _SKIPPED:
-        _count(suite, "skipped")
         ET.SubElement(case, "skipped", message=result.note or _SKIPPED[result.verdict])
     enforced = [finding for finding in result.findings if finding.action == "enforce"]
     if enforced:
-        _count(suite, "failures")
         rules = ", ".join(dict.fromkeys(finding.rule for finding in enforced))
         failure = ET.SubElement(case, "failure", type="denied", message=rules)
         failure.text = _listing(result, enforced)
@@ -107,13 +104,11 @@ def _listing(result: Result, findings: Iterable[Finding]) -> str:
     return "\n\n".join(paragraphs)
 
 
-def _add_outcome(suite: ET.Element, case: ET.Element, outcome: Outcome) -> None:
+def _add_outcome(case: ET.Element, outcome: Outcome) -> None:
     if outcome.error:
-        _count(suite, "errors")
         error = ET.SubElement(case, "error", type="error", message=_xml_text(outcome.error))
         error.text = f"{_xml_text(outcome.path)}:{outcome.line}"
     if outcome.failures:
-        _count(suite, "failures")
         summary = "; ".join(failure.message for failure in outcome.failures)
         failure = ET.SubElement(case, "failure", type="failed", message=_xml_text(summary))
         failure.text = "\n".join(line for failed in outcome.failures for line in _lines(failed))
@@ -126,13 +121,11 @@ def _lines(failure: Failure) -> list[str]:
     return [_xml_text(line) for line in (failure.message, *shown)]
 
 
-def _suite_element(path: str) -> ET.Element:
-    counts = dict.fromkeys(("tests", "failures", "errors", "skipped"), "0")
-    return ET.Element("testsuite", {"name": _xml_text(path), **counts})
-
-
-def _count(suite: ET.Element, what: str) -> None:
-    suite.set(what, str(int(suite.get(what, "0")) + 1))
+def _finish(suite: ET.Element) -> None:
+    """Set the counts of a suite."""
+    suite.set("tests", str(len(suite)))
+    for count, tag in (("failures", "failure"), ("errors", "error"), ("skipped", "skipped")):
+        suite.set(count, str(len(suite.findall(f"*/{tag}"))))
 
 
 def _case_element(suite: ET.Element, name: str) -> ET.Element:
