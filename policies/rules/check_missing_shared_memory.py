@@ -63,7 +63,7 @@ from collections.abc import Iterator
 
 from policies.context import Context
 from policies.finding import Edit, Finding
-from policies.kubernetes.core_v1 import is_on_disk, volume_name
+from policies.kubernetes.core_v1 import VolumeSource, is_on_disk, volume_name
 from policies.kubernetes.pod import Container, DeviceResource, Pod
 from policies.kubernetes.quantity import NANOS, parse_quantity
 
@@ -98,8 +98,6 @@ def _several(pod: Pod, context: Context) -> Iterator[tuple[Container, str]]:
     for resource in pod.device_resources():
         if count := _count(resource, context):
             yield resource.container, f"{resource.name}: {count}"
-    if not pod.spec.resource_claims:
-        return
     requested = {request.claim for request in context.device_requests}
     for named in context.claims(pod):
         claim, entry = named.claim, named.entry
@@ -130,10 +128,12 @@ def _without_volume(pod: Pod, container: Container, requests: str) -> Finding:
     path = pod.at(container.field)
     mount = Edit("append", f"{path}.volumeMounts", {"name": _NAME, "mountPath": SHARED_MEMORY})
     volume = {"name": _NAME, "emptyDir": {"medium": "Memory"}}
-    present = [v for v in pod.spec.volumes or () if v.get("name") == _NAME]
-    fix: tuple[Edit, ...] = () if present != [volume] else (mount,)
+    fix: tuple[Edit, ...] = (mount,)
+    present = [each for each in pod.spec.volumes or () if each.get("name") == _NAME]
     if not present:
         fix = (Edit("append", pod.at("spec.volumes"), volume), mount)
+    elif present != [{"name": _NAME, "emptyDir": VolumeSource(medium="Memory")}]:
+        fix = ()
     return Finding(
         ID,
         path,
@@ -162,7 +162,7 @@ def _volume_at_shared_memory(container: Container) -> str | None:
     """Return the name of the volume that is mounted at /dev/shm, if there is one."""
     for mount in container.spec.volume_mounts or ():
         if posixpath.normpath(mount.mount_path or "") == SHARED_MEMORY:
-            return mount.name or ""
+            return mount.name
     return None
 
 

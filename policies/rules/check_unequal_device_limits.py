@@ -40,8 +40,7 @@ spec:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 from policies.context import Context
 from policies.finding import Edit, Finding
@@ -57,17 +56,9 @@ def check(pod: Pod, context: Context) -> Iterator[Finding]:
     requested: set[str] = set()
     written = context.written_devices
     for resource in pod.device_resources() if written is None else written:
-        if not _is_accepted(resource.quantities) and is_extended_resource_name(resource.name):
+        if is_extended_resource_name(resource.name):
             requested = requested or {request.path for request in context.device_requests}
             yield from _check(pod, resource, requested, context.policy)
-
-
-def _is_accepted(quantities: Mapping[ResourceSide, Any]) -> bool:
-    """Return whether limit and request are given, whole, not negative and equal."""
-    if len(quantities) < 2:
-        return False
-    limit = parse_quantity(quantities["limits"])
-    return limit == parse_quantity(quantities["requests"]) and limit >= 0 and is_whole(limit)
 
 
 def _check(
@@ -125,7 +116,7 @@ def _count(resource: DeviceResource, policy: Policy) -> int:
     counts = {side: parse_quantity(text) for side, text in resource.quantities.items()}
     pools = policy.pools_of_resource(resource.name)
     shared = bool(pools) and all(resource.name in pool.shared_resources for pool in pools)
-    if shared and max(counts.values()) > 0:
+    if shared:
         return 1
     side: ResourceSide
     for side in ("limits", "requests"):

@@ -124,9 +124,9 @@ def run_with(
 def _walk(node: ast.AST, function: int = 0) -> Iterator[tuple[ast.AST, int]]:
     """Yield each node, and the first line of the outermost function around it."""
     for child in ast.iter_child_nodes(node):
-        if isinstance(child, ast.keyword) and child.arg in ("frozen", "gc", "strict"):
+        if isinstance(child, ast.keyword) and child.arg in ("frozen", "gc", "maxsize", "strict"):
             # What makes no difference: that nothing changes an object, that no cycle contains it,
-            # and that the sequences of a zip() have the same length.
+            # the size of a cache, and that the sequences of a zip() have the same length.
             continue
         inside = function
         if not inside and isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):

@@ -102,6 +102,17 @@ def test_conditions_exclude_pools_for_a_claim_by_device_class() -> None:
     assert candidates(obj, "default", facts) == [(("a100",), {"h100": "namespace"})]
 
 
+def test_each_request_must_be_met_by_the_nodes_of_those_before() -> None:
+    pools = [
+        {"name": f"n{n}", "resources": resources, "nodeSelector": {"model": f"m{n}"}}
+        for n, resources in enumerate((["x.io/a"], ["x.io/a", "x.io/b"], ["x.io/b", "x.io/c"]))
+    ]
+    own = compiled(policy_document("default") | {"pools": pools})
+    made = pod({"resources": {"limits": {f"x.io/{name}": 1 for name in "abc"}}})
+    found = [each for each in decide(made, own).findings if each.rule == "unschedulable-gpu-pod"]
+    assert [finding.path for finding in found] == ["spec.containers[0].resources.limits[x.io/c]"]
+
+
 @pytest.mark.parametrize(
     ("unknown", "fail_closed", "pools"),
     [

@@ -12,6 +12,7 @@ from policies.context import Context
 from policies.engine import decide
 from policies.facts import Facts, Request
 from policies.finding import Finding
+from policies.kubernetes.claims import Claim
 from policies.kubernetes.node_templates import NodeTemplate
 from policies.kubernetes.nodes import Node, NodeIndex
 from policies.policy import Policy
@@ -138,6 +139,37 @@ def test_a_pod_bound_to_a_pool_is_found_whatever_the_order_of_the_nodes() -> Non
     nodes = NodeIndex([PLAIN, gpu_node(1, 8)])
     decision = decide(pod(nodeName="gpu-1"), DEFAULT, facts=Facts(nodes=nodes))
     assert [finding.path for finding in decision.findings] == ["spec.nodeName"]
+
+
+@pytest.mark.parametrize("fail_closed", [True, False])
+def test_a_gpu_pod_may_be_bound_to_a_known_node_with_the_device(fail_closed: bool) -> None:
+    made = pod({"resources": {"limits": {GPU: 1}}}, nodeName="gpu-1")
+    facts = Facts(nodes=NodeIndex([gpu_node(1, 8)]))
+    assert decide(made, DEFAULT, Request(fail_closed=fail_closed), facts).findings == ()
+
+
+@pytest.mark.parametrize(
+    ("entry", "remediation"),
+    [
+        (
+            {"source": {"resourceClaimName": "gpu"}},
+            "Write the name of the claim directly into spec.resourceClaims[0], without source",
+        ),
+        ({"resourceClaimName": "late"}, "Create resource claim late before the Pod"),
+        ({"resourceClaimName": "gpu"}, "Use claim c in a container, under resources.claims"),
+        (None, "Set nvidia.com/gpu: 1 under resources.limits"),
+    ],
+)
+def test_the_remediation_of_a_trespass_is_about_the_claim(
+    entry: JSON | None, remediation: str
+) -> None:
+    claims = [{"name": "c", **entry}] if entry else None
+    made = pod(tolerations=[{"key": GPU, "operator": "Exists"}], resourceClaims=claims)
+    facts = Facts(claims={("default", "gpu"): Claim((frozenset({"gpu.nvidia.com"}),))})
+    found = decide(made, DEFAULT, Request(fail_closed=True), facts).findings
+    (finding,) = (each for each in found if each.rule == "pool-trespass")
+    assert finding.remediation.startswith(remediation)
+    assert finding.remediation.endswith(", or remove the toleration")
 
 
 @pytest.mark.parametrize(("fail_closed", "count"), [(True, 1), (False, 0)])
@@ -282,8 +314,10 @@ class TestGPUPodsInOtherPools:
         selection = {"kubernetes.io/hostname": "n1"}
         assert self.paths("b", self.INNER, PLAIN, nodeSelector=selection) == []
 
-    def test_a_pod_of_the_inner_pool_may_be_bound_to_its_node(self) -> None:
-        assert self.paths("b", self.INNER, PLAIN, nodeName="n1") == []
+    @pytest.mark.parametrize(("device", "count"), [("b", 0), ("d", 0), ("c", 3)])
+    def test_a_gpu_pod_may_be_bound_to_a_node_of_its_pool(self, device: str, count: int) -> None:
+        found = self.paths(device, self.INNER, PLAIN, nodeName="n1")
+        assert found == ["spec.nodeName"] * count
 
     def test_a_pod_of_the_outer_pool_may_not_select_the_inner_one(self) -> None:
         assert self.paths("a", nodeSelector={"model": "b"}) == ["spec.nodeSelector[model]"] * 2

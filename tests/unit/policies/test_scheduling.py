@@ -143,6 +143,8 @@ class TestTolerations:
         ("7".zfill(63), 7),
         (str(2**63 - 1), 2**63 - 1),
         (str(2**63), None),
+        (str(-(2**63)), -(2**63)),
+        (str(-(2**63) - 1), None),
         ("", None),
         ("5.0", None),
         ("5 ", None),
