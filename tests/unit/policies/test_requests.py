@@ -15,7 +15,7 @@ from policies.facts import Facts, Operation, Request
 from policies.kubernetes.claims import Claim
 from policies.kubernetes.quantity import parse_quantity
 from policies.kubernetes.template import Template
-from policies.requests import Scope, device_peaks, device_requests, peak_in_pool
+from policies.requests import Scope, device_peaks, device_requests, entries_of, peak_in_pool
 from strategies import JSON
 from typed import pod_of
 
@@ -260,6 +260,9 @@ class TestByClaim:
     ) -> None:
         found = requests({"resourceClaims": [{"name": "x", **source}]}, self.FACTS, "ml")
         assert [pool for pool, *_ in found] == pools
+
+    def test_a_pod_without_claims_names_none(self) -> None:
+        assert list(entries_of(pod_of({"spec": {}}), Request())) == []
 
     def test_a_claim_request_has_a_path_and_a_description(self) -> None:
         entries = [{"name": "x"}, {"name": "y", "resourceClaimName": "one"}]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
 from hypothesis import assume, given, settings
@@ -109,16 +109,49 @@ class TestUserNamespace:
         ("raw"),
         [
             pod({"runAsUser": 7}),
-            pod(None, container({"runAsUser": 7})),
+            pod(None, container({"runAsUser": 7}), container()),
             pod(hostUsers=True),
             pod(hostNetwork=True),
-            pod(None, container() | {"volumeDevices": [{"name": "a", "devicePath": "/dev/a"}]}),
+            pod(hostPID=True),
+            pod(hostIPC=True),
+            pod(os=WINDOWS),
+            pod(None, container() | {"volumeDevices": [{"name": "a"}]}, container()),
         ],
     )
     def test_other_pods_get_a_user(self, raw: JSON) -> None:
         after = hardened(raw, self.POLICY)
         assert after["spec"].get("hostUsers") == raw["spec"].get("hostUsers")
         assert after["spec"]["securityContext"]["runAsNonRoot"] is True
+
+    @pytest.mark.parametrize(
+        ("host_users", "of_pod", "gets_user"),
+        [(False, False, False), (False, None, True), (None, False, True)],
+    )
+    def test_a_debug_container_gets_a_user_outside_of_a_user_namespace(
+        self, host_users: Literal[False] | None, of_pod: bool | None, gets_user: bool
+    ) -> None:
+        (added,) = mutated_debug_containers(
+            pod(hostUsers=of_pod),
+            container(name="debug"),
+            policy=hardening(host_users=host_users),
+        )
+        assert ("runAsUser" in added["securityContext"]) is gets_user
+
+
+@pytest.mark.parametrize(
+    ("own", "gets_user"),
+    [
+        ({}, False),
+        ({"runAsUser": 7}, True),
+        ({"runAsNonRoot": True}, True),
+    ],
+)
+def test_a_container_that_locks_memory_keeps_the_user_of_its_image(
+    own: JSON, gets_user: bool
+) -> None:
+    locking = container({**own, "capabilities": {"add": ["IPC_LOCK"]}})
+    after = hardened(pod(None, locking))
+    assert after["spec"]["securityContext"].get("runAsNonRoot", False) is gets_user
 
 
 class TestWhichHardening:
