@@ -32,7 +32,7 @@ NOT_RUN = {
     "docs/concepts/outages.md": 2,
     "docs/get-started/quickstart.md": 5,
     "docs/index.md": 1,
-    "docs/operate/adopt.md": 1,
+    "docs/operate/adopt.md": 2,
     "docs/operate/advisories.md": 1,
     "docs/operate/certificates.md": 2,
     "docs/operate/install.md": 1,
@@ -292,8 +292,10 @@ def action_inputs(block: Block) -> Iterator[str]:
 
 
 def steps(block: Block) -> Iterator[dict[str, Any]]:
-    """Yield the steps of a workflow of GitHub."""
-    for job in mapping(block).get("jobs", {}).values():
+    """Yield the steps of a workflow of GitHub, or of a part of one that is steps only."""
+    workflow = mapping(block)
+    yield from workflow.get("steps", [])
+    for job in workflow.get("jobs", {}).values():
         yield from job["steps"]
 
 
