@@ -58,8 +58,11 @@ PLATFORM = ("pyemscripten_2026_0_wasm32", "3.14", "cp314")
 
 COMPILED = ("msgspec", "pydantic-core")
 """The libraries with compiled code that a check needs."""
-PURE = ("annotated-types", "click", "pydantic", "pyyaml", "typing-extensions", "typing-inspection")
-"""The other libraries. PyYAML has compiled code only to be faster."""
+PURE = (
+    *("annotated-types", "click", "jinja2", "markupsafe", "pydantic", "pyyaml"),
+    *("typing-extensions", "typing-inspection"),
+)
+"""The other libraries. PyYAML and MarkupSafe have compiled code only to be faster."""
 
 _OLDEST = (1980, 1, 1, 0, 0, 0)
 
