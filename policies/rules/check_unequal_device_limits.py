@@ -116,7 +116,7 @@ def _count(resource: DeviceResource, policy: Policy) -> int:
     counts = {side: parse_quantity(text) for side, text in resource.quantities.items()}
     pools = policy.pools_of_resource(resource.name)
     shared = bool(pools) and all(resource.name in pool.shared_resources for pool in pools)
-    if shared:
+    if shared and max(counts.values()) > 0:
         return 1
     side: ResourceSide
     for side in ("limits", "requests"):
