@@ -238,7 +238,7 @@ def _by_resource(pod: Pod, scope: Scope) -> Iterator[DeviceRequest]:
         pools = scope.pools_of_resource(resource.name)
         if not pools:
             continue
-        if requested := requested_quantity(resource):
+        if requested := _requested(resource):
             side, quantity = requested
             whose = resource.container
             yield DeviceRequest(
@@ -307,7 +307,7 @@ def _count(pod: Pod, request: AnnotationRequest) -> int:
     return int(count) if _COUNT.fullmatch(count) else 1
 
 
-def requested_quantity(resource: DeviceResource) -> tuple[ResourceSide, Any] | None:
+def _requested(resource: DeviceResource) -> tuple[ResourceSide, Any] | None:
     """Return the side and the quantity by which devices are reserved, if any are.
 
     A quantity of 0 is not a request. The scheduler counts requests. The limit of an extended

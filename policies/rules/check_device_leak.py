@@ -89,7 +89,7 @@ spec:
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from textwrap import shorten
 
@@ -112,7 +112,7 @@ from policies.device_injection import (
     shows_gpus,
 )
 from policies.finding import Edit, Finding
-from policies.kubernetes.core_v1 import EnvVar, VolumeMount, host_path, volume_name
+from policies.kubernetes.core_v1 import EnvVar, host_path, volume_name
 from policies.kubernetes.environment import Values, expanded, values
 from policies.kubernetes.pod import Container, Pod
 from policies.policy import Policy
@@ -153,24 +153,23 @@ def check(pod: Pod, context: Context) -> Iterator[Finding]:
     host_paths = [
         (index, volume_name(volume, index), path)
         for index, volume in enumerate(pod.spec.volumes or ())
-        if (path := host_path(volume))
+        if "hostPath" in volume and (path := host_path(volume))
     ]
-    paths: dict[str | None, str] = {name: path for _, name, path in host_paths}
+    paths = {name: path for _, name, path in host_paths}
     by_scheduler = {
         request.container: request.scheduler_name for request in requests if request.scheduler_name
     }
     for container in pod.containers():
         place = container.kind, container.position
         if place not in requesting:
-            yield from _by_variable(pod, container, context)
+            if container.spec.env:
+                yield from _by_variable(pod, container, context)
         elif scheduler := by_scheduler.get(place):
             yield from _with_scheduler(pod, container, scheduler, context.policy)
         if paths:
             known = values(container.spec.env or ())
-            for index, mount in enumerate(container.spec.volume_mounts or ()):
-                if path := paths.get(mount.name):
-                    at = pod.at(f"{container.field}.volumeMounts[{index}]")
-                    yield from _by_mount(container, mount, at, path, known, context.policy)
+            for index in range(len(container.spec.volume_mounts or ())):
+                yield from _by_mount(pod, container, index, paths, known, context.policy)
     for index, name, path in host_paths:
         if _is_device_file(path, context.policy):
             yield Finding(
@@ -192,7 +191,13 @@ def visible_devices_variables(policy: Policy) -> tuple[str, ...]:
 def _by_variable(pod: Pod, container: Container, context: Context) -> Iterator[Finding]:
     env, resources = container.spec.env or (), container.spec.resources
     visible_devices = visible_devices_variables(context.policy)
-    if {variable.name for variable in env}.isdisjoint((CUDA_VERSION, *visible_devices)):
+    # With void, which gpufence itself sets, a container gets no device, whatever else it says.
+    if not [
+        variable
+        for variable in env
+        if variable.name == CUDA_VERSION
+        or (variable.name in visible_devices and (variable.value != "void" or variable.value_from))
+    ]:
         return
     known = values(env)
     has_claims = resources and resources.claims
@@ -223,7 +228,7 @@ def _variable(
     pod: Pod, container: Container, name: str, consequence: str, remediation: str
 ) -> Finding:
     index, variable = _last(container, name)
-    shown = "a value from valueFrom" if variable.value_from else f'"{variable.value}"'
+    shown = "a value from valueFrom" if variable.value_from else f'"{variable.value or ""}"'
     return Finding(
         ID,
         pod.at(f"{container.field}.env[{index}]"),
@@ -273,14 +278,23 @@ def shows_devices(name: str, value: str | None) -> bool:
 
 
 def _by_mount(
-    container: Container, mount: VolumeMount, at: str, path: str, known: Values, policy: Policy
+    pod: Pod,
+    container: Container,
+    index: int,
+    paths: Mapping[str, str],
+    known: Values,
+    policy: Policy,
 ) -> Iterator[Finding]:
-    """Yield the findings about a mount of a hostPath volume with this path."""
+    """Yield the findings about a volume mount; ``paths`` has the hostPath volumes."""
+    mount = (container.spec.volume_mounts or [])[index]
+    path = paths.get(mount.name or "", "")
+    if not path:
+        return
     mount_path = mount.mount_path or ""
     if is_device_mount(mount_path):
         yield Finding(
             ID,
-            f"{at}.mountPath",
+            pod.at(f"{container.field}.volumeMounts[{index}].mountPath"),
             "a volume mount selects GPUs of the node",
             f'container "{container.name}" mounts a volume at {mount_path}, with which '
             "the NVIDIA runtime selects GPUs",
@@ -298,7 +312,7 @@ def _by_mount(
     if opens:
         yield Finding(
             ID,
-            f"{at}.{field}",
+            pod.at(f"{container.field}.volumeMounts[{index}].{field}"),
             _MOUNTS_FILES,
             f'container "{container.name}" mounts {below} below {path}, {IN_PLACE}',
             volume_remediation(policy),
@@ -307,20 +321,19 @@ def _by_mount(
 
 def _by_annotation(pod: Pod, context: Context) -> Iterator[Finding]:
     for key, value in pod.annotations.items():
-        text = value or ""
         family = key.partition("/")[0]
         if family not in ANNOTATIONS:
             continue
         if family in CDI_ANNOTATIONS:
-            opens = names_cdi_device(text, context.policy.vendors)
+            opens = names_cdi_device(value or "", context.policy.vendors)
         else:
-            opens = names_device_file(text, _device_path(context.policy))
+            opens = names_device_file(value or "", _device_path(context.policy))
         if opens:
             yield Finding(
                 ID,
                 pod.at(f"metadata.annotations[{key}]"),
                 "an annotation adds devices of the node",
-                f'with {key}: "{shorten(text, 60, placeholder=" …")}", the container '
+                f'with {key}: "{shorten(value or "", 60, placeholder=" …")}", the container '
                 f"runtime adds devices, {IN_PLACE}",
                 _annotation_remediation(family, context),
                 subjects=frozenset({f"{key}: {value}"}),

@@ -98,6 +98,8 @@ def _several(pod: Pod, context: Context) -> Iterator[tuple[Container, str]]:
     for resource in pod.device_resources():
         if count := _count(resource, context):
             yield resource.container, f"{resource.name}: {count}"
+    if not pod.spec.resource_claims:
+        return
     requested = {request.claim for request in context.device_requests}
     for named in context.claims(pod):
         claim, entry = named.claim, named.entry

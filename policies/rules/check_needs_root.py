@@ -137,7 +137,7 @@ def _user(container: Container, pod: Pod) -> str | None:
 def _mounts(container: Container, pod: Pod, who: str) -> Iterator[Finding]:
     for index, mount in enumerate(container.spec.volume_mounts or ()):
         path = mount.mount_path or ""
-        if f"{path}/".startswith("/root/"):
+        if path == "/root" or path.startswith("/root/"):
             yield Finding(
                 ID,
                 pod.at(f"{container.field}.volumeMounts[{index}].mountPath"),

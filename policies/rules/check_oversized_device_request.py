@@ -71,17 +71,21 @@ ID = "oversized-device-request"
 def check(pod: Pod, context: Context) -> Iterator[Finding]:
     """Yield a finding for each request of too many devices in each of its pools."""
     for request in context.distinct_requests:
-        oversized = [pool for pool in request.pools if is_oversized(pod, pool, context)]
-        if not oversized:
+        limits = {
+            pool: pool.largest_request
+            for pool in request.pools
+            if pool.largest_request is not None and is_oversized(pod, pool, context)
+        }
+        if not limits:
             continue
-        pool = oversized[0]
-        largest = max(filter(None, [each.largest_request for each in oversized]))
+        pool, *_ = oversized = [*limits]
+        largest = max(limits.values())
         yield Finding(
             ID,
             request.path,
             "the Pod requests more devices than one Pod may have",
             f"the Pod needs {peak_in_pool(pod, pool, context)} devices of pool {pool.name} "
-            f"at a time; the policy allows {pool.largest_request} for one Pod"
+            f"at a time; the policy allows {limits[pool]} for one Pod"
             f"{describe_others(oversized, 'size', request)}",
             f"Request {largest} or fewer, or split the work into several Pods",
         )

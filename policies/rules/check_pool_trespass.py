@@ -82,6 +82,7 @@ from collections.abc import Iterable, Iterator
 
 from policies.context import Context
 from policies.finding import Edit, Finding
+from policies.kubernetes.core_v1 import Toleration
 from policies.kubernetes.pod import Pod
 from policies.kubernetes.pod_security.view import capitalized
 from policies.kubernetes.scheduling import (
@@ -142,7 +143,7 @@ def _by_toleration(pod: Pod, pool: Pool, context: Context) -> Iterator[Finding]:
         for index, toleration in enumerate(pod.spec.tolerations or ())
         if (taint := reached_taint(toleration, pool.taints)) is not None
     ]
-    if is_kept_off(pod, pool, context):
+    if not reaching or is_kept_off(pod, pool, context):
         return
     for index, toleration, taint in reaching:
         path = pod.at(f"spec.tolerations[{index}]")
@@ -166,7 +167,7 @@ def _by_toleration(pod: Pod, pool: Pool, context: Context) -> Iterator[Finding]:
             reason,
             f"{tolerates(pool)}, but {lack}",
             remediation,
-            subjects=frozenset([f"{toleration} for {taint} of {pool.name}: {lack}"]),
+            subjects=frozenset([f"{_describe(toleration)} for {taint} of {pool.name}: {lack}"]),
             fix=fix,
         )
 
@@ -194,10 +195,8 @@ def _by_node_name(pod: Pod, pool: Pool, context: Context) -> Iterator[Finding]:
     (``k8s.io/kubernetes/pkg/kubelet/lifecycle/predicate.go``).
     """
     node = named_node(pod, context.facts.nodes)
-    if node is None:
-        return
-    pools = pools_of_node(node, context)
-    if pool not in pools or any(own in pools for own in context.requested_pools):
+    pools = pools_of_node(node, context) if node is not None else ()
+    if node is None or pool not in pools or any(own in pools for own in context.requested_pools):
         return
     yield Finding(
         ID,
@@ -333,6 +332,15 @@ def exclusion(pool: Pool) -> str:
         return f"{{key: {key}, operator: DoesNotExist}}"
     # Nodes without the label meet NotIn, too.
     return f"{{key: {key}, operator: NotIn, values: {json.dumps(values)}}}"
+
+
+def _describe(toleration: Toleration) -> str:
+    key, operator = toleration.key, toleration.operator or "Equal"
+    effect = toleration.effect or "every effect"
+    if not key:
+        return f"a toleration without a key (operator {operator}, {effect})"
+    value = f"={toleration.value or ''}" if operator == "Equal" else f" {operator}"
+    return f"the toleration {key}{value} ({effect})"
 
 
 def _lack(pod: Pod, pool: Pool, context: Context) -> str:

@@ -40,7 +40,8 @@ spec:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from policies.context import Context
 from policies.finding import Edit, Finding
@@ -56,9 +57,17 @@ def check(pod: Pod, context: Context) -> Iterator[Finding]:
     requested: set[str] = set()
     written = context.written_devices
     for resource in pod.device_resources() if written is None else written:
-        if is_extended_resource_name(resource.name):
+        if not _is_accepted(resource.quantities) and is_extended_resource_name(resource.name):
             requested = requested or {request.path for request in context.device_requests}
             yield from _check(pod, resource, requested, context.policy)
+
+
+def _is_accepted(quantities: Mapping[ResourceSide, Any]) -> bool:
+    """Return whether limit and request are given, whole, not negative and equal."""
+    if len(quantities) < 2:
+        return False
+    limit = parse_quantity(quantities["limits"])
+    return limit == parse_quantity(quantities["requests"]) and limit >= 0 and is_whole(limit)
 
 
 def _check(

@@ -53,8 +53,8 @@ from functools import lru_cache
 from policies.context import Context
 from policies.finding import Edit, Finding
 from policies.kubernetes.pod import DeviceResource, Pod
+from policies.kubernetes.quantity import is_extended_resource_name, parse_quantity
 from policies.policy import Policy
-from policies.requests import requested_quantity
 
 ID = "unknown-device-resource"
 
@@ -100,7 +100,7 @@ def check(pod: Pod, context: Context) -> Iterator[Finding]:
     for resource in pod.device_resources():
         if context.pools_of_resource(resource.name):
             yield from _without_number(pod, resource)
-        elif requested_quantity(resource):
+        elif is_extended_resource_name(resource.name) and _is_requested(resource):
             yield from _unknown(pod, resource, context)
 
 
@@ -154,6 +154,10 @@ def _unknown(pod: Pod, resource: DeviceResource, context: Context) -> Iterator[F
 
 def _lower(text: str) -> str:
     return text[:1].lower() + text[1:]
+
+
+def _is_requested(resource: DeviceResource) -> bool:
+    return any(parse_quantity(quantity) > 0 for quantity in resource.quantities.values())
 
 
 def _accelerators(name: str) -> list[str]:

@@ -91,7 +91,7 @@ def check(pod: Pod, context: Context) -> Iterator[Finding]:
     if pod.spec.resource_claims:
         yield from _unused_claims(pod, context)
     requests = [request for request in context.distinct_requests if request.certain]
-    conflicts = list(_of_other_nodes(requests))
+    conflicts = list(_of_other_nodes(requests)) if len(requests) > 1 else []
     if conflicts:
         yield from (_two_pools(requests[0], other) for other in conflicts)
         return

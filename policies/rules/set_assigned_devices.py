@@ -75,12 +75,13 @@ def changes(pod: Pod, context: Context) -> Iterator[Removal]:
     requesting = {request.container for request in context.device_requests if request.resource}
     names = visible_devices_variables(context.policy)
     for container in pod.containers():
-        if (container.kind, container.position) not in requesting:
-            continue
         env = container.spec.env or ()
-        known = values(env)
-        showing = [name for name in names if name in known and shows_devices(name, known[name])]
-        for index in reversed(range(len(env))):
-            if env[index].name in showing:
+        if not env or (container.kind, container.position) not in requesting:
+            continue
+        found = [index for index, variable in enumerate(env) if variable.name in names]
+        known = values(env) if found else {}
+        for index in reversed(found):
+            name = env[index].name or ""
+            if shows_devices(name, known[name]):
                 path = ("spec", container.kind, container.position, "env")
                 yield Removal(container.spec, path, index)

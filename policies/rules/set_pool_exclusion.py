@@ -82,8 +82,10 @@ def changes(pod: Pod, context: Context) -> Iterable[Addition]:
     """Exclude the pools that a wildcard opens, in every term that can match their nodes."""
     wildcards = [each for each in pod.spec.tolerations or () if is_wildcard(each)]
     # The node affinity for the pool of a certain request excludes the other pools.
-    if any(request.certain for request in context.device_requests) or is_daemon_set_pod(
-        pod, context
+    if (
+        not wildcards
+        or any(request.certain for request in context.device_requests)
+        or is_daemon_set_pod(pod, context)
     ):
         return ()
     pools = pools_by_toleration(pod, wildcards, context)

@@ -183,7 +183,7 @@ def _fill(container: Container, wanted: SecurityContext, *, windows: bool) -> It
     """Add what is wanted, and the privileges that a container must drop."""
     own = container.security_context
     if not windows:
-        if not excluding_no_escalation(own):
+        if own is NO_CONTEXT or not excluding_no_escalation(own):
             wanted.allow_privilege_escalation = False
         if own.capabilities is None or _keeps_privileges(own.capabilities):
             wanted.capabilities = Capabilities(drop=["ALL"])
@@ -222,5 +222,5 @@ def _unset(values: User, context: SecurityContext) -> User:
     return {
         attribute: value
         for attribute, value in values.items()
-        if getattr(context, attribute) is None
+        if value is not None and getattr(context, attribute) is None
     }
