@@ -393,6 +393,9 @@ def test_the_remediation_excludes_the_nodes_of_a_pool(requirement: JSON, express
 def test_a_pod_bound_to_an_unknown_node_gets_the_reason(
     nodes: NodeIndex | None, reason: str
 ) -> None:
-    decided = decide(pod(nodeName="n"), DEFAULT, Request(fail_closed=True), Facts(nodes=nodes))
-    (finding,) = decided.findings
+    made = pod(nodeName="n", metadata={"annotations": {MIRROR_ANNOTATION: "x"}})
+    facts = Facts(nodes=nodes)
+    (finding,) = decide(made, DEFAULT, Request(fail_closed=True), facts).findings
     assert reason in finding.detail
+    of_kubelet = Request(fail_closed=True, username="system:node:n")
+    assert decide(made, DEFAULT, of_kubelet, facts).findings == ()
