@@ -91,13 +91,21 @@ from policies.kubernetes.pod import Container, Pod
 
 ID = "needs-root"
 
-_MOST_TEXT = 64 * 1024
-_INSTALLS = re.compile(
-    r"\b(?:(?:apt-get|apt|yum|dnf|microdnf)\s[^;&|\n]{0,100}\b(?:install|update|upgrade)"
-    r"|apk\s[^;&|\n]{0,100}\badd|(?:pip3?|conda|mamba)\s[^;&|\n]{0,100}\binstall)\b"
+_MOST_TEXT = 8 * 1024
+_SYSTEM, _PYTHON = frozenset(("install", "update", "upgrade")), frozenset(("install",))
+_INSTALLERS = {
+    **dict.fromkeys(("apt-get", "apt", "yum", "dnf", "microdnf"), _SYSTEM),
+    **dict.fromkeys(("pip", "pip3", "conda", "mamba"), _PYTHON),
+    "apk": frozenset(("add",)),
+}
+"""By program, the words with which it installs packages."""
+_WORDS = re.compile(
+    rf"\b(?:{'|'.join(_INSTALLERS)})(?=\s)|\b(?:install|update|upgrade|add)\b|[;&|\n]"
 )
-_PROGRAMS = ("apt", "apk", "yum", "dnf", "pip", "conda", "mamba", "sshd")
-"""What the two expressions search for, for a first look that costs little."""
+_MOST_OPTIONS = 100
+"""The most characters from the program to the word."""
+_PROGRAMS = (*_INSTALLERS, "sshd")
+"""What a command is searched for, for a first look that costs little."""
 _SSHD = re.compile(r"(?:^|[\s/])sshd\b")
 
 
@@ -155,12 +163,12 @@ def _command(container: Container, pod: Pod, who: str) -> Iterator[Finding]:
         if not any(map(text.__contains__, _PROGRAMS)):
             continue
         at = pod.at(f"{container.field}.{field}")
-        if found := _INSTALLS.search(text):
+        if found := _installation(text):
             yield Finding(
                 ID,
                 at,
                 "a container that does not run as root installs packages",
-                f'{who}, and its command has "{found[0]:.60}"',
+                f'{who}, and its command has "{found:.60}"',
                 "Install the packages when you build the image",
             )
         if _SSHD.search(text):
@@ -172,6 +180,22 @@ def _command(container: Container, pod: Pod, who: str) -> Iterator[Finding]:
                 "Use an image whose sshd is set up for this user, such as those of the MPI "
                 "operator for runAsUser: 1000",
             )
+
+
+def _installation(text: str) -> str:
+    """Return the part of a command that installs packages; empty if none does.
+
+    In one pass over the text, which the author of a Pod chooses.
+    """
+    start, installing = 0, frozenset[str]()
+    for word in _WORDS.finditer(text):
+        if word[0] in _INSTALLERS:
+            start, installing = word.start(), _INSTALLERS[word[0]]
+        elif word[0] in installing and word.start() - start <= _MOST_OPTIONS:
+            return text[start : word.end()]
+        elif word[0] in ";&|\n":
+            installing = frozenset()
+    return ""
 
 
 def _claimed_volumes(pod: Pod) -> frozenset[str]:
