@@ -246,8 +246,19 @@ def test_a_mirror_pod_of_a_kubelet_never_waits(outage: Outage) -> None:
     tolerations = [{"operator": "Exists", "effect": "NoExecute"}]
     mirror = {"metadata": metadata, "spec": spec(nodeName=name, tolerations=tolerations)}
     kubelet = replace(api, user=f"system:node:{name}", group="system:nodes")
+
+    def is_accepted() -> bool:
+        try:
+            kubelet.request("POST", "/api/v1/namespaces/default/pods?dryRun=All", mirror)
+        except ApiError as error:
+            # NodeRestriction looks the node up in a cache, which learns of it a moment later.
+            if f'node "{name}" not found' not in str(error):
+                raise
+            return False
+        return True
+
     try:
-        kubelet.request("POST", "/api/v1/namespaces/default/pods?dryRun=All", mirror)
+        until(is_accepted, "the mirror Pod to be accepted")
     finally:
         api.request("DELETE", f"/api/v1/nodes/{name}")
 
