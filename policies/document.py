@@ -198,12 +198,13 @@ def _sentence(error: Any, document: type, root: str) -> str:
         case "string_type":
             quote = "; put the value in quotes" if isinstance(found, bool | int | float) else ""
             return f"{where}: must be a string, but is {found!r:.60}{quote}"
-        case "int_type":
-            return f"{where}: must be a whole number, but is {found!r:.60}"
+        case "int_type" | "float_type":
+            number = "whole number" if error["type"] == "int_type" else "number"
+            return f"{where}: must be a {number}, but is {found!r:.60}"
         case "greater_than_equal" | "less_than_equal":
             bound = "at least" if error["type"].startswith("greater") else "at most"
             limit = error["ctx"].get("ge", error["ctx"].get("le"))
-            return f"{where}: must be {bound} {limit}, but is {found}"
+            return f"{where}: must be {bound} {int(limit)}, but is {found}"
         case "dataclass_type" | "dict_type" | "mapping_type":
             return f"{where}: must be a mapping, but is {found!r:.60}"
         case "list_type" | "tuple_type" | "frozen_set_type":

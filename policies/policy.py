@@ -26,6 +26,7 @@ from policies.kubernetes.field_types import (
     ObjectNames,
     Part,
     Positive,
+    Price,
     QualifiedName,
     ResourceNames,
     SchedulerName,
@@ -266,6 +267,9 @@ class Pool(Part):
     """The security settings of the pool's GPU Pods, instead of the policy's."""
     largest_request: Positive | None = None
     """The largest number of the pool's devices that one Pod may request."""
+    price_per_device_hour: Price | None = None
+    """The price of a device for one hour, in any currency. gpufence audit uses it to state the cost
+    of unused devices."""
 
     def __post_init__(self) -> None:
         if not self.resources and not self.device_classes:

@@ -123,6 +123,10 @@ def _whole(lowest: int, highest: int | None = None) -> Validation:
     )
 
 
+def _price(core: Any, _type: Any, _handler: Any) -> Any:
+    return core.float_schema(strict=True, ge=0, allow_inf_nan=False)
+
+
 def _list_of(item: Any) -> Validation:
     """Return the validation of a class that is made of a list."""
     return Validation(
@@ -241,6 +245,7 @@ SchedulerName = Annotated[
 NonEmpty = Annotated[str, _STRICT, NOT_EMPTY]
 UserID = Annotated[int, _whole(1, _MAX_ID)]
 Positive = Annotated[int, _whole(1)]
+Price = Annotated[float, Validation(_price)]
 ResourceNames = Annotated[NameSet, _list_of(ResourcePattern)]
 NamespaceNames = Annotated[NameSet, _list_of(NamespacePattern)]
 ObjectNames = Annotated[NameSet, _list_of(NonEmpty)]

@@ -389,6 +389,14 @@ class TestCompiledDocument:
             "(operator In)",
         ),
         (document(pool(largestRequest=0)), "pools[0].largestRequest: must be at least 1, but is 0"),
+        (
+            document(pool(pricePerDeviceHour=-1)),
+            "pools[0].pricePerDeviceHour: must be at least 0, but is -1",
+        ),
+        (
+            document(pool(pricePerDeviceHour="2.5")),
+            "pools[0].pricePerDeviceHour: must be a number, but is '2.5'",
+        ),
         (document(hardening="restricted"), "hardening: must be a mapping, but is 'restricted'"),
         pytest.param(
             document(hardening={"level": "privileged"}),

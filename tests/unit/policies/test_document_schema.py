@@ -62,6 +62,8 @@ BAD: dict[str, JSON] = {
         {**POOL, "taints": [{"key": "a", "effect": "x"}]}
     ),
     "a request of nothing": document({**POOL, "largestRequest": 0}),
+    "a negative price": document({**POOL, "pricePerDeviceHour": -0.5}),
+    "a price in quotes": document({**POOL, "pricePerDeviceHour": "2.5"}),
     "root": document(hardening={"runAsUser": 0}),
     "another level": document(hardening={"level": "privileged"}),
     "a pool that offers nothing": document({**POOL, "resources": [], "deviceClasses": []}),
