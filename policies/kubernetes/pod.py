@@ -5,7 +5,7 @@ Rules use this walker, so that no rule misses init or ephemeral containers.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import reduce
 from operator import or_
 from typing import Any, Literal, NamedTuple, Protocol
@@ -276,22 +276,46 @@ def device_peaks(
 ) -> dict[str, int]:
     """Return how many devices of each extended resource the scheduler reserves for the Pod.
 
-    Containers and sidecars run together; another init container runs before them, along with the
-    sidecars that were started by then.
+    Raises:
+        InvalidQuantityError: (policies.kubernetes.quantity) what is requested is no quantity.
+    """
+    return _peaks(init_containers, containers, _devices)
+
+
+def host_peaks(spec: PodSpec) -> tuple[int, int]:
+    """Return the CPU and the memory that the scheduler reserves for the Pod, in nanos.
+
+    Requests of the Pod itself count before those of its containers. The overhead of a RuntimeClass
+    does not count. Source: ``k8s.io/component-helpers/resource`` (``PodRequests``).
 
     Raises:
         InvalidQuantityError: (policies.kubernetes.quantity) what is requested is no quantity.
     """
+    peaks = _peaks(spec.init_containers, spec.containers, _host_requests)
+    peaks |= dict(_host_requests(spec))
+    return peaks.get("cpu", 0), peaks.get("memory", 0)
+
+
+def _peaks(
+    init_containers: Iterable[RequestingContainer] | None,
+    containers: Iterable[RequestingContainer] | None,
+    requests: Callable[[RequestingContainer], Iterator[tuple[str, int]]],
+) -> dict[str, int]:
+    """Return what the scheduler reserves for a Pod with these requests of its containers.
+
+    Containers and sidecars run together; another init container runs before them, along with the
+    sidecars that were started by then.
+    """
     running: dict[str, int] = {}
     peaks: dict[str, int] = {}
     for container in init_containers or ():
-        for name, count in _devices(container):
+        for name, count in requests(container):
             needed = running.get(name, 0) + count
             peaks[name] = max(peaks.get(name, 0), needed)
             if container.restart_policy == "Always":
                 running[name] = needed
     for container in containers or ():
-        for name, count in _devices(container):
+        for name, count in requests(container):
             running[name] = running.get(name, 0) + count
     return peaks | {name: max(peaks.get(name, 0), count) for name, count in running.items()}
 
@@ -302,3 +326,11 @@ def _devices(container: RequestingContainer) -> Iterator[tuple[str, int]]:
         for name, quantity in quantities.items():
             if "/" in name:
                 yield name, -(-parse_quantity(quantity) // NANOS)
+
+
+def _host_requests(container: RequestingContainer | PodSpec) -> Iterator[tuple[str, int]]:
+    """Yield CPU and memory. The API server has set requests where only limits were given."""
+    requests = (container.resources and container.resources.requests) or {}
+    for name in ("cpu", "memory"):
+        if name in requests:
+            yield name, parse_quantity(requests[name])

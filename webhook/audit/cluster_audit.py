@@ -24,7 +24,7 @@ from webhook.audit.owners import Owned
 from webhook.audit.pools import NodeFindings, PoolState, node_findings, pool_states
 from webhook.audit.subjects import Subject, subjects
 from webhook.cluster.device_inventory import PODS
-from webhook.cluster.nodes import NODES
+from webhook.cluster.nodes import NODES, room_of
 from webhook.cluster.state import DEVICE_CLASSES, NAMESPACES, RUNTIME_CLASSES, ClusterState
 from webhook.kube.client import KubeApi
 from webhook.kube.collection import Collection, Identity
@@ -93,7 +93,7 @@ async def _audit(reader: _Reader, policy: Policy) -> Audit:
     pods = await reader.read_pods()
     await reader.read_owners(pod.owned for pod in pods)
     await reader.read_owners(judged.owned for judged in list(inventory.workloads))
-    states = pool_states(policy, inventory.nodes, pods, inventory.cordoned)
+    states = pool_states(policy, inventory.nodes, pods, inventory.cordoned, inventory.rooms)
     # Unreadable objects are reported as well.
     owners = subjects(policy, inventory, pods, states)
     return Audit(
@@ -167,6 +167,7 @@ class _Reader:
             state.nodes.put(item)
             inventory.versions.take(item)
             inventory.node_uids[item.metadata.name] = item.metadata.uid
+            inventory.rooms[item.metadata.name] = room_of(item.status)
             if item.spec.unschedulable:
                 inventory.cordoned.add(item.metadata.name)
 

@@ -21,6 +21,8 @@ from policies.finding import Finding
 from policies.kubernetes import core_v1
 from policies.kubernetes.nodes import NodeIndex
 from policies.kubernetes.objects import JSONObject, MalformedObjectError
+from policies.kubernetes.pod import host_peaks
+from policies.kubernetes.quantity import InvalidQuantityError
 from policies.kubernetes.template import field_path
 from policies.kubernetes.templates import templates
 from policies.kubernetes.workload import Workload
@@ -30,6 +32,7 @@ from policies.requests import device_peaks
 from webhook.audit.advisories import NodeVersions
 from webhook.audit.kinds import NODE, POD, GroupKind, Kind
 from webhook.audit.owners import ObjectMetadata, Owned, Owners
+from webhook.audit.pod_status import PodStatus, PodTimes
 
 _MOST_TEXT = 32 * 1024
 """The characters of findings that are kept of an object."""
@@ -64,7 +67,8 @@ class RunningPod(Judged):
     ``devices`` counts the reserved devices by extended resource. ``is_agent`` is true for node
     agents: Pods of a DaemonSet, and static Pods. ``lacks_mutations`` is true for a Pod that was
     created without the mutations of the policy. ``user`` is the lowest user ID of its running
-    containers, so that root counts; ``None`` where the node does not report it.
+    containers, so that root counts; ``None`` where the node does not report it. ``host`` are the
+    CPU and the memory that the scheduler reserves for the Pod, in nanos.
     """
 
     node: str
@@ -72,6 +76,8 @@ class RunningPod(Judged):
     is_agent: bool
     lacks_mutations: bool
     user: int | None
+    host: tuple[int, int]
+    times: PodTimes
 
 
 @dataclass(slots=True)
@@ -83,6 +89,8 @@ class Inventory:
     versions: NodeVersions = field(default_factory=NodeVersions)
     node_uids: dict[str, str] = field(default_factory=dict)
     cordoned: set[str] = field(default_factory=set)
+    rooms: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """By node, the CPU and the memory that it offers, in nanos."""
     workloads: list[Judged] = field(default_factory=list)
     owners: Owners = field(default_factory=Owners)
     skipped: list[str] = field(default_factory=list)
@@ -125,34 +133,12 @@ class _Spec(msgspec.Struct, frozen=True, rename="camel"):
     node_name: str = ""
 
 
-class _Linux(msgspec.Struct, frozen=True):
-    uid: int | None = None
-
-
-class _User(msgspec.Struct, frozen=True):
-    linux: _Linux | None = None
-
-
-class _ContainerStatus(msgspec.Struct, frozen=True):
-    user: _User | None = None
-
-
-class _Status(msgspec.Struct, frozen=True, rename="camel"):
-    container_statuses: list[_ContainerStatus] | None = None
-
-
 class _Item(msgspec.Struct, frozen=True):
     """The part of a Pod that rules do not read."""
 
     metadata: ObjectMetadata
     spec: _Spec = _Spec()
-    status: _Status = _Status()
-
-    @property
-    def user(self) -> int | None:
-        users = [status.user for status in self.status.container_statuses or ()]
-        known = [user.linux.uid for user in users if user and user.linux]
-        return min((uid for uid in known if uid is not None), default=None)
+    status: PodStatus = PodStatus()
 
 
 _items = msgspec.json.Decoder(_Item)
@@ -199,9 +185,10 @@ class Judge:
         try:
             workload = _workload_of(item)
             [pod] = workload.pods()
-            devices = device_peaks(pod, self._policy)
+            devices, host = device_peaks(pod, self._policy), host_peaks(pod.spec)
+            times = known.status.times(known.metadata.creation_timestamp)
             decision = self._decide(workload, owned.namespace, username)
-        except MalformedObjectError as error:
+        except (MalformedObjectError, InvalidQuantityError) as error:
             inventory.not_judged(POD, owned, _shortened(str(error)))
             return None
         lacks_mutations = bool(decision.operations)
@@ -219,7 +206,9 @@ class Judge:
             devices=devices,
             is_agent=bool(username),
             lacks_mutations=lacks_mutations,
-            user=known.user,
+            user=known.status.user,
+            host=host,
+            times=times,
         )
         inventory.take_excepted(running)
         return running

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import NamedTuple
 
 from policies.candidates import describe_labels
@@ -31,13 +32,18 @@ class HeldDevices:
 
 @dataclass(slots=True)
 class PoolNode:
-    """A node of a pool. ``offered`` and ``held`` count devices by extended resource."""
+    """A node of a pool. ``offered`` and ``held`` count devices by extended resource.
+
+    ``room`` is the CPU and the memory that the node offers, in nanos.
+    """
 
     name: str
     offered: dict[str, int]
     has_label: bool
     has_taint: bool
     is_cordoned: bool
+    room: tuple[int, int] = (0, 0)
+    pods: list[RunningPod] = field(default_factory=list)
     holdings: list[HeldDevices] = field(default_factory=list)
     trespassers: list[RunningPod] = field(default_factory=list)
     agents: int = 0
@@ -67,12 +73,14 @@ class Usage:
 class PoolState:
     """A pool, its nodes by name, and the namespaces that request its devices.
 
-    A node belongs to the pool if it has the labels of the pool, or offers its devices.
+    A node belongs to the pool if it has the labels of the pool, or offers its devices. ``requests``
+    has the Pods that hold or wait for its devices, and how many.
     """
 
     pool: Pool
     nodes: dict[str, PoolNode]
     by_namespace: dict[str, Usage] = field(default_factory=dict)
+    requests: list[tuple[RunningPod, int]] = field(default_factory=list)
 
     @property
     def allocatable(self) -> int:
@@ -100,6 +108,7 @@ def pool_states(
     nodes: NodeIndex | None,
     pods: Iterable[RunningPod] = (),
     cordoned: Container[str] = (),
+    rooms: Mapping[str, tuple[int, int]] = MappingProxyType({}),
 ) -> list[PoolState]:
     """Return the state of each pool, in the policy's order; nothing if the nodes are unknown."""
     if nodes is None:
@@ -116,6 +125,7 @@ def pool_states(
                     has_label=pool.contains(node),
                     has_taint=not fences or node.is_fenced_by(pool.taints),
                     is_cordoned=node.name in cordoned,
+                    room=rooms.get(node.name, (0, 0)),
                 )
     for pod in pods:
         for state in states:
@@ -150,6 +160,10 @@ def _devices(pod: RunningPod, pool: Pool, policy: Policy, nodes: NodeIndex) -> d
 def _count(pod: RunningPod, state: PoolState, devices: dict[str, int]) -> None:
     owned, pool = pod.owned, state.pool
     node = state.nodes.get(pod.node)
+    if devices:
+        state.requests.append((pod, sum(devices.values())))
+    if node is not None:
+        node.pods.append(pod)
     for resource, count in devices.items():
         usage = state.by_namespace.setdefault(owned.namespace, Usage())
         if pod.node:

@@ -65,6 +65,12 @@ def devices_of(status: NodeStatus, policy: Policy | None) -> dict[str, int]:
     }
 
 
+def room_of(status: NodeStatus) -> tuple[int, int]:
+    """Return the CPU and the memory that a Node offers, in nanos."""
+    offered = status.allocatable or {}
+    return parse_quantity(offered.get("cpu")), parse_quantity(offered.get("memory"))
+
+
 class Offer(NamedTuple):
     """Devices of a resource that a node offers as a node of a pool."""
 

@@ -13,7 +13,8 @@ from policies.context import Context
 from policies.document import parse_policy
 from policies.facts import Facts, Operation, Request
 from policies.kubernetes.claims import Claim
-from policies.kubernetes.quantity import parse_quantity
+from policies.kubernetes.pod import host_peaks
+from policies.kubernetes.quantity import NANOS, parse_quantity
 from policies.kubernetes.template import Template
 from policies.requests import Scope, device_peaks, device_requests, entries_of, peak_in_pool
 from strategies import JSON
@@ -134,6 +135,39 @@ def test_a_pod_needs_devices_whose_quantity_is_above_zero() -> None:
     limits = {"nvidia.com/gpu": 2, "amd.com/gpu": 0, "example.com/nic": 1}
     pod = pod_of({"spec": {"containers": [{"name": "a", "resources": {"limits": limits}}]}})
     assert device_peaks(pod, TWO_POOLS) == {"nvidia.com/gpu": 2}
+
+
+@pytest.mark.parametrize(
+    ("spec", "cpu", "memory"),
+    [
+        ({"containers": [{}, {"resources": {"limits": {"cpu": "4"}}}]}, 0, 0),
+        ({"containers": [{"resources": {"requests": {"cpu": "500m", "memory": "1Gi"}}}]}, 0.5, 1),
+        (
+            {
+                "initContainers": [
+                    {"restartPolicy": "Always", "resources": {"requests": {"cpu": 1}}},
+                    {"resources": {"requests": {"cpu": 4, "memory": "2Gi"}}},
+                ],
+                "containers": [{"resources": {"requests": {"cpu": 2, "memory": "1Gi"}}}],
+            },
+            1 + 4,
+            2,
+        ),
+        (
+            {
+                "resources": {"requests": {"cpu": "8"}},
+                "containers": [{"resources": {"requests": {"cpu": 2, "memory": "1Gi"}}}],
+            },
+            8,
+            1,
+        ),
+    ],
+    ids=["none", "a container", "init containers and sidecars", "the Pod itself"],
+)
+def test_the_peak_of_cpu_and_memory_is_what_the_scheduler_reserves(
+    spec: JSON, cpu: float, memory: int
+) -> None:
+    assert host_peaks(pod_of({"spec": spec}).spec) == (cpu * NANOS, memory * 2**30 * NANOS)
 
 
 GENERATED = {"resourceClaimStatuses": [{"name": "gpu", "resourceClaimName": "one"}]}

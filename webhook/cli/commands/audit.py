@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import click
 
 from policies.policy import Policy
 from webhook.audit.cluster_audit import audit as run
 from webhook.audit.policy_reports import publish
+from webhook.audit.utilization import METRIC, PrometheusError, idle_hours
+from webhook.audit.waste import Window, waste
 from webhook.cli.commands import EXIT_FOUND
 from webhook.cli.evaluate import Result
 from webhook.cli.options import (
     Connection,
     connection_options,
+    lifetime_option,
     namespaced_name_option,
     policy_option,
     quiet_option,
@@ -34,6 +37,12 @@ from webhook.documents.policy_files import load_policy, policy_of_release
 from webhook.kube.client import KubeApi
 
 
+def _address(value: str) -> str:
+    if not value.startswith(("http://", "https://")):
+        raise click.BadParameter(f"{value!r} is not a URL. Write it like http://localhost:9090.")
+    return value
+
+
 @click.command(
     epilog="""\b
 Exit status:
@@ -47,6 +56,7 @@ Examples:
   gpufence audit --policy-of gpufence-system/gpufence --context production
   gpufence audit --output html=audit.html --output json=audit.json --quiet
   gpufence audit --policy-reports --quiet
+  gpufence audit --since 168h --output csv=waste.csv
 """,
 )
 @policy_option
@@ -71,6 +81,17 @@ Examples:
     is_flag=True,
     help="Write the findings to the cluster as PolicyReports, if it has that kind.",
 )
+@lifetime_option(
+    "--since",
+    "24h",
+    "The window of the device-hours: those that Pods hold, wait for and waste.",
+)
+@click.option(
+    "--prometheus",
+    type=_address,
+    metavar="URL",
+    help="Count idle devices, by the utilization that NVIDIA's exporter reports to Prometheus.",
+)
 def audit(
     policy_choice: PolicyChoice,
     policy_of: tuple[str, str] | None,
@@ -80,13 +101,16 @@ def audit(
     quiet: bool,
     fail_on: str,
     policy_reports: bool,
+    since: timedelta,
+    prometheus: str | None,
 ) -> int:
     """Audit a live cluster: what the policy denies or changes among the existing workloads.
 
     gpufence checks every workload and every bare Pod as if it were created now, and reports each
     finding once, for the topmost owner. It also shows the pools: which Pods hold which devices,
     which devices are free, which Pods run on GPU nodes without a device request, and which nodes
-    lack the taint or the labels of the pool. Resources that the account cannot list are skipped and
+    lack the taint or the labels of the pool. The report states the device-hours that are
+    wasted, the most expensive first. Resources that the account cannot list are skipped and
     reported. The audit is read-only, except for --policy-reports.
     """
     if policy_of is not None and policy_choice.is_explicit:
@@ -100,7 +124,17 @@ def audit(
             policy = await _policy(api, policy_choice.path, policy_of)
             audited = await run(api, policy, now.date(), progress)
         results = list(results_of(audited))
-        report = AuditReport(name, now, results, quiet, audit=audited, cluster=await api.host())
+        window = Window((now - since).timestamp(), now.timestamp())
+        report = AuditReport(
+            name,
+            now,
+            results,
+            quiet,
+            audit=audited,
+            cluster=await api.host(),
+            waste=waste(audited.pools, window, _idle_hours(prometheus, window)),
+            window=window,
+        )
         write_reports("audit", report, outputs, color)
         if policy_reports:  # Last, so that a failure does not hide the report.
             published = await publish(api, audited, now)
@@ -113,6 +147,23 @@ def audit(
     counting = {"never": (), "enforce": ("enforce",), "warn": ("enforce", "warn")}[fail_on]
     fails = any(finding.action in counting for result in results for finding in result.findings)
     return EXIT_FOUND if fails else 0
+
+
+def _idle_hours(prometheus: str | None, window: Window) -> dict[tuple[str, str], float]:
+    if prometheus is None:
+        return {}
+    try:
+        found = idle_hours(prometheus, window)
+    except PrometheusError as error:
+        problem = f"--prometheus: {prometheus} has not answered: {error}"
+        raise InputError([f"{problem}. Correct the address, or leave out the option."]) from error
+    if not found:
+        click.echo(
+            f"--prometheus: {prometheus} has no {METRIC} with the Pods of devices in this time, so "
+            "no idle device is counted. Let it scrape NVIDIA's dcgm-exporter.",
+            err=True,
+        )
+    return found
 
 
 async def _policy(api: KubeApi, path: str | None, release: tuple[str, str] | None) -> Policy:

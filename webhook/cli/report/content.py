@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from webhook.audit.cluster_audit import Audit
     from webhook.audit.pools import PoolState
     from webhook.audit.subjects import Subject
+    from webhook.audit.waste import Kind, Row, Window
 
 _RULE_PAGES = "https://gpufence.dev/rules"
 _RULE_IDS = frozenset(rule.id for rule in RULES)
@@ -57,6 +58,9 @@ class AuditReport(CheckReport, frozen=True, kw_only=True):
 
     audit: Audit
     cluster: str
+    waste: Sequence[Row] = ()
+    window: Window | None = None
+    """The window of the waste."""
 
     @property
     def remarks(self) -> Iterator[str]:
@@ -245,6 +249,29 @@ def pool_summary(state: PoolState) -> str:
         f"{state.requested:,} requested, {state.waiting:,} of them by waiting Pods; "
         f"{state.free:,} free"
     )
+
+
+_HELD = "held by Pods that"
+_FREE = "free, but no Pod can use them: the CPU or the memory of their nodes is held by"
+_WASTE: Mapping[Kind, tuple[str, str]] = {
+    "notReady": (f"{_HELD} are not Ready", "Fix or delete them: kubectl describe pod -n {} {}"),
+    "idle": (f"{_HELD} do not use them", "Stop {}/{}, or request fewer devices"),
+    "stranded": (f"{_FREE} Pods that request few devices", "Lower the requests of {}/{}"),
+    "trespassed": (f"{_FREE} Pods without a device request", "Move {}/{} to other nodes"),
+}
+
+
+def waste_sentences(rows: Iterable[Row]) -> Iterator[str]:
+    """Yield a sentence for the waste of each namespace: how much, why, and what to do."""
+    for row in rows:
+        if meaning := _WASTE.get(row.kind):
+            what, cure = meaning
+            cost = "" if row.cost is None else f" (cost {row.cost:,.2f})"
+            yield (
+                f"{row.hours:,.1f} device-hours{cost}, pool {row.pool}, namespace {row.namespace}: "
+                f"{counted(row.devices, 'device')} {what}. "
+                f"{cure.format(row.namespace, row.pods[0])}."
+            )
 
 
 def _of_subject(subject: Subject) -> Result:

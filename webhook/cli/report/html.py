@@ -27,6 +27,7 @@ from webhook.cli.report.content import (
     pool_summary,
     remediation,
     rule_page,
+    waste_sentences,
 )
 from webhook.cli.report.difference import difference
 from webhook.documents.document import sentence
@@ -75,7 +76,8 @@ def audit(report: AuditReport) -> Iterator[str]:
         _Number(sum(state.trespassers for state in pools), "trespassers", bad=True),
         _Number(len(unfenced), "GPU nodes without taint", bad=True),
     ]
-    sections = {
+    sections: dict[str, Sequence[Any]] = {
+        "waste": [row for row in report.waste if row.kind != "held"],
         "pools": pools,
         **_sections(results),
         "notes": [*(f"Not audited: {title}" for title in report.audit.skipped), *report.remarks],
@@ -107,6 +109,7 @@ def _page(
         "rule_page": rule_page,
         "shades": _SHADES,
         "usages": _usages,
+        "waste_sentences": waste_sentences,
     }
     style, script = (
         Markup((_TEMPLATES / name).read_text(encoding="utf-8").strip())  # noqa: S704 - own files

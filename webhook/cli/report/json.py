@@ -52,6 +52,7 @@ def audit(report: AuditReport) -> Iterator[str]:
         uselessExceptions=list(found.exceptions),
         notAudited=list(found.skipped),
         pools=[_pool(state) for state in found.pools],
+        waste=waste(report),
         # The topmost owners of Pods, and the objects that only name an owner.
         owners=[
             {"path": subject.place, "pods": subject.pods, "remark": subject.remark}
@@ -167,6 +168,24 @@ def _pool(state: PoolState) -> dict[str, Any]:
         "namespaces": dict(sorted(state.by_namespace.items())),
         "nodes": [_node(node) for node in state.nodes.values()],
     }
+
+
+def waste(report: AuditReport) -> dict[str, Any]:
+    """Return the table of held, waiting and wasted devices."""
+    start, end = report.window or (0.0, 0.0)
+    rows = [
+        {
+            "pool": row.pool,
+            "namespace": row.namespace,
+            "kind": row.kind,
+            "devices": row.devices,
+            "deviceHours": round(row.hours, 3),
+            "cost": None if row.cost is None else round(row.cost, 2),
+            "pods": row.pods,
+        }
+        for row in report.waste
+    ]
+    return {"hours": round((end - start) / 3600, 3), "rows": rows}
 
 
 def _node(node: PoolNode) -> dict[str, Any]:

@@ -41,7 +41,7 @@ _STDOUT_DEVICES = ("/dev/stdout", "/dev/fd/1", "/proc/self/fd/1")
 
 FORMATS: dict[Command, tuple[str, ...]] = {
     "check": (TEXT, "github", "gitlab", "html", "json", "junit", "markdown", "sarif"),
-    "audit": (TEXT, "html", "json", "junit", "markdown"),
+    "audit": (TEXT, "csv", "html", "json", "junit", "markdown"),
     "doctor": (TEXT, "json"),
     "suites": (TEXT, "json", "junit"),
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from policies.decision import Decision
@@ -25,6 +26,7 @@ from webhook.cli.report.content import (
     rule_page,
     summary,
     verdict_counts,
+    waste_sentences,
 )
 from webhook.cli.report.difference import Marked, difference
 from webhook.cli.report.terminal import BOLD, DIM, PLAIN, STYLES, YELLOW, Style, Terminal
@@ -37,6 +39,8 @@ if TYPE_CHECKING:
 _WIDTH = len("allowed")
 _MAX_UNJUDGED = 3
 """The parts of an object that are listed; the JSON report lists all of them."""
+
+_MOST_WASTE = 5
 
 _STATES: dict[State, Style] = {
     "passed": STYLES["allowed"],
@@ -105,6 +109,9 @@ def audit(report: AuditReport, terminal: Terminal) -> Iterator[str]:
     """Yield the pools, the findings by severity, and what is not audited."""
     if not report.quiet:
         yield from _pools(report, terminal)
+        waste = list(islice(waste_sentences(report.waste), _MOST_WASTE))
+        yield from (terminal.line(sentence, label="waste  ") for sentence in waste)
+        yield "\n" if waste else ""
     last = _Summary()
     for result in sorted(report.results, key=by_severity):
         last.add(result)

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import json
+import re
 from datetime import UTC, datetime
 from importlib import import_module
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 import junit_schema
 from audit.simulated import Cluster
 from webhook.audit.cluster_audit import Audit
+from webhook.audit.waste import Row, Window
 from webhook.cli.evaluate import Result
-from webhook.cli.report import text
+from webhook.cli.report import csv, html, text
+from webhook.cli.report import json as json_format
 from webhook.cli.report.content import AuditReport, results_of
 from webhook.cli.report.terminal import Terminal
 
@@ -38,6 +42,18 @@ def results(audit: Audit) -> list[Result]:
 def content(audit: Audit, results: list[Result], *, quiet: bool = False) -> AuditReport:
     now = datetime(2026, 11, 22, tzinfo=UTC)
     return AuditReport("default", now, results, quiet, audit=audit, cluster="a cluster")
+
+
+WINDOW = Window(0.0, 86_400.0)
+WASTE = [
+    Row("nvidia", f"team-{n}", "notReady", n, 24.0 * n, 48.0 * n, (f"train-{n}", "b"))
+    for n in range(7, 0, -1)
+]
+HELD = Row("nvidia", "team-1", "held", 8, 192.0, 384.0, ("train-1",))
+
+
+def with_waste(audit: Audit, results: list[Result]) -> AuditReport:
+    return replace(content(audit, results), waste=(*WASTE, HELD), window=WINDOW)
 
 
 def lines(audit: Audit, results: list[Result], *, quiet: bool = False) -> list[str]:
@@ -90,6 +106,55 @@ def test_the_json_report_has_the_devices_held_on_each_node(
     assert first["trespassers"] == ["web/cache-warmer-1", "batch/debug-shell"]
     assert {"path", "pods", "remark"} == set(report["owners"][0])
     assert report["summary"]["objects"] == len(results)
+
+
+def test_the_text_report_has_the_five_most_expensive_kinds_of_waste(
+    audit: Audit, results: list[Result]
+) -> None:
+    shown = "".join(text.audit(with_waste(audit, results), Terminal())).splitlines()
+    first, *_ = waste = [line for line in shown if line.startswith("waste  ")]
+    assert len(waste) == 5
+    assert first == (
+        "waste  168.0 device-hours (cost 336.00), pool nvidia, namespace team-7: 7 devices held by "
+        "Pods that are not Ready. Fix or delete them: kubectl describe pod -n team-7 train-7."
+    )
+    assert "waste" not in "".join(
+        text.audit(replace(with_waste(audit, results), quiet=True), Terminal())
+    )
+
+
+def test_the_json_and_csv_reports_have_the_table_of_device_hours(
+    audit: Audit, results: list[Result]
+) -> None:
+    report = with_waste(audit, results)
+    table = json.loads("".join(json_format.audit(report)))["waste"]
+    assert table["hours"] == 24
+    assert len(table["rows"]) == 8
+    assert table["rows"][0] == {
+        "pool": "nvidia",
+        "namespace": "team-7",
+        "kind": "notReady",
+        "devices": 7,
+        "deviceHours": 168.0,
+        "cost": 336.0,
+        "pods": ["train-7", "b"],
+    }
+    header, first, *others = "".join(csv.audit(report)).splitlines()
+    assert header == "pool,namespace,kind,devices,deviceHours,cost,pods"
+    assert first == "nvidia,team-7,notReady,7,168.0,336.0,train-7 b"
+    assert len(others) == 7
+
+
+def test_the_html_report_shows_each_kind_of_waste_as_a_bar(
+    audit: Audit, results: list[Result]
+) -> None:
+    page = "".join(html.audit(with_waste(audit, results)))
+    section = page.partition('<section id="waste"')[2].partition("</section>")[0]
+    widths = re.findall(r'<rect width="(\d+)" height="8" class="fill">', section)
+    assert widths == ["100", "86", "71", "57", "43", "29", "14"]
+    assert "<td>336.00</td>" in section
+    assert "Fix or delete them: kubectl describe pod -n team-7 train-7." in section
+    assert 'id="waste"' not in written(audit, "html", results)
 
 
 def test_the_junit_report_is_valid(audit: Audit, results: list[Result]) -> None:

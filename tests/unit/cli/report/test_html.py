@@ -18,6 +18,7 @@ from policies.decision import Decision
 from policies.finding import Finding
 from policies.kubernetes.editor import PatchOperation
 from running import GPU_POD, PLAIN_POD, TRESPASSER, Run
+from webhook.audit.waste import Window, waste
 from webhook.cli.evaluate import Result
 from webhook.cli.report import html
 from webhook.cli.report.content import AuditReport, CheckReport, results_of
@@ -116,7 +117,11 @@ async def test_no_name_in_an_audited_cluster_becomes_markup(tmp_path: Path) -> N
     await cluster.api.start()
     audit = await cluster.audit(tmp_path)
     await cluster.api.stop()
-    content = AuditReport(hostile, NOW, list(results_of(audit)), audit=audit, cluster=hostile)
+    rows = waste(audit.pools, Window(0.0, NOW.timestamp()))
+    content = AuditReport(
+        hostile, NOW, list(results_of(audit)), audit=audit, cluster=hostile, waste=rows
+    )
+    assert {row.kind for row in rows} == {"held", "notReady"}
     page = Page("".join(html.audit(content)))
     # The findings' rules link to their pages.
     assert page.acting == [*["href"] * page.acting.count("href"), "script"]
