@@ -127,7 +127,7 @@ def test_the_audit_counts_idle_devices_with_prometheus(
     options = ("audit", "--kubeconfig", kubeconfig, "--fail-on", "never", "--since", "4h")
     counted = gpufence(*options, "--prometheus", prometheus.address)
     assert (
-        "waste  5.0 device-hours, pool nvidia, namespace ml: 2 devices held by Pods that do "
+        "waste in 4 h  5.0 device-hours, pool nvidia, namespace ml: 2 devices held by Pods that do "
         in (counted.out)
     )
     assert (counted.status, counted.err) == (0, "")

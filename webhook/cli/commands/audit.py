@@ -133,7 +133,7 @@ def audit(
             audit=audited,
             cluster=await api.host(),
             waste=waste(audited.pools, window, _idle_hours(prometheus, window)),
-            window=window,
+            hours=since / timedelta(hours=1),
         )
         write_reports("audit", report, outputs, color)
         if policy_reports:  # Last, so that a failure does not hide the report.

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from webhook.audit.cluster_audit import Audit
     from webhook.audit.pools import PoolState
     from webhook.audit.subjects import Subject
-    from webhook.audit.waste import Kind, Row, Window
+    from webhook.audit.waste import Kind, Row
 
 _RULE_PAGES = "https://gpufence.dev/rules"
 _RULE_IDS = frozenset(rule.id for rule in RULES)
@@ -59,8 +59,8 @@ class AuditReport(CheckReport, frozen=True, kw_only=True):
     audit: Audit
     cluster: str
     waste: Sequence[Row] = ()
-    window: Window | None = None
-    """The window of the waste."""
+    hours: float = 0.0
+    """The length of the window of the waste."""
 
     @property
     def remarks(self) -> Iterator[str]:

@@ -75,6 +75,7 @@ def audit(report: AuditReport) -> Iterator[str]:
         _Number(sum(state.free for state in pools), "devices free"),
         _Number(sum(state.trespassers for state in pools), "trespassers", bad=True),
         _Number(len(unfenced), "GPU nodes without taint", bad=True),
+        *_wasted(report),
     ]
     sections: dict[str, Sequence[Any]] = {
         "waste": [row for row in report.waste if row.kind != "held"],
@@ -149,6 +150,12 @@ def _verdict_numbers(results: Sequence[Result]) -> list[_Number]:
             if counts[verdict] or verdict == "denied"
         ),
     ]
+
+
+def _wasted(report: AuditReport) -> Iterator[_Number]:
+    if report.waste:
+        hours = sum(row.hours for row in report.waste if row.kind not in ("held", "pending"))
+        yield _Number(round(hours), f"device-hours wasted in {report.hours:g} h", bad=True)
 
 
 def _sections(results: Sequence[Result]) -> dict[str, Sequence[Any]]:

@@ -172,7 +172,6 @@ def _pool(state: PoolState) -> dict[str, Any]:
 
 def waste(report: AuditReport) -> dict[str, Any]:
     """Return the table of held, waiting and wasted devices."""
-    start, end = report.window or (0.0, 0.0)
     rows = [
         {
             "pool": row.pool,
@@ -185,7 +184,7 @@ def waste(report: AuditReport) -> dict[str, Any]:
         }
         for row in report.waste
     ]
-    return {"hours": round((end - start) / 3600, 3), "rows": rows}
+    return {"hours": round(report.hours, 3), "rows": rows}
 
 
 def _node(node: PoolNode) -> dict[str, Any]:

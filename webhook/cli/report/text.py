@@ -110,7 +110,7 @@ def audit(report: AuditReport, terminal: Terminal) -> Iterator[str]:
     if not report.quiet:
         yield from _pools(report, terminal)
         waste = list(islice(waste_sentences(report.waste), _MOST_WASTE))
-        yield from (terminal.line(sentence, label="waste  ") for sentence in waste)
+        yield from (terminal.line(each, label=f"waste in {report.hours:g} h  ") for each in waste)
         yield "\n" if waste else ""
     last = _Summary()
     for result in sorted(report.results, key=by_severity):

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 import junit_schema
 from audit.simulated import Cluster
 from webhook.audit.cluster_audit import Audit
-from webhook.audit.waste import Row, Window
+from webhook.audit.waste import Row
 from webhook.cli.evaluate import Result
 from webhook.cli.report import csv, html, text
 from webhook.cli.report import json as json_format
@@ -44,7 +44,6 @@ def content(audit: Audit, results: list[Result], *, quiet: bool = False) -> Audi
     return AuditReport("default", now, results, quiet, audit=audit, cluster="a cluster")
 
 
-WINDOW = Window(0.0, 86_400.0)
 WASTE = [
     Row("nvidia", f"team-{n}", "notReady", n, 24.0 * n, 48.0 * n, (f"train-{n}", "b"))
     for n in range(7, 0, -1)
@@ -53,7 +52,7 @@ HELD = Row("nvidia", "team-1", "held", 8, 192.0, 384.0, ("train-1",))
 
 
 def with_waste(audit: Audit, results: list[Result]) -> AuditReport:
-    return replace(content(audit, results), waste=(*WASTE, HELD), window=WINDOW)
+    return replace(content(audit, results), waste=(*WASTE, HELD), hours=24.0)
 
 
 def lines(audit: Audit, results: list[Result], *, quiet: bool = False) -> list[str]:
@@ -112,11 +111,12 @@ def test_the_text_report_has_the_five_most_expensive_kinds_of_waste(
     audit: Audit, results: list[Result]
 ) -> None:
     shown = "".join(text.audit(with_waste(audit, results), Terminal())).splitlines()
-    first, *_ = waste = [line for line in shown if line.startswith("waste  ")]
+    first, *_ = waste = [line for line in shown if line.startswith("waste in ")]
     assert len(waste) == 5
     assert first == (
-        "waste  168.0 device-hours (cost 336.00), pool nvidia, namespace team-7: 7 devices held by "
-        "Pods that are not Ready. Fix or delete them: kubectl describe pod -n team-7 train-7."
+        "waste in 24 h  168.0 device-hours (cost 336.00), pool nvidia, namespace team-7: 7 devices "
+        "held by Pods that are not Ready. Fix or delete them: "
+        "kubectl describe pod -n team-7 train-7."
     )
     assert "waste" not in "".join(
         text.audit(replace(with_waste(audit, results), quiet=True), Terminal())
@@ -153,6 +153,7 @@ def test_the_html_report_shows_each_kind_of_waste_as_a_bar(
     widths = re.findall(r'<rect width="(\d+)" height="8" class="fill">', section)
     assert widths == ["100", "86", "71", "57", "43", "29", "14"]
     assert "<td>336.00</td>" in section
+    assert "<b>672</b> <span>device-hours wasted in 24 h</span>" in page
     assert "Fix or delete them: kubectl describe pod -n team-7 train-7." in section
     assert 'id="waste"' not in written(audit, "html", results)
 
