@@ -5,7 +5,7 @@ Rules use this walker, so that no rule misses init or ephemeral containers.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import reduce
 from operator import or_
 from typing import Any, Literal, NamedTuple, Protocol
@@ -54,6 +54,14 @@ class Container(msgspec.Struct, frozen=True, gc=False):
     @property
     def name(self) -> str:
         return self.spec.name or f"#{self.position}"
+
+    @property
+    def env(self) -> Sequence[core_v1.EnvVar]:
+        return self.spec.env or ()
+
+    @property
+    def mounts(self) -> Sequence[core_v1.VolumeMount]:
+        return self.spec.volume_mounts or ()
 
     def resources(self, side: ResourceSide) -> Mapping[str, Any]:
         """Return the container's limits or requests: resource name to quantity as written."""

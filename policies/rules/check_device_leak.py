@@ -89,7 +89,7 @@ spec:
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import lru_cache
 from textwrap import shorten
 
@@ -112,7 +112,7 @@ from policies.device_injection import (
     shows_gpus,
 )
 from policies.finding import Edit, Finding
-from policies.kubernetes.core_v1 import EnvVar, host_path, volume_name
+from policies.kubernetes.core_v1 import EnvVar, VolumeMount, host_path, volume_name
 from policies.kubernetes.environment import Values, expanded, values
 from policies.kubernetes.pod import Container, Pod
 from policies.policy import Policy
@@ -155,7 +155,7 @@ def check(pod: Pod, context: Context) -> Iterator[Finding]:
         for index, volume in enumerate(pod.spec.volumes or ())
         if "hostPath" in volume and (path := host_path(volume))
     ]
-    paths = {name: path for _, name, path in host_paths}
+    paths: dict[str | None, str] = {name: path for _, name, path in host_paths}
     by_scheduler = {
         request.container: request.scheduler_name for request in requests if request.scheduler_name
     }
@@ -167,9 +167,11 @@ def check(pod: Pod, context: Context) -> Iterator[Finding]:
         elif scheduler := by_scheduler.get(place):
             yield from _with_scheduler(pod, container, scheduler, context.policy)
         if paths:
-            known = values(container.spec.env or ())
-            for index in range(len(container.spec.volume_mounts or ())):
-                yield from _by_mount(pod, container, index, paths, known, context.policy)
+            known = values(container.env)
+            for index, mount in enumerate(container.mounts):
+                if path := paths.get(mount.name):
+                    at = pod.at(f"{container.field}.volumeMounts[{index}]")
+                    yield from _by_mount(container, mount, at, path, known, context.policy)
     for index, name, path in host_paths:
         if _is_device_file(path, context.policy):
             yield Finding(
@@ -189,14 +191,14 @@ def visible_devices_variables(policy: Policy) -> tuple[str, ...]:
 
 
 def _by_variable(pod: Pod, container: Container, context: Context) -> Iterator[Finding]:
-    env, resources = container.spec.env or (), container.spec.resources
+    env, resources = container.env, container.spec.resources
     visible_devices = visible_devices_variables(context.policy)
     # With void, which gpufence itself sets, a container gets no device, whatever else it says.
     if not [
         variable
         for variable in env
         if variable.name == CUDA_VERSION
-        or (variable.name in visible_devices and (variable.value != "void" or variable.value_from))
+        or (variable.name in visible_devices and variable.value != "void")
     ]:
         return
     known = values(env)
@@ -228,7 +230,7 @@ def _variable(
     pod: Pod, container: Container, name: str, consequence: str, remediation: str
 ) -> Finding:
     index, variable = _last(container, name)
-    shown = "a value from valueFrom" if variable.value_from else f'"{variable.value or ""}"'
+    shown = "a value from valueFrom" if variable.value_from else f'"{variable.value}"'
     return Finding(
         ID,
         pod.at(f"{container.field}.env[{index}]"),
@@ -240,8 +242,7 @@ def _variable(
 
 def _removal(pod: Pod, container: Container, name: str) -> tuple[Edit, ...]:
     """Return the edits that remove all entries of a variable: one above may have another value."""
-    env = enumerate(container.spec.env or ())
-    indexes = [index for index, variable in env if variable.name == name]
+    indexes = [i for i, variable in enumerate(container.env) if variable.name == name]
     return tuple(Edit("remove", pod.at(f"{container.field}.env[{index}]")) for index in indexes)
 
 
@@ -249,7 +250,7 @@ def _with_scheduler(
     pod: Pod, container: Container, scheduler: str, policy: Policy
 ) -> Iterator[Finding]:
     """Yield a finding for each variable by which a container chooses other devices than it gets."""
-    known = values(container.spec.env or ())
+    known = values(container.env)
     for name in visible_devices_variables(policy):
         if name not in known or not shows_devices(name, known[name]):
             continue
@@ -267,7 +268,7 @@ def _with_scheduler(
 
 def _last(container: Container, name: str) -> tuple[int, EnvVar]:
     """Return index and variable of the last entry with the name, which counts."""
-    env = container.spec.env or []
+    env = container.env
     index = max(index for index, variable in enumerate(env) if variable.name == name)
     return index, env[index]
 
@@ -278,23 +279,14 @@ def shows_devices(name: str, value: str | None) -> bool:
 
 
 def _by_mount(
-    pod: Pod,
-    container: Container,
-    index: int,
-    paths: Mapping[str, str],
-    known: Values,
-    policy: Policy,
+    container: Container, mount: VolumeMount, at: str, path: str, known: Values, policy: Policy
 ) -> Iterator[Finding]:
-    """Yield the findings about a volume mount; ``paths`` has the hostPath volumes."""
-    mount = (container.spec.volume_mounts or [])[index]
-    path = paths.get(mount.name or "", "")
-    if not path:
-        return
+    """Yield the findings about a mount of a hostPath volume with this path."""
     mount_path = mount.mount_path or ""
     if is_device_mount(mount_path):
         yield Finding(
             ID,
-            pod.at(f"{container.field}.volumeMounts[{index}].mountPath"),
+            f"{at}.mountPath",
             "a volume mount selects GPUs of the node",
             f'container "{container.name}" mounts a volume at {mount_path}, with which '
             "the NVIDIA runtime selects GPUs",
@@ -312,7 +304,7 @@ def _by_mount(
     if opens:
         yield Finding(
             ID,
-            pod.at(f"{container.field}.volumeMounts[{index}].{field}"),
+            f"{at}.{field}",
             _MOUNTS_FILES,
             f'container "{container.name}" mounts {below} below {path}, {IN_PLACE}',
             volume_remediation(policy),
@@ -324,19 +316,20 @@ def _by_annotation(pod: Pod, context: Context) -> Iterator[Finding]:
         family = key.partition("/")[0]
         if family not in ANNOTATIONS:
             continue
+        text = value or ""
         if family in CDI_ANNOTATIONS:
-            opens = names_cdi_device(value or "", context.policy.vendors)
+            opens = names_cdi_device(text, context.policy.vendors)
         else:
-            opens = names_device_file(value or "", _device_path(context.policy))
+            opens = names_device_file(text, _device_path(context.policy))
         if opens:
             yield Finding(
                 ID,
                 pod.at(f"metadata.annotations[{key}]"),
                 "an annotation adds devices of the node",
-                f'with {key}: "{shorten(value or "", 60, placeholder=" …")}", the container '
+                f'with {key}: "{shorten(text, 60, placeholder=" …")}", the container '
                 f"runtime adds devices, {IN_PLACE}",
                 _annotation_remediation(family, context),
-                subjects=frozenset({f"{key}: {value}"}),
+                subjects=frozenset({f"{key}: {text}"}),
             )
 
 

@@ -162,7 +162,7 @@ def _with_disk(path: str, requests: str, volume: str) -> Finding:
 
 def _volume_at_shared_memory(container: Container) -> str | None:
     """Return the name of the volume that is mounted at /dev/shm, if there is one."""
-    for mount in container.spec.volume_mounts or ():
+    for mount in container.mounts:
         if posixpath.normpath(mount.mount_path or "") == SHARED_MEMORY:
             return mount.name
     return None

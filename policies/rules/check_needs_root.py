@@ -82,7 +82,7 @@ spec:
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from policies.context import Context
 from policies.finding import Finding
@@ -102,8 +102,6 @@ _INSTALLERS = {
 _WORDS = re.compile(
     rf"\b(?:{'|'.join(_INSTALLERS)})(?=\s)|\b(?:install|update|upgrade|add)\b|[;&|\n]"
 )
-_MOST_OPTIONS = 100
-"""The most characters from the program to the word."""
 _PROGRAMS = (*_INSTALLERS, "sshd")
 """What a command is searched for, for a first look that costs little."""
 _SSHD = re.compile(r"(?:^|[\s/])sshd\b")
@@ -113,7 +111,7 @@ def check(pod: Pod, context: Context) -> Iterator[Finding]:
     """Yield a finding for each sign in a container that does not run as root."""
     if pod.is_windows or pod.spec.host_users is False:
         return
-    volumes = _claimed_volumes(pod)
+    volumes = _claimed_volumes(pod) if pod.security_context.fs_group is None else ()
     for container in pod.containers():
         spec, known = container.spec, known_image(container.spec.image or "")
         if not (known or spec.volume_mounts or spec.command or spec.args):
@@ -122,7 +120,7 @@ def check(pod: Pod, context: Context) -> Iterator[Finding]:
         if user is None:
             continue
         who = f'container "{container.name}" runs as {user}'
-        if [m for m in spec.volume_mounts or () if (m.mount_path or "").startswith("/root")]:
+        if [m for m in container.mounts if (m.mount_path or "").startswith("/root")]:
             yield from _mounts(container, pod, who)
         if spec.command or spec.args:
             yield from _command(container, pod, who)
@@ -143,7 +141,7 @@ def _user(container: Container, pod: Pod) -> str | None:
 
 
 def _mounts(container: Container, pod: Pod, who: str) -> Iterator[Finding]:
-    for index, mount in enumerate(container.spec.volume_mounts or ()):
+    for index, mount in enumerate(container.mounts):
         path = mount.mount_path or ""
         if path == "/root" or path.startswith("/root/"):
             yield Finding(
@@ -187,21 +185,19 @@ def _installation(text: str) -> str:
 
     In one pass over the text, which the author of a Pod chooses.
     """
-    start, installing = 0, frozenset[str]()
+    program: re.Match[str] | None = None
     for word in _WORDS.finditer(text):
         if word[0] in _INSTALLERS:
-            start, installing = word.start(), _INSTALLERS[word[0]]
-        elif word[0] in installing and word.start() - start <= _MOST_OPTIONS:
-            return text[start : word.end()]
+            program = word
         elif word[0] in ";&|\n":
-            installing = frozenset()
+            program = None
+        elif program and word[0] in _INSTALLERS[program[0]]:
+            return text[program.start() : word.end()]
     return ""
 
 
 def _claimed_volumes(pod: Pod) -> frozenset[str]:
-    """Return the names of the volumes from claims; none if the Pod sets a group for them."""
-    if pod.security_context.fs_group is not None:
-        return frozenset()
+    """Return the names of the volumes from claims."""
     return frozenset(
         str(volume.get("name"))
         for volume in pod.spec.volumes or ()
@@ -210,9 +206,9 @@ def _claimed_volumes(pod: Pod) -> frozenset[str]:
 
 
 def _unwritable(
-    container: Container, pod: Pod, who: str, volumes: frozenset[str]
+    container: Container, pod: Pod, who: str, volumes: Collection[str]
 ) -> Iterator[Finding]:
-    for index, mount in enumerate(container.spec.volume_mounts or ()):
+    for index, mount in enumerate(container.mounts):
         if mount.name in volumes and not mount.read_only:
             yield Finding(
                 ID,
@@ -225,7 +221,7 @@ def _unwritable(
 
 
 def _image(container: Container, pod: Pod, who: str, known: KnownImage) -> Iterator[Finding]:
-    if known.settled_by not in {variable.name for variable in container.spec.env or ()}:
+    if known.settled_by not in {variable.name for variable in container.env}:
         yield Finding(
             ID,
             pod.at(f"{container.field}.image"),

@@ -167,7 +167,7 @@ def _by_toleration(pod: Pod, pool: Pool, context: Context) -> Iterator[Finding]:
             reason,
             f"{tolerates(pool)}, but {lack}",
             remediation,
-            subjects=frozenset([f"{_describe(toleration)} for {taint} of {pool.name}: {lack}"]),
+            subjects=frozenset([f"{_covered(toleration)} for {taint} of {pool.name}: {lack}"]),
             fix=fix,
         )
 
@@ -195,8 +195,10 @@ def _by_node_name(pod: Pod, pool: Pool, context: Context) -> Iterator[Finding]:
     (``k8s.io/kubernetes/pkg/kubelet/lifecycle/predicate.go``).
     """
     node = named_node(pod, context.facts.nodes)
-    pools = pools_of_node(node, context) if node is not None else ()
-    if node is None or pool not in pools or any(own in pools for own in context.requested_pools):
+    if node is None:
+        return
+    pools = pools_of_node(node, context)
+    if pool not in pools or any(own in pools for own in context.requested_pools):
         return
     yield Finding(
         ID,
@@ -334,13 +336,9 @@ def exclusion(pool: Pool) -> str:
     return f"{{key: {key}, operator: NotIn, values: {json.dumps(values)}}}"
 
 
-def _describe(toleration: Toleration) -> str:
-    key, operator = toleration.key, toleration.operator or "Equal"
-    effect = toleration.effect or "every effect"
-    if not key:
-        return f"a toleration without a key (operator {operator}, {effect})"
-    value = f"={toleration.value or ''}" if operator == "Equal" else f" {operator}"
-    return f"the toleration {key}{value} ({effect})"
+def _covered(toleration: Toleration) -> str:
+    """Return which taints with its key a toleration covers."""
+    return f"{toleration.operator or 'Equal'} {toleration.value or ''} {toleration.effect or ''}"
 
 
 def _lack(pod: Pod, pool: Pool, context: Context) -> str:

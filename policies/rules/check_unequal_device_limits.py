@@ -120,16 +120,12 @@ def _check(
 def _count(resource: DeviceResource, policy: Policy) -> int:
     """Return the number of devices to suggest: a valid limit or request, otherwise rounded up.
 
-    For shares of a device, the number is 1.
+    For shares of a device, the number is 1 at most.
     """
-    counts = {side: parse_quantity(text) for side, text in resource.quantities.items()}
+    counts = [parse_quantity(quantity) for quantity in resource.quantities.values()]
     pools = policy.pools_of_resource(resource.name)
     shared = bool(pools) and all(resource.name in pool.shared_resources for pool in pools)
-    if shared and max(counts.values()) > 0:
-        return 1
-    side: ResourceSide
-    for side in ("limits", "requests"):
-        if counts.get(side, 0) > 0 and is_whole(counts[side]):
-            return -(-counts[side] // NANOS)
-    most = -(-max(counts.values()) // NANOS)
-    return most if most >= 0 else 1
+    valid = [nanos for nanos in counts if nanos >= NANOS and is_whole(nanos)]
+    nanos = valid[0] if valid else max(counts)
+    count = -(-nanos // NANOS) if nanos >= 0 else 1
+    return min(count, 1) if shared else count

@@ -53,7 +53,7 @@ from functools import lru_cache
 from policies.context import Context
 from policies.finding import Edit, Finding
 from policies.kubernetes.pod import DeviceResource, Pod
-from policies.kubernetes.quantity import is_extended_resource_name, parse_quantity
+from policies.kubernetes.quantity import parse_quantity
 from policies.policy import Policy
 
 ID = "unknown-device-resource"
@@ -100,7 +100,7 @@ def check(pod: Pod, context: Context) -> Iterator[Finding]:
     for resource in pod.device_resources():
         if context.pools_of_resource(resource.name):
             yield from _without_number(pod, resource)
-        elif is_extended_resource_name(resource.name) and _is_requested(resource):
+        elif _is_requested(resource):
             yield from _unknown(pod, resource, context)
 
 

@@ -75,13 +75,11 @@ def changes(pod: Pod, context: Context) -> Iterator[Removal]:
     requesting = {request.container for request in context.device_requests if request.resource}
     names = visible_devices_variables(context.policy)
     for container in pod.containers():
-        env = container.spec.env or ()
-        if not env or (container.kind, container.position) not in requesting:
+        if (container.kind, container.position) not in requesting:
             continue
-        found = [index for index, variable in enumerate(env) if variable.name in names]
-        known = values(env) if found else {}
-        for index in reversed(found):
-            name = env[index].name or ""
+        found = [(i, each.name) for i, each in enumerate(container.env) if each.name in names]
+        known = values(container.env) if found else {}
+        for index, name in reversed(found):
             if shows_devices(name, known[name]):
                 path = ("spec", container.kind, container.position, "env")
                 yield Removal(container.spec, path, index)

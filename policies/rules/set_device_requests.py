@@ -61,7 +61,7 @@ def changes(pod: Pod, context: Context) -> Iterator[Addition]:
         return
     for container in pod.containers():
         resources = container.spec.resources
-        if resources is None or container.kind == "ephemeralContainers":
+        if resources is None:
             continue
         limits, requests = resources.limits or {}, resources.requests or {}
         path = ("spec", container.kind, container.position, "resources")

@@ -222,5 +222,5 @@ def _unset(values: User, context: SecurityContext) -> User:
     return {
         attribute: value
         for attribute, value in values.items()
-        if value is not None and getattr(context, attribute) is None
+        if getattr(context, attribute) is None
     }

@@ -78,6 +78,6 @@ def changes(pod: Pod, context: Context) -> Iterator[Addition]:
             if (container.kind, container.position) not in requesting
         ]
     for container in containers:
-        if VISIBLE_DEVICES not in [variable.name for variable in container.spec.env or ()]:
+        if VISIBLE_DEVICES not in [variable.name for variable in container.env]:
             path = ("spec", container.kind, container.position, "env")
             yield Addition(container.spec, path, [EnvVar(VISIBLE_DEVICES, "void")])

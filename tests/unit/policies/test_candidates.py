@@ -20,6 +20,10 @@ from typed import pod_of
 MODELS = compiled(policy_document("models"))
 BY_SEVERAL_LABELS = compiled(policy_document("models-by-several-labels"))
 PRODUCT = "nvidia.com/gpu.product"
+ZONES = [
+    {"matchExpressions": [{"key": "zone", "operator": "In", "values": [f"z{n}"]}]}
+    for n in range(MOST_NEW_TERMS + 1)
+]
 
 
 def pod(*containers: JSON, **spec: Any) -> JSON:
@@ -164,15 +168,62 @@ def test_namespace_match_expressions_follow_label_selector_semantics(
 def test_node_selector_terms_above_the_limit_are_reported_and_not_added(
     count: int, found: int
 ) -> None:
-    zones = [
-        {"matchExpressions": [{"key": "zone", "operator": "In", "values": [f"z{n}"]}]}
-        for n in range(count)
-    ]
+    zones = ZONES[:count]
     required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": zones}}
     obj = pod(limits(gpu=1), affinity={"nodeAffinity": required})
     decision = decide(obj, BY_SEVERAL_LABELS)
     assert [finding.rule for finding in decision.findings] == ["ambiguous-pool"] * found
     assert len(terms_of(decision)) == (count if found else 2 * count)
+
+
+MODELS_OF_A_CLASS = compiled(
+    policy_document("default")
+    | {
+        "pools": [
+            {"name": "nic", "resources": ["x.io/nic"], "nodeSelector": {"nic": "true"}},
+            *(
+                {
+                    "name": name,
+                    "deviceClasses": ["gpu"],
+                    "nodeSelector": {"model": name, "nodes": f"of-{name}"},
+                    "runtimeClass": name,
+                }
+                for name in ("a", "b")
+            ),
+        ]
+    }
+)
+
+
+def with_claim(classes: set[str], resources: JSON, **spec: Any) -> list[tuple[str, str]]:
+    """Return path and detail of the findings about a Pod with a claim on one of the classes."""
+    facts = Facts(claims={("default", "c"): Claim((frozenset(classes),))})
+    container = {"resources": {"claims": [{"name": "gpu"}], **resources}}
+    claims = [{"name": "gpu", "resourceClaimName": "c"}]
+    findings = decide(pod(container, resourceClaims=claims, **spec), MODELS_OF_A_CLASS, facts=facts)
+    return [(f.path, f.detail) for f in findings.findings if f.rule == "ambiguous-pool"]
+
+
+@pytest.mark.parametrize(
+    ("classes", "paths"), [({"gpu"}, ["spec.resourceClaims[0]"]), ({"gpu", "unknown"}, [])]
+)
+def test_different_runtime_classes_are_reported_of_pools_that_the_pod_needs(
+    classes: set[str], paths: list[str]
+) -> None:
+    assert [path for path, _ in with_claim(classes, {})] == paths
+
+
+def test_the_finding_about_too_many_terms_is_about_the_request_with_several_pools() -> None:
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": ZONES}}
+    found = with_claim(
+        {"gpu"},
+        {"limits": {"x.io/nic": 1}},
+        affinity={"nodeAffinity": required},
+        runtimeClassName="nvidia",
+    )
+    assert [detail.partition(";")[0] for _, detail in found] == [
+        "pools a and b offer claim c on device class gpu"
+    ]
 
 
 def terms_of(decision: Decision) -> list[JSON]:

@@ -158,9 +158,24 @@ class TestUpdates:
             ([TOLERATION], "allowed"),
             ([{"key": "other", "operator": "Exists"}, TOLERATION], "allowed"),
             ([TOLERATION, TOLERATION], "denied"),
-            ([{**TOLERATION, "effect": ""}], "denied"),
         ):
             assert decide(pod(tolerations=tolerations), policy(), update(old)).verdict == verdict
+
+    @pytest.mark.parametrize(
+        ("before", "after", "verdict"),
+        [
+            ({"operator": "Exists", "effect": "NoSchedule"}, {"operator": "Exists"}, "denied"),
+            ({}, {"operator": "Exists"}, "denied"),
+            ({"value": "a"}, {"value": "b"}, "denied"),
+            ({"value": "a"}, {"value": "a", "operator": "Equal"}, "allowed"),
+            ({}, {"operator": "", "value": "", "effect": ""}, "allowed"),
+        ],
+    )
+    def test_the_finding_about_a_toleration_is_new_if_it_covers_other_taints(
+        self, before: JSON, after: JSON, verdict: str
+    ) -> None:
+        old, new = (pod(tolerations=[{"key": "nvidia.com/gpu", **f}]) for f in (before, after))
+        assert decide(new, policy(), update(old)).verdict == verdict
 
     def test_a_finding_of_another_rule_is_new(self) -> None:
         old = deployment(pod(GPU, priorityClassName="system-node-critical"))

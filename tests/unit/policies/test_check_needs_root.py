@@ -1,0 +1,48 @@
+"""The commands in which the rule needs-root finds the installation of packages."""
+
+from __future__ import annotations
+
+import pytest
+
+from deciding import GPU, pod, policy
+from policies.engine import decide
+from policies.rules import check_needs_root
+
+POLICY = policy()
+END = "pip install"
+
+
+@pytest.mark.parametrize(
+    ("command", "installs"),
+    [
+        ("apt-get update", True),
+        ("apt install -y git", True),
+        ("yum upgrade", True),
+        ("dnf install git", True),
+        ("microdnf -y install git", True),
+        ("pip install torch", True),
+        ("pip3 install torch", True),
+        ("conda install torch", True),
+        ("mamba install torch", True),
+        ("apk add git", True),
+        ("cd /tmp && apk add git", True),
+        ("pip list; conda install torch", True),
+        ("conda run pip install torch", True),
+        ("pip update", False),
+        ("apk install git", False),
+        ("apt-get clean", False),
+        ("mypip install torch", False),
+        ("pip-compile install", False),
+        ("install pip", False),
+        ("pip list | xargs install", False),
+        ("pip check & make install", False),
+        (END.rjust(8 * 1024), True),
+        (END.rjust(8 * 1024 + 1), False),
+    ],
+)
+def test_a_command_installs_packages_with_a_program_and_its_word(
+    command: str, installs: bool
+) -> None:
+    made = pod({**GPU, "command": [command]})
+    found = [each for each in decide(made, POLICY).findings if each.rule == check_needs_root.ID]
+    assert bool(found) is installs
