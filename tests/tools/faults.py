@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -85,7 +86,7 @@ def faults_in(path: Path) -> Iterator[Fault]:
 
     for node, function in _walk(ast.parse(source)):
         for (start, end), text in _edits(node, span):
-            yield Fault(path, getattr(node, "lineno", 0), start, end, text, function)
+            yield Fault(path, bisect_right(starts, start), start, end, text, function)
 
 
 def run_with(
@@ -128,6 +129,11 @@ def _walk(node: ast.AST, function: int = 0) -> Iterator[tuple[ast.AST, int]]:
             # What makes no difference: that nothing changes an object, that no cycle contains it,
             # the size of a cache, and that the sequences of a zip() have the same length.
             continue
+        if isinstance(child, ast.Subscript) and ast.unparse(child.value) == "Literal":
+            continue
+        if isinstance(node, ast.If) and isinstance(child, ast.Continue) and node.body == [child]:
+            # The same as a condition that is false.
+            continue
         inside = function
         if not inside and isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):
             inside = min([child.lineno, *(each.lineno for each in child.decorator_list)])
@@ -156,6 +162,10 @@ def _edits(
             yield span(node), str(not value)
         case ast.Constant(value=int() as value):
             yield span(node), str(value + 1)
+        case ast.Tuple(elts=[*names]) | ast.List(elts=[*names]) | ast.Set(elts=[*names]):
+            yield from ((span(each), "'?'") for each in names if _is_text(each))
+        case ast.Dict(keys=[*names]):
+            yield from ((span(each), "'?'") for each in names if each and _is_text(each))
         case ast.Call(func=ast.Name(id=name) as function) if name in _CALLS:
             yield span(function), _CALLS[name]
         case ast.Return(value=ast.expr() as value) if not isinstance(value, ast.Constant):
@@ -164,3 +174,7 @@ def _edits(
             yield span(node), "pass"
         case ast.If(test=test):
             yield span(test), "False"
+
+
+def _is_text(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and isinstance(node.value, str)

@@ -1,15 +1,16 @@
 """Break the sources on purpose, and list the faults that no test notices: `make mutants`.
 
 Each fault is one edit of one expression: another comparison, ``and`` for ``or``, a condition
-without its ``not``, a number plus one, an early return that is gone. A fault that no test notices
-is equivalent to the original, or a test is missing, or the code is unnecessary.
-``equivalent_faults.yaml`` has the equivalent ones with the reason. The program fails if it finds
-another one, or if an entry of the file is about no fault.
+without its ``not``, a number plus one, another name in a list, an early return that is gone. A
+fault that no test notices is equivalent to the original, or a test is missing, or the code is
+unnecessary. ``equivalent_faults.yaml`` has the equivalent ones with the reason. The program fails
+if it finds another one, or if an entry of the file is about no fault.
 
 A session of pytest collects the tests once. A child process runs them, and notes for each test its
 time and the functions that it calls. Then each fault has a child process of its own: it replaces
 the code of the function, and runs the tests that call it until one fails, the quickest first. A
-fault outside of functions needs another import: pytest starts again for it, on a copy.
+fault outside of functions needs another import: pytest starts again for it, on a copy, first with
+the tests that call a function of the same file.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ _CACHED_FUNCTION = type(cache(faults_in))
 
 
 class Equivalent(NamedTuple):
-    """A fault after which the code does the same, and why: an entry of the file."""
+    """A fault after which the code does the same, and why."""
 
     file: str
     function: str
@@ -69,8 +70,15 @@ class Equivalent(NamedTuple):
 
 
 def equivalents() -> list[Equivalent]:
-    """Return the entries of the file."""
-    return [Equivalent(**entry) for entry in yaml.safe_load(EQUIVALENT.read_text()) or ()]
+    """Return the faults that the file lists."""
+    return [
+        Equivalent(file, function, statement, becomes, entry["reason"])
+        for entry in yaml.safe_load(EQUIVALENT.read_text())
+        for place, statements in entry["faults"].items()
+        for file, function in [place.split()]
+        for statement, each in statements.items()
+        for becomes in map(str, each)
+    ]
 
 
 class Observed(msgspec.Struct):
@@ -88,6 +96,8 @@ class MutationRun:
         self._processes = processes
         self.noticed: dict[Fault, bool] = {}
         self.without_tests: list[Fault] = []
+        self.calling: dict[Path, list[str]] = {}
+        """By file, the IDs of the tests that call a function of the file, the quickest first."""
         self._replaceable: list[Any] = []
         """The functions, and the caches of functions, of the process."""
 
@@ -96,6 +106,10 @@ class MutationRun:
         assert reporter is not None
         observed = self._observe(session.items)
         reporter.write_line(f"{len(session.items)} tests, {len(self._faults)} faults")
+        quickest = sorted(observed, key=lambda index: observed[index].seconds)
+        for path in {fault.path for fault in self._faults}:
+            called = [index for index in quickest if str(path) in observed[index].called]
+            self.calling[path] = [session.items[index].nodeid for index in called]
         running: dict[int, tuple[Fault, float]] = {}
         pending = list(reversed(self._faults))
         # Before the processes start: each of them would take longer than most tests. What exists
@@ -109,15 +123,16 @@ class MutationRun:
             while pending and len(running) < self._processes:
                 fault = pending.pop()
                 tests = [
-                    (each.seconds, index)
-                    for index, each in observed.items()
-                    if fault.function in each.called.get(str(fault.path), ())
+                    index
+                    for index in quickest
+                    if fault.function in observed[index].called.get(str(fault.path), ())
                 ]
                 if not fault.function or not tests:
                     self.without_tests.append(fault)
                     continue
-                items = [session.items[index] for _, index in sorted(tests)]
-                deadline = time.monotonic() + 20 + 10 * sum(seconds for seconds, _ in tests)
+                items = [session.items[index] for index in tests]
+                seconds = sum(observed[index].seconds for index in tests)
+                deadline = time.monotonic() + 20 + 10 * seconds
                 running[_fork(partial(self._run, fault, items))] = fault, deadline
             self._reap(running, reporter.write_line)
         return True
@@ -186,21 +201,21 @@ def _fork(work: Any) -> int:
 def _observed(items: Sequence[pytest.Item], files: set[str]) -> Iterator[tuple[int, Observed]]:
     called: dict[str, set[int]] = {}
 
-    def note(frame: FrameType, event: str, _: object) -> None:
+    def note(frame: FrameType, _event: str, _: object) -> None:
         code = frame.f_code
-        if event == "call" and code.co_filename in files:
+        if code.co_filename in files:
             called.setdefault(code.co_filename, set()).add(code.co_firstlineno)
 
     for index, item in enumerate(items):
         called.clear()
-        started = time.monotonic()
-        sys.setprofile(note)
+        started = time.process_time()
+        sys.settrace(note)
         failed = _fails(item, items[index + 1] if index + 1 < len(items) else None)
-        sys.setprofile(None)
+        sys.settrace(None)
         if failed:
             print(f"{item.nodeid} fails without a fault", file=sys.__stderr__)
             continue
-        seconds = time.monotonic() - started
+        seconds = time.process_time() - started
         yield index, Observed(seconds, {file: sorted(lines) for file, lines in called.items()})
 
 
@@ -225,7 +240,8 @@ def survivors(
     status = pytest.main(command, plugins=[run])
     left = [fault for fault, noticed in run.noticed.items() if not noticed]
     for fault in run.without_tests:
-        if not _is_noticed_on_import(fault, tests):
+        calling = run.calling.get(fault.path, ())
+        if not any(_is_noticed_on_import(fault, some) for some in (calling, tests) if some):
             left.append(fault)
             print(fault.describe(), flush=True)
     return sorted(left), status
