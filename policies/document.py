@@ -35,7 +35,7 @@ SCHEMA_ID = "https://gpufence.dev/schemas/fence-policy.json"
 
 _TITLES = {rule.id: rule.page.partition("\n")[0] for rule in RULES}
 _DEFAULT_ACTIONS = {rule.id: rule.default for rule in RULES}
-_MAPPINGS = ("matchLabels", "nodeSelector", "rules", "values")
+_MAPPINGS = ("labels", "matchLabels", "nodeSelector", "rules", "values")
 """The fields whose keys are free."""
 
 _Document = TypeVar("_Document")

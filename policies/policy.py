@@ -17,7 +17,10 @@ from policies.finding import Action, Mode, limited
 from policies.kubernetes.core_v1 import Requirement
 from policies.kubernetes.field_types import (
     NOT_EMPTY,
+    Amount,
     Day,
+    Duration,
+    Flag,
     Label,
     LabelValue,
     NamespaceNames,
@@ -35,6 +38,7 @@ from policies.kubernetes.field_types import (
     Validation,
     before,
     described,
+    snake_case,
 )
 from policies.kubernetes.kinds import WELL_KNOWN, CustomWorkloads
 from policies.kubernetes.names import NO_NAMES, NameSet
@@ -225,6 +229,51 @@ class Hardening(Part):
     runAsUser: root in its containers has no privileges on the node."""
 
 
+_REQUIREMENTS = (
+    "labels",
+    "maxRuntime",
+    "queue",
+    "maxCPUPerDevice",
+    "maxMemoryPerDevice",
+    "minDevices",
+    "priorityClasses",
+    "doNotDisrupt",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolRequirement(Part):
+    """What a Pod must state to use a pool: at least one of the fields besides action."""
+
+    __pydantic_config__ = described(anyOf=[{"required": [name]} for name in _REQUIREMENTS])
+
+    action: Literal["warn", "enforce"] = "warn"
+    """Whether gpufence warns about a Pod that does not meet the entry, or denies it. The action of
+    the rule pool-requirements can weaken it."""
+    labels: Mapping[QualifiedName, tuple[LabelValue, ...]] = field(default_factory=dict)
+    """Labels of the Pod, each with its possible values. An empty list accepts every value."""
+    max_runtime: Duration | None = None
+    """The longest activeDeadlineSeconds of the Pod or of its workload, such as 24h."""
+    queue: Flag = False
+    """Whether the Pod or its workload must name a queue of Kueue (the label
+    kueue.x-k8s.io/queue-name)."""
+    max_cpu_per_device: Amount | None = None
+    """The most CPU that a Pod may request for each of its devices."""
+    max_memory_per_device: Amount | None = None
+    """The most memory that a Pod may request for each of its devices."""
+    min_devices: Positive | None = None
+    """The smallest number of the pool's devices that a Pod may request."""
+    priority_classes: frozenset[SubdomainName] = frozenset()
+    """The PriorityClasses that Pods may have. A Pod without a PriorityClass is accepted."""
+    do_not_disrupt: Flag = False
+    """Whether a Pod whose work is lost when it ends early has the annotations that keep Karpenter
+    and cluster-autoscaler from removing its node. With action enforce, gpufence adds them."""
+
+    def __post_init__(self) -> None:
+        if not any(getattr(self, snake_case(name)) for name in _REQUIREMENTS):
+            raise ValueError(f"requires nothing; set one of {', '.join(_REQUIREMENTS)}")
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Pool(Part):
     """A set of GPU nodes."""
@@ -270,6 +319,8 @@ class Pool(Part):
     price_per_device_hour: Price | None = None
     """The price of a device for one hour, in any currency. gpufence audit uses it to state the cost
     of unused devices."""
+    requires: tuple[PoolRequirement, ...] = ()
+    """What Pods must state to use the pool."""
 
     def __post_init__(self) -> None:
         if not self.resources and not self.device_classes:

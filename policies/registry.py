@@ -20,6 +20,7 @@ from policies.rules import (
     check_needs_root,
     check_oversized_device_request,
     check_pool_not_allowed,
+    check_pool_requirements,
     check_pool_trespass,
     check_privileged_near_devices,
     check_shared_device_count,
@@ -122,6 +123,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     _mutation(set_void_visible_devices, debug_containers=True),
     _mutation(set_assigned_devices, removes=True),
     _mutation(set_gpu_runtime_class),
+    _mutation(check_pool_requirements),
 )
 
 CHECKS: tuple[Check, ...] = (
@@ -129,6 +131,7 @@ CHECKS: tuple[Check, ...] = (
     _check(check_shared_device_count, pods="requesting", devices_only=True),
     _check(check_oversized_device_request, pods="gpu", devices_only=True),
     _check(check_pool_not_allowed, pods="gpu", devices_only=True),
+    _check(check_pool_requirements, pods="gpu", devices_only=True),
     _check(check_unschedulable_gpu_pod, pods="requesting"),
     _check(check_ambiguous_pool, pods="gpu"),
     _check(check_missing_device, pods="gpu"),
@@ -144,7 +147,11 @@ CHECKS: tuple[Check, ...] = (
     _check(check_needs_root, pods="gpu", default="warn"),
 )
 
-RULES: tuple[Mutation | Check, ...] = (*MUTATIONS, *CHECKS)
+RULES: tuple[Mutation | Check, ...] = (
+    *(rule for rule in MUTATIONS if rule.id not in {check.id for check in CHECKS}),
+    *CHECKS,
+)
+"""Every rule once. A check may have a mutation: what the check would report, it adds."""
 
 AnyRule = TypeVar("AnyRule", Mutation, Check)
 

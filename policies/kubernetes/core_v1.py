@@ -231,9 +231,13 @@ class PodSpec(Type):
     scheduling_gates: list[Any] | None = None
     resource_claims: list[PodResourceClaim] | None = None
     resources: ResourceRequirements | None = None
+    overhead: dict[str, Any] | None = None
+    restart_policy: str | None = None
+    active_deadline_seconds: int | None = None
 
 
 class OwnerReference(Type):
+    api_version: str | None = None
     kind: str | None = None
     controller: bool | None = None
 
@@ -243,6 +247,7 @@ class ObjectMeta(Type):
     generate_name: str | None = None
     namespace: str | None = None
     deletion_timestamp: str | None = None
+    labels: dict[str, str | None] | None = None
     annotations: dict[str, str | None] | None = None
     owner_references: list[OwnerReference] | None = None
 

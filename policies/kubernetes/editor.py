@@ -103,12 +103,13 @@ class Editor:
     def made_by(self, rule: str) -> list[tuple[str, Any]]:
         """Return the changes of a mutation to the spec: the path of each field, and its value.
 
-        The value of an entry that the mutation removes is ``UNSET``.
+        If it changes only the metadata, the changes to these. The value of an entry that the
+        mutation removes is ``UNSET``.
         """
+        made = [(path, value) for name, _, path, value in self._made if name == rule]
+        in_spec = [(path, value) for path, value in made if path[0] == "spec"]
         return [
-            (self._pod.at(field_path(map(_number, path))), value)
-            for name, _, path, value in self._made
-            if name == rule and path[0] == "spec"
+            (self._pod.at(field_path(map(_number, path))), value) for path, value in in_spec or made
         ]
 
     def apply(self, changes: Sequence[Change], rule: str) -> None:

@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from policies.kubernetes.names import NameSet
 from policies.kubernetes.quantity import (
+    InvalidQuantityError,
     is_extended_resource_name,
     is_label_value,
     is_qualified_name,
     is_subdomain,
+    parse_quantity,
 )
 
 if TYPE_CHECKING:
@@ -29,18 +31,19 @@ JSONSchema = dict[str, Any]
 _SUBDOMAIN = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*"
 _NAME = r"([A-Za-z0-9][-A-Za-z0-9_.]{0,61})?[A-Za-z0-9]"
 _LABEL = r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"
+_DURATION = "([1-9][0-9]{0,4}h)?([1-9][0-9]{0,4}m)?([1-9][0-9]{0,4}s)?"
 _MAX_ID = 2**31 - 1
 
 
 def camel_case(name: str) -> str:
     """Return the key of a field in documents: ``runtimeClass`` for ``runtime_class``."""
     first, *others = name.split("_")
-    return first + "".join(map(str.capitalize, others))
+    return first + "".join("CPU" if word == "cpu" else word.capitalize() for word in others)
 
 
 def snake_case(key: str) -> str:
     """Return the name of the field with this key in documents."""
-    return re.sub("[A-Z]", lambda capital: f"_{capital[0].lower()}", key)
+    return re.sub("[A-Z]+(?=[A-Z])|[A-Z]", lambda word: f"_{word[0].lower()}", key)
 
 
 class Part:
@@ -163,6 +166,13 @@ def _is_namespace_pattern(pattern: str) -> bool:
     return pattern == "*" or is_subdomain(name if name == pattern else f"{name}x")
 
 
+def _is_amount(text: str) -> bool:
+    try:
+        return parse_quantity(text) > 0
+    except InvalidQuantityError:
+        return False
+
+
 def _day(value: Any) -> Any:
     # Some YAML readers return dates, others return text.
     if isinstance(value, str):
@@ -243,6 +253,25 @@ SchedulerName = Annotated[
     ),
 ]
 NonEmpty = Annotated[str, _STRICT, NOT_EMPTY]
+Duration = Annotated[
+    str,
+    Text(
+        lambda text: bool(text) and re.fullmatch(_DURATION, text) is not None,
+        "is not a duration; use hours, minutes and seconds: 24h, 90m or 1h30m",
+        pattern=f"^{_DURATION}$",
+        minLength=1,
+    ),
+]
+Amount = Annotated[
+    str,
+    before(lambda value: str(value) if type(value) is int else value),
+    Text(
+        _is_amount,
+        'is not a quantity above 0; use a number with an optional suffix: 16, "500m" or 80Gi',
+        type=["string", "integer"],
+    ),
+]
+Flag = Annotated[bool, _STRICT]
 UserID = Annotated[int, _whole(1, _MAX_ID)]
 Positive = Annotated[int, _whole(1)]
 Price = Annotated[float, Validation(_price)]

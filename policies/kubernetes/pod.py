@@ -293,14 +293,19 @@ def device_peaks(
 def host_peaks(spec: PodSpec) -> tuple[int, int]:
     """Return the CPU and the memory that the scheduler reserves for the Pod, in nanos.
 
-    Requests of the Pod itself count before those of its containers. The overhead of a RuntimeClass
-    does not count. Source: ``k8s.io/component-helpers/resource`` (``PodRequests``).
+    Requests of the Pod itself count before those of its containers, and the overhead of its
+    RuntimeClass comes on top. A template may have limits alone, which API servers copy to requests.
+    Sources: ``k8s.io/component-helpers/resource`` (``PodRequests``) and ``defaultPodRequests`` in
+    ``k8s.io/kubernetes/pkg/apis/core/v1/defaults.go``.
 
     Raises:
         InvalidQuantityError: (policies.kubernetes.quantity) what is requested is no quantity.
     """
     peaks = _peaks(spec.init_containers, spec.containers, _host_requests)
-    peaks |= dict(_host_requests(spec))
+    own = spec.resources or ResourceRequirements()
+    peaks = dict(_of_host(own.limits)) | peaks | dict(_of_host(own.requests))
+    for name, overhead in _of_host(spec.overhead):
+        peaks[name] = peaks.get(name, 0) + overhead
     return peaks.get("cpu", 0), peaks.get("memory", 0)
 
 
@@ -336,9 +341,15 @@ def _devices(container: RequestingContainer) -> Iterator[tuple[str, int]]:
                 yield name, -(-parse_quantity(quantity) // NANOS)
 
 
-def _host_requests(container: RequestingContainer | PodSpec) -> Iterator[tuple[str, int]]:
-    """Yield CPU and memory. The API server has set requests where only limits were given."""
-    requests = (container.resources and container.resources.requests) or {}
+def _host_requests(container: RequestingContainer) -> Iterator[tuple[str, int]]:
+    if container.resources is not None:
+        yield from _of_host(
+            (container.resources.limits or {}) | (container.resources.requests or {})
+        )
+
+
+def _of_host(quantities: Mapping[str, Any] | None) -> Iterator[tuple[str, int]]:
+    """Yield CPU and memory, in nanos."""
     for name in ("cpu", "memory"):
-        if name in requests:
-            yield name, parse_quantity(requests[name])
+        if quantities and name in quantities:
+            yield name, parse_quantity(quantities[name])

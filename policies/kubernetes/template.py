@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -43,7 +43,8 @@ class Template(NamedTuple):
     ``Deployment``, ... If a controller composes the Pod, ``aliases`` maps its parts to their place,
     and ``inherited`` holds the parts that it takes over from elsewhere. With ``devices_only``, only
     the requested devices are known: the rest stands in another object. The Pod of a template that
-    is not ``editable`` is judged with its mutations, which have no place in the object.
+    is not ``editable`` is judged with its mutations, which have no place in the object. ``root`` is
+    the object.
     """
 
     raw: JSONObject
@@ -53,6 +54,16 @@ class Template(NamedTuple):
     inherited: Mapping[str, Any] = NOTHING
     devices_only: bool = False
     editable: bool = True
+    root: Mapping[str, Any] = NOTHING
+
+    def holders(self) -> Iterator[tuple[Path, JSONObject]]:
+        """Yield the mappings from the object down to the Pod's spec, each with its path."""
+        value: Any = self.root
+        for depth in range(len(self.spec_path) + 1):
+            if depth:
+                value = step_below(value, self.spec_path[depth - 1])
+            if isinstance(value, dict):
+                yield self.spec_path[:depth], value
 
     def at(self, field: str) -> str:
         """Return the path in the object of a field of the Pod: ``spec...`` or ``metadata...``."""
@@ -89,6 +100,13 @@ def _steps(path: str) -> Path:
         else step["bracketed"] or step["plain"] or ""
         for step in _STEP.finditer(path)
     )
+
+
+def step_below(value: Any, step: str | int) -> Any:
+    """Return what is one step below; None if an operator composes what is there from nothing."""
+    if isinstance(value, dict):
+        return value.get(step)
+    return value[step] if isinstance(value, list) and isinstance(step, int) else None
 
 
 def field_path(path: Iterable[str | int]) -> str:

@@ -37,7 +37,7 @@ from policies.kubernetes.objects import (
     mapping,
     mappings,
 )
-from policies.kubernetes.template import Path, Template, Unjudged, names_device
+from policies.kubernetes.template import Path, Template, Unjudged, names_device, step_below
 
 MAX_DEPTH = 24
 """How deep custom resources are searched; the ecosystem's deepest template is at 12."""
@@ -301,7 +301,7 @@ def role(obj: JSONObject, path: Path) -> str:
     value: Any = obj
     title = ""
     for before, step in zip(("", *path), path, strict=False):
-        value = _step(value, step)
+        value = step_below(value, step)
         if before in NAMED_LISTS and isinstance(value, dict):
             what, key = NAMED_LISTS[before]
             title = f'{what} "{value[key]}"' if value.get(key) else title
@@ -310,10 +310,3 @@ def role(obj: JSONObject, path: Path) -> str:
         else:
             title = NAMED_FIELDS.get(str(step), title)
     return title
-
-
-def _step(value: Any, step: str | int) -> Any:
-    """Return what is one step below; None if an operator composes what is there from nothing."""
-    if isinstance(value, dict):
-        return value.get(step)
-    return value[step] if isinstance(value, list) and isinstance(step, int) else None

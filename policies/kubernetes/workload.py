@@ -118,7 +118,7 @@ class Workload:
                 pods: tuple[Pod, ...] = (Pod(checked_spec(self._pod), self._pod.metadata),)
             else:
                 templates, self.unjudged = find(self.raw or {})
-                pods = tuple(map(pod_of, templates))
+                pods = tuple(pod_of(each._replace(root=self.raw or {})) for each in templates)
             check_size(pods)
             self._pods = pods
         return self._pods
@@ -178,6 +178,7 @@ def checked_spec(pod: PodTemplate) -> PodSpec:
     if spec.resources is not None:
         _check_quantities(spec.resources.limits, ("spec", "resources", "limits"))
         _check_quantities(spec.resources.requests, ("spec", "resources", "requests"))
+    _check_quantities(spec.overhead, ("spec", "overhead"))
     _check_containers(spec.containers, "containers")
     if spec.init_containers:
         _check_containers(spec.init_containers, "initContainers")

@@ -91,7 +91,7 @@ class Case:
 
     def _others_off(self) -> dict[str, str]:
         """A mutation's case tests it alone, a check's case tests it behind all the mutations."""
-        mutation = any(rule.id == self.rule and isinstance(rule, Mutation) for rule in RULES)
+        mutation = self.after is not None
         return {
             rule.id: "off"
             for rule in RULES

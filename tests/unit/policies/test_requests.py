@@ -140,7 +140,8 @@ def test_a_pod_needs_devices_whose_quantity_is_above_zero() -> None:
 @pytest.mark.parametrize(
     ("spec", "cpu", "memory"),
     [
-        ({"containers": [{}, {"resources": {"limits": {"cpu": "4"}}}]}, 0, 0),
+        ({"containers": [{}]}, 0, 0),
+        ({"containers": [{}, {"resources": {"limits": {"cpu": "4"}}}]}, 4, 0),
         ({"containers": [{"resources": {"requests": {"cpu": "500m", "memory": "1Gi"}}}]}, 0.5, 1),
         (
             {
@@ -161,8 +162,27 @@ def test_a_pod_needs_devices_whose_quantity_is_above_zero() -> None:
             8,
             1,
         ),
+        (
+            {
+                "resources": {"limits": {"cpu": "8", "memory": "8Gi"}},
+                "containers": [{"resources": {"requests": {"memory": "1Gi"}}}],
+            },
+            8,
+            1,
+        ),
+        (
+            {
+                "overhead": {"cpu": "250m", "memory": "1Gi"},
+                "containers": [{"resources": {"requests": {"cpu": "2"}}}],
+            },
+            2.25,
+            1,
+        ),
     ],
-    ids=["none", "a container", "init containers and sidecars", "the Pod itself"],
+    ids=[
+        *("none", "a limit alone", "a container", "init containers and sidecars"),
+        *("requests of the Pod", "limits of the Pod", "overhead"),
+    ],
 )
 def test_the_peak_of_cpu_and_memory_is_what_the_scheduler_reserves(
     spec: JSON, cpu: float, memory: int

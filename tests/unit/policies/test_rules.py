@@ -29,7 +29,8 @@ GPU_NODE = Node("gpu-1", LABELS, (), {"nvidia.com/gpu": 8})
 SHARED = {"nvidia.com/gpu.shared": 10, "nvidia.com/mig-1g.10gb": 7}
 SHARED_NODE = Node("gpu-2", LABELS, (), SHARED)
 
-each_mutation = pytest.mark.parametrize("rule", MUTATIONS, ids=lambda rule: rule.id)
+WITH_PAGE = [rule for rule in MUTATIONS if rule in RULES]
+each_mutation = pytest.mark.parametrize("rule", WITH_PAGE, ids=lambda rule: rule.id)
 
 
 def test_rule_ids_are_unique_and_in_kebab_case() -> None:

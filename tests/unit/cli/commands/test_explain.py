@@ -150,7 +150,7 @@ def test_explanation_of_a_gpu_pod_covers_request_mutations_and_scheduling(gpufen
             "      +    effect: NoSchedule\n"
         ),
         "Why: GPU nodes have a taint so that other Pods do not run on them.",
-        "No changes by pool-exclusion, void-visible-devices, assigned-devices, gpu-runtime-class.",
+        "No changes by pool-exclusion, void-visible-devices, assigned-devices, gpu-runtime-class, ",
         "It selects nodes with nvidia.com/gpu.present=true.",
         "It needs a node with 1 nvidia.com/gpu.",
         "It fits the nodes of pool nvidia",
@@ -185,7 +185,7 @@ def test_explanation_of_a_trespasser_has_its_fit_and_its_findings(gpufence: Run)
         "It requests no device of a pool. Pools of the policy: nvidia.",
         "It fits the nodes of pool nvidia: its node selection matches them, and it tolerates",
         "enforce  pool-trespass  <stdin>:9  spec.template.spec.tolerations[0]",
-        "For GPU Pods only: oversized-device-request, pool-not-allowed, ambiguous-pool, ",
+        "For GPU Pods only: oversized-device-request, pool-not-allowed, pool-requirements, ",
     ):
         assert expected in done.out
 

@@ -1,0 +1,399 @@
+"""GPU Pod that does not state what the pool requires: labels, a run time, a queue, a fair share.
+
+## What it checks
+
+The policy lists what Pods must state to use a pool, in entries under `pools[].requires`. An entry
+warns by default. With `action: enforce`, a Pod that does not meet it is denied. A Pod that may run
+in several pools must meet the entries of each.
+
+- `labels`: labels of the Pod, for example to charge its costs to a team.
+- `maxRuntime`: the longest `activeDeadlineSeconds` of the Pod, or of its Job, CronJob, JobSet,
+  RayJob, TrainJob, Workflow or Kubeflow training job. Other workloads have no limit.
+- `queue`: Kueue's label `kueue.x-k8s.io/queue-name` on the Pod or its workload.
+- `maxCPUPerDevice`, `maxMemoryPerDevice`: what the Pod requests for each of its devices, as the
+  scheduler counts it: with sidecars, init containers and overhead.
+- `minDevices`: the number of devices of the Pod, for pools of whole nodes.
+- `priorityClasses`: the PriorityClass of the Pod, if it has one. List the default class of your
+  cluster as well, because API servers set it on Pods.
+- `doNotDisrupt`: the annotations `karpenter.sh/do-not-disrupt: "true"` and
+  `cluster-autoscaler.kubernetes.io/safe-to-evict: "false"` on Pods without a controller, and on
+  Pods with a `restartPolicy` other than `Always`, because a Job starts again from the beginning.
+  With `action: enforce`, gpufence adds the annotations that a Pod lacks, and denies nothing.
+
+The run time and the queue belong to the workload: the Pods that a controller creates do not repeat
+them. gpufence judges them at the outermost workload of Kubernetes or of `customWorkloads`, and at
+the Pod if there is none. It judges the Pods of Argo Workflows and KServe themselves. A TrainJob
+needs its own `activeDeadlineSeconds`, and is not judged if its training runtime requests the
+devices.
+
+The number of devices is unknown if the Pod uses a resource claim (DRA) of the pool, or requests an
+amount of a device (`fractionalResources`). Then `minDevices`, `maxCPUPerDevice` and
+`maxMemoryPerDevice` do not apply.
+
+## Why
+
+A Pod that takes one GPU and all CPUs of a node leaves the other GPUs idle. A notebook without an
+end or a Job that hangs holds its GPUs for weeks. Without a label, their costs belong to no team.
+
+## Denied
+
+```yaml
+apiVersion: v1
+kind: Pod
+metadata:
+  name: train
+spec:
+  containers:
+    - name: train
+      image: nvcr.io/nvidia/pytorch:26.01-py3
+      resources:
+        limits:
+          nvidia.com/gpu: 1
+```
+
+## Use instead
+
+```yaml
+apiVersion: batch/v1
+kind: Job
+metadata:
+  name: train
+spec:
+  activeDeadlineSeconds: 28800
+  template:
+    metadata:
+      labels:
+        team: research
+    spec:
+      restartPolicy: Never
+      containers:
+        - name: train
+          image: nvcr.io/nvidia/pytorch:26.01-py3
+          resources:
+            requests:
+              cpu: 8
+            limits:
+              nvidia.com/gpu: 1
+```
+
+## Settings
+
+```yaml
+pools:
+  - requires:
+      - action: enforce
+        labels:
+          team: [research, inference]
+        maxRuntime: 24h
+        maxCPUPerDevice: 12
+```
+
+- `pools[].requires`: the entries. A Pod must meet all of them.
+- `overrides[].rules`: set `pool-requirements` to `warn`, `audit` or `off` for some namespaces.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from math import floor
+from typing import NamedTuple
+
+from policies.candidates import describe_selection
+from policies.context import Context
+from policies.finding import Finding
+from policies.kubernetes.core_v1 import ObjectMeta
+from policies.kubernetes.editor import Addition
+from policies.kubernetes.kinds import CORE_WORKLOADS
+from policies.kubernetes.objects import descend, mapping
+from policies.kubernetes.pod import Pod, host_peaks
+from policies.kubernetes.quantity import NANOS, parse_quantity
+from policies.kubernetes.template import field_path
+from policies.kubernetes.workload import convert
+from policies.policy import Policy, Pool, PoolRequirement
+from policies.requests import peak_in_pool
+
+ID = "pool-requirements"
+SUMMARY = "the annotations that keep autoscalers from removing its node"
+
+QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
+"""Source: kubernetes-sigs/kueue, ``pkg/controller/constants``, QueueLabel."""
+
+ANNOTATIONS = {
+    "karpenter.sh/do-not-disrupt": "true",
+    "cluster-autoscaler.kubernetes.io/safe-to-evict": "false",
+}
+"""Sources: kubernetes-sigs/karpenter, ``pkg/apis/v1/labels.go``; kubernetes/autoscaler,
+``cluster-autoscaler/utils/drain/drain.go``."""
+
+_DEADLINE = "activeDeadlineSeconds"
+_JOBS = frozenset({"CronJob", "Job", "JobSet"})
+_HOLDERS_OF_DEADLINE = {
+    "Pod": "spec",
+    "CronWorkflow": "spec.workflowSpec",
+    "RayJob": "spec",
+    "TrainJob": "spec",
+    "Workflow": "spec",
+} | dict.fromkeys(
+    ("JAXJob", "MPIJob", "PaddleJob", "PyTorchJob", "TFJob", "XGBoostJob"), "spec.runPolicy"
+)
+"""Where objects that end have ``activeDeadlineSeconds``. Jobs have it next to their template.
+
+Sources: ray-project/kuberay, ``ray-operator/apis/ray/v1/rayjob_types.go``; kubeflow/trainer,
+``pkg/apis/trainer/v1alpha1/trainjob_types.go`` (from v2.2); kubeflow/training-operator,
+``pkg/apis/kubeflow.org/v1/common_types.go`` (RunPolicy); argoproj/argo-workflows,
+``pkg/apis/workflow/v1alpha1/workflow_types.go``.
+"""
+_CORE_KINDS = frozenset(kind for _, kind in CORE_WORKLOADS)
+_COMPLETED = frozenset({"argoproj.io", "serving.kserve.io"})
+"""Groups whose objects may leave it to an operator what their Pods are."""
+_SECONDS = {"h": 3600, "m": 60, "s": 1}
+_UNITS = {"cpu": (NANOS, " CPUs"), "memory": (NANOS * 2**30, "Gi of memory")}
+
+
+class Unmet(NamedTuple):
+    """What a Pod does not meet, as a finding has it."""
+
+    path: str
+    reason: str
+    detail: str
+    remediation: str
+
+
+def check(pod: Pod, context: Context) -> Iterator[Finding]:
+    """Yield a finding for each requirement of its pools that the Pod does not meet."""
+    for pool in context.requested_pools:
+        for entry in pool.requires:
+            for path, reason, detail, remediation in _unmet(pod, pool, entry, context):
+                if others := [other for other in context.requested_pools if not other.requires]:
+                    remediation += f". Or select another pool with {describe_selection(others)}"
+                yield Finding(ID, path, reason, detail, remediation, entry.action)
+
+
+def changes(pod: Pod, context: Context) -> Iterator[Addition]:
+    """Add the annotations where a pool requires them and the metadata are those of the Pod."""
+    for pool in context.requested_pools:
+        for entry in pool.requires:
+            if entry.do_not_disrupt and entry.action == "enforce":
+                if pod.has_metadata and _loses_its_work(pod):
+                    yield Addition(pod.metadata, ("metadata", "annotations"), {**ANNOTATIONS})
+                return
+
+
+def _unmet(pod: Pod, pool: Pool, entry: PoolRequirement, context: Context) -> Iterator[Unmet]:
+    yield from _priority(pod, pool, entry)
+    if not pod.devices_only:
+        yield from _labels(pod, pool, entry)
+        if entry.do_not_disrupt and entry.action == "warn":
+            yield from _disruption(pod, pool)
+    if not _is_judged_at_owner(pod, context.policy):
+        yield from _runtime(pod, pool, entry)
+        if entry.queue and not any(labels.get(QUEUE_LABEL) for labels in _labels_of_workload(pod)):
+            yield _missing_queue(pod, pool)
+    yield from _share(pod, pool, entry, context)
+
+
+def _labels(pod: Pod, pool: Pool, entry: PoolRequirement) -> Iterator[Unmet]:
+    template, sources = pod.template, [pod.metadata.labels or {}]
+    path = pod.at("metadata.labels")
+    if template.spec_path[-1] != "spec" and "metadata" not in template.raw:
+        # The operator takes the labels of the Pod from elsewhere in its object.
+        path = "metadata.labels"
+        for _, holder in template.holders():
+            sources += [
+                mapping(descend(holder, at)) for at in (("labels",), ("metadata", "labels"))
+            ]
+    for key, values in entry.labels.items():
+        found = {labels[key] for labels in sources if labels.get(key) is not None}
+        if not found or (values and found.isdisjoint(values)):
+            yield missing_label(pool, key, values, path)
+
+
+def missing_label(pool: Pool, key: str, values: tuple[str, ...], path: str) -> Unmet:
+    """Return what to say about a Pod without one of the values of a label."""
+    needed = f"{key} with the value {' or '.join(values)}" if values else key
+    return Unmet(
+        path,
+        "the Pod lacks a label that the GPU pool requires",
+        f"Pods need the label {needed} to use GPU pool {pool.name}",
+        "Add it to the labels of the Pod, or of the pod template",
+    )
+
+
+def _priority(pod: Pod, pool: Pool, entry: PoolRequirement) -> Iterator[Unmet]:
+    name = pod.spec.priority_class_name
+    if entry.priority_classes and name and name not in entry.priority_classes:
+        yield wrong_priority(pool, entry, pod.at("spec.priorityClassName"))
+
+
+def wrong_priority(pool: Pool, entry: PoolRequirement, path: str) -> Unmet:
+    """Return what to say about a Pod with another PriorityClass."""
+    classes = " or ".join(sorted(entry.priority_classes))
+    return Unmet(
+        path,
+        "the GPU pool does not accept the priority class of the Pod",
+        f"Pods of this class can evict other teams' Pods; GPU pool {pool.name} accepts {classes}",
+        f"Set priorityClassName to {classes}, or remove it",
+    )
+
+
+def _runtime(pod: Pod, pool: Pool, entry: PoolRequirement) -> Iterator[Unmet]:
+    if entry.max_runtime is None:
+        return
+    most = f"{(longest := _seconds(entry.max_runtime))} or less ({entry.max_runtime})"
+    if limits := dict(_deadlines(pod)):
+        path = min(limits, key=lambda path: limits[path])
+        if limits[path] > longest:
+            yield Unmet(
+                path,
+                "the Pod may run for longer than the GPU pool allows",
+                f"{limits[path]} seconds are more than the {entry.max_runtime} that a Pod may use "
+                f"GPU pool {pool.name}",
+                f"Set it to {most}, and save checkpoints from which the next run continues",
+            )
+        return
+    place = _HOLDERS_OF_DEADLINE.get(pod.kind)
+    if pod.kind in _JOBS:
+        above = pod.template.spec_path[:-2]
+        # The Jobs of Volcano have several templates, and no deadline of their own.
+        place = field_path(above) if above[-1:] == ("spec",) else pod.at("spec")
+    yield Unmet(
+        place or pod.at("spec"),
+        "nothing limits the run time of the Pod",
+        f"a Pod may use GPU pool {pool.name} for {entry.max_runtime}, and this {pod.kind} sets no "
+        f"{_DEADLINE}",
+        f"Set {place}.{_DEADLINE} to {most}"
+        if place
+        else "Workloads of this kind have no run-time limit: run the work as a Job with "
+        f"spec.{_DEADLINE} of {most}. For a service, request an exception from the cluster "
+        "administrator",
+    )
+
+
+def _deadlines(pod: Pod) -> Iterator[tuple[str, int]]:
+    """Yield the run-time limits of the Pod and of what it stands in, in seconds, by their path."""
+    if pod.spec.active_deadline_seconds is not None:
+        yield pod.at(f"spec.{_DEADLINE}"), pod.spec.active_deadline_seconds
+    for path, holder in pod.template.holders():
+        for steps in ((_DEADLINE,), ("runPolicy", _DEADLINE)):
+            value = descend(holder, steps)
+            if isinstance(value, int):
+                yield field_path((*path, *steps)), value
+
+
+def _labels_of_workload(pod: Pod) -> Iterator[Mapping[str, str | None]]:
+    """Yield the labels by which Kueue finds the queue: a CronJob's own are not on its Jobs."""
+    yield pod.metadata.labels or {}
+    for path, holder in pod.template.holders():
+        if path or pod.kind != "CronJob":
+            yield mapping(descend(holder, ("metadata", "labels")))
+
+
+def _missing_queue(pod: Pod, pool: Pool) -> Unmet:
+    place = f"metadata.labels of the {pod.kind}"
+    path = pod.at("metadata.labels") if pod.kind in _CORE_KINDS - _JOBS else "metadata.labels"
+    if pod.kind == "CronJob":
+        path = place = "spec.jobTemplate.metadata.labels"
+    return Unmet(
+        path,
+        "the Pod has no queue",
+        f"Pods wait for GPU pool {pool.name} in a queue of Kueue, and the label {QUEUE_LABEL} is "
+        "missing",
+        f"Set {QUEUE_LABEL} in {place} to a queue of your namespace (kubectl get localqueues)",
+    )
+
+
+def _share(pod: Pod, pool: Pool, entry: PoolRequirement, context: Context) -> Iterator[Unmet]:
+    """Yield what is wrong with the number of devices and with the requests for each of them."""
+    requests = [request for request in context.device_requests if pool in request.pools]
+    if any(request.claim for request in requests):
+        return
+    devices = peak_in_pool(pod, pool, context)
+    if entry.min_devices and 0 < devices < entry.min_devices:
+        yield few_devices(pool, entry.min_devices, requests[0].path)
+    limits = {"cpu": entry.max_cpu_per_device, "memory": entry.max_memory_per_device}
+    if not devices or not any(limits.values()):
+        return
+    for requested, (name, limit) in zip(host_peaks(pod.spec), limits.items(), strict=True):
+        if limit is not None:
+            most = parse_quantity(limit) * devices
+            if requested > most:
+                yield Unmet(
+                    _largest(pod, name),
+                    f"the Pod requests more {name} than its share of a GPU node",
+                    f"the Pod requests {_shown(name, requested)} for {devices} "
+                    f"{'device' if devices == 1 else 'devices'}; GPU pool {pool.name} has "
+                    f"{_shown(name, parse_quantity(limit))} for each device",
+                    f"Request {_shown(name, most)} or less, all containers together",
+                )
+
+
+def few_devices(pool: Pool, least: int, path: str) -> Unmet:
+    """Return what to say about a Pod with too few devices."""
+    return Unmet(
+        path,
+        "the Pod requests fewer devices than the GPU pool is for",
+        f"GPU pool {pool.name} is for Pods with {least} devices or more",
+        f"Request {least}, or select the nodes of another pool",
+    )
+
+
+def _largest(pod: Pod, name: str) -> str:
+    """Return where the largest request of cpu or memory stands, or the limit in its place."""
+    own = pod.spec.resources
+    if own and name in {**(own.limits or {}), **(own.requests or {})}:
+        return pod.at("spec.resources")
+    sizes = {
+        container.field: {**container.resources("limits"), **container.resources("requests")}
+        for container in pod.containers()
+    }
+    largest = max(sizes, key=lambda field: parse_quantity(sizes[field].get(name)))
+    return pod.at(f"{largest}.resources")
+
+
+def _shown(name: str, nanos: int) -> str:
+    unit, text = _UNITS[name]
+    return f"{floor(nanos * 100 / unit) / 100:.12g}{text}"
+
+
+def _disruption(pod: Pod, pool: Pool) -> Iterator[Unmet]:
+    missing = [key for key in ANNOTATIONS if key not in pod.annotations]
+    if missing and _loses_its_work(pod):
+        wanted = " and ".join(f'{key}: "{ANNOTATIONS[key]}"' for key in missing)
+        yield Unmet(
+            pod.at("metadata.annotations"),
+            f"the Pod lacks {SUMMARY}",
+            f"an autoscaler may remove the node of GPU pool {pool.name} before the Pod ends, and "
+            "then its work is lost",
+            f"Add the annotations {wanted}",
+        )
+
+
+def _loses_its_work(pod: Pod) -> bool:
+    """Return whether nothing continues the Pod's work when its node is removed.
+
+    A Job replaces its Pods, which start from the beginning. It takes no Pods that always restart.
+    """
+    owners = pod.metadata.owner_references or ()
+    is_controlled = pod.kind != "Pod" or any(owner.controller for owner in owners)
+    return not is_controlled or pod.spec.restart_policy in ("Never", "OnFailure")
+
+
+def _is_judged_at_owner(pod: Pod, policy: Policy) -> bool:
+    """Return whether a controller makes the object from another one that gpufence judges."""
+    metadata = pod.metadata
+    if pod.kind != "Pod":
+        metadata = convert(mapping(pod.template.root.get("metadata")), ObjectMeta)
+    custom = {workloads.group for workloads in policy.custom_workloads} - _COMPLETED
+    for owner in metadata.owner_references or ():
+        group, slash, _ = (owner.api_version or "").partition("/")
+        key = (group if slash else "", owner.kind or "")
+        if owner.controller and (key in CORE_WORKLOADS or key[0] in custom):
+            return True
+    return False
+
+
+def _seconds(duration: str) -> int:
+    """Return the seconds of a duration: ``1h30m``."""
+    parts = re.findall("([0-9]+)([hms])", duration)
+    return sum(int(number) * _SECONDS[unit] for number, unit in parts)
