@@ -165,9 +165,15 @@ def check(pod: Pod, context: Context) -> Iterator[Finding]:
     for pool in context.requested_pools:
         for entry in pool.requires:
             for path, reason, detail, remediation in _unmet(pod, pool, entry, context):
-                if others := [other for other in context.requested_pools if not other.requires]:
+                if others := _alternatives(pool, context):
                     remediation += f". Or select another pool with {describe_selection(others)}"
                 yield Finding(ID, path, reason, detail, remediation, entry.action)
+
+
+def _alternatives(pool: Pool, context: Context) -> list[Pool]:
+    """Return the pools without requirements that offer what the Pod requests of this pool."""
+    requests = (each.pools for each in context.distinct_requests if pool in each.pools)
+    return [other for other in next(requests) if not other.requires]
 
 
 def changes(pod: Pod, context: Context) -> Iterator[Addition]:
@@ -305,12 +311,11 @@ def _missing_queue(pod: Pod, pool: Pool) -> Unmet:
 
 def _share(pod: Pod, pool: Pool, entry: PoolRequirement, context: Context) -> Iterator[Unmet]:
     """Yield what is wrong with the number of devices and with the requests for each of them."""
-    requests = [request for request in context.device_requests if pool in request.pools]
-    if any(request.claim for request in requests):
+    if any(request.claim and pool in request.pools for request in context.device_requests):
         return
     devices = peak_in_pool(pod, pool, context)
     if entry.min_devices and 0 < devices < entry.min_devices:
-        yield few_devices(pool, entry.min_devices, requests[0].path)
+        yield few_devices(pool, entry.min_devices, pod.at("spec"))
     limits = {"cpu": entry.max_cpu_per_device, "memory": entry.max_memory_per_device}
     if not devices or not any(limits.values()):
         return

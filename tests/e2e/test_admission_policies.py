@@ -248,6 +248,10 @@ def why_only_the_engine(finding: Finding, obj: JSON, request: Request, policy: P
         ),
         "a term that compares numbers or several names": "nodeSelectorTerms" in finding.path
         and (numeric or text.count("metadata.name") > 1),
+        "a run time, a queue, or a share of CPU and memory": any(
+            part in finding.detail for part in ("activeDeadlineSeconds", "Kueue", "for each device")
+        )
+        or "seconds are more than" in finding.detail,
         "an update of an object with an earlier finding": request.operation == "UPDATE",
     }
     return next((why for why, holds in explained.items() if holds), UNEXPLAINED)

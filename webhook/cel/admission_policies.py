@@ -14,8 +14,8 @@ from types import ModuleType
 from policies.finding import Action
 from policies.kubernetes.objects import JSONObject
 from policies.policy import ExceptionEntry, Policy
-from policies.rules import check_device_leak, check_pool_trespass
-from webhook.cel import device_leak, pool_trespass
+from policies.rules import check_device_leak, check_pool_requirements, check_pool_trespass
+from webhook.cel import device_leak, pool_requirements, pool_trespass
 from webhook.cel.configurations import (
     API_VERSION,
     Registration,
@@ -47,6 +47,7 @@ DESCRIPTION = "gpufence.dev/description"
 _MODULES: Mapping[str, ModuleType] = {
     check_pool_trespass.ID: pool_trespass,
     check_device_leak.ID: device_leak,
+    check_pool_requirements.ID: pool_requirements,
 }
 """By rule, the module that compiles it."""
 COMPILED_RULES = frozenset(_MODULES)
@@ -70,7 +71,11 @@ def admission_policies(
     """
     objects: list[JSONObject] = []
     for action, (ending, validation_action, does) in _ACTIONS.items():
-        rules = [rule for rule in _MODULES if _elsewhere(rule, action, policy) != ""]
+        rules = [
+            rule
+            for rule, module in _MODULES.items()
+            if module.concerns(policy) != any_of() and _elsewhere(rule, action, policy) != ""
+        ]
         if not rules:
             continue
         name = f"{registration.name}-{ending}{STATIC_SUFFIX if static else ''}"
