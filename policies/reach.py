@@ -124,6 +124,14 @@ def nodes_of_pools(policy: Policy, nodes: NodeIndex) -> NodesOfPools:
     return nodes.derive(policy, partial(NodesOfPools, policy, nodes))
 
 
+def unlabeled_pools(policy: Policy, nodes: NodeIndex | None) -> frozenset[str]:
+    """Return the names of the pools whose devices nodes offer, and whose labels no node has."""
+    if nodes is None:
+        return frozenset()
+    known = nodes_of_pools(policy, nodes)
+    return frozenset(pool.name for pool in policy.pools if known.offering_without_labels([pool]))
+
+
 def _offering(pool: Pool, nodes: NodeIndex) -> NodeSet:
     """Return the nodes with devices of the pool."""
     offered = (nodes.offering(name) for name in nodes.resources() if name in pool.resources)

@@ -16,20 +16,28 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cases.loading import Case, cases_of_check, cases_of_mutation, compiled
+from cases.loading import Case, compiled
 from controlplane.api import ApiError
 from controlplane.cluster import ControlPlane
-from in_tree import SETUP_USER, InTree, Outcome, in_tree, path_of, registered
+from in_tree import (
+    SETUP_USER,
+    InTree,
+    Outcome,
+    create_runtime_class,
+    in_tree,
+    kept_cases,
+    of_pools,
+    path_of,
+    registered,
+)
 from laws.profile import live_law as law
 from policies.engine import decide, validate
 from policies.facts import Facts, Request
 from policies.finding import Action, Finding
 from policies.kubernetes.names import NameSet
 from policies.kubernetes.nodes import Node, NodeIndex
-from policies.kubernetes.scheduling import Taint
 from policies.kubernetes.workload import LIMITS
-from policies.policy import ExceptionEntry, Policy, Pool
-from policies.registry import CHECKS, RULES
+from policies.policy import ExceptionEntry, Policy
 from policies.rules.check_device_leak import variable_remediation, visible_devices_variables
 from policies.rules.check_pool_trespass import SELECTION, TOLERATION, request_or
 from strategies import AMD, JSON, MEMORY, NODE_TYPE, PRESENT, ZONE, facts, policies
@@ -52,28 +60,6 @@ NODES = {
 }
 TODAY = datetime.now(UTC).date()
 TOO_LONG = "gpufence found more than fits here; run gpufence check on the manifest"
-
-
-def all_cases() -> list[Case]:
-    """Return every case that is a Pod or a workload."""
-    checks = {check.id for check in CHECKS}
-    found = [
-        case
-        for rule in RULES
-        for case in (cases_of_check if rule.id in checks else cases_of_mutation)(rule.id)
-    ]
-    return [case for case in found if path_of(case.read()[0], "default")]
-
-
-def kept_cases(cluster: ControlPlane) -> list[Case]:
-    """Return the cases whose fields the API server keeps: before 1.34 it drops resource claims."""
-    groups = cluster.api.request("GET", "/apis")["groups"]
-    served = {version["groupVersion"] for group in groups for version in group["versions"]}
-    return [
-        case
-        for case in all_cases()
-        if "resource.k8s.io/v1" in served or "resourceClaim" not in json.dumps(case.read()[0])
-    ]
 
 
 def test_admission_policies_deny_no_case_that_the_engine_allows(
@@ -116,13 +102,6 @@ def prepare(cluster: ControlPlane, cases: Iterable[Case]) -> None:
             cluster.create_namespace(name)
     for name in classes:
         create_runtime_class(cluster, name)
-
-
-def create_runtime_class(cluster: ControlPlane, name: str) -> None:
-    """Create it where it is not there yet: the API server admits no Pod with another one."""
-    with suppress(ApiError):
-        made = {"metadata": {"name": name}, "handler": "runc"}
-        cluster.api.request("POST", "/apis/node.k8s.io/v1/runtimeclasses", made)
 
 
 def judge(line: InTree, case: Case) -> tuple[str, list[str]]:
@@ -327,21 +306,6 @@ def test_the_largest_pods_stay_within_the_cost_that_the_api_server_allows(
         outcome = line.create(pod(spec))
     assert outcome.verdict == "accepted", outcome.message
     assert not enforced(pod(spec), policy, Request(), Facts())
-
-
-def of_pools(count: int) -> Policy:
-    """Return a policy of so many pools, NVIDIA's among them, without exemptions."""
-    policy = policies()["one taint"]
-    others = tuple(
-        Pool(
-            name=f"pool-{n}",
-            resources=NameSet([f"vendor-{n}.example/gpu"]),
-            taints=(Taint(f"vendor-{n}.example/gpu", "NoSchedule"),),
-            node_selector={f"vendor-{n}.example/present": "true"},
-        )
-        for n in range(count - 1)
-    )
-    return replace(policy, pools=(*policy.pools, *others))
 
 
 TRESPASSER = pod(

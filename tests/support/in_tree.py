@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, Literal
 
+from cases.loading import Case, cases_of_check, cases_of_mutation
 from controlplane.api import Api, ApiError
 from controlplane.cluster import ControlPlane
 from controlplane.poll import until
-from policies.policy import Policy
+from policies.kubernetes.names import NameSet
+from policies.kubernetes.scheduling import Taint
+from policies.policy import Policy, Pool
+from policies.registry import CHECKS, RULES
+from strategies import policies
 from valid_strategies import WORKLOADS
 from webhook.cel.admission_policies import (
     BINDING_KIND,
@@ -184,3 +190,47 @@ def collection(kind: str) -> str:
     """Return the collection of policies or of bindings."""
     plural = "policies" if kind == POLICY_KIND else "policybindings"
     return f"/apis/{API_VERSION}/validatingadmission{plural}"
+
+
+def all_cases() -> list[Case]:
+    """Return every case that is a Pod or a workload."""
+    checks = {check.id for check in CHECKS}
+    found = [
+        case
+        for rule in RULES
+        for case in (cases_of_check if rule.id in checks else cases_of_mutation)(rule.id)
+    ]
+    return [case for case in found if path_of(case.read()[0], "default")]
+
+
+def kept_cases(cluster: ControlPlane) -> list[Case]:
+    """Return the cases whose fields the API server keeps: before 1.34 it drops resource claims."""
+    groups = cluster.api.request("GET", "/apis")["groups"]
+    served = {version["groupVersion"] for group in groups for version in group["versions"]}
+    return [
+        case
+        for case in all_cases()
+        if "resource.k8s.io/v1" in served or "resourceClaim" not in json.dumps(case.read()[0])
+    ]
+
+
+def create_runtime_class(cluster: ControlPlane, name: str) -> None:
+    """Create it where it is not there yet: the API server admits no Pod with another one."""
+    with suppress(ApiError):
+        made = {"metadata": {"name": name}, "handler": "runc"}
+        cluster.api.request("POST", "/apis/node.k8s.io/v1/runtimeclasses", made)
+
+
+def of_pools(count: int) -> Policy:
+    """Return a policy of so many pools, NVIDIA's among them, without exemptions."""
+    policy = policies()["one taint"]
+    others = tuple(
+        Pool(
+            name=f"pool-{n}",
+            resources=NameSet([f"vendor-{n}.example/gpu"]),
+            taints=(Taint(f"vendor-{n}.example/gpu", "NoSchedule"),),
+            node_selector={f"vendor-{n}.example/present": "true"},
+        )
+        for n in range(count - 1)
+    )
+    return replace(policy, pools=(*policy.pools, *others))

@@ -1,8 +1,9 @@
-"""The ValidatingAdmissionPolicies and their bindings, as API objects.
+"""The admission policies and their bindings, as API objects.
 
-There is one policy for each action, because an action belongs to a binding. It has all rules that
-the API server can evaluate, because users see one denial. Its match condition leaves out what
-concerns no pool: whatever it matches costs the API server three further conversions of the object.
+There is one ValidatingAdmissionPolicy for each action, because an action belongs to a binding. It
+has all rules that the API server can evaluate, because users see one denial. Its match condition
+leaves out what concerns no pool: whatever it matches costs the API server three further conversions
+of the object. A MutatingAdmissionPolicy is opt-in (``webhook.cel.mutating_policy``).
 """
 
 from __future__ import annotations
@@ -14,16 +15,22 @@ from types import ModuleType
 from policies.finding import Action
 from policies.kubernetes.objects import JSONObject
 from policies.policy import ExceptionEntry, Policy
-from policies.rules import check_device_leak, check_pool_requirements, check_pool_trespass
-from webhook.cel import device_leak, pool_requirements, pool_trespass
+from policies.rules import (
+    check_device_leak,
+    check_pool_requirements,
+    check_pool_trespass,
+    check_unrestricted_gpu_pod,
+)
+from webhook.cel import device_leak, pool_requirements, pool_trespass, unrestricted
 from webhook.cel.configurations import (
     API_VERSION,
+    DESCRIPTION,
     Registration,
-    in_namespaces,
     namespace_selector,
     pod_rules,
 )
-from webhook.cel.pods import by_kind, holds_for_pod, pod_of
+from webhook.cel.mutating_policy import mutating_policy
+from webhook.cel.pods import by_kind, holds_for_pod, in_namespaces, pod_of
 from webhook.cel.text import (
     Variable,
     all_of,
@@ -41,15 +48,14 @@ POLICY_KIND = "ValidatingAdmissionPolicy"
 BINDING_KIND = "ValidatingAdmissionPolicyBinding"
 STATIC_SUFFIX = ".static.k8s.io"
 """What the name of an object that API servers read from disk must end with (KEP-5793)."""
-DESCRIPTION = "gpufence.dev/description"
-"""Annotation of a policy: what it does, in a sentence."""
-
 _MODULES: Mapping[str, ModuleType] = {
     check_pool_trespass.ID: pool_trespass,
     check_device_leak.ID: device_leak,
     check_pool_requirements.ID: pool_requirements,
 }
 """By rule, the module that compiles it."""
+_WITH_MUTATIONS = {**_MODULES, check_unrestricted_gpu_pod.ID: unrestricted}
+"""The same where the API server mutates GPU Pods."""
 COMPILED_RULES = frozenset(_MODULES)
 """The rules that the API server evaluates in part."""
 
@@ -70,15 +76,19 @@ def admission_policies(
     server reads from its own disk.
     """
     objects: list[JSONObject] = []
+    modules = _WITH_MUTATIONS if registration.mutates else _MODULES
+    ending_of_all = STATIC_SUFFIX if static else ""
+    if registration.mutates:
+        objects += mutating_policy(policy, registration, f"{registration.name}-pods{ending_of_all}")
     for action, (ending, validation_action, does) in _ACTIONS.items():
         rules = [
             rule
-            for rule, module in _MODULES.items()
+            for rule, module in modules.items()
             if module.concerns(policy) != any_of() and _elsewhere(rule, action, policy) != ""
         ]
         if not rules:
             continue
-        name = f"{registration.name}-{ending}{STATIC_SUFFIX if static else ''}"
+        name = f"{registration.name}-{ending}{ending_of_all}"
         excused = {
             rule: [
                 *filter(None, [_elsewhere(rule, action, policy)]),
@@ -87,7 +97,7 @@ def admission_policies(
             for rule in rules
         }
         bound = {"policyName": name, "validationActions": [validation_action]}
-        summary = "; ".join(_MODULES[rule].SUMMARY for rule in rules)
+        summary = "; ".join(_WITH_MUTATIONS[rule].SUMMARY for rule in rules)
         metadata = registration.metadata(name)
         annotations = {"annotations": {DESCRIPTION: f"{does} {summary}."}}
         spec = _policy_spec(excused, policy, registration)
@@ -129,11 +139,11 @@ def _policy_spec(
     ]
     concerns = []
     for rule, excuses in excused.items():
-        module = _MODULES[rule]
+        module = _WITH_MUTATIONS[rule]
         concerns.append(module.concerns(policy))
         variables += module.variables(policy)
         variables.append(_findings(rule, module, excuses))
-    found = " + ".join(f"variables.{_MODULES[rule].FINDINGS}" for rule in excused)
+    found = " + ".join(f"variables.{_WITH_MUTATIONS[rule].FINDINGS}" for rule in excused)
     variables.append(("findings", found))
     validation = {
         "expression": "size(variables.findings) == 0",

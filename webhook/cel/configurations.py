@@ -5,15 +5,15 @@ Printed by ``gpufence manifests``, and applied by a server that registers itself
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
 from policies.exemptions import ALWAYS_EXCLUDED
-from policies.kubernetes.names import NameSet
 from policies.kubernetes.objects import JSONObject
-from policies.policy import Actions, FailurePolicy, Policy
+from policies.policy import FailurePolicy, Policy
 from policies.rules import check_pool_trespass
+from webhook.cel.additions import is_complete, is_settled
 from webhook.cel.match_conditions import (
     changes_spec,
     concerns,
@@ -22,12 +22,16 @@ from webhook.cel.match_conditions import (
     names_node,
     selects_nodes,
 )
-from webhook.cel.pods import holds_for_pod
-from webhook.cel.text import all_of, any_of, call, is_in, negated, printed
+from webhook.cel.pods import holds_for_pod, in_namespaces
+from webhook.cel.text import all_of, any_of, call, negated, printed
+from webhook.cel.unrestricted import is_denied
 
 API_VERSION = "admissionregistration.k8s.io/v1"
 DOMAIN = ".gpufence.dev"
 """The suffix of the names of gpufence's webhooks, which no other webhook has."""
+
+DESCRIPTION = "gpufence.dev/description"
+"""Annotation of an admission policy: what it does, in a sentence."""
 
 RELEASE_LABEL = {"app.kubernetes.io/name": "gpufence"}
 """The label by which the releases of a cluster find each other's configurations."""
@@ -57,6 +61,10 @@ class Registration:
     """Whether gpufence knows the nodes, so that any node selection may concern it."""
     excluded_namespaces: frozenset[str] = frozenset()
     """Excluded in addition to ALWAYS_EXCLUDED and the namespaces that the policy exempts."""
+    mutates: bool = False
+    """Whether the API server mutates covered Pods (``webhook.cel.covered``)."""
+    left_out: frozenset[str] = frozenset()
+    """The pools that no covered Pod uses."""
     labels: Mapping[str, str] = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)
     owner: Mapping[str, str] | None = None
@@ -82,6 +90,14 @@ def configurations(policy: Policy, registration: Registration) -> tuple[JSONObje
 
 
 def _mutating(policy: Policy, registration: Registration) -> JSONObject:
+    mutated = is_mutated(policy)
+    if registration.mutates:
+        # What the admission policies deny needs no replica for it, and gets their reason.
+        mutated = all_of(
+            mutated,
+            negated(is_denied(policy)),
+            negated(is_complete(policy, registration.left_out)),
+        )
     webhook = _webhook(
         "pods",
         policy,
@@ -91,7 +107,7 @@ def _mutating(policy: Policy, registration: Registration) -> JSONObject:
             rule("", "v1", ["CREATE"], ["pods"]),
             rule("", "v1", ["UPDATE"], ["pods/ephemeralcontainers"]),
         ],
-        condition=call("[object]", "exists", "pod", is_mutated(policy)),
+        condition=call("[object]", "exists", "pod", mutated),
     )
     webhook["reinvocationPolicy"] = "IfNeeded"
     enforced = list(_by_mode(webhook, policy))[:1]
@@ -112,7 +128,9 @@ def _validating(policy: Policy, registration: Registration) -> JSONObject:
 def _of_pods(policy: Policy, registration: Registration) -> Iterator[JSONObject]:
     """Yield the webhooks for Pods and pod templates, by what happens while no replica answers.
 
-    The first gets what names a device or a key of a pool. The second gets what only selects nodes:
+    The first gets what names a device or a key of a pool. Where the API server mutates Pods, those
+    that it has completed go to a webhook of their own: no check would deny them without node facts,
+    so they never wait. The next gets what only selects nodes:
     plain workloads do that as well, so its failure policy never stops them. What names a node
     itself must not run unseen, because neither taints nor the admission policies stop it: its
     failure policy is ``Fail``, even where the policy's is ``Ignore``, unless no rule would deny it.
@@ -131,7 +149,17 @@ def _of_pods(policy: Policy, registration: Registration) -> Iterator[JSONObject]
     first = all_of(negated(named), concern) if apart else any_of(concern, named)
     selects = selects_nodes(with_nodes=registration.with_nodes)
     only_selects = all_of(selects, negated(named), negated(concern))
-    yield webhook("pods", condition=holds_for_pod(all_of(first, judged)))
+    sent = [first, judged]
+    if registration.mutates:
+        settled = is_settled(policy, registration.left_out)
+        sent.append(negated(settled))
+        yield webhook(
+            "pods-settled",
+            condition=holds_for_pod(all_of(first, judged, settled)),
+            condition_name="is-settled-by-the-api-server",
+            failure_policy="Ignore",
+        )
+    yield webhook("pods", condition=holds_for_pod(all_of(*sent)))
     yield webhook(
         "pods-placement",
         condition=holds_for_pod(all_of(only_selects, judged)),
@@ -248,34 +276,6 @@ def namespace_selector(policy: Policy, excluded: frozenset[str]) -> JSONObject:
     exempt = policy.exemptions.namespaces | excluded | ALWAYS_EXCLUDED
     expression = {"key": NAMESPACE_LABEL, "operator": "NotIn", "values": sorted(exempt)}
     return {"matchExpressions": [expression]}
-
-
-def in_namespaces(policy: Policy, holds: Callable[[Actions], bool]) -> str | None:
-    """Return CEL that holds in the namespaces for whose actions ``holds`` is true.
-
-    None where that is no namespace, and empty where it is every one.
-    """
-    has = {name: holds(actions) for name, actions in policy.overridden.items()}
-    here = holds(policy.general)
-    if not (here or any(has.values())):
-        return None
-    if here and all(has.values()):
-        return ""
-    # The exact name counts before the longest prefix.
-    prefixes = sorted((name for name in has if name.endswith("*")), key=len, reverse=True)
-    exact = has.keys() - set(prefixes)
-    groups = [({name for name in exact if has[name] == same}, same) for same in (False, True)]
-    groups += [({name}, has[name]) for name in prefixes]
-    choices = [
-        f"{is_in('request.namespace', NameSet(group))} ? {_literal(same)}"
-        for group, same in groups
-        if group
-    ]
-    return "(" + "\n  : ".join([*choices, _literal(here)]) + ")"
-
-
-def _literal(value: bool) -> str:
-    return "true" if value else "false"
 
 
 def rule(

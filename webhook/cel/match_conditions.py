@@ -51,17 +51,7 @@ def concerns(policy: Policy) -> str:
 
     Node agents, the Pods of a DaemonSet that tolerate every taint, are left to ``selects_nodes``.
     """
-    variables = names({*visible_devices_variables(policy), CUDA_VERSION})
-    opens = any_of(
-        some("c", "env", "e", f"e.name in {variables}"),
-        some(
-            "c",
-            "volumeMounts",
-            "m",
-            f"(m.mountPath.contains({text(DEVICE_MOUNTS)})"
-            ' || has(m.subPath) && m.subPath.contains("dev/") || has(m.subPathExpr))',
-        ),
-    )
+    opens = any_of(sets_visible_devices("true", policy), mounts_devices())
     volume = f"has(v.hostPath) && v.hostPath.path.matches({text(device_directory(policy))})"
     return any_of(
         *claims(policy),
@@ -70,8 +60,25 @@ def concerns(policy: Policy) -> str:
         *tolerates_pool(policy),
         some_container(any_of(names_device("c", policy), opens), debug=opens),
         some("pod.spec", "volumes", "v", volume),
-        _names_devices(),
+        names_devices(),
         *_annotated(policy),
+    )
+
+
+def sets_visible_devices(condition: str, policy: Policy) -> str:
+    """Return CEL that holds for a container with such a variable ``e``, if the condition holds."""
+    variables = names({*visible_devices_variables(policy), CUDA_VERSION})
+    return some("c", "env", "e", all_of(f"e.name in {variables}", condition))
+
+
+def mounts_devices() -> str:
+    """Return CEL that holds for a container with a mount that may name devices."""
+    return some(
+        "c",
+        "volumeMounts",
+        "m",
+        f"(m.mountPath.contains({text(DEVICE_MOUNTS)})"
+        ' || has(m.subPath) && m.subPath.contains("dev/") || has(m.subPathExpr))',
     )
 
 
@@ -106,7 +113,7 @@ def is_judged(policy: Policy) -> str:
     The annotations of a Pod that no kubelet runs yet still count, and without the annotation of its
     request, a Pod that still waits for a node is no GPU Pod.
     """
-    annotations = _names_devices()
+    annotations = names_devices()
     keys = {key for annotation in policy.pools_of_annotations for key in annotation.keys}
     if keys:
         new, old = (_annotation("k", obj) for obj in ("object", "oldObject"))
@@ -147,7 +154,7 @@ def _sets_node_name() -> str:
     return all_of("has(pod.spec.nodeName)", is_of_author)
 
 
-def _names_devices() -> str:
+def names_devices() -> str:
     """Return CEL that holds for a Pod with annotations that name devices."""
     family = f'k.split("/", 2)[0] in {names(ANNOTATIONS)}'
     return some("pod", "metadata.annotations", "k", family)

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from policies.kubernetes.names import NameSet
 from policies.kubernetes.scheduling import FENCING_EFFECTS, REQUIRED, Taint
-from policies.policy import Policy, Pool
+from policies.policy import Actions, Policy, Pool
 from policies.reach import DAEMON_SET_CONTROLLER
 from policies.requests import IMPLICIT_RESOURCE_PREFIX
 from webhook.cel.text import Variable, all_of, any_of, below, call, is_in, names, text, variable
@@ -64,9 +65,9 @@ def present(owner: str, path: str) -> str:
     return all_of(*(f"has({owner}.{end})" for end in ends))
 
 
-def containers() -> str:
-    """Return CEL for the containers and init containers of ``pod``."""
-    return f"(pod.spec.containers + {listed('pod.spec', 'initContainers')})"
+def containers(pod: str = "pod") -> str:
+    """Return CEL for the containers and init containers of a Pod."""
+    return f"({pod}.spec.containers + {listed(f'{pod}.spec', 'initContainers')})"
 
 
 def some(owner: str, path: str, item: str, condition: str) -> str:
@@ -238,3 +239,31 @@ def is_node() -> str:
 def fence(pool: Pool) -> list[Taint]:
     """Return the taints of a pool that keep Pods off its nodes."""
     return [taint for taint in pool.taints if taint.effect in FENCING_EFFECTS]
+
+
+def in_namespaces(policy: Policy, holds: Callable[[Actions], bool]) -> str | None:
+    """Return CEL that holds in the namespaces for whose actions ``holds`` is true.
+
+    None where that is no namespace, and empty where it is every one.
+    """
+    has = {name: holds(actions) for name, actions in policy.overridden.items()}
+    here = holds(policy.general)
+    if not (here or any(has.values())):
+        return None
+    if here and all(has.values()):
+        return ""
+    # The exact name counts before the longest prefix.
+    prefixes = sorted((name for name in has if name.endswith("*")), key=len, reverse=True)
+    exact = has.keys() - set(prefixes)
+    groups = [({name for name in exact if has[name] == same}, same) for same in (False, True)]
+    groups += [({name}, has[name]) for name in prefixes]
+    choices = [
+        f"{is_in('request.namespace', NameSet(group))} ? {_literal(same)}"
+        for group, same in groups
+        if group
+    ]
+    return "(" + "\n  : ".join([*choices, _literal(here)]) + ")"
+
+
+def _literal(value: bool) -> str:
+    return "true" if value else "false"

@@ -21,7 +21,7 @@ from policies.kubernetes.pod_security.view import (
     unset,
 )
 
-_PROFILES = frozenset({"RuntimeDefault", "Localhost"})
+PROFILES = frozenset({"RuntimeDefault", "Localhost"})
 _SECCOMP = "securityContext: {seccompProfile: {type: RuntimeDefault}}"
 _APP_ARMOR_ANNOTATION = "container.apparmor.security.beta.kubernetes.io/"
 _SE_LINUX_TYPES = (
@@ -30,8 +30,8 @@ _SE_LINUX_TYPES = (
     "container_kvm_t",
     "container_engine_t",
 )
-_ACCEPTED_SE_LINUX_TYPES = frozenset({"", *_SE_LINUX_TYPES})
-_SYSCTLS = (
+ACCEPTED_SE_LINUX_TYPES = frozenset({"", *_SE_LINUX_TYPES})
+SYSCTLS = (
     "kernel.shm_rmid_forced",
     "net.ipv4.ip_local_port_range",
     "net.ipv4.ip_local_reserved_ports",
@@ -86,7 +86,7 @@ def se_linux_options(pod: PodView) -> Violation | None:
         return None
     options = [_se_linux(context) for context in bad.contexts()]
     wrong = {
-        "type": {one["type"] for one in options} - _ACCEPTED_SE_LINUX_TYPES,
+        "type": {one["type"] for one in options} - ACCEPTED_SE_LINUX_TYPES,
         "user": {one["user"] for one in options} - {""},
         "role": {one["role"] for one in options} - {""},
     }
@@ -145,9 +145,7 @@ def sysctls(pod: PodView) -> Violation | None:
     if not given:
         return None
     bad = {
-        index: sysctl.name or ""
-        for index, sysctl in enumerate(given)
-        if sysctl.name not in _SYSCTLS
+        index: sysctl.name or "" for index, sysctl in enumerate(given) if sysctl.name not in SYSCTLS
     }
     if not bad:
         return None
@@ -156,7 +154,7 @@ def sysctls(pod: PodView) -> Violation | None:
         "forbidden sysctls",
         f"spec.securityContext.sysctls[{next(iter(bad))}].name",
         f"the Pod sets {quote(names)} in securityContext.sysctls",
-        f"only {listing(_SYSCTLS)}",
+        f"only {listing(SYSCTLS)}",
         f"Remove {quote(names)} from sysctls. If the workload needs the setting, contact the "
         "cluster administrator, who can set it on the nodes",
         subjects(("the Pod", name) for name in names),
@@ -177,7 +175,7 @@ def _unconfined(pod: PodView, accepted: str) -> Violation | None:
 
 
 def _is_bad(profile: SeccompProfile | AppArmorProfile | None) -> bool:
-    return profile is not None and profile.type not in _PROFILES
+    return profile is not None and profile.type not in PROFILES
 
 
 def _type(profile: SeccompProfile | AppArmorProfile | None) -> str:
@@ -200,7 +198,7 @@ def _bad_se_linux(context: SecurityContext) -> bool:
     options = context.se_linux_options
     return bool(
         options
-        and (options.user or options.role or (options.type or "") not in _ACCEPTED_SE_LINUX_TYPES)
+        and (options.user or options.role or (options.type or "") not in ACCEPTED_SE_LINUX_TYPES)
     )
 
 

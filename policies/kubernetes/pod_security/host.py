@@ -18,7 +18,7 @@ from policies.kubernetes.pod_security.view import (
 )
 
 _NAMESPACES = ("hostNetwork", "hostPID", "hostIPC")
-_VOLUMES = (
+VOLUMES = (
     "configMap",
     "csi",
     "downwardAPI",
@@ -29,8 +29,8 @@ _VOLUMES = (
     "projected",
     "secret",
 )
-_ACCEPTED_VOLUMES = frozenset(_VOLUMES)
-_ACCEPTED = f"only {listing(_VOLUMES)}"
+_ACCEPTED_VOLUMES = frozenset(VOLUMES)
+_ACCEPTED = f"only {listing(VOLUMES)}"
 _SHARED_MEMORY = (
     "volumes: [{name: shm, emptyDir: {medium: Memory}}] and volumeMounts: "
     "[{name: shm, mountPath: /dev/shm}]"

@@ -27,7 +27,7 @@ from policies.kubernetes.pod_security.view import (
     unset,
 )
 
-_DEFAULT_CAPABILITIES = (
+DEFAULT_CAPABILITIES = (
     "AUDIT_WRITE",
     "CHOWN",
     "DAC_OVERRIDE",
@@ -42,7 +42,7 @@ _DEFAULT_CAPABILITIES = (
     "SETUID",
     "SYS_CHROOT",
 )
-_RESTRICTED_CAPABILITIES = ("NET_BIND_SERVICE",)
+RESTRICTED_CAPABILITIES = ("NET_BIND_SERVICE",)
 _NON_ROOT = "securityContext: {runAsNonRoot: true, runAsUser: 65532}"
 _WITHOUT = {
     "IPC_LOCK": "RDMA with the RDMA device plugin works without IPC_LOCK, unless the container "
@@ -118,14 +118,14 @@ def capabilities_baseline(pod: PodView) -> Violation | None:
     Restricted field: ``capabilities.add`` of the containers' security contexts. Source:
     check_capabilities_baseline.go.
     """
-    added = _added(pod, _DEFAULT_CAPABILITIES)
+    added = _added(pod, DEFAULT_CAPABILITIES)
     if not added:
         return None
     return Violation(
         "non-default capabilities",
         added[0].path,
         _found(added),
-        f"only {listing(_DEFAULT_CAPABILITIES)}",
+        f"only {listing(DEFAULT_CAPABILITIES)}",
         _offenders(added).remediation(capitalized(_remove(added))),
         subjects((each.container.name, each.name) for each in added),
     )
@@ -140,7 +140,7 @@ def capabilities_restricted(pod: PodView) -> Violation | None:
     if pod.windows:
         return None
     keeping = [each for each in pod.judged if not _drops_all(each.security_context)]
-    added = _added(pod, _RESTRICTED_CAPABILITIES)
+    added = _added(pod, RESTRICTED_CAPABILITIES)
     if not (keeping or added):
         return None
     offending = (*keeping, *_offenders(added).containers)

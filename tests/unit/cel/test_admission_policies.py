@@ -17,12 +17,12 @@ from reviewing import default_document, default_policy
 from webhook.cel.admission_policies import (
     BINDING_KIND,
     COMPILED_RULES,
-    DESCRIPTION,
     POLICY_KIND,
     admission_policies,
     all_names,
 )
-from webhook.cel.configurations import Registration, in_namespaces
+from webhook.cel.configurations import DESCRIPTION, Registration
+from webhook.cel.pods import in_namespaces
 
 JSON = dict[str, Any]
 OFF: dict[str, Action] = dict.fromkeys(COMPILED_RULES, "off")
