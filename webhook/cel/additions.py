@@ -17,9 +17,7 @@ from policies.rules.set_restricted_security_context import USER_ANNOTATION
 from webhook.cel.covered import (
     IS_EXTENDED_RESOURCE,
     all_resources,
-    conditions,
-    defined,
-    is_covered,
+    covers,
     some_resource,
     targets,
 )
@@ -56,17 +54,16 @@ class Addition(NamedTuple):
 
 def is_complete(policy: Policy, left_out: frozenset[str]) -> str:
     """Return CEL that holds for a covered ``pod`` to which the API server adds nothing."""
-    named = [condition for name, condition in conditions(policy, left_out) if name != "fits-pools"]
-    lacking = any_of(
-        "size($target) == 0", *(each.lacks for each in additions(policy) if each.lacks)
-    )
-    return all_of(*named, defined(policy, left_out, negated(lacking))) if named else "false"
+    return covers(policy, left_out, _lacks_nothing(policy))
 
 
 def is_settled(policy: Policy, left_out: frozenset[str]) -> str:
     """Return CEL that holds for a complete ``pod``, and for a template of covered Pods."""
-    template = all_of('request.kind.kind != "Pod"', is_covered(policy, left_out))
-    return any_of(template, is_complete(policy, left_out))
+    return covers(policy, left_out, any_of('request.kind.kind != "Pod"', _lacks_nothing(policy)))
+
+
+def _lacks_nothing(policy: Policy) -> str:
+    return negated(any_of(*(each.lacks for each in additions(policy) if each.lacks)))
 
 
 def additions(policy: Policy) -> Iterator[Addition]:

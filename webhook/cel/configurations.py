@@ -128,10 +128,9 @@ def _validating(policy: Policy, registration: Registration) -> JSONObject:
 def _of_pods(policy: Policy, registration: Registration) -> Iterator[JSONObject]:
     """Yield the webhooks for Pods and pod templates, by what happens while no replica answers.
 
-    The first gets what names a device or a key of a pool. Where the API server mutates Pods, those
-    that it has completed go to a webhook of their own: no check would deny them without node facts,
-    so they never wait. The next gets what only selects nodes:
-    plain workloads do that as well, so its failure policy never stops them. What names a node
+    The first gets what names a device or a key of a pool. The second gets what only selects nodes:
+    plain workloads do that as well, so its failure policy never stops them. It also gets the Pods
+    that the API server has mutated: only the nodes can tell more about them. What names a node
     itself must not run unseen, because neither taints nor the admission policies stop it: its
     failure policy is ``Fail``, even where the policy's is ``Ignore``, unless no rule would deny it.
 
@@ -149,20 +148,15 @@ def _of_pods(policy: Policy, registration: Registration) -> Iterator[JSONObject]
     first = all_of(negated(named), concern) if apart else any_of(concern, named)
     selects = selects_nodes(with_nodes=registration.with_nodes)
     only_selects = all_of(selects, negated(named), negated(concern))
-    sent = [first, judged]
+    ignorable = only_selects
     if registration.mutates:
         settled = is_settled(policy, registration.left_out)
-        sent.append(negated(settled))
-        yield webhook(
-            "pods-settled",
-            condition=holds_for_pod(all_of(first, judged, settled)),
-            condition_name="is-settled-by-the-api-server",
-            failure_policy="Ignore",
-        )
-    yield webhook("pods", condition=holds_for_pod(all_of(*sent)))
+        ignorable = any_of(only_selects, all_of(first, settled))
+        first = all_of(first, negated(settled))
+    yield webhook("pods", condition=holds_for_pod(all_of(first, judged)))
     yield webhook(
         "pods-placement",
-        condition=holds_for_pod(all_of(only_selects, judged)),
+        condition=holds_for_pod(all_of(ignorable, judged)),
         condition_name="selects-nodes",
         failure_policy="Ignore",
     )

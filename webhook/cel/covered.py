@@ -129,7 +129,7 @@ def _together(pools: Sequence[Pool]) -> Selector | None:
 
 
 def conditions(policy: Policy, left_out: frozenset[str]) -> Iterator[tuple[str, str]]:
-    """Yield named CEL; the ``pod`` is covered where all of it holds. None if no Pod is."""
+    """Yield CEL after what it says; a covered ``pod`` meets all of it. None if no Pod is."""
     offered, hardening = all_resources(policy), policy.hardening
     usual = in_namespaces(policy, _is_usual)
     if usual is None or hardening.level == "off" or hardening.host_users is False:
@@ -138,7 +138,7 @@ def conditions(policy: Policy, left_out: frozenset[str]) -> Iterator[tuple[str, 
         return
     usernames = policy.exemptions.usernames
     yield (
-        "requests-a-device",
+        "It requests a device.",
         all_of(
             *filter(None, [usual]),
             *([f"!(request.userInfo.username in {names(usernames)})"] if usernames else []),
@@ -146,7 +146,7 @@ def conditions(policy: Policy, left_out: frozenset[str]) -> Iterator[tuple[str, 
         ),
     )
     yield (
-        "is-short",
+        "Its lists are short.",
         all_of(
             f"size({containers()}) <= {MOST}",
             f"size({listed('pod.spec', 'tolerations')}) <= {MOST}",
@@ -158,7 +158,7 @@ def conditions(policy: Policy, left_out: frozenset[str]) -> Iterator[tuple[str, 
     annotations = {key for each in policy.pools_of_annotations for key in each.keys}
     exempt = policy.exemptions.runtime_classes
     yield (
-        "is-decided-by-the-object",
+        "Nothing but the Pod decides.",
         all_of(
             "!has(pod.spec.nodeName)",
             "!has(pod.spec.resourceClaims)",
@@ -173,8 +173,10 @@ def conditions(policy: Policy, left_out: frozenset[str]) -> Iterator[tuple[str, 
             negated(some("pod.spec", TERMS, "t", _unusual_term())),
         ),
     )
-    yield "is-secure", negated(any_of(*may_violate(hardening.level)))
-    yield "fits-pools", defined(policy, left_out, "size($target) == 1")
+    yield (
+        "Its Pod Security profile accepts what it sets.",
+        negated(any_of(*may_violate(hardening.level))),
+    )
 
 
 _TERMS = TERMS.replace(".", ".?")
@@ -258,10 +260,21 @@ def _unusual_term() -> str:
     )
 
 
-def is_covered(policy: Policy, left_out: frozenset[str]) -> str:
-    """Return CEL that holds for a covered ``pod``."""
-    named = [condition for _, condition in conditions(policy, left_out)]
-    return all_of(*named) if named else "false"
+def covers(policy: Policy, left_out: frozenset[str], complete: str = "") -> str:
+    """Return CEL that holds for a covered ``pod``; ``complete`` is a further condition on it.
+
+    Each part has a comment. The first one is false for plain Pods, and ends the evaluation.
+    """
+    parts = [*conditions(policy, left_out)]
+    if not parts:
+        return "false"
+    fits = all_of("size($target) == 1", *filter(None, [complete]))
+    parts.append(("It fits one entry of the table of pools.", defined(policy, left_out, fits)))
+    lines = "\n&& ".join(f"// {comment}\n   {below(below(part))}" for comment, part in parts)
+    all_containers = containers()
+    return call(
+        f"[{all_containers}]", "exists", "containers", lines.replace(all_containers, "containers")
+    )
 
 
 _DEFINED = ("pools", "targets", "selector", "terms", "candidates", "target", "labels")

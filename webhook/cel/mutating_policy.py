@@ -12,7 +12,7 @@ from webhook.cel.configurations import (
     namespace_selector,
     rule,
 )
-from webhook.cel.covered import conditions, definitions, referring
+from webhook.cel.covered import covers, definitions, referring
 from webhook.cel.text import call, joined, printed
 
 POLICY_KIND = "MutatingAdmissionPolicy"
@@ -28,8 +28,8 @@ def mutating_policy(
     mutated completely or not at all. The failure policy is Ignore: a Pod that the API server fails
     to mutate lacks something, and goes to the webhook.
     """
-    named = [*conditions(policy, registration.left_out)]
-    if not named:
+    covered = covers(policy, registration.left_out)
+    if covered == "false":
         return ()
     metadata = registration.metadata(name)
     description = "Adds to GPU Pods what gpufence requires, if the Pod alone decides what that is."
@@ -48,8 +48,10 @@ def mutating_policy(
             "resourceRules": [rule("", "v1", ["CREATE"], ["pods"])],
         },
         "matchConditions": [
-            {"name": name, "expression": printed(call("[object]", "exists", "pod", condition))}
-            for name, condition in named
+            {
+                "name": "is-covered",
+                "expression": printed(call("[object]", "exists", "pod", covered)),
+            }
         ],
         "variables": [{"name": name, "expression": value} for name, value in defined],
         "mutations": [

@@ -57,6 +57,7 @@ def make_registration(
     annotations: tuple[tuple[str, str], ...],
     excluded: tuple[str, ...],
     with_nodes: bool,
+    mutates: bool,
     **_others: Any,
 ) -> Registration:
     """Return the registration that the values of options mean, those below among them."""
@@ -71,6 +72,7 @@ def make_registration(
         annotations=dict(annotations),
         excluded_namespaces=frozenset({*own, *excluded}),
         with_nodes=with_nodes,
+        mutates=mutates,
     )
 
 
@@ -127,6 +129,13 @@ registration_options = as_argument(
         help="Use the cluster's nodes, namespaces, classes and claims in decisions. The API server "
         "then calls gpufence for every Pod with a node selection. Rules that need these facts "
         "fail closed without them. Default: on in a cluster.",
+    ),
+    click.option(
+        "--mutating-policy/--no-mutating-policy",
+        "mutates",
+        default=False,
+        help="Let API servers mutate GPU Pods by a MutatingAdmissionPolicy, where the Pod alone "
+        "decides what to add (Kubernetes 1.36 or newer). They call gpufence for the others.",
     ),
 )
 """The options of the webhook configurations, as the argument ``registration``."""

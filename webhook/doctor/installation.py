@@ -68,8 +68,8 @@ class Installation:
     deployment: JSONObject | None = None
     deployed: Deployed | None = None
     configurations: dict[str, JSONObject | None] = field(default_factory=dict)
-    admission_policies: AdmissionPolicies | None = None
-    """Policies and bindings of the second line; None if API servers do not serve them."""
+    admission_policies: AdmissionPolicies = field(default_factory=dict)
+    """The policies and bindings in the API server, by kind; of kinds that it serves."""
     secret: JSONObject | None = None
     stored: Stored | None = None
     slices: list[JSONObject] = field(default_factory=list)

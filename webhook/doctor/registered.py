@@ -7,8 +7,10 @@ from dataclasses import replace
 from datetime import date
 
 from policies.policy import Policy
+from policies.reach import unlabeled_pools
 from webhook.cel.admission_policies import POLICY_KIND, admission_policies
 from webhook.cel.configurations import Registration, configurations
+from webhook.cel.mutating_policy import POLICY_KIND as MUTATING_KIND
 from webhook.doctor.installation import Installation
 from webhook.doctor.line import DoctorLine, fail, ok, skip, warn
 from webhook.registration.drift import UNNEEDED, Difference, drift
@@ -28,6 +30,9 @@ _OPTIONS = frozenset({"timeoutSeconds", "namespaceSelector", "metadata"})
 def check(installed: Installation, today: date) -> Iterator[DoctorLine]:
     """Yield a line for each configuration, and for the admission policies."""
     registration = expected_registration(installed)
+    if registration is not None and installed.policy is not None:
+        left_out = unlabeled_pools(installed.policy, installed.nodes)
+        registration = replace(registration, left_out=left_out)
     yield from _configurations(installed, registration)
     yield from _admission_policies(installed, registration, today)
 
@@ -84,7 +89,7 @@ def _admission_policies(
 ) -> Iterator[DoctorLine]:
     if _POLICIES in installed.forbidden:
         yield skip(_POLICIES, f"cannot list them: {installed.forbidden[_POLICIES]}")
-    elif installed.admission_policies is None:
+    elif POLICY_KIND not in installed.admission_policies:
         yield warn(
             _POLICIES,
             "the API server does not serve ValidatingAdmissionPolicy v1",
@@ -102,7 +107,11 @@ def _admission_policies(
 def _compared(
     installed: Installation, policy: Policy, registration: Registration, today: date
 ) -> DoctorLine:
-    live = installed.admission_policies or {}
+    live = {
+        (kind, name): obj
+        for kind, objects in installed.admission_policies.items()
+        for name, obj in objects.items()
+    }
     enabled = installed.deployed is None or installed.deployed.admission_policies
     if not live and not (installed.registers and enabled):
         problem = "none found; while no replica answers, no API server denies trespassing Pods"
@@ -114,12 +123,19 @@ def _compared(
     made = admission_policies(policy, registration, today=today) if enabled else ()
     desired = {(obj["kind"], obj["metadata"]["name"]): obj for obj in made}
     differences = []
+    if unserved := {kind for kind, _ in desired} - installed.admission_policies.keys():
+        return warn(
+            _POLICIES,
+            f"the API server does not serve {min(unserved)} v1, so it mutates no Pods",
+            "Upgrade to Kubernetes 1.36 or newer, or set admissionPolicies.mutate to false in the "
+            "chart. Until then, the webhook mutates all GPU Pods",
+        )
     for key, obj in desired.items():
         found = drift(obj, live[key]) if key in live else [Difference("", "it does not exist")]
         differences += [Difference(each.field, f"{' '.join(key)}: {each}") for each in found]
     for key in live.keys() - desired:
         differences.append(Difference("", f"{' '.join(key)}: it is not needed"))
-    count = sum(kind == POLICY_KIND for kind, _ in desired)
+    count = sum(kind in (POLICY_KIND, MUTATING_KIND) for kind, _ in desired)
     good = f"all {count} and their bindings match the policy"
     differences.sort(key=str)
     return _line(_POLICIES, good, differences, installed, "gpufence manifests --admission-policies")

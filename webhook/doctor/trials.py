@@ -12,6 +12,7 @@ from policies.kubernetes.scheduling import FENCING_EFFECTS, REQUIRED
 from policies.kubernetes.selector import term_of
 from policies.policy import Policy, Pool
 from policies.rules.check_pool_trespass import ID as TRESPASS
+from webhook.cel.admission_policies import POLICY_KIND
 from webhook.cel.configurations import DOMAIN
 from webhook.doctor.installation import Installation
 from webhook.doctor.line import DoctorLine, fail, ok, skip
@@ -57,7 +58,7 @@ async def check(api: KubeApi, installed: Installation, namespace: str) -> AsyncI
             yield await _trespasser(api, policy, pool, namespace, placement, "webhook")
         else:
             yield skip(f"trespasser, pool {pool.name}", "the pool has no taint")
-        if installed.admission_policies:
+        if installed.admission_policies.get(POLICY_KIND):
             placement = toleration or _selection(pool)
             yield await _trespasser(api, policy, pool, namespace, placement, "admission policy")
 

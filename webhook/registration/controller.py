@@ -15,8 +15,10 @@ from certs.errors import CertificateError
 from certs.files import PairSource, read_file
 from certs.keypair import is_trusted_by, parse_certificates
 from certs.secret import Timing
+from policies.kubernetes.nodes import NodeIndex
 from policies.kubernetes.objects import JSONObject
 from policies.policy import Policy
+from policies.reach import unlabeled_pools
 from webhook.cel.admission_policies import admission_policies
 from webhook.cel.configurations import Registration, configurations
 from webhook.kube.client import KubeApi, ServerClock
@@ -69,8 +71,10 @@ class RegistrationController:
         can_serve: Callable[[], bool],
         served: Callable[[], bytes] = bytes,
         clock: ServerClock | None = None,
+        nodes: Callable[[], NodeIndex | None] = lambda: None,
     ) -> None:
         self._options = options
+        self._nodes = nodes
         self._policy = policy
         self._metrics = metrics
         self._can_serve = can_serve
@@ -210,7 +214,12 @@ class RegistrationController:
         owner = await options.owner.reference(self._api) if options.owner else None
         others = await other_releases(self._api, registration.name)
         excluded = registration.excluded_namespaces | others
-        return replace(registration, owner=owner, excluded_namespaces=excluded)
+        return replace(
+            registration,
+            owner=owner,
+            excluded_namespaces=excluded,
+            left_out=unlabeled_pools(self._policy(), self._nodes()),
+        )
 
     async def _configurations(self, registration: Registration) -> tuple[JSONObject, ...]:
         service = registration.service

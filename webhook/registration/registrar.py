@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from policies.kubernetes.objects import JSONObject
 from webhook.cel.admission_policies import BINDING_KIND, POLICY_KIND, all_names
 from webhook.cel.configurations import API_VERSION, RELEASE_LABEL
+from webhook.cel.mutating_policy import BINDING_KIND as MUTATING_BINDING_KIND
+from webhook.cel.mutating_policy import POLICY_KIND as MUTATING_KIND
 from webhook.kube.client import KubeApi, ready_endpoints, slices_query
 from webhook.kube.errors import FORBIDDEN, ApiError, ClusterError
 from webhook.kube.listing import list_all
@@ -28,9 +30,13 @@ KINDS = {
 """The kinds of configurations, and where the API has them."""
 POLICY_KINDS = {
     POLICY_KIND: f"{_API}/validatingadmissionpolicies",
+    MUTATING_KIND: f"{_API}/mutatingadmissionpolicies",
     BINDING_KIND: f"{_API}/validatingadmissionpolicybindings",
+    MUTATING_BINDING_KIND: f"{_API}/mutatingadmissionpolicybindings",
 }
-"""The kinds of the second line, in the order in which they are written."""
+"""The kinds of the in-tree policies, in the order in which they are written."""
+_SINCE = {POLICY_KIND: "Kubernetes 1.30", MUTATING_KIND: "Kubernetes 1.36"}
+"""The first version that serves the kind and its bindings as v1."""
 
 _RBAC = "rbac.authorization.k8s.io/v1"
 _OWNERS = {
@@ -107,20 +113,20 @@ class Registrar:
         """Write the admission policies that differ, and delete all others of this release.
 
         Policies come before their bindings, and what is no longer wanted goes last, so a change
-        leaves no moment without a second line. An update takes effect at once. An API server that
-        does not serve ValidatingAdmissionPolicy v1 (before 1.30) is left alone.
+        leaves no moment without a second line. An update takes effect at once. A kind that the API
+        server does not serve as v1 is left alone.
         """
         live = await admission_policies_of(self._api, self._name)
-        if live is None:
-            self._report("the API server does not serve ValidatingAdmissionPolicy v1")
-            return
-        wanted = {(obj["kind"], obj["metadata"]["name"]): obj for obj in desired}
-        for kind, path in POLICY_KINDS.items():
-            for key, obj in wanted.items():
-                if key[0] == kind:
-                    await self._reconcile(f"{path}/{key[1]}", obj, live.get(key))
-        for kind, name in reversed(live):
-            if (kind, name) not in wanted:
+        wanted: AdmissionPolicies = {kind: {} for kind in POLICY_KINDS}
+        for obj in desired:
+            wanted[obj["kind"]][obj["metadata"]["name"]] = obj
+        for kind, objects in wanted.items():
+            if kind not in live and objects and kind in _SINCE:
+                self._report(f"the API server does not serve {kind} v1; {_SINCE[kind]} does")
+            for name, obj in objects.items() if kind in live else ():
+                await self._reconcile(f"{POLICY_KINDS[kind]}/{name}", obj, live[kind].get(name))
+        for kind in reversed(live):
+            for name in live[kind].keys() - wanted[kind].keys():
                 path = f"{POLICY_KINDS[kind]}/{name}"
                 await self._api.delete(path)
                 self._written.pop(path, None)
@@ -168,26 +174,26 @@ class Registrar:
             event(_log, logging.WARNING, "second line incomplete", problem=problem)
 
 
-AdmissionPolicies = dict[tuple[str, str], JSONObject]
-"""Policies, then bindings, by kind and name."""
+AdmissionPolicies = dict[str, dict[str, JSONObject]]
+"""By kind, policies before bindings: the objects by name. Kinds that are not served are left out.
+"""
 
 
-async def admission_policies_of(api: KubeApi, name: str) -> AdmissionPolicies | None:
-    """Return the admission policies of the installation; None if the API serves no such."""
-    names = set(all_names(name))
+async def admission_policies_of(api: KubeApi, name: str) -> AdmissionPolicies:
+    """Return the admission policies of the installation."""
+    names = all_names(name)
     live: AdmissionPolicies = {}
     for kind, path in POLICY_KINDS.items():
         listed = await api.read(path)
-        if listed is None:
-            return None
-        items = {item["metadata"]["name"]: item for item in listed.get("items") or ()}
-        live |= {(kind, each): items[each] for each in sorted(names & items.keys())}
+        if listed is not None:
+            items = {item["metadata"]["name"]: item for item in listed.get("items") or ()}
+            live[kind] = {each: items[each] for each in names if each in items}
     return live
 
 
 def type_warnings(live: AdmissionPolicies) -> Iterator[str]:
     """Yield what the API server's type check of the policies warns of."""
-    for (_, name), policy in live.items():
+    for name, policy in live.get(POLICY_KIND, {}).items():
         checked = (policy.get("status") or {}).get("typeChecking") or {}
         for warning in checked.get("expressionWarnings") or ():
             yield f"{name}: {warning.get('fieldRef')}: {warning.get('warning')}"
@@ -200,9 +206,12 @@ async def unregister(api: KubeApi, name: str) -> dict[str, bool]:
 
 async def unregister_policies(api: KubeApi, name: str) -> dict[str, bool]:
     """Delete bindings and policies; return for each kind whether one was there."""
-    deleted = dict.fromkeys(POLICY_KINDS, False)
-    for kind, each in reversed(await admission_policies_of(api, name) or {}):
-        deleted[kind] |= await api.delete(f"{POLICY_KINDS[kind]}/{each}")
+    live = await admission_policies_of(api, name)
+    deleted = {POLICY_KIND: False, BINDING_KIND: False}
+    for kind in reversed(live):
+        for each in live[kind]:
+            was_there = await api.delete(f"{POLICY_KINDS[kind]}/{each}")
+            deleted[kind] = deleted.get(kind, False) or was_there
     return deleted
 
 

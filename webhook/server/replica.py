@@ -269,6 +269,7 @@ class _Replica:
             lambda: self._serving and not self._edge.draining,
             lambda: self._certificate.chain(),
             self._clock,
+            lambda: self._facts.state.nodes.index if self._facts else None,
         )
 
     def _periodic_tasks(self) -> list[PeriodicTask]:

@@ -115,6 +115,7 @@ EFFECTS = {
     "admissionPolicies.enabled": Effect(
         False, {REPLICA, "ClusterRole gpufence", *guard("namespace")}
     ),
+    "admissionPolicies.mutate": Effect(True, {REPLICA, "ClusterRole gpufence"}),
     "certificates.source": Effect(
         "secret", {REPLICA, "Role gpufence", "Secret tls"}, {"certificates": {"secretName": "tls"}}
     ),

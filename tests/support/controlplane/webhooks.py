@@ -6,6 +6,7 @@ import base64
 import re
 import string
 from collections import Counter
+from contextlib import suppress
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
@@ -26,8 +27,12 @@ BOTH = frozenset({"admit", "validating"})
 GPU = {"limits": {"nvidia.com/gpu": "1"}}
 GPU_POD = {
     "metadata": {"generateName": "probe-"},
-    "spec": {"containers": [{"name": "probe", "image": "probe", "resources": GPU}]},
+    "spec": {
+        "containers": [{"name": "probe", "image": "probe", "resources": GPU}],
+        "tolerations": [{"operator": "Exists", "effect": "NoExecute"}],
+    },
 }
+"""Because of its toleration, the API server never mutates it without a webhook."""
 TEMPLATE = PROJECT / "deploy" / "samples" / "webhook-configuration.yaml"
 
 
@@ -93,11 +98,13 @@ def unregister(cluster: ControlPlane) -> None:
 
 def delete_admission_policies(api: Api) -> None:
     """Delete the admission policies of a release, and wait until none is active."""
-    for collection in ("validatingadmissionpolicybindings", "validatingadmissionpolicies"):
-        path = f"/apis/admissionregistration.k8s.io/v1/{collection}"
-        for policy in api.request("GET", path)["items"]:
-            if policy["metadata"]["name"].startswith("gpufence-"):
-                api.request("DELETE", f"{path}/{policy['metadata']['name']}")
+    for collection in ("admissionpolicybindings", "admissionpolicies"):
+        for kind in ("mutating", "validating"):
+            path = f"/apis/admissionregistration.k8s.io/v1/{kind}{collection}"
+            with suppress(ApiError):
+                for policy in api.request("GET", path)["items"]:
+                    if policy["metadata"]["name"].startswith("gpufence-"):
+                        api.request("DELETE", f"{path}/{policy['metadata']['name']}")
     until(lambda: "gpufence-" not in in_tree_denial(api), "the API server to forget the policies")
 
 

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterable
+from dataclasses import replace
 from datetime import date
 from typing import Any
 
 import pytest
 
+from policies.kubernetes.objects import JSONObject
 from policies.shipped import shipped_policy
 from webhook.cel.admission_policies import BINDING_KIND, POLICY_KIND, admission_policies
 from webhook.cel.configurations import Registration, configurations
 from webhook.doctor import registered
 from webhook.doctor.installation import Deployed, Installation
 from webhook.doctor.line import DoctorLine, Status
-from webhook.registration.registrar import AdmissionPolicies
+from webhook.registration.registrar import POLICY_KINDS, AdmissionPolicies
 
 SERVICE = ("fence", "gpufence", 443)
 OWN = frozenset({"fence"})
@@ -124,11 +127,18 @@ def compiled(*excluded: str) -> AdmissionPolicies:
     made = admission_policies(
         shipped_policy(), Registration(excluded_namespaces=frozenset(excluded)), today=TODAY
     )
-    return {(obj["kind"], obj["metadata"]["name"]): copy.deepcopy(obj) for obj in made}
+    return by_kind(made)
+
+
+def by_kind(made: Iterable[JSONObject]) -> AdmissionPolicies:
+    found: AdmissionPolicies = {kind: {} for kind in POLICY_KINDS}
+    for obj in made:
+        found[obj["kind"]][obj["metadata"]["name"]] = copy.deepcopy(obj)
+    return found
 
 
 def of_policies(
-    found: AdmissionPolicies | None, *, registers: bool = True, enabled: bool = True
+    found: AdmissionPolicies, *, registers: bool = True, enabled: bool = True
 ) -> DoctorLine:
     installed = installation(registers)
     installed.deployed = Deployed(REGISTRATION, "secret", registers, enabled)
@@ -143,16 +153,28 @@ def test_compiled_policies_are_ok() -> None:
 
 
 def test_an_api_server_without_admission_policies_is_a_warning() -> None:
-    found = of_policies(None)
+    found = of_policies({})
     assert found.status == "warn"
     assert "does not serve ValidatingAdmissionPolicy v1" in found.detail
 
 
+def test_an_api_server_that_cannot_mutate_is_a_warning() -> None:
+    installed = installation(True)
+    registration = replace(REGISTRATION, mutates=True)
+    installed.deployed = Deployed(registration, "secret", registers=True, admission_policies=True)
+    live = compiled("fence")
+    installed.admission_policies = {kind: live[kind] for kind in (POLICY_KIND, BINDING_KIND)}
+    found = line(installed, "admission policies")
+    assert found.status == "warn"
+    assert "does not serve MutatingAdmissionPolicy v1" in found.detail
+    assert "admissionPolicies.mutate" in found.remediation
+
+
 def test_missing_changed_and_superfluous_policies_fail() -> None:
     live = compiled("fence")
-    del live[BINDING_KIND, "gpufence-pods"]
-    live[POLICY_KIND, "gpufence-pods"]["spec"]["failurePolicy"] = "Ignore"
-    live[POLICY_KIND, "gpufence-pods-warn"] = {"spec": {}}
+    del live[BINDING_KIND]["gpufence-pods"]
+    live[POLICY_KIND]["gpufence-pods"]["spec"]["failurePolicy"] = "Ignore"
+    live[POLICY_KIND]["gpufence-pods-warn"] = {"spec": {}}
     found = of_policies(live)
     assert found.status == "fail"
     assert f"{BINDING_KIND} gpufence-pods: it does not exist" in found.detail
@@ -176,19 +198,19 @@ def test_a_namespace_that_only_the_policies_exclude_fails_only_with_registration
 def test_missing_policies_are_a_warning_if_no_leader_writes_policies(
     registers: bool, enabled: bool, cure: str
 ) -> None:
-    found = of_policies({}, registers=registers, enabled=enabled)
+    found = of_policies(by_kind(()), registers=registers, enabled=enabled)
     assert found.status == "warn"
     assert cure in found.remediation
 
 
 def test_missing_policies_fail_if_the_leader_writes_policies() -> None:
-    assert of_policies({}).status == "fail"
+    assert of_policies(by_kind(())).status == "fail"
 
 
 def test_type_check_warnings_are_reported() -> None:
     live = compiled("fence")
     warning = {"fieldRef": "spec.validations[0]", "warning": "undefined field 'x'"}
-    live[POLICY_KIND, "gpufence-pods"]["status"] = {
+    live[POLICY_KIND]["gpufence-pods"]["status"] = {
         "typeChecking": {"expressionWarnings": [warning]}
     }
     installed = installation(True)

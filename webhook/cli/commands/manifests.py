@@ -49,7 +49,7 @@ Examples:
 @click.option(
     "--admission-policies",
     is_flag=True,
-    help="Print the ValidatingAdmissionPolicies and their bindings instead of the webhook "
+    help="Print the admission policies and their bindings instead of the webhook "
     "configurations. API servers evaluate them without a replica.",
 )
 @click.option(

@@ -237,6 +237,9 @@ true
 - --name={{ $name }}
 - --owner=clusterrole/{{ $name }}
 - {{ ternary "--admission-policies" "--no-admission-policies" .Values.admissionPolicies.enabled }}
+{{- if and .Values.admissionPolicies.enabled .Values.admissionPolicies.mutate }}
+- --mutating-policy
+{{- end }}
 {{- range .Values.registration.excludeNamespaces }}
 - --exclude-namespace={{ . }}
 {{- end }}
