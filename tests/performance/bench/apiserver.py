@@ -34,6 +34,8 @@ TITLES: dict[PodKind, str] = {
 NOTHING = "no policy"
 SECOND_LINE, BOTH_LINES = "second line", f"{GPUFENCE}, second line"
 """gpufence's admission policies without its webhook, and with it."""
+IN_TREE, MIXED = "mutating policy", f"{GPUFENCE}, mutating policy"
+"""The admission policies with the one that mutates, without the webhook and with it."""
 NO_FACTS = f"{GPUFENCE}, no cluster facts"
 """Without cluster facts, the API server sends no Pods that only select nodes."""
 UNCONDITIONAL = f"{CONSTANT}, no conditions"
@@ -111,7 +113,13 @@ def admissions(contestants: list[Contestant], ca: bytes) -> dict[str, list[JSON]
     objects[UNCONDITIONAL] = unconditional
     objects[SECOND_LINE] = list(admission_policies(policy, Registration(name="bench")))
     objects[BOTH_LINES] = [*objects[GPUFENCE], *objects[SECOND_LINE]]
-    order = (NOTHING, SECOND_LINE, UNCONDITIONAL, CONSTANT, NO_FACTS, GPUFENCE, BOTH_LINES)
+    mutating = Registration(name="bench", mutates=True)
+    objects[IN_TREE] = list(admission_policies(policy, mutating))
+    own = next(each for each in contestants if each.name == GPUFENCE)
+    mutating = replace(mutating, url=own.url, ca_bundle=bundle)
+    objects[MIXED] = [*configurations(policy, mutating), *objects[IN_TREE]]
+    in_tree = (SECOND_LINE, IN_TREE, MIXED)
+    order = (NOTHING, *in_tree, UNCONDITIONAL, CONSTANT, NO_FACTS, GPUFENCE, BOTH_LINES)
     return {name: objects[name] for name in (*order, GO)}
 
 
