@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import partial, reduce
-from operator import or_
+from operator import and_, or_
 
 from policies.context import Context
 from policies.facts import Facts
@@ -283,35 +283,62 @@ def largest_offers(
 ) -> dict[str, int]:
     """Return the most that a node offers of each needed resource, if no node offers all of them.
 
-    Only the nodes of the pools that the Pod selects count. The result is empty if one of them has
-    enough, if there are none, or if one of them has no devices: its device plugin may register them
-    later. It is also empty if an autoscaler can add a node that has enough.
+    The result is empty if one of the selected nodes has enough, or if there are none that count. It
+    is also empty if an autoscaler can add a node that has enough.
     """
     nodes = facts.nodes
     if nodes is None:
         return {}
-    of_pools = reduce(or_, (nodes.selected_by(pool.selector) for pool in pools), 0)
-    selected = of_pools & pod.selected_nodes(nodes).all
-    if not selected or selected & ~_short(nodes, needed):
+    selected = _selected_nodes(pod, pools, nodes)
+    if not selected or selected & _offering_all(nodes, needed):
         return {}
-    if any(_can_add(pod, pool, needed, facts) for pool in pools):
+    if _can_be_added(pod, pools, needed, facts):
         return {}
     return {name: nodes.largest_offer(name, selected) for name in needed}
 
 
-def _short(nodes: NodeIndex, needed: Mapping[str, int]) -> NodeSet:
-    """Return the nodes with devices that do not offer all that is needed."""
+def room_for(
+    wanted: int, pod: Pod, pools: Collection[Pool], needed: Mapping[str, int], facts: Facts
+) -> int:
+    """Return how many Pods that need so many devices fit on the selected nodes if no other runs.
+
+    The count ends where it reaches ``wanted``. It is 0 if no nodes count, or if an autoscaler can
+    add one that has enough.
+    """
+    nodes = facts.nodes
+    if nodes is None or _can_be_added(pod, pools, needed, facts):
+        return 0
+    fitting, room, on_one_node = _selected_nodes(pod, pools, nodes), 0, 0
+    while fitting and room < wanted:
+        on_one_node += 1
+        together = {name: count * on_one_node for name, count in needed.items()}
+        fitting &= _offering_all(nodes, together)
+        room += fitting.bit_count()
+    return room
+
+
+def _selected_nodes(pod: Pod, pools: Iterable[Pool], nodes: NodeIndex) -> NodeSet:
+    """Return the nodes of the pools that the Pod selects.
+
+    The set is empty if one of them has no devices: its device plugin may register them later.
+    """
+    of_pools = reduce(or_, (nodes.selected_by(pool.selector) for pool in pools), 0)
+    selected = of_pools & pod.selected_nodes(nodes).all
     with_devices = reduce(or_, map(nodes.offering, nodes.resources()), 0)
-    enough = with_devices
-    for name, count in needed.items():
-        enough &= nodes.offering(name, count)
-    return with_devices & ~enough
+    return 0 if selected & ~with_devices else selected
 
 
-def _can_add(pod: Pod, pool: Pool, needed: Mapping[str, int], facts: Facts) -> bool:
+def _offering_all(nodes: NodeIndex, needed: Mapping[str, int]) -> NodeSet:
+    """Return the nodes that offer all that is needed; every node if that is nothing."""
+    return reduce(and_, (nodes.offering(name, count) for name, count in needed.items()), -1)
+
+
+def _can_be_added(pod: Pod, pools: Iterable[Pool], needed: Mapping[str, int], facts: Facts) -> bool:
+    """Return whether an autoscaler can add a node to one of the pools that has enough."""
     return any(
         template.promises(pool.selector)
         and template.offers(needed)
         and any(can_match(each, selector_of(template.labels)) for each in pod.selection())
+        for pool in pools
         for template in facts.templates
     )

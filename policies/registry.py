@@ -24,6 +24,7 @@ from policies.rules import (
     check_pool_trespass,
     check_privileged_near_devices,
     check_shared_device_count,
+    check_stuck_rollout,
     check_system_priority,
     check_tolerated_device_taint,
     check_unequal_device_limits,
@@ -145,6 +146,7 @@ CHECKS: tuple[Check, ...] = (
     _check(check_tolerated_device_taint, pods="requesting", default="warn"),
     _check(check_unknown_device_resource, pods="requesting", default="warn"),
     _check(check_needs_root, pods="gpu", default="warn"),
+    _check(check_stuck_rollout, pods="gpu", default="warn"),
 )
 
 RULES: tuple[Mutation | Check, ...] = (

@@ -11,7 +11,7 @@ name a device, a label or a taint of a pool, or tolerate every taint.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from msgspec.structs import fields
@@ -77,7 +77,7 @@ def find(obj: JSONObject) -> Found:
         MalformedObjectError: the API has the kind in another group.
         OversizedObjectError: a custom resource has too many values.
     """
-    key = _key(obj)
+    key = group_kind(obj)
     if key == ("", "Pod"):
         return Found((Template(obj, ("spec",), "Pod"),))
     if key not in CORE_WORKLOADS:
@@ -120,10 +120,10 @@ def templates(obj: JSONObject) -> tuple[Template, ...]:
 
 def is_core_workload(obj: JSONObject) -> bool:
     """Return whether the API server validates the object's pod template itself, before webhooks."""
-    return _key(obj) in CORE_WORKLOADS
+    return group_kind(obj) in CORE_WORKLOADS
 
 
-def _key(obj: JSONObject) -> tuple[str, str]:
+def group_kind(obj: Mapping[str, Any]) -> tuple[str, str]:
     """Return API group and kind."""
     group, slash, _ = str(obj.get("apiVersion") or "").partition("/")
     return (group if slash else "", str(obj.get("kind")))
@@ -131,7 +131,7 @@ def _key(obj: JSONObject) -> tuple[str, str]:
 
 def _in_object(obj: JSONObject, at: Path, kind: str) -> Iterator[Template | Unjudged]:
     """Yield the templates of an object at a path of another one, or of the outermost one."""
-    key = _key(obj)
+    key = group_kind(obj)
     if path := CORE_WORKLOADS.get(key):
         template = descend(obj, path)
         # Patches in files leave out the template, or its spec. Webhooks reject such an object.
@@ -227,7 +227,7 @@ def _kind(obj: JSONObject, outer: str) -> str:
     Rules trust the kinds Pod and DaemonSet: other groups' kinds of that name get another one. An
     embedded Pod is made by the object around it.
     """
-    group, kind = _key(obj)
+    group, kind = group_kind(obj)
     if (group, kind) == ("", "Pod"):
         return outer
     if kind in ("Pod", "DaemonSet") and (group, kind) not in CORE_WORKLOADS:

@@ -25,6 +25,7 @@ _LONGEST_WORD = 64
 """A longer word is cut where the text ends; others are left out."""
 
 _NOT_YET = "not enforced yet: "
+_NOT_DENIED = "not denied, because the old object has it too: "
 
 
 def denial(findings: Sequence[Finding], kind: str) -> str:
@@ -51,10 +52,7 @@ def warnings(findings: Sequence[Finding], known: Sequence[Finding] = ()) -> list
 
     ``known`` are findings of the old object, which do not deny the update.
     """
-    texts = [_warning(finding, "" if finding.would is None else _NOT_YET) for finding in findings]
-    texts += [
-        _warning(finding, "not denied, because the old object has it too: ") for finding in known
-    ]
+    texts = [_warning(finding, _note(finding)) for finding in (*findings, *known)]
     if len(texts) > MAX_WARNINGS:
         left = len(texts) - MAX_WARNINGS + 1
         more = f"gpufence found {left} more; to see all, run `gpufence check` on the manifest"
@@ -97,6 +95,13 @@ def audit_annotations(decision: Decision) -> dict[str, str]:
     if decision.exemption:
         texts["exempt"] = decision.exemption
     return {key: _cut(text, ANNOTATION_LENGTH) for key, text in texts.items()}
+
+
+def _note(finding: Finding) -> str:
+    """Return why a warning does not deny, if its rule does in another case."""
+    if finding.action == "enforce":
+        return _NOT_DENIED
+    return "" if finding.would is None else _NOT_YET
 
 
 def _warning(finding: Finding, note: str = "") -> str:

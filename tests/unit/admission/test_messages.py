@@ -19,6 +19,7 @@ def finding(**fields: Any) -> Finding:
         "reason": "request and limit of a device differ",
         "detail": 'container "train" requests 1 of nvidia.com/gpu, but is limited to 2',
         "remediation": "Write the same whole number on both sides",
+        "action": "warn",
     }
     return Finding(**values | fields)
 

@@ -1,0 +1,251 @@
+"""Workload whose update waits for a GPU that only its old Pod can free.
+
+## What it checks
+
+A workload whose update creates a new Pod before it deletes an old one, and deletes none until the
+new Pod is ready:
+
+- A Deployment with `maxUnavailable: 0`, or with a percentage that rounds down to 0. The default of
+  25 % is 0 for one, two or three replicas. `maxSurge` rounds up.
+- An InferenceService of KServe, by the `deploymentStrategy` of each component, which has the same
+  default, and `minReplicas`. In Knative mode (annotation `serving.kserve.io/deploymentMode`), every
+  update creates the new revision first, whatever the strategy.
+- A LeaderWorkerSet with `maxSurge` above 0 and `maxUnavailable: 0`. Its default has no surge.
+
+If the nodes of the cluster are known, the numbers decide. This is so at admission, in `gpufence
+audit`, and in `gpufence check` with `--cluster` or `--nodes`. The rule reports a workload if the
+nodes that it selects have no room for one more replica. It does not know which devices other Pods
+hold, so it counts all devices of these nodes: an update can wait although the rule says nothing. It
+also says nothing if an autoscaler can add such a node (a NodePool of Karpenter, a MachineDeployment
+of Cluster API), if the pool has no nodes, if one of them has no devices yet, or if not even one Pod
+fits, which `unschedulable-gpu-pod` reports.
+
+If the nodes are not known, as in files, the rule reports a `maxUnavailable` of 0, and a percentage
+for one replica. It skips shares of a device (`pools[].sharedResources`).
+
+The rule never reports a StatefulSet, a DaemonSet, or a Deployment with `type: Recreate`. A
+StatefulSet deletes a Pod before it creates the next one, whatever its `podManagementPolicy` and
+`maxUnavailable`. The rule does not check resource claims, workloads inside of other objects, and
+workloads whose strategy an operator chooses (RayService, LLMInferenceService, an InferenceService
+with `workerSpec`).
+
+API servers call gpufence for Deployments, and for the custom resources that the policy lists
+(`customWorkloads`). `kubectl apply` prints the warning for a new workload and for each update.
+
+## Why
+
+If no device is free, the new Pod stays `Pending` while the old Pod holds the device. The controller
+keeps the old Pod until the new one is ready, so the update never ends. `kubectl rollout restart`
+waits in the same way.
+
+## Denied
+
+On a pool of eight GPUs:
+
+```yaml
+apiVersion: apps/v1
+kind: Deployment
+metadata:
+  name: llm
+spec:
+  replicas: 8
+  strategy:
+    rollingUpdate: {maxUnavailable: 0, maxSurge: 1}
+  selector:
+    matchLabels: {app: llm}
+  template:
+    metadata:
+      labels: {app: llm}
+    spec:
+      containers:
+        - name: llm
+          image: registry.example/llm:1
+          resources:
+            limits:
+              nvidia.com/gpu: 1
+```
+
+## Use instead
+
+```yaml
+apiVersion: apps/v1
+kind: Deployment
+metadata:
+  name: llm
+spec:
+  replicas: 8
+  strategy:
+    rollingUpdate: {maxUnavailable: 1, maxSurge: 0}
+  selector:
+    matchLabels: {app: llm}
+  template:
+    metadata:
+      labels: {app: llm}
+    spec:
+      containers:
+        - name: llm
+          image: registry.example/llm:1
+          resources:
+            limits:
+              nvidia.com/gpu: 1
+```
+
+One replica less is ready during the update. If all replicas must stay ready, keep the devices of
+one replica free, and except the workload from the rule.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from policies.context import Context
+from policies.finding import Finding
+from policies.kubernetes.objects import descend, mapping
+from policies.kubernetes.pod import Pod
+from policies.kubernetes.template import Template, field_path
+from policies.kubernetes.templates import group_kind
+from policies.reach import room_for
+from policies.requests import device_peaks
+
+ID = "stuck-rollout"
+
+_PERCENT = re.compile(r"([0-9]{1,9})%", re.ASCII)
+_KNATIVE = ("Knative", "Serverless")
+_SETTINGS = "{maxUnavailable: 1, maxSurge: 0}"
+_IN_KNATIVE = (
+    "Set the annotation serving.kserve.io/deploymentMode: Standard, and deploymentStrategy: "
+    f"{{rollingUpdate: {_SETTINGS}}} in the component"
+)
+
+
+class _Rollout(NamedTuple):
+    """An update that deletes no old Pod before a new one is ready.
+
+    ``at`` is the path of the settings, and ``pods`` counts the Pods of the template in a replica.
+    ``is_rounded`` is true where a percentage of the replicas is less than one.
+    """
+
+    at: str
+    replicas: int
+    pods: int
+    why: str
+    remediation: str
+    is_rounded: bool = False
+
+
+def check(pod: Pod, context: Context) -> Iterator[Finding]:
+    """Yield a finding if an update of the Pod's workload may never end."""
+    rollout = _rollout(pod.template) if pod.template.root else None
+    if rollout is None or not (rollout.replicas and rollout.pods):
+        return
+    needed = device_peaks(pod, context.policy)
+    request = next((each for each in context.distinct_requests if each.resource in needed), None)
+    if request is None:
+        return
+    if context.facts.nodes is None:
+        is_shared = all(request.resource in pool.shared_resources for pool in request.pools)
+        if is_shared or (rollout.is_rounded and rollout.replicas > 1):
+            return
+        more = _listed({name: count * rollout.pods for name, count in needed.items()})
+        problem = (
+            f"The new Pod{' needs' if rollout.pods == 1 else 's need'} {more} that no old Pod "
+            f"holds. If {request.pool_names} has none free, the update never ends"
+        )
+    else:
+        wanted = (rollout.replicas + 1) * rollout.pods
+        room = room_for(wanted, pod, request.pools, needed, context.facts)
+        # If not even one Pod fits, unschedulable-gpu-pod reports it.
+        if not room or room >= wanted:
+            return
+        problem = (
+            f"It needs room for {wanted} Pods with {_listed(needed)}. The nodes of "
+            f"{request.pool_names} that the Pod selects have room for {room}, so the new Pod stays "
+            "Pending, and the update never ends"
+        )
+    yield Finding(
+        ID,
+        rollout.at,
+        "an update may wait forever for a device that only an old Pod can free",
+        f"an update of this {pod.kind} deletes no old Pod before a new one is ready, because "
+        f"{rollout.why}. {problem}",
+        rollout.remediation,
+    )
+
+
+def _rollout(template: Template) -> _Rollout | None:
+    """Return how the object updates the Pods of the template, if it can wait for a device."""
+    obj, path = template.root, template.spec_path
+    spec = mapping(obj.get("spec"))
+    match group_kind(obj):
+        # A patch in a file has no selector, and may leave out the strategy.
+        case ("apps", "Deployment") if spec.get("selector"):
+            return _of_deployment(spec.get("replicas"), spec.get("strategy"), "spec.strategy")
+        case ("serving.kserve.io", "InferenceService") if len(path) == 2:
+            component, at = mapping(spec.get(str(path[1]))), field_path(path)
+            if "workerSpec" in component:
+                return None
+            annotations = descend(obj, ("metadata", "annotations"))
+            replicas, strategy = component.get("minReplicas"), component.get("deploymentStrategy")
+            if mapping(annotations).get("serving.kserve.io/deploymentMode") not in _KNATIVE:
+                return _of_deployment(replicas, strategy, f"{at}.deploymentStrategy")
+            why = "Knative keeps the old revision until the new one is ready"
+            return _Rollout(at, _count(replicas), 1, why, _IN_KNATIVE)
+        case ("leaderworkerset.x-k8s.io", "LeaderWorkerSet"):
+            group = mapping(spec.get("leaderWorkerTemplate"))
+            is_leader = "workerTemplate" not in path
+            pods = 1 if is_leader else _count(group.get("size")) - ("leaderTemplate" in group)
+            at = "spec.rolloutStrategy.rollingUpdateConfiguration"
+            given = descend(spec, ("rolloutStrategy", "rollingUpdateConfiguration"))
+            return _rolling(given, at, (1, 0), _count(spec.get("replicas")), pods)
+    return None
+
+
+def _of_deployment(replicas: Any, strategy: Any, at: str) -> _Rollout | None:
+    if mapping(strategy).get("type") == "Recreate":
+        return None
+    given = mapping(strategy).get("rollingUpdate")
+    return _rolling(given, f"{at}.rollingUpdate", ("25%", "25%"), _count(replicas), 1)
+
+
+def _rolling(
+    given: Any, at: str, defaults: tuple[Any, Any], replicas: int, pods: int
+) -> _Rollout | None:
+    """Return the update with the given settings; None if it can delete an old Pod first.
+
+    ``defaults`` are those of maxUnavailable and maxSurge. If both are 0, a Deployment deletes one
+    Pod at a time, and other kinds reject it. Sources: k8s.io/kubernetes,
+    ``ResolveFenceposts`` in ``pkg/controller/deployment/util/deployment_util.go``;
+    kubernetes-sigs/lws, ``rollingUpdateParameters`` in ``leaderworkerset_controller.go``.
+    """
+    unavailable, surge = (
+        default if mapping(given).get(name) is None else given[name]
+        for name, default in zip(("maxUnavailable", "maxSurge"), defaults, strict=True)
+    )
+    # With the sign, maxSurge rounds up.
+    if _scaled(unavailable, replicas) != 0 or not _scaled(surge, -replicas):
+        return None
+    is_rounded = unavailable not in (0, "0%")
+    why = f"maxUnavailable is 0{f' ({unavailable} of {replicas}, rounded down)' * is_rounded}"
+    holder, _, field = at.rpartition(".")
+    remediation = (
+        f"Set {field}: {_SETTINGS} in {holder}. An old Pod then ends before its replacement "
+        "starts. Or keep the devices of one replica free"
+    )
+    return _Rollout(at, replicas, pods, why, remediation, is_rounded)
+
+
+def _scaled(value: Any, replicas: int) -> int | None:
+    """Return a number of replicas, or a percentage of them rounded down; None for anything else."""
+    if isinstance(value, str) and (match := _PERCENT.fullmatch(value)):
+        return int(match[1]) * replicas // 100
+    return value if isinstance(value, int) else None
+
+
+def _count(value: Any) -> int:
+    return value if isinstance(value, int) else 1
+
+
+def _listed(counts: Mapping[str, int]) -> str:
+    return " and ".join(f"{count} {resource}" for resource, count in counts.items())
