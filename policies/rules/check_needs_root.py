@@ -1,4 +1,4 @@
-"""Container that runs as a non-root user and likely needs root or a home directory.
+"""Container that likely needs root, a home directory, or a privilege that it does not have.
 
 ## What it checks
 
@@ -11,12 +11,23 @@ A container of a GPU Pod runs as a user other than root, in most cases as the us
 - It runs an image that is known to fail as a user that it was not built for
   (`policies/images.py` lists them with sources).
 
+The rule also reports two settings with which a GPU Pod lacks a privilege, even as root:
+
+- A container requests RDMA devices (a resource with `rdma` in its name) and may be unable to
+  lock its memory: it adds no `IPC_LOCK`, or runs as a user for which the capability has no effect.
+- The Pod sets `hostUsers: false`, and the pool has labels of NVIDIA's GPU Operator (such as
+  `nvidia.com/gpu.present`), which does not support user namespaces.
+
 ## Why
 
 Many images for GPUs are built to run as root. As another user, the container starts and then fails
 with messages such as `Permission denied`, `KeyError: 'getpwuid(): uid not found: 65532'` or
 `PermissionError: [Errno 13]`. A directory such as `~/.cache` is then below `/`, which the user
 cannot write to.
+
+RDMA registers memory, and so locks it. Without `IPC_LOCK`, a container can lock as much as the
+container runtime of the node allows: 8 MiB by default. NCCL then falls back to TCP. Run `ulimit -l`
+in the container. If it prints `unlimited`, RDMA works without the capability.
 
 Set the user that the image was built for. If the image works for any user, give it a home
 directory:
@@ -87,7 +98,8 @@ from collections.abc import Collection, Iterator
 from policies.context import Context
 from policies.finding import Finding
 from policies.images import KnownImage, known_image
-from policies.kubernetes.pod import Container, Pod
+from policies.kubernetes.pod import Container, DeviceResource, Pod, locks_memory
+from policies.kubernetes.quantity import parse_quantity
 
 ID = "needs-root"
 
@@ -108,9 +120,13 @@ _SSHD = re.compile(r"(?:^|[\s/])sshd\b")
 
 
 def check(pod: Pod, context: Context) -> Iterator[Finding]:
-    """Yield a finding for each sign in a container that does not run as root."""
-    if pod.is_windows or pod.spec.host_users is False:
+    """Yield a finding for each sign that a container lacks a privilege."""
+    if pod.is_windows:
         return
+    if pod.spec.host_users is False:
+        yield from _user_namespace(pod, context)
+        return
+    yield from _memory_lock(pod, context)
     volumes = _claimed_volumes(pod) if pod.security_context.fs_group is None else ()
     for container in pod.containers():
         spec, known = container.spec, known_image(container.spec.image or "")
@@ -128,6 +144,60 @@ def check(pod: Pod, context: Context) -> Iterator[Finding]:
             yield from _unwritable(container, pod, who, volumes)
         if known and user == f"user {context.hardening.run_as_user}":
             yield from _image(container, pod, who, known)
+
+
+def _user_namespace(pod: Pod, context: Context) -> Iterator[Finding]:
+    """Yield a finding if the GPU Operator manages the nodes of a pool.
+
+    Sources: NVIDIA/cloud-native-docs, ``gpu-operator/release-notes.rst`` (known issues of 26.3.1);
+    NVIDIA/nvidia-container-toolkit, issue 648.
+    """
+    for pool in context.requested_pools:
+        if any(key.startswith("nvidia.com/") for key in pool.selector):
+            yield Finding(
+                ID,
+                pod.at("spec.hostUsers"),
+                "a GPU container may not start in a user namespace",
+                "the Pod has hostUsers: false, which NVIDIA's GPU Operator does not support on the "
+                f"nodes of pool {pool.name}: its hook lacks the privileges to set up the GPUs",
+                "Set hostUsers: true",
+            )
+            return
+
+
+def _memory_lock(pod: Pod, context: Context) -> Iterator[Finding]:
+    """Yield a finding for each container that requests RDMA devices and cannot lock memory.
+
+    Kubernetes sets no memlock limit, and no ambient capabilities.
+    """
+    first: dict[str, DeviceResource] = {}
+    for resource in pod.device_resources():
+        if "rdma" in resource.name and any(map(parse_quantity, resource.quantities.values())):
+            first.setdefault(resource.container.field, resource)
+    for resource in first.values():
+        container = resource.container
+        user, is_added = _user(container, pod), locks_memory(container.security_context)
+        if container.security_context.privileged or (is_added and user is None):
+            continue
+        why = f"runs as {user}, for which IPC_LOCK has no effect" if user else "adds no IPC_LOCK"
+        remediation = (
+            "Run ulimit -l in the container. If it does not print unlimited, the cluster "
+            "administrator can set LimitMEMLOCK=infinity for the container runtime of GPU nodes"
+        )
+        if context.hardening.level == "off":
+            remediation = (
+                "Add capabilities: {add: [IPC_LOCK]} to its securityContext, and run it as root. "
+                f"Or {remediation[0].lower()}{remediation[1:]}"
+            )
+        yield Finding(
+            ID,
+            pod.at(resource.field(next(iter(resource.quantities)))),
+            "a container with RDMA devices may be unable to lock its memory",
+            f'container "{container.name}" {why}. It can lock only as much memory as the '
+            f"container runtime allows, 8 MiB by default, and cannot use {resource.name} if it "
+            "needs more: NCCL falls back to TCP",
+            remediation,
+        )
 
 
 def _user(container: Container, pod: Pod) -> str | None:

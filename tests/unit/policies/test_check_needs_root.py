@@ -46,3 +46,13 @@ def test_a_command_installs_packages_with_a_program_and_its_word(
     made = pod({**GPU, "command": [command]})
     found = [each for each in decide(made, POLICY).findings if each.rule == check_needs_root.ID]
     assert bool(found) is installs
+
+
+@pytest.mark.parametrize("level", ["restricted", "baseline", "off"])
+def test_the_capability_is_recommended_where_the_policy_accepts_it(level: str) -> None:
+    own = policy(hardening={"level": level})
+    train = pod({"resources": {"limits": {"nvidia.com/gpu": 8, "rdma/hca": 1}}})
+    findings = [each for each in decide(train, own).findings if each.rule == check_needs_root.ID]
+    [remediation] = [finding.remediation for finding in findings]
+    assert "ulimit -l" in remediation
+    assert ("IPC_LOCK" in remediation) is (level == "off")
