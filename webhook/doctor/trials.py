@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 
 from policies.engine import decide
 from policies.facts import Request
-from policies.kubernetes.names import NameSet
 from policies.kubernetes.objects import JSONObject
 from policies.kubernetes.scheduling import FENCING_EFFECTS, REQUIRED
 from policies.kubernetes.selector import term_of
 from policies.policy import Policy, Pool
+from policies.rules.check_device_leak import ID as LEAK
 from policies.rules.check_pool_trespass import ID as TRESPASS
 from webhook.cel.admission_policies import POLICY_KIND
 from webhook.cel.configurations import DOMAIN
@@ -37,18 +37,11 @@ async def check(api: KubeApi, installed: Installation, namespace: str) -> AsyncI
     if policy is None:
         yield skip("trials", "the policy is unknown, and the expected results depend on it")
         return
-    if namespace in policy.exemptions.namespaces:
-        yield skip("trials", f"the policy exempts namespace {namespace}", "Set --try-in NAME")
-        return
-    if namespace in installed.excluded_namespaces:
-        problem = f"API servers do not call gpufence for namespace {namespace}"
+    if problem := untried(policy, installed, namespace):
         yield skip("trials", problem, "Set --try-in NAME")
         return
-    mode = policy.actions_in(namespace).mode
-    if mode != "enforce":
-        problem = f"gpufence changes and denies nothing in {namespace}: the policy's mode is {mode}"
-        yield skip("trials", problem, "Set --try-in NAME")
-        return
+    if "nvidia.com" in policy.vendors:
+        yield await _leak(api, policy, namespace)
     for pool in policy.pools:
         yield await _gpu_pod(api, policy, pool, namespace)
         toleration = _toleration(pool)
@@ -63,14 +56,34 @@ async def check(api: KubeApi, installed: Installation, namespace: str) -> AsyncI
             yield await _trespasser(api, policy, pool, namespace, placement, "admission policy")
 
 
-async def _gpu_pod(api: KubeApi, policy: Policy, pool: Pool, namespace: str) -> DoctorLine:
-    check = f"GPU Pod, pool {pool.name}"
-    resource = _resource(pool.resources)
+def untried(policy: Policy, installed: Installation, namespace: str) -> str:
+    """Return why Pods in the namespace show nothing of the policy; empty if they do."""
+    if namespace in policy.exemptions.namespaces:
+        return f"the policy exempts namespace {namespace}"
+    if namespace in installed.excluded_namespaces:
+        return f"API servers do not call gpufence for namespace {namespace}"
+    mode = policy.actions_in(namespace).mode
+    if mode != "enforce":
+        return f"gpufence changes and denies nothing in {namespace}: the policy's mode is {mode}"
+    return ""
+
+
+def gpu_pod(policy: Policy, pool: Pool, namespace: str) -> JSONObject | None:
+    """Return a Pod that requests one device of the pool; ``None`` if that takes a claim."""
+    resource = _resource(pool)
     if not resource:
-        return skip(check, "the pool offers only DeviceClasses, and a dry run has no claim")
-    pod = _pod(namespace, "gpufence-doctor-gpu", {"limits": {resource: "1"}})
+        return None
+    pod = trial_pod(namespace, "gpufence-doctor-gpu", {"limits": {resource: "1"}})
     if len(policy.pools_of_resource(resource)) > 1:
         pod["spec"] |= _selection(pool)
+    return pod
+
+
+async def _gpu_pod(api: KubeApi, policy: Policy, pool: Pool, namespace: str) -> DoctorLine:
+    check = f"GPU Pod, pool {pool.name}"
+    pod = gpu_pod(policy, pool, namespace)
+    if pod is None:
+        return skip(check, "the pool offers only DeviceClasses, and a dry run has no claim")
     request = Request(namespace=namespace)
     before = decide(pod, policy, request)
     if not before.allowed:
@@ -94,17 +107,33 @@ async def _trespasser(
     check = f"trespasser, pool {pool.name}"
     if line != "webhook":
         check += f", by {line}"
-    action = policy.actions_in(namespace)[TRESPASS]
-    if action != "enforce":
-        return skip(check, f"the policy sets {TRESPASS} to {action} in {namespace}")
-    pod = _pod(namespace, "gpufence-doctor-trespasser", {})
+    pod = trial_pod(namespace, "gpufence-doctor-trespasser", {})
     pod["spec"] |= placement
+    return await _denied(api, policy, check, pod, TRESPASS, (line,))
+
+
+async def _leak(api: KubeApi, policy: Policy, namespace: str) -> DoctorLine:
+    """Try a Pod that requests no device, and all devices from NVIDIA's runtime."""
+    pod = trial_pod(namespace, "gpufence-doctor-leak", {})
+    pod["spec"]["containers"][0]["env"] = [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]
+    lines = ("webhook", "admission policy")
+    return await _denied(api, policy, "device leak", pod, LEAK, lines)
+
+
+async def _denied(
+    api: KubeApi, policy: Policy, check: str, pod: JSONObject, rule: str, lines: Sequence[str]
+) -> DoctorLine:
+    """Return whether one of the lines of defense denies a Pod because of the rule."""
+    namespace = pod["metadata"]["namespace"]
+    action = policy.actions_in(namespace)[rule]
+    if action != "enforce":
+        return skip(check, f"the policy sets {rule} to {action} in {namespace}")
     if decide(pod, policy, Request(namespace=namespace)).allowed:
         return skip(check, f"an exception of the policy allows it in {namespace}")
     try:
         await _create(api, pod)
     except ApiError as error:
-        if _denied_by(error) == line:
+        if (line := _denied_by(error)) in lines:
             return ok(check, f"the {line} denies it, in {namespace}")
         return _rejected(check, error)
     return fail(check, f"gpufence did not deny it, in {namespace}", _NOT_CALLED)
@@ -128,7 +157,8 @@ def _denied_by(error: ApiError) -> str:
     text = str(error)
     if DOMAIN in text and "denied the request" in text:
         return "webhook"
-    return "admission policy" if f"denied request: {TRESPASS}:" in text else ""
+    own = any(f"denied request: {rule}:" in text for rule in (TRESPASS, LEAK))
+    return "admission policy" if own else ""
 
 
 async def _create(api: KubeApi, pod: JSONObject) -> JSONObject:
@@ -137,7 +167,7 @@ async def _create(api: KubeApi, pod: JSONObject) -> JSONObject:
     return {"apiVersion": "v1", "kind": "Pod", **created}
 
 
-def _pod(namespace: str, name: str, resources: JSONObject) -> JSONObject:
+def trial_pod(namespace: str, name: str, resources: JSONObject) -> JSONObject:
     """Return a Pod that meets the Pod Security profile restricted."""
     confined = {
         "allowPrivilegeEscalation": False,
@@ -174,8 +204,10 @@ def _toleration(pool: Pool) -> JSONObject:
     return {}
 
 
-def _resource(names: NameSet) -> str:
-    """Return a resource of the pool; for a prefix, a possible name."""
+def _resource(pool: Pool) -> str:
+    """Return a resource of the pool; for a prefix, a possible name. Empty if it has none."""
+    names = pool.resources
     if names.exact:
-        return min(names.exact)
+        whole = [name for name in names.exact if name not in pool.fractional_resources]
+        return min(whole or names.exact)
     return f"{names.prefixes[0]}1" if names.prefixes else ""

@@ -11,7 +11,9 @@ from fake_apiserver import NODES, FakeApiServer, FakeKubeApi
 from policies.kubernetes.objects import JSONObject
 from policies.shipped import DEFAULT, shipped_policy
 from webhook.cel.configurations import Registration, configurations
-from webhook.cli.commands.doctor import diagnosed
+from webhook.cli.commands.doctor import diagnosed, read_arguments
+from webhook.doctor import trials
+from webhook.doctor.installation import examine
 from webhook.doctor.line import DoctorLine
 from webhook.documents.document import InputError
 from webhook.registration.registrar import KINDS
@@ -40,8 +42,13 @@ def diagnose_containers(
     if registered is not None:
         for each in configurations(shipped_policy(), registered):
             api.objects[f"{KINDS[each['kind']]}/gpufence"] = each
-    policy = str(DEFAULT)
-    return asyncio.run(diagnosed(api, "fence", "gpufence", policy, try_in))
+    return asyncio.run(diagnose_release(api, try_in))
+
+
+async def diagnose_release(api: FakeKubeApi, try_in: str) -> list[DoctorLine]:
+    installed = await examine(api, "fence", "gpufence", str(DEFAULT), read_arguments)
+    tried = [line async for line in trials.check(api, installed, try_in)]
+    return [*await diagnosed(api, installed), *tried]
 
 
 def found(lines: list[DoctorLine], check: str) -> str:

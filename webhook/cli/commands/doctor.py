@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import click
 
@@ -23,15 +24,18 @@ from webhook.cli.report.output import (
     check_outputs,
     color_option,
     output_option,
+    unwritable,
     write_reports,
 )
 from webhook.cli.report.terminal import Color
-from webhook.doctor import cluster, registered, replicas, trials
-from webhook.doctor.installation import Deployed, examine
+from webhook.cli.yaml_writer import to_yaml
+from webhook.doctor import cluster, device_access, registered, replicas, trials
+from webhook.doctor.installation import Deployed, Installation, examine
 from webhook.doctor.line import DoctorLine
 from webhook.documents.document import InputError
 from webhook.kube.client import KubeApi
 from webhook.registration.certificates import names_of
+from webhook.wording import printable
 
 
 @click.command(
@@ -45,6 +49,7 @@ Exit status:
 Examples:
   gpufence doctor
   gpufence doctor --context production --try-in ml
+  gpufence doctor --evidence conformance --run-image registry.example/busybox:1
   gpufence doctor --output json | jq '.lines[] | select(.status == "fail")'
 """,
 )
@@ -57,7 +62,20 @@ Examples:
 @name_option(
     "--try-in",
     default="default",
-    text="Namespace for the dry run that creates two Pods. The API server does not store them.",
+    text="Namespace for the dry runs that create Pods. The API server does not store them.",
+)
+@click.option(
+    "--evidence",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="DIRECTORY",
+    help="Write the evidence for secure_accelerator_access of CNCF's Kubernetes AI Conformance: "
+    "JUnit, and the entry of PRODUCT.yaml.",
+)
+@click.option(
+    "--run-image",
+    metavar="IMAGE",
+    help="For the evidence, run Pods with this image, which needs a shell, in the namespace of "
+    "--try-in: one without a GPU, and two for each pool, with one GPU each. They are deleted.",
 )
 @output_option("doctor")
 @color_option
@@ -67,32 +85,61 @@ def doctor(
     name: str,
     policy_path: str | None,
     try_in: str,
+    evidence: Path | None,
+    run_image: str | None,
     outputs: Sequence[Output],
     color: Color,
 ) -> int:
     """Diagnose an installation from end to end.
 
-    For each problem, it prints what to do. The doctor changes nothing in the cluster. Checks for
-    which the account lacks access are skipped and reported.
+    For each problem, it prints what to do. The doctor changes nothing in the cluster, except for
+    the Pods of --run-image. Checks for which the account lacks access are skipped and reported.
     """
-    check_outputs(outputs, [policy_path, connection.kubeconfig])
-    lines = connection.run(lambda api: diagnosed(api, namespace, name, policy_path, try_in))
-    write_reports("doctor", lines, outputs, color)
-    return EXIT_FOUND if any(line.status == "fail" for line in lines) else 0
+    if run_image is not None and evidence is None:
+        raise click.UsageError("--run-image needs --evidence.")
+    files = _evidence_files(evidence) if evidence is not None else []
+    check_outputs([*outputs, *files], [policy_path, connection.kubeconfig])
+
+    async def work(api: KubeApi) -> tuple[list[DoctorLine], list[DoctorLine], str]:
+        installed = await examine(api, namespace, name, policy_path, read_arguments)
+        lines = await diagnosed(api, installed)
+        tried = [line async for line in trials.check(api, installed, try_in)]
+        if evidence is not None:
+            checks = device_access.check(api, installed, try_in, run_image)
+            tried += [line async for line in checks]
+        return lines, tried, installed.version
+
+    lines, tried, version = connection.run(work)
+    write_reports("doctor", [*lines, *tried], outputs, color)
+    if files:
+        report, checklist = files
+        write_reports("doctor", tried, [report], color)
+        entry = device_access.entry(tried, version, Path(report.path).name)
+        Path(checklist.path).write_text(to_yaml(entry), encoding="utf-8")
+    return EXIT_FOUND if any(line.status == "fail" for line in [*lines, *tried]) else 0
 
 
-async def diagnosed(
-    api: KubeApi, namespace: str, name: str, policy_path: str | None, try_in: str
-) -> list[DoctorLine]:
-    """Return a line for each check, causes before their consequences.
+def _evidence_files(directory: Path) -> list[Output]:
+    """Create the directory, and return its files: the JUnit report, and the checklist in YAML.
 
-    The arguments are the options of the command. The trials create Pods as a dry run.
+    Raises:
+        InputError: the directory cannot be created.
+    """
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise unwritable(printable(str(directory)), error) from error
+    path = str(directory / device_access.REQUIREMENT)
+    return [Output("junit", f"{path}.xml"), Output("yaml", f"{path}.yaml")]
+
+
+async def diagnosed(api: KubeApi, installed: Installation) -> list[DoctorLine]:
+    """Return a line for each check that only reads, causes before their consequences.
 
     Raises:
         ClusterError: the cluster is not reachable.
-        InputError: the policy file or the command line of the replicas is invalid.
+        InputError: the address of the release is invalid.
     """
-    installed = await examine(api, namespace, name, policy_path, read_arguments)
     try:
         names = names_of(installed.address) if installed.address else None
     except CertificateError as error:
@@ -106,7 +153,6 @@ async def diagnosed(
         *replicas.check_certificate(installed, names, now),
         *registered.check(installed, now.date()),
         await cluster.check_exempt_namespaces(api, installed),
-        *[line async for line in trials.check(api, installed, try_in)],
     ]
 
 

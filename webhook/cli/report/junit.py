@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from xml.etree import ElementTree as ET
 
@@ -24,6 +24,7 @@ from webhook.cli.report.content import (
     remediation,
 )
 from webhook.cli.report.difference import Marked
+from webhook.doctor.line import DoctorLine
 from webhook.documents.document import explanation, place
 from webhook.wording import printable
 
@@ -70,6 +71,23 @@ def suites(report: SuitesReport) -> Iterator[str]:
         _finish(suite)
     ET.indent(root)
     yield f"{_DECLARATION}{ET.tostring(root, encoding='unicode')}\n"
+
+
+def doctor(lines: Sequence[DoctorLine]) -> Iterator[str]:
+    """Yield the document of a diagnosis: one test case for each check."""
+    suite = ET.Element("testsuite", name="gpufence doctor")
+    for line in lines:
+        case = _case_element(suite, _xml_text(line.check))
+        detail = _xml_text(line.detail)
+        if line.status == "fail":
+            ET.SubElement(case, "failure", type="fail", message=detail)
+        elif line.status == "skip":
+            ET.SubElement(case, "skipped", message=detail)
+        else:
+            ET.SubElement(case, "system-out").text = detail
+    _finish(suite)
+    ET.indent(suite)
+    yield f"{_DECLARATION}{ET.tostring(suite, encoding='unicode')}\n"
 
 
 def _add_result(case: ET.Element, result: Result) -> None:

@@ -42,7 +42,7 @@ _STDOUT_DEVICES = ("/dev/stdout", "/dev/fd/1", "/proc/self/fd/1")
 FORMATS: dict[Command, tuple[str, ...]] = {
     "check": (TEXT, "github", "gitlab", "html", "json", "junit", "markdown", "sarif"),
     "audit": (TEXT, "csv", "html", "json", "junit", "markdown"),
-    "doctor": (TEXT, "json"),
+    "doctor": (TEXT, "json", "junit"),
     "suites": (TEXT, "json", "junit"),
 }
 """The formats of each command. The module of a format has a function with the command's name."""

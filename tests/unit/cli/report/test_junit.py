@@ -9,6 +9,8 @@ import pytest
 
 import junit_schema
 from running import BROKEN, CONFIG_MAP, FAULT_PLACES, FAULTS, GPU_POD, NO_QUANTITY, Run
+from webhook.cli.report import junit
+from webhook.doctor.line import fail, ok, skip
 
 
 def suites_of(gpufence: Run, *args: str | Path, stdin: str = "") -> ET.Element:
@@ -84,3 +86,16 @@ def test_an_invalid_quantity_is_an_error_with_its_position(gpufence: Run) -> Non
     (error,) = suites_of(gpufence, "-", stdin=NO_QUANTITY).iter("error")
     assert error.text is not None
     assert error.text.startswith("<stdin>:10:11: document 1: ")
+
+
+def test_the_report_of_a_doctor_has_a_case_for_each_check() -> None:
+    lines = [ok("policy", "valid"), fail("nodes", "no taint", "Add it"), skip("trials", "unknown")]
+    text = "".join(junit.doctor(lines))
+    junit_schema.validate(text)
+    suite = ET.fromstring(text)  # noqa: S314 - the tests' own output
+    assert [(case.get("name"), [each.tag for each in case]) for case in suite] == [
+        ("policy", ["system-out"]),
+        ("nodes", ["failure"]),
+        ("trials", ["skipped"]),
+    ]
+    assert (suite.get("tests"), suite.get("failures"), suite.get("skipped")) == ("3", "1", "1")

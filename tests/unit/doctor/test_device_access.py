@@ -1,0 +1,174 @@
+"""Evidence for CNCF's AI conformance: what the doctor makes of the devices that containers see."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import pytest
+
+from fake_apiserver import FakeKubeApi
+from policies.kubernetes.objects import JSONObject
+from policies.shipped import shipped_policy
+from webhook.doctor.device_access import Seen, check, entry, judge
+from webhook.doctor.installation import Installation
+from webhook.doctor.line import DoctorLine, fail, ok, skip
+from webhook.kube.errors import ApiError
+
+FIRST, SECOND = "/dev/nvidia0", "/dev/nvidia1"
+RENDER = "/dev/dri/renderD128"
+
+
+@pytest.mark.parametrize(
+    ("pods", "status", "detail"),
+    [
+        pytest.param(
+            [Seen("a", (), ())], "ok", "without a request sees no device, on a", id="none"
+        ),
+        pytest.param([Seen("a", (), (FIRST,))], "fail", f"sees {FIRST}, a", id="leak"),
+        pytest.param(
+            [Seen("a", (FIRST, RENDER), ()), Seen("a", (SECOND,), ())],
+            "ok",
+            f"see their own, and their other containers none: {FIRST}, {RENDER} on a; {SECOND} on",
+            id="own devices",
+        ),
+        pytest.param(
+            [Seen("a", (FIRST,), ()), Seen("b", (FIRST,), ())],
+            "ok",
+            f"containers none: {FIRST} on a; {FIRST} on b",
+            id="equal names on two nodes",
+        ),
+        pytest.param(
+            [Seen("a", (FIRST,), ()), Seen("a", (FIRST,), ())],
+            "fail",
+            f"see the same: {FIRST} on a; {FIRST} on a",
+            id="one device for both",
+        ),
+        pytest.param(
+            [Seen("a", (FIRST,), ()), Seen("a", (FIRST, SECOND), ())],
+            "fail",
+            f"with one device sees {FIRST}, {SECOND}, a",
+            id="two devices",
+        ),
+        pytest.param(
+            [Seen("a", (FIRST,), ()), Seen("a", (SECOND,), (FIRST,))],
+            "fail",
+            f"without a request sees {FIRST}, a",
+            id="leak into the other container of a GPU Pod",
+        ),
+        pytest.param(
+            [Seen("a", (), ()), Seen("a", (FIRST,), ())],
+            "skip",
+            "no device file of a known kind",
+            id="unknown devices",
+        ),
+    ],
+)
+def test_containers_see_only_the_devices_that_they_request(
+    pods: Sequence[Seen], status: str, detail: str
+) -> None:
+    line = judge("device access", pods)
+    assert line.status == status
+    assert detail in line.detail
+
+
+@pytest.mark.parametrize(
+    ("last", "status"),
+    [
+        (ok("c", "d"), "Implemented"),
+        (skip("c", "d"), "Partially Implemented"),
+        (fail("c", "d", "e"), "Not Implemented"),
+    ],
+)
+def test_the_entry_has_the_status_that_the_checks_show(last: DoctorLine, status: str) -> None:
+    made = entry([ok("a", "b"), last], "v1.36.3-eks-1", "report.xml")
+    assert made["metadata"] == {"kubernetesVersion": "v1.36"}
+    [requirement] = made["spec"]["security"]
+    assert requirement["id"] == "secure_accelerator_access"
+    assert requirement["level"] == "MUST"
+    assert requirement["status"] == status
+    assert requirement["evidence"] == ["report.xml"]
+    assert requirement["notes"] == f"ok: a: b\n{last.status}: c: d"
+
+
+class Running(FakeKubeApi):
+    """Runs each Pod at once on one node; a container prints the devices that its name has."""
+
+    def __init__(self, devices: Mapping[str, Sequence[str]], most_pods: int = 3) -> None:
+        super().__init__()
+        self.devices = devices
+        self.most_pods = most_pods
+        self.pods: dict[str, JSONObject] = {}
+        self.created: list[JSONObject] = []
+
+    async def create(
+        self, collection: str, obj: JSONObject, *, dry_run: bool = False
+    ) -> JSONObject:
+        if dry_run or len(self.created) == self.most_pods:
+            raise ApiError(403, "exceeded quota: pods")
+        name = f"{obj['metadata']['generateName']}{len(self.created)}"
+        ready = {"conditions": [{"type": "Ready", "status": "True"}]}
+        spec = obj["spec"] | {"nodeName": "gpu-1"}
+        made = {"metadata": {**obj["metadata"], "name": name}, "spec": spec, "status": ready}
+        self.pods[f"{collection}/{name}"] = made
+        self.created.append(made)
+        return made
+
+    async def read(self, path: str, _query: object = None) -> JSONObject | None:
+        return self.pods.get(path)
+
+    async def get(self, path: str, query: object = None, **_limits: object) -> bytes:
+        assert isinstance(query, Mapping)
+        number = path.removesuffix("/log")[-1]
+        devices = self.devices.get(f"{number} {query['container']}", ())
+        return "\n".join([*devices, "end of devices", ""]).encode()
+
+    async def delete(self, path: str) -> bool:
+        return self.pods.pop(path, None) is not None
+
+
+async def lines_of(api: Running, image: str | None = "busybox") -> dict[str, tuple[str, str]]:
+    """Return status and detail of each check."""
+    installed = Installation("fence", "gpufence", policy=shipped_policy())
+    found = [line async for line in check(api, installed, "ml", image)]
+    return {line.check: (line.status, line.detail) for line in found}
+
+
+async def test_the_pods_run_see_their_devices_and_are_deleted() -> None:
+    isolated = "two Pods with one device each see their own, and their other containers none"
+    api = Running({"1 with-request": [FIRST], "2 with-request": [SECOND]})
+    assert await lines_of(api) == {
+        "device access without a request": (
+            "ok",
+            "a Pod without a request sees no device, on gpu-1",
+        ),
+        "device access, pool nvidia": (
+            "ok",
+            f"{isolated}: {FIRST} on gpu-1; {SECOND} on gpu-1",
+        ),
+    }
+    assert not api.pods
+    limits = [
+        [each["resources"].get("limits") for each in pod["spec"]["containers"]]
+        for pod in api.created
+    ]
+    assert limits == [[None], [None, {"nvidia.com/gpu": "1"}], [None, {"nvidia.com/gpu": "1"}]]
+
+
+async def test_a_pod_is_deleted_if_the_next_one_is_rejected() -> None:
+    api = Running({}, most_pods=2)
+    found = await lines_of(api)
+    assert found["device access, pool nvidia"] == (
+        "skip",
+        "the Pods do not run: exceeded quota: pods (HTTP 403)",
+    )
+    assert len(api.created) == 2
+    assert not api.pods
+
+
+async def test_without_an_image_each_check_is_skipped_by_name() -> None:
+    api = Running({})
+    assert await lines_of(api, None) == {
+        "device access without a request": ("skip", "it runs a Pod on a node"),
+        "device access, pool nvidia": ("skip", "it runs two Pods, each with a GPU"),
+    }
+    assert not api.created
