@@ -28,7 +28,7 @@ FOREIGN = {
 TARGET = {"job", "instance", "namespace", "pod", "service"}
 
 # What Grafana puts in place of its variables.
-VARIABLES = {"$__rate_interval": "5m", "$dcgm_namespace": "namespace"}
+VARIABLES = {"$__rate_interval": "5m", "$dcgm_namespace": "namespace", "$__range": "7d"}
 
 
 def rules() -> list[dict[str, Any]]:
