@@ -11,6 +11,7 @@ from policies.facts import Facts
 from policies.kubernetes.core_v1 import Toleration
 from policies.kubernetes.nodes import Node, NodeIndex, NodeSet, lowest
 from policies.kubernetes.pod import Pod
+from policies.kubernetes.quantity import is_rdma_resource_name
 from policies.kubernetes.scheduling import Alternative, reached_taint
 from policies.kubernetes.selector import (
     Selector,
@@ -317,6 +318,22 @@ def room_for(
     return room
 
 
+def rdma_resource_of(
+    pod: Pod, pools: Iterable[Pool], needed: Mapping[str, int], facts: Facts
+) -> str | None:
+    """Return an RDMA resource that every selected node with enough devices offers, if there is one.
+
+    RDMA devices alone do not make a node one of the pools.
+    """
+    nodes = facts.nodes
+    if nodes is None:
+        return None
+    fitting = _selected_nodes(pod, pools, nodes) & _offering_all(nodes, needed)
+    names = filter(is_rdma_resource_name, nodes.resources())
+    offered = (name for name in sorted(names) if not fitting & ~nodes.offering(name))
+    return next(offered, None) if fitting else None
+
+
 def _selected_nodes(pod: Pod, pools: Iterable[Pool], nodes: NodeIndex) -> NodeSet:
     """Return the nodes of the pools that the Pod selects.
 
@@ -324,7 +341,8 @@ def _selected_nodes(pod: Pod, pools: Iterable[Pool], nodes: NodeIndex) -> NodeSe
     """
     of_pools = reduce(or_, (nodes.selected_by(pool.selector) for pool in pools), 0)
     selected = of_pools & pod.selected_nodes(nodes).all
-    with_devices = reduce(or_, map(nodes.offering, nodes.resources()), 0)
+    devices = (name for name in nodes.resources() if not is_rdma_resource_name(name))
+    with_devices = reduce(or_, map(nodes.offering, devices), 0)
     return 0 if selected & ~with_devices else selected
 
 

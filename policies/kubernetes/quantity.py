@@ -124,6 +124,14 @@ def _scale(digits: int, exponent: int) -> int:
     return digits * power if shift >= 0 else -(-digits // power)
 
 
+def is_rdma_resource_name(name: str) -> bool:
+    """Return whether ``name`` is a resource of RDMA devices: ``rdma/hca``, ``nvidia.com/rdma_a``.
+
+    No convention covers them all: some device plugins let administrators choose the name.
+    """
+    return "/" in name and "rdma" in name
+
+
 def is_extended_resource_name(name: str) -> bool:
     """Return whether the API takes ``name`` as an extended resource (a device plugin's, mostly).
 

@@ -1,4 +1,4 @@
-"""GPU Pod whose containers do not get the requested device.
+"""GPU Pod whose containers do not get a device that they request or need.
 
 ## What it checks
 
@@ -7,6 +7,10 @@
   needs the nodes of the cluster.
 - Only init containers of a GPU Pod request devices. This is a warning: the main containers get no
   device, and `void-visible-devices` hides the GPUs of the node from them.
+- A Pod requests eight GPUs or more, and no RDMA device (a resource with `rdma` in its name), and
+  all nodes with so many GPUs that it selects offer one. This is a warning: between nodes, NCCL
+  falls back to TCP. The rule skips Pods that use the network of the node or a resource claim. It
+  also skips Deployments and Pods without a controller, which mostly work on one node.
 
 The rule also checks extended resources that only a DeviceClass provides, because the scheduler
 allocates them. It does not check resource claims: the kubelet waits until a claim is allocated.
@@ -57,11 +61,15 @@ from collections.abc import Iterator
 from policies.context import Context
 from policies.finding import Finding
 from policies.kubernetes.pod import Pod
-from policies.kubernetes.quantity import is_extended_resource_name
-from policies.reach import is_mirror_pod, named_node, pools_of_node
-from policies.requests import requesting_containers
+from policies.kubernetes.quantity import is_extended_resource_name, is_rdma_resource_name
+from policies.reach import is_mirror_pod, named_node, pools_of_node, rdma_resource_of
+from policies.requests import device_peaks, requesting_containers
 
 ID = "missing-device"
+
+_GPUS_OF_A_NODE = 8
+_WORK_ALONE = frozenset({"Deployment", "Pod", "ReplicaSet"})
+"""Kinds whose Pods mostly work on one node. A Pod counts by its controller, if it has one."""
 
 
 def check(pod: Pod, context: Context) -> Iterator[Finding]:
@@ -77,6 +85,7 @@ def check(pod: Pod, context: Context) -> Iterator[Finding]:
         yield from _by_node_name(pod, context)
     if pod.spec.init_containers:
         yield from _in_init_containers_only(pod, context)
+    yield from _without_rdma(pod, context)
 
 
 def _in_init_containers_only(pod: Pod, context: Context) -> Iterator[Finding]:
@@ -97,6 +106,43 @@ def _in_init_containers_only(pod: Pod, context: Context) -> Iterator[Finding]:
         "containers get no device, and the GPU is reserved while they run",
         "Move the request to the container that uses the GPU",
         "warn",
+    )
+
+
+def _without_rdma(pod: Pod, context: Context) -> Iterator[Finding]:
+    """Yield a warning if the Pod takes whole nodes with RDMA devices, and none of those devices."""
+    if context.facts.nodes is None or _needs_no_rdma(pod):
+        return
+    needed = device_peaks(pod, context.policy)
+    for request in context.distinct_requests:
+        if needed.get(request.resource, 0) < _GPUS_OF_A_NODE:
+            continue
+        if any(request.resource in pool.shared_resources for pool in request.pools):
+            continue
+        rdma = rdma_resource_of(pod, request.pools, needed, context.facts)
+        if rdma is None:
+            continue
+        yield Finding(
+            ID,
+            request.path,
+            "a Pod with eight GPUs or more requests no RDMA device",
+            f"the nodes of {request.pool_names} offer {rdma}, and the Pod does not request it: "
+            "traffic of NCCL between nodes falls back to TCP",
+            f"Add {rdma}: 1 to the limits of the container, if the Pod works together with Pods on "
+            "other nodes",
+            "warn",
+        )
+
+
+def _needs_no_rdma(pod: Pod) -> bool:
+    """Return whether the Pod requests RDMA devices, gets them in another way, or works alone."""
+    owners = pod.metadata.owner_references or ()
+    kind = next((owner.kind for owner in owners if owner.controller), pod.kind)
+    return bool(
+        kind in _WORK_ALONE
+        or pod.spec.host_network
+        or pod.spec.resource_claims
+        or any(is_rdma_resource_name(resource.name) for resource in pod.device_resources())
     )
 
 

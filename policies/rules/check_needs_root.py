@@ -99,7 +99,7 @@ from policies.context import Context
 from policies.finding import Finding
 from policies.images import KnownImage, known_image
 from policies.kubernetes.pod import Container, DeviceResource, Pod, locks_memory
-from policies.kubernetes.quantity import parse_quantity
+from policies.kubernetes.quantity import is_rdma_resource_name, parse_quantity
 
 ID = "needs-root"
 
@@ -172,7 +172,8 @@ def _memory_lock(pod: Pod, context: Context) -> Iterator[Finding]:
     """
     first: dict[str, DeviceResource] = {}
     for resource in pod.device_resources():
-        if "rdma" in resource.name and any(map(parse_quantity, resource.quantities.values())):
+        quantities = resource.quantities.values()
+        if is_rdma_resource_name(resource.name) and any(map(parse_quantity, quantities)):
             first.setdefault(resource.container.field, resource)
     for resource in first.values():
         container = resource.container

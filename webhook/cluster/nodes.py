@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from policies.kubernetes.nodes import Node, NodeIndex
-from policies.kubernetes.quantity import NANOS, parse_quantity
+from policies.kubernetes.quantity import NANOS, is_rdma_resource_name, parse_quantity
 from policies.kubernetes.scheduling import Taint
 from policies.policy import Policy
 from webhook.kube.collection import Collection, LabeledMetadata
@@ -54,14 +54,15 @@ NODES = Collection("nodes", "/api/v1/nodes", NodeObject)
 
 
 def devices_of(status: NodeStatus, policy: Policy | None) -> dict[str, int]:
-    """Return the pools' devices that a Node offers: resource name to their number.
+    """Return the devices of pools, and for RDMA, that a Node offers: resource name to number.
 
     Without a policy, every extended resource counts.
     """
     return {
         name: parse_quantity(quantity) // NANOS
         for name, quantity in (status.allocatable or {}).items()
-        if "/" in name and (policy is None or policy.pools_of_resource(name))
+        if "/" in name
+        and (policy is None or policy.pools_of_resource(name) or is_rdma_resource_name(name))
     }
 
 

@@ -168,6 +168,13 @@ def test_a_node_offers_only_the_devices_of_pools() -> None:
     assert offered(obj) == {Offer(GPU, "nvidia"): 8}
 
 
+def test_a_node_keeps_its_rdma_devices_apart_from_those_of_pools() -> None:
+    obj = node("a", allocatable={GPU: "8", "rdma/hca": "2", "example.com/nic": "2"})
+    known = node_from(msgspec.convert(obj, NodeObject), policy())
+    assert known.allocatable == {GPU: 8, "rdma/hca": 2}
+    assert offered(obj) == {Offer(GPU, "nvidia"): 8}
+
+
 def test_fractional_resources_are_not_counted_as_devices() -> None:
     memory = "volcano.sh/vgpu-memory"
     pools = policy(resources=[GPU, memory], sharedResources=[], fractionalResources=[memory])

@@ -34,6 +34,7 @@ GPU = "nvidia.com/gpu"
 DEFAULT = policy()
 PLAIN = Node("cpu-1", {"kubernetes.io/hostname": "cpu-1"})
 NO_DEVICES = Node("gpu-0", {PRESENT: "true"}, (), {})
+RDMA_ONLY = Node("gpu-0", {PRESENT: "true"}, (), {"rdma/hca": 8})
 
 
 def gpu_node(number: int, devices: int) -> Node:
@@ -216,6 +217,7 @@ class TestLargestOffers:
             ([gpu_node(1, 9)], {}),
             ([gpu_node(1, 10), gpu_node(2, 4)], {}),
             ([NO_DEVICES, gpu_node(1, 4)], {}),
+            ([RDMA_ONLY, gpu_node(1, 4)], {}),
             ([PLAIN], {}),
             ([], {}),
         ],
