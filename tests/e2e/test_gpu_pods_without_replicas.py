@@ -13,10 +13,13 @@ import yaml
 from controlplane.api import Api, ApiError
 from controlplane.cluster import ControlPlane
 from controlplane.poll import until
+from controlplane.versions import MUTATING_POLICIES
 from policies.document import parse_policy
 from policies.engine import validate
 from policies.facts import Request
 from release.release import release
+
+pytestmark = MUTATING_POLICIES
 
 JSON = dict[str, Any]
 PRODUCT = "nvidia.com/gpu.product"
@@ -64,6 +67,7 @@ def cluster(
         control_plane.create_namespace("research")
     flags = ("--policy", str(file), "--mutating-policy")
     with release(control_plane, directory) as released, released.replicas(1, *flags) as [replica]:
+        until(released.mutates, "the policy that mutates")
         replica.kill()
         until(lambda: not api.refusal(pods("default"), gpu_pod()), "the API server to mutate")
         yield control_plane
@@ -183,6 +187,7 @@ def test_what_the_api_server_does_not_decide_is_rejected(cluster: ControlPlane) 
         name: api.refusal(pods("default"), pod)
         for name, pod in {
             "privileged": privileged,
+            "root": gpu_pod(securityContext={"runAsUser": 0}),
             "bound": gpu_pod(nodeName="node-a100"),
             "trespasser": trespasser,
         }.items()
@@ -191,6 +196,7 @@ def test_what_the_api_server_does_not_decide_is_rejected(cluster: ControlPlane) 
         print(f"{name}: {message}")
     assert "failed calling webhook" in said["bound"]
     assert 'unrestricted-gpu-pod: spec: container "main" sets' in said["privileged"]
+    assert "unrestricted-gpu-pod: spec: the Pod sets securityContext.runAsUser: 0" in said["root"]
     assert "pool-trespass" in said["trespasser"]
     with pytest.raises(ApiError):
         api.request("POST", pods("default"), gpu_pod(resourceClaims=[{"name": "x"}]))

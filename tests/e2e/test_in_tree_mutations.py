@@ -23,6 +23,7 @@ from cases.loading import Case, compiled
 from controlplane.api import ApiError
 from controlplane.cluster import ControlPlane
 from controlplane.poll import until
+from controlplane.versions import MUTATING_POLICIES
 from in_tree import SETUP_USER, create_runtime_class, kept_cases, of_pools
 from laws.profile import live_law as law
 from pod_security_strategies import creatable_pods
@@ -34,6 +35,8 @@ from valid_strategies import pod, valid_specs
 from webhook.cel.configurations import API_VERSION, Registration
 from webhook.cel.covered import MOST, MOST_TERMS
 from webhook.cel.mutating_policy import BINDING_KIND, mutating_policy
+
+pytestmark = MUTATING_POLICIES
 
 PODS = "/api/v1/namespaces/{}/pods"
 _NUMBERS = itertools.count()

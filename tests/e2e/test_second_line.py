@@ -17,6 +17,7 @@ from controlplane.api import Api, ApiError
 from controlplane.cluster import ControlPlane
 from controlplane.objects import GPU_NODE, node, taint, workload
 from controlplane.poll import until
+from controlplane.versions import MUTATING_POLICIES
 from controlplane.webhooks import in_tree_denial
 from policies.shipped import default_policy_text
 from release.release import NAME, Release, release
@@ -198,7 +199,7 @@ class Outage(NamedTuple):
 
 FAILURE_POLICIES = ("Fail", "Ignore")
 WITH_SECOND_LINE = {policy: (policy, True, False) for policy in FAILURE_POLICIES}
-MUTATING = ("Fail", True, True)
+MUTATING = pytest.param(("Fail", True, True), marks=MUTATING_POLICIES)
 
 
 @pytest.fixture(
@@ -226,6 +227,8 @@ def outage(
             if second_line:
                 until(lambda: DENYING in in_tree_denial(installed.api), "the second line")
             until(lambda: "-placement." in placements(installed.api), "the placement webhooks")
+            if mutates:
+                until(released.mutates, "the policy that mutates")
             replica.kill()
             if mutates:
                 gpu_pod = TRIED[WAITS]["GPU Pod"]

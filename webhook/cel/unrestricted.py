@@ -43,14 +43,15 @@ FINDINGS = "privileges"
 _CONTAINER, _CAPABILITY = "CONTAINER", "CAPABILITY"
 """Names in the examples, in whose place a sentence has those of the object."""
 _HARDENED = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+_COMPLETE = {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
 _LISTS = ("initContainers", "containers")
 
 
 class _Setting(NamedTuple):
-    """A setting that a profile rejects: CEL about a security context ``s``, and an example."""
+    """A setting that a profile rejects: CEL about a security context ``s`` or the ``pod``."""
 
     condition: str
-    example: Mapping[str, Any]
+    example: JSONObject
 
 
 def _settings(level: Level) -> Iterator[_Setting]:
@@ -66,7 +67,16 @@ def _settings(level: Level) -> Iterator[_Setting]:
         yield _Setting("s.?runAsUser.orValue(1) == 0", {"runAsUser": 0})
 
 
-_SHARED = ("hostNetwork", "hostPID", "hostIPC")
+def _settings_of_pods(level: Level) -> Iterator[_Setting]:
+    """Yield the settings of the Pod itself that the level rejects, whatever its containers set."""
+    for field in ("hostNetwork", "hostPID", "hostIPC"):
+        yield _Setting(f"pod.spec.?{field}.orValue(false)", {field: True})
+    if level == "restricted":
+        context = "pod.spec.?securityContext"
+        example = {"securityContext": {**_COMPLETE, "runAsNonRoot": False}}
+        yield _Setting(f"!{context}.?runAsNonRoot.orValue(true)", example)
+        example = {"securityContext": {**_COMPLETE, "runAsUser": 0}}
+        yield _Setting(f"{context}.?runAsUser.orValue(1) == 0", example)
 
 
 def _added(level: Level) -> str:
@@ -96,12 +106,12 @@ def concerns(policy: Policy) -> str:
     level = _level(policy)
     if level is None:
         return "false"
-    shares = (f"pod.spec.?{field}.orValue(false)" for field in _SHARED)
+    of_pod = (setting.condition for setting in _settings_of_pods(level))
     rejected = any_of(*(setting.condition for setting in _settings(level)))
     own = all_of(
         "has(c.securityContext)", call("[dyn(c.securityContext)]", "exists", "s", rejected)
     )
-    return all_of(_requests_device(policy), any_of(*shares, some_container(own)))
+    return all_of(_requests_device(policy), any_of(*of_pod, some_container(own)))
 
 
 def _requests_device(policy: Policy) -> str:
@@ -127,9 +137,9 @@ def variables(policy: Policy) -> Iterator[Variable]:
         call("variables.pods", "all", "pod", all_of(*short)),
     )
     said = []
-    for field in _SHARED:
-        shared = joined("variables.path", _said({field: True}))
-        said.append(f"(pod.spec.?{field}.orValue(false)\n  ? [{below(shared)}]\n  : [])")
+    for condition, example in _settings_of_pods(level):
+        shared = joined("variables.path", _said(example))
+        said.append(f"({condition}\n  ? [{below(shared)}]\n  : [])")
     said += [_of_containers(each, level) for each in _settings(level)]
     found = f"({below(_requests_device(policy))}\n  ? {below(joined(*said))}\n  : [])"
     yield variable(
@@ -155,8 +165,7 @@ def _said(example: JSONObject, values: Mapping[str, str] = {}) -> str:
 
     ``values`` has CEL in place of names of the example.
     """
-    context = {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
-    pod = Pod(convert({"containers": [], "securityContext": context, **example}, PodSpec))
+    pod = Pod(convert({"containers": [], "securityContext": _COMPLETE, **example}, PodSpec))
     [violation] = violations(pod, "restricted", completed=True)
     said = f": {violation.found}. {violation.remediation}"
     parts = re.split(f"({'|'.join(values)})", said) if values else [said]
