@@ -34,6 +34,7 @@ NOT_RUN = {
     "docs/index.md": 1,
     "docs/operate/adopt.md": 2,
     "docs/operate/advisories.md": 1,
+    "docs/operate/ai-conformance.md": 2,
     "docs/operate/audit.md": 1,
     "docs/operate/certificates.md": 2,
     "docs/operate/install.md": 1,
