@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from policies.kubernetes.core_v1 import PodSpec
 from policies.kubernetes.objects import JSONObject
