@@ -125,9 +125,16 @@ def run_with(
 def _walk(node: ast.AST, function: int = 0) -> Iterator[tuple[ast.AST, int]]:
     """Yield each node, and the first line of the outermost function around it."""
     for child in ast.iter_child_nodes(node):
-        if isinstance(child, ast.keyword) and child.arg in ("frozen", "gc", "maxsize", "strict"):
+        if isinstance(child, ast.keyword) and child.arg in (
+            "frozen",
+            "gc",
+            "maxsize",
+            "slots",
+            "strict",
+        ):
             # What makes no difference: that nothing changes an object, that no cycle contains it,
-            # the size of a cache, and that the sequences of a zip() have the same length.
+            # that it has no dictionary, the size of a cache, and that the sequences of a zip()
+            # have the same length.
             continue
         if isinstance(child, ast.Subscript) and ast.unparse(child.value) == "Literal":
             continue

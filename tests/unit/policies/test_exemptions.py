@@ -9,7 +9,7 @@ import pytest
 
 from deciding import GPU, TOLERATION, deployment, pod, policy, update
 from policies.engine import decide
-from policies.exemptions import useless_exceptions
+from policies.exemptions import ALWAYS_EXCLUDED, useless_exceptions
 from policies.facts import Facts, Request
 from policies.kubernetes.claims import Claim
 from strategies import JSON
@@ -139,6 +139,26 @@ class TestExemptions:
 
     def test_an_empty_username_is_not_exempt(self) -> None:
         assert decide(pod(tolerations=[TOLERATION]), policy(), Request(username="")).exemption == ""
+
+    @pytest.mark.parametrize(
+        "namespace",
+        [
+            "calico-system",
+            "kube-flannel",
+            "kube-system",
+            "openshift-multus",
+            "openshift-ovn-kubernetes",
+            "tigera-operator",
+        ],
+    )
+    def test_api_servers_send_no_request_from_a_namespace_that_starts_the_cluster(
+        self, namespace: str
+    ) -> None:
+        request = Request(namespace)
+        obj = pod(tolerations=[TOLERATION])
+        own = policy(exemptions={})
+        decision = decide(obj, own, request, excluded_namespaces=ALWAYS_EXCLUDED)
+        assert decision.exemption.endswith(f"do not call gpufence for namespace {namespace}")
 
 
 class TestUpdates:

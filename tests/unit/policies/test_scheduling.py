@@ -133,6 +133,11 @@ class TestTolerations:
         assert is_wildcard(toleration) is wildcard
 
 
+def test_taints_are_in_the_order_of_their_keys_and_effects() -> None:
+    ordered = [Taint("a", "NoExecute"), Taint("a", "NoSchedule"), Taint("b", "NoExecute")]
+    assert sorted(reversed(ordered)) == ordered
+
+
 @pytest.mark.parametrize(
     ("text", "value"),
     [
