@@ -134,8 +134,12 @@ class TestTolerations:
 
 
 def test_taints_are_in_the_order_of_their_keys_and_effects() -> None:
-    ordered = [Taint("a", "NoExecute"), Taint("a", "NoSchedule"), Taint("b", "NoExecute")]
-    assert sorted(reversed(ordered)) == ordered
+    first, second, third = (
+        Taint("a", "NoExecute"),
+        Taint("a", "NoSchedule"),
+        Taint("b", "NoExecute"),
+    )
+    assert sorted([third, second, first]) == [first, second, third]
 
 
 @pytest.mark.parametrize(
