@@ -36,6 +36,7 @@ from webhook.cel.text import (
     all_of,
     any_of,
     call,
+    commented,
     is_in,
     names,
     negated,
@@ -140,7 +141,7 @@ def _policy_spec(
     concerns = []
     for rule, excuses in excused.items():
         module = _WITH_MUTATIONS[rule]
-        concerns.append(module.concerns(policy))
+        concerns.append((f"{module.SUMMARY}.", module.concerns(policy)))
         variables += module.variables(policy)
         variables.append(_findings(rule, module, excuses))
     found = " + ".join(f"variables.{_WITH_MUTATIONS[rule].FINDINGS}" for rule in excused)
@@ -165,7 +166,7 @@ def _policy_spec(
             {
                 "name": "reaches-for-gpu-nodes",
                 "expression": printed(
-                    all_of(holds_for_pod(any_of(*concerns)), *_is_judged(policy))
+                    all_of(holds_for_pod(commented("||", concerns)), *_is_judged(policy))
                 ),
             }
         ],

@@ -39,7 +39,18 @@ from webhook.cel.pods import (
     some,
     some_container,
 )
-from webhook.cel.text import Variable, all_of, any_of, below, call, is_in, names, negated, text
+from webhook.cel.text import (
+    Variable,
+    all_of,
+    any_of,
+    below,
+    call,
+    commented,
+    is_in,
+    names,
+    negated,
+    text,
+)
 
 COMPILED = frozenset(
     {
@@ -156,6 +167,7 @@ def conditions(policy: Policy, left_out: frozenset[str]) -> Iterator[tuple[str, 
     )
     opens = any_of(sets_visible_devices('e.?value.orValue("") != "void"', policy), mounts_devices())
     annotations = {key for each in policy.pools_of_annotations for key in each.keys}
+    requests = f"k in {names(annotations)}"
     exempt = policy.exemptions.runtime_classes
     yield (
         "Nothing but the Pod decides.",
@@ -163,10 +175,10 @@ def conditions(policy: Policy, left_out: frozenset[str]) -> Iterator[tuple[str, 
             "!has(pod.spec.nodeName)",
             "!has(pod.spec.resourceClaims)",
             negated(names_device("pod.spec", policy)),
-            f'!(pod.spec.?runtimeClassName.orValue("") in {names(exempt)})',
+            *([f'!(pod.spec.?runtimeClassName.orValue("") in {names(exempt)})'] if exempt else []),
             f'!(pod.spec.?priorityClassName.orValue("") in {names(CLASSES)})',
             negated(names_devices()),
-            negated(some("pod", "metadata.annotations", "k", f"k in {names(annotations)}")),
+            *([negated(some("pod", "metadata.annotations", "k", requests))] if annotations else []),
             negated(some_container(opens)),
             negated(some_container(_unusual_resources(policy, offered))),
             negated(some("pod.spec", "tolerations", "t", _unusual_toleration())),
@@ -270,11 +282,9 @@ def covers(policy: Policy, left_out: frozenset[str], complete: str = "") -> str:
         return "false"
     fits = all_of("size($target) == 1", *filter(None, [complete]))
     parts.append(("It fits one entry of the table of pools.", defined(policy, left_out, fits)))
-    lines = "\n&& ".join(f"// {comment}\n   {below(below(part))}" for comment, part in parts)
     all_containers = containers()
-    return call(
-        f"[{all_containers}]", "exists", "containers", lines.replace(all_containers, "containers")
-    )
+    lines = commented("&&", parts).replace(all_containers, "containers")
+    return call(f"[{all_containers}]", "exists", "containers", lines)
 
 
 _DEFINED = ("pools", "targets", "selector", "terms", "candidates", "target", "labels")

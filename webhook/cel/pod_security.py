@@ -26,11 +26,12 @@ def may_violate(level: Level) -> Iterator[str]:
         "!pod.spec.?hostUsers.orValue(true)",
         'pod.spec.?os.?name.orValue("linux") != "linux"',
     )
-    context = any_of(*_of_context(level))
+    of_both = [*_of_context(level)]
+    of_pod, of_container = any_of(*of_both), any_of(*of_both, *_of_container(level))
     yield any_of(
-        all_of("has(pod.spec.securityContext)", _of("pod.spec.securityContext", context)),
+        all_of("has(pod.spec.securityContext)", _of("pod.spec.securityContext", of_pod)),
         some_container(
-            all_of("has(c.securityContext)", _of("c.securityContext", context)), debug="true"
+            all_of("has(c.securityContext)", _of("c.securityContext", of_container)), debug="true"
         ),
     )
     yield some("pod.spec", "securityContext.sysctls", "s", f"!(s.name in {names(SYSCTLS)})")
@@ -69,16 +70,21 @@ def _of(context: str, condition: str) -> str:
 
 def _of_context(level: Level) -> Iterator[str]:
     """Yield CEL that holds for a security context ``s`` that sets what the profile rejects."""
-    yield "s.?privileged.orValue(false)"
     yield "s.?windowsOptions.?hostProcess.orValue(false)"
-    yield 's.?procMount.orValue("Default") != "Default"'
     for field in ("seccompProfile", "appArmorProfile"):
         yield f"has(s.{field}) && !(s.{field}.type in {names(PROFILES)})"
     yield 's.?seLinuxOptions.?user.orValue("") + s.?seLinuxOptions.?role.orValue("") != ""'
     yield f'!(s.?seLinuxOptions.?type.orValue("") in {names(ACCEPTED_SE_LINUX_TYPES)})'
+    if level == "restricted":
+        yield "!s.?runAsNonRoot.orValue(true)"
+        yield "s.?runAsUser.orValue(1) == 0"
+
+
+def _of_container(level: Level) -> Iterator[str]:
+    """Yield the same for the fields that only a container's security context has."""
+    yield "s.?privileged.orValue(false)"
+    yield 's.?procMount.orValue("Default") != "Default"'
     accepted = RESTRICTED_CAPABILITIES if level == "restricted" else DEFAULT_CAPABILITIES
     yield some("s", "capabilities.add", "k", f"!(k in {names(accepted)})")
     if level == "restricted":
         yield "s.?allowPrivilegeEscalation.orValue(false)"
-        yield "!s.?runAsNonRoot.orValue(true)"
-        yield "s.?runAsUser.orValue(1) == 0"

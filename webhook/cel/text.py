@@ -79,6 +79,13 @@ def variable(name: str, comment: str, expression: str) -> Variable:
     return name, "\n".join([*lines, printed(expression)])
 
 
+def commented(operator: str, parts: Iterable[tuple[str, str]]) -> str:
+    """Return the operands, each below its comment."""
+    return f"\n{operator} ".join(
+        f"// {comment}\n   {below(below(operand))}" for comment, operand in parts
+    )
+
+
 def printed(expression: str) -> str:
     """Return a whole expression as it is printed: without parentheses around it."""
     if isinstance(expression, _Chain):
