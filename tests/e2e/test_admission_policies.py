@@ -98,8 +98,7 @@ def prepare(cluster: ControlPlane, cases: Iterable[Case]) -> None:
         namespaces.add(request.namespace)
         classes.update(RUNTIME_CLASS.findall(json.dumps(obj)))
     for name in namespaces:
-        with suppress(ApiError):
-            cluster.create_namespace(name)
+        cluster.create_namespace(name)
     for name in classes:
         create_runtime_class(cluster, name)
 

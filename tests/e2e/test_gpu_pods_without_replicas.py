@@ -63,8 +63,7 @@ def cluster(
     file.write_text(yaml.safe_dump(DOCUMENT))
     api = control_plane.api
     names = [create_node(api, product, resource) for product, resource in NODES.items()]
-    with suppress(ApiError):
-        control_plane.create_namespace("research")
+    control_plane.create_namespace("research")
     flags = ("--policy", str(file), "--mutating-policy")
     with release(control_plane, directory) as released, released.replicas(1, *flags) as [replica]:
         until(released.mutates, "the policy that mutates")

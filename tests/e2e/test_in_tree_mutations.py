@@ -124,8 +124,7 @@ def prepare(cluster: ControlPlane, policy: Policy, namespaces: Iterable[str]) ->
         if pool.runtime_class:
             create_runtime_class(cluster, pool.runtime_class)
     for namespace in namespaces:
-        with suppress(ApiError):
-            cluster.create_namespace(namespace)
+        cluster.create_namespace(namespace)
 
 
 def is_mutated(line: Mutating) -> bool:

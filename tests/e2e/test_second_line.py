@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -362,9 +362,7 @@ def test_a_node_agent_starts_on_a_new_node(
 def test_gpu_pods_are_created_in_excluded_namespaces(
     outage: Outage, control_plane: ControlPlane, excluded: str
 ) -> None:
-    # Another test may have made it.
-    with suppress(ApiError):
-        control_plane.create_namespace(excluded)
+    control_plane.create_namespace(excluded)
     path = f"/api/v1/namespaces/{excluded}/pods?dryRun=All"
     control_plane.api.request("POST", path, pod(**TRIED[WAITS]["GPU Pod"]))
     control_plane.api.request("POST", path, pod(tolerations=[{"operator": "Exists"}]))

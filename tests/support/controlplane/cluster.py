@@ -140,12 +140,19 @@ class ControlPlane:
     def create_namespace(self, name: str, labels: Mapping[str, str] | None = None) -> str:
         """Create a namespace, wait until Pods can be created in it, and return its name.
 
-        The API server completes a name that ends in a dash.
+        The API server completes a name that ends in a dash. An earlier test may have left a
+        namespace of another name: it gets the labels.
         """
+        path, content = "/api/v1/namespaces", {"labels": dict(labels or {})}
         field = "generateName" if name.endswith("-") else "name"
-        metadata = {field: name, "labels": dict(labels or {})}
-        created = self.api.request("POST", "/api/v1/namespaces", {"metadata": metadata})
-        name = created["metadata"]["name"]
+        try:
+            created = self.api.request("POST", path, {"metadata": {field: name, **content}})
+            name = created["metadata"]["name"]
+        except ApiError as error:
+            if error.status != 409:
+                raise
+            patch, merge = {"metadata": content}, "application/merge-patch+json"
+            self.api.request("PATCH", f"{path}/{name}", patch, merge)
         # Admission rejects Pods until the namespace's default service account exists.
         until(
             lambda: not self._lacks_service_account(name),
