@@ -254,13 +254,13 @@ def _unmade(editor: Editor, pod: Pod, actions: Actions) -> Iterator[Finding]:
 
 def _findings(pod: Pod, context: Context, actions: Actions) -> Iterator[Finding]:
     """Yield the findings of the Pod, with the actions that the policy has for their rules."""
-    written = actions.written
     if not actions.reported.isdisjoint(_MUTATION_IDS):
-        for finding in _changes_to_report(pod, context, written):
+        for finding in _changes_to_report(pod, context, actions.written):
             yield _with_action(finding, actions)
-    for rule in _rules_for(pod, context, CHECKS_BY_PODS):
-        if written[rule.id] == "off":
-            continue
+    rules = _rules_for(pod, context, CHECKS_BY_PODS)
+    if actions.off:
+        rules = [rule for rule in rules if rule.id not in actions.off]
+    for rule in rules:
         for finding in rule.check(pod, context):
             yield finding if actions[rule.id] == "enforce" else _with_action(finding, actions)
 

@@ -434,8 +434,9 @@ class Override(Part):
 class Actions(dict[str, Action]):
     """Each rule's action in some namespaces, limited by the mode there.
 
-    ``written`` are the actions without the limit, and ``reported`` the rules that warn or audit by
-    them. ``hardening`` counts in the namespaces instead of that of the pools and the policy.
+    ``written`` are the actions without the limit. By them, the rules in ``reported`` warn or audit,
+    and those in ``off`` are off. ``hardening`` counts in the namespaces instead of that of the
+    pools and the policy.
     """
 
     def __init__(
@@ -444,6 +445,7 @@ class Actions(dict[str, Action]):
         super().__init__({rule: limited(action, mode) for rule, action in written.items()})
         self.written = written
         self.reported = frozenset(r for r, a in written.items() if a in ("warn", "audit"))
+        self.off = frozenset(r for r, a in written.items() if a == "off")
         self.mode = mode
         self.hardening = hardening
 

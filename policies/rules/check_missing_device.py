@@ -85,7 +85,8 @@ def check(pod: Pod, context: Context) -> Iterator[Finding]:
         yield from _by_node_name(pod, context)
     if pod.spec.init_containers:
         yield from _in_init_containers_only(pod, context)
-    yield from _without_rdma(pod, context)
+    if context.facts.nodes is not None:
+        yield from _without_rdma(pod, context)
 
 
 def _in_init_containers_only(pod: Pod, context: Context) -> Iterator[Finding]:
@@ -111,7 +112,7 @@ def _in_init_containers_only(pod: Pod, context: Context) -> Iterator[Finding]:
 
 def _without_rdma(pod: Pod, context: Context) -> Iterator[Finding]:
     """Yield a warning if the Pod takes whole nodes with RDMA devices, and none of those devices."""
-    if context.facts.nodes is None or _needs_no_rdma(pod):
+    if _needs_no_rdma(pod):
         return
     needed = device_peaks(pod, context.policy)
     for request in context.distinct_requests:

@@ -102,6 +102,8 @@ def check(pod: Pod, context: Context) -> Iterator[Finding]:
         excluded = [pool for pool in request.pools if not can_select(pod, pool)]
         if excluded:
             yield _excluded(pod, excluded, request)
+    if nodes is None:
+        return
     if (node := named_node(pod, nodes)) is not None:
         yield from _bound_elsewhere(pod, node, requests, context)
     yield from _too_large(pod, requests, context)

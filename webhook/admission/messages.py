@@ -62,7 +62,7 @@ def warnings(findings: Sequence[Finding], known: Sequence[Finding] = ()) -> list
 
 def assigned_user(operations: Sequence[PatchOperation]) -> list[str]:
     """Return the warning that a patch gives a Pod a user ID; nothing if it does not."""
-    for operation in operations:
+    for operation in reversed(operations):
         if operation.path.startswith("/metadata/annotations"):
             value = operation.value
             user = value if isinstance(value, str) else value[USER_ANNOTATION]
