@@ -319,15 +319,12 @@ def room_for(
 
 
 def rdma_resource_of(
-    pod: Pod, pools: Iterable[Pool], needed: Mapping[str, int], facts: Facts
+    pod: Pod, pools: Iterable[Pool], needed: Mapping[str, int], nodes: NodeIndex
 ) -> str | None:
     """Return an RDMA resource that every selected node with enough devices offers, if there is one.
 
     RDMA devices alone do not make a node one of the pools.
     """
-    nodes = facts.nodes
-    if nodes is None:
-        return None
     fitting = _selected_nodes(pod, pools, nodes) & _offering_all(nodes, needed)
     names = filter(is_rdma_resource_name, nodes.resources())
     offered = (name for name in sorted(names) if not fitting & ~nodes.offering(name))

@@ -60,6 +60,7 @@ from collections.abc import Iterator
 
 from policies.context import Context
 from policies.finding import Finding
+from policies.kubernetes.nodes import NodeIndex
 from policies.kubernetes.pod import Pod
 from policies.kubernetes.quantity import is_extended_resource_name, is_rdma_resource_name
 from policies.reach import is_mirror_pod, named_node, pools_of_node, rdma_resource_of
@@ -86,7 +87,7 @@ def check(pod: Pod, context: Context) -> Iterator[Finding]:
     if pod.spec.init_containers:
         yield from _in_init_containers_only(pod, context)
     if context.facts.nodes is not None:
-        yield from _without_rdma(pod, context)
+        yield from _without_rdma(pod, context, context.facts.nodes)
 
 
 def _in_init_containers_only(pod: Pod, context: Context) -> Iterator[Finding]:
@@ -110,7 +111,7 @@ def _in_init_containers_only(pod: Pod, context: Context) -> Iterator[Finding]:
     )
 
 
-def _without_rdma(pod: Pod, context: Context) -> Iterator[Finding]:
+def _without_rdma(pod: Pod, context: Context, nodes: NodeIndex) -> Iterator[Finding]:
     """Yield a warning if the Pod takes whole nodes with RDMA devices, and none of those devices."""
     if _needs_no_rdma(pod):
         return
@@ -120,7 +121,7 @@ def _without_rdma(pod: Pod, context: Context) -> Iterator[Finding]:
             continue
         if any(request.resource in pool.shared_resources for pool in request.pools):
             continue
-        rdma = rdma_resource_of(pod, request.pools, needed, context.facts)
+        rdma = rdma_resource_of(pod, request.pools, needed, nodes)
         if rdma is None:
             continue
         yield Finding(
