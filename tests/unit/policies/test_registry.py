@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from cases.loading import compiled, load_all, policy_document
+from new_rule import PAGE, SUITE_FILE
+from paths import PROJECT
 from policies import registry
 from policies.decision import Decision
 from policies.document import schema_document
@@ -51,6 +53,13 @@ def test_every_rule_module_is_registered(pytestconfig: pytest.Config) -> None:
     modules = {file.stem for file in [*directory.glob("set_*.py"), *directory.glob("check_*.py")]}
     assert modules <= set(vars(registry)), "a rule that the registry does not import never runs"
     assert len(modules) == len(RULES)
+
+
+def test_no_rule_has_a_todo() -> None:
+    rules = (PROJECT / "policies" / "rules").glob("*.py")
+    files = [*rules, PROJECT / SUITE_FILE, PROJECT / PAGE]
+    open_todos = [str(file.relative_to(PROJECT)) for file in files if "TODO" in file.read_text()]
+    assert not open_todos, f"replace the TODOs in {', '.join(open_todos)}"
 
 
 @each_rule

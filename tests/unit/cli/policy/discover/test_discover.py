@@ -13,7 +13,7 @@ import yaml
 
 from running import Run
 
-HERE = Path(__file__).with_name("discover")
+HERE = Path(__file__).with_name("platforms")
 PLATFORMS = ("aks", "bare-metal", "eks", "gke", "openshift")
 
 
