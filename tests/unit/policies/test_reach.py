@@ -24,6 +24,8 @@ from policies.reach import (
     is_mirror_pod,
     largest_offers,
     names_hosts,
+    rdma_resource_of,
+    room_for,
 )
 from policies.rules.check_pool_trespass import exclusion
 from strategies import JSON
@@ -228,6 +230,8 @@ class TestLargestOffers:
 
     def test_unknown_nodes_offer_nothing(self) -> None:
         assert largest_offers(pod_of(pod()), DEFAULT.pools, {GPU: 9}, Facts()) == {}
+        assert room_for(1, pod_of(pod()), DEFAULT.pools, {GPU: 9}, Facts()) == 0
+        assert rdma_resource_of(pod_of(pod()), DEFAULT.pools, {GPU: 9}, Facts()) is None
 
     @pytest.mark.parametrize(
         ("template", "selection", "can_add"),
@@ -264,6 +268,14 @@ class TestLargestOffers:
         nodes = NodeIndex([Node("n", {"model": "a"}, (), {GPU: 4})])
         facts = Facts(nodes=nodes, templates=(NodeTemplate("t", {"model": "b"}),))
         assert largest_offers(pod_of(pod()), own.pools, {GPU: 9}, facts) == {}
+
+
+@pytest.mark.parametrize(("wanted", "room"), [(3, 3), (9, 8)])
+def test_the_pods_that_fit_on_the_nodes_are_counted_up_to_those_wanted(
+    wanted: int, room: int
+) -> None:
+    facts = Facts(nodes=NodeIndex([gpu_node(1, 8)]))
+    assert room_for(wanted, pod_of(pod()), DEFAULT.pools, {GPU: 1}, facts) == room
 
 
 class TestGPUPodsInOtherPools:
