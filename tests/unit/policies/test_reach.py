@@ -26,6 +26,7 @@ from policies.reach import (
     names_hosts,
     rdma_resource_of,
     room_for,
+    unlabeled_pools,
 )
 from policies.rules.check_pool_trespass import exclusion
 from strategies import JSON
@@ -34,6 +35,13 @@ from typed import pod_of
 PRESENT = "nvidia.com/gpu.present"
 GPU = "nvidia.com/gpu"
 DEFAULT = policy()
+MODELS = policy(
+    pools=[
+        {"name": "a", "resources": [GPU], "nodeSelector": {"model": "a"}},
+        {"name": "b", "resources": [GPU], "nodeSelector": {"model": "b"}},
+        {"name": "c", "resources": ["example.com/nic"], "nodeSelector": {"nic": "true"}},
+    ]
+)
 PLAIN = Node("cpu-1", {"kubernetes.io/hostname": "cpu-1"})
 NO_DEVICES = Node("gpu-0", {PRESENT: "true"}, (), {})
 RDMA_ONLY = Node("gpu-0", {PRESENT: "true"}, (), {"rdma/hca": 8})
@@ -41,6 +49,11 @@ RDMA_ONLY = Node("gpu-0", {PRESENT: "true"}, (), {"rdma/hca": 8})
 
 def gpu_node(number: int, devices: int) -> Node:
     return Node(f"gpu-{number}", {PRESENT: "true"}, (), {GPU: devices})
+
+
+def nodes_with(labels: list[dict[str, str]]) -> NodeIndex:
+    """Return nodes with one GPU each and these labels."""
+    return NodeIndex(Node(f"n{n}", each, (), {GPU: 1}) for n, each in enumerate(labels))
 
 
 def terms(*words: str) -> JSON:
@@ -196,17 +209,26 @@ def test_unknown_nodes_of_the_control_plane_may_have_devices(fail_closed: bool, 
 def test_devices_on_nodes_without_labels_are_reported_if_no_node_has_the_labels_of_a_pool(
     labels: list[dict[str, str]], warns: bool
 ) -> None:
-    own = policy(
-        pools=[
-            {"name": "a", "resources": [GPU], "nodeSelector": {"model": "a"}},
-            {"name": "b", "resources": [GPU], "nodeSelector": {"model": "b"}},
-            {"name": "c", "resources": ["example.com/nic"], "nodeSelector": {"nic": "true"}},
-        ]
-    )
-    nodes = NodeIndex(Node(f"n{n}", each, (), {GPU: 1}) for n, each in enumerate(labels))
     made = pod({"resources": {"limits": {GPU: 1}}})
-    reasons = [finding.reason for finding in decide(made, own, facts=Facts(nodes=nodes)).findings]
+    found = decide(made, MODELS, facts=Facts(nodes=nodes_with(labels))).findings
+    reasons = [finding.reason for finding in found]
     assert ("no node with the device has the labels of its pool" in reasons) is warns
+
+
+@pytest.mark.parametrize(
+    ("labels", "pools"),
+    [
+        ([{}], {"a", "b"}),
+        ([{"model": "b"}, {}], {"a"}),
+        ([{"model": "b"}], set()),
+        (None, set()),
+    ],
+)
+def test_a_pool_whose_labels_no_node_has_is_unlabeled_if_nodes_without_labels_have_its_devices(
+    labels: list[dict[str, str]] | None, pools: set[str]
+) -> None:
+    nodes = None if labels is None else nodes_with(labels)
+    assert unlabeled_pools(MODELS, nodes) == pools
 
 
 class TestLargestOffers:
@@ -259,15 +281,9 @@ class TestLargestOffers:
         assert offers == ({} if can_add else {GPU: 4})
 
     def test_one_pool_that_can_grow_is_enough(self) -> None:
-        own = policy(
-            pools=[
-                {"name": "a", "resources": [GPU], "nodeSelector": {"model": "a"}},
-                {"name": "b", "resources": [GPU], "nodeSelector": {"model": "b"}},
-            ]
-        )
         nodes = NodeIndex([Node("n", {"model": "a"}, (), {GPU: 4})])
         facts = Facts(nodes=nodes, templates=(NodeTemplate("t", {"model": "b"}),))
-        assert largest_offers(pod_of(pod()), own.pools, {GPU: 9}, facts) == {}
+        assert largest_offers(pod_of(pod()), MODELS.pools, {GPU: 9}, facts) == {}
 
 
 @pytest.mark.parametrize(("wanted", "room"), [(3, 3), (9, 8)])
