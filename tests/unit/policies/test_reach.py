@@ -24,7 +24,6 @@ from policies.reach import (
     is_mirror_pod,
     largest_offers,
     names_hosts,
-    rdma_resource_of,
     room_for,
     unlabeled_pools,
 )
@@ -253,7 +252,6 @@ class TestLargestOffers:
     def test_unknown_nodes_offer_nothing(self) -> None:
         assert largest_offers(pod_of(pod()), DEFAULT.pools, {GPU: 9}, Facts()) == {}
         assert room_for(1, pod_of(pod()), DEFAULT.pools, {GPU: 9}, Facts()) == 0
-        assert rdma_resource_of(pod_of(pod()), DEFAULT.pools, {GPU: 9}, Facts()) is None
 
     @pytest.mark.parametrize(
         ("template", "selection", "can_add"),
