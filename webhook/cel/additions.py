@@ -69,7 +69,8 @@ def _lacks_nothing(policy: Policy) -> str:
 def additions(policy: Policy) -> Iterator[Addition]:
     """Yield the additions that the policy requires."""
     yield _tolerations()
-    yield _node_affinity(max(len(target.labels) for target in targets(policy, frozenset())))
+    most_labels = max((len(target.labels) for target in targets(policy, frozenset())), default=0)
+    yield _node_affinity(most_labels)
     if policy.hardening.level == "restricted":
         yield from _annotation(policy)
         yield _security_context_of_pod(policy)

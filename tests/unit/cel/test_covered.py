@@ -12,6 +12,8 @@ import pytest
 
 from policies.document import parse_policy
 from policies.policy import Policy
+from webhook.cel.admission_policies import BINDING_KIND, POLICY_KIND, admission_policies
+from webhook.cel.configurations import Registration, configurations
 from webhook.cel.covered import conditions, targets
 
 JSON = dict[str, Any]
@@ -81,6 +83,14 @@ def test_pools_that_differ_in_more_have_no_target_together(fields: JSON) -> None
 )
 def test_a_pool_about_which_the_pod_alone_does_not_decide_has_no_target(fields: JSON) -> None:
     assert names(policy(pool("a100"), pool("h100", **fields))) == [("a100",)]
+
+
+def test_a_policy_without_targets_has_webhooks_and_no_mutating_policy() -> None:
+    made = policy(pool("a100", largestRequest=4))
+    registration = Registration(url="https://gpufence.example:443", mutates=True)
+    assert len(configurations(made, registration)) == 2
+    kinds = {obj["kind"] for obj in admission_policies(made, registration)}
+    assert kinds == {POLICY_KIND, BINDING_KIND}
 
 
 def test_a_pool_that_is_left_out_has_no_target() -> None:
