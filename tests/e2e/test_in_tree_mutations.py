@@ -32,9 +32,9 @@ from policies.facts import Facts, Request
 from policies.policy import Policy
 from strategies import JSON, gpu_pods, policies
 from valid_strategies import pod, valid_specs
+from webhook.cel.admission_policies import MUTATING_BINDING_KIND, mutating_policy
 from webhook.cel.configurations import API_VERSION, Registration
 from webhook.cel.covered import MOST, MOST_TERMS
-from webhook.cel.mutating_policy import BINDING_KIND, mutating_policy
 
 pytestmark = MUTATING_POLICIES
 
@@ -143,7 +143,7 @@ def is_mutated(line: Mutating) -> bool:
 
 
 def collection(kind: str) -> str:
-    plural = "policybindings" if kind == BINDING_KIND else "policies"
+    plural = "policybindings" if kind == MUTATING_BINDING_KIND else "policies"
     return f"/apis/{API_VERSION}/mutatingadmission{plural}"
 
 

@@ -14,14 +14,16 @@ from policies.device_injection import VISIBLE_DEVICES
 from policies.kubernetes.scheduling import REQUIRED
 from policies.policy import Policy
 from policies.rules.set_restricted_security_context import USER_ANNOTATION
-from webhook.cel.covered import (
+from webhook.cel.covered import covers, targets
+from webhook.cel.pods import (
     IS_EXTENDED_RESOURCE,
     all_resources,
-    covers,
+    containers,
+    listed,
+    mapped,
+    some_container,
     some_resource,
-    targets,
 )
-from webhook.cel.pods import containers, listed, mapped, some_container
 from webhook.cel.text import (
     all_of,
     any_of,

@@ -3,7 +3,7 @@
 There is one ValidatingAdmissionPolicy for each action, because an action belongs to a binding. It
 has all rules that the API server can evaluate, because users see one denial. Its match condition
 leaves out what concerns no pool: whatever it matches costs the API server three further conversions
-of the object. A MutatingAdmissionPolicy is opt-in (``webhook.cel.mutating_policy``).
+of the object. A MutatingAdmissionPolicy for GPU Pods is opt-in.
 """
 
 from __future__ import annotations
@@ -21,15 +21,17 @@ from policies.rules import (
     check_pool_trespass,
     check_unrestricted_gpu_pod,
 )
-from webhook.cel import device_leak, pool_requirements, pool_trespass, unrestricted
+from webhook.cel import device_leak, pod_security, pool_requirements, pool_trespass
+from webhook.cel.additions import additions
 from webhook.cel.configurations import (
     API_VERSION,
     DESCRIPTION,
     Registration,
     namespace_selector,
     pod_rules,
+    resource_rule,
 )
-from webhook.cel.mutating_policy import mutating_policy
+from webhook.cel.covered import covers, definitions, referring
 from webhook.cel.pods import by_kind, holds_for_pod, in_namespaces, pod_of
 from webhook.cel.text import (
     Variable,
@@ -38,6 +40,8 @@ from webhook.cel.text import (
     call,
     commented,
     is_in,
+    joined,
+    let,
     names,
     negated,
     printed,
@@ -47,6 +51,8 @@ from webhook.cel.text import (
 
 POLICY_KIND = "ValidatingAdmissionPolicy"
 BINDING_KIND = "ValidatingAdmissionPolicyBinding"
+MUTATING_POLICY_KIND = "MutatingAdmissionPolicy"
+MUTATING_BINDING_KIND = "MutatingAdmissionPolicyBinding"
 STATIC_SUFFIX = ".static.k8s.io"
 """What the name of an object that API servers read from disk must end with (KEP-5793)."""
 _MODULES: Mapping[str, ModuleType] = {
@@ -55,7 +61,7 @@ _MODULES: Mapping[str, ModuleType] = {
     check_pool_requirements.ID: pool_requirements,
 }
 """By rule, the module that compiles it."""
-_WITH_MUTATIONS = {**_MODULES, check_unrestricted_gpu_pod.ID: unrestricted}
+_WITH_MUTATIONS = {**_MODULES, check_unrestricted_gpu_pod.ID: pod_security}
 """The same where the API server mutates GPU Pods."""
 COMPILED_RULES = frozenset(_MODULES)
 """The rules that the API server evaluates in part."""
@@ -85,25 +91,23 @@ def admission_policies(
         rules = [
             rule
             for rule, module in modules.items()
-            if module.concerns(policy) != any_of() and _elsewhere(rule, action, policy) != ""
+            if module.concerns(policy) != "false" and _elsewhere(rule, action, policy) != "true"
         ]
         if not rules:
             continue
         name = f"{registration.name}-{ending}{ending_of_all}"
         excused = {
-            rule: [
-                *filter(None, [_elsewhere(rule, action, policy)]),
-                *_exceptions(rule, policy.exceptions, today),
-            ]
+            rule: any_of(
+                _elsewhere(rule, action, policy), *_exceptions(rule, policy.exceptions, today)
+            )
             for rule in rules
         }
-        bound = {"policyName": name, "validationActions": [validation_action]}
         summary = "; ".join(_WITH_MUTATIONS[rule].SUMMARY for rule in rules)
         metadata = registration.metadata(name)
-        annotations = {"annotations": {DESCRIPTION: f"{does} {summary}."}}
-        spec = _policy_spec(excused, policy, registration)
+        spec = _validating_spec(excused, policy, registration)
+        bound = {"policyName": name, "validationActions": [validation_action]}
         objects += (
-            _object(POLICY_KIND, {**metadata, **annotations}, spec),
+            _object(POLICY_KIND, metadata, spec, f"{does} {summary}."),
             _object(BINDING_KIND, metadata, bound),
         )
     return tuple(objects)
@@ -114,12 +118,63 @@ def all_names(name: str) -> tuple[str, ...]:
     return tuple(f"{name}-{ending}" for ending, *_ in _ACTIONS.values())
 
 
-def _object(kind: str, metadata: JSONObject, spec: JSONObject) -> JSONObject:
+def mutating_policy(
+    policy: Policy, registration: Registration, name: str
+) -> tuple[JSONObject, ...]:
+    """Return the MutatingAdmissionPolicy and its binding; nothing if it would cover no Pod.
+
+    It has one mutation, because the API server applies several of them one by one, and a Pod is
+    mutated completely or not at all. The failure policy is Ignore: a Pod that the API server fails
+    to mutate lacks something, and goes to the webhook.
+    """
+    covered = covers(policy, registration.left_out)
+    if covered == "false":
+        return ()
+    variables = [
+        (name, referring(expression, "variables."))
+        for name, expression in definitions(policy, registration.left_out, "object")
+    ]
+    operations = joined(*(f"// {each.comment}\n{each.operations}" for each in additions(policy)))
+    patch = {"expression": referring(operations, "variables.")}
+    spec = {
+        "failurePolicy": "Ignore",
+        "reinvocationPolicy": "IfNeeded",
+        "matchConstraints": _match_constraints(
+            policy, registration, [resource_rule("", "v1", ["CREATE"], ["pods"])]
+        ),
+        "matchConditions": [
+            {"name": "is-covered", "expression": printed(let("pod", "object", covered))}
+        ],
+        "variables": [{"name": name, "expression": value} for name, value in variables],
+        "mutations": [{"patchType": "JSONPatch", "jsonPatch": patch}],
+    }
+    description = "Adds to GPU Pods what gpufence requires, if the Pod alone decides what that is."
+    metadata = registration.metadata(name)
+    return (
+        _object(MUTATING_POLICY_KIND, metadata, spec, description),
+        _object(MUTATING_BINDING_KIND, metadata, {"policyName": name}),
+    )
+
+
+def _object(kind: str, metadata: JSONObject, spec: JSONObject, description: str = "") -> JSONObject:
+    if description:
+        metadata = {**metadata, "annotations": {DESCRIPTION: description}}
     return {"apiVersion": API_VERSION, "kind": kind, "metadata": metadata, "spec": spec}
 
 
-def _policy_spec(
-    excused: Mapping[str, list[str]], policy: Policy, registration: Registration
+def _match_constraints(
+    policy: Policy, registration: Registration, rules: list[JSONObject]
+) -> JSONObject:
+    return {
+        "matchPolicy": "Equivalent",
+        "namespaceSelector": namespace_selector(policy, registration.excluded_namespaces),
+        "objectSelector": {},
+        "resourceRules": rules,
+    }
+
+
+def _validating_spec(
+    excused: Mapping[str, str], policy: Policy, registration: Registration
 ) -> JSONObject:
     """Return the spec of the policy for some rules, each with CEL that excuses an object from it.
 
@@ -155,13 +210,10 @@ def _policy_spec(
     # Every field is written out, also one with the API server's default: drift compares them all.
     return {
         "failurePolicy": "Fail",
-        "matchConstraints": {
-            "matchPolicy": "Equivalent",
-            "namespaceSelector": namespace_selector(policy, registration.excluded_namespaces),
-            "objectSelector": {},
-            # Resizes change no field that the compiled rules read.
-            "resourceRules": pod_rules("ephemeralcontainers"),
-        },
+        # Resizes change no field that the compiled rules read.
+        "matchConstraints": _match_constraints(
+            policy, registration, pod_rules("ephemeralcontainers")
+        ),
         "matchConditions": [
             {
                 "name": "reaches-for-gpu-nodes",
@@ -175,12 +227,12 @@ def _policy_spec(
     }
 
 
-def _findings(rule: str, module: ModuleType, excuses: list[str]) -> Variable:
+def _findings(rule: str, module: ModuleType, excuses: str) -> Variable:
     """Return the findings of a rule that count: an update may keep what was there."""
     said = f"variables.{module.SENTENCES}"
-    passes = any_of(*excuses, f"size({said}) > 1 && size({said}[1]) > 0")
+    passes = any_of(excuses, f"size({said}) > 1 && size({said}[1]) > 0")
     comment = f"The findings of {rule}"
-    comment += ", without overrides and exceptions of the policy." if excuses else "."
+    comment += "." if excuses == "false" else ", without overrides and exceptions of the policy."
     found = f"{said}[0].map(said, {text(f'{rule}: ')} + said)"
     return variable(module.FINDINGS, comment, f"({printed(passes)}\n  ? []\n  : {found})")
 
@@ -198,7 +250,7 @@ def _is_judged(policy: Policy) -> Iterator[str]:
     yield '(request.operation == "CREATE" || !has(object.metadata.deletionTimestamp))'
 
 
-def _elsewhere(rule: str, action: Action, policy: Policy) -> str | None:
+def _elsewhere(rule: str, action: Action, policy: Policy) -> str:
     """Return CEL that holds in namespaces where the rule has another action than this one."""
     return in_namespaces(policy, lambda actions: actions[rule] != action)
 

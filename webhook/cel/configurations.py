@@ -22,9 +22,9 @@ from webhook.cel.match_conditions import (
     names_node,
     selects_nodes,
 )
+from webhook.cel.pod_security import is_denied
 from webhook.cel.pods import holds_for_pod, in_namespaces
-from webhook.cel.text import all_of, any_of, call, negated, printed
-from webhook.cel.unrestricted import is_denied
+from webhook.cel.text import all_of, any_of, let, negated, printed
 
 API_VERSION = "admissionregistration.k8s.io/v1"
 DOMAIN = ".gpufence.dev"
@@ -104,10 +104,10 @@ def _mutating(policy: Policy, registration: Registration) -> JSONObject:
         registration,
         path="/mutate",
         rules=[
-            rule("", "v1", ["CREATE"], ["pods"]),
-            rule("", "v1", ["UPDATE"], ["pods/ephemeralcontainers"]),
+            resource_rule("", "v1", ["CREATE"], ["pods"]),
+            resource_rule("", "v1", ["UPDATE"], ["pods/ephemeralcontainers"]),
         ],
-        condition=call("[object]", "exists", "pod", mutated),
+        condition=let("pod", "object", mutated),
     )
     webhook["reinvocationPolicy"] = "IfNeeded"
     enforced = list(_by_mode(webhook, policy))[:1]
@@ -175,9 +175,9 @@ def _by_mode(webhook: JSONObject, policy: Policy) -> Iterator[JSONObject]:
     Where the mode is not enforce, a Pod does not wait for gpufence.
     """
     elsewhere = in_namespaces(policy, lambda actions: actions.mode != "enforce")
-    if elsewhere is None or webhook["failurePolicy"] == "Ignore":
+    if elsewhere == "false" or webhook["failurePolicy"] == "Ignore":
         yield webhook
-    elif elsewhere == "":
+    elif elsewhere == "true":
         yield webhook | {"failurePolicy": "Ignore"}
     else:
         conditions = webhook["matchConditions"]
@@ -202,7 +202,7 @@ def _custom_workloads(policy: Policy, registration: Registration) -> JSONObject:
         policy,
         registration,
         rules=[
-            rule(custom.group, "*", ["CREATE", "UPDATE"], custom.resources)
+            resource_rule(custom.group, "*", ["CREATE", "UPDATE"], custom.resources)
             for custom in policy.custom_workloads
         ],
         condition=changes_spec(),
@@ -272,7 +272,7 @@ def namespace_selector(policy: Policy, excluded: frozenset[str]) -> JSONObject:
     return {"matchExpressions": [expression]}
 
 
-def rule(
+def resource_rule(
     group: str, version: str, operations: Sequence[str], resources: Sequence[str]
 ) -> JSONObject:
     """Return a rule of a webhook, or a resource rule of an admission policy."""
@@ -292,8 +292,8 @@ def pod_rules(*subresources: str) -> list[JSONObject]:
     """
     apps = ("deployments", "statefulsets", "daemonsets", "replicasets")
     return [
-        rule("", "v1", _WRITES, ("pods", "podtemplates", "replicationcontrollers")),
-        rule("", "v1", ("UPDATE",), [f"pods/{name}" for name in subresources]),
-        rule("apps", "v1", _WRITES, apps),
-        rule("batch", "v1", _WRITES, ("jobs", "cronjobs")),
+        resource_rule("", "v1", _WRITES, ("pods", "podtemplates", "replicationcontrollers")),
+        resource_rule("", "v1", ("UPDATE",), [f"pods/{name}" for name in subresources]),
+        resource_rule("apps", "v1", _WRITES, apps),
+        resource_rule("batch", "v1", _WRITES, ("jobs", "cronjobs")),
     ]

@@ -7,6 +7,7 @@ the webhook, so the API server mutates a Pod completely or not at all.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
@@ -29,7 +30,9 @@ from policies.rules.check_system_priority import CLASSES
 from webhook.cel.match_conditions import mounts_devices, names_devices, sets_visible_devices
 from webhook.cel.pod_security import may_violate
 from webhook.cel.pods import (
+    IS_EXTENDED_RESOURCE,
     TERMS,
+    all_resources,
     containers,
     fence,
     in_namespaces,
@@ -38,6 +41,7 @@ from webhook.cel.pods import (
     names_device,
     some,
     some_container,
+    some_resource,
 )
 from webhook.cel.text import (
     Variable,
@@ -47,6 +51,7 @@ from webhook.cel.text import (
     call,
     commented,
     is_in,
+    let,
     names,
     negated,
     text,
@@ -69,9 +74,6 @@ MOST = 20
 expression that a covered Pod has. The engine accepts more, but evaluates it faster."""
 MOST_TERMS = 10
 """The same for terms, and for the expressions of each."""
-
-IS_EXTENDED_RESOURCE = 'k.contains("/") && !k.contains("kubernetes.io/")'
-"""CEL that holds for the name ``k`` of an extended resource."""
 
 
 class Target(NamedTuple):
@@ -143,7 +145,7 @@ def conditions(policy: Policy, left_out: frozenset[str]) -> Iterator[tuple[str, 
     """Yield CEL after what it says; a covered ``pod`` meets all of it. None if no Pod is."""
     offered, hardening = all_resources(policy), policy.hardening
     usual = in_namespaces(policy, _is_usual)
-    if usual is None or hardening.level == "off" or hardening.host_users is False:
+    if usual == "false" or hardening.level == "off" or hardening.host_users is False:
         return
     if not targets(policy, left_out):
         return
@@ -151,7 +153,7 @@ def conditions(policy: Policy, left_out: frozenset[str]) -> Iterator[tuple[str, 
     yield (
         "It requests a device.",
         all_of(
-            *filter(None, [usual]),
+            *([] if usual == "true" else [usual]),
             *([f"!(request.userInfo.username in {names(usernames)})"] if usernames else []),
             some_container(some_resource(is_in("k", offered))),
         ),
@@ -204,13 +206,6 @@ def _is_usual(actions: Actions) -> bool:
         else rule.default == "enforce" or actions[rule.id] != "enforce"
         for rule in RULES
     )
-
-
-def some_resource(condition: str) -> str:
-    """Return CEL that holds for a container ``c`` with such a resource ``k``."""
-    found = call("c.resources[side]", "exists", "k", condition)
-    sides = call('["limits", "requests"]', "exists", "side", f"side in c.resources && {found}")
-    return all_of("has(c.resources)", sides)
 
 
 def _unusual_resources(policy: Policy, offered: NameSet) -> str:
@@ -284,7 +279,7 @@ def covers(policy: Policy, left_out: frozenset[str], complete: str = "") -> str:
     parts.append(("It fits one entry of the table of pools.", defined(policy, left_out, fits)))
     all_containers = containers()
     lines = commented("&&", parts).replace(all_containers, "containers")
-    return call(f"[{all_containers}]", "exists", "containers", lines)
+    return let("containers", all_containers, lines)
 
 
 _DEFINED = ("pools", "targets", "selector", "terms", "candidates", "target", "labels")
@@ -334,16 +329,11 @@ def referring(expression: str, prefix: str) -> str:
     return re.sub(rf"\$({'|'.join(_DEFINED)})\b", rf"{prefix}\1", expression)
 
 
-def all_resources(policy: Policy) -> NameSet:
-    """Return the resources of all pools."""
-    return NameSet(pattern for pool in policy.pools for pattern in pool.resources.patterns)
-
-
 def defined(policy: Policy, left_out: frozenset[str], condition: str) -> str:
     """Return a condition on ``pod`` with the definitions that it refers to."""
     for name, expression in reversed([*definitions(policy, left_out, "pod")]):
         if re.search(rf"\${name}\b", condition):
-            condition = call(f"[{expression}]", "exists", name, condition)
+            condition = let(name, expression, condition)
     return referring(condition, "")
 
 
@@ -373,7 +363,7 @@ def _target(target: Target, policy: Policy) -> str:
     first = target.pools[0]
     own = {*target.labels, *(taint.key for taint in target.taints)}
     return _map(
-        pools=_strings(pool.name for pool in target.pools),
+        pools=json.dumps([pool.name for pool in target.pools]),
         labels=_labels(target.labels),
         tolerations=_list(map(_toleration, target.taints)),
         runtimeClass=text(first.runtime_class or ""),
@@ -384,7 +374,7 @@ def _target(target: Target, policy: Policy) -> str:
 
 def _labels(selector: Selector) -> str:
     return _list(
-        _map(key=text(key), operator=text("In"), values=_strings(values))
+        _map(key=text(key), operator=text("In"), values=json.dumps(values))
         if values
         else _map(key=text(key), operator=text("Exists"), values="[]")
         for key, values in selector.items()
@@ -414,7 +404,3 @@ def _list(entries: Iterable[str]) -> str:
     if len(line) <= 90 and "\n" not in line:
         return line
     return "[\n  " + ",\n  ".join(map(below, given)) + "\n]"
-
-
-def _strings(values: Iterable[str]) -> str:
-    return f"[{', '.join(map(text, values))}]"

@@ -21,6 +21,7 @@ from webhook.cel.pods import (
     listed,
     requests_by_annotation,
     requests_device,
+    short_lists,
     some,
     some_container,
 )
@@ -32,6 +33,7 @@ from webhook.cel.text import (
     call,
     indented,
     joined,
+    let,
     quoted,
     sentence,
     text,
@@ -73,19 +75,18 @@ def variables(policy: Policy) -> Iterator[Variable]:
     short = [has_short("pod.spec", field) for field in (*_LISTS, "volumes")]
     env = has_short("c", "env")
     short += [call(listed("pod.spec", field), "all", "c", env) for field in _LISTS]
-    yield variable(
-        "hasShortLists",
-        "Whether all lists are short. Longer ones are left to the webhook.",
-        call("variables.pods", "all", "pod", all_of(*short)),
+    yield short_lists("hasShortLists", "pod", "variables.pods", all_of(*short))
+    entries = joined(
+        *(
+            f'{listed("pod.spec", field)}.map(c, {{"list": dyn({text(field)}), "c": dyn(c)}})'
+            for field in _LISTS
+        )
     )
-    entries = "\n+ ".join(
-        f'{listed("pod.spec", field)}.map(c, {{"list": dyn({text(field)}), "c": dyn(c)}})'
-        for field in _LISTS
-    )
-    has_device = call("[entry.c]", "exists", "c", requests_device(policy))
+    has_device = let("c", "entry.c", requests_device(policy))
     lacking = call(f"({below(entries)})", "filter", "entry", f"!{has_device}")
-    if annotated := requests_by_annotation(policy, "variables.pods[0].metadata"):
-        lacking = f"({any_of(*annotated)}\n  ? []\n  : {below(lacking)})"
+    annotated = requests_by_annotation(policy, "variables.pods[0].metadata")
+    if annotated != "false":
+        lacking = f"({annotated}\n  ? []\n  : {below(lacking)})"
     yield variable(
         "containers",
         "The containers of each of pods that request no device, and the list of each.",
@@ -109,7 +110,7 @@ def _showing(name: str, policy: Policy) -> Variable:
     """Return the variable with the sentences about containers with a variable."""
     env = listed("entry.c", "env")
     named = f"{env}.filter(e, e.name == {text(name)})"
-    last = call(f"[{named}]", "exists", "l", all_of("size(l) > 0", _opens("l[size(l) - 1]")))
+    last = let("l", named, all_of("size(l) > 0", _opens("l[size(l) - 1]")))
     entry = "entry.c.env[n]"
     value = f'{entry}.?value.orValue("")'
     shown = f'(has({entry}.valueFrom) ? "a value from valueFrom" : {quoted(value)})'

@@ -20,7 +20,7 @@ from policies.rules.check_device_leak import device_files, visible_devices_varia
 from webhook.cel.pods import (
     TERMS,
     by_kind,
-    claims,
+    has_claims,
     is_daemon_set,
     is_node,
     mapped,
@@ -43,7 +43,7 @@ def is_mutated(policy: Policy) -> str:
     container = some_container(names_device("c", policy))
     every_taint = some("pod.spec", "tolerations", "t", "!has(t.key)")
     wildcard = all_of(every_taint, negated(is_daemon_set()), negated(is_node()))
-    return any_of(*claims(policy), container, *_annotated(policy), wildcard)
+    return any_of(has_claims(policy), container, _annotated(policy), wildcard)
 
 
 def concerns(policy: Policy) -> str:
@@ -54,14 +54,14 @@ def concerns(policy: Policy) -> str:
     opens = any_of(sets_visible_devices("true", policy), mounts_devices())
     volume = f"has(v.hostPath) && v.hostPath.path.matches({text(device_directory(policy))})"
     return any_of(
-        *claims(policy),
+        has_claims(policy),
         names_device("pod.spec", policy),
         selects_pool(policy),
-        *tolerates_pool(policy),
+        tolerates_pool(policy),
         some_container(any_of(names_device("c", policy), opens), debug=opens),
         some("pod.spec", "volumes", "v", volume),
         names_devices(),
-        *_annotated(policy),
+        _annotated(policy),
     )
 
 
@@ -160,14 +160,14 @@ def names_devices() -> str:
     return some("pod", "metadata.annotations", "k", family)
 
 
-def _annotated(policy: Policy) -> tuple[str, ...]:
+def _annotated(policy: Policy) -> str:
     """Return CEL that holds for a Pod with an annotation that requests a device.
 
     For any scheduler: another mutating webhook may set ``schedulerName`` after this one.
     """
     keys = {key for annotation in policy.pools_of_annotations for key in annotation.annotations}
     annotations = mapped("pod.?metadata", "annotations")
-    return (f"{names(keys)}.exists(k, k in {annotations})",) if keys else ()
+    return f"{names(keys)}.exists(k, k in {annotations})" if keys else "false"
 
 
 def _annotation(key: str, obj: str) -> str:

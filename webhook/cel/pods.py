@@ -16,7 +16,18 @@ from policies.kubernetes.scheduling import FENCING_EFFECTS, REQUIRED, Taint
 from policies.policy import Actions, Policy, Pool
 from policies.reach import DAEMON_SET_CONTROLLER
 from policies.requests import IMPLICIT_RESOURCE_PREFIX
-from webhook.cel.text import Variable, all_of, any_of, below, call, is_in, names, text, variable
+from webhook.cel.text import (
+    Variable,
+    all_of,
+    any_of,
+    below,
+    call,
+    is_in,
+    let,
+    names,
+    text,
+    variable,
+)
 
 LIMIT = 1000
 """Longer lists are not searched.
@@ -28,6 +39,9 @@ of 17 GPU projects has 19 entries.
 
 TERMS = f"affinity.nodeAffinity.{REQUIRED}.nodeSelectorTerms"
 """Where the required node selector terms are, below the Pod spec."""
+
+IS_EXTENDED_RESOURCE = 'k.contains("/") && !k.contains("kubernetes.io/")'
+"""CEL that holds for the name ``k`` of an extended resource."""
 
 NODES_GROUP = "system:nodes"
 """The group of every kubelet (k8s.io/apiserver, ``user.NodesGroup``)."""
@@ -55,7 +69,7 @@ def pod_of(obj: str) -> str:
 
 def holds_for_pod(condition: str) -> str:
     """Return CEL for a condition on ``pod``. Only the condition can use this name."""
-    return call(f"[{pod_of('object')}]", "exists", "pod", condition)
+    return let("pod", pod_of("object"), condition)
 
 
 def present(owner: str, path: str) -> str:
@@ -91,6 +105,12 @@ def by_old_and_new(expression: str) -> str:
     ``map`` gives no index.
     """
     return call("[0, 1].filter(i, i < size(variables.pods))", "map", "i", expression)
+
+
+def short_lists(name: str, item: str, of: str, condition: str) -> Variable:
+    """Return the variable that tells whether the lists of each ``item`` are short enough."""
+    comment = "Whether all lists are short. Longer ones are left to the webhook."
+    return variable(name, comment, call(of, "all", item, condition))
 
 
 def findings(name: str, expression: str, is_short: str) -> Variable:
@@ -164,46 +184,55 @@ def _some_resource(owner: str, condition: str) -> str:
     return all_of(f"has({resources})", sides)
 
 
+def some_resource(condition: str) -> str:
+    """Return CEL that holds for a container ``c`` with such a resource ``k``, in short lists."""
+    found = call("c.resources[side]", "exists", "k", condition)
+    sides = call('["limits", "requests"]', "exists", "side", f"side in c.resources && {found}")
+    return all_of("has(c.resources)", sides)
+
+
 def may_request(policy: Policy, metadata: str) -> str:
     """Return CEL that holds for a Pod that requests a device of a pool, or may do so."""
     by_container = some_container(requests_device(policy))
-    return any_of(*claims(policy), by_container, *requests_by_annotation(policy, metadata))
+    return any_of(has_claims(policy), by_container, requests_by_annotation(policy, metadata))
 
 
-def requests_by_annotation(policy: Policy, metadata: str) -> tuple[str, ...]:
+def requests_by_annotation(policy: Policy, metadata: str) -> str:
     """Return CEL that holds for a Pod whose scheduler may read a request from an annotation.
 
     Their values are left to the engine. ``metadata`` is CEL for the metadata with the annotations.
     """
     annotations = mapped(metadata.replace(".metadata", ".?metadata"), "annotations")
-    return tuple(
-        all_of(
-            f'pod.spec.?schedulerName.orValue("") == {text(annotation.scheduler_name)}',
-            f"{names(annotation.annotations)}.exists(k, k in {annotations})",
+    return any_of(
+        *(
+            all_of(
+                f'pod.spec.?schedulerName.orValue("") == {text(annotation.scheduler_name)}',
+                f"{names(annotation.annotations)}.exists(k, k in {annotations})",
+            )
+            for annotation in policy.pools_of_annotations
         )
-        for annotation in policy.pools_of_annotations
     )
 
 
-def claims(policy: Policy) -> tuple[str, ...]:
+def has_claims(policy: Policy) -> str:
     """Return CEL that holds for a Pod with resource claims, if a pool has DeviceClasses."""
-    return ("has(pod.spec.resourceClaims)",) if policy.pools_of_class else ()
+    return "has(pod.spec.resourceClaims)" if policy.pools_of_class else "false"
 
 
-def tolerates_pool(policy: Policy) -> tuple[str, ...]:
+def tolerates_pool(policy: Policy) -> str:
     """Return CEL that holds for a toleration of a pool's taint, by key and effect.
 
     Without a key or an effect, a toleration is for every taint; a DaemonSet may have such a one.
     """
     fencing = [taint for pool in policy.pools for taint in fence(pool)]
     if not fencing:
-        return ()
+        return "false"
     keys, effects = names({taint.key for taint in fencing}), names({t.effect for t in fencing})
     toleration = all_of(
         f"(has(t.key) ? t.key in {keys} : !{is_daemon_set()})",
         f"(!has(t.effect) || t.effect in {effects})",
     )
-    return (some("pod.spec", "tolerations", "t", toleration),)
+    return some("pod.spec", "tolerations", "t", toleration)
 
 
 def selects_pool(policy: Policy) -> str:
@@ -236,22 +265,30 @@ def is_node() -> str:
     return all_of(f"has({groups})", f"{text(NODES_GROUP)} in {groups}")
 
 
+def identifier(pool: Pool) -> str:
+    """Return the pool's name in names of variables.
+
+    Pool names are DNS labels, so no two of them come to the same identifier.
+    """
+    return pool.name.replace("-", "_")
+
+
+def all_resources(policy: Policy) -> NameSet:
+    """Return the resources of all pools."""
+    return NameSet(pattern for pool in policy.pools for pattern in pool.resources.patterns)
+
+
 def fence(pool: Pool) -> list[Taint]:
     """Return the taints of a pool that keep Pods off its nodes."""
     return [taint for taint in pool.taints if taint.effect in FENCING_EFFECTS]
 
 
-def in_namespaces(policy: Policy, holds: Callable[[Actions], bool]) -> str | None:
-    """Return CEL that holds in the namespaces for whose actions ``holds`` is true.
-
-    None where that is no namespace, and empty where it is every one.
-    """
+def in_namespaces(policy: Policy, holds: Callable[[Actions], bool]) -> str:
+    """Return CEL that holds in the namespaces for whose actions ``holds`` is true."""
     has = {name: holds(actions) for name, actions in policy.overridden.items()}
     here = holds(policy.general)
-    if not (here or any(has.values())):
-        return None
-    if here and all(has.values()):
-        return ""
+    if {here, *has.values()} == {here}:
+        return _literal(here)
     # The exact name counts before the longest prefix.
     prefixes = sorted((name for name in has if name.endswith("*")), key=len, reverse=True)
     exact = has.keys() - set(prefixes)

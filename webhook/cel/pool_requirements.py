@@ -16,7 +16,16 @@ from policies.rules.check_pool_requirements import (
     missing_label,
     wrong_priority,
 )
-from webhook.cel.pods import LIMIT, by_kind, containers, findings, mapped, some_container
+from webhook.cel.pods import (
+    LIMIT,
+    by_kind,
+    containers,
+    findings,
+    identifier,
+    mapped,
+    short_lists,
+    some_container,
+)
 from webhook.cel.text import (
     Variable,
     all_of,
@@ -48,15 +57,10 @@ def variables(policy: Policy) -> Iterator[Variable]:
     size = f"!(side in c.resources) || size(c.resources[side]) <= {LIMIT}"
     short = any_of("!has(c.resources)", call(_SIDES, "all", "side", size))
     short = all_of(f"size({containers()}) <= {LIMIT}", call(containers(), "all", "c", short))
-    yield variable(
-        "hasShortRequests",
-        "Whether all lists are short. Longer ones are left to the webhook.",
-        call("variables.pods", "all", "pod", short),
-    )
+    yield short_lists("hasShortRequests", "pod", "variables.pods", short)
     by_pool = []
     for pool, entries in _pools(policy):
-        # Pool names are DNS labels, so no two of them come to the same identifier.
-        name = f"unmet_{pool.name.replace('-', '_')}"
+        name = f"unmet_{identifier(pool)}"
         by_pool.append(f"variables.{name}[i]")
         uses = call(containers(), "exists", "c", _requests(_own(pool, policy)))
         found = joined(*(each for entry in entries for each in _unmet(pool, entry)))

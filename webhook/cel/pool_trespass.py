@@ -27,11 +27,13 @@ from webhook.cel.pods import (
     by_old_and_new,
     fence,
     findings,
+    identifier,
     is_daemon_set,
     listed,
     mapped,
     may_request,
     selects_pool,
+    short_lists,
     some,
 )
 from webhook.cel.text import (
@@ -42,6 +44,7 @@ from webhook.cel.text import (
     call,
     is_in,
     joined,
+    let,
     names,
     negated,
     sentence,
@@ -98,11 +101,7 @@ def variables(policy: Policy) -> Iterator[Variable]:
         *(f"size(p.{field}) <= {LIMIT}" for field in ("tolerations", "selector", "terms")),
         call("p.terms", "all", "t", short_term),
     )
-    yield variable(
-        "hasShortPlacement",
-        "Whether all lists are short. Longer ones are left to the webhook.",
-        call("variables.placements", "all", "p", short),
-    )
+    yield short_lists("hasShortPlacement", "p", "variables.placements", short)
     may = any_of(
         may_request(policy, "variables.pods[0].metadata"), is_daemon_set(), _is_mirror_pod()
     )
@@ -114,13 +113,13 @@ def variables(policy: Policy) -> Iterator[Variable]:
     )
     for pool in policy.pools:
         yield from _of_pool(pool)
-    by_pool = " + ".join(f"variables.sentences_{_identifier(pool)}[i]" for pool in policy.pools)
+    by_pool = " + ".join(f"variables.sentences_{identifier(pool)}[i]" for pool in policy.pools)
     found = f"(variables.isExempt[i] ? [] : {by_pool})"
     yield findings(SENTENCES, found, "hasShortPlacement")
 
 
 def _of_pool(pool: Pool) -> Iterator[Variable]:
-    name, about = _identifier(pool), f"pool {pool.name}"
+    name, about = identifier(pool), f"pool {pool.name}"
     found = []
     if fence(pool):
         labels = ", ".join(
@@ -157,11 +156,6 @@ def _of_pool(pool: Pool) -> Iterator[Variable]:
     yield variable(
         f"sentences_{name}", f"The sentences about {about}.", by_old_and_new(joined(*found))
     )
-
-
-def _identifier(pool: Pool) -> str:
-    # Pool names are DNS labels, so no two of them come to the same identifier.
-    return pool.name.replace("-", "_")
 
 
 def _accepts(labels: str) -> str:
@@ -325,8 +319,7 @@ def _can_be_met(expressions: str) -> str:
         '  ? same.all(o, o.operator in ["DoesNotExist", "NotIn"])\n'
         f': size(same) == 1 && e.values[0].matches("{_POSITIVE}"))'
     )
-    same = f"[{expressions}.filter(o, o.key == e.key)]"
-    return call(same, "exists", "same", below(choices))
+    return let("same", f"{expressions}.filter(o, o.key == e.key)", below(choices))
 
 
 def _is_met(value: str, known: str = "") -> str:

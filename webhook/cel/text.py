@@ -45,8 +45,9 @@ def names(values: Iterable[str]) -> str:
 
 
 def any_of(*expressions: str) -> str:
-    """Return the disjunction; without any expression, false."""
-    return _joined("||", expressions) if expressions else "false"
+    """Return the disjunction of the expressions that are not the literal false."""
+    given = [each for each in expressions if each != "false"]
+    return _joined("||", given) if given else "false"
 
 
 def all_of(*expressions: str) -> str:
@@ -71,6 +72,11 @@ def call(subject: str, macro: str, variable: str, expression: str) -> str:
     if "\n" in expression or len(subject) + len(expression) > _WIDTH:
         return f"{subject}.{macro}({variable},\n{indented(expression)})"
     return f"{subject}.{macro}({variable}, {expression})"
+
+
+def let(name: str, value: str, expression: str) -> str:
+    """Return a condition that can use a name for a value; CEL has only macros for that."""
+    return call(f"[{value}]", "exists", name, expression)
 
 
 def variable(name: str, comment: str, expression: str) -> Variable:
@@ -110,7 +116,7 @@ class _Chain(str):
     operands: tuple[str, ...]
 
 
-def _joined(operator: str, expressions: tuple[str, ...]) -> str:
+def _joined(operator: str, expressions: Sequence[str]) -> str:
     """Join expressions; a chain of the same operator among them becomes part of this one."""
     operands: list[str] = []
     for each in expressions:

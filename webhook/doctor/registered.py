@@ -8,9 +8,12 @@ from datetime import date
 
 from policies.policy import Policy
 from policies.reach import unlabeled_pools
-from webhook.cel.admission_policies import POLICY_KIND, admission_policies
+from webhook.cel.admission_policies import (
+    MUTATING_POLICY_KIND,
+    POLICY_KIND,
+    admission_policies,
+)
 from webhook.cel.configurations import Registration, configurations
-from webhook.cel.mutating_policy import POLICY_KIND as MUTATING_KIND
 from webhook.doctor.installation import Installation
 from webhook.doctor.line import DoctorLine, fail, ok, skip, warn
 from webhook.registration.drift import UNNEEDED, Difference, drift
@@ -135,7 +138,7 @@ def _compared(
         differences += [Difference(each.field, f"{' '.join(key)}: {each}") for each in found]
     for key in live.keys() - desired:
         differences.append(Difference("", f"{' '.join(key)}: it is not needed"))
-    count = sum(kind in (POLICY_KIND, MUTATING_KIND) for kind, _ in desired)
+    count = sum(kind in (POLICY_KIND, MUTATING_POLICY_KIND) for kind, _ in desired)
     good = f"all {count} and their bindings match the policy"
     differences.sort(key=str)
     return _line(_POLICIES, good, differences, installed, "gpufence manifests --admission-policies")

@@ -12,10 +12,14 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from policies.kubernetes.objects import JSONObject
-from webhook.cel.admission_policies import BINDING_KIND, POLICY_KIND, all_names
+from webhook.cel.admission_policies import (
+    BINDING_KIND,
+    MUTATING_BINDING_KIND,
+    MUTATING_POLICY_KIND,
+    POLICY_KIND,
+    all_names,
+)
 from webhook.cel.configurations import API_VERSION, RELEASE_LABEL
-from webhook.cel.mutating_policy import BINDING_KIND as MUTATING_BINDING_KIND
-from webhook.cel.mutating_policy import POLICY_KIND as MUTATING_KIND
 from webhook.kube.client import KubeApi, ready_endpoints, slices_query
 from webhook.kube.errors import FORBIDDEN, ApiError, ClusterError
 from webhook.kube.listing import list_all
@@ -30,12 +34,12 @@ KINDS = {
 """The kinds of configurations, and where the API has them."""
 POLICY_KINDS = {
     POLICY_KIND: f"{_API}/validatingadmissionpolicies",
-    MUTATING_KIND: f"{_API}/mutatingadmissionpolicies",
+    MUTATING_POLICY_KIND: f"{_API}/mutatingadmissionpolicies",
     BINDING_KIND: f"{_API}/validatingadmissionpolicybindings",
     MUTATING_BINDING_KIND: f"{_API}/mutatingadmissionpolicybindings",
 }
 """The kinds of the in-tree policies, in the order in which they are written."""
-_SINCE = {POLICY_KIND: "Kubernetes 1.30", MUTATING_KIND: "Kubernetes 1.36"}
+_SINCE = {POLICY_KIND: "Kubernetes 1.30", MUTATING_POLICY_KIND: "Kubernetes 1.36"}
 """The first version that serves the kind and its bindings as v1."""
 
 _RBAC = "rbac.authorization.k8s.io/v1"
