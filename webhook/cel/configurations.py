@@ -65,7 +65,6 @@ class Registration:
     """Whether the API server mutates covered Pods (``webhook.cel.covered``)."""
     left_out: frozenset[str] = frozenset()
     """The pools that no covered Pod uses."""
-    labels: Mapping[str, str] = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)
     owner: Mapping[str, str] | None = None
     """The ownerReference of each object, so that it goes when its owner is deleted."""
@@ -77,8 +76,6 @@ class Registration:
 
     def metadata(self, name: str) -> JSONObject:
         metadata: JSONObject = {"name": name}
-        if self.labels:
-            metadata["labels"] = dict(self.labels)
         if self.owner is not None:
             metadata["ownerReferences"] = [dict(self.owner)]
         return metadata
@@ -212,8 +209,7 @@ def _custom_workloads(policy: Policy, registration: Registration) -> JSONObject:
 
 
 def _configuration(kind: str, webhooks: list[JSONObject], registration: Registration) -> JSONObject:
-    metadata = registration.metadata(registration.name)
-    metadata["labels"] = {**RELEASE_LABEL, **registration.labels}
+    metadata = {**registration.metadata(registration.name), "labels": dict(RELEASE_LABEL)}
     if registration.annotations:
         metadata["annotations"] = dict(registration.annotations)
     return {

@@ -23,7 +23,6 @@ OWNER = {
 REGISTRATION = Registration(
     service=("gpufence-system", "gpufence", 443),
     ca_bundle="Y2E=",
-    labels={"app": "gpufence"},
     annotations={"admissions.enforcer/disabled": "true"},
     owner=OWNER,
 )
@@ -69,7 +68,11 @@ def test_a_change_of_any_webhook_field_is_drift(field: str) -> None:
             "false",
             "annotation admissions.enforcer/disabled is 'false'",
         ),
-        (["metadata", "labels", "app"], None, "label app is None"),
+        (
+            ["metadata", "labels", "app.kubernetes.io/name"],
+            None,
+            "label app.kubernetes.io/name is None",
+        ),
         (["metadata", "ownerReferences"], None, "it is not owned by ClusterRole gpufence"),
         (
             ["metadata", "ownerReferences", 0, "uid"],

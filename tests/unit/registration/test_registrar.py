@@ -36,7 +36,7 @@ MUTATING, VALIDATING = configurations(
     default_policy(), Registration(service=SERVICE, ca_bundle="Y2E=", owner=OWNER)
 )
 VALIDATING_PATH = f"{KINDS[VALIDATING['kind']]}/gpufence"
-WANTED = admission_policies(default_policy(), Registration(labels={"app": "gpufence"}))
+WANTED = admission_policies(default_policy(), Registration())
 FIRST, BINDING = (
     f"{PATHS[POLICY_KIND]}/gpufence-pods",
     f"{PATHS[BINDING_KIND]}/gpufence-pods",
