@@ -23,11 +23,11 @@ from webhook.audit.kinds import WORKLOADS, Discovery, GroupKind, Kind
 from webhook.audit.owners import Owned
 from webhook.audit.pools import NodeFindings, PoolState, node_findings, pool_states
 from webhook.audit.subjects import Subject, subjects
-from webhook.cluster.device_inventory import PODS
+from webhook.cluster.device_inventory import PODS, ClaimObject
 from webhook.cluster.nodes import NODES, room_of
 from webhook.cluster.state import DEVICE_CLASSES, NAMESPACES, RUNTIME_CLASSES, ClusterState
 from webhook.kube.client import KubeApi
-from webhook.kube.collection import Collection, Identity
+from webhook.kube.collection import Collection
 from webhook.kube.errors import FORBIDDEN, NOT_FOUND, ApiError
 from webhook.kube.listing import list_all, list_optional
 
@@ -130,18 +130,11 @@ _WITHOUT_CLAIMS = "Pods with claims may not count as GPU Pods"
 """What an audit lacks without a collection; of dynamic resource allocation, all lack the same."""
 
 
-class _ClaimObject(msgspec.Struct, frozen=True):
-    """A ResourceClaim or ResourceClaimTemplate, in any version."""
-
-    metadata: Identity
-    spec: JSONObject = {}
-
-
-def _claim(item: _ClaimObject) -> tuple[ObjectKey, Claim]:
+def _claim(item: ClaimObject) -> tuple[ObjectKey, Claim]:
     return (item.metadata.namespace, item.metadata.name), read_claim(item.spec)
 
 
-def _template(item: _ClaimObject) -> tuple[ObjectKey, Claim]:
+def _template(item: ClaimObject) -> tuple[ObjectKey, Claim]:
     return (item.metadata.namespace, item.metadata.name), read_claim(item.spec.get("spec"))
 
 
@@ -182,9 +175,9 @@ class _Reader:
         if version:
             put = state.device_classes.put
             await self._dynamic("deviceclasses", version, DEVICE_CLASSES.item, put)
-            listed = await self._dynamic("resourceclaims", version, _ClaimObject, _claim)
+            listed = await self._dynamic("resourceclaims", version, ClaimObject, _claim)
             claims.update(listed or ())
-            listed = await self._dynamic("resourceclaimtemplates", version, _ClaimObject, _template)
+            listed = await self._dynamic("resourceclaimtemplates", version, ClaimObject, _template)
             templates.update(listed or ())
         inventory.nodes = None if nodes is None else state.nodes.index
         inventory.namespace_labels = state.namespaces.all

@@ -31,7 +31,7 @@ from policies.reach import DAEMON_SET_CONTROLLER, MIRROR_ANNOTATION
 from policies.requests import device_peaks
 from webhook.audit.advisories import NodeVersions
 from webhook.audit.kinds import NODE, POD, GroupKind, Kind
-from webhook.audit.owners import ObjectMetadata, Owned, Owners
+from webhook.audit.owners import Owned, OwnedMetadata, Owners
 from webhook.audit.pod_status import PodStatus, PodTimes
 
 _MOST_TEXT = 32 * 1024
@@ -136,7 +136,7 @@ class _Spec(msgspec.Struct, frozen=True, rename="camel"):
 class _Item(msgspec.Struct, frozen=True):
     """The part of a Pod that rules do not read."""
 
-    metadata: ObjectMetadata
+    metadata: OwnedMetadata
     spec: _Spec = _Spec()
     status: PodStatus = PodStatus()
 
@@ -156,7 +156,7 @@ class Judge:
 
     def workload(self, obj: JSONObject, kind: Kind) -> Judged:
         """Decide on a workload of a list, whose items have no apiVersion and kind."""
-        metadata = msgspec.convert(obj["metadata"], ObjectMetadata)
+        metadata = msgspec.convert(obj["metadata"], OwnedMetadata)
         spec, status = obj.get("spec") or {}, obj.get("status") or {}
         owned = self._inventory.owners.owned(metadata, kind.key, spec)
         typed = _typed(obj, kind)
@@ -250,7 +250,7 @@ class Judge:
         )
         return kept if operations else self._shared.setdefault(kept, kept)
 
-    def _is_mirror(self, metadata: ObjectMetadata, owned: Owned, node: str) -> bool:
+    def _is_mirror(self, metadata: OwnedMetadata, owned: Owned, node: str) -> bool:
         """Return whether it is a mirror Pod: it has the annotation, and its node is the owner.
 
         Source: ``NewBasicMirrorClient`` in ``k8s.io/kubernetes/pkg/kubelet/pod/mirror_client.go``.

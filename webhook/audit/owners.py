@@ -17,7 +17,7 @@ from policies.kubernetes.core_v1 import Requirement
 from policies.kubernetes.objects import JSONObject
 from policies.kubernetes.scheduling import Alternative, accepts
 from webhook.audit.kinds import NODE, GroupKind
-from webhook.kube.collection import LabeledMetadata
+from webhook.kube.collection import AnnotatedMetadata
 
 _SELECTING_GROUPS = ("", "apps", "batch")
 
@@ -29,11 +29,9 @@ _MOST_CHARACTERS = 253
 _NOTHING = Alternative({"": ""}, (), (), "")
 
 
-class ObjectMetadata(LabeledMetadata, frozen=True, rename="camel"):
+class OwnedMetadata(AnnotatedMetadata, frozen=True, rename="camel"):
     """What an audit reads of the metadata of an object."""
 
-    uid: str = ""
-    annotations: dict[str, str] | None = None
     owner_references: list[JSONObject] | None = None
 
 
@@ -85,7 +83,7 @@ class Owners:
         self.clusterwide: set[GroupKind] = set()
         self._by_uid: dict[str, Owned] = {}
 
-    def owned(self, metadata: ObjectMetadata, key: GroupKind, spec: JSONObject) -> Owned:
+    def owned(self, metadata: OwnedMetadata, key: GroupKind, spec: JSONObject) -> Owned:
         """Return the ownership of an object with the metadata and the spec.
 
         Kinds with a selector are listed before those that they own. Labels are not kept: an object

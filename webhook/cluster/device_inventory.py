@@ -22,7 +22,7 @@ from policies.reach import nodes_of_pools
 from policies.requests import Scope
 from webhook.cluster.facts import ClusterFacts
 from webhook.cluster.nodes import NODES, NodeStore, Offer, offers_of
-from webhook.kube.collection import Collection, Identity, ItemT_contra
+from webhook.kube.collection import AnnotatedMetadata, Collection, Identity, ItemT_contra
 from webhook.kube.reflector import Watches
 
 KEEP_SECONDS = 60.0
@@ -62,14 +62,10 @@ class CountedPod(msgspec.Struct, frozen=True):
     spec: CountedPodSpec = CountedPodSpec()
 
 
-class ClaimMetadata(Identity, frozen=True, rename="camel"):
-    annotations: dict[str, str] | None = None
-
-
 class ClaimObject(msgspec.Struct, frozen=True):
-    """A ResourceClaim. API servers store only those of the form that they know."""
+    """A ResourceClaim, or its template. API servers store only those of the form that they know."""
 
-    metadata: ClaimMetadata
+    metadata: AnnotatedMetadata
     spec: JSONObject = {}
     status: JSONObject = {}
 

@@ -31,10 +31,6 @@ class TaintObject(msgspec.Struct, frozen=True):
     value: str = ""
 
 
-class NodeMetadata(LabeledMetadata, frozen=True, rename="camel"):
-    uid: str = ""
-
-
 class NodeSpec(msgspec.Struct, frozen=True):
     taints: list[TaintObject] | None = None
     unschedulable: bool | None = None
@@ -45,7 +41,7 @@ class NodeStatus(msgspec.Struct, frozen=True):
 
 
 class NodeObject(msgspec.Struct, frozen=True):
-    metadata: NodeMetadata
+    metadata: LabeledMetadata
     spec: NodeSpec = NodeSpec()
     status: NodeStatus = NodeStatus()
 

@@ -16,16 +16,12 @@ from policies.kubernetes.node_templates import NodeTemplate
 from policies.kubernetes.quantity import NANOS, InvalidQuantityError, parse_quantity
 from policies.kubernetes.scheduling import Taint
 from webhook.cluster.nodes import NodeStatus, TaintObject, taints_of
-from webhook.kube.collection import Collection, LabeledMetadata
+from webhook.kube.collection import AnnotatedMetadata, Collection, LabeledMetadata
 
 _CAPACITY = "capacity.cluster-autoscaler.kubernetes.io"
 # Labels that Cluster API copies from Machines to Nodes
 # (https://cluster-api.sigs.k8s.io/reference/api/metadata-propagation#machine).
 _COPIED = ("node-role.kubernetes.io", "node-restriction.kubernetes.io", "node.cluster.x-k8s.io")
-
-
-class ObjectMetadata(LabeledMetadata, frozen=True, rename="camel"):
-    annotations: dict[str, str] | None = None
 
 
 class TemplateSpec(msgspec.Struct, frozen=True, rename="camel"):
@@ -45,7 +41,7 @@ class Template(msgspec.Struct, frozen=True):
 class TemplateObject(msgspec.Struct, frozen=True):
     """The fields that are read of a NodePool, a NodeClaim and a MachineDeployment."""
 
-    metadata: ObjectMetadata
+    metadata: AnnotatedMetadata
     spec: TemplateSpec = TemplateSpec()
     status: NodeStatus = NodeStatus()
 

@@ -28,8 +28,15 @@ class Identity(msgspec.Struct, frozen=True, rename="camel"):
 class LabeledMetadata(Identity, frozen=True, rename="camel"):
     """ObjectMeta with labels, which can be many."""
 
+    uid: str = ""
     creation_timestamp: str | None = None
     labels: dict[str, str] | None = None
+
+
+class AnnotatedMetadata(LabeledMetadata, frozen=True, rename="camel"):
+    """ObjectMeta with labels and annotations."""
+
+    annotations: dict[str, str] | None = None
 
 
 class Item(Protocol):

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from webhook.audit.kinds import POD
-from webhook.audit.owners import ObjectMetadata, Owned, Owners
+from webhook.audit.owners import Owned, OwnedMetadata, Owners
 
 JSON = dict[str, Any]
 REPLICA_SET = ("apps", "ReplicaSet")
@@ -16,7 +16,7 @@ LARGE = "x" * 1_000_000
 
 def read(owners: Owners, key: tuple[str, str], spec: JSON | None = None, **more: Any) -> Owned:
     metadata = {"name": "web", "namespace": "team", "uid": key[1], **more}
-    return owners.owned(msgspec.convert(metadata, ObjectMetadata), key, spec or {})
+    return owners.owned(msgspec.convert(metadata, OwnedMetadata), key, spec or {})
 
 
 def owned_by(kind: str, **more: Any) -> list[JSON]:
