@@ -18,7 +18,7 @@ from policies.kubernetes.claims import GROUP, Claim, read_claim
 from policies.kubernetes.objects import JSONObject, ObjectKey
 from policies.policy import Policy
 from webhook.audit.advisories import AffectedNodes, VersionedNode
-from webhook.audit.judge import Inventory, Judge, RunningPod
+from webhook.audit.judge import Inventory, Judge, NodeDetails, RunningPod
 from webhook.audit.kinds import WORKLOADS, Discovery, GroupKind, Kind
 from webhook.audit.owners import Owned
 from webhook.audit.pools import NodeFindings, PoolState, node_findings, pool_states
@@ -93,12 +93,12 @@ async def _audit(reader: _Reader, policy: Policy) -> Audit:
     pods = await reader.read_pods()
     await reader.read_owners(pod.owned for pod in pods)
     await reader.read_owners(judged.owned for judged in list(inventory.workloads))
-    states = pool_states(policy, inventory.nodes, pods, inventory.cordoned, inventory.rooms)
+    states = pool_states(policy, inventory.nodes, pods, inventory.node_details)
     # Unreadable objects are reported as well.
     owners = subjects(policy, inventory, pods, states)
     return Audit(
         owners,
-        node_findings(states, inventory.node_uids),
+        node_findings(states),
         states,
         tuple(dict.fromkeys(inventory.skipped)),
         len(pods),
@@ -159,10 +159,9 @@ class _Reader:
         def take_node(item: VersionedNode) -> None:
             state.nodes.put(item)
             inventory.versions.take(item)
-            inventory.node_uids[item.metadata.name] = item.metadata.uid
-            inventory.rooms[item.metadata.name] = room_of(item.status)
-            if item.spec.unschedulable:
-                inventory.cordoned.add(item.metadata.name)
+            inventory.node_details[item.metadata.name] = NodeDetails(
+                item.metadata.uid, bool(item.spec.unschedulable), room_of(item.status)
+            )
 
         nodes = await self._deciding(Collection(NODES.name, NODES.path, VersionedNode), take_node)
         await self._deciding(NAMESPACES, state.namespaces.put)

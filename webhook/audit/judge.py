@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import date
+from typing import NamedTuple
 
 import msgspec
 from msgspec.structs import replace
@@ -80,6 +81,17 @@ class RunningPod(Judged):
     times: PodTimes
 
 
+class NodeDetails(NamedTuple):
+    """What an audit reads of a Node beyond what placement depends on.
+
+    ``room`` is the CPU and the memory that the node offers, in nanos.
+    """
+
+    uid: str = ""
+    is_cordoned: bool = False
+    room: tuple[int, int] = (0, 0)
+
+
 @dataclass(slots=True)
 class Inventory:
     """The listed objects. ``skipped`` has a sentence for each kind or object that is not
@@ -87,10 +99,7 @@ class Inventory:
 
     nodes: NodeIndex | None = None
     versions: NodeVersions = field(default_factory=NodeVersions)
-    node_uids: dict[str, str] = field(default_factory=dict)
-    cordoned: set[str] = field(default_factory=set)
-    rooms: dict[str, tuple[int, int]] = field(default_factory=dict)
-    """By node, the CPU and the memory that it offers, in nanos."""
+    node_details: dict[str, NodeDetails] = field(default_factory=dict)
     workloads: list[Judged] = field(default_factory=list)
     owners: Owners = field(default_factory=Owners)
     skipped: list[str] = field(default_factory=list)
@@ -255,13 +264,13 @@ class Judge:
 
         Source: ``NewBasicMirrorClient`` in ``k8s.io/kubernetes/pkg/kubelet/pod/mirror_client.go``.
         """
-        owner = owned.owner
+        owner, details = owned.owner, self._inventory.node_details.get(node)
         return (
             MIRROR_ANNOTATION in (metadata.annotations or {})
             and owner is not None
             and owner.kind == "Node"
-            and bool(node)
-            and self._inventory.node_uids.get(node) == owner.uid
+            and details is not None
+            and details.uid == owner.uid
         )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import NamedTuple
@@ -14,7 +14,7 @@ from policies.kubernetes.node_templates import NodeTemplate
 from policies.kubernetes.nodes import Node, NodeIndex
 from policies.kubernetes.scheduling import FENCING_EFFECTS
 from policies.policy import Policy, Pool
-from webhook.audit.judge import RunningPod
+from webhook.audit.judge import NodeDetails, RunningPod
 
 WITHOUT_TAINT = "gpu-node-without-taint"
 WITHOUT_LABEL = "gpu-node-without-label"
@@ -32,17 +32,13 @@ class HeldDevices:
 
 @dataclass(slots=True)
 class PoolNode:
-    """A node of a pool. ``offered`` and ``held`` count devices by extended resource.
-
-    ``room`` is the CPU and the memory that the node offers, in nanos.
-    """
+    """A node of a pool. ``offered`` and ``held`` count devices by extended resource."""
 
     name: str
     offered: dict[str, int]
     has_label: bool
     has_taint: bool
-    is_cordoned: bool
-    room: tuple[int, int] = (0, 0)
+    details: NodeDetails
     pods: list[RunningPod] = field(default_factory=list)
     holdings: list[HeldDevices] = field(default_factory=list)
     trespassers: list[RunningPod] = field(default_factory=list)
@@ -107,8 +103,7 @@ def pool_states(
     policy: Policy,
     nodes: NodeIndex | None,
     pods: Iterable[RunningPod] = (),
-    cordoned: Container[str] = (),
-    rooms: Mapping[str, tuple[int, int]] = MappingProxyType({}),
+    details: Mapping[str, NodeDetails] = MappingProxyType({}),
 ) -> list[PoolState]:
     """Return the state of each pool, in the policy's order; nothing if the nodes are unknown."""
     if nodes is None:
@@ -124,8 +119,7 @@ def pool_states(
                     offered,
                     has_label=pool.contains(node),
                     has_taint=not fences or node.is_fenced_by(pool.taints),
-                    is_cordoned=node.name in cordoned,
-                    room=rooms.get(node.name, (0, 0)),
+                    details=details.get(node.name, NodeDetails()),
                 )
     for pod in pods:
         for state in states:
@@ -194,26 +188,24 @@ def _natural(name: str) -> list[tuple[int, str]]:
 
 
 class NodeFindings(NamedTuple):
-    """The findings of one node; ``uid`` is empty unless it was requested."""
+    """The findings of one node; ``uid`` is empty if it is unknown."""
 
     name: str
     uid: str
     findings: tuple[Finding, ...]
 
 
-def node_findings(states: Iterable[PoolState], uids: Mapping[str, str]) -> list[NodeFindings]:
-    """Return the nodes with findings; ``uids`` are the UIDs of nodes, by name.
+def node_findings(states: Iterable[PoolState]) -> list[NodeFindings]:
+    """Return the nodes with findings.
 
     gpufence does not reject Nodes, so these findings are warnings.
     """
-    found: dict[str, list[Finding]] = {}
+    found: dict[tuple[str, str], list[Finding]] = {}
     for state in states:
         for node in state.nodes.values():
             if findings := list(_of_node(node, state.pool)):
-                found.setdefault(node.name, []).extend(findings)
-    return [
-        NodeFindings(name, uids.get(name, ""), tuple(findings)) for name, findings in found.items()
-    ]
+                found.setdefault((node.name, node.details.uid), []).extend(findings)
+    return [NodeFindings(name, uid, tuple(findings)) for (name, uid), findings in found.items()]
 
 
 def _of_node(node: PoolNode, pool: Pool) -> Iterator[Finding]:

@@ -168,8 +168,9 @@ def _fit(node: PoolNode, which: int, typical: tuple[int, int] | None) -> _Fit:
     """
     agents = sum(pod.host[which] for pod in node.pods if pod.is_agent)
     taken = sum(pod.host[which] for pod in node.pods)
-    share = max(1, (node.room[which] - agents) // sum(node.offered.values()))
+    room = node.details.room[which]
+    share = max(1, (room - agents) // sum(node.offered.values()))
     need = share if typical is None else min(share, typical[which])
-    left = max(0, node.room[which] - taken)
-    fits = need == 0 or not node.room[which]
+    left = max(0, room - taken)
+    fits = need == 0 or not room
     return _Fit(node.free if fits else left // need, need, which)

@@ -85,7 +85,7 @@ def _nodes(installed: Installation, policy: Policy) -> Iterator[DoctorLine]:
         yield skip("nodes", f"cannot list them: {installed.forbidden['nodes']}")
         return
     states = pool_states(policy, installed.nodes)
-    broken = node_findings(states, {})
+    broken = node_findings(states)
     for node in broken:
         for finding in node.findings:
             problem = f"node {node.name}: {finding.reason}; {finding.detail}"

@@ -194,7 +194,7 @@ def _node(node: PoolNode) -> dict[str, Any]:
         "free": node.free,
         "hasTaint": node.has_taint,
         "hasLabel": node.has_label,
-        "cordoned": node.is_cordoned,
+        "cordoned": node.details.is_cordoned,
         "held": node.holdings,
         "trespassers": [pod.owned.full_name for pod in node.trespassers],
     }
