@@ -194,10 +194,14 @@ def imported_modules(*args: str) -> set[str]:
     return set(done.stderr.splitlines()[-1].split())
 
 
-def imported(*args: str) -> set[str]:
-    """Return what is imported in addition to the standard library."""
-    names = imported_modules(*args) - sys.stdlib_module_names - ENVIRONMENT
+def libraries_of(modules: set[str]) -> set[str]:
+    """Return what is in addition to the standard library."""
+    names = modules - sys.stdlib_module_names - ENVIRONMENT
     return {n for n in names if not n.startswith(("_sysconfigdata", "__editable"))}
+
+
+def imported(*args: str) -> set[str]:
+    return libraries_of(imported_modules(*args))
 
 
 @pytest.fixture
@@ -222,10 +226,11 @@ def test_help_imports_no_library_that_it_does_not_need(args: list[str]) -> None:
     ids=" ".join,
 )
 def test_decisions_on_files_import_only_the_required_libraries(args: list[str], pod: str) -> None:
-    found = imported(*args, pod)
-    libraries = {name for name in found - COMPILED if not name.startswith("_cython")}
+    modules = imported_modules(*args, pod)
+    found = libraries_of(modules) - COMPILED
+    libraries = {name for name in found if not name.startswith("_cython")}
     assert libraries == {"click", "yaml", "msgspec", "policies", "webhook"}
-    assert not imported_modules(*args, pod) & SLOW_STANDARD_LIBRARY
+    assert not modules & SLOW_STANDARD_LIBRARY
 
 
 def test_pydantic_is_imported_only_with_a_policy_file(pod: str, tmp_path: Path) -> None:

@@ -8,7 +8,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import aiohttp
-import pytest
 from cryptography import x509
 
 from certs.files import issue
@@ -34,7 +33,7 @@ async def test_reviews_are_answered_over_tls(pair: Path) -> None:
         assert "_created" not in metrics
 
 
-async def test_the_ready_line_reports_ports_policy_and_certificate_expiry(
+async def test_ready_line_and_readyz_report_ports_policy_expiry_and_missing_facts(
     pair: Path, tmp_path: Path
 ) -> None:
     policy = tmp_path / "policy.yaml"
@@ -45,6 +44,9 @@ async def test_the_ready_line_reports_ports_policy_and_certificate_expiry(
         assert (ready["host"], ready["policy"]) == ("127.0.0.1", str(policy))
         leaf = x509.load_pem_x509_certificate((pair / "tls.crt").read_bytes())
         assert ready["certificateExpires"] == leaf.not_valid_after_utc.isoformat()
+        status, text = await get(f"{running.operations}/readyz")
+        assert status == 200
+        assert "cluster facts are off: Pods with spec.nodeName are denied" in text
 
 
 async def test_a_client_without_tls_does_not_stop_the_server(pair: Path) -> None:
@@ -66,28 +68,7 @@ async def test_a_client_without_tls_does_not_stop_the_server(pair: Path) -> None
         assert not [line for line in running.lines if "traceback" in line]
 
 
-async def test_a_new_certificate_is_served_without_a_restart(pair: Path) -> None:
-    async with ready_server(pair, reload_seconds=0.05) as running:
-
-        async def served() -> bytes:
-            _, writer = await running.connect()
-            certificate = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
-            writer.close()
-            await writer.wait_closed()
-            return bytes(certificate)
-
-        before = await served()
-        issue(["localhost"], ["127.0.0.1"], pair, datetime.now(UTC), force=True)
-        running.tls.load_verify_locations(pair / "ca.crt")
-        line = await running.logged("certificate reloaded")
-        assert "now serving certificate" in line["detail"]
-        after = await served()
-        leaf = x509.load_pem_x509_certificate((pair / "tls.crt").read_bytes())
-        assert x509.load_der_x509_certificate(after) == leaf
-        assert before != after
-
-
-async def test_the_previous_certificate_is_served_if_the_new_one_is_invalid(pair: Path) -> None:
+async def test_a_new_certificate_is_served_without_a_restart_once_it_is_valid(pair: Path) -> None:
     async with ready_server(pair, reload_seconds=0.02) as running:
         (pair / "tls.crt").write_text("no certificate")
         line = await running.logged("certificate rejected")
@@ -105,23 +86,17 @@ async def test_the_previous_certificate_is_served_if_the_new_one_is_invalid(pair
         _, exposed = await get(f"{running.operations}/metrics")
         assert 'gpufence_controller_failures_total{task="certificate reload"}' in exposed
         issue(["localhost"], ["127.0.0.1"], pair, datetime.now(UTC), force=True)
-        await running.logged("certificate reloaded")
+        running.tls.load_verify_locations(pair / "ca.crt")
+        line = await running.logged("certificate reloaded")
+        assert "now serving certificate" in line["detail"]
         assert await readiness(running.operations) == (200, "ok")
-
-
-async def test_readyz_reports_that_cluster_facts_are_off(pair: Path) -> None:
-    async with ready_server(pair) as running:
-        status, text = await get(f"{running.operations}/readyz")
-        assert status == 200
-        assert "cluster facts are off: Pods with spec.nodeName are denied" in text
-
-
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-async def test_an_idle_server_exits_with_0_on_sigterm_and_sigint(
-    pair: Path, number: signal.Signals
-) -> None:
-    async with ready_server(pair) as running:
-        running.process.send_signal(number)
+        _, writer = await running.connect()
+        served = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
+        writer.close()
+        leaf = x509.load_pem_x509_certificate((pair / "tls.crt").read_bytes())
+        assert x509.load_der_x509_certificate(served) == leaf
+        # As SIGTERM does in the other tests.
+        running.process.send_signal(signal.SIGINT)
         assert await running.ended() == 0
         await running.logged("stopped")
 
@@ -201,14 +176,6 @@ async def test_a_port_in_use_is_reported_with_the_option_to_change(pair: Path) -
             problem = (await second.process.stderr.read()).decode()
         assert problem.startswith(f"ListenError: cannot listen on 127.0.0.1:{taken} (")
         assert problem.endswith(". Choose another --metrics-port, or 0 for a free port.\n")
-
-
-async def test_a_missing_key_pair_is_an_error_at_startup(tmp_path: Path) -> None:
-    async with server(tmp_path) as running:
-        assert await running.ended() == 1
-        assert running.process.stderr is not None
-        problem = (await running.process.stderr.read()).decode()
-    assert problem.startswith(f"CertificateError: {tmp_path / 'tls.crt'}: does not exist.")
 
 
 async def test_an_unread_log_does_not_block_the_server(pair: Path) -> None:

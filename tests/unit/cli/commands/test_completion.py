@@ -12,33 +12,19 @@ import pytest
 
 from controlplane.gpufence import COMMAND
 from policies.registry import RULES
-from running import Run, run_command
+from running import Run
 from webhook.cli.report.output import FORMATS
 
 SHELLS = ["bash", "zsh", "fish"]
 
 
 def asking_for(*words: str) -> dict[str, str]:
-    """Return the environment in which bash completes the last word."""
+    """Return the variables with which bash completes the last word."""
     return {
-        **os.environ,
         "_GPUFENCE_COMPLETE": "bash_complete",
         "COMP_WORDS": " ".join(("gpufence", *words)),
         "COMP_CWORD": str(len(words)),
     }
-
-
-def completions(*words: str) -> list[str]:
-    """Return what bash is offered for the last of the words."""
-    done = subprocess.run(
-        [COMMAND],
-        env=asking_for(*words),
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert done.stderr == ""
-    return done.stdout.splitlines()
 
 
 @pytest.mark.parametrize("shell", SHELLS)
@@ -64,9 +50,11 @@ def test_each_shell_parses_its_completion_script(gpufence: Run, tmp_path: Path, 
         ),
     ],
 )
-def test_bash_completes_with_the_script(tmp_path: Path, words: str, offered: list[str]) -> None:
+def test_bash_completes_with_the_script(
+    gpufence: Run, tmp_path: Path, words: str, offered: list[str]
+) -> None:
     script = tmp_path / "script"
-    script.write_text(run_command("completion", "bash").out)
+    script.write_text(gpufence("completion", "bash").out)
     program = f"""
         source {script}
         compopt() {{ :; }}
@@ -100,9 +88,12 @@ def test_an_unknown_shell_is_rejected(gpufence: Run) -> None:
     ids=" ".join,
 )
 def test_commands_options_formats_rules_and_files_are_completed(
-    words: list[str], offered: list[str]
+    gpufence: Run, monkeypatch: pytest.MonkeyPatch, words: list[str], offered: list[str]
 ) -> None:
-    assert completions(*words) == offered
+    for name, value in asking_for(*words).items():
+        monkeypatch.setenv(name, value)
+    done = gpufence()
+    assert (done.status, done.out.splitlines(), done.err) == (0, offered, "")
 
 
 def test_completing_command_names_imports_no_command_modules() -> None:
@@ -115,7 +106,7 @@ def test_completing_command_names_imports_no_command_modules() -> None:
     """
     done = subprocess.run(
         [sys.executable, "-c", program],
-        env=asking_for(""),
+        env=os.environ | asking_for(""),
         capture_output=True,
         text=True,
         check=True,
