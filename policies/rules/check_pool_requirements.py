@@ -314,11 +314,11 @@ def _share(pod: Pod, pool: Pool, entry: PoolRequirement, context: Context) -> It
     if any(request.claim and pool in request.pools for request in context.device_requests):
         return
     devices = peak_in_pool(pod, pool, context)
-    if entry.min_devices and 0 < devices < entry.min_devices:
+    if not devices:
+        return
+    if entry.min_devices and devices < entry.min_devices:
         yield few_devices(pool, entry.min_devices, pod.at("spec"))
     limits = {"cpu": entry.max_cpu_per_device, "memory": entry.max_memory_per_device}
-    if not devices or not any(limits.values()):
-        return
     for requested, (name, limit) in zip(host_peaks(pod.spec), limits.items(), strict=True):
         if limit is not None:
             most = parse_quantity(limit) * devices
@@ -392,7 +392,7 @@ def _is_judged_at_owner(pod: Pod, policy: Policy) -> bool:
     custom = {workloads.group for workloads in policy.custom_workloads} - _COMPLETED
     for owner in metadata.owner_references or ():
         group, slash, _ = (owner.api_version or "").partition("/")
-        key = (group if slash else "", owner.kind or "")
+        key = (group if slash else "", owner.kind)
         if owner.controller and (key in CORE_WORKLOADS or key[0] in custom):
             return True
     return False

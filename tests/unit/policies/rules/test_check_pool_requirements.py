@@ -1,0 +1,192 @@
+"""What pools require of each kind of workload, besides the cases."""
+
+from __future__ import annotations
+
+import copy
+import json
+from typing import Any
+
+import msgspec
+import pytest
+
+from deciding import policy
+from policies.engine import NO_FACTS, decide
+from policies.facts import Facts
+from policies.finding import Finding
+from policies.kubernetes.claims import Claim
+from policies.kubernetes.core_v1 import PodObject
+from policies.rules import check_pool_requirements
+from strategies import JSON
+
+LABEL = "gpu.example/pool"
+POOL: JSON = {"name": "a", "resources": ["gpu.example/a"], "nodeSelector": {LABEL: "a"}}
+CONTAINER = {"name": "train", "image": "i", "resources": {"limits": {"gpu.example/a": 1}}}
+SPEC = {"containers": [CONTAINER]}
+WORKERS = {"Worker": {"template": {"spec": SPEC}}}
+STEPS = [{"name": "train", "container": CONTAINER}]
+JOBS = [{"name": "workers", "template": {"spec": {"template": {"spec": SPEC}}}}]
+
+
+def findings(
+    obj: Any,
+    requires: JSON,
+    facts: Facts = NO_FACTS,
+    pool: JSON = POOL,
+    others: tuple[JSON, ...] = (),
+) -> list[Finding]:
+    """Return the findings about an object, and a pool with one entry under requires."""
+    own = policy(pools=[{**pool, "requires": [requires]}, *others])
+    found = decide(obj, own, facts=facts).findings
+    return [finding for finding in found if finding.rule == check_pool_requirements.ID]
+
+
+def workload(api_version: str, kind: str, spec: JSON, **metadata: Any) -> JSON:
+    return {
+        "apiVersion": api_version,
+        "kind": kind,
+        "metadata": {"name": "train", **metadata},
+        "spec": spec,
+    }
+
+
+def pod(resources: JSON, **spec: Any) -> JSON:
+    containers = [{"name": "train", "image": "i", "resources": resources}]
+    return workload("v1", "Pod", {"containers": containers, **spec})
+
+
+@pytest.mark.parametrize(
+    ("api_version", "kind", "place", "spec"),
+    [
+        ("v1", "Pod", "spec", SPEC),
+        ("batch/v1", "Job", "spec", {"template": {"spec": SPEC}}),
+        (
+            "batch/v1",
+            "CronJob",
+            "spec.jobTemplate.spec",
+            {"jobTemplate": {"spec": {"template": {"spec": SPEC}}}},
+        ),
+        (
+            "jobset.x-k8s.io/v1alpha2",
+            "JobSet",
+            "spec.replicatedJobs[0].template.spec",
+            {"replicatedJobs": JOBS},
+        ),
+        (
+            "ray.io/v1",
+            "RayJob",
+            "spec",
+            {"rayClusterSpec": {"headGroupSpec": {"template": {"spec": SPEC}}}},
+        ),
+        (
+            "trainer.kubeflow.org/v1alpha1",
+            "TrainJob",
+            "spec",
+            {"trainer": {"resourcesPerNode": CONTAINER["resources"]}},
+        ),
+        ("argoproj.io/v1alpha1", "Workflow", "spec", {"templates": STEPS}),
+        (
+            "argoproj.io/v1alpha1",
+            "CronWorkflow",
+            "spec.workflowSpec",
+            {"workflowSpec": {"templates": STEPS}},
+        ),
+        ("kubeflow.org/v1", "JAXJob", "spec.runPolicy", {"jaxReplicaSpecs": WORKERS}),
+        ("kubeflow.org/v1", "MPIJob", "spec.runPolicy", {"mpiReplicaSpecs": WORKERS}),
+        ("kubeflow.org/v1", "PaddleJob", "spec.runPolicy", {"paddleReplicaSpecs": WORKERS}),
+        ("kubeflow.org/v1", "PyTorchJob", "spec.runPolicy", {"pytorchReplicaSpecs": WORKERS}),
+        ("kubeflow.org/v1", "TFJob", "spec.runPolicy", {"tfReplicaSpecs": WORKERS}),
+        ("kubeflow.org/v1", "XGBoostJob", "spec.runPolicy", {"xgbReplicaSpecs": WORKERS}),
+    ],
+)
+def test_a_workload_has_its_deadline_in_the_field_that_the_finding_names(
+    api_version: str, kind: str, place: str, spec: JSON
+) -> None:
+    obj = workload(api_version, kind, copy.deepcopy(spec))
+    [finding] = findings(obj, {"maxRuntime": "1h"})
+    assert finding.path == place
+    assert finding.remediation == f"Set {place}.activeDeadlineSeconds to 3600 or less (1h)"
+    holder: Any = obj
+    for step in place.replace("[0]", ".0").split("."):
+        holder = holder[int(step)] if step == "0" else holder.setdefault(step, {})
+    holder["activeDeadlineSeconds"] = 3601
+    [finding] = findings(obj, {"maxRuntime": "1h"})
+    assert finding.path == f"{place}.activeDeadlineSeconds"
+    holder["activeDeadlineSeconds"] = 3600
+    assert not findings(obj, {"maxRuntime": "1h"})
+
+
+@pytest.mark.parametrize(
+    ("duration", "seconds"), [("90s", 90), ("2m", 120), ("2h", 7200), ("1h30m", 5400)]
+)
+def test_a_run_time_has_hours_minutes_and_seconds(duration: str, seconds: int) -> None:
+    [finding] = findings(workload("v1", "Pod", SPEC), {"maxRuntime": duration})
+    assert f"to {seconds} or less ({duration})" in finding.remediation
+
+
+def test_the_pod_of_an_admission_request_has_a_deadline_and_a_queue() -> None:
+    requires = {"maxRuntime": "1h", "queue": True}
+    queue = {"kueue.x-k8s.io/queue-name": "team-blue"}
+    obj = workload("v1", "Pod", SPEC | {"activeDeadlineSeconds": 3600}, labels=queue)
+    assert not findings(msgspec.json.decode(json.dumps(obj), type=PodObject), requires)
+    late = workload("v1", "Pod", SPEC | {"activeDeadlineSeconds": 3601})
+    found = findings(msgspec.json.decode(json.dumps(late), type=PodObject), requires)
+    assert [finding.path for finding in found] == ["spec.activeDeadlineSeconds", "metadata.labels"]
+
+
+@pytest.mark.parametrize(
+    ("api_version", "kind"),
+    [("argoproj.io/v1alpha1", "Workflow"), ("serving.kserve.io/v1beta1", "InferenceService")],
+)
+def test_pods_of_argo_workflows_and_kserve_are_judged_themselves(
+    api_version: str, kind: str
+) -> None:
+    owner = {"apiVersion": api_version, "kind": kind, "name": "a", "uid": "a", "controller": True}
+    assert findings(workload("v1", "Pod", SPEC, ownerReferences=[owner]), {"queue": True})
+
+
+def test_a_pod_of_a_replication_controller_is_judged_at_its_controller() -> None:
+    owner = {"apiVersion": "v1", "kind": "ReplicationController", "name": "a", "uid": "a"}
+    owners = [owner | {"controller": True}]
+    assert not findings(workload("v1", "Pod", SPEC, ownerReferences=owners), {"queue": True})
+
+
+def test_a_finding_names_the_pools_without_requirements_that_offer_the_devices() -> None:
+    free = POOL | {"name": "free", "nodeSelector": {LABEL: "free"}}
+    strict = POOL | {"name": "strict", "nodeSelector": {LABEL: "strict"}}
+    strict["requires"] = [{"labels": {"team": []}}]
+    requires: JSON = {"labels": {"team": []}}
+    [finding, _] = findings(workload("v1", "Pod", SPEC), requires, others=(free, strict))
+    assert finding.remediation == (
+        "Add it to the labels of the Pod, or of the pod template. Or select another pool with "
+        f'nodeSelector: {{"{LABEL}": "free"}} (pool free)'
+    )
+
+
+@pytest.mark.parametrize(("device_class", "count"), [("a.gpu.example", 0), ("b.gpu.example", 1)])
+def test_the_number_of_devices_is_unknown_with_a_claim_of_the_pool(
+    device_class: str, count: int
+) -> None:
+    pool = POOL | {"deviceClasses": ["a.gpu.example"]}
+    other = {
+        "name": "b",
+        "resources": ["gpu.example/b"],
+        "deviceClasses": ["b.gpu.example"],
+        "nodeSelector": {LABEL: "a"},
+    }
+    obj = pod(
+        {"limits": {"gpu.example/a": 1}, "claims": [{"name": "gpu"}]},
+        resourceClaims=[{"name": "gpu", "resourceClaimName": "one"}],
+    )
+    facts = Facts(claims={("default", "one"): Claim((frozenset({device_class}),))})
+    found = findings(obj, {"minDevices": 8}, facts, pool, (other,))
+    assert len(found) == count
+
+
+@pytest.mark.parametrize(
+    "requires", [{"minDevices": 8}, {"maxCPUPerDevice": 12}, {"maxMemoryPerDevice": "1Gi"}]
+)
+def test_the_number_of_devices_is_unknown_with_an_amount_of_a_device(requires: JSON) -> None:
+    pool = POOL | {"resources": ["gpu.example/memory"]}
+    obj = pod({"limits": {"gpu.example/memory": 1, "cpu": 96, "memory": "900Gi"}})
+    [_] = findings(obj, requires, pool=pool)
+    assert not findings(obj, requires, pool=pool | {"fractionalResources": pool["resources"]})
