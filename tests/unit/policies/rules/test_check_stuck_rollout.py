@@ -41,6 +41,8 @@ def test_shares_of_a_device_are_reported_by_numbers_only() -> None:
     assert not findings(pools=[pool])
     [detail] = findings(Facts(nodes=NodeIndex([ONE])), pools=[pool])
     assert "have room for 1," in detail
+    whole = {"name": "whole", "resources": ["nvidia.com/gpu"], "nodeSelector": {"gpu": "whole"}}
+    assert findings(pools=[pool, whole])
 
 
 def test_a_pod_that_fits_on_no_node_is_left_to_other_rules() -> None:
