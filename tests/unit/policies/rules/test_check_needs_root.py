@@ -56,3 +56,11 @@ def test_the_capability_is_recommended_where_the_policy_accepts_it(level: str) -
     [remediation] = [finding.remediation for finding in findings]
     assert "ulimit -l" in remediation
     assert ("IPC_LOCK" in remediation) is (level == "off")
+    assert ("Or run ulimit -l in the container" in remediation) is (level == "off")
+
+
+def test_one_label_of_the_gpu_operator_is_enough_in_a_pool() -> None:
+    labels = {"zone": "a", "nvidia.com/gpu.present": "true"}
+    pool = {"name": "a", "resources": ["nvidia.com/gpu"], "nodeSelector": labels}
+    found = decide(pod(GPU, hostUsers=False), policy(pools=[pool])).findings
+    assert "spec.hostUsers" in [finding.path for finding in found]
