@@ -27,13 +27,13 @@ from pod_security_strategies import creatable_pods
 from policies.decision import Decision
 from policies.document import parse_policy
 from policies.engine import decide
-from policies.facts import Request
+from policies.facts import NAMESPACE_LABEL, Request
 from policies.kubernetes.templates import templates
 from policies.rules.check_unrestricted_gpu_pod import ID as UNRESTRICTED
 from policies.shipped import default_policy_text
 from strategies import JSON
 from valid_strategies import WORKLOADS, pod, valid_specs, workload
-from webhook.cel.configurations import NAMESPACE_LABEL, Registration, configurations
+from webhook.cel.configurations import Registration, configurations
 
 ADMISSION = "/apis/admissionregistration.k8s.io/v1"
 AMD_POOL = {

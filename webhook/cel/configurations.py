@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from policies.exemptions import ALWAYS_EXCLUDED
+from policies.facts import NAMESPACE_LABEL
 from policies.kubernetes.objects import JSONObject
 from policies.policy import FailurePolicy, Policy
 from policies.rules import check_pool_trespass
@@ -35,10 +36,6 @@ DESCRIPTION = "gpufence.dev/description"
 
 RELEASE_LABEL = {"app.kubernetes.io/name": "gpufence"}
 """The label by which the releases of a cluster find each other's configurations."""
-
-
-NAMESPACE_LABEL = "kubernetes.io/metadata.name"
-"""Set by the API server on every namespace; no client can change it (KEP-2161)."""
 
 _WRITES = ("CREATE", "UPDATE")
 

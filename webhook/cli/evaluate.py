@@ -13,13 +13,12 @@ from msgspec.structs import replace
 from policies.decision import Decision
 from policies.engine import decide
 from policies.exemptions import ALWAYS_EXCLUDED
-from policies.facts import Facts, Request
+from policies.facts import NAMESPACE_LABEL, Facts, Request
 from policies.finding import Edit, Finding
 from policies.kubernetes.claims import read_claims
 from policies.kubernetes.editor import PatchOperation, pointer
 from policies.kubernetes.objects import JSONObject, MalformedObjectError, descend, mapping
 from policies.policy import Policy
-from webhook.cel.configurations import NAMESPACE_LABEL
 from webhook.documents.document import DocumentError
 from webhook.documents.objects import ABSENT, Manifest, field_value, locate
 

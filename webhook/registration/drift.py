@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+from policies.facts import NAMESPACE_LABEL
 from policies.kubernetes.objects import JSONObject
-from webhook.cel.configurations import DOMAIN, NAMESPACE_LABEL
+from webhook.cel.configurations import DOMAIN
 
 UNNEEDED = "unneeded"
 """The field of a difference that is a whole webhook."""
