@@ -48,9 +48,9 @@ class Manifest(msgspec.Struct, eq=False):
 
     ``item`` is its number among the objects of a List, from 0, and ``None`` outside of one;
     ``path`` leads to it from the root of the document. ``value`` has apiVersion and kind also where
-    a typed list (a PodList) leaves them out of its items: ``added`` names what was so added. It is
-    ``None`` for a document that is not an object of the API; ``note`` may say what it seems to be.
-    ``duplicate`` is about a key that is set twice.
+    a typed list (a PodList) leaves them out of its items. It is ``None`` for a document that is not
+    an object of the API; ``note`` may say what it seems to be. ``duplicate`` is about a key that is
+    set twice.
     """
 
     document: Document
@@ -58,7 +58,6 @@ class Manifest(msgspec.Struct, eq=False):
     path: Path
     line: int
     value: JSONObject | None = None
-    added: tuple[str, ...] = ()
     error: DocumentError | None = None
     duplicate: DocumentError | None = None
     note: str = ""
@@ -114,20 +113,12 @@ def _items(
         if isinstance(item, dict) and _is_list(item):
             yield from _items(document, item_path, item, line, numbers)
         elif isinstance(item, dict):
-            typed, added = _typed(item, value)
-            yield _manifest(document, next(numbers), item_path, line, typed, added)
+            yield _manifest(document, next(numbers), item_path, line, _typed(item, value))
         else:
             yield Manifest(document, next(numbers), item_path, line, error=_no_object(item, line))
 
 
-def _manifest(
-    document: Document,
-    item: int | None,
-    path: Path,
-    line: int,
-    value: Any,
-    added: tuple[str, ...] = (),
-) -> Manifest:
+def _manifest(document: Document, item: int | None, path: Path, line: int, value: Any) -> Manifest:
     if not _looks_like_object(value):
         return Manifest(document, item, path, line)
     for key in ("apiVersion", "kind"):
@@ -138,7 +129,7 @@ def _manifest(
                 return Manifest(document, item, path, line, note=_PATCH_NOTE)
             error = DocumentError(_missing(key, value), line=line, cure=_CURES[key])
             return Manifest(document, item, path, line, value, error=error)
-    return Manifest(document, item, path, line, value, added)
+    return Manifest(document, item, path, line, value)
 
 
 def _looks_like_object(value: Any) -> bool:
@@ -164,12 +155,12 @@ def _is_kustomizes_own(kind: Any) -> bool:
     return isinstance(kind, str) and kind in _KUSTOMIZE_KINDS
 
 
-def _typed(item: JSONObject, parent: JSONObject) -> tuple[JSONObject, tuple[str, ...]]:
+def _typed(item: JSONObject, parent: JSONObject) -> JSONObject:
     """Follow ``decodeToList`` in ``k8s.io/apimachinery``'s ``unstructured/helpers.go``."""
     kind, version = parent["kind"].removesuffix("List"), parent.get("apiVersion")
     if not kind or item.get("kind") or item.get("apiVersion"):
-        return item, ()
-    return {**item, "apiVersion": version, "kind": kind}, ("apiVersion", "kind")
+        return item
+    return {**item, "apiVersion": version, "kind": kind}
 
 
 def _missing(key: str, value: JSONObject) -> str:

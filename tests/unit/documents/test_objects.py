@@ -310,7 +310,6 @@ def test_items_of_lists_of_any_kind_are_read_as_objects() -> None:
         (4, ("items", 4)),
     ]
     assert objects[1].value == {"metadata": {"name": "p"}, "apiVersion": "v1", "kind": "Pod"}
-    assert objects[1].added == ("apiVersion", "kind")
     assert [o.error.problem if o.error else None for o in objects] == [
         None,
         None,
