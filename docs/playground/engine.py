@@ -21,8 +21,8 @@ from webhook.cli.evaluate import Result, evaluate
 from webhook.cli.explanation import report as explain
 from webhook.cli.manifests import no_objects_message, read_manifests
 from webhook.cli.report.content import finding_place, message, object_place, remediation
-from webhook.cli.report.difference import difference
-from webhook.cli.report.terminal import Terminal
+from webhook.cli.report.output import Terminal
+from webhook.cli.yaml_writer import difference
 from webhook.documents.document import InputError, explanation
 from webhook.documents.policy_files import load_policy
 

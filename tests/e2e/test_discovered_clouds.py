@@ -21,7 +21,7 @@ from running import run_command
 pytestmark = [pytest.mark.timeout(900)]
 
 JSON = dict[str, Any]
-CLOUDS = Path(__file__).parents[1] / "unit/cli/policy/discover/clouds"
+CLOUDS = Path(__file__).parents[1] / "unit/cli/discover/clouds"
 
 
 def nodes_of(cloud: str) -> list[JSON]:

@@ -33,9 +33,9 @@ from policies.reach import shortages
 from policies.registry import CHECKS, MUTATIONS, RULES, Mutation
 from policies.requests import device_peaks, ignored_annotations
 from webhook.cli.evaluate import Result
-from webhook.cli.report.difference import difference
-from webhook.cli.report.terminal import BOLD, DIM, PLAIN, Terminal
+from webhook.cli.report.output import BOLD, DIM, PLAIN, Terminal
 from webhook.cli.report.text import finding_text, heading, unjudged_text
+from webhook.cli.yaml_writer import difference
 from webhook.wording import counted
 
 _MOST_NAMES = 8

@@ -24,7 +24,7 @@ from webhook.cli.evaluate import Result, evaluate
 from webhook.cli.manifests import is_directory, is_special_file, read_manifests
 from webhook.cli.node_files import state_of
 from webhook.cli.report.content import Failure, Outcome
-from webhook.cli.report.difference import difference
+from webhook.cli.yaml_writer import difference
 from webhook.documents.document import Document, InputError, raise_errors
 from webhook.documents.files import load_documents
 from webhook.documents.objects import ABSENT, Manifest, field_value, locate

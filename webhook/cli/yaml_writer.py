@@ -1,4 +1,4 @@
-"""JSON as YAML that every common parser reads back unchanged.
+"""JSON as YAML that every common parser reads back unchanged, and the difference of two objects.
 
 Written for manifests: block style, lists as kubectl indents them, text in literal blocks. A string
 that go-yaml, YAML 1.1 or YAML 1.2 could take for something else stands in quotes. (PyYAML's dumper
@@ -8,8 +8,10 @@ knows YAML 1.1 only: it leaves ``y``, ``08`` and ``1e3`` bare. And it takes seve
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
-from typing import Any
+from itertools import zip_longest
+from typing import Any, Literal, NamedTuple
 
 from webhook.wording import ACTING
 
@@ -30,13 +32,25 @@ _ESCAPES = {"\n": "\\n", "\t": "\\t", "\r": "\\r"}
 # Parsers search the colon of a key in 1,024 characters only.
 _LONGEST_SIMPLE_KEY = 500
 
+Mark = Literal[" ", "+", "-", "@"]
+
+CONTEXT = 3
+_ABSENT = object()
+
+
+class Marked(NamedTuple):
+    """A line that is unchanged, added or removed; ``@`` stands for omitted lines."""
+
+    mark: Mark
+    text: str
+
 
 def to_yaml(value: Any) -> str:
     """Return parsed JSON as one YAML document, which ends with a line feed."""
-    return "\n".join([*yaml_lines(value), ""])
+    return "\n".join([*_lines(value), ""])
 
 
-def yaml_lines(value: Any) -> list[str]:
+def _lines(value: Any) -> list[str]:
     """Return the lines of one YAML document, without line ends."""
     return _collection(value, "", "") if _is_block(value) else _scalar(value, "", "  ")
 
@@ -50,14 +64,14 @@ def entry_lines(key: str | None, value: Any, indent: str, start: str) -> list[st
     if key is None:
         head = f"{start}- "
         return _collection(value, below, head) if _is_block(value) else _scalar(value, head, below)
-    lines = key_lines(key, indent, start)
+    lines = _key_lines(key, indent, start)
     if _is_block(value):
         place = below if isinstance(value, dict) else indent
         return lines + _collection(value, place, place)
     return lines[:-1] + _scalar(value, f"{lines[-1]} ", below)
 
 
-def key_lines(key: str, indent: str, start: str) -> list[str]:
+def _key_lines(key: str, indent: str, start: str) -> list[str]:
     """Return the line with a key whose value is below it; a long key has two lines."""
     if len(key) > _LONGEST_SIMPLE_KEY:
         return [f"{start}? {_text(key)}", f"{indent}:"]
@@ -135,3 +149,70 @@ def _escape(match: re.Match[str]) -> str:
 def _fits_literal(text: str) -> bool:
     """Return whether a literal block can hold the text without an indentation indicator."""
     return text[0] not in " \t\n" and _is_printable(text.replace("\n", "").replace("\t", ""))
+
+
+# Differences.
+
+
+def difference(before: Any, after: Any) -> list[Marked]:
+    """Return the lines in which two objects differ, with up to three around them.
+
+    Both are walked together as trees. A comparison by line would mistake similar lines of
+    neighboring entries for each other, and take minutes for the largest objects. Lists are compared
+    entry by entry from the front, which fits mutations, because they append.
+    """
+    lines: list[Marked] = []
+    if _are_alike(before, after):
+        lines += _compared(before, after, "", "")
+    elif before != after:
+        lines += _marked("-", _lines(before))
+        lines += _marked("+", _lines(after))
+    changes = [number for number, line in enumerate(lines) if line.mark != " "]
+    shown: list[Marked] = []
+    end = 0
+    for number in changes:
+        start = max(end, number - CONTEXT)
+        if start > end:
+            shown.append(Marked("@", ""))
+        shown += lines[start : number + CONTEXT + 1]
+        end = max(end, number + CONTEXT + 1)
+    return shown
+
+
+def _are_alike(before: Any, after: Any) -> bool:
+    """Return whether both are non-empty mappings, or both non-empty lists."""
+    kinds = {type(before), type(after)}
+    return bool(before and after) and (kinds == {dict} or kinds == {list})
+
+
+def _compared(before: Any, after: Any, indent: str, start: str) -> Iterator[Marked]:
+    """Yield the lines of two collections of the same type at ``indent``.
+
+    The first line starts with ``start``.
+    """
+    pairs: Iterable[tuple[str | None, Any, Any]]
+    if isinstance(after, dict):
+        keys = [*after, *(key for key in before if key not in after)]
+        pairs = ((key, before.get(key, _ABSENT), after.get(key, _ABSENT)) for key in keys)
+    else:
+        both = zip_longest(before, after, fillvalue=_ABSENT)
+        pairs = ((None, old, new) for old, new in both)
+    for key, old, new in pairs:
+        if old is new or (type(old) is type(new) and old == new):
+            yield from _marked(" ", entry_lines(key, new, indent, start))
+        elif key is None and _are_alike(old, new):
+            yield from _compared(old, new, f"{indent}  ", f"{start}- ")
+        elif key is not None and _are_alike(old, new):
+            yield from _marked(" ", _key_lines(key, indent, start))
+            below = f"{indent}  " if isinstance(new, dict) else indent
+            yield from _compared(old, new, below, below)
+        else:
+            if old is not _ABSENT:
+                yield from _marked("-", entry_lines(key, old, indent, start))
+            if new is not _ABSENT:
+                yield from _marked("+", entry_lines(key, new, indent, start))
+        start = indent
+
+
+def _marked(mark: Mark, texts: Iterable[str]) -> Iterator[Marked]:
+    return (Marked(mark, text) for text in texts)

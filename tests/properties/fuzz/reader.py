@@ -18,7 +18,7 @@ from webhook.cli.evaluate import Result, evaluate
 from webhook.cli.report import json as json_report
 from webhook.cli.report import text as text_report
 from webhook.cli.report.content import CheckReport
-from webhook.cli.report.terminal import Terminal
+from webhook.cli.report.output import Terminal
 from webhook.cli.yaml_writer import to_yaml
 from webhook.documents.document import DocumentError
 from webhook.documents.files import decode, read_documents

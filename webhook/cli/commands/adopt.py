@@ -1,37 +1,51 @@
-"""``gpufence adopt``: what gpufence would change in a cluster, before it is installed."""
+"""``gpufence adopt``: what gpufence would change in a cluster, before it is installed.
+
+The cluster is a live one, or a dump, as ``kubectl get -o json`` prints it.
+"""
 
 from __future__ import annotations
 
-from collections import Counter
+import re
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from textwrap import indent
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import click
+import msgspec
 
 from policies.decision import Decision
+from policies.kubernetes.objects import JSONObject
 from policies.policy import Policy
 from policies.rules import check_needs_root
 from webhook.audit.cluster_audit import Audit, Progress
 from webhook.audit.cluster_audit import audit as run
 from webhook.cli.cluster_facts import state_of_cluster
-from webhook.cli.dump import Dump
+from webhook.cli.discover.drafts import draft
+from webhook.cli.discover.text import policy_text
+from webhook.cli.manifests import read_manifests
 from webhook.cli.options import Connection, connection_options, policy_path_option
-from webhook.cli.policy.discover.drafts import draft
-from webhook.cli.policy.discover.text import policy_text
 from webhook.cli.report.content import AuditReport, results_of
-from webhook.cli.report.output import Output, write_reports
-from webhook.cli.report.terminal import reading
-from webhook.documents.document import InputError
+from webhook.cli.report.output import Output, reading, write_reports
+from webhook.cluster.nodes import NODES
+from webhook.cluster.state import NAMESPACES
+from webhook.documents.document import InputError, raise_errors
+from webhook.documents.files import display_name
 from webhook.documents.policy_files import policy_name, read_policy, read_policy_text
-from webhook.kube.client import KubeApi
+from webhook.kube.client import MOST_BYTES, KubeApi, Query
+from webhook.kube.credentials import Access
+from webhook.kube.errors import NOT_FOUND, ApiError
 from webhook.wording import counted
 
 _SHOWN = 10
 """The entries that the summary shows in each section; the report has all."""
+
+_ENDED = ("Succeeded", "Failed")
+"""The phases of Pods that an audit does not list."""
+_CURE = "Create it with kubectl get --all-namespaces -o json nodes,namespaces,pods,deployments,jobs"
 
 
 class Adoption(NamedTuple):
@@ -197,3 +211,94 @@ def _users(users: Counter[int | None]) -> Iterator[str]:
         yield f"user {user}{'' if user else ' (root)'}: {counted(users[user], 'Pod')}"
     if users[None]:
         yield f"not reported by the nodes: {counted(users[None], 'Pod')}"
+
+
+# Dumps.
+
+
+class Dump(KubeApi):
+    """Answers what an audit reads: collections, and which kinds there are.
+
+    A collection has the name that Kubernetes gives its own: the plural of the kind. A Pod that has
+    ended is left out.
+
+    Raises:
+        InputError: the file cannot be read, an object in it is invalid, or it has no nodes or no
+            namespaces.
+    """
+
+    def __init__(self, path: str) -> None:
+        super().__init__(_no_access)
+        self._name = display_name(path)
+        self._items: defaultdict[str, list[JSONObject]] = defaultdict(list)
+        self._resources: defaultdict[str, dict[str, JSONObject]] = defaultdict(dict)
+        errors = []
+        for manifest in read_manifests([path]):
+            errors.append((manifest.document, manifest.error))
+            if manifest.error is None and manifest.value is not None:
+                self._take(manifest.value)
+        raise_errors(errors)
+        for collection in (NODES, NAMESPACES):
+            if collection.path not in self._items:
+                raise InputError([f"{self._name} contains no {collection.name}. {_CURE}."])
+
+    def _take(self, obj: JSONObject) -> None:
+        version, kind = str(obj.get("apiVersion")), str(obj.get("kind"))
+        metadata, status = obj.get("metadata") or {}, obj.get("status") or {}
+        if (version, kind) == ("v1", "Pod") and status.get("phase") in _ENDED:
+            return
+        root = f"/apis/{version}" if "/" in version else f"/api/{version}"
+        name = _plural(kind.lower())
+        self._items[f"{root}/{name}"].append(obj)
+        resource = {"name": name, "kind": kind, "verbs": ["list"]}
+        self._resources[root][name] = {**resource, "namespaced": "namespace" in metadata}
+
+    async def host(self) -> str:
+        """Return the name of the file."""
+        return self._name
+
+    async def get(
+        self,
+        path: str,
+        query: Query | None = None,
+        *,
+        seconds: float = 0,
+        most_bytes: int = MOST_BYTES,
+    ) -> bytes:
+        """Return a collection, the groups, or the kinds of a group.
+
+        Raises:
+            ApiError: the dump has no such objects.
+        """
+        body: dict[str, Any]
+        if path == "/apis":
+            body = {"groups": [*self._groups()]}
+        elif path in self._resources:
+            body = {"resources": [*self._resources[path].values()]}
+        elif path in self._items:
+            body = {"metadata": {}, "items": self._items[path]}
+        else:
+            kinds = path.rpartition("/")[2]
+            raise ApiError(NOT_FOUND, f"{self._name} has no {kinds}")
+        return msgspec.json.encode(body)
+
+    def _groups(self) -> list[JSONObject]:
+        versions: defaultdict[str, list[JSONObject]] = defaultdict(list)
+        for root in self._resources:
+            group, _, version = root.removeprefix("/apis/").partition("/")
+            if root.startswith("/apis/"):
+                versions[group].append({"version": version})
+        return [
+            {"name": group, "preferredVersion": found[0], "versions": found}
+            for group, found in versions.items()
+        ]
+
+
+def _plural(kind: str) -> str:
+    if re.search("(s|x|ch|sh)$", kind):
+        return f"{kind}es"
+    return f"{kind[:-1]}ies" if re.search("[^aeiou]y$", kind) else f"{kind}s"
+
+
+async def _no_access() -> Access:
+    raise InputError(["a dump has no API server"])

@@ -16,22 +16,23 @@ from webhook.cli.commands import EXIT_FOUND
 from webhook.cli.evaluate import Result
 from webhook.cli.options import (
     Connection,
+    PolicyChoice,
     connection_options,
     lifetime_option,
     namespaced_name_option,
     policy_option,
     quiet_option,
 )
-from webhook.cli.policy.policy_choice import PolicyChoice
 from webhook.cli.report.content import AuditReport, results_of
 from webhook.cli.report.output import (
+    Color,
     Output,
     check_outputs,
     color_option,
     output_option,
+    reading,
     write_reports,
 )
-from webhook.cli.report.terminal import Color, reading
 from webhook.documents.document import InputError
 from webhook.documents.policy_files import load_policy, policy_of_release
 from webhook.kube.client import KubeApi

@@ -27,26 +27,26 @@ from webhook.cli.manifests import (
 from webhook.cli.options import (
     PATH,
     ClusterContext,
+    PolicyChoice,
     cluster_context_options,
     exclude_option,
     namespace_option,
-    parse_date,
     policy_option,
     quiet_option,
 )
-from webhook.cli.policy.policy_choice import PolicyChoice
 from webhook.cli.report.content import CheckReport
 from webhook.cli.report.output import (
     STDOUT,
     TEXT,
+    Color,
     Output,
     check_outputs,
     color_option,
     output_option,
     real_path,
+    watched,
     write_reports,
 )
-from webhook.cli.report.terminal import Color, watched
 from webhook.documents.document import InputError, sentence
 from webhook.documents.files import STDIN, display_name
 from webhook.documents.objects import Manifest
@@ -74,6 +74,16 @@ def _complete_rules(_ctx: click.Context, _param: click.Parameter, incomplete: st
     """Complete the last name of a list, with the names before it."""
     before, comma, start = incomplete.rpartition(",")
     return [f"{before}{comma}{rule.id}" for rule in RULES if rule.id.startswith(start)]
+
+
+def _date(value: str) -> date:
+    """Parse a date: ``2026-12-31``."""
+    try:
+        return date.fromisoformat(value)
+    except ValueError as error:
+        raise click.BadParameter(
+            f"{value!r} is not a date. Write it as YYYY-MM-DD, for example 2026-12-31."
+        ) from error
 
 
 _LIFETIME = 90
@@ -181,7 +191,7 @@ To enforce a policy before all findings are fixed:
 )
 @click.option(
     "--expires",
-    type=parse_date,
+    type=_date,
     metavar="YYYY-MM-DD",
     help="Date on which the generated exceptions expire. The default is 90 days from today.",
 )
@@ -265,7 +275,7 @@ def check(
             cure = "Check the tool that wrote them, or add --allow-empty"
             raise InputError([no_objects_message(paths, cure)])
     if exceptions_path is not None and until is not None:
-        from webhook.cli.policy.generated_exceptions import write_exceptions
+        from webhook.cli.generated_exceptions import write_exceptions
 
         write_exceptions(exceptions_path, kept, today, until)
         seen.denied = False

@@ -20,6 +20,7 @@ from webhook.cli.options import (
 )
 from webhook.cli.registration_options import make_registration
 from webhook.cli.report.output import (
+    Color,
     Output,
     check_outputs,
     color_option,
@@ -27,7 +28,6 @@ from webhook.cli.report.output import (
     unwritable,
     write_reports,
 )
-from webhook.cli.report.terminal import Color
 from webhook.cli.yaml_writer import to_yaml
 from webhook.doctor import cluster, device_access, registered, replicas, trials
 from webhook.doctor.installation import Deployed, Installation, examine

@@ -23,13 +23,12 @@ from webhook.cli.manifests import no_objects_message, read_manifests
 from webhook.cli.options import (
     PATH,
     ClusterContext,
+    PolicyChoice,
     cluster_context_options,
     namespace_option,
     policy_option,
 )
-from webhook.cli.policy.policy_choice import PolicyChoice
-from webhook.cli.report.output import color_option
-from webhook.cli.report.terminal import BOLD, DIM, PLAIN, Color, Terminal, terminal_of
+from webhook.cli.report.output import BOLD, DIM, PLAIN, Color, Terminal, color_option, terminal_of
 from webhook.documents.document import InputError
 from webhook.documents.policy_files import load_policy
 from webhook.wording import printable

@@ -21,8 +21,7 @@ from policies.policy import Policy
 from webhook.cli.commands import EXIT_FOUND
 from webhook.cli.commands.mutate import mutated_documents, report_denied, write_documents
 from webhook.cli.evaluate import Result, evaluate
-from webhook.cli.options import policy_option
-from webhook.cli.policy.policy_choice import PolicyChoice
+from webhook.cli.options import PolicyChoice, policy_option
 from webhook.cli.report.content import paragraph
 from webhook.documents.document import Document, InputError
 from webhook.documents.files import STDIN, STDIN_NAME, load_documents

@@ -14,8 +14,7 @@ from certs.files import read_file
 from certs.keypair import parse_certificates
 from webhook.cel.admission_policies import admission_policies as policies_of
 from webhook.cel.configurations import Registration, configurations
-from webhook.cli.options import namespaced_name_option, path_option, policy_option
-from webhook.cli.policy.policy_choice import PolicyChoice
+from webhook.cli.options import PolicyChoice, namespaced_name_option, path_option, policy_option
 from webhook.cli.registration_options import registration_options
 from webhook.cli.yaml_writer import to_yaml
 from webhook.documents.document import InputError

@@ -18,12 +18,12 @@ from webhook.cli.manifests import ExcludedPaths, no_objects_message, read_manife
 from webhook.cli.options import (
     PATH,
     ClusterContext,
+    PolicyChoice,
     cluster_context_options,
     exclude_option,
     namespace_option,
     policy_option,
 )
-from webhook.cli.policy.policy_choice import PolicyChoice
 from webhook.cli.yaml_writer import to_yaml
 from webhook.documents.document import Document, InputError, raise_errors
 from webhook.documents.policy_files import load_policy

@@ -12,6 +12,8 @@ from policies.context import needed_facts
 from policies.exemptions import useless_exceptions
 from policies.shipped import PRESETS, default_policy_text, preset_text
 from webhook.cli.commands import SuggestingGroup
+from webhook.cli.discover.drafts import draft
+from webhook.cli.discover.text import denials, policy_text
 from webhook.cli.manifests import read_manifests
 from webhook.cli.options import (
     Connection,
@@ -21,8 +23,6 @@ from webhook.cli.options import (
     optional_connection,
     policy_path_option,
 )
-from webhook.cli.policy.discover.drafts import draft
-from webhook.cli.policy.discover.text import denials, policy_text
 from webhook.documents.policy_files import (
     load_policy,
     policy_name,

@@ -11,13 +11,13 @@ from webhook.cli.commands import EXIT_FOUND, EXIT_INPUT
 from webhook.cli.options import PATH
 from webhook.cli.report.content import Outcome, SuitesReport
 from webhook.cli.report.output import (
+    Color,
     Output,
     check_outputs,
     color_option,
     output_option,
     write_reports,
 )
-from webhook.cli.report.terminal import Color
 from webhook.cli.suites import Suite, find, read, run
 from webhook.documents.document import InputError
 

@@ -17,7 +17,7 @@ from policies.finding import ACTIONS, Finding
 from policies.kubernetes.objects import JSONObject
 from policies.registry import RULES
 from webhook.cli.evaluate import Result, Verdict
-from webhook.cli.report.difference import Marked
+from webhook.cli.yaml_writer import Marked
 from webhook.documents.document import Document, DocumentError
 from webhook.documents.objects import Manifest, locate
 from webhook.wording import counted, some

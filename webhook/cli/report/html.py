@@ -29,7 +29,7 @@ from webhook.cli.report.content import (
     rule_page,
     waste_sentences,
 )
-from webhook.cli.report.difference import difference
+from webhook.cli.yaml_writer import difference
 from webhook.documents.document import sentence
 from webhook.wording import counted, printable
 

@@ -23,7 +23,7 @@ from webhook.cli.report.content import (
     message,
     remediation,
 )
-from webhook.cli.report.difference import Marked
+from webhook.cli.yaml_writer import Marked
 from webhook.doctor.line import DoctorLine
 from webhook.documents.document import explanation, place
 from webhook.wording import printable

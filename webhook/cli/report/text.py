@@ -28,8 +28,8 @@ from webhook.cli.report.content import (
     verdict_counts,
     waste_sentences,
 )
-from webhook.cli.report.difference import Marked, difference
-from webhook.cli.report.terminal import BOLD, DIM, PLAIN, STYLES, YELLOW, Style, Terminal
+from webhook.cli.report.output import BOLD, DIM, PLAIN, STYLES, YELLOW, Style, Terminal
+from webhook.cli.yaml_writer import Marked, difference
 from webhook.documents.document import explanation, place
 from webhook.wording import counted
 

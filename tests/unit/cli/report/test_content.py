@@ -19,7 +19,7 @@ from webhook.cli.evaluate import Result
 from webhook.cli.report import csv, html, text
 from webhook.cli.report import json as json_format
 from webhook.cli.report.content import AuditReport, results_of
-from webhook.cli.report.terminal import Terminal
+from webhook.cli.report.output import Terminal
 
 
 @pytest.fixture

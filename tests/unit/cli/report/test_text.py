@@ -14,7 +14,7 @@ from running import BROKEN, CONFIG_MAP, GPU_POD, PLAIN_POD, TRESPASSER, Run
 from webhook.cli.evaluate import Result
 from webhook.cli.report import text
 from webhook.cli.report.content import CheckReport
-from webhook.cli.report.terminal import Terminal
+from webhook.cli.report.output import Terminal
 from webhook.documents.document import DocumentError, explanation
 from webhook.documents.files import read_documents
 from webhook.documents.objects import Manifest, read_objects

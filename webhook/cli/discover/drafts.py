@@ -12,7 +12,7 @@ from policies.kubernetes.nodes import Node
 from policies.kubernetes.scheduling import Taint
 from policies.kubernetes.selector import describe, includes
 from policies.reach import HOST as _HOST
-from webhook.cli.policy.discover.accelerators import (
+from webhook.cli.discover.accelerators import (
     INSTANCE_TYPE,
     KNOWN,
     Member,

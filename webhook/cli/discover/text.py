@@ -17,8 +17,8 @@ from policies.kubernetes.nodes import Node, NodeIndex
 from policies.kubernetes.objects import JSONObject, MalformedObjectError, mapping, mappings
 from policies.policy import Policy
 from policies.reach import DAEMON_SET_CONTROLLER, MIRROR_ANNOTATION
-from webhook.cli.policy.discover.accelerators import INSTANCE_TYPE, KNOWN
-from webhook.cli.policy.discover.drafts import Draft
+from webhook.cli.discover.accelerators import INSTANCE_TYPE, KNOWN
+from webhook.cli.discover.drafts import Draft
 from webhook.cli.yaml_writer import to_yaml
 from webhook.documents.document import InputError
 from webhook.wording import counted, printable, some

@@ -19,7 +19,7 @@ from reviewing import default_document
 from running import BROKEN, GPU_POD, PLAIN_POD, TRESPASSER, Run
 from strategies import JSON, workloads
 from webhook.cli.evaluate import Result, evaluate
-from webhook.cli.policy.generated_exceptions import exceptions_for, exceptions_yaml
+from webhook.cli.generated_exceptions import exceptions_for, exceptions_yaml
 from webhook.documents.files import read_documents
 from webhook.documents.objects import Manifest, read_objects
 

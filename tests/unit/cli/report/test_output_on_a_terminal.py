@@ -16,7 +16,7 @@ import pytest
 
 from controlplane.gpufence import COMMAND
 from running import BROKEN, CONFIG_MAP, GPU_POD, TRESPASSER, Run
-from webhook.cli.report import terminal as progress
+from webhook.cli.report import output
 
 
 def output_on_a_terminal(*args: str | Path) -> tuple[bytes, bytes]:
@@ -68,7 +68,7 @@ class Terminal:
 def test_a_long_run_shows_a_progress_bar_on_standard_error_only(
     gpufence: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(progress, "MANY", 1)
+    monkeypatch.setattr(output, "_MANY", 1)
     monkeypatch.setenv("TERM", "xterm")
     terminal = Terminal()
     monkeypatch.setattr("sys.stderr", terminal)
@@ -82,7 +82,7 @@ def test_a_long_run_shows_a_progress_bar_on_standard_error_only(
 
 @pytest.mark.usefixtures("tree")
 def test_a_quiet_run_shows_no_progress_bar(gpufence: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(progress, "MANY", 1)
+    monkeypatch.setattr(output, "_MANY", 1)
     terminal = Terminal()
     monkeypatch.setattr("sys.stderr", terminal)
     gpufence("check", "--quiet", ".")

@@ -1,4 +1,4 @@
-"""``webhook.cli.dump``: a dump of a cluster answers what an audit reads."""
+"""``adopt --dump``: a dump of a cluster answers what an audit reads."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from webhook.cli.dump import Dump
+from webhook.cli.commands.adopt import Dump
 from webhook.documents.document import InputError
 from webhook.kube.errors import ApiError
 

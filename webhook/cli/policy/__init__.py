@@ -1,1 +1,0 @@
-"""The policy that a command uses: found, read, validated and compiled."""
