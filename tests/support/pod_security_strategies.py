@@ -6,6 +6,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from policies.policy import Hardening, Policy
+
 JSON = dict[str, Any]
 
 _NAMES = st.sampled_from(["main", "setup", "sidecar", "debug", "a", "b"])
@@ -254,3 +256,14 @@ def creatable_pods(draw: st.DrawFn, *, ephemeral: bool = False) -> JSON:
             for index, context in enumerate(entries)
         ]
     return {"metadata": {"name": "pod"}, "spec": spec}
+
+
+HARDENING = st.builds(
+    lambda user, group, volumes: Policy(
+        pools=(), hardening=Hardening("restricted", user, group, volumes)
+    ),
+    st.sampled_from([None, 65532, 1000]),
+    st.sampled_from([None, 3000]),
+    st.sampled_from([None, 2000]),
+)
+"""Policies without pools, by what the mutation adds."""

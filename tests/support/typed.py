@@ -7,16 +7,21 @@ from typing import Any
 
 import msgspec
 
+from policies.context import Context
+from policies.facts import Facts, Request
 from policies.kubernetes import scheduling
 from policies.kubernetes.core_v1 import PodSpec, PodTemplate, Requirement, Toleration
-from policies.kubernetes.editor import Editor, PatchOperation
+from policies.kubernetes.editor import Editor, PatchOperation, patched
 from policies.kubernetes.pod import Pod
 from policies.kubernetes.scheduling import Alternative, Taint
 from policies.kubernetes.template import Template
+from policies.policy import Policy
+from policies.rules import set_restricted_security_context
 
 JSON = dict[str, Any]
 
 A_POD = Template({}, ("spec",), "Pod")
+NO_POOLS = Policy(pools=())
 
 
 def pod_of(raw: JSON, template: Template = A_POD) -> Pod:
@@ -43,6 +48,14 @@ def operations_of(pod: Pod, changes: Any) -> tuple[PatchOperation, ...]:
     editor = Editor(pod)
     editor.apply(changes, "a-rule")
     return tuple(operation for _, operation in editor.changes)
+
+
+def hardened(raw: JSON, policy: Policy = NO_POOLS, request: Request | None = None) -> JSON:
+    """Return a Pod after the mutation `restricted-security-context`; the Pod itself stays."""
+    pod = pod_of(raw)
+    context = Context(policy, request or Request(), Facts())
+    changes = set_restricted_security_context.changes(pod, context)
+    return patched(raw, operations_of(pod, changes))
 
 
 def tolerates(raw: JSON, taint: Taint) -> bool:

@@ -50,7 +50,7 @@ def test_versions_of_containerd_are_compared_within_their_minor_release(
 
 
 @pytest.mark.parametrize(
-    ("image", "affected"),
+    ("name", "affected"),
     [
         (f"{TOOLKIT}:v1.16.1-ubuntu20.04", {"CVE-2024-0132", "CVE-2025-23359", "CVE-2025-23266"}),
         (f"{TOOLKIT}:v1.17.4-ubi8", {"CVE-2025-23266"}),
@@ -62,8 +62,8 @@ def test_versions_of_containerd_are_compared_within_their_minor_release(
         ("nvcr.io/nvidia/gpu-operator:v25.10.0", set()),
     ],
 )
-def test_versions_of_nvidia_software_are_read_from_images(image: str, affected: set[str]) -> None:
-    assert set(found(node("gpu-1", "", image))) == affected
+def test_versions_of_nvidia_software_are_read_from_images(name: str, affected: set[str]) -> None:
+    assert set(found(node("gpu-1", "", name))) == affected
 
 
 def test_an_old_image_beside_a_newer_one_does_not_count() -> None:

@@ -78,11 +78,11 @@ def test_a_certificate_without_the_registered_host_fails(
 
 
 @pytest.mark.parametrize(
-    ("image", "hinted"),
+    ("name", "hinted"),
     [("gpufence:0.2.0", True), ("registry.example:5000/gpufence:0.2.0", False), ("", False)],
 )
-def test_the_placeholder_image_is_named_when_no_replica_runs(image: str, hinted: bool) -> None:
-    pod = {"containers": [{"name": "gpufence", "image": image}]}
+def test_the_placeholder_image_is_named_when_no_replica_runs(name: str, hinted: bool) -> None:
+    pod = {"containers": [{"name": "gpufence", "image": name}]}
     deployment = {"spec": {"replicas": 2, "template": {"spec": pod}}, "status": {}}
     found = Installation("fence", "gpufence", deployment=deployment)
     [line] = [line for line in check_running(found, NOW) if line.check == "replicas"]
