@@ -44,7 +44,7 @@ from policies.kubernetes.kinds import WELL_KNOWN, CustomWorkloads
 from policies.kubernetes.names import NO_NAMES, NameSet
 from policies.kubernetes.nodes import Node
 from policies.kubernetes.pod import Pod
-from policies.kubernetes.scheduling import Alternative, Taint, accepts
+from policies.kubernetes.scheduling import FENCING_EFFECTS, Alternative, Taint, accepts
 from policies.kubernetes.selector import Selector, includes, selector_of, selects
 from policies.suggestions import unknown
 
@@ -347,6 +347,11 @@ class Pool(Part):
         """The labels that identify the nodes of the pool."""
         expressions = {each.key: tuple(sorted({*each.values})) for each in self.match_expressions}
         return selector_of(self.node_selector) | expressions
+
+    @property
+    def fence(self) -> tuple[Taint, ...]:
+        """The taints that keep Pods off the nodes of the pool."""
+        return tuple(taint for taint in self.taints if taint.effect in FENCING_EFFECTS)
 
     @cached_property
     def vendors(self) -> frozenset[str]:

@@ -12,7 +12,6 @@ from policies.candidates import describe_labels
 from policies.finding import Finding
 from policies.kubernetes.node_templates import NodeTemplate
 from policies.kubernetes.nodes import Node, NodeIndex
-from policies.kubernetes.scheduling import FENCING_EFFECTS
 from policies.policy import Policy, Pool
 from webhook.audit.judge import NodeDetails, RunningPod
 
@@ -67,7 +66,7 @@ class Usage:
 
 @dataclass(slots=True)
 class PoolState:
-    """A pool, its nodes by name, and the namespaces that request its devices.
+    """A pool and its nodes by name.
 
     A node belongs to the pool if it has the labels of the pool, or offers its devices. ``requests``
     has the Pods that hold or wait for its devices, and how many.
@@ -75,7 +74,6 @@ class PoolState:
 
     pool: Pool
     nodes: dict[str, PoolNode]
-    by_namespace: dict[str, Usage] = field(default_factory=dict)
     requests: list[tuple[RunningPod, int]] = field(default_factory=list)
 
     @property
@@ -83,12 +81,24 @@ class PoolState:
         return sum(sum(node.offered.values()) for node in self.nodes.values())
 
     @property
+    def by_namespace(self) -> dict[str, Usage]:
+        """The namespaces that request devices of the pool."""
+        usages: dict[str, Usage] = {}
+        for pod, count in self.requests:
+            usage = usages.setdefault(pod.owned.namespace, Usage())
+            if pod.node:
+                usage.placed += count
+            else:
+                usage.waiting += count
+        return usages
+
+    @property
     def requested(self) -> int:
-        return sum(usage.placed + usage.waiting for usage in self.by_namespace.values())
+        return sum(count for _, count in self.requests)
 
     @property
     def waiting(self) -> int:
-        return sum(usage.waiting for usage in self.by_namespace.values())
+        return sum(count for pod, count in self.requests if not pod.node)
 
     @property
     def free(self) -> int:
@@ -113,12 +123,11 @@ def pool_states(
         for state in states:
             pool, offered = state.pool, _offered(node, state.pool, policy)
             if offered or pool.contains(node):
-                fences = any(taint.effect in FENCING_EFFECTS for taint in pool.taints)
                 state.nodes[node.name] = PoolNode(
                     node.name,
                     offered,
                     has_label=pool.contains(node),
-                    has_taint=not fences or node.is_fenced_by(pool.taints),
+                    has_taint=not pool.fence or node.is_fenced_by(pool.taints),
                     details=details.get(node.name, NodeDetails()),
                 )
     for pod in pods:
@@ -156,17 +165,14 @@ def _count(pod: RunningPod, state: PoolState, devices: dict[str, int]) -> None:
     node = state.nodes.get(pod.node)
     if devices:
         state.requests.append((pod, sum(devices.values())))
-    if node is not None:
-        node.pods.append(pod)
-    for resource, count in devices.items():
-        usage = state.by_namespace.setdefault(owned.namespace, Usage())
-        if pod.node:
-            usage.placed += count
-        else:
-            usage.waiting += count
-        if node is not None:
-            node.holdings.append(HeldDevices(owned.namespace, owned.name, resource, count))
-    if node is None or pool.name in pod.decision.pools:
+    if node is None:
+        return
+    node.pods.append(pod)
+    node.holdings += (
+        HeldDevices(owned.namespace, owned.name, resource, count)
+        for resource, count in devices.items()
+    )
+    if pool.name in pod.decision.pools:
         return
     if devices and not pod.decision.pools:
         return
@@ -239,7 +245,7 @@ def _of_node(node: PoolNode, pool: Pool) -> Iterator[Finding]:
 
 
 def _taint(pool: Pool) -> str:
-    taint = next(t for t in pool.taints if t.effect != "PreferNoSchedule")
+    taint = pool.fence[0]
     return f"{taint.key}={taint.value or 'present'}:{taint.effect}"
 
 

@@ -198,7 +198,8 @@ def _validating_spec(
         module = _WITH_MUTATIONS[rule]
         concerns.append((f"{module.SUMMARY}.", module.concerns(policy)))
         variables += module.variables(policy)
-        variables.append(_findings(rule, module, excuses))
+        sentences, _ = variables[-1]
+        variables.append(_findings(rule, f"variables.{sentences}", module.FINDINGS, excuses))
     found = " + ".join(f"variables.{_WITH_MUTATIONS[rule].FINDINGS}" for rule in excused)
     variables.append(("findings", found))
     validation = {
@@ -227,14 +228,13 @@ def _validating_spec(
     }
 
 
-def _findings(rule: str, module: ModuleType, excuses: str) -> Variable:
+def _findings(rule: str, said: str, name: str, excuses: str) -> Variable:
     """Return the findings of a rule that count: an update may keep what was there."""
-    said = f"variables.{module.SENTENCES}"
     passes = any_of(excuses, f"size({said}) > 1 && size({said}[1]) > 0")
     comment = f"The findings of {rule}"
     comment += "." if excuses == "false" else ", without overrides and exceptions of the policy."
     found = f"{said}[0].map(said, {text(f'{rule}: ')} + said)"
-    return variable(module.FINDINGS, comment, f"({printed(passes)}\n  ? []\n  : {found})")
+    return variable(name, comment, f"({printed(passes)}\n  ? []\n  : {found})")
 
 
 def _is_judged(policy: Policy) -> Iterator[str]:

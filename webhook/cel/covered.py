@@ -8,9 +8,9 @@ the webhook, so the API server mutates a Pod completely or not at all.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
+from string import Template
 from typing import NamedTuple
 
 from policies.kubernetes.names import NameSet
@@ -34,7 +34,6 @@ from webhook.cel.pods import (
     TERMS,
     all_resources,
     containers,
-    fence,
     in_namespaces,
     listed,
     mapped,
@@ -85,7 +84,7 @@ class Target(NamedTuple):
     @property
     def taints(self) -> list[Taint]:
         """The taints of all pools."""
-        return list(dict.fromkeys(chain.from_iterable(map(fence, self.pools))))
+        return list(dict.fromkeys(chain.from_iterable(pool.fence for pool in self.pools)))
 
 
 def targets(policy: Policy, left_out: frozenset[str]) -> list[Target]:
@@ -282,9 +281,6 @@ def covers(policy: Policy, left_out: frozenset[str], complete: str = "") -> str:
     return let("containers", all_containers, lines)
 
 
-_DEFINED = ("pools", "targets", "selector", "terms", "candidates", "target", "labels")
-
-
 def definitions(policy: Policy, left_out: frozenset[str], pod: str) -> Iterator[Variable]:
     """Yield names and their CEL, which names the values before it as ``$name``.
 
@@ -326,13 +322,14 @@ def definitions(policy: Policy, left_out: frozenset[str], pod: str) -> Iterator[
 
 def referring(expression: str, prefix: str) -> str:
     """Return the expression with the prefix for each reference to a definition."""
-    return re.sub(rf"\$({'|'.join(_DEFINED)})\b", rf"{prefix}\1", expression)
+    template = Template(expression)
+    return template.safe_substitute({n: f"{prefix}{n}" for n in template.get_identifiers()})
 
 
 def defined(policy: Policy, left_out: frozenset[str], condition: str) -> str:
     """Return a condition on ``pod`` with the definitions that it refers to."""
     for name, expression in reversed([*definitions(policy, left_out, "pod")]):
-        if re.search(rf"\${name}\b", condition):
+        if name in Template(condition).get_identifiers():
             condition = let(name, expression, condition)
     return referring(condition, "")
 

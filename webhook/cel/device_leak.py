@@ -44,7 +44,6 @@ SUMMARY = (
     "containers that request no device and set a variable that makes GPUs visible, and volumes "
     "with device files of the node"
 )
-SENTENCES = "leakSentences"
 FINDINGS = "leaks"
 
 _PLAIN_NAMES = "^[!-#%-~]+$"
@@ -71,7 +70,7 @@ def concerns(policy: Policy) -> str:
 
 
 def variables(policy: Policy) -> Iterator[Variable]:
-    """Yield the variables of the rule; ``SENTENCES`` has those about each of ``pods``."""
+    """Yield the variables of the rule; the last one has the sentences about each of ``pods``."""
     short = [has_short("pod.spec", field) for field in (*_LISTS, "volumes")]
     env = has_short("c", "env")
     short += [call(listed("pod.spec", field), "all", "c", env) for field in _LISTS]
@@ -103,7 +102,7 @@ def variables(policy: Policy) -> Iterator[Variable]:
         yield _showing(name, policy)
     found.append("variables.deviceFiles[i]")
     yield "deviceFiles", _device_files(policy)
-    yield findings(SENTENCES, " + ".join(found), "hasShortLists")
+    yield findings("leakSentences", " + ".join(found), "hasShortLists")
 
 
 def _showing(name: str, policy: Policy) -> Variable:

@@ -41,8 +41,7 @@ def is_mutated(policy: Policy) -> str:
     agent, and no kubelet sends it: mirror Pods must never wait.
     """
     container = some_container(names_device("c", policy))
-    every_taint = some("pod.spec", "tolerations", "t", "!has(t.key)")
-    wildcard = all_of(every_taint, negated(is_daemon_set()), negated(is_node()))
+    wildcard = all_of(_tolerates_every_taint(), negated(is_daemon_set()), negated(is_node()))
     return any_of(has_claims(policy), container, _annotated(policy), wildcard)
 
 
@@ -97,8 +96,7 @@ def selects_nodes(*, with_nodes: bool) -> str:
     It also holds for node agents and for mirror Pods. ``with_nodes`` says that gpufence knows the
     cluster's nodes; without, it judges no node selection.
     """
-    every_taint = some("pod.spec", "tolerations", "t", "!has(t.key)")
-    alternatives = [all_of(every_taint, is_daemon_set())]
+    alternatives = [all_of(_tolerates_every_taint(), is_daemon_set())]
     if with_nodes:
         alternatives += [
             some("pod.spec", "nodeSelector", "k", f"!(k in {names(EVERY_NODE)})"),
@@ -147,6 +145,10 @@ def device_directory(policy: Policy) -> str:
     subPath of a mount behind a whole /dev.
     """
     return f"(^|/)dev([./]*$|/[./]*({device_files(policy)}|char)(/|$))"
+
+
+def _tolerates_every_taint() -> str:
+    return some("pod.spec", "tolerations", "t", "!has(t.key)")
 
 
 def _sets_node_name() -> str:

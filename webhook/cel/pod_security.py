@@ -30,6 +30,7 @@ from webhook.cel.pods import (
     containers,
     findings,
     has_short,
+    requested,
     short_lists,
     some,
     some_container,
@@ -51,7 +52,6 @@ from webhook.cel.text import (
 )
 
 SUMMARY = "GPU Pods with privileges that their Pod Security profile rejects"
-SENTENCES = "privilegeSentences"
 FINDINGS = "privileges"
 
 _CONTAINER, _CAPABILITY = "CONTAINER", "CAPABILITY"
@@ -148,16 +148,15 @@ def _requests_device(policy: Policy) -> str:
 
     In a user namespace, the profiles accept more.
     """
-    requested = all_of(is_in("k", all_resources(policy)), 'string(c.resources[side][k]) != "0"')
     return all_of(
         'pod.spec.?os.?name.orValue("linux") == "linux"',
         "pod.spec.?hostUsers.orValue(true)",
-        some_container(some_resource(requested)),
+        some_container(some_resource(requested(is_in("k", all_resources(policy))))),
     )
 
 
 def variables(policy: Policy) -> Iterator[Variable]:
-    """Yield the variables of the rule; ``SENTENCES`` has those about each of ``pods``."""
+    """Yield the variables of the rule; the last one has the sentences about each of ``pods``."""
     level = _level(policy) or "baseline"
     short = [has_short("pod.spec", field) for field in _LISTS]
     yield short_lists("hasShortContainers", "pod", "variables.pods", all_of(*short))
@@ -172,7 +171,7 @@ def variables(policy: Policy) -> Iterator[Variable]:
         "What each of pods sets that its Pod Security profile rejects.",
         call("variables.pods", "map", "pod", found),
     )
-    yield findings(SENTENCES, "variables.privilegesOfPods[i]", "hasShortContainers")
+    yield findings("privilegeSentences", "variables.privilegesOfPods[i]", "hasShortContainers")
 
 
 def _of_containers(setting: _Setting, level: Level) -> str:

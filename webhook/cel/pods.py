@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from policies.kubernetes.names import NameSet
-from policies.kubernetes.scheduling import FENCING_EFFECTS, REQUIRED, Taint
+from policies.kubernetes.scheduling import REQUIRED
 from policies.policy import Actions, Policy, Pool
 from policies.reach import DAEMON_SET_CONTROLLER
 from policies.requests import IMPLICIT_RESOURCE_PREFIX
@@ -163,16 +163,23 @@ def names_device(owner: str, policy: Policy) -> str:
 def requests_device(policy: Policy) -> str:
     """Return CEL that holds for a container ``c`` that reserves a device of a pool, or may do so.
 
-    A template may have limits alone, which the API server copies to the Pod's requests. The API has
-    one spelling for a quantity of zero. Without a DeviceClass in the policy, no other resource than
-    the pools' stands for a device.
+    A template may have limits alone, which the API server copies to the Pod's requests. Without a
+    DeviceClass in the policy, no other resource than the pools' stands for a device.
     """
     is_named = (
         is_device(policy)
         if policy.pools_of_class
         else any_of(*(is_in("k", pool.resources) for pool in policy.pools))
     )
-    return _some_resource("c", all_of(is_named, 'string(c.resources[side][k]) != "0"'))
+    return _some_resource("c", requested(is_named))
+
+
+def requested(is_named: str) -> str:
+    """Return CEL that holds for a resource ``k`` of a container ``c`` with a quantity above zero.
+
+    The API has one spelling for a quantity of zero.
+    """
+    return all_of(is_named, 'string(c.resources[side][k]) != "0"')
 
 
 def _some_resource(owner: str, condition: str) -> str:
@@ -224,7 +231,7 @@ def tolerates_pool(policy: Policy) -> str:
 
     Without a key or an effect, a toleration is for every taint; a DaemonSet may have such a one.
     """
-    fencing = [taint for pool in policy.pools for taint in fence(pool)]
+    fencing = [taint for pool in policy.pools for taint in pool.fence]
     if not fencing:
         return "false"
     keys, effects = names({taint.key for taint in fencing}), names({t.effect for t in fencing})
@@ -276,11 +283,6 @@ def identifier(pool: Pool) -> str:
 def all_resources(policy: Policy) -> NameSet:
     """Return the resources of all pools."""
     return NameSet(pattern for pool in policy.pools for pattern in pool.resources.patterns)
-
-
-def fence(pool: Pool) -> list[Taint]:
-    """Return the taints of a pool that keep Pods off its nodes."""
-    return [taint for taint in pool.taints if taint.effect in FENCING_EFFECTS]
 
 
 def in_namespaces(policy: Policy, holds: Callable[[Actions], bool]) -> str:

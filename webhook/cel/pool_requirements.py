@@ -23,6 +23,7 @@ from webhook.cel.pods import (
     findings,
     identifier,
     mapped,
+    requested,
     short_lists,
     some_container,
 )
@@ -41,7 +42,6 @@ from webhook.cel.text import (
 )
 
 SUMMARY = "Pods and pod templates that do not state what a pool requires"
-SENTENCES = "requirementSentences"
 FINDINGS = "unmetRequirements"
 
 _SIDES = '["limits", "requests"]'
@@ -53,7 +53,7 @@ def concerns(policy: Policy) -> str:
 
 
 def variables(policy: Policy) -> Iterator[Variable]:
-    """Yield the variables of the rule; ``SENTENCES`` has those about each of ``pods``."""
+    """Yield the variables of the rule; the last one has the sentences about each of ``pods``."""
     size = f"!(side in c.resources) || size(c.resources[side]) <= {LIMIT}"
     short = any_of("!has(c.resources)", call(_SIDES, "all", "side", size))
     short = all_of(f"size({containers()}) <= {LIMIT}", call(containers(), "all", "c", short))
@@ -66,7 +66,7 @@ def variables(policy: Policy) -> Iterator[Variable]:
         found = joined(*(each for entry in entries for each in _unmet(pool, entry)))
         found = call("variables.pods", "map", "pod", f"({uses}\n  ? {below(found)}\n  : [])")
         yield variable(name, f"The sentences about pool {pool.name}, for each of pods.", found)
-    yield findings(SENTENCES, joined(*by_pool), "hasShortRequests")
+    yield findings("requirementSentences", joined(*by_pool), "hasShortRequests")
 
 
 def _pools(policy: Policy) -> Iterator[tuple[Pool, list[PoolRequirement]]]:
@@ -87,8 +87,8 @@ def _own(pool: Pool, policy: Policy) -> NameSet:
 
 def _requests(resources: NameSet) -> str:
     """Return CEL that holds for a container ``c`` that requests one of the resources."""
-    requested = all_of(is_in("k", resources), 'string(c.resources[side][k]) != "0"')
-    some = all_of("side in c.resources", call("c.resources[side]", "exists", "k", requested))
+    found = call("c.resources[side]", "exists", "k", requested(is_in("k", resources)))
+    some = all_of("side in c.resources", found)
     return all_of("has(c.resources)", call(_SIDES, "exists", "side", some))
 
 

@@ -25,7 +25,6 @@ from webhook.cel.pods import (
     LIMIT,
     TERMS,
     by_old_and_new,
-    fence,
     findings,
     identifier,
     is_daemon_set,
@@ -57,7 +56,6 @@ SUMMARY = (
     "select them by its labels"
 )
 
-SENTENCES = "trespassSentences"
 FINDINGS = "trespasses"
 
 _INTEGER = "^-?[0-9]{1,18}$"
@@ -70,14 +68,14 @@ _EXPRESSIONS = 100
 
 def concerns(policy: Policy) -> str:
     """Return CEL that holds for every ``pod`` in which the rule may find something."""
-    keys = names({taint.key for pool in policy.pools for taint in fence(pool)})
+    keys = names({taint.key for pool in policy.pools for taint in pool.fence})
     tolerates = some("pod.spec", "tolerations", "t", f"!has(t.key) || t.key in {keys}")
     placed = any_of(tolerates, selects_pool(policy))
     return all_of(placed, negated(is_daemon_set()), negated(may_request(policy, "pod.metadata")))
 
 
 def variables(policy: Policy) -> Iterator[Variable]:
-    """Yield the variables of the rule; ``SENTENCES`` has those about each of ``pods``.
+    """Yield the variables of the rule; the last one has the sentences about each of ``pods``.
 
     Each pool has variables of its own, because the API server limits the length of an expression.
     """
@@ -115,13 +113,13 @@ def variables(policy: Policy) -> Iterator[Variable]:
         yield from _of_pool(pool)
     by_pool = " + ".join(f"variables.sentences_{identifier(pool)}[i]" for pool in policy.pools)
     found = f"(variables.isExempt[i] ? [] : {by_pool})"
-    yield findings(SENTENCES, found, "hasShortPlacement")
+    yield findings("trespassSentences", found, "hasShortPlacement")
 
 
 def _of_pool(pool: Pool) -> Iterator[Variable]:
     name, about = identifier(pool), f"pool {pool.name}"
     found = []
-    if fence(pool):
+    if pool.fence:
         labels = ", ".join(
             f"{text(key)}: {names(values)}"
             for key, values in sorted(selector_of_every_node(pool).items())
@@ -198,7 +196,7 @@ def _true(flags: str) -> str:
 def _tolerations(pool: Pool) -> str:
     """Return CEL for whether each toleration of the placement ``p`` is for a taint of the pool."""
     reaching = all_of(
-        any_of(*(_may_tolerate(taint) for taint in fence(pool))),
+        any_of(*(_may_tolerate(taint) for taint in pool.fence)),
         '(has(t.key) || request.kind.kind == "Pod")',
     )
     return call("p.tolerations", "map", "t", reaching)

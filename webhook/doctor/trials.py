@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Sequence
 from policies.engine import decide
 from policies.facts import Request
 from policies.kubernetes.objects import JSONObject
-from policies.kubernetes.scheduling import FENCING_EFFECTS, REQUIRED
+from policies.kubernetes.scheduling import REQUIRED
 from policies.kubernetes.selector import term_of
 from policies.policy import Policy, Pool
 from policies.rules.check_device_leak import ID as LEAK
@@ -196,11 +196,10 @@ def _selection(pool: Pool) -> JSONObject:
 
 
 def _toleration(pool: Pool) -> JSONObject:
-    """Return tolerations for a taint of the pool that repels Pods; empty without such a taint."""
-    for taint in pool.taints:
-        if taint.effect in FENCING_EFFECTS:
-            toleration = {"key": taint.key, "operator": "Exists", "effect": taint.effect}
-            return {"tolerations": [toleration]}
+    """Return a toleration for the first taint of the pool that repels Pods; empty without one."""
+    for taint in pool.fence:
+        toleration = {"key": taint.key, "operator": "Exists", "effect": taint.effect}
+        return {"tolerations": [toleration]}
     return {}
 
 
