@@ -166,8 +166,7 @@ class _Reader:
         nodes = await self._deciding(Collection(NODES.name, NODES.path, VersionedNode), take_node)
         await self._deciding(NAMESPACES, state.namespaces.put)
         runtime_classes = await self._deciding(RUNTIME_CLASSES, state.runtime_classes.put)
-        for collection, store in state.template_stores.items():
-            await list_optional(self._connection, collection, store)
+        await list_optional(self._connection, state.template_stores)
         claims: dict[ObjectKey, Claim] = {}
         templates: dict[ObjectKey, Claim] = {}
         version = await self._discovery.version(GROUP) if self._policy.pools_of_class else ""

@@ -131,8 +131,6 @@ async def state_of_cluster(api: KubeApi) -> ClusterState:
     """
     state = ClusterState(None)
     await list_all(api, NODES.path, NODES.item, state.nodes.put)
-    for collection, store in state.template_stores.items():
-        await list_optional(api, collection, store)
-    await list_optional(api, DEVICE_CLASSES, state.device_classes)
+    await list_optional(api, {**state.template_stores, DEVICE_CLASSES: state.device_classes})
     await list_all(api, NAMESPACES.path, NAMESPACES.item, state.namespaces.put)
     return state

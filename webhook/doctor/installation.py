@@ -190,8 +190,7 @@ async def _nodes(api: KubeApi, installed: Installation) -> None:
             raise
         installed.forbidden["nodes"] = str(error)
         return
-    for collection, store in state.template_stores.items():
-        await list_optional(api, collection, store)
+    await list_optional(api, state.template_stores)
     installed.nodes, installed.templates = state.nodes.index, state.templates
 
 

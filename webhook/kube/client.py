@@ -15,11 +15,11 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
-from typing import Any
 
 import aiohttp
 import msgspec
 
+from policies.kubernetes.objects import JSONObject
 from webhook.kube.credentials import Access, Load
 from webhook.kube.errors import (
     NOT_FOUND,
@@ -31,7 +31,6 @@ from webhook.kube.errors import (
     UnreachableError,
 )
 
-JSONObject = dict[str, Any]
 Query = Mapping[str, str]
 
 FIELD_MANAGER = "gpufence"

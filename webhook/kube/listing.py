@@ -9,14 +9,13 @@ decoded one at a time. Memory holds one page, one item, and what the caller keep
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
 import msgspec
 
 from webhook.kube.client import MOST_BYTES, KubeApi, Query
 from webhook.kube.collection import Collection, Store
-from webhook.kube.collection import ItemT as StoredT
 from webhook.kube.errors import (
     FORBIDDEN,
     GONE,
@@ -170,15 +169,14 @@ async def list_all(
     )
 
 
-async def list_optional(
-    connection: KubeApi, collection: Collection[StoredT], store: Store[StoredT]
-) -> None:
-    """Store a collection, if the cluster has it and the account may list it."""
-    try:
-        await list_all(connection, collection.path, collection.item, store.put)
-    except ApiError as error:
-        if error.status not in (FORBIDDEN, NOT_FOUND):
-            raise
+async def list_optional(connection: KubeApi, stores: Mapping[Collection[Any], Store[Any]]) -> None:
+    """Store the collections that the cluster has and the account may list."""
+    for collection, store in stores.items():
+        try:
+            await list_all(connection, collection.path, collection.item, store.put)
+        except ApiError as error:
+            if error.status not in (FORBIDDEN, NOT_FOUND):
+                raise
 
 
 async def get_again(

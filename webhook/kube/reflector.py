@@ -101,7 +101,7 @@ class Reflector(Generic[ItemT]):
         self.synced = False
         """Whether the store has been equal to the collection once."""
         self.problem = ""
-        """The current failure of the list or watch; None if it works."""
+        """The current failure of the list or watch; empty if it works."""
         self._connection = connection
         self._clock = clock
         self._restarted = restarted

@@ -17,11 +17,12 @@ from certs.files import PairSource
 from certs.keypair import KeyPair
 from certs.names import Names
 from certs.secret import Change, Step, Stored, Timing, next_step, read_secret, write_secret
+from policies.kubernetes.objects import JSONObject
 from webhook.cel.configurations import Registration
-from webhook.kube.client import JSONObject, KubeApi
+from webhook.kube.client import KubeApi
 from webhook.kube.errors import CONFLICT, ApiError, ClusterError
 from webhook.logs import event
-from webhook.registration.registrar import KINDS
+from webhook.registration.registrar import configurations_of
 from webhook.registration.trust import ca_bundles
 
 CERT_MANAGER = "cert-manager.io/certificate-name"
@@ -187,9 +188,8 @@ class CertificateReconciler:
         return timedelta(seconds=self._clock() - self._carried[1])
 
     async def _is_carried(self, stored: Stored) -> bool:
-        for path in KINDS.values():
-            configuration = await self._api.read(f"{path}/{self._configuration}")
-            carried = ca_bundles(configuration or {})
+        for configuration in (await configurations_of(self._api, self._configuration)).values():
+            carried = ca_bundles(configuration)
             if not carried or not all(map(stored.is_carried_by, carried)):
                 return False
         return True

@@ -28,7 +28,14 @@ from webhook.logs import event
 from webhook.metrics.replica import Metrics
 from webhook.registration.certificates import CertificateReconciler, SecretName, names_of
 from webhook.registration.leader_election import DURATION, LeaderElector
-from webhook.registration.registrar import KINDS, Owner, Registrar, is_reachable, other_releases
+from webhook.registration.registrar import (
+    KINDS,
+    Owner,
+    Registrar,
+    configurations_of,
+    is_reachable,
+    other_releases,
+)
 from webhook.registration.trust import Bundle, Trust, ca_bundles, with_cas
 
 _log = logging.getLogger("gpufence")
@@ -74,24 +81,25 @@ class RegistrationController:
         nodes: Callable[[], NodeIndex | None] = lambda: None,
     ) -> None:
         self._options = options
+        self._name = options.registration.name
         self._nodes = nodes
         self._policy = policy
         self._metrics = metrics
         self._can_serve = can_serve
         self._served = served
         self._api = KubeApi(options.load, clock)
-        self._registrar = Registrar(self._api, metrics.registered, options.registration.name)
+        self._registrar = Registrar(self._api, metrics.registered, self._name)
         self._certificates = self._certificate_reconciler()
         self._bundle = Bundle(
             options.timing.overlap,
             clock=time.monotonic,
             rotates=self._certificates is not None,
         )
-        self._trust = Trust(options.registration.name, options.timing.settle, clock=time.monotonic)
+        self._trust = Trust(self._name, options.timing.settle, clock=time.monotonic)
         self._elector = LeaderElector(
             self._api,
             options.namespace,
-            options.registration.name,
+            self._name,
             f"{socket.gethostname()}_{uuid.uuid4()}",
             clock=time.monotonic,
             duration=options.lease_seconds,
@@ -135,7 +143,7 @@ class RegistrationController:
         leads = await self._elector.acquire_or_renew()
         if leads != led:
             name = "leading" if leads else "no longer leading"
-            event(_log, logging.INFO, name, lease=self._options.registration.name)
+            event(_log, logging.INFO, name, lease=self._name)
         return leads and not led
 
     async def reconcile(self) -> None:
@@ -196,7 +204,7 @@ class RegistrationController:
         A replica whose CA is not in the bundle must not receive requests: the handshakes fail.
         """
         served = self._served()
-        registered = await self._registered() if served else {}
+        registered = await configurations_of(self._api, self._name) if served else {}
         distrusting = self._trust.check(served, registered, leads=self.is_leader)
         if not (distrusting and self._options.register and self._can_serve()):
             return
@@ -204,7 +212,7 @@ class RegistrationController:
             return
         own = self._authorities()
         for kind, configuration in distrusting.items() if is_trusted_by(served, own) else ():
-            path = f"{KINDS[kind]}/{self._options.registration.name}"
+            path = f"{KINDS[kind]}/{self._name}"
             await self._api.replace(path, with_cas(configuration, own))
             event(_log, logging.INFO, "CA added", kind=kind)
 
@@ -232,15 +240,10 @@ class RegistrationController:
                 "API servers would reject requests until it has one"
             )
         if own := self._authorities():
-            registered = (await self._registered()).values()
+            registered = (await configurations_of(self._api, self._name)).values()
             own = self._bundle.publish(own, (b for each in registered for b in ca_bundles(each)))
         bundle = base64.b64encode(own).decode("ascii")
         return configurations(self._policy(), replace(registration, ca_bundle=bundle))
-
-    async def _registered(self) -> dict[str, JSONObject]:
-        """Return the webhook configurations in the cluster by kind; empty ones do not exist."""
-        name = self._options.registration.name
-        return {kind: await self._api.read(f"{path}/{name}") or {} for kind, path in KINDS.items()}
 
     def _authorities(self) -> bytes:
         if self._certificates is not None and self._certificates.stored is not None:
@@ -262,7 +265,7 @@ class RegistrationController:
             options.secret,
             names_of(options.registration),
             options.timing,
-            configuration=options.registration.name,
+            configuration=self._name,
             clock=time.monotonic,
             changed=self._metrics.certificates_changed,
         )

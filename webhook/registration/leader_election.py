@@ -12,7 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import UTC, datetime
 
-from webhook.kube.client import JSONObject, KubeApi
+from policies.kubernetes.objects import JSONObject
+from webhook.kube.client import KubeApi
 from webhook.kube.errors import CONFLICT, ApiError
 
 PAUSED = "gpufence.dev/unregistered"

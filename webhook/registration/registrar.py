@@ -183,6 +183,11 @@ AdmissionPolicies = dict[str, dict[str, JSONObject]]
 """
 
 
+async def configurations_of(api: KubeApi, name: str) -> dict[str, JSONObject]:
+    """Return the webhook configurations in the cluster by kind; empty ones do not exist."""
+    return {kind: await api.read(f"{path}/{name}") or {} for kind, path in KINDS.items()}
+
+
 async def admission_policies_of(api: KubeApi, name: str) -> AdmissionPolicies:
     """Return the admission policies of the installation."""
     names = all_names(name)

@@ -17,11 +17,12 @@ from certs.names import Names
 from certs.secret import Stored, Timing, write_secret
 from fake_apiserver import FakeKubeApi
 from policies.kubernetes.names import NameSet
+from policies.kubernetes.objects import JSONObject
 from policies.policy import ExceptionEntry
 from reviewing import default_policy
 from webhook.cel.admission_policies import POLICY_KIND
 from webhook.cel.configurations import Registration, configurations
-from webhook.kube.client import JSONObject, Query, ServerClock
+from webhook.kube.client import Query, ServerClock
 from webhook.kube.credentials import Access, Load
 from webhook.kube.errors import ApiError, ClusterError
 from webhook.metrics.replica import Metrics

@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 from fake_apiserver import FakeKubeApi
+from policies.kubernetes.objects import JSONObject
 from reviewing import default_policy
 from webhook.cel.admission_policies import BINDING_KIND, POLICY_KIND, admission_policies
 from webhook.cel.configurations import Registration, configurations
-from webhook.kube.client import JSONObject, Query
+from webhook.kube.client import Query
 from webhook.kube.errors import ApiError
 from webhook.registration.drift import drift
 from webhook.registration.registrar import (

@@ -9,7 +9,7 @@ import pytest
 
 from certs.authority import create_authority, issue_leaf
 from certs.names import Names
-from webhook.kube.client import JSONObject
+from policies.kubernetes.objects import JSONObject
 from webhook.registration.trust import Bundle, Trust, with_cas
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)

@@ -19,6 +19,7 @@ from certs.keypair import (
     renewal_due,
 )
 from certs.secret import Stored, read_secret, write_secret
+from policies.kubernetes.objects import JSONObject
 from webhook.cli.commands import EXIT_FOUND, SuggestingGroup
 from webhook.cli.options import (
     Connection,
@@ -29,7 +30,7 @@ from webhook.cli.options import (
     secret_option,
 )
 from webhook.documents.document import InputError
-from webhook.kube.client import JSONObject, KubeApi
+from webhook.kube.client import KubeApi
 from webhook.kube.errors import CONFLICT, ApiError
 from webhook.registration.registrar import KINDS
 from webhook.registration.trust import ca_bundles
