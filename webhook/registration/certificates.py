@@ -93,7 +93,7 @@ class CertificateReconciler:
         self._changed = changed
         self._carried: tuple[tuple[bytes, ...], float] | None = None
 
-    async def reconcile(self, now: datetime) -> Stored:
+    async def reconcile(self) -> Stored:
         """Read the Secret, take the step that is due, if any, and return what it then holds.
 
         Raises:
@@ -101,7 +101,7 @@ class CertificateReconciler:
             CertificateError: a certificate cannot be issued.
         """
         for _ in range(_ATTEMPTS):
-            stored = await self._attempt(now)
+            stored = await self._attempt()
             if stored is not None:
                 self.stored = stored
                 return stored
@@ -119,13 +119,13 @@ class CertificateReconciler:
             )
         return self.stored.leaf
 
-    async def _attempt(self, now: datetime) -> Stored | None:
+    async def _attempt(self) -> Stored | None:
         """Return what the Secret holds after the step that is due; None after a conflict.
 
         Certificates are issued for API servers, and are valid by their clock.
         """
         live = await self._api.read(self._secret.path)
-        now = self._api.clock.server_time() or now
+        now = self._api.clock.now()
         if live is not None and CERT_MANAGER in (live["metadata"].get("annotations") or {}):
             raise ClusterError(
                 f"cert-manager writes {self._secret}; use another Secret (--secret), or serve with "

@@ -125,7 +125,7 @@ class RegistrationController:
     async def reconcile_certificates(self) -> None:
         """Read the Secret, and make the change that is due."""
         if self._certificates is not None:
-            stored = await self._certificates.reconcile(self._api.clock.now())
+            stored = await self._certificates.reconcile()
             self._metrics.authorities(stored)
 
     async def elect(self) -> bool:
