@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from policies.kubernetes.kinds import CORE_WORKLOADS
 from policies.kubernetes.names import NameSet
 from policies.kubernetes.scheduling import REQUIRED
 from policies.policy import Actions, Policy, Pool
@@ -46,9 +47,13 @@ IS_EXTENDED_RESOURCE = 'k.contains("/") && !k.contains("kubernetes.io/")'
 NODES_GROUP = "system:nodes"
 """The group of every kubelet (k8s.io/apiserver, ``user.NodesGroup``)."""
 
-_TEMPLATES = {"CronJob": "spec.jobTemplate.spec.template", "PodTemplate": "template"}
 _USUAL_TEMPLATE = "spec.template"
-"""Where an object has its pod template. A Pod is its own."""
+_TEMPLATES = {
+    kind: ".".join(path)
+    for kind, path in sorted((kind, path) for (_, kind), path in CORE_WORKLOADS.items())
+    if ".".join(path) != _USUAL_TEMPLATE
+}
+"""Where objects of other kinds have their pod template. A Pod is its own."""
 
 
 def by_kind(of_pod: str, of_template: Callable[[str], str]) -> str:
