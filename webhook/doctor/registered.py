@@ -17,7 +17,7 @@ from webhook.cel.configurations import Registration, configurations
 from webhook.doctor.installation import Installation
 from webhook.doctor.line import DoctorLine, fail, ok, skip, warn
 from webhook.registration.drift import UNNEEDED, Difference, drift
-from webhook.registration.leader_election import PAUSED
+from webhook.registration.leader_election import paused_since
 from webhook.registration.registrar import type_warnings
 
 _POLICIES = "admission policies"
@@ -159,8 +159,7 @@ def _line(
 
 
 def _why_missing(installed: Installation) -> str:
-    annotations = ((installed.lease or {}).get("metadata") or {}).get("annotations") or {}
-    if since := annotations.get(PAUSED):
+    if since := paused_since(installed.lease):
         return f"Run gpufence unregister --undo: gpufence was unregistered at {since}"
     if installed.deployed is not None and not installed.deployed.registers:
         return "Apply the output of gpufence manifests: this release does not register itself"

@@ -12,7 +12,7 @@ from policies.kubernetes.objects import JSONObject
 from webhook.doctor.installation import Installation, containers_of
 from webhook.doctor.line import DoctorLine, fail, ok, skip, warn
 from webhook.kube.client import ready_endpoints
-from webhook.registration.leader_election import PAUSED
+from webhook.registration.leader_election import DURATION, paused_since
 from webhook.registration.trust import ca_bundles
 
 # A leader renews its Lease every few seconds, whatever the duration of the Lease.
@@ -113,7 +113,7 @@ def _leader(installed: Installation, now: datetime) -> DoctorLine:
             "leader", f"{where} does not exist", "Check that a replica runs: it creates the Lease"
         )
     spec = installed.lease.get("spec") or {}
-    if since := (installed.lease["metadata"].get("annotations") or {}).get(PAUSED):
+    if since := paused_since(installed.lease):
         return warn(
             "leader",
             f"gpufence was unregistered at {since}",
@@ -123,7 +123,7 @@ def _leader(installed: Installation, now: datetime) -> DoctorLine:
     if not holder or not renewed:
         return warn("leader", f"{where} has no holder", "Check that a replica runs, and its logs")
     age = (now - datetime.fromisoformat(renewed)).total_seconds()
-    duration = spec.get("leaseDurationSeconds") or 15
+    duration = spec.get("leaseDurationSeconds") or DURATION
     if age > min(2 * duration, _SILENT_SECONDS):
         return warn(
             "leader",

@@ -133,8 +133,7 @@ class LeaderElector:
         observed = None if lease is None else (_spec(lease), lease["metadata"].get("uid"))
         if observed != self._seen:
             self._seen, self._seen_at = observed, self._clock()
-        metadata = (lease or {}).get("metadata") or {}
-        self.paused = (metadata.get("annotations") or {}).get(PAUSED, "")
+        self.paused = paused_since(lease)
 
     def _is_free(self, lease: JSONObject) -> bool:
         spec = _spec(lease)
@@ -142,6 +141,13 @@ class LeaderElector:
             return True
         duration = spec.get("leaseDurationSeconds") or self._duration
         return self._clock() - self._seen_at >= float(duration)
+
+
+def paused_since(lease: JSONObject | None) -> str:
+    """Return since when registration is paused; empty if it is not."""
+    metadata = (lease or {}).get("metadata") or {}
+    since: str = (metadata.get("annotations") or {}).get(PAUSED, "")
+    return since
 
 
 async def pause(api: KubeApi, namespace: str, name: str, since: str | None) -> bool:
