@@ -6,7 +6,6 @@ Pods hold do not.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -30,9 +29,10 @@ from policies.kubernetes.selector import can_match
 from policies.kubernetes.workload import Workload
 from policies.policy import Policy, Pool
 from policies.reach import shortages
-from policies.registry import CHECKS, MUTATIONS, RULES, Mutation
+from policies.registry import CHECKS, MUTATIONS, RULES
 from policies.requests import device_peaks, ignored_annotations
 from webhook.cli.evaluate import Result
+from webhook.cli.report.content import reasons
 from webhook.cli.report.output import BOLD, DIM, PLAIN, Terminal
 from webhook.cli.report.text import finding_text, heading, unjudged_text
 from webhook.cli.yaml_writer import difference
@@ -191,7 +191,7 @@ def _mutations(
             silent.append(mutation.id if action == "enforce" else f"{mutation.id} (on {action})")
             continue
         yield terminal.row((mutation.id, BOLD), (mutation.summary, PLAIN), indent=4)
-        yield terminal.line(f"Why: {_reason(mutation)}", style=DIM, indent=6)
+        yield terminal.line(f"Why: {reasons(mutation)[0]}", style=DIM, indent=6)
         before, done = decision.mutated_by(done), done | {mutation.id}
         yield terminal.changed(difference(before, decision.mutated_by(done)), 6)
     later = [template.written for template in templates if template.is_mutated_later]
@@ -203,12 +203,6 @@ def _mutations(
         )
     if silent and not later:
         yield terminal.line(f"No changes by {', '.join(silent)}.", indent=4)
-
-
-def _reason(mutation: Mutation) -> str:
-    """Return the first paragraph under the heading Why of the mutation's page, on one line."""
-    why = re.search(r"^## Why\n\n(.*?)\n\n", mutation.page, re.MULTILINE | re.DOTALL)
-    return " ".join(why[1].split()) if why else mutation.summary
 
 
 def _scheduling(pod: Pod, context: Context) -> Iterator[str]:

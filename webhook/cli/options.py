@@ -6,24 +6,26 @@ import functools
 import inspect
 import os
 import re
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import contextmanager
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
+from policies.facts import Request
 from policies.kubernetes.quantity import is_subdomain
 from policies.suggestions import unknown
 from webhook.documents.document import InputError
 from webhook.documents.files import STDIN, display_name, load_documents
-from webhook.documents.policy_files import MAX_BYTES, policy_name
+from webhook.documents.policy_files import MAX_BYTES, load_policy, policy_name
 
 # The client for the API server takes longer to import than a check without a cluster takes.
 if TYPE_CHECKING:
     from policies.policy import Policy
-    from webhook.cli.evaluate import Complete
+    from webhook.cli.evaluate import Complete, Result
+    from webhook.documents.objects import Manifest
     from webhook.kube.client import KubeApi
     from webhook.kube.credentials import Load
 
@@ -153,6 +155,15 @@ class PolicyChoice(NamedTuple):
         if self.setting:
             click.echo(f"Policy: {self.title}", err=True)
 
+    def load(self) -> Policy:
+        """Announce the policy, and return it.
+
+        Raises:
+            InputError: the file cannot be read or is not a valid policy.
+        """
+        self.announce()
+        return load_policy(self.path)
+
 
 def choose_policy(path: str | None) -> PolicyChoice:
     """Return the policy to use; ``path`` is the value of --policy.
@@ -238,15 +249,6 @@ policy_option = click.option(
     help="Policy file. The default is the file that the environment variable GPUFENCE_POLICY "
     "names, or the field policy of the nearest .gpufence.yaml, from the working directory upwards; "
     "otherwise gpufence's default policy.",
-)
-
-namespace_option = click.option(
-    "--namespace",
-    "-n",
-    default="default",
-    show_default=True,
-    metavar="NAME",
-    help="Namespace of objects that do not set one.",
 )
 
 exclude_option = click.option(
@@ -345,14 +347,22 @@ class Connection(NamedTuple):
 connection_options = as_argument("connection", Connection, kubeconfig_option, context_option)
 
 
-class ClusterContext:
-    """``--nodes`` and ``--cluster``: the cluster that manifests are checked against."""
+class Evaluation:
+    """What decisions on manifests depend on: a policy, a namespace, and a cluster."""
 
     def __init__(
-        self, nodes: str | None, cluster: bool, kubeconfig: Path | None, context: str | None
+        self,
+        policy_choice: PolicyChoice,
+        namespace: str,
+        nodes: str | None,
+        cluster: bool,
+        kubeconfig: Path | None,
+        context: str | None,
     ) -> None:
         if cluster and nodes is not None:
             raise click.UsageError("--nodes and --cluster exclude each other.")
+        self.policy_choice = policy_choice
+        self.request = Request(namespace=namespace, today=datetime.now(UTC).date())
         self.nodes = nodes
         self._connection = optional_connection(cluster, kubeconfig, context)
 
@@ -375,6 +385,17 @@ class ClusterContext:
         else:
             yield lambda _request, facts, _obj: facts
 
+    def results(self, policy: Policy, manifests: Iterable[Manifest]) -> list[Result]:
+        """Return a result for each object.
+
+        Raises:
+            InputError: the file or the cluster cannot be read.
+        """
+        from webhook.cli.evaluate import evaluate
+
+        with self.facts(policy) as complete:
+            return list(evaluate(manifests, policy, self.request, complete))
+
 
 def optional_connection(
     cluster: bool, kubeconfig: Path | None, context: str | None
@@ -386,9 +407,18 @@ def optional_connection(
     return connection if cluster else None
 
 
-cluster_context_options = as_argument(
-    "cluster_context",
-    ClusterContext,
+evaluation_options = as_argument(
+    "evaluation",
+    Evaluation,
+    policy_option,
+    click.option(
+        "--namespace",
+        "-n",
+        default="default",
+        show_default=True,
+        metavar="NAME",
+        help="Namespace of objects that do not set one.",
+    ),
     click.option(
         "--nodes",
         type=PATH,

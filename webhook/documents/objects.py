@@ -25,7 +25,7 @@ MAX_TEXT = 5_000_000
 _STEP = re.compile(r"(?:^|\.)(?P<name>[^.\[]+)|\[(?P<entry>[^\]]*)\]")
 
 # kustomize's own files, which may omit their apiVersion.
-_KUSTOMIZE_KINDS = frozenset({"Kustomization", "Component"})
+_KUSTOMIZE_KINDS = ("Kustomization", "Component")
 _TEMPLATE_NOTE = "is a template, with placeholders such as {{ }}"
 _PATCH_NOTE = "has no apiVersion, as a patch may"
 _CURES = {
@@ -123,7 +123,7 @@ def _manifest(document: Document, item: int | None, path: Path, line: int, value
         return Manifest(document, item, path, line)
     for key in ("apiVersion", "kind"):
         if not isinstance(value.get(key), str):
-            if key == "apiVersion" and _is_kustomizes_own(value["kind"]):
+            if key == "apiVersion" and value["kind"] in _KUSTOMIZE_KINDS:
                 return Manifest(document, item, path, line)
             if key == "apiVersion" and document.lenient and value.get(key) is None:
                 return Manifest(document, item, path, line, note=_PATCH_NOTE)
@@ -149,10 +149,6 @@ def _is_list(value: JSONObject) -> bool:
     if kind == "List" and value.get("apiVersion") == "v1":
         return True
     return isinstance(kind, str) and "items" in value
-
-
-def _is_kustomizes_own(kind: Any) -> bool:
-    return isinstance(kind, str) and kind in _KUSTOMIZE_KINDS
 
 
 def _typed(item: JSONObject, parent: JSONObject) -> JSONObject:

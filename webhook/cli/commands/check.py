@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 import click
 from msgspec.structs import replace
 
-from policies.facts import Request
 from policies.registry import RULES
 from policies.suggestions import did_you_mean
 from webhook.cli.commands import EXIT_FOUND, EXIT_INPUT
@@ -24,16 +23,7 @@ from webhook.cli.manifests import (
     expand,
     no_objects_message,
 )
-from webhook.cli.options import (
-    PATH,
-    ClusterContext,
-    PolicyChoice,
-    cluster_context_options,
-    exclude_option,
-    namespace_option,
-    policy_option,
-    quiet_option,
-)
+from webhook.cli.options import PATH, Evaluation, evaluation_options, exclude_option, quiet_option
 from webhook.cli.report.content import CheckReport
 from webhook.cli.report.output import (
     STDOUT,
@@ -137,9 +127,7 @@ To enforce a policy before all findings are fixed:
 )
 @click.argument("paths", nargs=-1, metavar="[PATH]...", type=PATH)
 @exclude_option
-@policy_option
-@namespace_option
-@cluster_context_options
+@evaluation_options
 @output_option("check")
 @color_option
 @quiet_option
@@ -198,9 +186,7 @@ To enforce a policy before all findings are fixed:
 def check(
     paths: tuple[str, ...],
     exclude: tuple[str, ...],
-    policy_choice: PolicyChoice,
-    namespace: str,
-    cluster_context: ClusterContext,
+    evaluation: Evaluation,
     outputs: Sequence[Output],
     color: Color,
     quiet: bool,
@@ -227,6 +213,7 @@ def check(
     paths = paths or (".",)
     now = datetime.now(UTC)
     today = now.date()
+    policy_choice, request = evaluation.policy_choice, evaluation.request
     until = _until(exceptions_path, expires, today)
     if exceptions_path == STDOUT:
         outputs = [output for output in outputs if output.path != STDOUT]
@@ -238,15 +225,14 @@ def check(
         raise click.UsageError("--fix changes files, and - is standard input. Name the files.")
     policy = load_policy(policy_choice.path)
     sources = expand(paths, ExcludedPaths(exclude))
-    inputs = [policy_choice.path, cluster_context.nodes, *(source.path for source in sources)]
+    inputs = [policy_choice.path, evaluation.nodes, *(source.path for source in sources)]
     check_outputs(outputs, inputs, "Name another file for the report, or --exclude the input")
     # On a terminal, the report itself shows the progress.
     shown = watched(sources, "Reading", enabled=not (quiet or sys.stdout.isatty()))
     seen = _Seen()
     kept: list[Result] = []
-    with Reader(lenient=not strict) as reader, cluster_context.facts(policy) as complete:
-        request = Request(namespace=namespace, today=today)
-        facts_in = facts_among(reader.read(sources, FACT_WORDS), namespace)
+    with Reader(lenient=not strict) as reader, evaluation.facts(policy) as complete:
+        facts_in = facts_among(reader.read(sources, FACT_WORDS), request.namespace)
 
         def judge(manifests: Iterable[Manifest]) -> Iterator[Result]:
             return _only(rules, evaluate(manifests, policy, request, complete, facts_in))

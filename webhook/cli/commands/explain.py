@@ -6,31 +6,20 @@ import os
 import re
 import sys
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from typing import Literal
 
 import click
 from click.shell_completion import CompletionItem
 
-from policies.facts import Request
 from policies.policy import Policy
 from policies.registry import RULES, Check, Mutation
 from policies.suggestions import did_you_mean
 from webhook.cli import explanation
 from webhook.cli.commands import EXIT_INPUT
-from webhook.cli.evaluate import evaluate
 from webhook.cli.manifests import no_objects_message, read_manifests
-from webhook.cli.options import (
-    PATH,
-    ClusterContext,
-    PolicyChoice,
-    cluster_context_options,
-    namespace_option,
-    policy_option,
-)
+from webhook.cli.options import PATH, Evaluation, evaluation_options
 from webhook.cli.report.output import BOLD, DIM, PLAIN, Color, Terminal, color_option, terminal_of
 from webhook.documents.document import InputError
-from webhook.documents.policy_files import load_policy
 from webhook.wording import printable
 
 Rule = Mutation | Check
@@ -74,9 +63,7 @@ Examples:
     metavar="[RULE|FILE]",
     shell_complete=_complete_subjects,
 )
-@policy_option
-@namespace_option
-@cluster_context_options
+@evaluation_options
 @click.option(
     "--output",
     "-o",
@@ -88,9 +75,7 @@ Examples:
 @color_option
 def explain(
     subject: str | None,
-    policy_choice: PolicyChoice,
-    namespace: str,
-    cluster_context: ClusterContext,
+    evaluation: Evaluation,
     output: Output,
     color: Color,
 ) -> int:
@@ -101,8 +86,8 @@ def explain(
     the scheduler can place it, and what the checks find. --nodes and --cluster add the nodes of a
     cluster. Without an argument, gpufence lists the rules.
     """
-    policy_choice.announce()
-    policy = load_policy(policy_choice.path)
+    policy = evaluation.policy_choice.load()
+    namespace = evaluation.request.namespace
     if subject is None:
         _write_list(policy, namespace, output, color)
         return 0
@@ -117,12 +102,9 @@ def explain(
         raise click.UsageError("--output markdown is for rules, not for manifests.")
     if subject != "-" and not os.path.lexists(subject):
         raise InputError([_unknown(subject)])
-    with cluster_context.facts(policy) as complete:
-        manifests = read_manifests([subject])
-        request = Request(namespace=namespace, today=datetime.now(UTC).date())
-        if not manifests:
-            raise InputError([no_objects_message([subject])])
-        results = list(evaluate(manifests, policy, request, complete))
+    results = evaluation.results(policy, read_manifests([subject]))
+    if not results:
+        raise InputError([no_objects_message([subject])])
     sys.stdout.writelines(explanation.report(terminal_of(sys.stdout, color), results, policy))
     return EXIT_INPUT if any(result.error for result in results) else 0
 

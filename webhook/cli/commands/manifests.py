@@ -18,7 +18,6 @@ from webhook.cli.options import PolicyChoice, namespaced_name_option, path_optio
 from webhook.cli.registration_options import registration_options
 from webhook.cli.yaml_writer import to_yaml
 from webhook.documents.document import InputError
-from webhook.documents.policy_files import load_policy
 
 INJECT = "cert-manager.io/inject-ca-from"
 """cert-manager's injector writes the CA of the Certificate that this annotation names."""
@@ -71,8 +70,7 @@ def manifests(
         raise click.UsageError("--static needs --admission-policies.")
     if not admission_policies:
         registration = _with_ca(registration, ca_file, cert_manager)
-    policy_choice.announce()
-    policy = load_policy(policy_choice.path)
+    policy = policy_choice.load()
     objects = (
         policies_of(policy, registration, today=datetime.now(UTC).date(), static=static)
         if admission_policies

@@ -5,28 +5,17 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable, Iterator
-from datetime import UTC, datetime
 from typing import Any
 
 import click
 
-from policies.facts import Request
 from policies.kubernetes.editor import PatchOperation, patched
 from webhook.cli.commands import EXIT_FOUND
-from webhook.cli.evaluate import Result, evaluate
+from webhook.cli.evaluate import Result
 from webhook.cli.manifests import ExcludedPaths, no_objects_message, read_manifests
-from webhook.cli.options import (
-    PATH,
-    ClusterContext,
-    PolicyChoice,
-    cluster_context_options,
-    exclude_option,
-    namespace_option,
-    policy_option,
-)
+from webhook.cli.options import PATH, Evaluation, evaluation_options, exclude_option
 from webhook.cli.yaml_writer import to_yaml
 from webhook.documents.document import Document, InputError, raise_errors
-from webhook.documents.policy_files import load_policy
 from webhook.wording import printable, printable_json
 
 
@@ -49,9 +38,7 @@ To apply the manifests only if none is denied (a pipe into kubectl does not wait
 )
 @click.argument("paths", nargs=-1, required=True, metavar="PATH...", type=PATH)
 @exclude_option
-@policy_option
-@namespace_option
-@cluster_context_options
+@evaluation_options
 @click.option(
     "--output",
     "-o",
@@ -63,9 +50,7 @@ To apply the manifests only if none is denied (a pipe into kubectl does not wait
 def mutate(
     paths: tuple[str, ...],
     exclude: tuple[str, ...],
-    policy_choice: PolicyChoice,
-    namespace: str,
-    cluster_context: ClusterContext,
+    evaluation: Evaluation,
     output: str,
 ) -> int:
     """Print manifests with the mutations that the webhook makes.
@@ -74,12 +59,8 @@ def mutate(
     pattern ('apps/*/deploy'), or - for standard input. All documents are printed in their order,
     unchanged ones as well. Keys keep their order. Comments are dropped, and anchors are expanded.
     """
-    policy_choice.announce()
-    policy = load_policy(policy_choice.path)
-    manifests = read_manifests(paths, ExcludedPaths(exclude))
-    request = Request(namespace=namespace, today=datetime.now(UTC).date())
-    with cluster_context.facts(policy) as complete:
-        results = list(evaluate(manifests, policy, request, complete))
+    policy = evaluation.policy_choice.load()
+    results = evaluation.results(policy, read_manifests(paths, ExcludedPaths(exclude)))
     raise_errors((result.manifest.document, result.error or result.duplicate) for result in results)
     if not results:
         raise InputError([no_objects_message(paths)])

@@ -26,6 +26,7 @@ from webhook.cli.report.content import (
     object_name,
     object_place,
     paragraph,
+    reasons,
     remediation,
     repository_path,
     rule_page,
@@ -92,18 +93,12 @@ def _rule(rule: Mutation | Check) -> dict[str, Any]:
     return {
         "id": rule.id,
         "shortDescription": {"text": title},
-        "fullDescription": {"text": _why(page)[:_LONGEST_DESCRIPTION]},
+        "fullDescription": {"text": " ".join(reasons(rule))[:_LONGEST_DESCRIPTION]},
         "helpUri": rule_page(rule.id),
         "help": {"text": rule.page, "markdown": f"# {title}\n\n{page}"},
         "defaultConfiguration": {"level": _LEVELS[rule.default]},
         "properties": {"tags": ["kubernetes", "gpu"]},
     }
-
-
-def _why(page: str) -> str:
-    """Return the section Why of a rule's page, on one line."""
-    _, _, section = page.partition("## Why\n")
-    return " ".join(section.partition("\n## ")[0].split())
 
 
 def _notification(result: Result) -> dict[str, Any]:
