@@ -116,7 +116,7 @@ def test_mutated_gpu_pods_fit_every_node_of_a_discovered_pool(
 ) -> None:
     made = draft(nodes, templates, classes)
     assume(made.pools)
-    text = policy_text(made, nodes, len(templates), None)
+    text = policy_text(made, None)
     [document] = read_documents("policy.yaml", text)
     policy = parse_policy(document.value)
     event(f"pools: {len(made.pools)}")
@@ -141,7 +141,7 @@ def test_a_pod_that_fits_a_template_fits_it_after_mutation(
         (pool, member) for pool in made.pools for member in pool.members if member.is_template
     ]
     assume(members)
-    text = policy_text(made, nodes, len(templates), None)
+    text = policy_text(made, None)
     [document] = read_documents("policy.yaml", text)
     policy = parse_policy(document.value)
     pool, member = data.draw(st.sampled_from(members))

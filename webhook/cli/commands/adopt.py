@@ -131,10 +131,9 @@ async def _adopt(api: KubeApi, policy_path: str | None, progress: Progress) -> A
     notes: list[str] = []
     if policy_path is None:
         state = await state_of_cluster(api)
-        nodes, templates = list(state.nodes.index), state.templates
-        drafted = draft(nodes, templates, state.device_classes.names())
+        drafted = draft(list(state.nodes.index), state.templates, state.device_classes.names())
         namespaces = frozenset(state.namespaces.names())
-        text = policy_text(drafted, nodes, len(templates), namespaces, "audit")
+        text = policy_text(drafted, namespaces, "audit")
         policy, notes = read_policy("the discovered policy", text), drafted.findings
     else:
         text = read_policy_text(policy_path)

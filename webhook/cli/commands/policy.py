@@ -158,12 +158,11 @@ def discover(nodes: str | None, connection: Connection) -> None:
         state, pods = state_of(manifests), pods_of(manifests)
         if not (len(state.nodes) or state.templates):
             raise no_nodes(nodes)
-    known = list(state.nodes.index)
-    drafted = draft(known, state.templates, state.device_classes.names())
+    drafted = draft(list(state.nodes.index), state.templates, state.device_classes.names())
     for finding in drafted.findings:
         click.echo(f"Warning: {finding}.", err=True)
     namespaces = frozenset(state.namespaces.names()) if nodes is None else None
-    text = policy_text(drafted, known, len(state.templates), namespaces)
+    text = policy_text(drafted, namespaces)
     policy = read_policy("the discovered policy", text)
     for denial in denials(policy, pods, state.nodes.index):
         click.echo(f"Warning: {denial}.", err=True)

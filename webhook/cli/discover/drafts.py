@@ -100,8 +100,10 @@ class PoolDraft:
 
 @dataclass(slots=True)
 class Draft:
-    """The pools of a cluster, and a sentence for each inconsistency."""
+    """The pools for nodes and node templates, and a sentence for each inconsistency."""
 
+    nodes: Sequence[Node]
+    templates: Sequence[NodeTemplate]
     pools: list[PoolDraft] = field(default_factory=list)
     findings: list[str] = field(default_factory=list)
 
@@ -110,7 +112,7 @@ def draft(
     nodes: Sequence[Node], templates: Sequence[NodeTemplate], device_classes: Iterable[str]
 ) -> Draft:
     """Return the pools of the accelerators that nodes offer, and that templates will offer."""
-    drafted = Draft()
+    drafted = Draft(nodes, templates)
     known_classes = frozenset(device_classes)
     by_vendor = {vendor: members_of(vendor, nodes, templates) for vendor in KNOWN.vendors}
     offering = {member.source.name for members in by_vendor.values() for member in members}
@@ -192,10 +194,16 @@ def _by_last_resort(
     vendor: Vendor, rest: list[Member], taken: Iterable[Member], findings: list[str]
 ) -> Iterator[tuple[dict[str, tuple[str, ...]], list[Member]]]:
     """Yield the values of one label for all other nodes with devices, which needs a person."""
-    if templates := [member for member in rest if member.is_template]:
-        findings += _unlabelled(PoolDraft(vendor, {}, templates), INSTANCE_TYPE)
+    if templates := [member.name for member in rest if member.is_template]:
+        findings.append(
+            f"{some(templates)} promises no label that identifies {vendor.name} nodes. An "
+            "autoscaler adds no node for a Pod that requires another label. Add one to the template"
+        )
     nodes = [member for member in rest if not member.is_template and not member.is_bare]
-    for key in (INSTANCE_TYPE, *KNOWN.node_groups, _HOST) if nodes else ():
+    if not nodes:
+        return
+    names = some([member.name for member in nodes])
+    for key in (INSTANCE_TYPE, *KNOWN.node_groups, _HOST):
         values = {value for member in nodes for value in member.values(key)}
         if all(member.values(key) for member in nodes) and not any(
             values.intersection(member.values(key)) for member in taken
@@ -203,12 +211,14 @@ def _by_last_resort(
             findings.append(
                 f"No label identifies the {vendor.name} accelerators of all nodes. A pool "
                 f"selects the others by {key}, and needs a change for new nodes: "
-                f"{some([member.name for member in nodes])}. Give them a label of their own, and "
-                "select it"
+                f"{names}. Give them a label of their own, and select it"
             )
             yield {key: tuple(sorted(values))}, nodes
             return
-    findings += _unlabelled(PoolDraft(vendor, {}, nodes), INSTANCE_TYPE)
+    findings.append(
+        f"{counted(len(nodes), 'node')} with {vendor.name} devices and without the label of a "
+        f"pool: {names}. GPU Pods are not placed there. Add the label {INSTANCE_TYPE}"
+    )
 
 
 def _identifying(
@@ -237,20 +247,6 @@ def _overlaps(key: str, members: Iterable[Member], taken: Iterable[Member]) -> b
     """Return whether nodes of earlier pools have one of the values of a label as well."""
     values = {value for member in members for value in member.values(key)}
     return any(not values.isdisjoint(member.values(key)) for member in taken)
-
-
-def _unlabelled(rest: PoolDraft, key: str) -> Iterator[str]:
-    vendor, nodes, templates = rest.vendor.name, rest.nodes, rest.templates
-    if nodes:
-        yield (
-            f"{counted(len(nodes), 'node')} with {vendor} devices and without the label of a pool: "
-            f"{some(nodes)}. GPU Pods are not placed there. Add the label {key}"
-        )
-    if templates:
-        yield (
-            f"{some(templates)} promises no label that identifies {vendor} nodes. An autoscaler "
-            "adds no node for a Pod that requires another label. Add one to the template"
-        )
 
 
 def _split(pool: PoolDraft, findings: list[str]) -> Iterator[PoolDraft]:

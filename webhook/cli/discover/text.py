@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import textwrap
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from policies.engine import decide
 from policies.facts import Facts, Request
 from policies.finding import Mode
-from policies.kubernetes.nodes import Node, NodeIndex
+from policies.kubernetes.nodes import NodeIndex
 from policies.kubernetes.objects import JSONObject, MalformedObjectError, mapping, mappings
 from policies.policy import Policy
 from policies.reach import DAEMON_SET_CONTROLLER, MIRROR_ANNOTATION
@@ -28,13 +28,7 @@ _OWN = ("kube-system", "gpufence-system")
 _ALWAYS_EXEMPT = (*_OWN, "node-feature-discovery")
 
 
-def policy_text(
-    draft: Draft,
-    nodes: Sequence[Node],
-    templates: int,
-    namespaces: frozenset[str] | None,
-    mode: Mode = "enforce",
-) -> str:
+def policy_text(draft: Draft, namespaces: frozenset[str] | None, mode: Mode = "enforce") -> str:
     """Return the policy as YAML, with comments.
 
     ``namespaces`` are those of the cluster; ``None`` if they are unknown.
@@ -50,7 +44,7 @@ def policy_text(
         cure = "Install the device plugin, or start from gpufence policy show"
         raise InputError([f"{problem}. {cure}."])
     pools_of = Counter(name for pool in draft.pools for name in pool.device_classes)
-    keys = {key for node in nodes for key in node.labels}
+    keys = {key for node in draft.nodes for key in node.labels}
     exempt = _exempt(draft, keys)
     if namespaces is not None:
         exempt = [name for name in exempt if name in {*namespaces, *_OWN}]
@@ -64,8 +58,8 @@ def policy_text(
     environment.filters |= {"comment": _comment, "counted": counted, "some": some, "yaml": _yaml}
     return environment.get_template("policy.yaml.jinja").render(
         draft=draft,
-        nodes=nodes,
-        templates=templates,
+        nodes=draft.nodes,
+        templates=len(draft.templates),
         mode=mode,
         instance_type=INSTANCE_TYPE,
         own_classes={name for name, count in pools_of.items() if count == 1},
