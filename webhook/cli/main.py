@@ -1,4 +1,7 @@
-"""The entry point of ``gpufence``."""
+"""The entry points: ``gpufence``, and the kubectl plugin ``kubectl gpufence``.
+
+Source of the plugin: ``k8s.io/kubectl/pkg/cmd/plugin`` (``plugin.go``, ``plugin_completion.go``).
+"""
 
 from __future__ import annotations
 
@@ -33,6 +36,11 @@ EXIT_PIPE_CLOSED = 141
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _NO_PLACE = (errno.EIO, errno.EROFS, errno.ENODEV, errno.ENXIO, errno.ESTALE)
 """A disk that fails or is gone, and a terminal that is closed."""
+
+_PLUGIN = "kubectl gpufence"
+# Values of cobra's ShellCompDirective: what the shell adds to the words that are printed.
+_COMPLETE_FILES = 0
+_NO_FILES = 4
 
 _COMMANDS = {
     "check": "Check manifests: verdicts, findings and changes.",
@@ -128,6 +136,29 @@ def main(args: Sequence[str] | None = None, *, prog_name: str = "gpufence") -> i
         click.echo("Error: this is a bug in gpufence. Report it with the lines above.", err=True)
         return EXIT_BUG
     return status if isinstance(status, int) else 0
+
+
+def kubectl() -> int:
+    """Run the command line as kubectl calls it: ``kubectl-gpufence check ...``."""
+    return main(prog_name=_PLUGIN)
+
+
+def kubectl_complete() -> int:
+    """Print the words that may be at the cursor, one a line, and a directive.
+
+    kubectl passes the words so far; the last one is incomplete, or empty.
+    """
+    from click.shell_completion import ShellComplete
+
+    *before, incomplete = sys.argv[1:] or [""]
+    completion = ShellComplete(cli, {}, _PLUGIN, "")
+    items = completion.get_completions(before, incomplete)
+    words = [item for item in items if item.type == "plain"]
+    for item in words:
+        click.echo(f"{item.value}\t{item.help}" if item.help else item.value)
+    # Everything else is a file or a directory, which the shell completes itself.
+    click.echo(f":{_NO_FILES if words and len(words) == len(items) else _COMPLETE_FILES}")
+    return 0
 
 
 def _wait_for(stream: TextIO | None) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from running import PLAIN_POD, TRESPASSER
-from webhook.cli import kubectl, main
+from webhook.cli.main import cli, kubectl_complete
 
 PROGRAMS = Path(sys.executable).parent
 
@@ -67,7 +67,7 @@ def test_kubectl_completes_the_options_of_the_plugin(kubectl_binary: Path, tmp_p
         (["explain", "device-l"], ["device-leak", ":0"]),
         (
             [],
-            [*main.cli.list_commands(main.cli.make_context("x", [], resilient_parsing=True)), ":4"],
+            [*cli.list_commands(cli.make_context("x", [], resilient_parsing=True)), ":4"],
         ),
     ],
     ids=["command", "subcommand", "choice", "file", "rule or file", "no words"],
@@ -79,5 +79,5 @@ def test_complete_prints_completions_and_the_directive(
     expected: list[str],
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["kubectl_complete-gpufence", *words])
-    assert kubectl.complete() == 0
+    assert kubectl_complete() == 0
     assert [line.partition("\t")[0] for line in capsys.readouterr().out.splitlines()] == expected
