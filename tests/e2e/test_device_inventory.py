@@ -121,11 +121,11 @@ def test_a_leader_follows_pods_of_megabytes_with_little_memory(
     pods, api = f"/api/v1/namespaces/{namespace}/pods", kept.cluster.api
     restarts = 'gpufence_cluster_watch_restarts_total{resource="pods"}'
     before = leader.metric(restarts)
-    for number in range(6):
+    for number in range(3):
         large = pod({GPU: 1}, f"large-{number}")
         large["spec"]["nodeSelector"] = {"no": "such-node"}
         large["spec"]["containers"][0]["env"] = [{"name": "A", "value": "<" * 1_300_000}]
         api.request("POST", pods, large)
-    until(lambda: requested(leader, namespace) == (0, 6), "all Pods to be counted")
+    until(lambda: requested(leader, namespace) == (0, 3), "all Pods to be counted")
     assert leader.metric(restarts) == before
     assert leader.metric("process_resident_memory_bytes") < 150 * 1024 * 1024

@@ -29,6 +29,10 @@ from strategies import JSON
 pytestmark = pytest.mark.timeout(3600)
 
 POLICIES = strategies.policies()
+EXEMPTING = compiled(
+    policy_document("default")
+    | {"exemptions": {"namespaces": ["ops"], "usernames": ["root"], "runtimeClasses": ["gvisor"]}}
+)
 SHARED = compiled(policy_document("fractions") | {"rules": {"device-requests": "off"}})
 objects = st.one_of(strategies.pods(), strategies.workloads())
 policies = st.sampled_from(list(POLICIES.values()))
@@ -193,18 +197,8 @@ def test_rules_that_are_not_enforced_neither_mutate_nor_deny(obj: JSON, facts: F
 def test_requests_of_exempt_users_and_namespaces_are_allowed_unchanged(
     obj: JSON, facts: Facts
 ) -> None:
-    policy = compiled(
-        policy_document("default")
-        | {
-            "exemptions": {
-                "namespaces": ["ops"],
-                "usernames": ["root"],
-                "runtimeClasses": ["gvisor"],
-            }
-        }
-    )
     for exempt in (Request(namespace="ops"), Request(username="root")):
-        decision = decide(obj, policy, exempt, facts)
+        decision = decide(obj, EXEMPTING, exempt, facts)
         assert (decision.verdict, decision.findings, decision.mutated is obj) == (
             "allowed",
             (),

@@ -162,12 +162,6 @@ class TestExemptions:
 
 
 class TestUpdates:
-    def test_an_update_of_an_object_being_deleted_is_allowed(self) -> None:
-        obj = pod(tolerations=[TOLERATION], metadata={"deletionTimestamp": "2026-01-01T00:00:00Z"})
-        for new, old in ((obj, obj), (pod(tolerations=[TOLERATION]), obj)):
-            decision = decide(new, policy(), update(old))
-            assert (decision.verdict, decision.exemption) == ("allowed", "it is being deleted")
-
     def test_a_create_with_a_deletion_timestamp_is_denied(self) -> None:
         obj = pod(tolerations=[TOLERATION], metadata={"deletionTimestamp": "2026-01-01T00:00:00Z"})
         assert decide(obj, policy()).verdict == "denied"
