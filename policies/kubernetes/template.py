@@ -15,7 +15,8 @@ Path = tuple[str | int, ...]
 Aliases = Mapping[str, str]
 """Where the parts of a composed Pod stand: a field below its spec, and its path in the object.
 
-A path that begins with a dot is below the path of the spec.
+The field can also be ``metadata.labels``. A path that begins with a dot is below the path of the
+spec.
 """
 
 NOTHING: Mapping[str, Any] = MappingProxyType({})
@@ -72,7 +73,7 @@ class Template(NamedTuple):
             if f".{spec_path}".endswith(".spec"):
                 return f"{spec_path.removesuffix('spec')}{field}"
             # A composed Pod's metadata stands among the fields of its spec.
-            return f"{spec_path}.{field}"
+            return f"{spec_path}{self.aliases.get(field, f'.{field}')}"
         if self.aliases:
             below_spec = field.removeprefix("spec.")
             for end in _END_OF_A_STEP.finditer(below_spec):

@@ -1,7 +1,8 @@
 """Spark operator: driver and executor are described in Spark's terms, partly in a pod template.
 
 Sources: kubeflow/spark-operator, ``api/v1beta2/sparkapplication_types.go`` (``SparkPodSpec``),
-``internal/webhook/sparkpod_defaulter.go`` (``addGPU`` and the others); apache/spark,
+``internal/webhook/sparkpod_defaulter.go`` (``addGPU`` and the others),
+``internal/controller/sparkapplication/submission.go`` (labels); apache/spark,
 ``resource-managers/kubernetes/core``, ``KubernetesUtils.buildResourcesQuantities`` and
 ``BasicExecutorFeatureStep`` (``spark.{driver,executor}.resource.*``).
 """
@@ -98,5 +99,7 @@ def _compose(
         spec["securityContext"] = holder["podSecurityContext"]
         aliases["securityContext"] = ".podSecurityContext"
     add_volumes(spec, aliases, application, at)
-    raw = {"spec": spec, "metadata": mapping(template.get("metadata"))}
+    labels = {"labels": mapping(holder.get("labels"))}
+    aliases["metadata.labels"] = ".labels"
+    raw = {"spec": spec, "metadata": merge(mapping(template.get("metadata")), labels)}
     return Template(raw, (*at, role), kind, aliases, editable=False)
