@@ -33,11 +33,11 @@ from typing import Any, NamedTuple
 
 import msgspec
 import pytest
-import yaml
 from _pytest.runner import runtestprotocol
 
 from faults import Fault, faults_in, run_with
 from paths import PROJECT
+from webhook.documents.files import load_documents
 
 EQUIVALENT = Path(__file__).with_name("equivalent_faults.yaml")
 _ENGINE = ("reach.py", "candidates.py", "exemptions.py", "requests.py", "kubernetes/scheduling.py")
@@ -73,7 +73,8 @@ def equivalents() -> list[Equivalent]:
     """Return the faults that the file lists."""
     return [
         Equivalent(file, function, statement, becomes, entry["reason"])
-        for entry in yaml.safe_load(EQUIVALENT.read_text())
+        for document in load_documents(str(EQUIVALENT))
+        for entry in document.value
         for place, statements in entry["faults"].items()
         for file, function in [place.split()]
         for statement, each in statements.items()
