@@ -48,7 +48,6 @@ class Addition(NamedTuple):
     that add it to the ``object``.
     """
 
-    name: str
     comment: str
     lacks: str
     operations: str
@@ -65,7 +64,7 @@ def is_settled(policy: Policy, left_out: frozenset[str]) -> str:
 
 
 def _lacks_nothing(policy: Policy) -> str:
-    return negated(any_of(*(each.lacks for each in additions(policy) if each.lacks)))
+    return negated(any_of(*(each.lacks for each in additions(policy))))
 
 
 def additions(policy: Policy) -> Iterator[Addition]:
@@ -99,7 +98,6 @@ def _tolerations() -> Addition:
 
     each = call(missing("object"), "map", "x", _add('"/spec/tolerations/-"', "x"))
     return Addition(
-        "addTolerations",
         "Tolerations for the taints of the pools.",
         f"size({missing('pod')}) > 0",
         joined(_where("!has(object.spec.tolerations)", _add('"/spec/tolerations"', "[]")), each),
@@ -122,7 +120,6 @@ def _node_affinity(most_labels: int) -> Addition:
         f"[{_add(text(f'{_AFFINITY}/nodeAffinity/{REQUIRED}'), whole)}]",
     )
     return Addition(
-        "addNodeAffinity",
         "The labels of the pools, in each required node selector term.",
         lacks,
         "(size($labels[0]) == 0\n  ? []\n"
@@ -166,9 +163,8 @@ def _annotation(policy: Policy) -> Iterator[Addition]:
     added = all_of("!object.spec.?securityContext.?runAsUser.hasValue()", silent)
     key = USER_ANNOTATION.replace("/", "~1")
     yield Addition(
-        "addAnnotation",
         "The user, where containers set none.",
-        "",
+        "false",
         joined(
             _where(
                 all_of(added, "!has(object.metadata.annotations)"),
@@ -213,7 +209,6 @@ def _security_context_of_pod(policy: Policy) -> Addition:
             )
         )
     return Addition(
-        "addSecurityContext",
         "The security context of the Pod.",
         any_of(*(lack.format("pod") for lack in lacks.values())),
         joined(*operations),
@@ -232,7 +227,6 @@ def _security_contexts_of_containers() -> Addition:
         (all_of(f"size({drops}) > 0", keeps), "/capabilities/drop/-", '"ALL"'),
     )
     return Addition(
-        "addSecurityContexts",
         "The security contexts of the containers.",
         some_container(any_of(escalates, keeps)),
         joined(
@@ -252,7 +246,6 @@ def _limits() -> Addition:
     )
     devices = f"c.resources.requests.transformMap(k, v, {IS_EXTENDED_RESOURCE}, string(v))"
     return Addition(
-        "addLimits",
         "The limits of devices, where containers have requests only.",
         some_container(lacks),
         _in_containers(lacks, "resources/limits", devices),
@@ -265,7 +258,6 @@ def _hidden_devices(policy: Policy) -> Addition:
     lacks = all_of("$target[0].hidesDevices", negated(requests), negated(hidden))
     value = f'{{"name": {text(VISIBLE_DEVICES)}, "value": "void"}}'
     return Addition(
-        "addVariables",
         f"{VISIBLE_DEVICES}: void for containers that request no device.",
         some_container(lacks),
         joined(
@@ -278,7 +270,6 @@ def _hidden_devices(policy: Policy) -> Addition:
 def _runtime_class() -> Addition:
     lacks = all_of('$target[0].runtimeClass != ""', "!has({}.spec.runtimeClassName)")
     return Addition(
-        "addRuntimeClass",
         "The RuntimeClass of the pool.",
         lacks.format("pod"),
         _where(lacks.format("object"), _add('"/spec/runtimeClassName"', "$target[0].runtimeClass")),
