@@ -14,4 +14,3 @@ class CertificateError(Exception):
         super().__init__(f"{where}: {what}. {cure}.")
         self.what = what
         self.where = where
-        self.cure = cure

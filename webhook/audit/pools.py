@@ -41,7 +41,6 @@ class PoolNode:
     pods: list[RunningPod] = field(default_factory=list)
     holdings: list[HeldDevices] = field(default_factory=list)
     trespassers: list[RunningPod] = field(default_factory=list)
-    agents: int = 0
 
     @property
     def held(self) -> dict[str, int]:
@@ -172,13 +171,9 @@ def _count(pod: RunningPod, state: PoolState, devices: dict[str, int]) -> None:
         HeldDevices(owned.namespace, owned.name, resource, count)
         for resource, count in devices.items()
     )
-    if pool.name in pod.decision.pools:
-        return
-    if devices and not pod.decision.pools:
-        return
-    if pod.is_agent or pod.decision.exemption:
-        node.agents += 1
-    else:
+    pools = pod.decision.pools
+    is_here_rightly = pool.name in pools or (devices and not pools)
+    if not (is_here_rightly or pod.is_agent or pod.decision.exemption):
         node.trespassers.append(pod)
 
 
