@@ -299,16 +299,14 @@ def _failures(expect: Expected, result: Result) -> Iterator[Failure]:
     if expect.verdict is not None and expect.verdict != result.verdict:
         yield Failure(f"expected verdict {expect.verdict}, but got {result.verdict}", findings)
         findings = ()
-    if expect.rules is not None:
-        rules = [finding.rule for finding in decision.findings]
-        if set(expect.rules) != set(rules):
-            message = f"expected findings of {_listed(expect.rules)}, but got findings of"
-            yield Failure(f"{message} {_listed(rules)}", findings)
-    if expect.excepted is not None:
-        rules = [finding.rule for finding in decision.excepted]
-        if set(expect.excepted) != set(rules):
-            message = f"expected exceptions for {_listed(expect.excepted)}, but got exceptions for"
-            yield Failure(f"{message} {_listed(rules)}")
+    for what, expected, found, lines in (
+        ("findings of", expect.rules, decision.findings, findings),
+        ("exceptions for", expect.excepted, decision.excepted, ()),
+    ):
+        rules = {finding.rule for finding in found}
+        if expected is not None and set(expected) != rules:
+            message = f"expected {what} {_listed(expected)}, but got {what} {_listed(rules)}"
+            yield Failure(message, lines)
     for path, value in expect.values.items():
         actual = field_value(decision.mutated, path)
         if value != (None if actual is ABSENT else actual):
