@@ -15,10 +15,10 @@ from cryptography.x509.verification import PolicyBuilder, Store, VerificationErr
 from hypothesis import given
 from hypothesis import strategies as st
 
-from certificates import CA, alternatives, named, sign
+from certificates import CA, alternatives, certificate_of, named, sign
 from certs.authority import CLOCK_SKEW, create_authority, issue_leaf
 from certs.errors import CertificateError
-from certs.keypair import KeyPair, parse_certificates, parse_pair
+from certs.keypair import KeyPair, parse_pair
 from certs.names import Names
 
 if TYPE_CHECKING:
@@ -36,10 +36,6 @@ MOMENTS = st.datetimes(
     max_value=datetime(2100, 1, 1),  # noqa: DTZ001
     timezones=st.sampled_from([UTC, timezone(timedelta(hours=5, minutes=45))]),
 )
-
-
-def certificate_of(pair: KeyPair) -> x509.Certificate:
-    return parse_certificates(pair.certificate_pem, "test")[0]
 
 
 def verify(

@@ -19,7 +19,7 @@ from cryptography.x509.verification import PolicyBuilder, Store
 from hypothesis import given
 from hypothesis import strategies as st
 
-from certificates import alternatives, sign
+from certificates import alternatives, certificate_of, sign
 from certs.authority import CLOCK_SKEW, create_authority, issue_leaf
 from certs.errors import CertificateError
 from certs.keypair import (
@@ -51,10 +51,6 @@ END = BEGIN + 90 * DAY
 OVER = (
     "2/3 of its life were over at 2026-04-30T11:55:00+00:00; it ends at 2026-05-30T11:55:00+00:00"
 )
-
-
-def certificate_of(pair: KeyPair) -> x509.Certificate:
-    return parse_certificates(pair.certificate_pem, "test")[0]
 
 
 def problem(

@@ -254,3 +254,25 @@ def test_the_number_of_values_that_steps_inherit_is_limited(policy: Policy) -> N
     assert decide(steps_that_inherit(20), policy).verdict == "mutated"
     with pytest.raises(OversizedObjectError, match="its 100 templates inherit 30,700 values"):
         decide(steps_that_inherit(100), policy)
+
+
+def custom_resource_with_key(key: str) -> JSON:
+    """Return a custom resource with a template below the key, as training operators have it."""
+    container = {"name": "a", "image": "a", "resources": {"limits": {"nvidia.com/gpu": 1}}}
+    spec = {"roles": {key: {"template": {"spec": {"containers": [container]}}}}}
+    return {"apiVersion": "example.com/v1", "kind": "Training", "spec": spec}
+
+
+def test_memory_of_long_keys_in_template_paths_is_released(policy: Policy) -> None:
+    """Nothing of an object outlives its review."""
+    length = 1_000_000
+    tracemalloc.start()
+    try:
+        for letter in "abcdefgh":
+            decision = decide(custom_resource_with_key(letter * length + "~"), policy)
+            assert decision.operations
+        del decision
+        kept, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert kept < length
