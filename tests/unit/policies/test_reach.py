@@ -25,6 +25,7 @@ from policies.reach import (
     largest_offers,
     names_hosts,
     room_for,
+    shortages,
     unlabeled_pools,
 )
 from policies.rules.check_pool_trespass import exclusion
@@ -228,6 +229,22 @@ def test_a_pool_whose_labels_no_node_has_is_unlabeled_if_nodes_without_labels_ha
 ) -> None:
     nodes = None if labels is None else nodes_with(labels)
     assert unlabeled_pools(MODELS, nodes) == pools
+
+
+@pytest.mark.parametrize(
+    ("offered", "short"),
+    [
+        ({GPU: 8, "rdma/hca": 1}, []),
+        ({GPU: 7, "rdma/hca": 1}, [(GPU, 7)]),
+        ({GPU: 8}, [("rdma/hca", 0)]),
+        (None, [(GPU, 0), ("rdma/hca", 0)]),
+    ],
+)
+def test_a_node_is_short_of_each_resource_that_it_offers_too_few_of(
+    offered: dict[str, int] | None, short: list[tuple[str, int]]
+) -> None:
+    node = Node("n", {}, (), offered)
+    assert list(shortages(node, {GPU: 8, "rdma/hca": 1})) == short
 
 
 class TestLargestOffers:
