@@ -192,7 +192,7 @@ def _unmet(pod: Pod, pool: Pool, entry: PoolRequirement, context: Context) -> It
         yield from _labels(pod, pool, entry)
         if entry.do_not_disrupt and entry.action == "warn":
             yield from _disruption(pod, pool)
-    if not _is_judged_at_owner(pod, context.policy):
+    if (entry.max_runtime or entry.queue) and not _is_judged_at_owner(pod, context.policy):
         yield from _runtime(pod, pool, entry)
         if entry.queue and not any(labels.get(QUEUE_LABEL) for labels in _labels_of_workload(pod)):
             yield _missing_queue(pod, pool)
@@ -311,6 +311,8 @@ def _missing_queue(pod: Pod, pool: Pool) -> Unmet:
 
 def _share(pod: Pod, pool: Pool, entry: PoolRequirement, context: Context) -> Iterator[Unmet]:
     """Yield what is wrong with the number of devices and with the requests for each of them."""
+    if not (entry.min_devices or entry.max_cpu_per_device or entry.max_memory_per_device):
+        return
     if any(request.claim and pool in request.pools for request in context.device_requests):
         return
     devices = peak_in_pool(pod, pool, context)
