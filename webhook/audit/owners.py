@@ -149,11 +149,16 @@ def _is_owner(owner: Owned, obj: Owned, reference: Reference) -> bool:
 
 
 def _controller(references: Iterable[JSONObject]) -> Reference | None:
-    """Return the controller's ``metav1.OwnerReference``. Its strings have no limit in the API."""
+    """Return the controller's ``metav1.OwnerReference``. Its strings have no limit in the API.
+
+    The API requires all of them. A dump that a person has edited may lack some.
+    """
     for owner in references:
         if owner.get("controller"):
-            group, slash, _ = owner["apiVersion"].partition("/")
-            texts = (group if slash else "", owner["kind"], owner["name"], owner["uid"])
+            fields = ("apiVersion", "kind", "name", "uid")
+            api_version, *others = (str(owner.get(field) or "") for field in fields)
+            group, slash, _ = api_version.partition("/")
+            texts = (group if slash else "", *others)
             return Reference(*(intern(text[:_MOST_CHARACTERS]) for text in texts))
     return None
 

@@ -42,6 +42,17 @@ def test_an_owner_reference_is_cut_to_the_length_of_a_name() -> None:
     assert {len(text) for text in (pod.owner.kind, pod.owner.name, pod.owner.uid)} == {253}
 
 
+def test_an_owner_reference_without_a_uid_names_no_object() -> None:
+    owners = Owners()
+    owners.add(REPLICA_SET, [read(owners, REPLICA_SET)])
+    [reference] = owned_by("ReplicaSet")
+    del reference["uid"]
+    pod = read(owners, POD.key, ownerReferences=[reference])
+    top, why = owners.top(pod)
+    assert top == pod
+    assert "ReplicaSet web" in why
+
+
 def test_an_owner_with_a_large_selector_owns_nothing() -> None:
     owners = Owners()
     expression = {"key": "a", "operator": "NotIn", "values": [str(n) for n in range(1000)]}
