@@ -31,17 +31,17 @@ from webhook.cel.configurations import (
     pod_rules,
     resource_rule,
 )
-from webhook.cel.covered import covers, definitions, referring
+from webhook.cel.covered import conditions, of_object, variables, with_variables
 from webhook.cel.pods import by_kind, holds_for_pod, in_namespaces, pod_of
 from webhook.cel.text import (
     Variable,
     all_of,
     any_of,
+    below,
     call,
     commented,
     is_in,
     joined,
-    let,
     names,
     negated,
     printed,
@@ -127,15 +127,11 @@ def mutating_policy(
     mutated completely or not at all. The failure policy is Ignore: a Pod that the API server fails
     to mutate lacks something, and goes to the webhook.
     """
-    covered = covers(policy, registration.left_out)
-    if covered == "false":
+    requests_device = next(conditions(policy, registration.left_out), None)
+    if requests_device is None:
         return ()
-    variables = [
-        (name, referring(expression, "variables."))
-        for name, expression in definitions(policy, registration.left_out, "object")
-    ]
     operations = joined(*(f"// {each.comment}\n{each.operations}" for each in additions(policy)))
-    patch = {"expression": referring(operations, "variables.")}
+    patch = {"expression": with_variables(f"$isCovered\n? {below(operations)}\n: []")}
     spec = {
         "failurePolicy": "Ignore",
         "reinvocationPolicy": "IfNeeded",
@@ -143,9 +139,15 @@ def mutating_policy(
             policy, registration, [resource_rule("", "v1", ["CREATE"], ["pods"])]
         ),
         "matchConditions": [
-            {"name": "is-covered", "expression": printed(let("pod", "object", covered))}
+            {
+                "name": "requests-a-device",
+                "expression": of_object(printed(requests_device.expression)),
+            }
         ],
-        "variables": [{"name": name, "expression": value} for name, value in variables],
+        "variables": [
+            {"name": name, "expression": value}
+            for name, value in variables(policy, registration.left_out)
+        ],
         "mutations": [{"patchType": "JSONPatch", "jsonPatch": patch}],
     }
     description = "Adds to GPU Pods what gpufence requires, if the Pod alone decides what that is."

@@ -8,6 +8,7 @@ the webhook, so the API server mutates a Pod completely or not at all.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from string import Template
@@ -53,7 +54,9 @@ from webhook.cel.text import (
     let,
     names,
     negated,
+    printed,
     text,
+    variable,
 )
 
 COMPILED = frozenset(
@@ -140,8 +143,19 @@ def _together(pools: Sequence[Pool]) -> Selector | None:
     return {**common, key: tuple(dict.fromkeys(chain(*choices)))} if all(choices) else None
 
 
-def conditions(policy: Policy, left_out: frozenset[str]) -> Iterator[tuple[str, str]]:
-    """Yield CEL after what it says; a covered ``pod`` meets all of it. None if no Pod is."""
+class Named(NamedTuple):
+    """CEL about a ``pod``, its name, and what it says. It names others as ``$name``."""
+
+    name: str
+    comment: str
+    expression: str
+
+
+def conditions(policy: Policy, left_out: frozenset[str]) -> Iterator[Named]:
+    """Yield what a covered Pod meets besides having a target; nothing if no Pod is covered.
+
+    The first condition is false for plain Pods.
+    """
     offered, hardening = all_resources(policy), policy.hardening
     usual = in_namespaces(policy, _is_usual)
     if usual == "false" or hardening.level == "off" or hardening.host_users is False:
@@ -149,7 +163,8 @@ def conditions(policy: Policy, left_out: frozenset[str]) -> Iterator[tuple[str, 
     if not targets(policy, left_out):
         return
     usernames = policy.exemptions.usernames
-    yield (
+    yield Named(
+        "requestsDevice",
         "It requests a device.",
         all_of(
             *([] if usual == "true" else [usual]),
@@ -157,7 +172,8 @@ def conditions(policy: Policy, left_out: frozenset[str]) -> Iterator[tuple[str, 
             some_container(some_resource(is_in("k", offered))),
         ),
     )
-    yield (
+    yield Named(
+        "hasShortLists",
         "Its lists are short.",
         all_of(
             f"size({containers()}) <= {MOST}",
@@ -170,7 +186,8 @@ def conditions(policy: Policy, left_out: frozenset[str]) -> Iterator[tuple[str, 
     annotations = {key for each in policy.pools_of_annotations for key in each.keys}
     requests = f"k in {names(annotations)}"
     exempt = policy.exemptions.runtime_classes
-    yield (
+    yield Named(
+        "podDecides",
         "Nothing but the Pod decides.",
         all_of(
             "!has(pod.spec.nodeName)",
@@ -186,13 +203,17 @@ def conditions(policy: Policy, left_out: frozenset[str]) -> Iterator[tuple[str, 
             negated(some("pod.spec", TERMS, "t", _unusual_term())),
         ),
     )
-    yield (
+    yield Named(
+        "meetsProfile",
         "Its Pod Security profile accepts what it sets.",
         negated(any_of(*may_violate(hardening.level))),
     )
 
 
 _TERMS = TERMS.replace(".", ".?")
+_HAS_TARGET = "size($target) == 1"
+_POD = re.compile(r'"(?:[^"\\]|\\.)*"|\bpod\b')
+"""A string literal, or the name of the Pod."""
 
 
 def _is_usual(actions: Actions) -> bool:
@@ -271,27 +292,52 @@ def covers(policy: Policy, left_out: frozenset[str], complete: str = "") -> str:
 
     Each part has a comment. The first one is false for plain Pods, and ends the evaluation.
     """
-    parts = [*conditions(policy, left_out)]
+    parts = [(each.comment, each.expression) for each in conditions(policy, left_out)]
     if not parts:
         return "false"
-    fits = all_of("size($target) == 1", *filter(None, [complete]))
+    fits = all_of(_HAS_TARGET, *filter(None, [complete]))
     parts.append(("It fits one entry of the table of pools.", defined(policy, left_out, fits)))
     all_containers = containers()
     lines = commented("&&", parts).replace(all_containers, "containers")
     return let("containers", all_containers, lines)
 
 
-def definitions(policy: Policy, left_out: frozenset[str], pod: str) -> Iterator[Variable]:
-    """Yield names and their CEL, which names the values before it as ``$name``.
+def variables(policy: Policy, left_out: frozenset[str]) -> Iterator[Variable]:
+    """Yield the variables of the policy that mutates.
 
-    ``target`` is a list with the target of the ``pod``, empty if it is not covered. ``labels`` has
-    the labels of each target that the node selector does not require.
+    ``isCovered`` holds for a covered ``object`` that meets the first condition.
     """
+    _, *others = conditions(policy, left_out)
+    yield "containers", containers("object")
+    covered = all_of(*(f"${each.name}" for each in others), _HAS_TARGET)
+    for name, comment, expression in (
+        *others,
+        *definitions(policy, left_out),
+        Named("isCovered", "Whether the policy mutates the Pod.", covered),
+    ):
+        yield variable(name, comment, with_variables(printed(expression)))
+
+
+def of_object(expression: str) -> str:
+    """Return CEL about the ``object`` for CEL about the ``pod``."""
+    return _POD.sub(lambda found: "object" if found[0] == "pod" else found[0], expression)
+
+
+def with_variables(expression: str) -> str:
+    """Return CEL about the ``object`` that uses the variables of the policy that mutates."""
+    about = referring(of_object(expression), "variables.")
+    return about.replace(containers("object"), "variables.containers")
+
+
+def definitions(policy: Policy, left_out: frozenset[str]) -> Iterator[Named]:
+    """Yield the values that tell what to add to a Pod, each after those that it names."""
     offered = all_resources(policy)
-    yield "pools", _list(_row(pool) for pool in policy.pools if pool.resources)
-    yield "targets", _list(_target(each, policy) for each in targets(policy, left_out))
-    yield "selector", mapped(f"{pod}.spec", "nodeSelector")
-    yield "terms", listed(f"{pod}.spec", _TERMS)
+    rows = _list(_row(pool) for pool in policy.pools if pool.resources)
+    additions = _list(_target(each, policy) for each in targets(policy, left_out))
+    yield Named("pools", "The pools, and whether the namespace may use them.", rows)
+    yield Named("targets", "What a Pod gets, by its candidate pools.", additions)
+    yield Named("selector", "Its nodeSelector.", mapped("pod.spec", "nodeSelector"))
+    yield Named("terms", "Its required node selector terms.", listed("pod.spec", _TERMS))
     own = any_of("k in p.resources", "p.prefixes.exists(x, k.startsWith(x))")
     others = some_resource(all_of(is_in("k", offered), negated(own)))
     selected = any_of(
@@ -300,24 +346,36 @@ def definitions(policy: Policy, left_out: frozenset[str], pod: str) -> Iterator[
     by_term = call("p.labels", "all", "l", _term_admits())
     candidate = all_of(
         "p.isAllowed",
-        negated(call(containers(pod), "exists", "c", others)),
+        negated(call(containers(), "exists", "c", others)),
         call("p.labels", "all", "l", selected),
         any_of("size($terms) == 0", call("$terms", "exists", "t", by_term)),
     )
-    yield "candidates", call("$pools", "filter", "p", candidate)
+    yield Named(
+        "candidates",
+        "The pools that offer all that the Pod requests, and whose nodes it can select.",
+        call("$pools", "filter", "p", candidate),
+    )
     by_terms = call("x.matchExpressions", "exists", "e", "e.key in t.otherKeys")
-    tolerated = listed(f"{pod}.spec", "tolerations")
+    tolerated = listed("pod.spec", "tolerations")
     fits = all_of(
         "t.pools == $candidates.map(p, p.name)",
         "!t.otherKeys.exists(k, k in $selector)",
         f"!$terms.exists(x, {by_terms})",
         f"!{tolerated}.exists(x, x.key in t.otherKeys)",
     )
-    yield "target", call("$targets", "filter", "t", fits)
+    yield Named(
+        "target",
+        "The entry for these pools, unless the Pod names the key of another pool.",
+        call("$targets", "filter", "t", fits),
+    )
     required = all_of(
         "l.key in $selector", any_of("size(l.values) == 0", "$selector[l.key] in l.values")
     )
-    yield "labels", f"$target.map(t, {call('t.labels', 'filter', 'l', negated(required))})"
+    yield Named(
+        "labels",
+        "The labels of the entry that nodeSelector does not require.",
+        f"$target.map(t, {call('t.labels', 'filter', 'l', negated(required))})",
+    )
 
 
 def referring(expression: str, prefix: str) -> str:
@@ -328,7 +386,7 @@ def referring(expression: str, prefix: str) -> str:
 
 def defined(policy: Policy, left_out: frozenset[str], condition: str) -> str:
     """Return a condition on ``pod`` with the definitions that it refers to."""
-    for name, expression in reversed([*definitions(policy, left_out, "pod")]):
+    for name, _, expression in reversed([*definitions(policy, left_out)]):
         if name in Template(condition).get_identifiers():
             condition = let(name, expression, condition)
     return referring(condition, "")
