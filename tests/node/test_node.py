@@ -135,7 +135,7 @@ def test_a_trespasser_is_denied(fenced: Installed) -> None:
         "kind": "Pod",
         "metadata": {"name": "trespasser"},
         "spec": {
-            "tolerations": [{"operator": "Exists"}],
+            "tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists"}],
             "containers": [container("main", "true")],
         },
     }
