@@ -130,10 +130,12 @@ _DEADLINE = "activeDeadlineSeconds"
 _JOBS = frozenset({"CronJob", "Job", "JobSet"})
 _HOLDERS_OF_DEADLINE = {
     "Pod": "spec",
+    "ClusterWorkflowTemplate": "spec",
     "CronWorkflow": "spec.workflowSpec",
     "RayJob": "spec",
     "TrainJob": "spec",
     "Workflow": "spec",
+    "WorkflowTemplate": "spec",
 } | dict.fromkeys(
     ("JAXJob", "MPIJob", "PaddleJob", "PyTorchJob", "TFJob", "XGBoostJob"), "spec.runPolicy"
 )

@@ -141,7 +141,7 @@ def check(pod: Pod, context: Context) -> Iterator[Finding]:
     if rollout is None or not (rollout.replicas and rollout.pods):
         return
     needed = device_peaks(pod, context.policy)
-    request = next((each for each in context.distinct_requests if each.resource in needed), None)
+    request = next((each for each in context.device_requests if each.resource in needed), None)
     if request is None:
         return
     if context.facts.nodes is None:

@@ -84,6 +84,8 @@ def pod(resources: JSON, **spec: Any) -> JSON:
             {"trainer": {"resourcesPerNode": CONTAINER["resources"]}},
         ),
         ("argoproj.io/v1alpha1", "Workflow", "spec", {"templates": STEPS}),
+        ("argoproj.io/v1alpha1", "WorkflowTemplate", "spec", {"templates": STEPS}),
+        ("argoproj.io/v1alpha1", "ClusterWorkflowTemplate", "spec", {"templates": STEPS}),
         (
             "argoproj.io/v1alpha1",
             "CronWorkflow",

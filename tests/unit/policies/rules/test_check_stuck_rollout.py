@@ -16,9 +16,9 @@ PRESENT = {"nvidia.com/gpu.present": "true"}
 ONE = Node("gpu-1", PRESENT, (), {"nvidia.com/gpu": 1})
 
 
-def findings(facts: Facts = NO_FACTS, **fields: Any) -> list[str]:
+def findings(facts: Facts = NO_FACTS, container: dict[str, Any] = GPU, **fields: Any) -> list[str]:
     """Return the findings on a Deployment of one replica with the default strategy."""
-    obj = deployment(pod(GPU))
+    obj = deployment(pod(container))
     obj["spec"]["selector"] = {"matchLabels": {"app": "llm"}}
     decision = decide(obj, policy(**fields), facts=facts)
     return [finding.detail for finding in decision.findings if finding.rule == "stuck-rollout"]
@@ -48,3 +48,15 @@ def test_shares_of_a_device_are_reported_by_numbers_only() -> None:
 def test_a_pod_that_fits_on_no_node_is_left_to_other_rules() -> None:
     none = Node("gpu-1", PRESENT, (), {"nvidia.com/mig-1g.10gb": 7})
     assert not findings(Facts(nodes=NodeIndex([none])))
+
+
+def test_a_device_counts_beside_one_by_the_name_of_its_class() -> None:
+    pool = {
+        "name": "a",
+        "resources": ["nvidia.com/gpu"],
+        "deviceClasses": ["gpu.nvidia.com"],
+        "nodeSelector": PRESENT,
+    }
+    limits = {"deviceclass.resource.kubernetes.io/gpu.nvidia.com": 1, "nvidia.com/gpu": 1}
+    [detail] = findings(container={"resources": {"limits": limits}}, pools=[pool])
+    assert "nvidia.com/gpu" in detail
