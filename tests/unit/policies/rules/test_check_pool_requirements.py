@@ -192,3 +192,12 @@ def test_the_number_of_devices_is_unknown_with_an_amount_of_a_device(requires: J
     obj = pod({"limits": {"gpu.example/memory": 1, "cpu": 96, "memory": "900Gi"}})
     [_] = findings(obj, requires, pool=pool)
     assert not findings(obj, requires, pool=pool | {"fractionalResources": pool["resources"]})
+
+
+def test_a_job_whose_pods_need_the_annotations_gets_none() -> None:
+    """The Pods get them when the Job's controller creates them."""
+    own = policy(pools=[{**POOL, "requires": [{"doNotDisrupt": True, "action": "enforce"}]}])
+    job = workload("batch/v1", "Job", {"template": {"spec": SPEC | {"restartPolicy": "Never"}}})
+    made = decide(job, own)
+    assert made.operations
+    assert not [each for each in made.operations if "annotations" in each.path]
