@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from policies.decision import Decision
 from policies.finding import Finding
-from policies.kubernetes.editor import PatchOperation
+from policies.kubernetes.editor import PatchOperation, pointer
 from policies.rules.set_restricted_security_context import USER_ANNOTATION
 
 # An API server cuts warnings after 256 characters as soon as all warnings of a request together
@@ -23,6 +23,9 @@ DENIAL_LENGTH = 16 * 1024
 
 _LONGEST_WORD = 64
 """A longer word is cut where the text ends; others are left out."""
+
+_ANNOTATIONS = pointer(("metadata", "annotations"))
+_ANNOTATION_OF_USER = pointer(("metadata", "annotations", USER_ANNOTATION))
 
 _NOT_YET = "not enforced yet: "
 _NOT_DENIED = "not denied, because the old object has it too: "
@@ -63,9 +66,13 @@ def warnings(findings: Sequence[Finding], known: Sequence[Finding] = ()) -> list
 def assigned_user(operations: Sequence[PatchOperation]) -> list[str]:
     """Return the warning that a patch gives a Pod a user ID; nothing if it does not."""
     for operation in reversed(operations):
-        if operation.path.startswith("/metadata/annotations"):
-            value = operation.value
-            user = value if isinstance(value, str) else value[USER_ANNOTATION]
+        if operation.path == _ANNOTATIONS:
+            user = operation.value.get(USER_ANNOTATION)
+        elif operation.path == _ANNOTATION_OF_USER:
+            user = operation.value
+        else:
+            continue
+        if user is not None:
             text = f"gpufence runs this Pod as user {user}, because the Pod sets no user"
             return [f"{text}. To use another one, set spec.securityContext.runAsUser"]
     return []

@@ -8,8 +8,17 @@ from typing import Any
 import pytest
 
 from policies.decision import Decision
+from policies.document import parse_policy
+from policies.engine import mutate
 from policies.finding import Action, Finding
-from webhook.admission.messages import DENIAL_LENGTH, audit_annotations, denial, warnings
+from reviewing import default_document, gpu_pod
+from webhook.admission.messages import (
+    DENIAL_LENGTH,
+    assigned_user,
+    audit_annotations,
+    denial,
+    warnings,
+)
 
 
 def finding(**fields: Any) -> Finding:
@@ -150,3 +159,25 @@ def test_audit_annotations_have_valid_keys_and_a_bounded_size() -> None:
         # k8s.io/apimachinery, IsQualifiedName, whose prefix is the webhook's name.
         assert re.fullmatch(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?", key)
         assert len(text) == 10 * 1024
+
+
+@pytest.mark.parametrize("annotations", [None, {"team": "blue"}])
+@pytest.mark.parametrize(("user", "count"), [(None, 1), (1000, 0)])
+def test_a_pod_is_told_of_a_user_only_if_the_patch_gives_it_one(
+    annotations: dict[str, str] | None, user: int | None, count: int
+) -> None:
+    """Another mutation adds annotations, too."""
+    requires = [{"doNotDisrupt": True, "action": "enforce"}]
+    document = default_document()
+    document["pools"][0]["requires"] = requires
+    obj = gpu_pod()
+    obj["metadata"].pop("annotations", None)
+    if annotations:
+        obj["metadata"]["annotations"] = annotations
+    if user:
+        obj["spec"]["securityContext"] = {"runAsUser": user}
+    operations = mutate(obj, parse_policy(document))
+    assert any("do-not-disrupt" in f"{each.path}{each.value}" for each in operations)
+    found = assigned_user(operations)
+    assert len(found) == count
+    assert all("runs this Pod as user 65532, because" in text for text in found)
