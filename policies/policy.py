@@ -439,9 +439,9 @@ class Override(Part):
 class Actions(dict[str, Action]):
     """Each rule's action in some namespaces, limited by the mode there.
 
-    ``written`` are the actions without the limit. By them, the rules in ``reported`` warn or audit,
-    and those in ``off`` are off. ``hardening`` counts in the namespaces instead of that of the
-    pools and the policy.
+    ``written`` are the actions without the limit. By these actions, ``reported`` are the rules that
+    warn or audit, and ``off`` those that are off. ``hardening`` counts in the namespaces instead of
+    that of the pools and the policy.
     """
 
     def __init__(

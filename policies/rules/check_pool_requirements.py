@@ -8,7 +8,7 @@ in several pools must meet the entries of each.
 
 - `labels`: labels of the Pod, for example to charge its costs to a team.
 - `maxRuntime`: the longest `activeDeadlineSeconds` of the Pod, or of its Job, CronJob, JobSet,
-  RayJob, TrainJob, Workflow or Kubeflow training job. Other workloads have no limit.
+  RayJob, TrainJob, Kubeflow training job, or workflow of Argo. Other workloads have no limit.
 - `queue`: Kueue's label `kueue.x-k8s.io/queue-name` on the Pod or its workload.
 - `maxCPUPerDevice`, `maxMemoryPerDevice`: what the Pod requests for each of its devices, as the
   scheduler counts it: with sidecars, init containers and overhead.

@@ -270,7 +270,7 @@ class Judge:
             and owner is not None
             and owner.kind == "Node"
             and details is not None
-            and details.uid == owner.uid
+            and details.uid == owner.uid != ""
         )
 
 

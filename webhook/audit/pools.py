@@ -172,8 +172,8 @@ def _count(pod: RunningPod, state: PoolState, devices: dict[str, int]) -> None:
         for resource, count in devices.items()
     )
     pools = pod.decision.pools
-    is_here_rightly = pool.name in pools or (devices and not pools)
-    if not (is_here_rightly or pod.is_agent or pod.decision.exemption):
+    belongs = pool.name in pools if pools else bool(devices)
+    if not (belongs or pod.is_agent or pod.decision.exemption):
         node.trespassers.append(pod)
 
 

@@ -143,15 +143,15 @@ def _together(pools: Sequence[Pool]) -> Selector | None:
     return {**common, key: tuple(dict.fromkeys(chain(*choices)))} if all(choices) else None
 
 
-class Named(NamedTuple):
-    """CEL about a ``pod``, its name, and what it says. It names others as ``$name``."""
+class Definition(NamedTuple):
+    """A named CEL expression about a ``pod``. It refers to other definitions as ``$name``."""
 
     name: str
     comment: str
     expression: str
 
 
-def conditions(policy: Policy, left_out: frozenset[str]) -> Iterator[Named]:
+def conditions(policy: Policy, left_out: frozenset[str]) -> Iterator[Definition]:
     """Yield what a covered Pod meets besides having a target; nothing if no Pod is covered.
 
     The first condition is false for plain Pods.
@@ -163,18 +163,18 @@ def conditions(policy: Policy, left_out: frozenset[str]) -> Iterator[Named]:
     if not targets(policy, left_out):
         return
     usernames = policy.exemptions.usernames
-    yield Named(
+    yield Definition(
         "requestsDevice",
-        "It requests a device.",
+        "The Pod requests a device.",
         all_of(
             *([] if usual == "true" else [usual]),
             *([f"!(request.userInfo.username in {names(usernames)})"] if usernames else []),
             some_container(some_resource(is_in("k", offered))),
         ),
     )
-    yield Named(
+    yield Definition(
         "hasShortLists",
-        "Its lists are short.",
+        "The lists of the Pod are short.",
         all_of(
             f"size({containers()}) <= {MOST}",
             f"size({listed('pod.spec', 'tolerations')}) <= {MOST}",
@@ -186,7 +186,7 @@ def conditions(policy: Policy, left_out: frozenset[str]) -> Iterator[Named]:
     annotations = {key for each in policy.pools_of_annotations for key in each.keys}
     requests = f"k in {names(annotations)}"
     exempt = policy.exemptions.runtime_classes
-    yield Named(
+    yield Definition(
         "podDecides",
         "Nothing but the Pod decides.",
         all_of(
@@ -203,9 +203,9 @@ def conditions(policy: Policy, left_out: frozenset[str]) -> Iterator[Named]:
             negated(some("pod.spec", TERMS, "t", _unusual_term())),
         ),
     )
-    yield Named(
+    yield Definition(
         "meetsProfile",
-        "Its Pod Security profile accepts what it sets.",
+        "The Pod Security profile of the policy accepts what the Pod sets.",
         negated(any_of(*may_violate(hardening.level))),
     )
 
@@ -287,7 +287,7 @@ def _unusual_term() -> str:
     )
 
 
-def covers(policy: Policy, left_out: frozenset[str], complete: str = "") -> str:
+def covers(policy: Policy, left_out: frozenset[str], complete: str) -> str:
     """Return CEL that holds for a covered ``pod``; ``complete`` is a further condition on it.
 
     Each part has a comment. The first one is false for plain Pods, and ends the evaluation.
@@ -295,8 +295,8 @@ def covers(policy: Policy, left_out: frozenset[str], complete: str = "") -> str:
     parts = [(each.comment, each.expression) for each in conditions(policy, left_out)]
     if not parts:
         return "false"
-    fits = all_of(_HAS_TARGET, *filter(None, [complete]))
-    parts.append(("It fits one entry of the table of pools.", defined(policy, left_out, fits)))
+    fits = all_of(_HAS_TARGET, complete)
+    parts.append(("The Pod fits one entry of the table of pools.", defined(policy, left_out, fits)))
     all_containers = containers()
     lines = commented("&&", parts).replace(all_containers, "containers")
     return let("containers", all_containers, lines)
@@ -305,7 +305,7 @@ def covers(policy: Policy, left_out: frozenset[str], complete: str = "") -> str:
 def variables(policy: Policy, left_out: frozenset[str]) -> Iterator[Variable]:
     """Yield the variables of the policy that mutates.
 
-    ``isCovered`` holds for a covered ``object`` that meets the first condition.
+    ``isCovered`` leaves out the first condition, which is the match condition of the policy.
     """
     _, *others = conditions(policy, left_out)
     yield "containers", containers("object")
@@ -313,7 +313,7 @@ def variables(policy: Policy, left_out: frozenset[str]) -> Iterator[Variable]:
     for name, comment, expression in (
         *others,
         *definitions(policy, left_out),
-        Named("isCovered", "Whether the policy mutates the Pod.", covered),
+        Definition("isCovered", "Whether the policy mutates the Pod.", covered),
     ):
         yield variable(name, comment, with_variables(printed(expression)))
 
@@ -329,15 +329,17 @@ def with_variables(expression: str) -> str:
     return about.replace(containers("object"), "variables.containers")
 
 
-def definitions(policy: Policy, left_out: frozenset[str]) -> Iterator[Named]:
+def definitions(policy: Policy, left_out: frozenset[str]) -> Iterator[Definition]:
     """Yield the values that tell what to add to a Pod, each after those that it names."""
     offered = all_resources(policy)
     rows = _list(_row(pool) for pool in policy.pools if pool.resources)
     additions = _list(_target(each, policy) for each in targets(policy, left_out))
-    yield Named("pools", "The pools, and whether the namespace may use them.", rows)
-    yield Named("targets", "What a Pod gets, by its candidate pools.", additions)
-    yield Named("selector", "Its nodeSelector.", mapped("pod.spec", "nodeSelector"))
-    yield Named("terms", "Its required node selector terms.", listed("pod.spec", _TERMS))
+    yield Definition("pools", "The pools, and whether the namespace may use them.", rows)
+    yield Definition("targets", "What a Pod gets, by its candidate pools.", additions)
+    yield Definition("selector", "The nodeSelector of the Pod.", mapped("pod.spec", "nodeSelector"))
+    yield Definition(
+        "terms", "The required node selector terms of the Pod.", listed("pod.spec", _TERMS)
+    )
     own = any_of("k in p.resources", "p.prefixes.exists(x, k.startsWith(x))")
     others = some_resource(all_of(is_in("k", offered), negated(own)))
     selected = any_of(
@@ -350,7 +352,7 @@ def definitions(policy: Policy, left_out: frozenset[str]) -> Iterator[Named]:
         call("p.labels", "all", "l", selected),
         any_of("size($terms) == 0", call("$terms", "exists", "t", by_term)),
     )
-    yield Named(
+    yield Definition(
         "candidates",
         "The pools that offer all that the Pod requests, and whose nodes it can select.",
         call("$pools", "filter", "p", candidate),
@@ -363,7 +365,7 @@ def definitions(policy: Policy, left_out: frozenset[str]) -> Iterator[Named]:
         f"!$terms.exists(x, {by_terms})",
         f"!{tolerated}.exists(x, x.key in t.otherKeys)",
     )
-    yield Named(
+    yield Definition(
         "target",
         "The entry for these pools, unless the Pod names the key of another pool.",
         call("$targets", "filter", "t", fits),
@@ -371,7 +373,7 @@ def definitions(policy: Policy, left_out: frozenset[str]) -> Iterator[Named]:
     required = all_of(
         "l.key in $selector", any_of("size(l.values) == 0", "$selector[l.key] in l.values")
     )
-    yield Named(
+    yield Definition(
         "labels",
         "The labels of the entry that nodeSelector does not require.",
         f"$target.map(t, {call('t.labels', 'filter', 'l', negated(required))})",

@@ -197,10 +197,10 @@ def _selection(pool: Pool) -> JSONObject:
 
 def _toleration(pool: Pool) -> JSONObject:
     """Return a toleration for the first taint of the pool that repels Pods; empty without one."""
-    for taint in pool.fence:
-        toleration = {"key": taint.key, "operator": "Exists", "effect": taint.effect}
-        return {"tolerations": [toleration]}
-    return {}
+    if not pool.fence:
+        return {}
+    taint = pool.fence[0]
+    return {"tolerations": [{"key": taint.key, "operator": "Exists", "effect": taint.effect}]}
 
 
 def _resource(pool: Pool) -> str:
