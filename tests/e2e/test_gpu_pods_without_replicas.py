@@ -175,6 +175,8 @@ def test_what_the_api_server_does_not_decide_is_rejected(cluster: ControlPlane) 
     api = cluster.api
     privileged = gpu_pod()
     privileged["spec"]["containers"][0]["securityContext"] = {"privileged": True}
+    in_user_namespace = gpu_pod(hostUsers=False)
+    in_user_namespace["spec"]["containers"] = privileged["spec"]["containers"]
     trespasser = {
         "metadata": {"generateName": "web-"},
         "spec": {
@@ -186,6 +188,7 @@ def test_what_the_api_server_does_not_decide_is_rejected(cluster: ControlPlane) 
         name: api.refusal(pods("default"), pod)
         for name, pod in {
             "privileged": privileged,
+            "privileged in a user namespace": in_user_namespace,
             "root": gpu_pod(securityContext={"runAsUser": 0}),
             "bound": gpu_pod(nodeName="node-a100"),
             "claim": gpu_pod(resourceClaims=[{"name": "x", "resourceClaimTemplateName": "x"}]),
@@ -197,5 +200,6 @@ def test_what_the_api_server_does_not_decide_is_rejected(cluster: ControlPlane) 
     assert "failed calling webhook" in said["bound"]
     assert "failed calling webhook" in said["claim"]
     assert 'unrestricted-gpu-pod: spec: container "main" sets' in said["privileged"]
+    assert 'container "main" sets' in said["privileged in a user namespace"]
     assert "unrestricted-gpu-pod: spec: the Pod sets securityContext.runAsUser: 0" in said["root"]
     assert "pool-trespass" in said["trespasser"]

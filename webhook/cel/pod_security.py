@@ -66,6 +66,8 @@ _ESCALATES = "s.?allowPrivilegeEscalation.orValue(false)"
 _MAY_BE_ROOT = "!s.?runAsNonRoot.orValue(true)"
 _IS_ROOT = "s.?runAsUser.orValue(1) == 0"
 """CEL about a security context ``s``."""
+_OUTSIDE = "pod.spec.?hostUsers.orValue(true)"
+"""CEL that holds for a ``pod`` outside of a user namespace, where the profiles accept root."""
 
 
 class _Setting(NamedTuple):
@@ -83,8 +85,8 @@ def _settings(level: Level) -> Iterator[_Setting]:
     )
     if level == "restricted":
         yield _Setting(_ESCALATES, {"allowPrivilegeEscalation": True})
-        yield _Setting(_MAY_BE_ROOT, {"runAsNonRoot": False})
-        yield _Setting(_IS_ROOT, {"runAsUser": 0})
+        yield _Setting(all_of(_OUTSIDE, _MAY_BE_ROOT), {"runAsNonRoot": False})
+        yield _Setting(all_of(_OUTSIDE, _IS_ROOT), {"runAsUser": 0})
 
 
 def _settings_of_pods(level: Level) -> Iterator[_Setting]:
@@ -94,9 +96,9 @@ def _settings_of_pods(level: Level) -> Iterator[_Setting]:
     if level == "restricted":
         context = "pod.spec.?securityContext"
         example = {"securityContext": {**_COMPLETE, "runAsNonRoot": False}}
-        yield _Setting(f"!{context}.?runAsNonRoot.orValue(true)", example)
+        yield _Setting(all_of(_OUTSIDE, f"!{context}.?runAsNonRoot.orValue(true)"), example)
         example = {"securityContext": {**_COMPLETE, "runAsUser": 0}}
-        yield _Setting(f"{context}.?runAsUser.orValue(1) == 0", example)
+        yield _Setting(all_of(_OUTSIDE, f"{context}.?runAsUser.orValue(1) == 0"), example)
 
 
 def _is_rejected_capability(level: Level) -> str:
@@ -144,13 +146,9 @@ def _in_context(owner: str, condition: str) -> str:
 
 
 def _requests_device(policy: Policy) -> str:
-    """Return CEL that holds for a ``pod`` that certainly requests a device, and runs on Linux.
-
-    In a user namespace, the profiles accept more.
-    """
+    """Return CEL that holds for a ``pod`` that certainly requests a device, and runs on Linux."""
     return all_of(
         'pod.spec.?os.?name.orValue("linux") == "linux"',
-        "pod.spec.?hostUsers.orValue(true)",
         some_container(some_resource(requested(is_in("k", all_resources(policy))))),
     )
 

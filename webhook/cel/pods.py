@@ -114,7 +114,7 @@ def by_old_and_new(expression: str) -> str:
 
 def short_lists(name: str, item: str, of: str, condition: str) -> Variable:
     """Return the variable that tells whether the lists of each ``item`` are short enough."""
-    comment = "Whether all lists are short. Longer ones are left to the webhook."
+    comment = "Whether all lists are short. Only the webhook checks longer ones."
     return variable(name, comment, call(of, "all", item, condition))
 
 
