@@ -313,7 +313,11 @@ def variables(policy: Policy, left_out: frozenset[str]) -> Iterator[Variable]:
     for name, comment, expression in (
         *others,
         *definitions(policy, left_out),
-        Definition("isCovered", "Whether the policy mutates the Pod. The webhook mutates the others.", covered),
+        Definition(
+            "isCovered",
+            "Whether the policy mutates the Pod. The webhook mutates the others.",
+            covered,
+        ),
     ):
         yield variable(name, comment, with_variables(printed(expression)))
 
