@@ -27,7 +27,7 @@ from policies.kubernetes.field_types import (
 )
 from policies.policy import Policy
 from policies.registry import RULES
-from policies.suggestions import unknown
+from policies.wording import uncapitalized, unknown
 
 API_VERSION = "gpufence.dev/v1alpha1"
 KIND = "FencePolicy"
@@ -210,8 +210,7 @@ def _sentence(error: Any, document: type, root: str) -> str:
         case "list_type" | "tuple_type" | "frozen_set_type":
             return f"{where}: must be a list, but is {found!r:.60}"
         case _:
-            text = error["msg"]
-            return f"{where}: {text[0].lower()}{text[1:]} (found {found!r:.60})"
+            return f"{where}: {uncapitalized(error['msg'])} (found {found!r:.60})"
 
 
 def _path(location: list[str | int]) -> str:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_args
 from policies.finding import Action, Mode, limited
 from policies.kubernetes.core_v1 import Requirement
 from policies.kubernetes.field_types import (
+    NO_NAMES,
     NOT_EMPTY,
     Amount,
     Day,
@@ -23,6 +24,7 @@ from policies.kubernetes.field_types import (
     Flag,
     Label,
     LabelValue,
+    NameSet,
     NamespaceNames,
     NamespacePattern,
     NonEmpty,
@@ -41,12 +43,11 @@ from policies.kubernetes.field_types import (
     snake_case,
 )
 from policies.kubernetes.kinds import WELL_KNOWN, CustomWorkloads
-from policies.kubernetes.names import NO_NAMES, NameSet
 from policies.kubernetes.nodes import Node
 from policies.kubernetes.pod import Pod
 from policies.kubernetes.scheduling import FENCING_EFFECTS, Alternative, Taint, accepts
 from policies.kubernetes.selector import Selector, includes, selector_of, selects
-from policies.suggestions import unknown
+from policies.wording import unknown
 
 if TYPE_CHECKING:
     from pydantic import ValidationInfo

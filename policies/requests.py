@@ -22,6 +22,7 @@ from policies.kubernetes.pod import (
 from policies.kubernetes.quantity import NANOS, is_extended_resource_name, parse_quantity
 from policies.kubernetes.workload import convert
 from policies.policy import AnnotationRequest, Policy, Pool
+from policies.wording import listing
 
 IMPLICIT_RESOURCE_PREFIX = "deviceclass.resource.kubernetes.io/"
 """A container can request a DeviceClass under this name in its resources (KEP-5004)."""
@@ -193,8 +194,8 @@ def _generated_claims(pod: Pod, request: Request) -> dict[str | None, str | None
 
 def describe_pools(pools: Iterable[Pool]) -> str:
     """Return the names of pools, for messages: ``pool a100``, or ``pools a100 and h100``."""
-    *names, last = [pool.name for pool in pools]
-    return f"pools {', '.join(names)} and {last}" if names else f"pool {last}"
+    names = [pool.name for pool in pools]
+    return f"pool{'s' if len(names) > 1 else ''} {listing(names)}"
 
 
 def peak_in_pool(pod: Pod, pool: Pool, scope: Scope) -> int:

@@ -7,11 +7,10 @@ module imports pydantic only then: most commands use the default policy, and sta
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import date
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
-from policies.kubernetes.names import NameSet
 from policies.kubernetes.quantity import (
     InvalidQuantityError,
     is_extended_resource_name,
@@ -44,6 +43,53 @@ def camel_case(name: str) -> str:
 def snake_case(key: str) -> str:
     """Return the name of the field with this key in documents."""
     return re.sub("[A-Z]+(?=[A-Z])|[A-Z]", lambda word: f"_{word[0].lower()}", key)
+
+
+class NameSet:
+    """Names given exactly or by prefix: of resources (``nvidia.com/mig-*``), of namespaces."""
+
+    __slots__ = ("exact", "prefixes")
+
+    def __init__(self, patterns: Iterable[str] = ()) -> None:
+        """Make the set that ``patterns`` name: each exact, or a prefix followed by ``*``."""
+        given = list(patterns)
+        self.exact = frozenset(name for name in given if not name.endswith("*"))
+        self.prefixes = tuple(name[:-1] for name in given if name.endswith("*"))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, NameSet) and self.patterns == other.patterns
+
+    def __hash__(self) -> int:
+        return hash((self.exact, self.prefixes))
+
+    def __repr__(self) -> str:
+        return f"NameSet({self.patterns})"
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.exact or (bool(self.prefixes) and name.startswith(self.prefixes))
+
+    def __bool__(self) -> bool:
+        return bool(self.exact or self.prefixes)
+
+    @property
+    def patterns(self) -> list[str]:
+        """The names, and the prefixes followed by ``*``."""
+        return [*sorted(self.exact), *(f"{prefix}*" for prefix in sorted(self.prefixes))]
+
+    def overlap(self, other: NameSet) -> str | None:
+        """Return a name or pattern that both sets hold, if there is one."""
+        for name in sorted(self.exact):
+            if name in other:
+                return name
+        for prefix in self.prefixes:
+            if any(name.startswith(prefix) for name in other.exact):
+                return f"{prefix}*"
+            if any(p.startswith(prefix) or prefix.startswith(p) for p in other.prefixes):
+                return f"{prefix}*"
+        return None
+
+
+NO_NAMES = NameSet()
 
 
 class Part:

@@ -103,21 +103,24 @@ from policies.device_injection import (
     GKE_DEVICES,
     NO_DEVICES,
     VISIBLE_DEVICES,
+    Values,
     devices_without_gpus,
+    expanded,
     is_device_mount,
     is_legacy,
     names_cdi_device,
     names_device_file,
     normal,
     shows_gpus,
+    values,
 )
 from policies.finding import Edit, Finding
 from policies.kubernetes.core_v1 import EnvVar, VolumeMount, host_path, volume_name
-from policies.kubernetes.environment import Values, expanded, values
 from policies.kubernetes.pod import Container, Pod
 from policies.policy import Policy
 from policies.reach import is_daemon_set_pod
 from policies.requests import requesting_containers
+from policies.wording import uncapitalized
 
 ID = "device-leak"
 
@@ -338,7 +341,7 @@ def _annotation_remediation(family: str, context: Context) -> str:
     if family == GKE_DEVICES and context.device_requests:
         return (
             "For a sidecar of GPUDirect-TCPX or TCPXO, request an exception from the cluster "
-            f"administrator. Otherwise, {request[0].lower()}{request[1:]}"
+            f"administrator. Otherwise, {uncapitalized(request)}"
         )
     return request
 
@@ -371,7 +374,7 @@ def volume_remediation(policy: Policy) -> str:
     """Return what to do about a volume with device files."""
     request = _any_request(policy)
     return (
-        f"Remove the volume, and {request[0].lower()}{request[1:]} unless the container has it: it "
+        f"Remove the volume, and {uncapitalized(request)} unless the container has it: it "
         "then gets the files of its device"
     )
 

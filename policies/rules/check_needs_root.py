@@ -94,14 +94,71 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator
+from typing import NamedTuple
 
 from policies.context import Context
 from policies.finding import Finding
-from policies.images import KnownImage, known_image
 from policies.kubernetes.pod import Container, DeviceResource, Pod, locks_memory
 from policies.kubernetes.quantity import is_rdma_resource_name, parse_quantity
+from policies.wording import uncapitalized
 
 ID = "needs-root"
+
+
+class _KnownImage(NamedTuple):
+    """An image by the end of its repository, what fails, and the likeliest fix.
+
+    ``settled_by`` names an environment variable that avoids the failure.
+    """
+
+    repository: str
+    failure: str
+    remediation: str
+    source: str
+    settled_by: str = ""
+
+
+_KNOWN_IMAGES = (
+    _KnownImage(
+        "vllm/vllm-openai",
+        "PyTorch looks up the name of the user, and fails with KeyError: getpwuid(): uid not found",
+        "Set runAsUser: 2000, the user of newer images, or set the variables USER and HOME, with "
+        "HOME on a writable volume",
+        "vllm-project/vllm#31959, ai-dynamo/dynamo#12457",
+        "USER",
+    ),
+    _KnownImage(
+        "huggingface/text-generation-inference",
+        "its Python is below /root, which only root can read",
+        "Use an image that is built for non-root users",
+        "huggingface/text-generation-inference#3082",
+    ),
+    _KnownImage(
+        "ollama/ollama",
+        "it writes to .ollama in its home directory, which is / for an unknown user",
+        "Mount a volume that the user can write to, and set the variable HOME to its path",
+        "ollama/ollama#5986",
+        "HOME",
+    ),
+    _KnownImage(
+        "nvidia/tritonserver",
+        "it writes to directories that belong to its user 1000",
+        "Set runAsUser: 1000 under spec.securityContext",
+        "triton-inference-server/server#2600",
+    ),
+    *(
+        _KnownImage(
+            f"jupyter/{name}-notebook",
+            "its home directory belongs to user 1000 and group 100",
+            "Set runAsUser: 1000 and fsGroup: 100 under spec.securityContext",
+            "jupyter/docker-stacks#552",
+        )
+        for name in ("base", "minimal", "scipy", "datascience", "pytorch", "tensorflow")
+    ),
+)
+"""Add an image with the issue or documentation that reports the failure."""
+
+_BY_NAME = {known.repository.partition("/")[2]: known for known in _KNOWN_IMAGES}
 
 _MOST_TEXT = 8 * 1024
 _SYSTEM, _PYTHON = frozenset(("install", "update", "upgrade")), frozenset(("install",))
@@ -129,7 +186,7 @@ def check(pod: Pod, context: Context) -> Iterator[Finding]:
     yield from _memory_lock(pod, context)
     volumes = _claimed_volumes(pod) if pod.security_context.fs_group is None else ()
     for container in pod.containers():
-        spec, known = container.spec, known_image(container.spec.image or "")
+        spec, known = container.spec, _known_image(container.spec.image or "")
         if not (known or spec.volume_mounts or spec.command or spec.args):
             continue
         user = _user(container, pod)
@@ -188,7 +245,7 @@ def _memory_lock(pod: Pod, context: Context) -> Iterator[Finding]:
         if context.hardening.level == "off":
             remediation = (
                 "Add capabilities: {add: [IPC_LOCK]} to its securityContext, and run it as root. "
-                f"Or {remediation[0].lower()}{remediation[1:]}"
+                f"Or {uncapitalized(remediation)}"
             )
         yield Finding(
             ID,
@@ -291,7 +348,16 @@ def _unwritable(
             )
 
 
-def _image(container: Container, pod: Pod, who: str, known: KnownImage) -> Iterator[Finding]:
+def _known_image(image: str) -> _KnownImage | None:
+    """Return what is known of an image: ``registry/repository:tag@digest``."""
+    head, _, last = image.rpartition("/")
+    known = _BY_NAME.get(last.partition(":")[0].partition("@")[0])
+    if known is None or f"/{head}".endswith(f"/{known.repository.partition('/')[0]}"):
+        return known
+    return None
+
+
+def _image(container: Container, pod: Pod, who: str, known: _KnownImage) -> Iterator[Finding]:
     if known.settled_by not in {variable.name for variable in container.env}:
         yield Finding(
             ID,

@@ -84,7 +84,6 @@ from policies.context import Context
 from policies.finding import Edit, Finding
 from policies.kubernetes.core_v1 import Toleration
 from policies.kubernetes.pod import Pod
-from policies.kubernetes.pod_security.view import capitalized
 from policies.kubernetes.scheduling import (
     Alternative,
     is_wildcard,
@@ -104,6 +103,7 @@ from policies.reach import (
     pools_of_node,
 )
 from policies.requests import ignored_annotations
+from policies.wording import capitalized
 
 ID = "pool-trespass"
 

@@ -55,6 +55,7 @@ from policies.finding import Edit, Finding
 from policies.kubernetes.pod import DeviceResource, Pod
 from policies.kubernetes.quantity import parse_quantity
 from policies.policy import Policy
+from policies.wording import uncapitalized
 
 ID = "unknown-device-resource"
 
@@ -148,12 +149,8 @@ def _unknown(pod: Pod, resource: DeviceResource, context: Context) -> Iterator[F
             f"{requests}, which no pool of the policy offers, so that gpufence adds no toleration "
             "and no node affinity",
             f"Have the cluster administrator add a pool for it{example}. For a device of pool "
-            f"{policy.pools[0].name}, {_lower(policy.pools[0].request)}",
+            f"{policy.pools[0].name}, {uncapitalized(policy.pools[0].request)}",
         )
-
-
-def _lower(text: str) -> str:
-    return text[:1].lower() + text[1:]
 
 
 def _is_requested(resource: DeviceResource) -> bool:

@@ -57,8 +57,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from policies.context import Context
+from policies.device_injection import values
 from policies.kubernetes.editor import Removal
-from policies.kubernetes.environment import values
 from policies.kubernetes.pod import Pod
 from policies.rules.check_device_leak import shows_devices, visible_devices_variables
 

@@ -34,7 +34,7 @@ from laws.profile import live_law as law
 from policies.engine import decide, validate
 from policies.facts import Facts, Request
 from policies.finding import Action, Finding
-from policies.kubernetes.names import NameSet
+from policies.kubernetes.field_types import NameSet
 from policies.kubernetes.nodes import Node, NodeIndex
 from policies.kubernetes.workload import LIMITS
 from policies.policy import ExceptionEntry, Policy

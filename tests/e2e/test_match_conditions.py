@@ -27,7 +27,7 @@ from policies.document import parse_policy
 from policies.engine import mutate, validate
 from policies.facts import Facts, Request
 from policies.kubernetes.claims import Claim
-from policies.kubernetes.names import NameSet
+from policies.kubernetes.field_types import NameSet
 from policies.kubernetes.nodes import Node, NodeIndex
 from policies.kubernetes.scheduling import Taint
 from policies.policy import Policy, Pool

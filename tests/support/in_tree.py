@@ -14,7 +14,7 @@ from cases.loading import Case, cases_of_check, cases_of_mutation
 from controlplane.api import Api, ApiError
 from controlplane.cluster import ControlPlane
 from controlplane.poll import until
-from policies.kubernetes.names import NameSet
+from policies.kubernetes.field_types import NameSet
 from policies.kubernetes.scheduling import Taint
 from policies.policy import Policy, Pool
 from policies.registry import CHECKS, RULES

@@ -14,7 +14,7 @@ from itertools import chain
 from string import Template
 from typing import NamedTuple
 
-from policies.kubernetes.names import NameSet
+from policies.kubernetes.field_types import NameSet
 from policies.kubernetes.scheduling import Taint
 from policies.kubernetes.selector import Selector
 from policies.policy import Actions, Policy, Pool

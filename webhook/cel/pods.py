@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from policies.kubernetes.field_types import NameSet
 from policies.kubernetes.kinds import CORE_WORKLOADS
-from policies.kubernetes.names import NameSet
 from policies.kubernetes.scheduling import REQUIRED
 from policies.policy import Actions, Policy, Pool
 from policies.reach import DAEMON_SET_CONTROLLER

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from policies.kubernetes.names import NameSet
+from policies.kubernetes.field_types import NameSet
 from policies.policy import Policy, Pool, PoolRequirement
 from policies.rules.check_pool_requirements import (
     Unmet,

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from policies.kubernetes.pod_security.view import capitalized
 from policies.kubernetes.scheduling import Taint, parse_int64
 from policies.policy import Policy, Pool
 from policies.reach import MIRROR_ANNOTATION, selector_of_every_node
@@ -21,6 +20,7 @@ from policies.rules.check_pool_trespass import (
     tolerates,
     wildcard_remediation,
 )
+from policies.wording import capitalized
 from webhook.cel.pods import (
     LIMIT,
     TERMS,

@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterable, Sequence
 from textwrap import wrap
 
-from policies.kubernetes.names import NameSet
+from policies.kubernetes.field_types import NameSet
 
 Variable = tuple[str, str]
 """The name and the expression of a variable that later expressions can use."""

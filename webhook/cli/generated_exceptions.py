@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 import click
 
+from policies.kubernetes.field_types import NameSet
 from policies.kubernetes.kinds import CORE_WORKLOADS
-from policies.kubernetes.names import NameSet
 from policies.kubernetes.objects import JSONObject
 from policies.kubernetes.quantity import is_subdomain
 from webhook.cli.evaluate import Result

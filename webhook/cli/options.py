@@ -16,7 +16,7 @@ import click
 
 from policies.facts import Request
 from policies.kubernetes.quantity import is_subdomain
-from policies.suggestions import unknown
+from policies.wording import unknown
 from webhook.documents.document import InputError
 from webhook.documents.files import STDIN, display_name, load_documents
 from webhook.documents.policy_files import MAX_BYTES, load_policy, policy_name

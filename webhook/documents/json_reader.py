@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any, NoReturn
 
+from policies.wording import uncapitalized
 from webhook.documents.document import HELM_CURE, Document, DocumentError, looks_like_template
 from webhook.documents.scalars import INT64_MIN, UINT64_MAX
 from webhook.documents.yaml_reader import (
@@ -92,7 +93,7 @@ def _decode(decoder: json.JSONDecoder, text: str, at: int) -> tuple[Any, int]:
     try:
         value, end = decoder.raw_decode(text, at)
     except json.JSONDecodeError as error:
-        problem = f"does not parse as JSON: {error.msg[0].lower()}{error.msg[1:]}"
+        problem = f"does not parse as JSON: {uncapitalized(error.msg)}"
         raise DocumentError(
             problem, line=error.lineno, column=error.colno, cure=_cure(error.msg, text)
         ) from error

@@ -10,16 +10,8 @@ from policies.kubernetes.core_v1 import (
     SecurityContext,
     SELinuxOptions,
 )
-from policies.kubernetes.pod_security.view import (
-    PodView,
-    Violation,
-    capitalized,
-    listing,
-    offenders,
-    quote,
-    subjects,
-    unset,
-)
+from policies.kubernetes.pod_security.view import PodView, Violation, offenders, subjects, unset
+from policies.wording import capitalized, listing, quote
 
 PROFILES = frozenset({"RuntimeDefault", "Localhost"})
 _SECCOMP = "securityContext: {seccompProfile: {type: RuntimeDefault}}"

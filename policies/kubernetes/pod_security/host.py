@@ -6,16 +6,8 @@ import re
 
 from policies.kubernetes.core_v1 import Volume, host_path, volume_name
 from policies.kubernetes.pod import Container
-from policies.kubernetes.pod_security.view import (
-    Offenders,
-    PodView,
-    Violation,
-    capitalized,
-    distinct,
-    listing,
-    quote,
-    subjects,
-)
+from policies.kubernetes.pod_security.view import Offenders, PodView, Violation, distinct, subjects
+from policies.wording import capitalized, listing, quote
 
 _NAMESPACES = ("hostNetwork", "hostPID", "hostIPC")
 VOLUMES = (

@@ -16,16 +16,14 @@ from policies.kubernetes.pod_security.view import (
     Offenders,
     PodView,
     Violation,
-    capitalized,
     containers_with,
     distinct,
-    listing,
     name_containers,
     offenders,
-    quote,
     subjects,
     unset,
 )
+from policies.wording import capitalized, listing, quote
 
 DEFAULT_CAPABILITIES = (
     "AUDIT_WRITE",

@@ -9,6 +9,7 @@ import msgspec
 
 from policies.kubernetes.core_v1 import Capabilities, PodSpec, SecurityContext
 from policies.kubernetes.pod import Container, Pod
+from policies.wording import quote
 
 HARDENED = SecurityContext(
     allow_privilege_escalation=False, capabilities=Capabilities(drop=["ALL"])
@@ -201,19 +202,3 @@ def name_containers(containers: Iterable[Container]) -> str:
     """Return ``container "a"`` or ``containers "a" and "b"``."""
     names = [container.name for container in containers]
     return f"{'container' if len(names) == 1 else 'containers'} {quote(names)}"
-
-
-def listing(items: Iterable[str], last: str = "and") -> str:
-    """Return ``a``, ``a and b`` or ``a, b and c``."""
-    *head, tail = items
-    return f"{', '.join(head)} {last} {tail}" if head else tail
-
-
-def capitalized(text: str) -> str:
-    """Return the text with a capital letter at its start."""
-    return text[:1].upper() + text[1:]
-
-
-def quote(items: Iterable[str], last: str = "and") -> str:
-    """Return ``"a"``, ``"a" and "b"`` or ``"a", "b" and "c"``."""
-    return listing([f'"{item}"' for item in items], last)

@@ -13,7 +13,7 @@ from audit.simulated import NODES, PATHS, TODAY, Cluster, Object, owned, pod, wo
 from cases.loading import policy_document
 from controlplane.objects import node
 from policies.document import parse_policy
-from policies.kubernetes.names import NameSet
+from policies.kubernetes.field_types import NameSet
 from policies.policy import ExceptionEntry
 from policies.shipped import shipped_policy
 from reviewing import default_document

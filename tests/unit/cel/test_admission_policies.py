@@ -11,7 +11,7 @@ import pytest
 from policies.document import parse_policy
 from policies.exemptions import ALWAYS_EXCLUDED
 from policies.finding import Action
-from policies.kubernetes.names import NameSet
+from policies.kubernetes.field_types import NameSet
 from policies.policy import ExceptionEntry, Override, Policy
 from reviewing import default_document, default_policy
 from webhook.cel.admission_policies import (

@@ -11,8 +11,8 @@ import pytest
 from cases.loading import HERE, load_all, policy_document
 from policies.document import PolicyError, parse_policy
 from policies.finding import ACTIONS
+from policies.kubernetes.field_types import NameSet
 from policies.kubernetes.kinds import WELL_KNOWN, CustomWorkloads
-from policies.kubernetes.names import NameSet
 from policies.kubernetes.nodes import Node
 from policies.policy import Policy
 from policies.registry import RULES

@@ -16,7 +16,7 @@ from certs.keypair import is_trusted_by
 from certs.names import Names
 from certs.secret import Stored, Timing, write_secret
 from fake_apiserver import FakeKubeApi
-from policies.kubernetes.names import NameSet
+from policies.kubernetes.field_types import NameSet
 from policies.kubernetes.objects import JSONObject
 from policies.policy import ExceptionEntry
 from reviewing import default_policy

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from policies.suggestions import did_you_mean
+from policies.wording import did_you_mean
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem

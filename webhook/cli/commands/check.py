@@ -12,7 +12,7 @@ import click
 from msgspec.structs import replace
 
 from policies.registry import RULES
-from policies.suggestions import did_you_mean
+from policies.wording import did_you_mean
 from webhook.cli.commands import EXIT_FOUND, EXIT_INPUT
 from webhook.cli.evaluate import FACT_WORDS, Result, evaluate, facts_among
 from webhook.cli.manifests import (

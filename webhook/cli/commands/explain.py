@@ -13,7 +13,7 @@ from click.shell_completion import CompletionItem
 
 from policies.policy import Policy
 from policies.registry import RULES, Check, Mutation
-from policies.suggestions import did_you_mean
+from policies.wording import did_you_mean
 from webhook.cli import explanation
 from webhook.cli.commands import EXIT_INPUT
 from webhook.cli.manifests import no_objects_message, read_manifests

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from policies.kubernetes.names import NameSet
+from policies.kubernetes.field_types import NameSet
 from policies.kubernetes.node_templates import NodeTemplate
 from policies.kubernetes.nodes import Node
 from policies.kubernetes.scheduling import FENCING_EFFECTS, Taint

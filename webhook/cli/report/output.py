@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TextIO, TypeAlias, T
 import click
 from msgspec.structs import replace
 
-from policies.suggestions import did_you_mean
+from policies.wording import did_you_mean
 from webhook.cli.evaluate import Result
 from webhook.cli.report.content import CheckReport, SuitesReport
 from webhook.cli.yaml_writer import Marked
