@@ -1,11 +1,24 @@
 """Certificates of the webhook server: issue, store and rotate them.
 
-- `certs.names`      the names that a serving certificate is for, validated
-- `certs.keypair`    a certificate and its private key as PEM: checks, and when a renewal is due
+- `certs.keypair`    a certificate, its private key and its names: checks, and when a renewal is due
 - `certs.authority`  creates the CA, and issues the serving certificate that it signs
 - `certs.files`      writes and reads key pairs as files
 - `certs.secret`     the Secret with CA and serving certificate, and the rotation of both
 
-No module reads the clock: callers pass the time as an aware `datetime`. Every error that a user can
-cause is a `certs.errors.CertificateError`.
+No module reads the clock: callers pass the time as an aware `datetime`.
 """
+
+from __future__ import annotations
+
+
+class CertificateError(Exception):
+    """A problem with certificates that the user can fix.
+
+    `what` is a clause without a subject ("is encrypted"), whose subject is `where` (a path, a name,
+    an option's value); `cure` is a sentence without its full stop.
+    """
+
+    def __init__(self, what: str, *, where: str, cure: str) -> None:
+        super().__init__(f"{where}: {what}. {cure}.")
+        self.what = what
+        self.where = where

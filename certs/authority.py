@@ -14,9 +14,8 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from certs.errors import CertificateError
-from certs.keypair import KeyPair, check_validity, is_authority, parse_pair
-from certs.names import Names
+from certs import CertificateError
+from certs.keypair import KeyPair, Names, check_validity, is_authority, parse_pair
 
 AUTHORITY_LIFETIME = timedelta(days=3650)
 LEAF_LIFETIME = timedelta(days=365)

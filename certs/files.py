@@ -13,19 +13,9 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 
+from certs import CertificateError
 from certs.authority import AUTHORITY_LIFETIME, LEAF_LIFETIME, create_authority, issue_leaf
-from certs.errors import CertificateError
-from certs.keypair import KeyPair
-from certs.names import Names
-
-
-@dataclass(frozen=True, slots=True)
-class Issued:
-    """The result of `issue`: the key pairs, and the names of the serving certificate."""
-
-    authority: KeyPair
-    leaf: KeyPair
-    names: Names
+from certs.keypair import KeyPair, Names
 
 
 def issue(
@@ -37,7 +27,7 @@ def issue(
     leaf_lifetime: timedelta = LEAF_LIFETIME,
     *,
     force: bool = False,
-) -> Issued:
+) -> tuple[KeyPair, KeyPair]:
     """Create a CA and a serving certificate for the names, and write both to `directory`.
 
     Raises CertificateError for invalid names or lifetimes, and for files that cannot be written, or
@@ -53,7 +43,7 @@ def issue(
     authority = create_authority(now, ca_lifetime)
     leaf = issue_leaf(authority, names, now, leaf_lifetime)
     write_pairs(directory, authority, leaf, force=force)
-    return Issued(authority, leaf, names)
+    return authority, leaf
 
 
 def write_pairs(directory: Path, authority: KeyPair, leaf: KeyPair, *, force: bool = False) -> None:

@@ -21,10 +21,11 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
+from certs import CertificateError
 from certs.authority import AUTHORITY_LIFETIME, LEAF_LIFETIME, create_authority, issue_leaf
-from certs.errors import CertificateError
 from certs.keypair import (
     KeyPair,
+    Names,
     age_problem,
     is_certificate,
     leaf_problem,
@@ -32,7 +33,6 @@ from certs.keypair import (
     pair_problem,
     parse_certificates,
 )
-from certs.names import Names
 
 JSONObject = dict[str, Any]
 
@@ -146,23 +146,27 @@ def next_step(
         reason = "the Secret contains no CA and no serving certificate yet"
         return Step(Change.CREATE, reason, _created(names, now, timing))
     ca_problem = pair_problem(stored.authority, now, "CA")
-    if ca_problem:
-        # Its key may be gone while its leaf still serves: then there is time for a rotation.
-        if not stored.can_serve(now):
-            reason = f"{ca_problem}, and its serving certificate is unusable too"
-            if stored.next is not None and not pair_problem(stored.next, now):
-                return Step(
-                    Change.PROMOTE, reason, _promoted(stored, stored.next, names, timing, now)
-                )
-            return Step(Change.CREATE, reason, _created(names, now, timing))
-    elif reason := _leaf_due(stored, names, now):
+    following = stored.next if stored.next and not pair_problem(stored.next, now) else None
+    # The key of a CA may be gone while its leaf still serves: then there is time for a rotation.
+    lost = ""
+    if ca_problem and not stored.can_serve(now):
+        lost = f"{ca_problem}, and its serving certificate is unusable too"
+    if lost and following is None:
+        return Step(Change.CREATE, lost, _created(names, now, timing))
+    if not ca_problem and (reason := _leaf_due(stored, names, now)):
         return Step(Change.RENEW, reason, _renewed(stored, names, now, timing))
-    if stored.next is not None and not pair_problem(stored.next, now):
-        if carried_for is None or carried_for < timing.settle:
+    if following is not None:
+        if not lost and (carried_for is None or carried_for < timing.settle):
             return None
-        reason = "every webhook configuration trusts both CAs"
-        return Step(Change.PROMOTE, reason, _promoted(stored, stored.next, names, timing, now))
-    if reason := ca_problem or age_problem(stored.authority.certificate_pem, now):
+        after = Stored(
+            authority=following,
+            leaf=issue_leaf(following, names, now, timing.leaf),
+            old=stored.authority.certificate_pem,
+            promoted=now,
+        )
+        reason = lost or "every webhook configuration trusts both CAs"
+        return Step(Change.PROMOTE, reason, after)
+    if reason := ca_problem or age_problem(stored.authority.certificate, now):
         after = replace(stored, next=create_authority(now, timing.authority))
         return Step(Change.PUBLISH, reason, after)
     if stored.old and (stored.promoted is None or now >= stored.promoted + timing.overlap):
@@ -176,17 +180,6 @@ def _created(names: Names, now: datetime, timing: Timing) -> Stored:
     return Stored(authority, issue_leaf(authority, names, now, timing.leaf))
 
 
-def _promoted(
-    stored: Stored, following: KeyPair, names: Names, timing: Timing, now: datetime
-) -> Stored:
-    return Stored(
-        authority=following,
-        leaf=issue_leaf(following, names, now, timing.leaf),
-        old=stored.authority.certificate_pem,
-        promoted=now,
-    )
-
-
 def _renewed(stored: Stored, names: Names, now: datetime, timing: Timing) -> Stored:
     """Return what is stored with a new leaf.
 
@@ -194,16 +187,14 @@ def _renewed(stored: Stored, names: Names, now: datetime, timing: Timing) -> Sto
     Service, two replicas want different names, and would otherwise undo each other's leaf.
     """
     if not _leaf_due(stored, None, now):
-        present = parse_certificates(stored.leaf.certificate_pem, "serving certificate")[0]
-        names = names.and_those_of(names_of(present))
+        names = names.and_those_of(names_of(stored.leaf.certificate))
     return replace(stored, leaf=issue_leaf(stored.authority, names, now, timing.leaf))
 
 
 def _leaf_due(stored: Stored, names: Names | None, now: datetime) -> str:
     current = [stored.authority.certificate_pem]
-    return leaf_problem(stored.leaf, current, names, now) or age_problem(
-        stored.leaf.certificate_pem, now
-    )
+    problem = leaf_problem(stored.leaf, current, names, now)
+    return problem or age_problem(stored.leaf.certificate, now)
 
 
 def read_secret(secret: JSONObject) -> Stored | None:

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from certs.authority import create_authority, issue_leaf
-from certs.names import Names
+from certs.keypair import Names
 from controlplane.cluster import ControlPlane
 from controlplane.gpufence import Replica
 from controlplane.poll import until

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from certs.authority import create_authority, issue_leaf
-from certs.names import Names
+from certs.keypair import Names
 from controlplane.cluster import ControlPlane
 from controlplane.gpufence import Replica
 from controlplane.poll import until

@@ -11,12 +11,12 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import NameOID
 
-from certs.keypair import KeyPair, parse_certificates, parse_pair
+from certs.keypair import KeyPair, parse_pair
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.types import CertificateIssuerPrivateKeyTypes
 
-    from certs.names import Names
+    from certs.keypair import Names
 
 CA = x509.BasicConstraints(ca=True, path_length=None)
 
@@ -59,8 +59,3 @@ def alternatives(names: Names) -> x509.SubjectAlternativeName:
     return x509.SubjectAlternativeName(
         [*map(x509.DNSName, names.dns), *map(x509.IPAddress, names.ip)]
     )
-
-
-def certificate_of(pair: KeyPair) -> x509.Certificate:
-    """Return the first certificate of a pair."""
-    return parse_certificates(pair.certificate_pem, "test")[0]

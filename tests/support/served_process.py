@@ -16,7 +16,7 @@ from typing import Any
 
 import aiohttp
 
-from certs.errors import CertificateError
+from certs import CertificateError
 from webhook.http.listener import ListenError
 from webhook.server.replica import ServeOptions, serve
 

@@ -12,7 +12,7 @@ import pytest
 
 from certs.authority import create_authority, issue_leaf
 from certs.files import issue
-from certs.names import Names
+from certs.keypair import Names
 from reviewing import default_policy
 from served import Hook, MakeHook, serve_policy
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import datetime
 
-from certs.keypair import is_overdue, leaf_problem, parse_certificates, renewal_due
-from certs.names import Names
+from certs.keypair import Names, is_overdue, leaf_problem, renewal_due
 from certs.secret import Stored
 from policies.kubernetes.objects import JSONObject
 from webhook.doctor.installation import Installation, containers_of
@@ -163,7 +162,7 @@ def check_certificate(
 def _serving(stored: Stored, names: Names | None, now: datetime) -> DoctorLine:
     if problem := leaf_problem(stored.leaf, stored.authorities, names, now):
         return fail(_CERTIFICATE, f"the {problem}", _RENEWAL)
-    leaf = parse_certificates(stored.leaf.certificate_pem, "serving certificate")[0]
+    leaf = stored.leaf.certificate
     due, end = renewal_due(leaf).isoformat(), leaf.not_valid_after_utc.isoformat()
     if is_overdue(leaf, now):
         problem = f"the renewal was due at {due}; the certificate expires at {end}"

@@ -25,7 +25,7 @@ from pathlib import Path
 
 from cryptography import x509
 
-from certs.errors import CertificateError
+from certs import CertificateError
 from certs.files import PairSource, read_file
 from certs.keypair import (
     KeyPair,

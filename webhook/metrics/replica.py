@@ -18,7 +18,6 @@ from prometheus_client import (
 )
 from prometheus_client.exposition import choose_encoder
 
-from certs.keypair import parse_certificates
 from certs.secret import Change, Stored
 from policies.finding import Finding
 from policies.kubernetes.templates import is_core_workload
@@ -186,8 +185,7 @@ class Metrics:
 
     def authorities(self, stored: Stored) -> None:
         """Show which CAs are in the Secret."""
-        [authority, *_] = parse_certificates(stored.authority.certificate_pem, "authority")
-        self._authorities.set(authority.not_valid_after_utc.timestamp())
+        self._authorities.set(stored.authority.certificate.not_valid_after_utc.timestamp())
         self._published.set(len(stored.authorities))
 
     def expose(self, accept: str) -> tuple[bytes, str]:

@@ -12,10 +12,9 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from urllib.parse import urlsplit
 
-from certs.errors import CertificateError
+from certs import CertificateError
 from certs.files import PairSource
-from certs.keypair import KeyPair
-from certs.names import Names
+from certs.keypair import KeyPair, Names
 from certs.secret import Change, Step, Stored, Timing, next_step, read_secret, write_secret
 from policies.kubernetes.objects import JSONObject
 from webhook.cel.configurations import Registration

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from certs.errors import CertificateError
+from certs import CertificateError
 from certs.files import PairSource, read_file
 from certs.keypair import is_trusted_by, parse_certificates
 from certs.secret import Timing

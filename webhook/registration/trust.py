@@ -15,7 +15,7 @@ from datetime import timedelta
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from certs.errors import CertificateError
+from certs import CertificateError
 from certs.keypair import is_trusted_by, parse_certificates
 from policies.kubernetes.objects import JSONObject
 from webhook.registration.drift import is_own

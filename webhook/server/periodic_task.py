@@ -9,7 +9,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import NoReturn
 
-from certs.errors import CertificateError
+from certs import CertificateError
 from webhook.kube.errors import ClusterError, spread
 from webhook.logs import event
 

@@ -17,7 +17,7 @@ import yaml
 
 import junit_schema
 from certs.authority import create_authority, issue_leaf
-from certs.names import Names
+from certs.keypair import Names
 from certs.secret import Stored, read_secret, write_secret
 from controlplane.api import ApiError
 from controlplane.objects import node

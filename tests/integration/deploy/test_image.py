@@ -16,7 +16,7 @@ import pytest
 
 from certs.authority import create_authority, issue_leaf
 from certs.files import write_pairs
-from certs.names import Names
+from certs.keypair import Names
 from deploy.chart import Helm, one
 from deploy.dockerfile import carry_out, image_environment, stages
 from paths import DEPLOY, PROJECT

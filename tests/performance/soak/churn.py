@@ -12,7 +12,7 @@ import yaml
 
 from certs.authority import issue_leaf
 from certs.files import write_pairs
-from certs.names import Names
+from certs.keypair import Names
 from controlplane.gpufence import Server
 from fake_apiserver import NODES, FakeApiServer
 from policies.shipped import default_policy_text
@@ -44,7 +44,7 @@ async def policies(path: Path, seconds: float) -> None:
 
 
 async def certificates(server: Server, seconds: float) -> None:
-    ca = server.issued.authority
+    ca, _ = server.issued
     while True:
         await asyncio.sleep(seconds)
         leaf = issue_leaf(ca, Names.parse(["localhost"], [HOST]), datetime.now(UTC))

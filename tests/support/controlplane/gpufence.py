@@ -149,4 +149,4 @@ class Server(Replica):
     @property
     def authority(self) -> bytes:
         """The CA of the serving certificate (PEM)."""
-        return self.issued.authority.certificate_pem
+        return self.issued[0].certificate_pem

@@ -13,8 +13,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from certificates import named, sign
 from certs.authority import create_authority, issue_leaf
-from certs.keypair import KeyPair, parse_pair
-from certs.names import Names
+from certs.keypair import KeyPair, Names, parse_pair
 
 LIFE = timedelta(days=7)  # a demo may run over the weekend
 BACKDATED = timedelta(minutes=5)

@@ -21,8 +21,8 @@ class Recorder:
     """Serves `/mutate` and `/validate` on a free port; as a context manager, in the block."""
 
     def __init__(self, directory: Path) -> None:
-        issued = issue(["localhost"], [], directory, datetime.now(UTC))
-        self.authority = issued.authority.certificate_pem
+        ca, _ = issue(["localhost"], [], directory, datetime.now(UTC))
+        self.authority = ca.certificate_pem
         self.endpoints: defaultdict[str, set[str]] = defaultdict(set)
         """By the mark of an object, the paths at which requests for it arrived."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

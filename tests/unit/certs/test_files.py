@@ -10,10 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from certs.errors import CertificateError
+from certs import CertificateError
 from certs.files import issue, read_file
-from certs.keypair import KeyPair, leaf_problem
-from certs.names import Names
+from certs.keypair import KeyPair, Names, leaf_problem
 
 NOW = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
 DAY = timedelta(days=1)
@@ -39,13 +38,13 @@ def mode(path: Path) -> int:
 
 def test_issue_writes_a_usable_ca_and_serving_certificate(tmp_path: Path) -> None:
     out = tmp_path / "new" / "certs"
-    issued = issue(["GPUfence.gpufence.svc"], ["127.0.0.1"], out, NOW, 30 * DAY, 10 * DAY)
-    assert issued.names == Names.parse(["gpufence.gpufence.svc"], ["127.0.0.1"])
+    ca, leaf = issue(["GPUfence.gpufence.svc"], ["127.0.0.1"], out, NOW, 30 * DAY, 10 * DAY)
     written = contents(out)
     assert sorted(written) == FILES
-    assert KeyPair(written["ca.crt"], written["ca.key"]) == issued.authority
-    assert KeyPair(written["tls.crt"], written["tls.key"]) == issued.leaf
-    assert not leaf_problem(issued.leaf, [written["ca.crt"]], issued.names, NOW)
+    assert KeyPair(written["ca.crt"], written["ca.key"]) == ca
+    assert KeyPair(written["tls.crt"], written["tls.key"]) == leaf
+    names = Names.parse(["gpufence.gpufence.svc"], ["127.0.0.1"])
+    assert not leaf_problem(leaf, [ca.certificate_pem], names, NOW)
 
 
 @pytest.mark.usefixtures("open_umask")

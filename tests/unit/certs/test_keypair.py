@@ -1,11 +1,13 @@
-"""A pair that is read, and when it is due: the boundaries to the second."""
+"""Names, a pair that is read, and when it is due: the boundaries to the second."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+import ipaddress
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, timezone
+from ipaddress import IPv4Address, IPv6Address
 
 import pytest
 from cryptography import x509
@@ -19,11 +21,12 @@ from cryptography.x509.verification import PolicyBuilder, Store
 from hypothesis import given
 from hypothesis import strategies as st
 
-from certificates import alternatives, certificate_of, sign
+from certificates import alternatives, sign
+from certs import CertificateError
 from certs.authority import CLOCK_SKEW, create_authority, issue_leaf
-from certs.errors import CertificateError
 from certs.keypair import (
     KeyPair,
+    Names,
     age_problem,
     leaf_problem,
     names_of,
@@ -31,7 +34,6 @@ from certs.keypair import (
     parse_certificates,
     parse_pair,
 )
-from certs.names import Names
 
 NOW = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
 TICK = timedelta(microseconds=1)
@@ -60,7 +62,95 @@ def problem(
     names: Names = NAMES,
 ) -> str:
     """Return why a serving certificate is due."""
-    return leaf_problem(leaf, authorities, names, now) or age_problem(leaf.certificate_pem, now)
+    return leaf_problem(leaf, authorities, names, now) or age_problem(leaf.certificate, now)
+
+
+# Names.
+
+LONGEST_LABEL = "a" * 63
+LONGEST_NAME = ".".join([LONGEST_LABEL] * 3 + ["a" * 61])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "gpufence.gpufence.svc.cluster.local",
+        "localhost",
+        "GPUFence.Example.COM",
+        "3com.example",
+        "7.example",
+        "a--b.xn--bcher-kva.example",
+        LONGEST_LABEL,
+        LONGEST_NAME,
+    ],
+)
+def test_a_host_name_is_accepted_in_lower_case(text: str) -> None:
+    assert Names.parse([text]) == Names((text.lower(),))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", ".", "a..b", ".svc", "gpu_fence.svc", "-a.svc", "a-.svc", "a b", "a.svc\n", "a.svc."),
+        *("https://a.svc", "a.svc:9443", "*.gpufence.svc", "gpu*.svc", "b\u00fccher.example"),
+        "\u212aelvin.example",  # whose lower case is ASCII
+        *("10.0.0.7", "::1", "[::1]", "10.0.7", "a.256", "a" * 64, LONGEST_NAME + "a"),
+    ],
+)
+def test_an_invalid_host_name_is_rejected(text: str) -> None:
+    with pytest.raises(CertificateError) as caught:
+        Names.parse([text])
+    assert str(caught.value).startswith(f"DNS name {text!r}: is not a host name (RFC 1123). Write ")
+
+
+NO_ADDRESSES = ("", "localhost", "10.0.0.0/8", "10.0.0.7:9443", "[::1]", "010.0.0.7")
+NO_SERVERS = ("fe80::1%eth0", "0.0.0.0", "::", "224.0.0.1")  # noqa: S104 - invalid
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        *((text, "is neither an IPv4 nor an IPv6 address") for text in NO_ADDRESSES),
+        *((text, "is not the address of a server") for text in NO_SERVERS),
+    ],
+)
+def test_an_invalid_ip_address_is_rejected_with_the_reason(text: str, complaint: str) -> None:
+    with pytest.raises(CertificateError) as caught:
+        Names.parse([], [text])
+    assert str(caught.value).startswith(f"IP address {text!r}: {complaint}. ")
+
+
+def test_repeated_names_count_once_and_keep_their_order() -> None:
+    names = Names.parse(["b.svc", "a.svc", "B.svc"], ["FD00:0::0007", "127.0.0.1", "fd00::7"])
+    assert names == Names(("b.svc", "a.svc"), (IPv6Address("fd00::7"), IPv4Address("127.0.0.1")))
+    assert str(names) == "b.svc, a.svc, fd00::7, 127.0.0.1"
+
+
+def test_a_certificate_without_names_is_rejected() -> None:
+    with pytest.raises(CertificateError, match="neither a DNS name nor an IP address"):
+        Names.parse([], [])
+
+
+@given(st.text(max_size=80) | st.from_regex(r"[A-Za-z0-9.-]{1,80}", fullmatch=True))
+def test_any_text_is_rejected_or_a_valid_certificate_name(text: str) -> None:
+    try:
+        [name] = Names.parse([text]).dns
+    except CertificateError as error:
+        assert str(error).startswith(f"DNS name {text!r}: ")  # noqa: PT017 - or there is none
+        return
+    assert Names.parse([name]).dns == (name,) == (text.lower(),)
+    # cryptography's path validation has its own definition of a host name: both must agree.
+    PolicyBuilder().store(Store([AUTHORITY.certificate])).build_server_verifier(x509.DNSName(name))
+
+
+@given(st.ip_addresses().map(str) | st.text(max_size=40))
+def test_any_text_is_rejected_or_parsed_as_the_same_ip_address(text: str) -> None:
+    try:
+        [address] = Names.parse([], [text]).ip
+    except CertificateError as error:
+        assert str(error).startswith(f"IP address {text!r}: ")  # noqa: PT017 - or there is none
+        return
+    assert address == ipaddress.ip_address(text)
 
 
 # Reading.
@@ -81,8 +171,8 @@ def test_a_key_with_a_passphrase_is_rejected_with_a_remediation() -> None:
 def test_all_certificates_of_a_bundle_are_parsed(authority: KeyPair, leaf: KeyPair) -> None:
     bundle = leaf.certificate_pem + b"comment\n" + authority.certificate_pem
     assert parse_certificates(bundle, "bundle") == (
-        certificate_of(leaf),
-        certificate_of(authority),
+        leaf.certificate,
+        authority.certificate,
     )
 
 
@@ -101,22 +191,14 @@ def _other_base64(pem: bytes) -> bytes:
 def test_damaged_pem_raises_certificate_error_with_its_path(
     leaf: KeyPair, damage: Callable[[bytes], bytes]
 ) -> None:
-    with pytest.raises(
-        CertificateError, match=r"^/c/tls\.crt: contains no valid PEM certificate \("
-    ):
+    certificate, key = "contains no valid PEM certificate", "contains no valid PEM private key"
+    with pytest.raises(CertificateError, match=rf"^/c/tls\.crt: {certificate} \(") as caught:
         parse_certificates(damage(leaf.certificate_pem), "/c/tls.crt")
-    with pytest.raises(
-        CertificateError, match=r"^/c/tls\.key: contains no valid PEM private key \("
-    ):
+    # Not a link of the library for its developers either.
+    assert "http" not in str(caught.value)
+    with pytest.raises(CertificateError, match=rf"^/c/tls\.key: {key} \(") as caught:
         parse_pair(KeyPair(CERTIFICATE, damage(leaf.key_pem)), key_at="/c/tls.key")
-
-
-def test_an_error_for_invalid_pem_contains_no_link_of_the_library() -> None:
-    with pytest.raises(CertificateError) as certificate:
-        parse_certificates(b"no PEM", "tls.crt")
-    with pytest.raises(CertificateError) as key:
-        parse_pair(KeyPair(CERTIFICATE, b"no PEM"), key_at="tls.key")
-    assert "http" not in f"{certificate.value} {key.value}"
+    assert "http" not in str(caught.value)
 
 
 # A serial number that is not positive is still read, with this warning, by the library.
@@ -193,7 +275,7 @@ def test_a_leaf_is_due_when_no_current_ca_signed_it(
 
 
 def test_a_leaf_is_due_if_the_current_ca_has_the_same_name_but_another_key() -> None:
-    name = certificate_of(AUTHORITY).subject
+    name = AUTHORITY.certificate.subject
     namesake = sign(name, begin=BEGIN, end=NOW + DAY).certificate_pem
     assert problem(authorities=(namesake,))
     assert not problem(authorities=(namesake, CERTIFICATE))
@@ -202,7 +284,7 @@ def test_a_leaf_is_due_if_the_current_ca_has_the_same_name_but_another_key() -> 
 def test_a_leaf_is_due_when_its_ca_has_expired() -> None:
     short = create_authority(NOW, DAY)
     # A serving certificate that outlives its CA, as other tools issue them.
-    issuer = certificate_of(short).subject
+    issuer = short.certificate.subject
     end = NOW + 90 * DAY
     leaf = sign(issuer, alternatives(NAMES), begin=BEGIN, end=end, signer=short)
     assert not problem(NOW + DAY, leaf, (short.certificate_pem,))
@@ -227,7 +309,7 @@ def test_a_leaf_is_due_only_if_it_lacks_a_wanted_name(wanted: Names, missing: st
 
 
 def test_a_certificate_without_names_lacks_all_wanted_names() -> None:
-    assert names_of(certificate_of(AUTHORITY)) == Names((), ())
+    assert names_of(AUTHORITY.certificate) == Names((), ())
     lacking = "serving certificate lacks gpufence.gpufence.svc, localhost, 127.0.0.1"
     assert problem(leaf=AUTHORITY) == lacking
 
@@ -243,7 +325,7 @@ def test_an_unreadable_pair_is_due(damaged: str) -> None:
 def test_a_new_certificate_is_not_due_with_any_lifetime(lifetime: timedelta) -> None:
     authority = create_authority(NOW, lifetime)
     assert not pair_problem(authority, NOW)
-    assert not age_problem(authority.certificate_pem, NOW)
+    assert not age_problem(authority.certificate, NOW)
     assert not problem(
         NOW, issue_leaf(authority, NAMES, NOW, lifetime), (authority.certificate_pem,)
     )
@@ -267,7 +349,7 @@ def test_clients_accept_certificates_that_are_not_due(
     store = Store([c for pem in bundle for c in parse_certificates(pem, "test")])
     policy = PolicyBuilder().store(store).time(now.replace(tzinfo=None))
     for name in wanted.dns:
-        assert policy.build_server_verifier(x509.DNSName(name)).verify(certificate_of(LEAF), [])
+        assert policy.build_server_verifier(x509.DNSName(name)).verify(LEAF.certificate, [])
     for address in wanted.ip:
         verifier = policy.build_server_verifier(x509.IPAddress(address))
-        assert verifier.verify(certificate_of(LEAF), [])
+        assert verifier.verify(LEAF.certificate, [])

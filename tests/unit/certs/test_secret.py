@@ -11,8 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from certs.authority import create_authority, issue_leaf
-from certs.keypair import KeyPair, is_trusted_by, leaf_problem, parse_certificates
-from certs.names import Names
+from certs.keypair import KeyPair, Names, is_trusted_by, leaf_problem, parse_certificates
 from certs.secret import Change, Step, Stored, Timing, next_step, read_secret, write_secret
 
 NOW = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)

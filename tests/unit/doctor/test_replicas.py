@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from certs.authority import create_authority, issue_leaf
-from certs.names import Names
+from certs.keypair import Names
 from certs.secret import Stored
 from webhook.doctor.installation import Installation
 from webhook.doctor.line import DoctorLine, ok

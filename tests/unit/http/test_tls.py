@@ -15,11 +15,10 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.serialization import Encoding
 
 from certificates import sign
+from certs import CertificateError
 from certs.authority import create_authority, issue_leaf
-from certs.errors import CertificateError
 from certs.files import file_source, issue
-from certs.keypair import KeyPair, parse_certificates
-from certs.names import Names
+from certs.keypair import KeyPair, Names, parse_certificates
 from handshakes import NAME, Handshake, client_context
 from webhook.http.tls import ServedCertificate
 
@@ -56,7 +55,7 @@ def renewed(authority: KeyPair, names: Names, now: datetime) -> KeyPair:
 
 
 def der(pair: KeyPair) -> bytes:
-    return parse_certificates(pair.certificate_pem, "test")[0].public_bytes(Encoding.DER)
+    return pair.certificate.public_bytes(Encoding.DER)
 
 
 def test_a_renewed_leaf_is_served_and_open_connections_are_kept(
@@ -169,9 +168,7 @@ def test_a_new_certificate_is_not_served_until_its_key_is_written(
     files.key.write_bytes(renewed.key_pem)
     assert files.served.poll(now)
     assert Handshake(files.served.context(), client).finish().presented == der(renewed)
-    assert files.served.expires == (
-        parse_certificates(renewed.certificate_pem, "test")[0].not_valid_after_utc
-    )
+    assert files.served.expires == (renewed.certificate.not_valid_after_utc)
 
 
 NO_CERTIFICATE = "tls.crt: contains no valid PEM certificate"

@@ -11,11 +11,10 @@ from cryptography import x509
 from cryptography.x509.oid import ExtendedKeyUsageOID, ObjectIdentifier
 
 from certificates import named, sign
+from certs import CertificateError
 from certs.authority import create_authority, issue_leaf
-from certs.errors import CertificateError
 from certs.files import file_source
-from certs.keypair import KeyPair
-from certs.names import Names
+from certs.keypair import KeyPair, Names
 from handshakes import Handshake, client_context
 from webhook.http.tls import ServedCertificate
 

@@ -16,7 +16,7 @@ from aiohttp.test_utils import TestServer
 
 from certificates import CA, alternatives, named, sign
 from certs.authority import create_authority
-from certs.names import Names
+from certs.keypair import Names
 from clusters import around_a_pod
 from webhook.kube.client import KubeApi
 from webhook.kube.credentials import Load, in_cluster, kubeconfig

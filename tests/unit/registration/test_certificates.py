@@ -8,10 +8,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from certs import CertificateError
 from certs.authority import CLOCK_SKEW, create_authority, issue_leaf
-from certs.errors import CertificateError
-from certs.keypair import parse_certificates
-from certs.names import Names
+from certs.keypair import Names
 from certs.secret import Change, Stored, Timing, read_secret, write_secret
 from fake_apiserver import FakeKubeApi
 from webhook.kube.errors import ApiError, ClusterError
@@ -273,7 +272,7 @@ async def test_reconcile_uses_the_time_of_the_api_server(api: FakeKubeApi) -> No
     await replica.reconcile(far)
     renewed = await replica.reconcile(far + 20 * DAY)
     assert replica.changes == [Change.CREATE, Change.RENEW]
-    begins = parse_certificates(renewed.leaf.certificate_pem, "test")[0].not_valid_before_utc
+    begins = renewed.leaf.certificate.not_valid_before_utc
     assert begins == far + 20 * DAY - CLOCK_SKEW
 
 

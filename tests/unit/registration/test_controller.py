@@ -10,10 +10,9 @@ from typing import Any
 
 import pytest
 
+from certs import CertificateError
 from certs.authority import create_authority, issue_leaf
-from certs.errors import CertificateError
-from certs.keypair import is_trusted_by
-from certs.names import Names
+from certs.keypair import Names, is_trusted_by
 from certs.secret import Stored, Timing, write_secret
 from fake_apiserver import FakeKubeApi
 from policies.kubernetes.field_types import NameSet

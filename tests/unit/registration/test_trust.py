@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from certs.authority import create_authority, issue_leaf
-from certs.names import Names
+from certs.keypair import Names
 from policies.kubernetes.objects import JSONObject
 from webhook.registration.trust import Bundle, Trust, with_cas
 

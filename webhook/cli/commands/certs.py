@@ -8,13 +8,14 @@ from pathlib import Path
 
 import click
 
+from certs import CertificateError
 from certs.authority import AUTHORITY_LIFETIME, LEAF_LIFETIME, create_authority
-from certs.errors import CertificateError
 from certs.files import issue as issue_files
 from certs.keypair import (
     is_certificate,
     is_overdue,
     leaf_problem,
+    names_of,
     parse_certificates,
     renewal_due,
 )
@@ -151,16 +152,14 @@ def issue(
     lifetimes = timedelta(days=ca_days), timedelta(days=days)
     now = datetime.now(UTC)
     try:
-        issued = issue_files(dns_names, ip_addresses, out, now, *lifetimes, force=force)
+        pairs = issue_files(dns_names, ip_addresses, out, now, *lifetimes, force=force)
     except CertificateError as error:
         raise InputError([str(error)]) from error
-    ends = [
-        parse_certificates(pair.certificate_pem, "certificate")[0].not_valid_after_utc
-        for pair in (issued.authority, issued.leaf)
-    ]
+    ca, leaf = (pair.certificate for pair in pairs)
     click.echo(
-        f"Wrote ca.crt, ca.key, tls.crt and tls.key to {out}, for {issued.names}; "
-        f"the CA expires on {ends[0]:%Y-%m-%d}, the certificate on {ends[1]:%Y-%m-%d}."
+        f"Wrote ca.crt, ca.key, tls.crt and tls.key to {out}, for {names_of(leaf)}; "
+        f"the CA expires on {ca.not_valid_after_utc:%Y-%m-%d}, "
+        f"the certificate on {leaf.not_valid_after_utc:%Y-%m-%d}."
     )
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from certs.errors import CertificateError
+from certs import CertificateError
 from webhook.cli.commands import EXIT_FOUND
 from webhook.cli.commands.serve import serve
 from webhook.cli.options import (

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from certs.errors import CertificateError
+from certs import CertificateError
 from certs.files import read_file
 from certs.keypair import parse_certificates
 from webhook.cel.admission_policies import admission_policies as policies_of

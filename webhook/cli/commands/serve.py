@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from certs.errors import CertificateError
+from certs import CertificateError
 from certs.secret import Timing
 from webhook.cel.configurations import Registration
 from webhook.cli.options import (

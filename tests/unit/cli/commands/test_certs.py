@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from certs.authority import create_authority, issue_leaf
-from certs.keypair import KeyPair, parse_certificates
-from certs.names import Names
+from certs.keypair import KeyPair, Names, parse_certificates
 from certs.secret import Stored, read_secret, write_secret
 from fake_apiserver import FakeKubeApi
 from policies.shipped import shipped_policy
