@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from policies.kubernetes.core_v1 import (
-    AppArmorProfile,
-    SeccompProfile,
-    SecurityContext,
-    SELinuxOptions,
+from policies.kubernetes.core_v1 import AppArmorProfile, SeccompProfile
+from policies.kubernetes.pod_security.view import (
+    Fault,
+    PodView,
+    Violation,
+    at,
+    offenders,
+    unset,
+    violation,
+    wrong_setting,
+    wrong_settings,
 )
-from policies.kubernetes.pod_security.view import PodView, Violation, offenders, subjects, unset
 from policies.wording import capitalized, listing, quote
 
 PROFILES = frozenset({"RuntimeDefault", "Localhost"})
@@ -23,6 +28,8 @@ _SE_LINUX_TYPES = (
     "container_engine_t",
 )
 ACCEPTED_SE_LINUX_TYPES = frozenset({"", *_SE_LINUX_TYPES})
+_SE_LINUX = {"type": ACCEPTED_SE_LINUX_TYPES, "user": {""}, "role": {""}}
+"""The accepted values of each option."""
 SYSCTLS = (
     "kernel.shm_rmid_forced",
     "net.ipv4.ip_local_port_range",
@@ -45,26 +52,27 @@ def app_armor_profile(pod: PodView) -> Violation | None:
     Restricted fields: ``appArmorProfile.type`` of the Pod's and the containers' security contexts,
     and the annotations that preceded it. Source: check_appArmorProfile.go.
     """
-    bad = offenders(pod, lambda context: _is_bad(context.app_armor_profile))
+    field = "appArmorProfile.type"
+    faults = wrong_settings(pod, field, lambda each: _wrong_type(each.app_armor_profile))
     rejected = _bad_annotations(pod.pod.annotations)
-    if bad is None and not rejected:
+    if not faults and not rejected:
         return None
-    types = {_type(context.app_armor_profile) for context in bad.contexts()} if bad else set()
-    reason, accepted = "forbidden AppArmor profile", '"RuntimeDefault", "Localhost" or no profile'
-    reason += "s" if len(types) + len(rejected) > 1 else ""
-    paths = [f"metadata.annotations[{key}]" for key in rejected]
-    found = [f'annotation {key} is "{value}"' for key, value in rejected.items()]
-    faults = subjects(rejected.items())
-    remediation = f"remove the {'annotation' if len(rejected) == 1 else 'annotations'}"
-    if bad:
-        field, correction = "appArmorProfile.type", "set appArmorProfile: {type: RuntimeDefault}"
-        remediation = f"{correction} and {remediation}" if rejected else correction
-        explicit = bad.violation(
-            reason, field, lambda context: _type(context.app_armor_profile), accepted, ""
-        )
-        paths, found = [explicit.path], [explicit.found, *found]
-        faults |= explicit.subjects
-    return Violation(reason, paths[0], ", ".join(found), accepted, capitalized(remediation), faults)
+    several = len({fault.what for fault in faults}) + len(rejected) > 1
+    reason = f"forbidden AppArmor profile{'s' if several else ''}"
+    accepted = '"RuntimeDefault", "Localhost" or no profile'
+    found, remediation = [], []
+    if explicit := wrong_setting(reason, faults, accepted, "", quoted=True):
+        found.append(explicit.found)
+        remediation.append("set appArmorProfile: {type: RuntimeDefault}")
+    if rejected:
+        found += [f'annotation {key} is "{value}"' for key, value in rejected.items()]
+        remediation.append(f"remove the annotation{'s' if len(rejected) > 1 else ''}")
+    faults += [
+        Fault(None, f"metadata.annotations[{key}]", f"{key}: {value}")
+        for key, value in rejected.items()
+    ]
+    correction = capitalized(" and ".join(remediation))
+    return violation(reason, faults, ", ".join(found), accepted, correction)
 
 
 def se_linux_options(pod: PodView) -> Violation | None:
@@ -73,28 +81,26 @@ def se_linux_options(pod: PodView) -> Violation | None:
     Restricted fields: ``seLinuxOptions.type``, ``.user`` and ``.role`` of the Pod's and the
     containers' security contexts; ``level`` is not restricted. Source: check_seLinuxOptions.go.
     """
-    bad = offenders(pod, _bad_se_linux)
-    if bad is None:
+    if all(context.se_linux_options is None for context in pod.contexts):
         return None
-    options = [_se_linux(context) for context in bad.contexts()]
-    wrong = {
-        "type": {one["type"] for one in options} - ACCEPTED_SE_LINUX_TYPES,
-        "user": {one["user"] for one in options} - {""},
-        "role": {one["role"] for one in options} - {""},
-    }
-    field = next((key for key, value in options[0].items() if value in wrong[key]), "type")
-    values = listing([f"{key} {quote(sorted(wrong[key]))}" for key in wrong if wrong[key]])
-    return Violation(
+    wrong = [
+        (owner, key, value)
+        for owner, context in zip(pod.owners, pod.contexts, strict=True)
+        for key, accepted in _SE_LINUX.items()
+        if (value := getattr(context.se_linux_options, key, None) or "") not in accepted
+    ]
+    if not wrong:
+        return None
+    faults = [Fault(o, at(o, f"seLinuxOptions.{key}"), f"{key} {value}") for o, key, value in wrong]
+    values = {key: sorted({value for _, k, value in wrong if k == key}) for key in _SE_LINUX}
+    keys = [key for key in values if values[key]]
+    shown = listing(f"{key} {quote(values[key])}" for key in keys)
+    return violation(
         "seLinuxOptions",
-        bad.path(f"seLinuxOptions.{field}"),
-        f"{bad.who} {bad.verb('sets', 'set')} {values} in securityContext.seLinuxOptions",
+        faults,
+        f"{offenders(faults, 'sets', 'set')} {shown} in securityContext.seLinuxOptions",
         f"no user, no role, and only the types {listing(_SE_LINUX_TYPES)}",
-        f"Remove {listing([key for key in wrong if wrong[key]])} from seLinuxOptions",
-        bad.subjects(
-            lambda context: (
-                f"{key} {value}" for key, value in _se_linux(context).items() if value in wrong[key]
-            )
-        ),
+        f"Remove {listing(keys)} from seLinuxOptions",
     )
 
 
@@ -133,45 +139,35 @@ def sysctls(pod: PodView) -> Violation | None:
 
     Restricted field: ``securityContext.sysctls[*].name`` of the Pod. Source: check_sysctls.go.
     """
-    given = pod.context.sysctls
-    if not given:
+    if not pod.context.sysctls:
         return None
-    bad = {
-        index: sysctl.name or "" for index, sysctl in enumerate(given) if sysctl.name not in SYSCTLS
-    }
-    if not bad:
+    faults = [
+        Fault(None, f"spec.securityContext.sysctls[{index}].name", sysctl.name or "")
+        for index, sysctl in enumerate(pod.context.sysctls)
+        if sysctl.name not in SYSCTLS
+    ]
+    if not faults:
         return None
-    names = list(dict.fromkeys(bad.values()))
-    return Violation(
+    names = quote(dict.fromkeys(fault.what for fault in faults))
+    return violation(
         "forbidden sysctls",
-        f"spec.securityContext.sysctls[{next(iter(bad))}].name",
-        f"the Pod sets {quote(names)} in securityContext.sysctls",
+        faults,
+        f"the Pod sets {names} in securityContext.sysctls",
         f"only {listing(SYSCTLS)}",
-        f"Remove {quote(names)} from sysctls. If the workload needs the setting, contact the "
+        f"Remove {names} from sysctls. If the workload needs the setting, contact the "
         "cluster administrator, who can set it on the nodes",
-        subjects(("the Pod", name) for name in names),
     )
 
 
 def _unconfined(pod: PodView, accepted: str) -> Violation | None:
-    bad = offenders(pod, lambda context: _is_bad(context.seccomp_profile))
-    if bad is None:
-        return None
-    return bad.violation(
-        "seccompProfile",
-        "seccompProfile.type",
-        lambda context: _type(context.seccomp_profile),
-        accepted,
-        bad.remediation(f"Set {_SECCOMP} instead"),
-    )
+    field = "seccompProfile.type"
+    faults = wrong_settings(pod, field, lambda each: _wrong_type(each.seccomp_profile))
+    instead = f"Set {_SECCOMP} instead"
+    return wrong_setting("seccompProfile", faults, accepted, instead, quoted=True)
 
 
-def _is_bad(profile: SeccompProfile | AppArmorProfile | None) -> bool:
-    return profile is not None and profile.type not in PROFILES
-
-
-def _type(profile: SeccompProfile | AppArmorProfile | None) -> str:
-    return (profile.type if profile else None) or ""
+def _wrong_type(profile: SeccompProfile | AppArmorProfile | None) -> str | None:
+    return None if profile is None or profile.type in PROFILES else profile.type or ""
 
 
 def _bad_annotations(annotations: Mapping[str, str | None]) -> dict[str, str]:
@@ -184,16 +180,3 @@ def _bad_annotations(annotations: Mapping[str, str | None]) -> dict[str, str]:
         and not value.startswith("localhost/")
     }
     return dict(sorted(bad.items())) if bad else bad
-
-
-def _bad_se_linux(context: SecurityContext) -> bool:
-    options = context.se_linux_options
-    return bool(
-        options
-        and (options.user or options.role or (options.type or "") not in ACCEPTED_SE_LINUX_TYPES)
-    )
-
-
-def _se_linux(context: SecurityContext) -> dict[str, str]:
-    options = context.se_linux_options or SELinuxOptions()
-    return {"type": options.type or "", "user": options.user or "", "role": options.role or ""}

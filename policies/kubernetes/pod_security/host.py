@@ -6,7 +6,7 @@ import re
 
 from policies.kubernetes.core_v1 import Volume, host_path, volume_name
 from policies.kubernetes.pod import Container
-from policies.kubernetes.pod_security.view import Offenders, PodView, Violation, distinct, subjects
+from policies.kubernetes.pod_security.view import Fault, PodView, Violation, offenders, violation
 from policies.wording import capitalized, listing, quote
 
 _NAMESPACES = ("hostNetwork", "hostPID", "hostIPC")
@@ -73,13 +73,12 @@ def host_namespaces(pod: PodView) -> Violation | None:
         remediation += f". For shared memory, set {_SHARED_MEMORY}"
     if "hostNetwork" in shared:
         remediation += ". For RDMA, use a secondary network, for example with Multus"
-    return Violation(
+    return violation(
         "host namespaces",
-        f"spec.{shared[0]}",
+        [Fault(None, f"spec.{name}", name) for name in shared],
         f"the Pod sets {listing([f'{name}: true' for name in shared])}",
         "only false",
         remediation,
-        subjects(("the Pod", name) for name in shared),
     )
 
 
@@ -122,22 +121,19 @@ def host_ports(pod: PodView) -> Violation | None:
     taken = _host_ports(pod)
     if not taken or (pod.completed and pod.spec.host_network):
         return None
-    bad = Offenders(None, distinct(container for container, _, _ in taken))
-    first, position, _ = taken[0]
-    numbers = sorted({number for _, _, number in taken})
+    numbers = sorted({int(fault.what) for fault in taken})
     ports = "hostPort" if len(numbers) == 1 else "hostPorts"
     remediation = "Remove hostPort, and expose the containerPort with a Service"
     if pod.spec.host_network:
         remediation = (
             "Remove hostNetwork, which makes every containerPort a hostPort, and remove hostPort"
         )
-    return Violation(
+    return violation(
         "hostPort",
-        f"{first.field}.ports[{position}].hostPort",
-        f"{bad.named} {bad.verb('uses', 'use')} {ports} {listing(map(str, numbers))}",
+        taken,
+        f"{offenders(taken, 'uses', 'use')} {ports} {listing(map(str, numbers))}",
         "no hostPort",
         remediation,
-        subjects((container.name, str(number)) for container, _, number in taken),
     )
 
 
@@ -149,36 +145,33 @@ def host_probes_and_host_lifecycle(pod: PodView) -> Violation | None:
     check_hostProbesAndhostLifecycle.go.
     """
     named = [
-        (container, field, host)
+        Fault(container, f"{container.field}.{field}", host)
         for container in pod.containers
         for field, host in _hosts(container)
     ]
     if not named:
         return None
-    bad = Offenders(None, distinct(container for container, _, _ in named))
-    first, place, _ = named[0]
-    hosts = sorted({host for _, _, host in named})
-    return Violation(
+    hosts = sorted({fault.what for fault in named})
+    return violation(
         "probe or lifecycle host",
-        f"{first.field}.{place}",
-        f"{bad.named} {bad.verb('names', 'name')} the {'host' if len(hosts) == 1 else 'hosts'} "
+        named,
+        f"{offenders(named, 'names', 'name')} the {'host' if len(hosts) == 1 else 'hosts'} "
         f"{quote(hosts)} in probes or lifecycle hooks",
         "no host",
         "Remove host: the kubelet then calls the Pod. For a virtual host, set "
         "httpHeaders: [{name: Host, value: NAME}]",
-        subjects((container.name, host) for container, _, host in named),
     )
 
 
-def _host_ports(pod: PodView) -> list[tuple[Container, int, int]]:
-    """Return the host ports, each with its container and index.
+def _host_ports(pod: PodView) -> list[Fault]:
+    """Return the host ports of the containers.
 
     With ``hostNetwork``, the API server fills them in, and rejects other numbers than those of the
     container's ports (core/v1/defaults.go, defaultHostNetworkPorts; core/validation,
     validateHostNetwork).
     """
     return [
-        (container, index, port.host_port)
+        Fault(container, f"{container.field}.ports[{index}].hostPort", str(port.host_port))
         for container in pod.containers
         for index, port in enumerate(container.spec.ports or ())
         if port.host_port
@@ -229,25 +222,21 @@ def _volumes(pod: PodView, sources: dict[int, str], reason: str, accepted: str) 
     if not sources:
         return None
     given = pod.spec.volumes or []
-    volumes = [given[index] for index in sources]
-    names = [volume_name(volume, index) for index, volume in zip(sources, volumes, strict=True)]
-    index, source = next(iter(sources.items()))
-    one = len(names) == 1
-    return Violation(
+    names = {index: volume_name(given[index], index) for index in sources}
+    faults = [
+        Fault(None, f"spec.volumes[{index}].{source}", f"{names[index]} {source}")
+        for index, source in sources.items()
+    ]
+    subject, verb = ("volume", "uses") if len(names) == 1 else ("volumes", "use")
+    types = listing(sorted({*sources.values()}))
+    purposes = {_purpose(given[index]) for index in sources}
+    return violation(
         reason,
-        f"spec.volumes[{index}].{source}",
-        f"{'volume' if one else 'volumes'} {quote(names)} {'uses' if one else 'use'} "
-        f"{listing(sorted({*sources.values()}))}",
+        faults,
+        f"{subject} {quote(names.values())} {verb} {types}",
         accepted,
-        _volume_remediation(volumes),
-        subjects(zip(names, sources.values(), strict=True)),
+        capitalized("; ".join(text for purpose, text in _INSTEAD.items() if purpose in purposes)),
     )
-
-
-def _volume_remediation(volumes: list[Volume]) -> str:
-    """Return what to use instead, by the purpose of the volumes."""
-    purposes = {_purpose(volume) for volume in volumes}
-    return capitalized("; ".join(_INSTEAD[purpose] for purpose in _INSTEAD if purpose in purposes))
 
 
 def _purpose(volume: Volume) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import NamedTuple
 
 from policies.kubernetes.core_v1 import SecurityContext
 from policies.kubernetes.pod import (
@@ -13,15 +12,16 @@ from policies.kubernetes.pod import (
     locks_memory,
 )
 from policies.kubernetes.pod_security.view import (
-    Offenders,
+    Fault,
     PodView,
     Violation,
-    containers_with,
-    distinct,
-    name_containers,
+    at,
     offenders,
-    subjects,
     unset,
+    violation,
+    wrong_setting,
+    wrong_settings,
+    wrong_settings_of_containers,
 )
 from policies.wording import capitalized, listing, quote
 
@@ -55,13 +55,9 @@ def privileged(pod: PodView) -> Violation | None:
     Restricted field: ``privileged`` of the containers' security contexts. Source:
     check_privileged.go.
     """
-    bad = containers_with(pod, lambda context: bool(context.privileged))
-    if bad is None:
-        return None
+    faults = wrong_settings_of_containers(pod, "privileged", lambda each: _true(each.privileged))
     remediation = "Remove privileged: a container can use the GPU that it requests without it"
-    return bad.violation(
-        "privileged", "privileged", "true", "only false", bad.remediation(remediation)
-    )
+    return wrong_setting("privileged", faults, "only false", remediation)
 
 
 def allow_privilege_escalation(pod: PodView) -> Violation | None:
@@ -72,42 +68,35 @@ def allow_privilege_escalation(pod: PodView) -> Violation | None:
     """
     if pod.windows:
         return None
-    containers = [
-        container
+    field = "allowPrivilegeEscalation"
+    faults = [
+        Fault(
+            container,
+            at(container, field),
+            "true" if container.security_context.allow_privilege_escalation else "unset",
+        )
         for container in pod.judged
         if container.security_context.allow_privilege_escalation is not False
         and not (pod.completed and _excludes_no_escalation(container.security_context))
     ]
-    if not containers:
+    if not faults:
         return None
-    bad = Offenders(None, containers)
-    field = "securityContext.allowPrivilegeEscalation"
-    explicit = [
-        container
-        for container in containers
-        if container.security_context.allow_privilege_escalation
+    found, shown = [], f"securityContext.{field}"
+    if explicit := [fault for fault in faults if fault.what == "true"]:
+        found.append(f"{offenders(explicit, 'sets', 'set')} {shown}: true")
+        shown = "it"
+    if silent := [fault for fault in faults if fault.what == "unset"]:
+        found.append(f"{offenders(silent, 'does not set', 'do not set')} {shown}")
+    remediation = f"Set securityContext: {{{field}: false}} in {offenders(faults)}"
+    excluding = [
+        cause
+        for fault in faults
+        if fault.container
+        for cause in excluding_no_escalation(fault.container.security_context)
     ]
-    silent = [container for container in containers if container not in explicit]
-    found = []
-    if explicit:
-        found.append(
-            f"{name_containers(explicit)} {'sets' if len(explicit) == 1 else 'set'} {field}: true"
-        )
-    if silent:
-        lacks = "does not set" if len(silent) == 1 else "do not set"
-        found.append(f"{name_containers(silent)} {lacks} {'it' if explicit else field}")
-    remediation = f"Set securityContext: {{allowPrivilegeEscalation: false}} in {bad.named}"
-    excluding = [excluding_no_escalation(context) for context in bad.contexts()]
-    if causes := list(dict.fromkeys(cause for causes in excluding for cause in causes)):
-        remediation += f", and remove {listing(causes)}"
-    return Violation(
-        "allowPrivilegeEscalation != false",
-        bad.path("allowPrivilegeEscalation"),
-        ", ".join(found),
-        "only false",
-        bad.remediation(remediation),
-        bad.subjects(lambda context: ["true" if context.allow_privilege_escalation else "unset"]),
-    )
+    if excluding:
+        remediation += f", and remove {listing(dict.fromkeys(excluding))}"
+    return violation(f"{field} != false", faults, ", ".join(found), "only false", remediation)
 
 
 def capabilities_baseline(pod: PodView) -> Violation | None:
@@ -116,16 +105,15 @@ def capabilities_baseline(pod: PodView) -> Violation | None:
     Restricted field: ``capabilities.add`` of the containers' security contexts. Source:
     check_capabilities_baseline.go.
     """
-    added = _added(pod, DEFAULT_CAPABILITIES)
+    added = [fault for container in pod.judged for fault in _added(container, DEFAULT_CAPABILITIES)]
     if not added:
         return None
-    return Violation(
+    return violation(
         "non-default capabilities",
-        added[0].path,
+        added,
         _found(added),
         f"only {listing(DEFAULT_CAPABILITIES)}",
-        _offenders(added).remediation(capitalized(_remove(added))),
-        subjects((each.container.name, each.name) for each in added),
+        capitalized(_remove(added)),
     )
 
 
@@ -137,37 +125,33 @@ def capabilities_restricted(pod: PodView) -> Violation | None:
     """
     if pod.windows:
         return None
-    keeping = [each for each in pod.judged if not _drops_all(each.security_context)]
-    added = _added(pod, RESTRICTED_CAPABILITIES)
-    if not (keeping or added):
+    keeping: list[Fault] = []
+    added: list[Fault] = []
+    faults: list[Fault] = []
+    for container in pod.judged:
+        if not _drops_all(container.security_context):
+            keeping.append(Fault(container, at(container, "capabilities.drop"), "not dropped"))
+            faults.append(keeping[-1])
+        of_container = _added(container, RESTRICTED_CAPABILITIES)
+        added += of_container
+        faults += of_container
+    if not faults:
         return None
-    offending = (*keeping, *_offenders(added).containers)
-    bad = [container for container in pod.judged if container in offending]
     found, remediation = [], []
     if keeping:
-        lacks = "does not drop" if len(keeping) == 1 else "do not drop"
-        found.append(
-            f'{name_containers(keeping)} {lacks} "ALL" in securityContext.capabilities.drop'
-        )
-        remediation.append(
-            f"set securityContext: {{capabilities: {{drop: [ALL]}}}} in {name_containers(keeping)}"
-        )
+        who = offenders(keeping, "does not drop", "do not drop")
+        found.append(f'{who} "ALL" in securityContext.capabilities.drop')
+        drop = "set securityContext: {capabilities: {drop: [ALL]}} in"
+        remediation.append(f"{drop} {offenders(keeping)}")
     if added:
         found.append(_found(added))
         remediation.append(_remove(added))
-    drop = f"{bad[0].field}.securityContext.capabilities.drop"
-    return Violation(
+    return violation(
         "unrestricted capabilities",
-        drop if bad[0] in keeping else added[0].path,
+        faults,
         ", ".join(found),
         'drop: ["ALL"], and only "NET_BIND_SERVICE" in add',
-        Offenders(None, bad).remediation(capitalized(listing(remediation))),
-        subjects(
-            [
-                *((container.name, "not dropped") for container in keeping),
-                *((each.container.name, each.name) for each in added),
-            ]
-        ),
+        capitalized(listing(remediation)),
     )
 
 
@@ -186,16 +170,12 @@ def proc_mount_restricted(pod: PodView) -> Violation | None:
     Restricted field: ``procMount`` of the containers' security contexts. Source:
     check_procMount_restricted.go.
     """
-    bad = containers_with(pod, lambda context: context.proc_mount not in (None, "Default"))
-    if bad is None:
-        return None
-    return bad.violation(
+    faults = wrong_settings_of_containers(
+        pod,
         "procMount",
-        "procMount",
-        lambda context: context.proc_mount or "",
-        'only "Default"',
-        "Remove procMount",
+        lambda each: None if each.proc_mount in (None, "Default") else each.proc_mount,
     )
+    return wrong_setting("procMount", faults, 'only "Default"', "Remove procMount", quoted=True)
 
 
 def windows_host_process(pod: PodView) -> Violation | None:
@@ -204,13 +184,12 @@ def windows_host_process(pod: PodView) -> Violation | None:
     Restricted field: ``windowsOptions.hostProcess`` of the Pod's and the containers' security
     contexts. Source: check_windowsHostProcess.go.
     """
-    bad = offenders(
-        pod, lambda each: bool(each.windows_options and each.windows_options.host_process)
+    faults = wrong_settings(
+        pod,
+        "windowsOptions.hostProcess",
+        lambda each: _true(each.windows_options and each.windows_options.host_process),
     )
-    if bad is None:
-        return None
-    field = "windowsOptions.hostProcess"
-    return bad.violation("hostProcess", field, "true", "only false", "Remove hostProcess")
+    return wrong_setting("hostProcess", faults, "only false", "Remove hostProcess")
 
 
 def _drops_all(context: SecurityContext) -> bool:
@@ -218,40 +197,26 @@ def _drops_all(context: SecurityContext) -> bool:
     return capabilities is not None and "ALL" in (capabilities.drop or ())
 
 
-class _Added(NamedTuple):
-    """A capability that a container adds and may not add."""
-
-    container: Container
-    position: int
-    name: str
-
-    @property
-    def path(self) -> str:
-        return f"{self.container.field}.securityContext.capabilities.add[{self.position}]"
+def _true(value: object) -> str | None:
+    return "true" if value else None
 
 
-def _added(pod: PodView, accepted: Collection[str]) -> list[_Added]:
+def _added(container: Container, accepted: Collection[str]) -> list[Fault]:
+    """Return the capabilities that a container adds and may not add."""
     return [
-        _Added(container, position, name)
-        for container in pod.judged
+        Fault(container, at(container, f"capabilities.add[{position}]"), name)
         for position, name in enumerate(added_capabilities(container.security_context))
         if name not in accepted
     ]
 
 
-def _offenders(added: list[_Added]) -> Offenders:
-    return Offenders(None, distinct(each.container for each in added))
+def _found(added: list[Fault]) -> str:
+    names = quote(sorted({fault.what for fault in added}))
+    return f"{offenders(added, 'adds', 'add')} {names} in securityContext.capabilities.add"
 
 
-def _found(added: list[_Added]) -> str:
-    bad, names = _offenders(added), sorted({each.name for each in added})
-    return (
-        f"{bad.named} {bad.verb('adds', 'add')} {quote(names)} in securityContext.capabilities.add"
-    )
-
-
-def _remove(added: list[_Added]) -> str:
-    names = sorted({each.name for each in added})
+def _remove(added: list[Fault]) -> str:
+    names = sorted({fault.what for fault in added})
     text = f"remove {quote(names)} from capabilities.add"
     notes = [note for name, note in _WITHOUT.items() if name in names]
     if notes:
@@ -270,10 +235,11 @@ def run_as_non_root(pod: PodView) -> Violation | None:
     if pod.user_namespace:
         return None
     reason, field, accepted = "runAsNonRoot != true", "runAsNonRoot", "only true"
-    explicit = offenders(pod, lambda context: context.run_as_non_root is False)
+    explicit = wrong_settings(
+        pod, field, lambda each: "false" if each.run_as_non_root is False else None
+    )
     if explicit:
-        remediation = explicit.remediation(f"Set {_NON_ROOT} instead")
-        return explicit.violation(reason, field, "false", accepted, remediation)
+        return wrong_setting(reason, explicit, accepted, f"Set {_NON_ROOT} instead")
     if pod.context.run_as_non_root:
         return None
     silent = [
@@ -295,14 +261,14 @@ def run_as_user(pod: PodView) -> Violation | None:
     """
     if pod.user_namespace:
         return None
-    root = offenders(pod, lambda context: context.run_as_user == 0)
-    if root is None:
-        return None
-    remediation = root.remediation(
+    root = wrong_settings(pod, "runAsUser", lambda each: "0" if each.run_as_user == 0 else None)
+    return wrong_setting(
+        "runAsUser=0",
+        root,
+        "any user ID except 0",
         "Set runAsUser: 65532. Install packages in the image build, and set fsGroup if the "
-        "container writes to volumes"
+        "container writes to volumes",
     )
-    return root.violation("runAsUser=0", "runAsUser", "0", "any user ID except 0", remediation)
 
 
 def _excludes_no_escalation(context: SecurityContext) -> bool:

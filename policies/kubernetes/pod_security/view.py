@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 import msgspec
@@ -21,8 +21,9 @@ and leaves the user and the seccomp profile to the Pod. Never changed."""
 class PodView(msgspec.Struct, frozen=True):
     """A Pod, its security context (empty if it has none) and its containers in visiting order.
 
-    ``judged`` are the containers whose security context is not exactly ``HARDENED``, and
-    ``contexts`` holds the security contexts of the Pod and of these containers.
+    ``judged`` are the containers whose security context is not exactly ``HARDENED``. ``contexts``
+    holds the security contexts of the Pod and of these containers, and ``owners`` None for the Pod,
+    and the containers.
 
     ``windows`` is ``spec.os.name``, by which alone Pod Security recognizes a Windows Pod.
     ``user_namespace`` is ``hostUsers: false``, which makes root in the Pod a user without
@@ -36,6 +37,7 @@ class PodView(msgspec.Struct, frozen=True):
     context: SecurityContext
     containers: tuple[Container, ...]
     judged: list[Container]
+    owners: list[Container | None]
     contexts: list[SecurityContext]
     windows: bool
     user_namespace: bool
@@ -52,6 +54,7 @@ def view(pod: Pod, *, completed: bool) -> PodView:
         context,
         containers,
         judged,
+        [None, *judged],
         [context, *[container.security_context for container in judged]],
         pod.is_windows,
         spec.host_users is False,
@@ -59,13 +62,25 @@ def view(pod: Pod, *, completed: bool) -> PodView:
     )
 
 
+class Fault(NamedTuple):
+    """What a control rejects in a container, or in the Pod itself: the field's path, and what."""
+
+    container: Container | None
+    path: str
+    what: str
+
+    @property
+    def subject(self) -> str:
+        """The fault with its offender: ``web: SYS_ADMIN``, ``the Pod: hostIPC``."""
+        return f"{self.container.name if self.container else 'the Pod'}: {self.what}"
+
+
 class Violation(NamedTuple):
     """A control that a Pod fails.
 
     ``reason`` is in the words of the official library. ``path`` is the first offending field, below
     the Pod. ``found`` and ``accepted`` name the values, ``remediation`` what to set instead.
-    ``subjects`` has an entry for each fault, with its container and value
-    (``web: SYS_ADMIN``, ``the Pod: hostIPC``): an update with a further fault is a new finding.
+    ``subjects`` has an entry for each fault: an update with a further fault is a new finding.
     """
 
     reason: str
@@ -76,129 +91,89 @@ class Violation(NamedTuple):
     subjects: frozenset[str]
 
 
-class Offenders(NamedTuple):
-    """The Pod's own security context, or containers, or both, that violate a control."""
+def violation(
+    reason: str, faults: list[Fault], found: str, accepted: str, remediation: str
+) -> Violation:
+    """Return the violation of a control, with what to do about debug containers.
 
-    pod: PodView | None
-    containers: list[Container]
-
-    @property
-    def who(self) -> str:
-        """The subject of a sentence: ``the Pod and containers "a" and "b"``."""
-        return " and ".join(
-            [*(["the Pod"] if self.pod else []), *([self.named] if self.containers else [])]
-        )
-
-    @property
-    def named(self) -> str:
-        return name_containers(self.containers)
-
-    def verb(self, one: str, several: str) -> str:
-        """Return the form of a verb that goes with ``who``."""
-        return several if len(self.containers) + bool(self.pod) > 1 else one
-
-    def contexts(self) -> Iterator[SecurityContext]:
-        """Yield the offending security contexts, in visiting order."""
-        if self.pod:
-            yield self.pod.context
-        for container in self.containers:
-            yield container.security_context
-
-    def subjects(self, values: Callable[[SecurityContext], Iterable[str]]) -> frozenset[str]:
-        """Return each offender with each of the values in its security context."""
-        contexts = [("the Pod", self.pod.context)] if self.pod else []
-        contexts += [(container.name, container.security_context) for container in self.containers]
-        return subjects((who, value) for who, context in contexts for value in values(context))
-
-    def violation(
-        self,
-        reason: str,
-        field: str,
-        value: str | Callable[[SecurityContext], str],
-        accepted: str,
-        remediation: str,
-    ) -> Violation:
-        """Return the violation of a control that rejects values of one field.
-
-        ``value`` is the only one that it rejects, or returns that of a security context.
-        """
-        if isinstance(value, str):
-            values, found = [value], f": {value}"
-        else:
-            values = sorted({value(context) for context in self.contexts()})
-            found = f" to {quote(values)}"
-        return Violation(
-            reason,
-            self.path(field),
-            f"{self.who} {self.verb('sets', 'set')} securityContext.{field}{found}",
-            accepted,
-            remediation,
-            self.subjects(lambda context: [value if isinstance(value, str) else value(context)]),
-        )
-
-    def path(self, field: str) -> str:
-        """Return the path of the first offender's ``field`` of the security context."""
-        where = "spec" if self.pod else self.containers[0].field
-        return f"{where}.securityContext.{field}"
-
-    def remediation(self, text: str) -> str:
-        """Return the remediation, and what to do about containers that ``kubectl debug`` added.
-
-        Its profile clears the security context and sets what ``restricted`` requires (kubectl
-        pkg/cmd/debug/profiles.go, restrictedProfile).
-        """
-        kinds = {container.kind for container in self.containers}
-        if "ephemeralContainers" not in kinds:
-            return text
-        if self.pod is None and len(kinds) == 1:
-            return "Start the debug container with kubectl debug --profile=restricted"
-        return f"{text}. Start debug containers with kubectl debug --profile=restricted"
+    The profile of ``kubectl debug`` clears the security context and sets what ``restricted``
+    requires (kubectl pkg/cmd/debug/profiles.go, restrictedProfile).
+    """
+    kinds = {fault.container.kind if fault.container else "" for fault in faults}
+    if kinds == {"ephemeralContainers"}:
+        remediation = "Start the debug container with kubectl debug --profile=restricted"
+    elif "ephemeralContainers" in kinds:
+        remediation += ". Start debug containers with kubectl debug --profile=restricted"
+    subjects = frozenset(fault.subject for fault in faults)
+    return Violation(reason, faults[0].path, found, accepted, remediation, subjects)
 
 
-def offenders(pod: PodView, bad: Callable[[SecurityContext], bool]) -> Offenders | None:
-    """Return the Pod and the containers whose security context is bad, if there are any."""
-    if True not in map(bad, pod.contexts):
-        return None
-    containers = [container for container in pod.judged if bad(container.security_context)]
-    return Offenders(pod if bad(pod.context) else None, containers)
+def at(owner: Container | None, field: str) -> str:
+    """Return the path of a field in the security context of a container, or of the Pod."""
+    return f"{owner.field if owner else 'spec'}.securityContext.{field}"
 
 
-def containers_with(pod: PodView, bad: Callable[[SecurityContext], bool]) -> Offenders | None:
-    """Return the containers whose security context is bad, if there are any."""
+def wrong_settings(
+    pod: PodView, field: str, rejected: Callable[[SecurityContext], str | None]
+) -> list[Fault]:
+    """Return a fault for each security context whose field has a value that is rejected."""
+    values = list(map(rejected, pod.contexts))
+    # For speed: most Pods have no fault.
+    if values.count(None) == len(values):
+        return []
+    return [
+        Fault(owner, at(owner, field), value)
+        for owner, value in zip(pod.owners, values, strict=True)
+        if value is not None
+    ]
+
+
+def wrong_settings_of_containers(
+    pod: PodView, field: str, rejected: Callable[[SecurityContext], str | None]
+) -> list[Fault]:
+    """Return the same for a field that the security context of a Pod does not have."""
     if not pod.judged:
+        return []
+    return [fault for fault in wrong_settings(pod, field, rejected) if fault.container]
+
+
+def wrong_setting(
+    reason: str, faults: list[Fault], accepted: str, remediation: str, *, quoted: bool = False
+) -> Violation | None:
+    """Return the violation of a control that rejects values of one field, if there are any.
+
+    They are ``quoted`` if the field has names, otherwise the only value that is rejected is shown.
+    """
+    if not faults:
         return None
-    containers = [container for container in pod.judged if bad(container.security_context)]
-    return Offenders(None, containers) if containers else None
-
-
-def distinct(containers: Iterable[Container]) -> list[Container]:
-    """Return the containers without repetition."""
-    return list({container.field: container for container in containers}.values())
+    field = faults[0].path.rpartition("securityContext.")[2]
+    values = sorted({fault.what for fault in faults})
+    shown = f" to {quote(values)}" if quoted else f": {values[0]}"
+    found = f"{offenders(faults, 'sets', 'set')} securityContext.{field}{shown}"
+    return violation(reason, faults, found, accepted, remediation)
 
 
 def unset(
-    silent: list[Container], reason: str, field: str, accepted: str, remediation: str
+    containers: list[Container], reason: str, field: str, accepted: str, remediation: str
 ) -> Violation | None:
     """Return the violation of a control that the Pod or each container must meet with a field."""
-    if not silent:
+    if not containers:
         return None
-    bad = Offenders(None, silent)
-    return Violation(
-        reason,
-        bad.path(field.partition(".")[0]),
-        f"neither the Pod nor {bad.named} sets securityContext.{field}",
-        accepted,
-        bad.remediation(remediation),
-        bad.subjects(lambda _: ["unset"]),
-    )
+    holder = field.partition(".")[0]
+    faults = [Fault(container, at(container, holder), "unset") for container in containers]
+    found = f"neither the Pod nor {offenders(faults)} sets securityContext.{field}"
+    return violation(reason, faults, found, accepted, remediation)
 
 
-def subjects(faults: Iterable[tuple[str, str]]) -> frozenset[str]:
-    """Return the subjects of a violation: the offender, and its fault."""
-    return frozenset(f"{who}: {what}" for who, what in faults)
+def offenders(faults: Iterable[Fault], one: str = "", several: str = "") -> str:
+    """Return the subject of a sentence, and the form of the verb that goes with it.
 
-
-def name_containers(containers: Iterable[Container]) -> str:
-    """Return ``container "a"`` or ``containers "a" and "b"``."""
-    names = [container.name for container in containers]
-    return f"{'container' if len(names) == 1 else 'containers'} {quote(names)}"
+    For example ``the Pod and containers "a" and "b" set``.
+    """
+    containers = {each.container.field: each.container for each in faults if each.container}
+    who = ["the Pod"] if any(fault.container is None for fault in faults) else []
+    count = len(who) + len(containers)
+    if containers:
+        names = quote([container.name for container in containers.values()])
+        who.append(f"{'container' if len(containers) == 1 else 'containers'} {names}")
+    return " and ".join(who) + (f" {one if count == 1 else several}" if one else "")
