@@ -11,6 +11,7 @@ from strategies import JSON
 
 GPU = {"resources": {"limits": {"nvidia.com/gpu": 1}}}
 TOLERATION = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
+POOL = policy_document("default")["pools"][0]
 
 
 def pod(*containers: JSON, metadata: JSON | None = None, **spec: Any) -> JSON:

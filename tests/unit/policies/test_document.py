@@ -1,15 +1,24 @@
-"""The policy document: what it accepts, and what it says of what it does not."""
+"""The policy document: what it accepts, what it says of mistakes, and what its schema rejects.
+
+Editors and helm use the JSON schema.
+"""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
 from dataclasses import FrozenInstanceError, asdict, fields
 from datetime import date
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from jsonschema import Draft202012Validator
 
 from cases.loading import HERE, load_all, policy_document
-from policies.document import PolicyError, parse_policy
+from paths import CHART
+from policies.document import FencePolicy, PolicyError, json_schema, parse_policy
 from policies.finding import ACTIONS
 from policies.kubernetes.field_types import NameSet
 from policies.kubernetes.kinds import WELL_KNOWN, CustomWorkloads
@@ -29,6 +38,18 @@ POOL: JSON = {
 }
 
 
+# Each as a validator, because jsonschema.validate also validates the schema, each time.
+SCHEMAS = [
+    Draft202012Validator(json_schema(FencePolicy)),
+    Draft202012Validator(
+        {
+            "$ref": "#/$defs/FencePolicy",
+            "$defs": json.loads((CHART / "values.schema.json").read_text())["$defs"],
+        }
+    ),
+]
+"""Of gpufence policy schema, and of the values of the chart."""
+
 PRESENT: JSON = {"key": "nvidia.com/gpu.present", "operator": "Exists"}
 
 
@@ -43,6 +64,10 @@ def document(*pools: JSON, **fields: Any) -> JSON:
 
 def pool(**fields: Any) -> JSON:
     return {**POOL, **fields}
+
+
+def allowing(**allowed: Any) -> JSON:
+    return document(pool(allowedNamespaces=allowed))
 
 
 def problems(given: Any) -> list[str]:
@@ -219,221 +244,222 @@ class TestCompiledDocument:
             policy.failure_policy = "Ignore"  # type: ignore[misc]
 
 
-@pytest.mark.parametrize(
-    ("given", "expected"),
-    [
-        (None, "the policy: must be a mapping with kind: FencePolicy, but is None"),
-        (["x"], "the policy: must be a mapping with kind: FencePolicy, but is ['x']"),
-        (document(kind="Policy"), "kind: is 'Policy', but must be 'FencePolicy'"),
-        (document(apiVersion="v1"), "apiVersion: is 'v1', but must be 'gpufence.dev/v1alpha1'"),
-        pytest.param(
-            document(pool=[]),
-            "pool: unknown field; did you mean pools? Accepted: apiVersion, kind, metadata, mode, "
-            "failurePolicy, pools, hardening, rules, exemptions, overrides, exceptions, "
-            "customWorkloads",
-        ),
-        pytest.param(
-            document(pool(taints=[{"key": "gpu", "color": "red"}])),
-            "pools[0].taints[0].color: unknown field; accepted: key, effect, value",
-        ),
-        pytest.param(
-            document(pool(taints=[{"key": "gpu"}, {"key": "gpu", "efect": "NoExecute"}])),
-            "pools[0].taints[1].efect: unknown field; did you mean effect? Accepted: key, effect, "
-            "value",
-        ),
-        pytest.param(
-            document(pool(allowedNamespaces={"names": ["a"], "labels": {}})),
-            "pools[0].allowedNamespaces.labels: unknown field; did you mean matchLabels? "
-            "Accepted: names, matchLabels, matchExpressions, unknown",
-        ),
-        pytest.param(
-            document(hardening={"run_as_user": 1000}),
-            "hardening.run_as_user: unknown field; did you mean runAsUser? Accepted: level, "
-            "runAsUser, runAsGroup, "
-            "fsGroup, hostUsers",
-        ),
-        pytest.param(
-            document(exemptions={"users": []}),
-            "exemptions.users: unknown field; did you mean usernames? Accepted: namespaces, "
-            "usernames, runtimeClasses",
-        ),
-        pytest.param(
-            document(overrides=[{"namespaces": ["a"], "rules": {"device-leak": "off"}, "x": 1}]),
-            "overrides[0].x: unknown field; accepted: namespaces, rules, mode, hardening",
-        ),
-        pytest.param(
-            document(exceptions=[{"namespaces": ["a"], "reason": "why", "until": "2026-01-01"}]),
-            "exceptions[0].until: unknown field; accepted: rules, namespaces, kinds, names, "
-            "reason, expires",
-        ),
-        pytest.param(
-            document(failurePolicy="Open"),
-            "failurePolicy: is 'Open', but must be 'Fail' or 'Ignore'",
-        ),
-        pytest.param(
-            document(customWorkloads=[{"group": "apps", "resources": ["deployments"]}]),
-            "customWorkloads[0].group: is not the API group of a custom resource; use a group such "
-            "as kubeflow.org",
-        ),
-        pytest.param(
-            document(customWorkloads=[{"group": "ray.io", "resources": ["RayJob"]}]),
-            "customWorkloads[0].resources[0]: is 'RayJob'; use up to 63 lower-case letters, digits "
-            "and '-'",
-        ),
-        (document() | {7: 1}, "[7]: keys should be strings (found 7)"),
-        (document(pools=[]), "pools: is empty; add at least one entry"),
-        (document(pools={"name": "x"}), "pools: must be a list, but is {'name': 'x'}"),
-        (document(pools=["nvidia"]), "pools[0]: must be a mapping, but is 'nvidia'"),
-        pytest.param(
-            document({k: v for k, v in POOL.items() if k != "nodeSelector"}),
-            "pools[0]: has no labels of its nodes; set nodeSelector or matchExpressions",
-        ),
-        pytest.param(
-            document(pool(nodeSelector={})),
-            "pools[0]: has no labels of its nodes; set nodeSelector or matchExpressions",
-        ),
-        pytest.param(
-            document(pool(matchExpressions=[{"key": "gpu", "operator": "NotIn", "values": ["a"]}])),
-            "pools[0].matchExpressions[0].operator: is 'NotIn', but must be 'In' or 'Exists'",
-        ),
-        pytest.param(
-            document(
-                pool(matchExpressions=[{"key": "gpu", "operator": "Exists", "values": ["a"]}])
-            ),
-            "pools[0].matchExpressions[0]: has values; remove them (operator Exists)",
-        ),
-        pytest.param(
-            document(
-                pool(matchExpressions=[{"key": "nvidia.com/gpu.present", "operator": "Exists"}])
-            ),
-            "pools[0]: has two requirements on the label 'nvidia.com/gpu.present'; keep one of "
-            "them",
-        ),
-        pytest.param(
-            document(POOL, pool(name="any", nodeSelector={}, matchExpressions=[PRESENT])),
-            "the policy: has 'nvidia.com/gpu' in two pools, 'nvidia' and 'any', but every node of "
-            "'nvidia' is also a node of 'any'; add a label to the nodeSelector of 'any' that tells "
-            "them apart",
-        ),
-        pytest.param(
-            document(pool(nodeSelector={"nvidia.com/gpu.present": True})),
-            "pools[0].nodeSelector[nvidia.com/gpu.present]: must be a string, but is True; put the "
-            "value in quotes",
-        ),
-        pytest.param(
-            document(pool(nodeSelector={"present": "yes, please"})),
-            "pools[0].nodeSelector[present]: is not a label value; use up to 63 letters, digits, "
-            "'-', '_' and '.'",
-        ),
-        pytest.param(
-            document(pool(nodeSelector={"a/b/c": "true"})),
-            "pools[0].nodeSelector[a/b/c]: is not a qualified name; use name or "
-            "domain.example/name",
-        ),
-        pytest.param(
-            document(pool(name="My pool")),
-            "pools[0].name: is 'My pool'; use up to 63 lower-case letters, digits and '-'",
-        ),
-        pytest.param(
-            document(pool(resources=[])),
-            "pools[0]: offers no devices; set resources or deviceClasses",
-        ),
-        pytest.param(
-            document(pool(sharedResources=["nvidia.com/gpu.shared"])),
-            "pools[0]: has the shared resource 'nvidia.com/gpu.shared', which is not in resources; "
-            "add it there as well",
-        ),
-        pytest.param(
-            document(pool(fractionalResources=["nvidia.com/gpumem"])),
-            "pools[0]: has the fractional resource 'nvidia.com/gpumem', which is not in resources; "
-            "add it there as well",
-        ),
-        pytest.param(
-            document(pool(annotationRequests=[{"annotations": ["a"], "schedulerName": DEFAULT}])),
-            "pools[0].annotationRequests[0].schedulerName: is the scheduler that Pods have by "
-            "default, which gives devices by resources and claims only; use the name of a "
-            "scheduler that reads the annotations",
-        ),
-        pytest.param(
-            document(pool(deviceClasses=[""])),
-            "pools[0].deviceClasses[0]: is not a valid name; use up to 253 lower-case letters, "
-            "digits, '-' and '.'",
-        ),
-        pytest.param(
-            document(pool(taints=[{"key": "gpu", "effect": "noschedule"}])),
-            "pools[0].taints[0].effect: is 'noschedule', but must be 'NoSchedule', "
-            "'PreferNoSchedule' or 'NoExecute'",
-        ),
-        pytest.param(
-            document(pool(taints=[{"effect": "NoSchedule"}])),
-            "pools[0].taints[0].key: this field is required",
-        ),
-        pytest.param(
-            document(pool(taints=[{"key": "gpu", "value": 1}])),
-            "pools[0].taints[0].value: must be a string, but is 1; put the value in quotes",
-        ),
-        pytest.param(
-            document(pool(allowedNamespaces={})),
-            "pools[0].allowedNamespaces: is empty; set names, matchLabels or matchExpressions",
-        ),
-        pytest.param(
-            document(pool(allowedNamespaces={"names": ["*-prod"]})),
-            "pools[0].allowedNamespaces.names[0]: is not the name of a namespace; use a name, or "
-            "a prefix followed by *",
-        ),
-        pytest.param(
-            document(
-                pool(allowedNamespaces={"matchExpressions": [{"key": "team", "operator": "In"}]})
-            ),
-            "pools[0].allowedNamespaces.matchExpressions[0]: has no values; add at least one "
-            "(operator In)",
-        ),
-        (document(pool(largestRequest=0)), "pools[0].largestRequest: must be at least 1, but is 0"),
-        (
-            document(pool(pricePerDeviceHour=-1)),
-            "pools[0].pricePerDeviceHour: must be at least 0, but is -1",
-        ),
-        (
-            document(pool(pricePerDeviceHour="2.5")),
-            "pools[0].pricePerDeviceHour: must be a number, but is '2.5'",
-        ),
-        (document(hardening="restricted"), "hardening: must be a mapping, but is 'restricted'"),
-        pytest.param(
-            document(hardening={"level": "privileged"}),
-            "hardening.level: is 'privileged', but must be 'restricted', 'baseline' or 'off'",
-        ),
-        (document(hardening={"runAsUser": 0}), "hardening.runAsUser: must be at least 1, but is 0"),
-        pytest.param(
-            document(hardening={"runAsUser": 2**31}),
-            "hardening.runAsUser: must be at most 2147483647, but is 2147483648",
-        ),
-        pytest.param(
-            document(hardening={"runAsUser": "1000"}),
-            "hardening.runAsUser: must be a whole number, but is '1000'",
-        ),
-        pytest.param(
-            document(hardening={"fsGroup": True}),
-            "hardening.fsGroup: must be a whole number, but is True",
-        ),
-        pytest.param(
-            document(rules={"pool-trespass": "deny"}),
-            "rules[pool-trespass]: is 'deny', but must be 'enforce', 'warn', 'audit' or 'off'",
-        ),
-        pytest.param(
-            document(exemptions={"usernames": [""]}),
-            "exemptions.usernames[0]: is empty; add at least one entry",
-        ),
-        pytest.param(
-            document(exceptions=[{"namespaces": ["a"]}]),
-            "exceptions[0].reason: this field is required",
-        ),
-        pytest.param(
-            document(exceptions=[{"namespaces": ["a"], "reason": "x", "expires": "soon"}]),
-            "exceptions[0].expires: is not a date; use the format YYYY-MM-DD",
-        ),
-    ],
-)
+MISTAKES: list[Any] = [
+    (None, "the policy: must be a mapping with kind: FencePolicy, but is None"),
+    (["x"], "the policy: must be a mapping with kind: FencePolicy, but is ['x']"),
+    (document(kind="Policy"), "kind: is 'Policy', but must be 'FencePolicy'"),
+    (document(apiVersion="v1"), "apiVersion: is 'v1', but must be 'gpufence.dev/v1alpha1'"),
+    pytest.param(
+        document(pool=[]),
+        "pool: unknown field; did you mean pools? Accepted: apiVersion, kind, metadata, mode, "
+        "failurePolicy, pools, hardening, rules, exemptions, overrides, exceptions, "
+        "customWorkloads",
+    ),
+    pytest.param(
+        document(pool(taints=[{"key": "gpu", "color": "red"}])),
+        "pools[0].taints[0].color: unknown field; accepted: key, effect, value",
+    ),
+    pytest.param(
+        document(pool(taints=[{"key": "gpu"}, {"key": "gpu", "efect": "NoExecute"}])),
+        "pools[0].taints[1].efect: unknown field; did you mean effect? Accepted: key, effect, "
+        "value",
+    ),
+    pytest.param(
+        document(pool(allowedNamespaces={"names": ["a"], "labels": {}})),
+        "pools[0].allowedNamespaces.labels: unknown field; did you mean matchLabels? "
+        "Accepted: names, matchLabels, matchExpressions, unknown",
+    ),
+    pytest.param(
+        document(hardening={"run_as_user": 1000}),
+        "hardening.run_as_user: unknown field; did you mean runAsUser? Accepted: level, "
+        "runAsUser, runAsGroup, "
+        "fsGroup, hostUsers",
+    ),
+    pytest.param(
+        document(exemptions={"users": []}),
+        "exemptions.users: unknown field; did you mean usernames? Accepted: namespaces, "
+        "usernames, runtimeClasses",
+    ),
+    pytest.param(
+        document(overrides=[{"namespaces": ["a"], "rules": {"device-leak": "off"}, "x": 1}]),
+        "overrides[0].x: unknown field; accepted: namespaces, rules, mode, hardening",
+    ),
+    pytest.param(
+        document(exceptions=[{"namespaces": ["a"], "reason": "why", "until": "2026-01-01"}]),
+        "exceptions[0].until: unknown field; accepted: rules, namespaces, kinds, names, "
+        "reason, expires",
+    ),
+    pytest.param(
+        document(failurePolicy="Open"),
+        "failurePolicy: is 'Open', but must be 'Fail' or 'Ignore'",
+    ),
+    pytest.param(
+        document(customWorkloads=[{"group": "apps", "resources": ["deployments"]}]),
+        "customWorkloads[0].group: is not the API group of a custom resource; use a group such "
+        "as kubeflow.org",
+    ),
+    pytest.param(
+        document(customWorkloads=[{"group": "ray.io", "resources": ["RayJob"]}]),
+        "customWorkloads[0].resources[0]: is 'RayJob'; use up to 63 lower-case letters, digits "
+        "and '-'",
+    ),
+    (document() | {7: 1}, "[7]: keys should be strings (found 7)"),
+    (document(pools=[]), "pools: is empty; add at least one entry"),
+    (document(pools={"name": "x"}), "pools: must be a list, but is {'name': 'x'}"),
+    (document(pools=["nvidia"]), "pools[0]: must be a mapping, but is 'nvidia'"),
+    pytest.param(
+        document({k: v for k, v in POOL.items() if k != "nodeSelector"}),
+        "pools[0]: has no labels of its nodes; set nodeSelector or matchExpressions",
+    ),
+    pytest.param(
+        document(pool(nodeSelector={})),
+        "pools[0]: has no labels of its nodes; set nodeSelector or matchExpressions",
+    ),
+    pytest.param(
+        document(pool(matchExpressions=[{"key": "gpu", "operator": "NotIn", "values": ["a"]}])),
+        "pools[0].matchExpressions[0].operator: is 'NotIn', but must be 'In' or 'Exists'",
+    ),
+    pytest.param(
+        document(pool(matchExpressions=[{"key": "gpu", "operator": "Exists", "values": ["a"]}])),
+        "pools[0].matchExpressions[0]: has values; remove them (operator Exists)",
+    ),
+    pytest.param(
+        document(pool(nodeSelector={"nvidia.com/gpu.present": True})),
+        "pools[0].nodeSelector[nvidia.com/gpu.present]: must be a string, but is True; put the "
+        "value in quotes",
+    ),
+    pytest.param(
+        document(pool(nodeSelector={"present": "yes, please"})),
+        "pools[0].nodeSelector[present]: is not a label value; use up to 63 letters, digits, "
+        "'-', '_' and '.'",
+    ),
+    pytest.param(
+        document(pool(nodeSelector={"a/b/c": "true"})),
+        "pools[0].nodeSelector[a/b/c]: is not a qualified name; use name or domain.example/name",
+    ),
+    pytest.param(
+        document(pool(name="My pool")),
+        "pools[0].name: is 'My pool'; use up to 63 lower-case letters, digits and '-'",
+    ),
+    pytest.param(
+        document(pool(resources=[])),
+        "pools[0]: offers no devices; set resources or deviceClasses",
+    ),
+    pytest.param(
+        document(pool(annotationRequests=[{"annotations": ["a"], "schedulerName": DEFAULT}])),
+        "pools[0].annotationRequests[0].schedulerName: is the scheduler that Pods have by "
+        "default, which gives devices by resources and claims only; use the name of a "
+        "scheduler that reads the annotations",
+    ),
+    pytest.param(
+        document(pool(deviceClasses=[""])),
+        "pools[0].deviceClasses[0]: is not a valid name; use up to 253 lower-case letters, "
+        "digits, '-' and '.'",
+    ),
+    pytest.param(
+        document(pool(taints=[{"key": "gpu", "effect": "noschedule"}])),
+        "pools[0].taints[0].effect: is 'noschedule', but must be 'NoSchedule', "
+        "'PreferNoSchedule' or 'NoExecute'",
+    ),
+    pytest.param(
+        document(pool(taints=[{"effect": "NoSchedule"}])),
+        "pools[0].taints[0].key: this field is required",
+    ),
+    pytest.param(
+        document(pool(taints=[{"key": "gpu", "value": 1}])),
+        "pools[0].taints[0].value: must be a string, but is 1; put the value in quotes",
+    ),
+    pytest.param(
+        document(pool(allowedNamespaces={})),
+        "pools[0].allowedNamespaces: is empty; set names, matchLabels or matchExpressions",
+    ),
+    pytest.param(
+        document(pool(allowedNamespaces={"names": ["*-prod"]})),
+        "pools[0].allowedNamespaces.names[0]: is not the name of a namespace; use a name, or "
+        "a prefix followed by *",
+    ),
+    pytest.param(
+        document(pool(allowedNamespaces={"matchExpressions": [{"key": "team", "operator": "In"}]})),
+        "pools[0].allowedNamespaces.matchExpressions[0]: has no values; add at least one "
+        "(operator In)",
+    ),
+    (document(pool(largestRequest=0)), "pools[0].largestRequest: must be at least 1, but is 0"),
+    pytest.param(
+        document(pool(pricePerDeviceHour=-1)),
+        "pools[0].pricePerDeviceHour: must be at least 0, but is -1",
+    ),
+    pytest.param(
+        document(pool(pricePerDeviceHour="2.5")),
+        "pools[0].pricePerDeviceHour: must be a number, but is '2.5'",
+    ),
+    (document(hardening="restricted"), "hardening: must be a mapping, but is 'restricted'"),
+    pytest.param(
+        document(hardening={"level": "privileged"}),
+        "hardening.level: is 'privileged', but must be 'restricted', 'baseline' or 'off'",
+    ),
+    (document(hardening={"runAsUser": 0}), "hardening.runAsUser: must be at least 1, but is 0"),
+    pytest.param(
+        document(hardening={"runAsUser": 2**31}),
+        "hardening.runAsUser: must be at most 2147483647, but is 2147483648",
+    ),
+    pytest.param(
+        document(hardening={"runAsUser": "1000"}),
+        "hardening.runAsUser: must be a whole number, but is '1000'",
+    ),
+    pytest.param(
+        document(hardening={"fsGroup": True}),
+        "hardening.fsGroup: must be a whole number, but is True",
+    ),
+    pytest.param(
+        document(rules={"pool-trespass": "deny"}),
+        "rules[pool-trespass]: is 'deny', but must be 'enforce', 'warn', 'audit' or 'off'",
+    ),
+    pytest.param(
+        document(exemptions={"usernames": [""]}),
+        "exemptions.usernames[0]: is empty; add at least one entry",
+    ),
+    pytest.param(
+        document(exceptions=[{"namespaces": ["a"]}]),
+        "exceptions[0].reason: this field is required",
+    ),
+]
+KNOWN_TO_SERVERS_ONLY: list[Any] = [
+    pytest.param(
+        document(pool(matchExpressions=[{"key": "nvidia.com/gpu.present", "operator": "Exists"}])),
+        "pools[0]: has two requirements on the label 'nvidia.com/gpu.present'; keep one of them",
+    ),
+    pytest.param(
+        document(POOL, pool(name="any", nodeSelector={}, matchExpressions=[PRESENT])),
+        "the policy: has 'nvidia.com/gpu' in two pools, 'nvidia' and 'any', but every node of "
+        "'nvidia' is also a node of 'any'; add a label to the nodeSelector of 'any' that tells "
+        "them apart",
+    ),
+    pytest.param(
+        document(pool(sharedResources=["nvidia.com/gpu.shared"])),
+        "pools[0]: has the shared resource 'nvidia.com/gpu.shared', which is not in resources; "
+        "add it there as well",
+    ),
+    pytest.param(
+        document(pool(fractionalResources=["nvidia.com/gpumem"])),
+        "pools[0]: has the fractional resource 'nvidia.com/gpumem', which is not in resources; "
+        "add it there as well",
+    ),
+    pytest.param(
+        document(exceptions=[{"namespaces": ["a"], "reason": "x", "expires": "soon"}]),
+        "exceptions[0].expires: is not a date; use the format YYYY-MM-DD",
+    ),
+]
+
+
+@pytest.mark.parametrize(("given", "expected"), MISTAKES)
 def test_a_mistake_is_reported_with_path_and_remediation(given: Any, expected: str) -> None:
+    assert problems(given) == [expected]
+    for schema in SCHEMAS:
+        assert not schema.is_valid(given)
+
+
+@pytest.mark.parametrize(("given", "expected"), KNOWN_TO_SERVERS_ONLY)
+def test_a_mistake_that_no_schema_rejects_is_reported(given: Any, expected: str) -> None:
     assert problems(given) == [expected]
 
 
@@ -549,6 +575,99 @@ def test_exempting_the_runtime_class_of_a_pool_is_rejected() -> None:
 
 
 def test_a_problem_truncates_a_long_input_value() -> None:
-    for given in (document(kind="x" * 9999), document(pools="y" * 9999), "z" * 9999):
-        (problem,) = problems(given)
+    for long in (document(kind="x" * 9999), document(pools="y" * 9999), "z" * 9999):
+        (problem,) = problems(long)
         assert len(problem) < 200
+
+
+PLACES: dict[str, Callable[[str], JSON]] = {
+    "a resource": lambda text: document(pool(resources=[text])),
+    "a shared resource": lambda text: document(
+        pool(resources=["a.b/*", text], sharedResources=[text])
+    ),
+    "a device class": lambda text: document(pool(deviceClasses=[text])),
+    "the key of a label": lambda text: document(pool(nodeSelector={text: "true"})),
+    "the value of a label": lambda text: document(pool(nodeSelector={"a": text})),
+    "the key of a taint": lambda text: document(pool(taints=[{"key": text}])),
+    "the value of a taint": lambda text: document(pool(taints=[{"key": "a", "value": text}])),
+    "an allowed namespace": lambda text: allowing(names=[text]),
+    "the label of a namespace": lambda text: allowing(matchLabels={text: "true"}),
+    "a requirement on a namespace": lambda text: allowing(
+        matchExpressions=[{"key": text, "operator": "Exists"}]
+    ),
+    "a runtime class": lambda text: document(pool(runtimeClass=text)),
+    "the name of the document": lambda text: document(metadata={"name": text}),
+    "an exempt namespace": lambda text: document(exemptions={"namespaces": [text]}),
+    "the namespace of an override": lambda text: document(
+        overrides=[{"namespaces": [text], "rules": {"device-leak": "warn"}}]
+    ),
+    "the namespace of an exception": lambda text: document(
+        exceptions=[{"namespaces": [text], "reason": "why"}]
+    ),
+    "the group of a custom resource": lambda text: document(
+        customWorkloads=[{"group": text, "resources": ["jobs"]}]
+    ),
+}
+"""Policies with a text for a name, by its place."""
+
+BAD = {f"{place} with a space": named("example.com/a b") for place, named in PLACES.items()} | {
+    "an unknown rule in an override": document(
+        overrides=[{"namespaces": ["a"], "rules": {"pool-trespas": "warn"}}]
+    ),
+    "an unknown rule in an exception": document(
+        exceptions=[{"namespaces": ["a"], "reason": "why", "rules": ["pool-trespas"]}]
+    ),
+    "an unknown rule": document(rules={"pool-trespas": "warn"}),
+    "an override without rules": document(overrides=[{"namespaces": ["a"], "rules": {}}]),
+    "a pool that no namespace may request": allowing(names=[], matchLabels={}, unknown="deny"),
+    "NotIn without values": allowing(
+        matchExpressions=[{"key": "team", "operator": "NotIn", "values": []}]
+    ),
+    "Exists with values": allowing(
+        matchExpressions=[{"key": "team", "operator": "Exists", "values": ["a"]}]
+    ),
+}
+
+
+def test_the_schemas_are_valid() -> None:
+    for schema in SCHEMAS:
+        schema.check_schema(schema.schema)
+
+
+@pytest.mark.parametrize("given", BAD.values(), ids=BAD.keys())
+def test_the_schemas_reject_documents_that_the_server_rejects(given: JSON) -> None:
+    assert problems(given)
+    assert not any(schema.is_valid(given) for schema in SCHEMAS)
+
+
+@given(
+    st.sampled_from([*PLACES.values()]),
+    st.one_of(
+        st.text("aZ0-._/*", max_size=8),
+        st.from_regex(
+            r"[a-z0-9]{1,3}(\.[a-z0-9]{1,3}){0,2}(/[A-Za-z0-9._-]{0,4}\*?)?", fullmatch=True
+        ),
+    ),
+)
+def test_law_the_schema_accepts_every_name_that_the_server_accepts(
+    named: Callable[[str], JSON], text: str
+) -> None:
+    written = named(text)
+    try:
+        parse_policy(written)
+    except PolicyError:
+        return
+    for schema in SCHEMAS:
+        assert schema.is_valid(written)
+
+
+def test_the_schema_accepts_every_rule_in_rules_overrides_and_exceptions() -> None:
+    rules = {rule.id: "warn" for rule in RULES}
+    whole = document(
+        rules=rules,
+        overrides=[{"namespaces": ["a"], "rules": rules}],
+        exceptions=[{"namespaces": ["a"], "reason": "why", "rules": list(rules)}],
+    )
+    parse_policy(whole)
+    for schema in SCHEMAS:
+        schema.validate(whole)

@@ -1,71 +1,79 @@
-"""Pods that Argo Workflows and KServe compose from pieces, judged where the pieces stand."""
+"""Custom resources, above all those whose Pods a controller composes from pieces.
+
+Each file of ``custom_resources`` has two documents: what is expected (the verdict, and the paths of
+the findings and of the parts that are not judged), and a minimal manifest.
+"""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
-from cases.loading import compiled, policy_document
+import deciding
+from deciding import GPU, TOLERATION
+from policies.decision import Decision
 from policies.engine import decide
+from policies.facts import Facts, Request
+from policies.kubernetes.claims import Claim
 from policies.kubernetes.objects import MalformedObjectError
-from policies.policy import Policy
-from strategies import policies
+from policies.kubernetes.template import field_path
 
-GPU = {"limits": {"nvidia.com/gpu": "1"}}
-TOLERATION = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
-PRIVILEGED = {"privileged": True}
+JSON = dict[str, Any]
 
-
-@pytest.fixture(scope="module")
-def policy() -> Policy:
-    return policies()["one taint"]
-
-
-def workflow(*templates: dict[str, Any], kind: str = "Workflow", **spec: Any) -> dict[str, Any]:
-    body: dict[str, Any] = {"templates": list(templates), **spec}
-    return {
-        "apiVersion": "argoproj.io/v1alpha1",
-        "kind": kind,
-        "metadata": {"name": "pipeline"},
-        "spec": {"workflowSpec": body} if kind == "CronWorkflow" else body,
-    }
+MANIFESTS = sorted(Path(__file__).parent.glob("custom_resources/*.yaml"))
+POLICY = deciding.policy()
+PRIVILEGED = {"securityContext": {"privileged": True}}
+STEP = {"name": "a", "container": {"image": "web"}}
+GPU_STEP = {"name": "train", "container": {"image": "cuda", **GPU}}
+NIM_CACHE: JSON = {"apiVersion": "apps.nvidia.com/v1alpha1", "kind": "NIMCache", "spec": {}}
 
 
-def service(**predictor: Any) -> dict[str, Any]:
-    return {
-        "apiVersion": "serving.kserve.io/v1beta1",
-        "kind": "InferenceService",
-        "metadata": {"name": "model"},
-        "spec": {"predictor": predictor},
-    }
+def workflow(*templates: JSON, kind: str = "Workflow", **spec: Any) -> JSON:
+    body = {"templates": list(templates), **spec}
+    spec = {"workflowSpec": body} if kind == "CronWorkflow" else body
+    return {"apiVersion": "argoproj.io/v1alpha1", "kind": kind, "spec": spec}
 
 
-def train_job(**trainer: Any) -> dict[str, Any]:
-    return {
-        "apiVersion": "trainer.kubeflow.org/v1alpha1",
-        "kind": "TrainJob",
-        "metadata": {"name": "train"},
-        "spec": {"runtimeRef": {"name": "torch-distributed"}, "trainer": trainer},
-    }
+def service(**predictor: Any) -> JSON:
+    spec = {"predictor": predictor}
+    return {"apiVersion": "serving.kserve.io/v1beta1", "kind": "InferenceService", "spec": spec}
 
 
-def paths(obj: dict[str, Any], policy: Policy) -> list[str]:
-    return [finding.path for finding in decide(obj, policy).findings]
+def train_job(**trainer: Any) -> JSON:
+    spec = {"runtimeRef": {"name": "torch-distributed"}, "trainer": trainer}
+    return {"apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "TrainJob", "spec": spec}
 
 
-def test_a_workflow_gpu_step_is_mutated_in_argo_template_fields(policy: Policy) -> None:
-    step = {"name": "train", "container": {"image": "cuda", "resources": GPU}}
-    plain = {"name": "report", "script": {"image": "python", "source": "print()"}}
-    decision = decide(workflow(step, plain), policy)
-    assert decision.verdict == "mutated"
+def decided(obj: JSON) -> Decision:
+    return decide(obj, POLICY)
+
+
+def paths(obj: JSON) -> list[str]:
+    return [finding.path for finding in decided(obj).findings]
+
+
+@pytest.mark.parametrize("manifest", MANIFESTS, ids=lambda path: path.stem)
+def test_a_custom_resource_has_the_expected_verdict_and_paths(manifest: Path) -> None:
+    expected, obj = yaml.safe_load_all(manifest.read_text())
+    decision = decided(obj)
+    places = [finding.path for finding in decision.findings]
+    places += [field_path(part.path) for part in decision.unjudged]
+    assert (decision.verdict, places) == (expected["verdict"], expected.get("paths", []))
+    assert decided(decision.mutated).mutated == decision.mutated, "a second decision adds nothing"
+
+
+def test_a_workflow_gpu_step_is_mutated_in_argo_template_fields() -> None:
+    decision = decided(workflow(GPU_STEP, STEP))
     trained, reported = decision.mutated["spec"]["templates"]
     assert trained["tolerations"] == [TOLERATION]
     assert trained["securityContext"]["runAsNonRoot"] is True
     assert trained["container"]["securityContext"]["allowPrivilegeEscalation"] is False
     assert "containers" not in trained
-    assert reported == plain
-    assert decide(decision.mutated, policy).verdict == "allowed"
+    assert reported == STEP
+    assert decided(decision.mutated).verdict == "allowed"
 
 
 @pytest.mark.parametrize(
@@ -77,119 +85,125 @@ def test_a_workflow_gpu_step_is_mutated_in_argo_template_fields(policy: Policy) 
         ("CronWorkflow", "spec.workflowSpec.templates[0].tolerations[0]"),
     ],
 )
-def test_a_trespassing_step_is_found_in_every_workflow_kind(
-    policy: Policy, kind: str, path: str
-) -> None:
-    step = {"name": "a", "container": {"image": "web"}, "tolerations": [TOLERATION]}
-    assert paths(workflow(step, kind=kind), policy) == [path]
+def test_a_trespassing_step_is_found_in_every_workflow_kind(kind: str, path: str) -> None:
+    assert paths(workflow(STEP | {"tolerations": [TOLERATION]}, kind=kind)) == [path]
 
 
-def test_a_workflow_level_toleration_is_reported_with_its_path(policy: Policy) -> None:
-    step = {"name": "a", "container": {"image": "web"}}
-    assert paths(workflow(step, tolerations=[TOLERATION]), policy) == ["spec.tolerations[0]"]
+@pytest.mark.parametrize(
+    ("own", "found"),
+    [({}, ["spec.tolerations[0]"]), ({"tolerations": [{"key": "spot"}]}, [])],
+    ids=["inherited", "replaced"],
+)
+def test_a_step_inherits_the_tolerations_of_its_workflow(own: JSON, found: list[str]) -> None:
+    assert paths(workflow(STEP | own, tolerations=[TOLERATION])) == found
 
 
-def test_a_step_with_tolerations_does_not_inherit_workflow_tolerations(policy: Policy) -> None:
-    step = {"name": "a", "container": {"image": "web"}, "tolerations": [{"key": "spot"}]}
-    assert paths(workflow(step, tolerations=[TOLERATION]), policy) == []
-
-
-def test_a_sidecar_of_a_step_is_checked_as_a_container(policy: Policy) -> None:
-    step = {
-        "name": "train",
-        "container": {"image": "cuda", "resources": GPU},
-        "sidecars": [{"name": "proxy", "image": "proxy", "securityContext": PRIVILEGED}],
-    }
-    found = paths(workflow(step), policy)
+def test_a_sidecar_of_a_step_is_checked_as_a_container() -> None:
+    sidecar = {"name": "proxy", "image": "proxy", **PRIVILEGED}
+    found = paths(workflow(GPU_STEP | {"sidecars": [sidecar]}))
     assert "spec.templates[0].sidecars[0].securityContext.privileged" in found
 
 
-def test_a_template_that_runs_no_container_is_skipped(policy: Policy) -> None:
+def test_a_template_that_runs_no_container_is_skipped() -> None:
     steps = {"name": "main", "steps": [[{"name": "a", "template": "b"}]]}
-    assert decide(workflow(steps), policy).verdict == "skipped"
+    assert decided(workflow(steps)).verdict == "skipped"
 
 
-def test_an_inference_service_with_a_gpu_model_is_mutated(policy: Policy) -> None:
-    model = {"modelFormat": {"name": "huggingface"}, "resources": GPU}
-    decision = decide(service(model=model, minReplicas=1), policy)
-    assert decision.verdict == "mutated"
-    predictor = decision.mutated["spec"]["predictor"]
+def test_a_gpu_step_merges_inherited_fields_with_added_fields() -> None:
+    zone = {"key": "zone", "operator": "In", "values": ["a"]}
+    terms = {"nodeSelectorTerms": [{"matchExpressions": [zone]}]}
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": terms}
+    shared: JSON = {"affinity": {"nodeAffinity": required}, "tolerations": [{"key": "spot"}]}
+    mutated = decided(workflow(GPU_STEP, STEP, **shared)).mutated
+    trained, reported = mutated["spec"]["templates"]
+    assert trained["tolerations"] == [{"key": "spot"}, TOLERATION]
+    required = trained["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    assert len(required["nodeSelectorTerms"][0]["matchExpressions"]) == 2
+    assert reported == STEP
+    assert {key: mutated["spec"][key] for key in shared} == shared
+
+
+def test_resource_claims_of_a_workflow_apply_to_its_steps() -> None:
+    obj = workflow(
+        {"name": "a", "container": {"image": "a", "resources": {"claims": [{"name": "gpu"}]}}},
+        tolerations=[TOLERATION],
+        resourceClaims=[{"name": "gpu", "resourceClaimTemplateName": "one"}],
+    )
+    claims = {("default", "one"): Claim((frozenset({"gpu.nvidia.com"}),))}
+    assert decide(obj, POLICY, facts=Facts(claim_templates=claims)).verdict == "mutated"
+
+
+def test_volume_mounts_of_a_container_set_apply_to_its_containers() -> None:
+    containers = {
+        "volumeMounts": [{"name": "cache", "mountPath": "/cache"}],
+        "containers": [{"name": "main", "image": "a", **GPU}],
+    }
+    volumes = [{"name": "cache", "hostPath": {"path": "/cache"}}]
+    obj = workflow({"name": "a", "containerSet": containers}, volumes=volumes)
+    assert paths(obj) == ["spec.volumes[0].hostPath"]
+
+
+def test_an_inference_service_with_a_gpu_model_is_mutated() -> None:
+    model = {"modelFormat": {"name": "huggingface"}, **GPU}
+    predictor = decided(service(model=model, minReplicas=1)).mutated["spec"]["predictor"]
     assert predictor["tolerations"] == [TOLERATION]
     assert predictor["model"]["securityContext"]["capabilities"] == {"drop": ["ALL"]}
     assert "containers" not in predictor
 
 
-def test_additional_predictor_containers_are_reported_with_their_paths(policy: Policy) -> None:
-    obj = service(
-        model={"modelFormat": {"name": "onnx"}, "resources": GPU},
-        containers=[{"name": "proxy", "image": "proxy", "securityContext": PRIVILEGED}],
-    )
-    found = paths(obj, policy)
+def test_additional_predictor_containers_are_reported_with_their_paths() -> None:
+    proxy = {"name": "proxy", "image": "proxy", **PRIVILEGED}
+    found = paths(service(model={"modelFormat": {"name": "onnx"}, **GPU}, containers=[proxy]))
     assert "spec.predictor.containers[0].securityContext.privileged" in found
 
 
-def test_an_invalid_model_quantity_is_reported_with_its_path(policy: Policy) -> None:
+def test_an_invalid_model_quantity_is_reported_with_its_path() -> None:
     model = {"resources": {"limits": {"nvidia.com/gpu": "${GPUS}"}}}
     with pytest.raises(MalformedObjectError, match=r"^spec\.predictor\.model\.resources\.limits"):
-        decide(service(model=model), policy)
+        decided(service(model=model))
 
 
-def test_a_gpu_step_merges_inherited_fields_with_added_fields(policy: Policy) -> None:
-    zone = {"key": "zone", "operator": "In", "values": ["a"]}
-    terms = {"nodeSelectorTerms": [{"matchExpressions": [zone]}]}
-    required = {"requiredDuringSchedulingIgnoredDuringExecution": terms}
-    shared: dict[str, Any] = {
-        "affinity": {"nodeAffinity": required},
-        "tolerations": [{"key": "spot"}],
-    }
-    gpu = {"name": "train", "container": {"image": "cuda", "resources": GPU}}
-    plain = {"name": "report", "container": {"image": "python"}}
-    mutated = decide(workflow(gpu, plain, **shared), policy).mutated
-    trained, reported = mutated["spec"]["templates"]
-    assert trained["tolerations"] == [{"key": "spot"}, TOLERATION]
-    required = trained["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
-    assert len(required["nodeSelectorTerms"][0]["matchExpressions"]) == 2
-    assert reported == plain
-    assert {key: mutated["spec"][key] for key in shared} == shared
-
-
-def test_devices_of_a_train_job_are_checked_without_its_runtime(
-    policy: Policy,
-) -> None:
+def test_devices_of_a_train_job_are_checked_without_its_runtime() -> None:
     written = {"limits": {"nvidia.com/gpu": 1}, "requests": {"nvidia.com/gpu": 1}}
-    decision = decide(train_job(numNodes=2, resourcesPerNode=written), policy)
+    decision = decided(train_job(numNodes=2, resourcesPerNode=written))
     # Neither a toleration nor a security context could be written here, nor is missing.
     assert (decision.verdict, decision.pools) == ("unknown", ("nvidia",))
     unequal = train_job(resourcesPerNode={**written, "requests": {"nvidia.com/gpu": 2}})
-    [finding] = decide(unequal, policy).findings
+    [finding] = decided(unequal).findings
     assert finding.rule == "unequal-device-limits"
     assert finding.path == "spec.trainer.resourcesPerNode.requests[nvidia.com/gpu]"
     assert 'container "node" has request 2' in finding.detail
 
 
-def test_train_job_devices_are_counted_per_node() -> None:
-    pools = policy_document("default")["pools"]
-    small = compiled(policy_document("default") | {"pools": [{**pools[0], "largestRequest": 4}]})
-    job = train_job(numNodes=8, resourcesPerNode={"limits": {"nvidia.com/gpu": 8}})
-    [finding] = decide(job, small).findings
-    assert finding.rule == "oversized-device-request"
-    job["spec"]["trainer"]["resourcesPerNode"]["limits"]["nvidia.com/gpu"] = 4
-    assert decide(job, small).allowed
+@pytest.mark.parametrize(("count", "rules"), [(8, ["oversized-device-request"]), (4, [])])
+def test_train_job_devices_are_counted_per_node(count: int, rules: list[str]) -> None:
+    small = deciding.policy(pools=[deciding.POOL | {"largestRequest": 4}])
+    job = train_job(numNodes=8, resourcesPerNode={"limits": {"nvidia.com/gpu": count}})
+    assert [finding.rule for finding in decide(job, small).findings] == rules
 
 
-def test_a_mutation_completes_the_device_resources_of_a_train_job(
-    policy: Policy,
-) -> None:
-    job = train_job(resourcesPerNode=GPU)
-    mutated = decide(job, policy).mutated
-    assert mutated["spec"]["trainer"] == {"resourcesPerNode": {**GPU, "requests": GPU["limits"]}}
-    assert job["spec"]["trainer"] == {"resourcesPerNode": GPU}
+def test_a_mutation_completes_the_device_resources_of_a_train_job() -> None:
+    limits = GPU["resources"]["limits"]
+    job = train_job(resourcesPerNode=GPU["resources"])
+    completed = {"resourcesPerNode": {"limits": limits, "requests": limits}}
+    assert decided(job).mutated["spec"]["trainer"] == completed
+    assert job["spec"]["trainer"] == {"resourcesPerNode": {"limits": limits}}
 
 
 @pytest.mark.parametrize(
     "trainer", [{}, {"resourcesPerNode": {"limits": {"cpu": 1}}}, {"resourcesPerNode": None}]
 )
-def test_a_train_job_without_device_resources_has_an_unknown_verdict(
-    policy: Policy, trainer: dict[str, Any]
-) -> None:
-    assert decide(train_job(**trainer), policy).verdict == "unknown"
+def test_a_train_job_without_device_resources_has_an_unknown_verdict(trainer: JSON) -> None:
+    assert decided(train_job(**trainer)).verdict == "unknown"
+
+
+def test_an_object_with_unjudged_parts_is_allowed_in_an_exempt_namespace() -> None:
+    assert decided(NIM_CACHE).verdict == "unknown"
+    decision = decide(NIM_CACHE, POLICY, Request(namespace="gpu-operator"))
+    assert decision.verdict == "allowed"
+    assert decision.exemption == "the policy exempts namespace gpu-operator"
+
+
+def test_an_exempt_runtime_class_does_not_exempt_unjudged_parts() -> None:
+    exempting = deciding.policy(exemptions={"runtimeClasses": ["kata"]})
+    assert decide(NIM_CACHE, exempting).verdict == "unknown"
