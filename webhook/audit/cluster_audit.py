@@ -14,7 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from policies.exemptions import useless_exceptions
-from policies.kubernetes.claims import GROUP, Claim, read_claim
+from policies.kubernetes.claims import Claim, read_claim
 from policies.kubernetes.objects import JSONObject, ObjectKey
 from policies.policy import Policy
 from webhook.audit.advisories import AffectedNodes, VersionedNode
@@ -23,7 +23,7 @@ from webhook.audit.kinds import WORKLOADS, Discovery, GroupKind, Kind
 from webhook.audit.owners import Owned
 from webhook.audit.pools import NodeFindings, PoolState, node_findings, pool_states
 from webhook.audit.subjects import Subject, subjects
-from webhook.cluster.device_inventory import PODS, ClaimObject
+from webhook.cluster.device_inventory import CLAIMS, PODS, ClaimObject
 from webhook.cluster.nodes import NODES, room_of
 from webhook.cluster.state import DEVICE_CLASSES, NAMESPACES, RUNTIME_CLASSES, ClusterState
 from webhook.kube.client import KubeApi
@@ -120,6 +120,13 @@ def _unused_exceptions(policy: Policy, inventory: Inventory) -> Iterator[str]:
             yield f"exceptions[{index}] of the policy ({entry.reason}) {problem}"
 
 
+_CLAIM_TEMPLATES = Collection(
+    "resourceclaimtemplates",
+    "/apis/resource.k8s.io/v1/resourceclaimtemplates",
+    ClaimObject,
+    optional=True,
+)
+
 _WITHOUT = {
     NODES.name: "the report does not show pools and their nodes",
     NAMESPACES.name: "rules that depend on their labels are not evaluated",
@@ -128,14 +135,6 @@ _WITHOUT = {
 }
 _WITHOUT_CLAIMS = "Pods with claims may not count as GPU Pods"
 """What an audit lacks without a collection; of dynamic resource allocation, all lack the same."""
-
-
-def _claim(item: ClaimObject) -> tuple[ObjectKey, Claim]:
-    return (item.metadata.namespace, item.metadata.name), read_claim(item.spec)
-
-
-def _template(item: ClaimObject) -> tuple[ObjectKey, Claim]:
-    return (item.metadata.namespace, item.metadata.name), read_claim(item.spec.get("spec"))
 
 
 class _Reader:
@@ -155,6 +154,8 @@ class _Reader:
     async def read_facts(self) -> None:
         """Read what decisions depend on besides the objects."""
         inventory, state = self.inventory, ClusterState(self._policy)
+        claims: dict[ObjectKey, Claim] = {}
+        templates: dict[ObjectKey, Claim] = {}
 
         def take_node(item: VersionedNode) -> None:
             state.nodes.put(item)
@@ -163,32 +164,26 @@ class _Reader:
                 item.metadata.uid, bool(item.spec.unschedulable), room_of(item.status)
             )
 
+        def take_claim(item: ClaimObject) -> None:
+            claims[item.metadata.namespace, item.metadata.name] = read_claim(item.spec)
+
+        def take_template(item: ClaimObject) -> None:
+            spec = item.spec.get("spec")
+            templates[item.metadata.namespace, item.metadata.name] = read_claim(spec)
+
         nodes = await self._deciding(Collection(NODES.name, NODES.path, VersionedNode), take_node)
         await self._deciding(NAMESPACES, state.namespaces.put)
         runtime_classes = await self._deciding(RUNTIME_CLASSES, state.runtime_classes.put)
         await list_optional(self._connection, state.template_stores)
-        claims: dict[ObjectKey, Claim] = {}
-        templates: dict[ObjectKey, Claim] = {}
-        version = await self._discovery.version(GROUP) if self._policy.pools_of_class else ""
-        if version:
-            put = state.device_classes.put
-            await self._dynamic("deviceclasses", version, DEVICE_CLASSES.item, put)
-            listed = await self._dynamic("resourceclaims", version, ClaimObject, _claim)
-            claims.update(listed or ())
-            listed = await self._dynamic("resourceclaimtemplates", version, ClaimObject, _template)
-            templates.update(listed or ())
+        if self._policy.pools_of_class:
+            await self._deciding(DEVICE_CLASSES, state.device_classes.put)
+            await self._deciding(CLAIMS, take_claim)
+            await self._deciding(_CLAIM_TEMPLATES, take_template)
         inventory.nodes = None if nodes is None else state.nodes.index
         inventory.namespace_labels = state.namespaces.all
         read = {NODES.name: nodes, RUNTIME_CLASSES.name: runtime_classes}
         known = {name for name, items in read.items() if items is not None}
         inventory.facts = replace(state.facts(known), claims=claims, claim_templates=templates)
-
-    async def _dynamic(
-        self, resource: str, version: str, kind: type[ItemT], take: Callable[[ItemT], T]
-    ) -> list[T] | None:
-        """List a collection of dynamic resource allocation."""
-        path = f"/apis/{GROUP}/{version}/{resource}"
-        return await self._deciding(Collection(resource, path, kind), take)
 
     async def read_workloads(self) -> None:
         """Decide on all workloads: built-in kinds, and the custom ones of the policy."""
@@ -289,7 +284,7 @@ class _Reader:
             elif custom and error.status >= _SERVER_ERROR:
                 remediation = "check its API server or its conversion webhook"
             elif error.status == NOT_FOUND:
-                return None
+                return [] if collection.optional else None
             else:
                 raise ApiError(error.status, f"{title}: {error.message}") from error
             self.inventory.skipped.append(

@@ -97,14 +97,6 @@ class Discovery:
         self.unavailable: dict[str, str] = {}
         """Groups that are incomplete because their API server is unavailable, and its error."""
 
-    async def version(self, group: str) -> str:
-        """Return the group's preferred version; empty if the API server has no such group.
-
-        Raises:
-            ClusterError: the API server cannot be read.
-        """
-        return next(iter(await self._versions_of(group)), "")
-
     async def by_resource(self, group: str, resources: Iterable[str]) -> list[Kind]:
         """Return the resources that exist in the group, are namespaced, and can be listed.
 

@@ -30,12 +30,11 @@ EVERYTHING = {"web", "bare", "farm", "gpu"}
 
 
 class _Reports(FakeKubeApi):
-    """Keeps reports, and lists them by their labels, or all unless it ``selects``."""
+    """Keeps reports, and lists all of them: not every API server applies label selectors."""
 
-    def __init__(self, *, selects: bool = True) -> None:
+    def __init__(self) -> None:
         super().__init__()
         self.objects["/apis/openreports.io/v1alpha1"] = {"metadata": {}}
-        self._selects = selects
 
     @property
     def names(self) -> set[str]:
@@ -48,13 +47,7 @@ class _Reports(FakeKubeApi):
         if query is None:
             return await super().get(path, seconds=seconds)
         resource = path.rpartition("/")[2]
-        label, _, value = query["labelSelector"].partition("=")
-        items = [
-            obj
-            for where, obj in self.objects.items()
-            if where.split("/")[-2] == resource
-            and (not self._selects or obj["metadata"]["labels"].get(label) == value)
-        ]
+        items = [obj for path, obj in self.objects.items() if path.split("/")[-2] == resource]
         return json.dumps({"metadata": {}, "items": items}).encode()
 
 
@@ -65,12 +58,10 @@ class _Api(_Reports):
         super().__init__()
         self._refusal = refusal
 
-    async def create(
-        self, collection: str, obj: JSONObject, *, dry_run: bool = False
-    ) -> JSONObject:
+    async def apply(self, path: str, obj: JSONObject) -> JSONObject:
         if obj["metadata"].get("namespace") == "old":
             raise self._refusal
-        return await super().create(collection, obj, dry_run=dry_run)
+        return await super().apply(path, obj)
 
 
 @pytest.fixture
@@ -99,45 +90,23 @@ async def test_reports_outside_a_terminating_namespace_are_written(
 
 
 @pytest.mark.parametrize(
-    ("refusal", "conflict"),
-    [
-        (
-            ApiError(403, "exceeded quota: none"),
-            "In namespace old, the API server rejects reports: exceeded quota: none (HTTP 403)",
-        ),
-        (
-            ApiError(413, "etcdserver: request is too large"),
-            (
-                "Report old/gpufence-uid-1, about Pod first, was rejected: "
-                "etcdserver: request is too large (HTTP 413)"
-            ),
-        ),
-    ],
+    "refusal", [ApiError(403, "exceeded quota: none"), ApiError(413, "request is too large")]
 )
-async def test_a_rejected_report_is_reported_and_other_reports_are_written(
-    audit: Audit, refusal: ApiError, conflict: str
+async def test_a_place_that_rejects_reports_is_reported_once_and_other_reports_are_written(
+    refusal: ApiError, tmp_path: Path
 ) -> None:
+    cluster = Cluster()
+    for name, namespace in (("first", "old"), ("second", "web"), ("third", "old")):
+        cluster.add("Pod", pod(name, REACHING, namespace=namespace))
     api = _Api(refusal)
-    published = await publish(api, audit, NOW)
-    assert published == (
+    assert await publish(api, await audited(cluster, tmp_path), NOW) == (
         (
             "Reports of openreports.io/v1alpha1: 1 created, 0 changed, 0 unchanged, 0 deleted; "
-            "1 rejected."
+            "2 rejected."
         ),
-        (conflict,),
+        (f"In namespace old, the API server rejects 2 reports: {refusal}",),
     )
     assert api.names == {"second"}
-
-
-async def test_a_namespace_that_rejects_reports_is_reported_once(tmp_path: Path) -> None:
-    cluster = Cluster()
-    for name in ("first", "second", "third"):
-        cluster.add("Pod", pod(name, REACHING, namespace="old"))
-    api = _Api(ApiError(403, "cannot create resource reports"))
-    published = await publish(api, await audited(cluster, tmp_path), NOW)
-    assert published.summary.endswith("; 3 rejected.")
-    [conflict] = published.conflicts
-    assert conflict.startswith("In namespace old, the API server rejects reports: cannot create")
 
 
 async def test_a_server_error_on_write_is_raised(audit: Audit) -> None:
@@ -215,29 +184,6 @@ async def test_the_report_of_a_malformed_object_is_kept(reports: _Reports, tmp_p
     assert reports.names == {"farm"}
 
 
-async def test_results_for_unlisted_objects_are_kept_in_a_report(tmp_path: Path) -> None:
-    api, cluster = _Reports(), cluster_of(REACHING)
-    deployment = cluster.add("Deployment", workload("shop", REACHING))
-    sitting = pod("shop-0", REACHING, app="shop", node="gpu")
-    cluster.add("Pod", owned(sitting, deployment, "Deployment"))
-    await publish(api, await audited(cluster, tmp_path), NOW)
-    path = f"{REPORTS}/gpufence-{deployment['metadata']['uid']}"
-    report = api.objects[path]
-    assert report["summary"]["fail"] == len(report["results"]) == 2
-
-    cluster.api.errors[PATHS["Pod"]] = (403, "not now")
-    message = (await publish(api, await audited(cluster, tmp_path), NOW)).summary
-    assert "0 changed" in message
-    assert api.objects[path] == report
-
-    cluster.api.errors.clear()
-    cluster.api.remove(PATHS["Pod"], "shop-0")
-    message = (await publish(api, await audited(cluster, tmp_path), NOW)).summary
-    assert "1 changed" in message
-    assert api.objects[path]["results"] == report["results"][:1]
-    assert api.objects[path]["summary"]["fail"] == 1
-
-
 REPORTS = "/apis/openreports.io/v1alpha1/namespaces/web/reports"
 
 
@@ -249,44 +195,28 @@ async def test_forbidden_report_deletions_are_reported_without_failing(
 
     reports.delete = refuse  # type: ignore[assignment,method-assign]
     fixed = cluster_of(PLAIN)  # But its node has lost the taint.
-    published = await publish(reports, await audited(fixed, tmp_path), NOW)
-    assert published == (
+    assert await publish(reports, await audited(fixed, tmp_path), NOW) == (
         (
             "Reports of openreports.io/v1alpha1: 0 created, 0 changed, 1 unchanged, 0 deleted; "
             "3 rejected."
         ),
         (
             (
-                "In namespace web, the API server rejects reports: cannot delete resource reports "
-                "(HTTP 403)"
+                "In namespace web, the API server rejects 3 reports: cannot delete resource "
+                "reports (HTTP 403)"
             ),
         ),
     )
 
 
+async def test_the_report_of_another_tool_is_not_deleted(reports: _Reports, tmp_path: Path) -> None:
+    report = reports.objects[FOREIGN]
+    report["metadata"]["labels"] = {"app.kubernetes.io/managed-by": "another"}
+    await publish(reports, await audited(cluster_of(PLAIN, TAINT), tmp_path), NOW)
+    assert reports.names == {"web"}
+
+
 FOREIGN = f"{REPORTS}/gpufence-uid-1"
-
-
-@pytest.mark.parametrize("labels", [{}, {"app.kubernetes.io/managed-by": "somebody"}])
-@pytest.mark.parametrize("selects", [True, False])
-async def test_a_report_of_another_tool_is_reported_and_not_overwritten(
-    labels: dict[str, str], selects: bool, tmp_path: Path
-) -> None:
-    api = _Reports(selects=selects)
-    foreign: Object = {"metadata": {"name": "gpufence-uid-1", "namespace": "web", "labels": labels}}
-    api.objects[FOREIGN] = foreign
-    published = await publish(api, await audited(cluster_of(REACHING), tmp_path), NOW)
-    assert published.summary == (
-        "Reports of openreports.io/v1alpha1: 3 created, 0 changed, 0 unchanged, 0 deleted."
-    )
-    [conflict] = published.conflicts
-    assert conflict == (
-        "Report web/gpufence-uid-1, about Deployment web, lacks the label "
-        "app.kubernetes.io/managed-by=gpufence-audit, so gpufence did not write it. Delete it or "
-        "add the label, and run the audit again."
-    )
-    assert api.objects[FOREIGN] == foreign
-    assert api.names == EVERYTHING - {"web"}
 
 
 async def test_a_report_that_is_too_large_is_written_again(
@@ -299,15 +229,3 @@ async def test_a_report_that_is_too_large_is_written_again(
     published = await publish(reports, audit, NOW)
     assert "1 changed" in published.summary
     assert reports.objects[FOREIGN]["results"] == written
-
-
-async def test_a_concurrently_changed_report_is_reported(reports: _Reports, tmp_path: Path) -> None:
-    fixed = cluster_of(REACHING | {"nodeSelector": {"nvidia.com/gpu.present": "true"}})
-    reports.write_error = ApiError(409, "the object has been modified")
-    audit = await audited(fixed, tmp_path)
-    published = await publish(reports, audit, NOW)
-    assert len(published.conflicts) == 3
-    assert published.conflicts[0] == (
-        "Report web/gpufence-uid-1, about Deployment web, was changed by another client at the "
-        "same time, so gpufence did not write it. Run the audit again."
-    )

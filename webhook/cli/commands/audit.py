@@ -140,8 +140,8 @@ def audit(
         if policy_reports:  # Last, so that a failure does not hide the report.
             published = await publish(api, audited, now)
             click.echo(published.summary, err=True)
-            if published.conflicts:
-                raise InputError(published.conflicts)
+            if published.rejections:
+                raise InputError(published.rejections)
         return results
 
     results = connection.run(work)

@@ -22,10 +22,9 @@ TRESPASSER = {
 @pytest.mark.parametrize(
     ("refusal", "expected"),
     [
-        (409, "Error: Report web/gpufence-uid-1, about Pod peek, lacks the label"),
         (
             403,
-            "Error: In namespace web, the API server rejects reports: cannot be created (HTTP 403)",
+            "Error: In namespace web, the API server rejects 1 report: cannot be created",
         ),
         (500, "Error: cannot be created (HTTP 500)"),
     ],
@@ -39,7 +38,7 @@ def test_audit_results_are_printed_if_a_policy_report_cannot_be_written(
     api.objects[REPORTS] = {}
     for resource in ("reports", "clusterreports"):
         api.serve(f"{REPORTS}/{resource}")
-    api.errors[f"{REPORTS}/namespaces/web/reports"] = (refusal, "cannot be created")
+    api.errors[f"{REPORTS}/namespaces/web/reports/gpufence-uid-1"] = (refusal, "cannot be created")
     with api.in_thread():
         kubeconfig = api.kubeconfig(tmp_path / "kubeconfig")
         done = gpufence("audit", "--policy-reports", "--kubeconfig", kubeconfig)
