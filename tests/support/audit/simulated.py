@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from datetime import date
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 from typing import Any
 
 from audit import fleet
 from fake_apiserver import FakeApiServer
 from policies.policy import Policy
 from policies.shipped import shipped_policy
-from webhook.audit.cluster_audit import Audit, audit
+from webhook.audit.cluster_audit import Audit, Progress, audit
 from webhook.audit.kinds import POD, WORKLOADS
 from webhook.kube.client import KubeApi
 from webhook.kube.credentials import kubeconfig
@@ -37,6 +38,8 @@ class Cluster:
         self._paths = dict(PATHS)
         self._groups: list[Object] = []
         self._count = 0
+        self.kubeconfig = Path()
+        """The file that an audit reads its credentials from."""
         self._tell_groups()
 
     def add(self, kind: str, obj: Object) -> Object:
@@ -67,13 +70,19 @@ class Cluster:
         known["versions"].append({"version": version})
         self._tell_groups()
 
-    async def audit(self, directory: Path, policy: Policy | None = None) -> Audit:
-        """Audit it by a policy, the default one unless given."""
-        api = KubeApi(kubeconfig(self.api.kubeconfig(directory / "kubeconfig")))
-        try:
-            return await audit(api, policy or shipped_policy(), TODAY)
-        finally:
-            await api.close()
+    async def audit(
+        self, policy: Policy | None = None, progress: Progress = lambda _title, _count: None
+    ) -> Audit:
+        """Serve it, and audit it by a policy, the default one unless given."""
+        await self.api.start()
+        with NamedTemporaryFile() as file:
+            self.kubeconfig = self.api.kubeconfig(Path(file.name))
+            api = KubeApi(kubeconfig(self.kubeconfig))
+            try:
+                return await audit(api, policy or shipped_policy(), TODAY, progress)
+            finally:
+                await api.close()
+                await self.api.stop()
 
     def fill(self, node_count: int, with_devices: int, pod_count: int) -> int:
         """Create a fleet (audit.fleet), and return the number of its Pods."""

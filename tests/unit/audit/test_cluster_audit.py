@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -18,10 +16,7 @@ from policies.policy import ExceptionEntry
 from policies.shipped import shipped_policy
 from reviewing import default_document
 from webhook.audit.cluster_audit import Audit
-from webhook.audit.cluster_audit import audit as run
 from webhook.audit.subjects import Subject
-from webhook.kube.client import KubeApi
-from webhook.kube.credentials import kubeconfig
 from webhook.kube.errors import ApiError
 
 REACHING: Object = {"tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists"}]}
@@ -33,14 +28,12 @@ UNFINISHED = "status.phase!=Succeeded,status.phase!=Failed"
 
 
 @pytest.fixture
-async def cluster() -> AsyncIterator[Cluster]:
+def cluster() -> Cluster:
     made = Cluster()
     gpus = {"nvidia.com/gpu": "8"}
     made.add("Node", node("gpu", labels=LABELS, taints=[TAINT], resources=gpus))
     made.add("Node", node("cpu"))
-    await made.api.start()
-    yield made
-    await made.api.stop()
+    return made
 
 
 def reasons_by_object(audit: Audit) -> dict[str, list[str]]:
@@ -59,9 +52,7 @@ def subject(audit: Audit, name: str) -> Subject:
     return one
 
 
-async def test_a_finding_of_a_deployment_and_its_pods_is_reported_once(
-    cluster: Cluster, tmp_path: Path
-) -> None:
+async def test_a_finding_of_a_deployment_and_its_pods_is_reported_once(cluster: Cluster) -> None:
     spec = pod_spec(**REACHING)
     deployment = cluster.add("Deployment", workload("web", spec))
     current = workload("web-5d", spec, replicas=2)
@@ -70,40 +61,34 @@ async def test_a_finding_of_a_deployment_and_its_pods_is_reported_once(
     replica_set = cluster.add("ReplicaSet", owned(current, deployment, "Deployment"))
     for name in ("web-5d-a", "web-5d-b"):
         cluster.add("Pod", owned(pod(name, spec, app="web"), replica_set, "ReplicaSet"))
-    audit = await cluster.audit(tmp_path)
+    audit = await cluster.audit()
     assert reasons_by_object(audit) == {"Deployment web": [TOLERATES]}
     assert subject(audit, "web").pods == {"denied": 2}
     [finding] = subject(audit, "web").decision.findings
     assert finding.path == "spec.template.spec.tolerations[0]"
 
 
-async def test_a_finding_of_pods_is_reported_for_the_owner_with_pod_names(
-    cluster: Cluster, tmp_path: Path
-) -> None:
+async def test_a_finding_of_pods_is_reported_for_the_owner_with_pod_names(cluster: Cluster) -> None:
     deployment = cluster.add("Deployment", workload("web", pod_spec()))
     for name in ("a", "b", "c", "d", "e"):
         late = pod(name, pod_spec(**REACHING), app="web")
         cluster.add("Pod", owned(late, deployment, "Deployment"))
-    audit = await cluster.audit(tmp_path)
+    audit = await cluster.audit()
     [finding] = subject(audit, "web").decision.findings
     assert finding.detail.endswith("; found in Pod a, Pod b, Pod c and 2 more")
 
 
-async def test_old_replica_sets_and_completed_jobs_are_ignored(
-    cluster: Cluster, tmp_path: Path
-) -> None:
+async def test_old_replica_sets_and_completed_jobs_are_ignored(cluster: Cluster) -> None:
     deployment = cluster.add("Deployment", workload("web", pod_spec()))
     old = workload("web", pod_spec(**REACHING), replicas=0)
     cluster.add("ReplicaSet", owned(old, deployment, "Deployment"))
     ended = workload("job", pod_spec(**REACHING))
     ended["status"] = {"conditions": [{"type": "Complete", "status": "True"}]}
     cluster.add("Job", ended)
-    assert reasons_by_object(await cluster.audit(tmp_path)) == {}
+    assert reasons_by_object(await cluster.audit()) == {}
 
 
-async def test_finished_pods_are_neither_listed_nor_counted(
-    cluster: Cluster, tmp_path: Path
-) -> None:
+async def test_finished_pods_are_neither_listed_nor_counted(cluster: Cluster) -> None:
     job = cluster.add("Job", workload("train", pod_spec(2)))
     for number, phase in enumerate(("Running", "Succeeded", "Failed", "Pending")):
         its = pod(f"train-{number}", pod_spec(2), app="train", node="gpu")
@@ -112,7 +97,7 @@ async def test_finished_pods_are_neither_listed_nor_counted(
         bare = pod(f"bare-{number}", pod_spec(**REACHING), node="gpu")
         bare["status"]["phase"] = phase
         cluster.add("Pod", bare)
-    audit = await cluster.audit(tmp_path)
+    audit = await cluster.audit()
     asked = {request.query["fieldSelector"] for request in cluster.api.lists(PODS)}
     assert asked == {UNFINISHED}
     assert audit.pods == 4
@@ -125,12 +110,10 @@ async def test_finished_pods_are_neither_listed_nor_counted(
     assert (pool.requested, pool.waiting, pool.free, pool.trespassers) == (4, 0, 4, 2)
 
 
-async def test_a_finding_of_an_orphaned_pod_is_reported_for_the_pod(
-    cluster: Cluster, tmp_path: Path
-) -> None:
+async def test_a_finding_of_an_orphaned_pod_is_reported_for_the_pod(cluster: Cluster) -> None:
     gone: Object = {"metadata": {"name": "gone", "uid": "nobody"}}
     cluster.add("Pod", owned(pod("orphan", pod_spec(**REACHING)), gone, "ReplicaSet"))
-    audit = await cluster.audit(tmp_path)
+    audit = await cluster.audit()
     assert reasons_by_object(audit) == {"Pod orphan": [TOLERATES]}
     expected = "its owner reference names ReplicaSet gone, which does not exist"
     assert subject(audit, "orphan").remark == expected
@@ -138,7 +121,7 @@ async def test_a_finding_of_an_orphaned_pod_is_reported_for_the_pod(
 
 @pytest.mark.parametrize("forgery", ["labels", "name", "namespace", "kind"])
 async def test_a_pod_with_a_forged_daemon_set_owner_is_not_an_agent(
-    forgery: str, cluster: Cluster, tmp_path: Path
+    forgery: str, cluster: Cluster
 ) -> None:
     real = cluster.add("DaemonSet", workload("agent", pod_spec(**ANYWHERE)))
     claimed = pod("intruder", pod_spec(**ANYWHERE), app="agent", node="gpu")
@@ -149,40 +132,34 @@ async def test_a_pod_with_a_forged_daemon_set_owner_is_not_an_agent(
     named = {"metadata": {**real["metadata"], "name": "other"}} if forgery == "name" else real
     kind = "StatefulSet" if forgery == "kind" else "DaemonSet"
     cluster.add("Pod", owned(claimed, named, kind))
-    audit = await cluster.audit(tmp_path)
+    audit = await cluster.audit()
     reasons = reasons_by_object(audit)["Pod intruder"]
     assert reasons == [SITS]
     assert "does not match" in subject(audit, "intruder").remark
 
 
-async def test_a_daemon_set_pod_on_a_gpu_node_has_no_finding(
-    cluster: Cluster, tmp_path: Path
-) -> None:
+async def test_a_daemon_set_pod_on_a_gpu_node_has_no_finding(cluster: Cluster) -> None:
     agent = cluster.add("DaemonSet", workload("agent", pod_spec(**ANYWHERE)))
     its = pod("agent-x", pod_spec(**ANYWHERE), app="agent", node="gpu")
     cluster.add("Pod", owned(its, agent, "DaemonSet"))
-    audit = await cluster.audit(tmp_path)
+    audit = await cluster.audit()
     assert reasons_by_object(audit) == {}
     assert audit.pools[0].trespassers == 0
 
 
-async def test_a_plain_pod_on_a_gpu_node_is_reported_for_its_owner(
-    cluster: Cluster, tmp_path: Path
-) -> None:
+async def test_a_plain_pod_on_a_gpu_node_is_reported_for_its_owner(cluster: Cluster) -> None:
     deployment = cluster.add("Deployment", workload("web", pod_spec()))
     for name, place in (("a", "gpu"), ("b", "gpu"), ("c", "cpu")):
         plain = pod(name, pod_spec(), app="web", node=place)
         cluster.add("Pod", owned(plain, deployment, "Deployment"))
-    audit = await cluster.audit(tmp_path)
+    audit = await cluster.audit()
     assert reasons_by_object(audit) == {"Deployment web": [SITS]}
     [finding] = subject(audit, "web").decision.findings
     assert finding.detail.startswith("Pod a on node gpu, Pod b on node gpu: ")
     assert audit.pools[0].trespassers == 2
 
 
-async def test_exemptions_and_exceptions_apply_to_pods_on_gpu_nodes(
-    cluster: Cluster, tmp_path: Path
-) -> None:
+async def test_exemptions_and_exceptions_apply_to_pods_on_gpu_nodes(cluster: Cluster) -> None:
     cluster.add("Pod", pod("plugin", pod_spec(), node="gpu", namespace="gpu-operator"))
     agent = workload("typha", pod_spec(**ANYWHERE), namespace="calico-system")
     cluster.add("Deployment", agent)
@@ -197,15 +174,13 @@ async def test_exemptions_and_exceptions_apply_to_pods_on_gpu_nodes(
         reason="moves in January",
         expires=TODAY.replace(day=22),
     )
-    assert (
-        reasons_by_object(await cluster.audit(tmp_path, replace(policy, exceptions=(entry,)))) == {}
-    )
+    assert reasons_by_object(await cluster.audit(replace(policy, exceptions=(entry,)))) == {}
     late = replace(entry, expires=TODAY)
-    audit = await cluster.audit(tmp_path, replace(policy, exceptions=(late,)))
+    audit = await cluster.audit(replace(policy, exceptions=(late,)))
     assert reasons_by_object(audit) == {"Pod legacy": [SITS]}
 
 
-async def test_exceptions_that_cover_nothing_are_reported(cluster: Cluster, tmp_path: Path) -> None:
+async def test_exceptions_that_cover_nothing_are_reported(cluster: Cluster) -> None:
     cluster.add("Pod", pod("web", pod_spec(**REACHING)))
     entry = ExceptionEntry(
         rules=frozenset({"pool-trespass"}), namespaces=NameSet(["web"]), reason="moving"
@@ -216,7 +191,7 @@ async def test_exceptions_that_cover_nothing_are_reported(cluster: Cluster, tmp_
         replace(entry, expires=TODAY, reason="spring"),
         replace(entry, namespaces=NameSet(["kube-system"])),
     )
-    audit = await cluster.audit(tmp_path, replace(shipped_policy(), exceptions=exceptions))
+    audit = await cluster.audit(replace(shipped_policy(), exceptions=exceptions))
     assert reasons_by_object(audit) == {}
     assert audit.exceptions == (
         "exceptions[1] of the policy (moving) covers no finding of this audit",
@@ -225,17 +200,13 @@ async def test_exceptions_that_cover_nothing_are_reported(cluster: Cluster, tmp_
     )
 
 
-async def test_an_unmutated_gpu_pod_has_the_verdict_mutated(
-    cluster: Cluster, tmp_path: Path
-) -> None:
+async def test_an_unmutated_gpu_pod_has_the_verdict_mutated(cluster: Cluster) -> None:
     cluster.add("Pod", pod("train", pod_spec(2), node="gpu"))
-    audit = await cluster.audit(tmp_path)
+    audit = await cluster.audit()
     assert subject(audit, "train").decision.verdict == "mutated"
 
 
-async def test_running_gpu_pods_are_counted_by_the_user_that_nodes_report(
-    cluster: Cluster, tmp_path: Path
-) -> None:
+async def test_running_gpu_pods_are_counted_by_the_user_that_nodes_report(cluster: Cluster) -> None:
     def running(name: str, devices: int, *users: int) -> None:
         statuses = [{"name": "c", "user": {"linux": {"uid": user, "gid": 0}}} for user in users]
         made = pod(name, pod_spec(devices), node="gpu")
@@ -246,18 +217,16 @@ async def test_running_gpu_pods_are_counted_by_the_user_that_nodes_report(
     running("starting", 1)
     running("web", 0, 0)
     cluster.add("Pod", pod("waiting", pod_spec(1)))
-    audit = await cluster.audit(tmp_path)
+    audit = await cluster.audit()
     assert audit.users == {0: 1, 1000: 1, None: 1}
     assert subject(audit, "vllm").users == {0}
 
 
-async def test_devices_are_counted_by_pool_node_and_namespace(
-    cluster: Cluster, tmp_path: Path
-) -> None:
+async def test_devices_are_counted_by_pool_node_and_namespace(cluster: Cluster) -> None:
     cluster.add("Pod", pod("train", pod_spec(4), node="gpu", namespace="ml"))
     cluster.add("Pod", pod("infer", pod_spec(1), node="gpu"))
     cluster.add("Pod", pod("waits", pod_spec(8), namespace="ml"))
-    [pool] = (await cluster.audit(tmp_path)).pools
+    [pool] = (await cluster.audit()).pools
     assert (pool.allocatable, pool.requested, pool.waiting, pool.free) == (8, 13, 8, 3)
     usage = {name: (each.placed, each.waiting) for name, each in pool.by_namespace.items()}
     assert usage == {"ml": (4, 8), "web": (1, 0)}
@@ -266,24 +235,19 @@ async def test_devices_are_counted_by_pool_node_and_namespace(
     assert list(pool.nodes) == ["gpu"]
 
 
-async def test_a_pod_that_is_larger_than_every_node_is_reported(
-    cluster: Cluster, tmp_path: Path
-) -> None:
+async def test_a_pod_that_is_larger_than_every_node_is_reported(cluster: Cluster) -> None:
     cluster.add("Job", workload("train", pod_spec(16)))
     cluster.add("Pod", pod("waiting", pod_spec(16)))
     cluster.add("Pod", pod("fits", pod_spec(8)))
     too_large = ["no node has enough devices"]
-    audit = await cluster.audit(tmp_path)
+    audit = await cluster.audit()
     assert reasons_by_object(audit) == {"Job train": too_large, "Pod waiting": too_large}
 
 
-async def test_pods_with_a_gpu_fraction_are_no_trespassers_and_hold_no_device(
-    tmp_path: Path,
-) -> None:
+async def test_pods_with_a_gpu_fraction_are_no_trespassers_and_hold_no_device() -> None:
     cluster = Cluster()
     offered = {"nvidia.com/gpu": "8", "nvidia.com/gpumem": "81920"}
     cluster.add("Node", node("gpu", labels=LABELS, taints=[TAINT], resources=offered))
-    await cluster.api.start()
     for name, scheduler in (("half", "kai-scheduler"), ("plain", "default-scheduler")):
         sitting = pod(name, pod_spec(schedulerName=scheduler), node="gpu")
         sitting["metadata"]["annotations"] = {"gpu-fraction": "0.5"}
@@ -292,16 +256,13 @@ async def test_pods_with_a_gpu_fraction_are_no_trespassers_and_hold_no_device(
     part["spec"]["containers"][0]["resources"]["limits"] |= {"nvidia.com/gpumem": "3000"}
     cluster.add("Pod", part)
     policy = parse_policy(policy_document("fractions"))
-    try:
-        audit = await cluster.audit(tmp_path, policy)
-    finally:
-        await cluster.api.stop()
+    audit = await cluster.audit(policy)
     assert reasons_by_object(audit) == {"Pod plain": [SITS]}
     [pool] = audit.pools
     assert (pool.allocatable, pool.requested, pool.trespassers) == (8, 1, 1)
 
 
-async def test_a_device_of_several_pools_is_counted_in_the_pool_of_the_node(tmp_path: Path) -> None:
+async def test_a_device_of_several_pools_is_counted_in_the_pool_of_the_node() -> None:
     cluster, gpus = Cluster(), {"nvidia.com/gpu": "8"}
     for model in ("a100", "h100"):
         taint = {"key": model, "effect": "NoSchedule"}
@@ -320,9 +281,7 @@ async def test_a_device_of_several_pools_is_counted_in_the_pool_of_the_node(tmp_
         }
         for model in ("a100", "h100")
     ]
-    await cluster.api.start()
-    audit = await cluster.audit(tmp_path, parse_policy(document))
-    await cluster.api.stop()
+    audit = await cluster.audit(parse_policy(document))
     a100, h100 = audit.pools
     assert (list(a100.nodes), list(h100.nodes)) == (["a100"], ["h100"])
     assert (a100.allocatable, a100.requested, a100.waiting, a100.trespassers) == (8, 2, 2, 0)
@@ -333,28 +292,24 @@ async def test_a_device_of_several_pools_is_counted_in_the_pool_of_the_node(tmp_
     }
 
 
-async def test_advisories_for_the_versions_of_nodes_are_reported(
-    cluster: Cluster, tmp_path: Path
-) -> None:
+async def test_advisories_for_the_versions_of_nodes_are_reported(cluster: Cluster) -> None:
     old = node("old", labels=LABELS, taints=[TAINT], resources={"nvidia.com/gpu": "2"})
     old["status"] |= {
         "nodeInfo": {"containerRuntimeVersion": "containerd://1.7.28"},
         "images": [{"names": ["nvcr.io/nvidia/k8s/container-toolkit:v1.17.7-ubi9"]}, {}],
     }
     cluster.add("Node", old)
-    audit = await cluster.audit(tmp_path)
+    audit = await cluster.audit()
     assert [affected.advisory.ids[0] for affected in audit.advisories] == [
         "CVE-2025-23266",
         "CVE-2024-25621",
     ]
 
 
-async def test_nodes_with_devices_but_no_taint_or_label_are_reported(
-    cluster: Cluster, tmp_path: Path
-) -> None:
+async def test_nodes_with_devices_but_no_taint_or_label_are_reported(cluster: Cluster) -> None:
     cluster.add("Node", node("bare", resources={"nvidia.com/gpu": "2"}))
     cluster.add("Node", node("open", labels=LABELS, resources={"nvidia.com/gpu": "2"}))
-    audit = await cluster.audit(tmp_path)
+    audit = await cluster.audit()
     named = {each.name: [finding.rule for finding in each.findings] for each in audit.nodes}
     assert named == {
         "bare": ["gpu-node-without-taint", "gpu-node-without-label"],
@@ -362,9 +317,7 @@ async def test_nodes_with_devices_but_no_taint_or_label_are_reported(
     }
 
 
-async def test_an_owner_of_an_unknown_kind_is_found_by_discovery(
-    cluster: Cluster, tmp_path: Path
-) -> None:
+async def test_an_owner_of_an_unknown_kind_is_found_by_discovery(cluster: Cluster) -> None:
     cluster.serve("example.com", "v1", "Farm", "farms")
     farm = cluster.add(
         "Farm",
@@ -375,15 +328,13 @@ async def test_an_owner_of_an_unknown_kind_is_found_by_discovery(
     )
     worker = pod("render-0", pod_spec(**REACHING))
     cluster.add("Pod", owned(worker, farm, "Farm", "example.com/v1"))
-    audit = await cluster.audit(tmp_path)
+    audit = await cluster.audit()
     assert reasons_by_object(audit) == {"Farm render": [TOLERATES]}
     [finding] = subject(audit, "render").decision.findings
     assert finding.path == "spec.worker.spec.tolerations[0]"
 
 
-async def test_custom_resources_of_the_policy_are_audited_without_pods(
-    cluster: Cluster, tmp_path: Path
-) -> None:
+async def test_custom_resources_of_the_policy_are_audited_without_pods(cluster: Cluster) -> None:
     cluster.serve("kubeflow.org", "v1", "PyTorchJob", "pytorchjobs")
     template = {"template": {"spec": pod_spec(**REACHING)}}
     cluster.add(
@@ -393,31 +344,27 @@ async def test_custom_resources_of_the_policy_are_audited_without_pods(
             "spec": {"pytorchReplicaSpecs": {"Worker": template}},
         },
     )
-    assert reasons_by_object(await cluster.audit(tmp_path)) == {"PyTorchJob train": [TOLERATES]}
+    assert reasons_by_object(await cluster.audit()) == {"PyTorchJob train": [TOLERATES]}
 
 
-async def test_custom_resources_in_non_preferred_versions_are_audited(
-    cluster: Cluster, tmp_path: Path
-) -> None:
+async def test_custom_resources_in_non_preferred_versions_are_audited(cluster: Cluster) -> None:
     cluster.serve("kubeflow.org", "v1", "PyTorchJob", "pytorchjobs")
     cluster.serve("kubeflow.org", "v2beta1", "MPIJob", "mpijobs")
     template = {"template": {"spec": pod_spec(**REACHING)}}
     for kind, field in (("PyTorchJob", "pytorchReplicaSpecs"), ("MPIJob", "mpiReplicaSpecs")):
         metadata = {"name": "train", "namespace": "ml"}
         cluster.add(kind, {"metadata": metadata, "spec": {field: {"Worker": template}}})
-    assert reasons_by_object(await cluster.audit(tmp_path)) == {
+    assert reasons_by_object(await cluster.audit()) == {
         "MPIJob train": [TOLERATES],
         "PyTorchJob train": [TOLERATES],
     }
 
 
-async def test_forbidden_kinds_are_skipped_and_other_kinds_audited(
-    cluster: Cluster, tmp_path: Path
-) -> None:
+async def test_forbidden_kinds_are_skipped_and_other_kinds_audited(cluster: Cluster) -> None:
     cluster.add("Pod", pod("web", pod_spec(**REACHING)))
     cluster.api.errors[PATHS["Deployment"]] = (403, "deployments.apps is forbidden")
     cluster.api.errors[NODES] = (403, "nodes is forbidden")
-    audit = await cluster.audit(tmp_path)
+    audit = await cluster.audit()
     assert reasons_by_object(audit) == {"Pod web": [TOLERATES]}
     assert audit.pools == []
     nodes, deployments = audit.skipped
@@ -426,13 +373,13 @@ async def test_forbidden_kinds_are_skipped_and_other_kinds_audited(
 
 
 async def test_a_custom_resource_that_cannot_be_listed_is_reported_as_skipped(
-    cluster: Cluster, tmp_path: Path
+    cluster: Cluster,
 ) -> None:
     cluster.serve("kubeflow.org", "v1", "PyTorchJob", "pytorchjobs")
     cluster.add("Pod", pod("web", pod_spec(**REACHING)))
     failed = (500, "conversion webhook for kubeflow.org/v1, Kind=PyTorchJob failed")
     cluster.api.errors["/apis/kubeflow.org/v1/pytorchjobs"] = failed
-    audit = await cluster.audit(tmp_path)
+    audit = await cluster.audit()
     assert reasons_by_object(audit) == {"Pod web": [TOLERATES]}
     [message] = audit.skipped
     assert message.startswith(
@@ -441,13 +388,11 @@ async def test_a_custom_resource_that_cannot_be_listed_is_reported_as_skipped(
     assert failed[1] in message
 
 
-async def test_an_unavailable_api_group_is_reported_as_skipped(
-    cluster: Cluster, tmp_path: Path
-) -> None:
+async def test_an_unavailable_api_group_is_reported_as_skipped(cluster: Cluster) -> None:
     cluster.serve("kubeflow.org", "v1", "PyTorchJob", "pytorchjobs")
     cluster.add("Pod", pod("web", pod_spec(**REACHING)))
     cluster.api.errors["/apis/kubeflow.org/v1"] = (503, "service unavailable")
-    audit = await cluster.audit(tmp_path)
+    audit = await cluster.audit()
     assert reasons_by_object(audit) == {"Pod web": [TOLERATES]}
     [message] = audit.skipped
     assert message == (
@@ -456,16 +401,16 @@ async def test_an_unavailable_api_group_is_reported_as_skipped(
     )
 
 
-async def test_a_failed_list_of_pods_fails_the_audit(cluster: Cluster, tmp_path: Path) -> None:
+async def test_a_failed_list_of_pods_fails_the_audit(cluster: Cluster) -> None:
     cluster.api.errors[PODS] = (500, "etcdserver: leader changed")
     with pytest.raises(ApiError, match="pods: etcdserver: leader changed"):
-        await cluster.audit(tmp_path)
+        await cluster.audit()
     assert len(cluster.api.lists(PODS)) == 5
 
 
 @pytest.mark.parametrize("status", [429, 500, 503])
 async def test_an_audit_continues_after_a_page_that_failed_once(
-    cluster: Cluster, tmp_path: Path, status: int
+    cluster: Cluster, status: int
 ) -> None:
     for number in range(200):
         cluster.add("Pod", pod(f"web-{number}", pod_spec(), node="cpu"))
@@ -477,56 +422,46 @@ async def test_an_audit_continues_after_a_page_that_failed_once(
             raise ApiError(status, "try again")
 
     cluster.api.before_page = fail_once
-    assert (await cluster.audit(tmp_path)).pods == 200
+    assert (await cluster.audit()).pods == 200
     assert failed == [50]
 
 
-async def test_an_audit_reports_how_many_objects_it_has_read(
-    cluster: Cluster, tmp_path: Path
-) -> None:
+async def test_an_audit_reports_how_many_objects_it_has_read(cluster: Cluster) -> None:
     for number in range(250):
         cluster.add("Pod", pod(f"web-{number}", pod_spec(), node="cpu"))
     read: list[tuple[str, int]] = []
-    api = KubeApi(kubeconfig(cluster.api.kubeconfig(tmp_path / "kubeconfig")))
-    await run(api, shipped_policy(), TODAY, lambda title, count: read.append((title, count)))
-    await api.close()
+    await cluster.audit(progress=lambda title, count: read.append((title, count)))
     assert read == [("pods", 100), ("pods", 200)]
 
 
-async def test_a_finding_is_reported_for_an_owner_whose_spec_is_a_list(
-    cluster: Cluster, tmp_path: Path
-) -> None:
+async def test_a_finding_is_reported_for_an_owner_whose_spec_is_a_list(cluster: Cluster) -> None:
     cluster.serve("example.com", "v1", "Farm", "farms")
     farm = cluster.add(
         "Farm", {"metadata": {"name": "render", "namespace": "web"}, "spec": ["small"]}
     )
     worker = pod("render-0", pod_spec(**REACHING))
     cluster.add("Pod", owned(worker, farm, "Farm", "example.com/v1"))
-    assert reasons_by_object(await cluster.audit(tmp_path)) == {"Farm render": [TOLERATES]}
+    assert reasons_by_object(await cluster.audit()) == {"Farm render": [TOLERATES]}
 
 
-async def test_a_pod_whose_owner_cannot_be_listed_is_its_own_subject(
-    cluster: Cluster, tmp_path: Path
-) -> None:
+async def test_a_pod_whose_owner_cannot_be_listed_is_its_own_subject(cluster: Cluster) -> None:
     owner = cluster.add("StatefulSet", workload("db", pod_spec()))
     cluster.add("Pod", owned(pod("db-0", pod_spec(), app="db"), owner, "StatefulSet"))
     cluster.serve("apps", "v1", "StatefulSet", "statefulsets")
     cluster.api.errors[PATHS["StatefulSet"]] = (403, "forbidden")
-    audit = await cluster.audit(tmp_path)
+    audit = await cluster.audit()
     [message] = audit.skipped
     assert message.startswith("statefulsets.apps: not listed, so its objects are not audited; ")
     assert subject(audit, "db-0").remark == ("its owner StatefulSet db could not be listed")
 
 
-async def test_an_object_with_a_cluster_scoped_owner_is_its_own_subject(
-    cluster: Cluster, tmp_path: Path
-) -> None:
+async def test_an_object_with_a_cluster_scoped_owner_is_its_own_subject(cluster: Cluster) -> None:
     cluster.serve("nvidia.com", "v1", "ClusterPolicy", "clusterpolicies", namespaced=False)
     owner = cluster.add("ClusterPolicy", {"metadata": {"name": "cluster-policy"}, "spec": {}})
     agent = owned(workload("driver", pod_spec()), owner, "ClusterPolicy", "nvidia.com/v1")
     agent = cluster.add("DaemonSet", agent)
     cluster.add("Pod", owned(pod("driver-0", pod_spec(), app="driver"), agent, "DaemonSet"))
-    audit = await cluster.audit(tmp_path)
+    audit = await cluster.audit()
     assert subject(audit, "driver").remark == (
         "its owner ClusterPolicy cluster-policy is cluster-scoped"
     )
@@ -534,20 +469,20 @@ async def test_an_object_with_a_cluster_scoped_owner_is_its_own_subject(
     assert cluster.api.lists("/apis/nvidia.com/v1/clusterpolicies") == []
 
 
-async def test_a_static_pod_is_an_agent_without_a_remark(cluster: Cluster, tmp_path: Path) -> None:
+async def test_a_static_pod_is_an_agent_without_a_remark(cluster: Cluster) -> None:
     gpu = node("gpu-2", labels=LABELS, taints=[TAINT], resources={"nvidia.com/gpu": "8"})
     kubelet = cluster.add("Node", gpu)
     static = owned(pod("static-gpu-2", pod_spec(), node="gpu-2"), kubelet, "Node", "v1")
     static["metadata"]["annotations"] = {"kubernetes.io/config.mirror": "hash"}
     cluster.add("Pod", static)
-    audit = await cluster.audit(tmp_path)
+    audit = await cluster.audit()
     assert subject(audit, "static-gpu-2").remark == ""
     [state] = audit.pools
     assert state.trespassers == 0
 
 
 async def test_lists_are_paged_and_restart_when_they_expire(
-    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for number in range(1200):
         cluster.add("Pod", pod(f"web-{number}", pod_spec(), node="cpu"))
@@ -559,41 +494,37 @@ async def test_lists_are_paged_and_restart_when_they_expire(
             cluster.api.compact()
 
     cluster.api.before_page = expire
-    audit = await cluster.audit(tmp_path)
+    audit = await cluster.audit()
     assert audit.pods == 1200
     asked = [list_.query for list_ in cluster.api.lists(PODS)]
     assert [query["limit"] for query in asked] == ["50", "100", "50", "100", "200", "400", "500"]
     assert {query["fieldSelector"] for query in asked} == {UNFINISHED}
 
 
-async def test_credentials_that_expire_between_two_pages_are_reloaded(
-    cluster: Cluster, tmp_path: Path
-) -> None:
+async def test_credentials_that_expire_between_two_pages_are_reloaded(cluster: Cluster) -> None:
     for number in range(200):
         cluster.add("Pod", pod(f"web-{number}", pod_spec(), node="cpu"))
 
     def renew(path: str, offset: int) -> None:
         if path == PODS and offset == 0:
             cluster.api.accepted_bearer = "second"
-            cluster.api.kubeconfig(tmp_path / "kubeconfig", "second")
+            cluster.api.kubeconfig(cluster.kubeconfig, "second")
 
     cluster.api.before_page = renew
-    audit = await cluster.audit(tmp_path)
+    audit = await cluster.audit()
     assert audit.pods == 200
     shown = [asked.authorization for asked in cluster.api.lists(PODS)]
     assert shown == ["Bearer first", "Bearer first", "Bearer second", "Bearer second"]
 
 
-async def test_rejected_credentials_are_sent_only_once(cluster: Cluster, tmp_path: Path) -> None:
+async def test_rejected_credentials_are_sent_only_once(cluster: Cluster) -> None:
     cluster.api.accepted_bearer = "another"
     with pytest.raises(ApiError, match="Unauthorized"):
-        await cluster.audit(tmp_path)
+        await cluster.audit()
     assert len(cluster.api.requests) == 1
 
 
-async def test_a_malformed_object_is_reported_and_other_objects_audited(
-    cluster: Cluster, tmp_path: Path
-) -> None:
+async def test_a_malformed_object_is_reported_and_other_objects_audited(cluster: Cluster) -> None:
     cluster.serve("kubeflow.org", "v1", "PyTorchJob", "pytorchjobs")
     broken = {"containers": [{"name": "x", "image": "y", "resources": {"limits": "many"}}]}
     job = cluster.add(
@@ -601,8 +532,21 @@ async def test_a_malformed_object_is_reported_and_other_objects_audited(
     )
     cluster.add("Pod", owned(pod("odd-0", broken), job, "PyTorchJob", "kubeflow.org/v1"))
     cluster.add("Pod", pod("web", pod_spec(**REACHING)))
-    audit = await cluster.audit(tmp_path)
+    audit = await cluster.audit()
     assert reasons_by_object(audit) == {"Pod web": [TOLERATES]}
     assert "spec.x.containers[0].resources.limits" in subject(audit, "odd").error
     [message] = audit.skipped
     assert message.startswith("Pod web/odd-0: not audited: ")
+
+
+async def test_the_simulated_fleet_has_trespassers_and_every_verdict() -> None:
+    """Pictures and measurements show this fleet."""
+    cluster = Cluster()
+    assert cluster.fill(20, 6, 100) == 100
+    audit = await cluster.audit()
+    [pool] = audit.pools
+    assert audit.pods == 100
+    assert (pool.allocatable, pool.waiting, pool.trespassers) == (6 * 8, 3 * 8, 4)
+    assert {each.name for each in audit.nodes} == {"gpu-1", "gpu-2"}
+    verdicts = {each.decision.verdict for each in audit.subjects}
+    assert verdicts == {"allowed", "mutated", "denied"}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -65,15 +64,11 @@ class _Api(_Reports):
 
 
 @pytest.fixture
-async def audit(tmp_path: Path) -> Audit:
+async def audit() -> Audit:
     cluster = Cluster()
     cluster.add("Pod", pod("first", REACHING, namespace="old"))
     cluster.add("Pod", pod("second", REACHING, namespace="web"))
-    await cluster.api.start()
-    try:
-        return await cluster.audit(tmp_path)
-    finally:
-        await cluster.api.stop()
+    return await cluster.audit()
 
 
 @pytest.mark.parametrize("refusal", [ApiError(403, TERMINATING), ApiError(404, "not found")])
@@ -93,13 +88,13 @@ async def test_reports_outside_a_terminating_namespace_are_written(
     "refusal", [ApiError(403, "exceeded quota: none"), ApiError(413, "request is too large")]
 )
 async def test_a_place_that_rejects_reports_is_reported_once_and_other_reports_are_written(
-    refusal: ApiError, tmp_path: Path
+    refusal: ApiError,
 ) -> None:
     cluster = Cluster()
     for name, namespace in (("first", "old"), ("second", "web"), ("third", "old")):
         cluster.add("Pod", pod(name, REACHING, namespace=namespace))
     api = _Api(refusal)
-    assert await publish(api, await audited(cluster, tmp_path), NOW) == (
+    assert await publish(api, await cluster.audit(), NOW) == (
         (
             "Reports of openreports.io/v1alpha1: 1 created, 0 changed, 0 unchanged, 0 deleted; "
             "2 rejected."
@@ -127,19 +122,11 @@ def cluster_of(spec: Object, *taints: Object) -> Cluster:
     return cluster
 
 
-async def audited(cluster: Cluster, directory: Path) -> Audit:
-    await cluster.api.start()
-    try:
-        return await cluster.audit(directory)
-    finally:
-        await cluster.api.stop()
-
-
 @pytest.fixture
-async def reports(tmp_path: Path) -> _Reports:
+async def reports() -> _Reports:
     """Have a report about each of them."""
     api = _Reports()
-    await publish(api, await audited(cluster_of(REACHING), tmp_path), NOW)
+    await publish(api, await cluster_of(REACHING).audit(), NOW)
     assert api.names == EVERYTHING
     return api
 
@@ -161,11 +148,11 @@ async def reports(tmp_path: Path) -> _Reports:
     ],
 )
 async def test_a_report_is_deleted_only_if_all_related_resources_were_listed(
-    path: str, status: int, kept: set[str], reports: _Reports, tmp_path: Path
+    path: str, status: int, kept: set[str], reports: _Reports
 ) -> None:
     fixed = cluster_of(PLAIN, TAINT)
     fixed.api.errors[path] = (status, "not now")
-    message = (await publish(reports, await audited(fixed, tmp_path), NOW)).summary
+    message = (await publish(reports, await fixed.audit(), NOW)).summary
     assert reports.names == kept
     assert f" {len(EVERYTHING - kept)} deleted" in message
     assert message.endswith(
@@ -173,29 +160,27 @@ async def test_a_report_is_deleted_only_if_all_related_resources_were_listed(
     )
 
 
-async def test_the_report_of_a_malformed_object_is_kept(reports: _Reports, tmp_path: Path) -> None:
+async def test_the_report_of_a_malformed_object_is_kept(reports: _Reports) -> None:
     odd: Object = {"containers": [{"name": "x", "image": "y", "resources": {"limits": "many"}}]}
     spoilt = cluster_of(PLAIN, TAINT)
     farm = workload("farm", odd)
     spoilt.api.put(
         "/apis/example.com/v1/farms", {**farm, "metadata": {**farm["metadata"], "uid": "uid-3"}}
     )
-    await publish(reports, await audited(spoilt, tmp_path), NOW)
+    await publish(reports, await spoilt.audit(), NOW)
     assert reports.names == {"farm"}
 
 
 REPORTS = "/apis/openreports.io/v1alpha1/namespaces/web/reports"
 
 
-async def test_forbidden_report_deletions_are_reported_without_failing(
-    reports: _Reports, tmp_path: Path
-) -> None:
+async def test_forbidden_report_deletions_are_reported_without_failing(reports: _Reports) -> None:
     async def refuse(_path: str) -> bool:
         raise ApiError(403, "cannot delete resource reports")
 
     reports.delete = refuse  # type: ignore[assignment,method-assign]
     fixed = cluster_of(PLAIN)  # But its node has lost the taint.
-    assert await publish(reports, await audited(fixed, tmp_path), NOW) == (
+    assert await publish(reports, await fixed.audit(), NOW) == (
         (
             "Reports of openreports.io/v1alpha1: 0 created, 0 changed, 1 unchanged, 0 deleted; "
             "3 rejected."
@@ -209,20 +194,18 @@ async def test_forbidden_report_deletions_are_reported_without_failing(
     )
 
 
-async def test_the_report_of_another_tool_is_not_deleted(reports: _Reports, tmp_path: Path) -> None:
+async def test_the_report_of_another_tool_is_not_deleted(reports: _Reports) -> None:
     report = reports.objects[FOREIGN]
     report["metadata"]["labels"] = {"app.kubernetes.io/managed-by": "another"}
-    await publish(reports, await audited(cluster_of(PLAIN, TAINT), tmp_path), NOW)
+    await publish(reports, await cluster_of(PLAIN, TAINT).audit(), NOW)
     assert reports.names == {"web"}
 
 
 FOREIGN = f"{REPORTS}/gpufence-uid-1"
 
 
-async def test_a_report_that_is_too_large_is_written_again(
-    reports: _Reports, tmp_path: Path
-) -> None:
-    audit = await audited(cluster_of(REACHING), tmp_path)
+async def test_a_report_that_is_too_large_is_written_again(reports: _Reports) -> None:
+    audit = await cluster_of(REACHING).audit()
     await publish(reports, audit, NOW)
     written = reports.objects[FOREIGN]["results"]
     reports.objects[FOREIGN]["results"] = [{**written[0], "message": "<" * 200_000}]

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -34,11 +32,8 @@ def spec(devices: int, cpu: str = "", memory: str = "") -> Object:
 
 
 @pytest.fixture
-async def cluster() -> AsyncIterator[Cluster]:
-    made = Cluster()
-    await made.api.start()
-    yield made
-    await made.api.stop()
+def cluster() -> Cluster:
+    return Cluster()
 
 
 def add_nodes(cluster: Cluster, *names: str) -> None:
@@ -81,22 +76,19 @@ def add(
 
 async def table(
     cluster: Cluster,
-    tmp_path: Path,
     idle: dict[tuple[str, str], float] | None = None,
     price: float | None = PRICE,
 ) -> dict[tuple[str, str], Row]:
     """Return the rows by namespace and kind."""
     document = default_document()
     document["pools"][0]["pricePerDeviceHour"] = price
-    audited = await cluster.audit(tmp_path, parse_policy(document))
+    audited = await cluster.audit(parse_policy(document))
     rows = waste(audited.pools, DAY, idle or {})
     assert rows == sorted(rows, key=lambda row: row.kind in ("held", "pending"))
     return {(row.namespace, row.kind): row for row in rows}
 
 
-async def test_each_planted_kind_of_waste_is_found_on_200_nodes(
-    cluster: Cluster, tmp_path: Path
-) -> None:
+async def test_each_planted_kind_of_waste_is_found_on_200_nodes(cluster: Cluster) -> None:
     names = [f"gpu-{number}" for number in range(200)]
     add_nodes(cluster, *names)
     nodes = iter(names)
@@ -121,7 +113,7 @@ async def test_each_planted_kind_of_waste_is_found_on_200_nodes(
         add(cluster, f"web-{number}", spec(0, "16"), next(nodes), hours=3, namespace="web")
     for number in range(3):
         add(cluster, f"waits-{number}", spec(8, "12"), hours=2)
-    found = await table(cluster, tmp_path, {("ml", "train-0"): 160, ("ml", "train-1"): 1e9})
+    found = await table(cluster, {("ml", "train-0"): 160, ("ml", "train-1"): 1e9})
 
     assert {key: row.devices for key, row in found.items()} == {
         ("ml", "held"): 150 * 8 + 10 * 8 + 5 * 4 + 2,
@@ -156,25 +148,21 @@ async def test_each_planted_kind_of_waste_is_found_on_200_nodes(
     assert found["ml", "idle"].pods == ("train-1", "train-0")
 
 
-async def test_without_a_price_waste_is_sorted_by_hours_and_has_no_cost(
-    cluster: Cluster, tmp_path: Path
-) -> None:
+async def test_without_a_price_waste_is_sorted_by_hours_and_has_no_cost(cluster: Cluster) -> None:
     add_nodes(cluster, "a", "b")
     add(cluster, "large", spec(8), "a", hours=2, unready=1, namespace="one")
     add(cluster, "small", spec(1), "b", hours=20, unready=20, namespace="two")
-    found = await table(cluster, tmp_path, price=None)
+    found = await table(cluster, price=None)
     assert list(found)[:2] == [("two", "notReady"), ("one", "notReady")]
     assert {row.cost for row in found.values()} == {None}
 
 
-async def test_a_pod_that_no_kubelet_has_reported_is_not_ready(
-    cluster: Cluster, tmp_path: Path
-) -> None:
+async def test_a_pod_that_no_kubelet_has_reported_is_not_ready(cluster: Cluster) -> None:
     add_nodes(cluster, "a")
     obj = pod("new", spec(2), node="a", namespace="ml")
     obj["metadata"]["creationTimestamp"] = ago(3)
     cluster.add("Pod", obj | {"status": {"phase": "Pending"}})
-    found = await table(cluster, tmp_path)
+    found = await table(cluster)
     assert found["ml", "notReady"].hours == pytest.approx(2 * 3)
 
 
@@ -189,12 +177,12 @@ async def test_a_pod_that_no_kubelet_has_reported_is_not_ready(
     ],
 )
 async def test_free_devices_are_stranded_where_a_typical_pod_does_not_fit(
-    cluster: Cluster, tmp_path: Path, pods: list[tuple[str, str]], stranded: int
+    cluster: Cluster, pods: list[tuple[str, str]], stranded: int
 ) -> None:
     add_nodes(cluster, "a")
     for number, (cpu, memory) in enumerate(pods):
         add(cluster, f"p-{number}", spec(1, cpu, memory), "a", hours=4)
-    found = await table(cluster, tmp_path)
+    found = await table(cluster)
     row = found.get(("ml", "stranded"))
     assert (row.devices if row else 0) == stranded
     if row:
@@ -202,18 +190,16 @@ async def test_free_devices_are_stranded_where_a_typical_pod_does_not_fit(
         assert row.pods == (f"p-{len(pods) - 1}",)
 
 
-async def test_devices_are_stranded_since_the_last_pod_came_to_the_node(
-    cluster: Cluster, tmp_path: Path
-) -> None:
+async def test_devices_are_stranded_since_the_last_pod_came_to_the_node(cluster: Cluster) -> None:
     add_nodes(cluster, "a")
     add(cluster, "hog", spec(1, "14"), "a", hours=20)
     add(cluster, "last", spec(1, "2"), "a", hours=5)
-    found = await table(cluster, tmp_path)
+    found = await table(cluster)
     assert found["ml", "stranded"].hours == pytest.approx(6 * 5)
     assert found["ml", "stranded"].pods == ("hog",)
 
 
-async def test_node_agents_take_no_share_of_a_device(cluster: Cluster, tmp_path: Path) -> None:
+async def test_node_agents_take_no_share_of_a_device(cluster: Cluster) -> None:
     add_nodes(cluster, "a")
     template = {"metadata": {"name": "agent", "namespace": "ml"}, "spec": {}}
     owner = cluster.add("DaemonSet", template)
@@ -228,6 +214,6 @@ async def test_node_agents_take_no_share_of_a_device(cluster: Cluster, tmp_path:
     obj["metadata"]["ownerReferences"] = [reference]
     cluster.add("Pod", obj)
     add(cluster, "train", spec(1, "3"), "a", hours=5)
-    found = await table(cluster, tmp_path)
+    found = await table(cluster)
     # 9 of 16 CPUs are left, and a device needs an eighth of 12: 6 of 7 fit.
     assert found["ml", "stranded"].devices == 1

@@ -6,7 +6,6 @@ import json
 import re
 from datetime import UTC, datetime
 from importlib import import_module
-from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
@@ -23,15 +22,11 @@ from webhook.cli.report.output import Terminal
 
 
 @pytest.fixture
-async def audit(tmp_path: Path) -> Audit:
+async def audit() -> Audit:
     cluster = Cluster()
-    await cluster.api.start()
-    try:
-        cluster.fill(12, 6, 60)
-        cluster.api.errors["/apis/batch/v1/cronjobs"] = (403, "cronjobs.batch is forbidden")
-        return await cluster.audit(tmp_path)
-    finally:
-        await cluster.api.stop()
+    cluster.fill(12, 6, 60)
+    cluster.api.errors["/apis/batch/v1/cronjobs"] = (403, "cronjobs.batch is forbidden")
+    return await cluster.audit()
 
 
 @pytest.fixture

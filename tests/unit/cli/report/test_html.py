@@ -107,16 +107,14 @@ def test_no_string_of_a_manifest_becomes_markup(string: str) -> None:
     assert not re.search("[\x00-\x08\x1b\u202e]", source)
 
 
-async def test_no_name_in_an_audited_cluster_becomes_markup(tmp_path: Path) -> None:
+async def test_no_name_in_an_audited_cluster_becomes_markup() -> None:
     cluster = Cluster()
     gpus = {"nvidia.com/gpu": "8"}
     hostile = HOSTILE[1]
     cluster.add("Node", node(hostile, labels=LABELS, taints=[TAINT], resources=gpus))
     cluster.add("Pod", pod(f"a{hostile}", pod_spec(2), node=hostile, namespace=hostile))
     cluster.add("Pod", pod(f"b{hostile}", pod_spec(), node=hostile, namespace=hostile))
-    await cluster.api.start()
-    audit = await cluster.audit(tmp_path)
-    await cluster.api.stop()
+    audit = await cluster.audit()
     rows = waste(audit.pools, Window(0.0, NOW.timestamp()))
     content = AuditReport(
         hostile, NOW, list(results_of(audit)), audit=audit, cluster=hostile, waste=rows

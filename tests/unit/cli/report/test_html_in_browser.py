@@ -32,12 +32,8 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     async def audited() -> str:
         cluster = Cluster()
-        await cluster.api.start()
-        try:
-            assert cluster.fill(200, GPU_NODES, 3000) == 3000
-            audit = await cluster.audit(directory)
-        finally:
-            await cluster.api.stop()
+        assert cluster.fill(200, GPU_NODES, 3000) == 3000
+        audit = await cluster.audit()
         now = datetime(2026, 11, 22, tzinfo=UTC)
         results = list(results_of(audit))
         content = AuditReport("default", now, results=results, audit=audit, cluster="simulated")
