@@ -1,4 +1,32 @@
 """The doctor: whether an installation works, and how to fix it.
 
-Whatever sends a request raises ClusterError (``webhook.kube.errors``) if it fails.
+``installation`` reads what the account may read, ``checks`` and ``registered`` judge it, and
+``trials`` and ``device_access`` try Pods. Whatever sends a request raises ClusterError
+(``webhook.kube.errors``) if it fails.
 """
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Literal, NamedTuple
+
+Status = Literal["ok", "warn", "fail", "skip"]
+"""Works; works, but with a risk; broken; could not be checked."""
+
+STATUSES: tuple[Status, ...] = ("ok", "warn", "fail", "skip")
+
+
+class DoctorLine(NamedTuple):
+    """The result of a check in words, and what to do."""
+
+    status: Status
+    check: str
+    detail: str
+    remediation: str = ""
+
+
+# The results of a check, to which its caller adds the name.
+ok = partial(DoctorLine, "ok", "")
+warn = partial(DoctorLine, "warn", "")
+fail = partial(DoctorLine, "fail", "")
+skip = partial(DoctorLine, "skip", "")

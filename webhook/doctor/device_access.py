@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 from policies.kubernetes.objects import JSONObject
 from policies.policy import Policy, Pool
+from webhook.doctor import DoctorLine, fail, ok, skip
 from webhook.doctor.installation import Installation
-from webhook.doctor.line import DoctorLine, fail, ok, skip
 from webhook.doctor.trials import gpu_pod, trial_pod, untried
 from webhook.kube.client import KubeApi
 from webhook.kube.errors import ApiError
@@ -60,22 +60,22 @@ async def check(
     if policy is None or untried(policy, installed, namespace):
         return  # The trials report it.
     cure = "Set --run-image to an image with a shell that the nodes can pull"
-    name = "device access without a request"
     if image is None:
-        yield skip(name, "it runs a Pod on a node", cure)
+        line = skip("it runs a Pod on a node", cure)
     else:
-        pod = trial_pod(namespace, "", {})
-        yield await _run(api, name, [_runnable(pod, image)])
+        line = await _run(api, [_runnable(trial_pod(namespace, "", {}), image)])
+    yield line._replace(check="device access without a request")
     for pool in policy.pools:
-        name, model = f"device access, pool {pool.name}", gpu_pod(policy, pool, namespace)
+        model = gpu_pod(policy, pool, namespace)
         if model is None:
-            yield skip(name, "the pool offers only DeviceClasses, and the Pods have no claim")
+            line = skip("the pool offers only DeviceClasses, and the Pods have no claim")
         elif image is None:
-            yield skip(name, "it runs two Pods, each with a GPU", cure)
+            line = skip("it runs two Pods, each with a GPU", cure)
         elif problem := _sharing(policy, pool, model):
-            yield skip(name, problem)
+            line = skip(problem)
         else:
-            yield await _run(api, name, [_runnable(model, image)] * 2)
+            line = await _run(api, [_runnable(model, image)] * 2)
+        yield line._replace(check=f"device access, pool {pool.name}")
 
 
 def entry(lines: Sequence[DoctorLine], version: str, report: str) -> JSONObject:
@@ -98,27 +98,27 @@ def entry(lines: Sequence[DoctorLine], version: str, report: str) -> JSONObject:
     return {"metadata": {"kubernetesVersion": minor}, "spec": {"security": [requirement]}}
 
 
-def judge(check: str, pods: Sequence[Seen]) -> DoctorLine:
+def judge(pods: Sequence[Seen]) -> DoctorLine:
     """Return the line for the devices that a Pod without a request sees, or two Pods with one."""
     for pod in pods:
         if pod.without_request:
             files = ", ".join(pod.without_request)
-            return fail(check, f"a container without a request sees {files}, {pod.node}", _RUNTIME)
+            return fail(f"a container without a request sees {files}, {pod.node}", _RUNTIME)
         kinds = Counter(file.rstrip("0123456789") for file in pod.with_request)
         if any(count > 1 for count in kinds.values()):
             files = ", ".join(pod.with_request)
-            return fail(check, f"a container with one device sees {files}, {pod.node}", _RUNTIME)
+            return fail(f"a container with one device sees {files}, {pod.node}", _RUNTIME)
     shown = "; ".join(f"{', '.join(pod.with_request)} on {pod.node}" for pod in pods)
     if len(pods) == 1:
-        return ok(check, f"a Pod without a request sees no device, on {pods[0].node}")
+        return ok(f"a Pod without a request sees no device, on {pods[0].node}")
     if not all(pod.with_request for pod in pods):
-        return skip(check, f"a Pod with a device sees no device file of a known kind: {shown}")
+        return skip(f"a Pod with a device sees no device file of a known kind: {shown}")
     one, two = pods
     if one.node == two.node and {*one.with_request} & {*two.with_request}:
         cure = f"If the node shares its devices, list the resource in sharedResources. {_RUNTIME}"
-        return fail(check, f"two Pods with one device each see the same: {shown}", cure)
+        return fail(f"two Pods with one device each see the same: {shown}", cure)
     detail = "two Pods with one device each see their own, and their other containers none"
-    return ok(check, f"{detail}: {shown}")
+    return ok(f"{detail}: {shown}")
 
 
 def _sharing(policy: Policy, pool: Pool, pod: JSONObject) -> str:
@@ -147,7 +147,7 @@ def _runnable(pod: JSONObject, image: str) -> JSONObject:
     return {**pod, "metadata": metadata, "spec": spec}
 
 
-async def _run(api: KubeApi, check: str, pods: Sequence[JSONObject]) -> DoctorLine:
+async def _run(api: KubeApi, pods: Sequence[JSONObject]) -> DoctorLine:
     """Run the Pods at the same time, judge what they see, and delete them."""
     path = f"/api/v1/namespaces/{pods[0]['metadata']['namespace']}/pods"
     created: list[str] = []
@@ -155,10 +155,10 @@ async def _run(api: KubeApi, check: str, pods: Sequence[JSONObject]) -> DoctorLi
         for pod in pods:
             made = await api.create(path, pod)
             created.append(f"{path}/{made['metadata']['name']}")
-        return judge(check, [await _seen(api, each) for each in created])
+        return judge([await _seen(api, each) for each in created])
     except (ApiError, TimeoutError) as error:
         cure = "Set --try-in to a namespace in which Pods may run, and free a device for each Pod"
-        return skip(check, f"the Pods do not run: {error}", cure)
+        return skip(f"the Pods do not run: {error}", cure)
     finally:
         for each in created:
             await api.delete(each)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import urlsplit
 
+from certs.keypair import Names
 from certs.secret import Stored, read_secret
+from policies.context import Fact, needed_facts
 from policies.exemptions import ALWAYS_EXCLUDED
 from policies.kubernetes.node_templates import NodeTemplate
 from policies.kubernetes.nodes import NodeIndex
@@ -22,7 +26,7 @@ from webhook.documents.policy_files import load_policy, policy_of_release
 from webhook.kube.client import KubeApi, slices_query
 from webhook.kube.errors import FORBIDDEN, ApiError
 from webhook.kube.listing import list_all, list_optional
-from webhook.registration.certificates import SecretName
+from webhook.registration.certificates import SecretName, names_of
 from webhook.registration.leader_election import lease_path
 from webhook.registration.registrar import (
     KINDS,
@@ -32,6 +36,13 @@ from webhook.registration.registrar import (
 )
 
 _PROGRAM, _COMMAND = "gpufence", "serve"
+_GROUPS: dict[Fact, str] = {
+    "nodes": "",
+    "namespaces": "",
+    "runtimeclasses": "node.k8s.io",
+    "deviceclasses": "resource.k8s.io",
+}
+_WORKLOADS = ("daemonsets", "deployments", "statefulsets")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,13 +62,15 @@ class Deployed:
 
 @dataclass(slots=True)
 class Installation:
-    """The objects that were read. ``forbidden`` has the API server's error for each unreadable one.
+    """The objects that were read.
 
-    ``policy`` is None if there is no valid policy; ``policy_problem`` then has the reason.
+    ``forbidden`` has the API server's error for each check whose object is unreadable. ``policy``
+    is None if there is no valid policy; ``policy_problem`` then has the reason.
     """
 
     namespace: str
     name: str
+    now: datetime = field(default_factory=lambda: datetime.now(UTC))
     version: str = ""
     """The version of the API server, such as v1.36.3; empty if it is unknown."""
     claim_versions: tuple[str, ...] = ()
@@ -67,11 +80,15 @@ class Installation:
     policy_problem: str = ""
     deployment: JSONObject | None = None
     deployed: Deployed | None = None
+    account: str = ""
+    """The user as which the replicas read the cluster."""
     configurations: dict[str, JSONObject | None] = field(default_factory=dict)
     admission_policies: AdmissionPolicies = field(default_factory=dict)
     """The policies and bindings in the API server, by kind; of kinds that it serves."""
     secret: JSONObject | None = None
     stored: Stored | None = None
+    names: Names | None = None
+    """The names that the serving certificate must have; None if they are unknown."""
     slices: list[JSONObject] = field(default_factory=list)
     lease: JSONObject | None = None
     nodes: NodeIndex | None = None
@@ -79,7 +96,24 @@ class Installation:
     templates: tuple[NodeTemplate, ...] = ()
     other_releases: frozenset[str] = frozenset()
     """The namespaces of other releases in the cluster."""
+    denied_facts: tuple[Fact, ...] = ()
+    """The facts that the policy needs and that the service account may not read."""
+    exempt_namespaces: dict[str, bool] = field(default_factory=dict)
+    """Whether each exempt namespace that exists has a workload.
+
+    Without ``kube-system`` and the namespaces of gpufence, which are always needed.
+    """
     forbidden: dict[str, str] = field(default_factory=dict)
+
+    @contextmanager
+    def permitted(self, check: str) -> Iterator[None]:
+        """Record a missing permission as the reason to skip the check."""
+        try:
+            yield
+        except ApiError as error:
+            if error.status != FORBIDDEN:
+                raise
+            self.forbidden[check] = str(error)
 
     @property
     def registers(self) -> bool:
@@ -121,77 +155,112 @@ async def examine(
 
     Raises:
         ClusterError: a request failed. A missing permission is not an error.
+        CertificateError: the address of the release is invalid.
         InputError: the policy file is not a valid policy.
     """
     installed = Installation(namespace, name)
-
-    async def read(what: str, path: str, query: dict[str, str] | None = None) -> JSONObject | None:
-        try:
-            return await api.read(path, query)
-        except ApiError as error:
-            if error.status != FORBIDDEN:
-                raise
-            installed.forbidden[what] = str(error)
-            return None
-
-    installed.version = (await read("version", "/version") or {}).get("gitVersion", "")
-    claims = await read("API groups", "/apis/resource.k8s.io") or {}
-    installed.claim_versions = tuple(version["version"] for version in claims.get("versions") or ())
     core, apps = f"/api/v1/namespaces/{namespace}", f"/apis/apps/v1/namespaces/{namespace}"
-    if policy_path is None:
-        config_map = await read("policy", f"{core}/configmaps/{name}-policy")
-        installed.policy_source = f"ConfigMap {namespace}/{name}-policy"
-        try:
-            installed.policy = policy_of_release(namespace, name, config_map)
-        except InputError as error:
-            installed.policy_problem = " ".join(error.lines)
-    else:
+    with installed.permitted("Kubernetes"):
+        installed.version = (await api.read("/version") or {}).get("gitVersion", "")
+    with installed.permitted("API groups"):
+        claims = await api.read("/apis/resource.k8s.io") or {}
+        installed.claim_versions = tuple(each["version"] for each in claims.get("versions") or ())
+    if policy_path is not None:
         installed.policy, installed.policy_source = load_policy(policy_path), policy_path
-    installed.deployment = await read("replicas", f"{apps}/deployments/{name}")
+    else:
+        installed.policy_source = f"ConfigMap {namespace}/{name}-policy"
+        with installed.permitted("ConfigMap"):
+            config_map = await api.read(f"{core}/configmaps/{name}-policy")
+            try:
+                installed.policy = policy_of_release(namespace, name, config_map)
+            except InputError as error:
+                installed.policy_problem = " ".join(error.lines)
+    with installed.permitted("replicas"):
+        installed.deployment = await api.read(f"{apps}/deployments/{name}")
     if installed.deployment is not None:
+        account = installed.deployment["spec"]["template"]["spec"].get("serviceAccountName")
+        installed.account = f"system:serviceaccount:{namespace}:{account or 'default'}"
         own = _own_container(containers_of(installed.deployment))
         installed.deployed = read_arguments(_arguments(own)) if own is not None else None
     for kind, path in KINDS.items():
-        installed.configurations[kind] = await read(kind, f"{path}/{name}")
-    try:
+        with installed.permitted(kind):
+            installed.configurations[kind] = await api.read(f"{path}/{name}")
+    with installed.permitted("admission policies"):
         installed.admission_policies = await admission_policies_of(api, name)
-    except ApiError as error:
-        if error.status != FORBIDDEN:
-            raise
-        installed.forbidden["admission policies"] = str(error)
-    secret = installed.deployed.secret if installed.deployed else f"{name}-certificates"
-    if secret:
-        installed.secret = await read("certificate", SecretName(namespace, secret).path)
-        installed.stored = read_secret(installed.secret) if installed.secret else None
+    if secret := installed.deployed.secret if installed.deployed else f"{name}-certificates":
+        with installed.permitted("certificate"):
+            installed.secret = await api.read(SecretName(namespace, secret).path)
+            installed.stored = read_secret(installed.secret) if installed.secret else None
     address = installed.address
+    installed.names = names_of(address) if address is not None else None
     if address is not None and address.service is not None:
-        of, service, _ = address.service
-        slices = await read("endpoints", *slices_query(of, service))
-        installed.slices = (slices or {}).get("items") or []
+        with installed.permitted("endpoints"):
+            slices = await api.read(*slices_query(*address.service[:2]))
+            installed.slices = (slices or {}).get("items") or []
     installed.other_releases = await other_releases(api, name)
-    installed.lease = await read("leader", lease_path(namespace, name))
-    await _nodes(api, installed)
+    with installed.permitted("leader"):
+        installed.lease = await api.read(lease_path(namespace, name))
+    if installed.policy is not None:
+        with installed.permitted("nodes"):
+            await _nodes(api, installed, installed.policy)
+        with installed.permitted("cluster facts"):
+            await _facts(api, installed, installed.policy)
+        with installed.permitted("exempt namespaces"):
+            await _exempt_namespaces(api, installed, installed.policy)
+    installed.now = api.clock.now()
     return installed
 
 
-async def _nodes(api: KubeApi, installed: Installation) -> None:
-    if installed.policy is None:
-        return
-    state = ClusterState(installed.policy)
+async def _nodes(api: KubeApi, installed: Installation, policy: Policy) -> None:
+    state = ClusterState(policy)
 
     def take(node: VersionedNode) -> None:
         state.nodes.put(node)
         installed.versions.take(node)
 
-    try:
-        await list_all(api, NODES.path, VersionedNode, take)
-    except ApiError as error:
-        if error.status != FORBIDDEN:
-            raise
-        installed.forbidden["nodes"] = str(error)
-        return
+    await list_all(api, NODES.path, VersionedNode, take)
     await list_optional(api, state.template_stores)
     installed.nodes, installed.templates = state.nodes.index, state.templates
+
+
+async def _facts(api: KubeApi, installed: Installation, policy: Policy) -> None:
+    if installed.deployed is None or not installed.deployed.registration.with_nodes:
+        return
+    facts = [
+        fact
+        for fact in needed_facts(policy)
+        if not all([await _may(api, installed, fact, verb) for verb in ("list", "watch")])
+    ]
+    installed.denied_facts = tuple(facts)
+
+
+async def _may(api: KubeApi, installed: Installation, fact: Fact, verb: str) -> bool:
+    """Return whether the replicas may read the fact."""
+    accounts = "system:serviceaccounts"
+    review = {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SubjectAccessReview",
+        "spec": {
+            "user": installed.account,
+            "groups": [accounts, f"{accounts}:{installed.namespace}", "system:authenticated"],
+            "resourceAttributes": {"group": _GROUPS[fact], "resource": fact, "verb": verb},
+        },
+    }
+    answer = await api.create("/apis/authorization.k8s.io/v1/subjectaccessreviews", review)
+    return bool((answer.get("status") or {}).get("allowed"))
+
+
+async def _exempt_namespaces(api: KubeApi, installed: Installation, policy: Policy) -> None:
+    exempt = policy.exemptions.namespaces | installed.excluded_namespaces
+    needed = {"kube-system", installed.namespace} | installed.other_releases
+    for name in sorted(exempt - needed):
+        if await api.read(f"/api/v1/namespaces/{name}") is None:
+            continue
+        lists = [
+            await api.read(f"/apis/apps/v1/namespaces/{name}/{kind}", {"limit": "1"})
+            for kind in _WORKLOADS
+        ]
+        installed.exempt_namespaces[name] = any((each or {}).get("items") for each in lists)
 
 
 def containers_of(deployment: JSONObject) -> list[JSONObject]:

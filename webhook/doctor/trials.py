@@ -14,8 +14,8 @@ from policies.rules.check_device_leak import ID as LEAK
 from policies.rules.check_pool_trespass import ID as TRESPASS
 from webhook.cel.admission_policies import POLICY_KIND
 from webhook.cel.configurations import DOMAIN
+from webhook.doctor import DoctorLine, fail, ok, skip
 from webhook.doctor.installation import Installation
-from webhook.doctor.line import DoctorLine, fail, ok, skip
 from webhook.kube.client import KubeApi
 from webhook.kube.errors import ApiError
 
@@ -35,25 +35,33 @@ async def check(api: KubeApi, installed: Installation, namespace: str) -> AsyncI
     """
     policy = installed.policy
     if policy is None:
-        yield skip("trials", "the policy is unknown, and the expected results depend on it")
+        problem = "the policy is unknown, and the expected results depend on it"
+        yield DoctorLine("skip", "trials", problem)
         return
     if problem := untried(policy, installed, namespace):
-        yield skip("trials", problem, "Set --try-in NAME")
+        yield DoctorLine("skip", "trials", problem, "Set --try-in NAME")
         return
     if "nvidia.com" in policy.vendors:
-        yield await _leak(api, policy, namespace)
+        # A Pod that requests no device, and all devices from NVIDIA's runtime.
+        pod = trial_pod(namespace, "gpufence-doctor-leak", {})
+        pod["spec"]["containers"][0]["env"] = [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]
+        line = await _denied(api, policy, pod, LEAK, ("webhook", "admission policy"))
+        yield line._replace(check="device leak")
     for pool in policy.pools:
-        yield await _gpu_pod(api, policy, pool, namespace)
-        toleration = _toleration(pool)
+        line = await _gpu_pod(api, policy, pool, namespace)
+        yield line._replace(check=f"GPU Pod, pool {pool.name}")
+        check, toleration = f"trespasser, pool {pool.name}", _toleration(pool)
         if toleration:
             # The admission policies do not judge a toleration next to other labels.
             placement = {**toleration, "nodeSelector": {"gpufence.dev/doctor": "true"}}
-            yield await _trespasser(api, policy, pool, namespace, placement, "webhook")
+            line = await _trespasser(api, policy, namespace, placement, "webhook")
+            yield line._replace(check=check)
         else:
-            yield skip(f"trespasser, pool {pool.name}", "the pool has no taint")
+            yield DoctorLine("skip", check, "the pool has no taint")
         if installed.admission_policies.get(POLICY_KIND):
             placement = toleration or _selection(pool)
-            yield await _trespasser(api, policy, pool, namespace, placement, "admission policy")
+            line = await _trespasser(api, policy, namespace, placement, "admission policy")
+            yield line._replace(check=f"{check}, by admission policy")
 
 
 def untried(policy: Policy, installed: Installation, namespace: str) -> str:
@@ -80,76 +88,60 @@ def gpu_pod(policy: Policy, pool: Pool, namespace: str) -> JSONObject | None:
 
 
 async def _gpu_pod(api: KubeApi, policy: Policy, pool: Pool, namespace: str) -> DoctorLine:
-    check = f"GPU Pod, pool {pool.name}"
     pod = gpu_pod(policy, pool, namespace)
     if pod is None:
-        return skip(check, "the pool offers only DeviceClasses, and a dry run has no claim")
+        return skip("the pool offers only DeviceClasses, and a dry run has no claim")
     request = Request(namespace=namespace)
     before = decide(pod, policy, request)
     if not before.allowed:
-        return skip(check, f"the policy denies it: {before.findings[0].reason}")
+        return skip(f"the policy denies it: {before.findings[0].reason}")
     if before.mutated is pod:
-        return skip(check, "the policy adds nothing to it")
+        return skip("the policy adds nothing to it")
     try:
         created = await _create(api, pod)
     except ApiError as error:
-        return _rejected(check, error)
+        return _rejected(error)
     # Nothing is left to add, so gpufence has added it.
     if decide(created, policy, request).verdict != "allowed":
-        return fail(check, f"gpufence did not change it, in {namespace}", _NOT_CALLED)
-    return ok(check, f"gpufence changes it, in {namespace}")
+        return fail(f"gpufence did not change it, in {namespace}", _NOT_CALLED)
+    return ok(f"gpufence changes it, in {namespace}")
 
 
 async def _trespasser(
-    api: KubeApi, policy: Policy, pool: Pool, namespace: str, placement: JSONObject, line: str
+    api: KubeApi, policy: Policy, namespace: str, placement: JSONObject, line: str
 ) -> DoctorLine:
     """Try a Pod that only this line of the two rejects."""
-    check = f"trespasser, pool {pool.name}"
-    if line != "webhook":
-        check += f", by {line}"
     pod = trial_pod(namespace, "gpufence-doctor-trespasser", {})
     pod["spec"] |= placement
-    return await _denied(api, policy, check, pod, TRESPASS, (line,))
-
-
-async def _leak(api: KubeApi, policy: Policy, namespace: str) -> DoctorLine:
-    """Try a Pod that requests no device, and all devices from NVIDIA's runtime."""
-    pod = trial_pod(namespace, "gpufence-doctor-leak", {})
-    pod["spec"]["containers"][0]["env"] = [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]
-    lines = ("webhook", "admission policy")
-    return await _denied(api, policy, "device leak", pod, LEAK, lines)
+    return await _denied(api, policy, pod, TRESPASS, (line,))
 
 
 async def _denied(
-    api: KubeApi, policy: Policy, check: str, pod: JSONObject, rule: str, lines: Sequence[str]
+    api: KubeApi, policy: Policy, pod: JSONObject, rule: str, lines: Sequence[str]
 ) -> DoctorLine:
     """Return whether one of the lines of defense denies a Pod because of the rule."""
     namespace = pod["metadata"]["namespace"]
     action = policy.actions_in(namespace)[rule]
     if action != "enforce":
-        return skip(check, f"the policy sets {rule} to {action} in {namespace}")
+        return skip(f"the policy sets {rule} to {action} in {namespace}")
     if decide(pod, policy, Request(namespace=namespace)).allowed:
-        return skip(check, f"an exception of the policy allows it in {namespace}")
+        return skip(f"an exception of the policy allows it in {namespace}")
     try:
         await _create(api, pod)
     except ApiError as error:
         if (line := _denied_by(error)) in lines:
-            return ok(check, f"the {line} denies it, in {namespace}")
-        return _rejected(check, error)
-    return fail(check, f"gpufence did not deny it, in {namespace}", _NOT_CALLED)
+            return ok(f"the {line} denies it, in {namespace}")
+        return _rejected(error)
+    return fail(f"gpufence did not deny it, in {namespace}", _NOT_CALLED)
 
 
-def _rejected(check: str, error: ApiError) -> DoctorLine:
+def _rejected(error: ApiError) -> DoctorLine:
     """Return the line for a Pod that was rejected unexpectedly."""
     if "failed calling webhook" in str(error) and DOMAIN in str(error):
-        return fail(check, f"the API server cannot call gpufence: {error}", _UNREACHED)
+        return fail(f"the API server cannot call gpufence: {error}", _UNREACHED)
     if _denied_by(error):
-        return fail(
-            check, f"gpufence denies it: {error}", "Compare the active policy with --policy"
-        )
-    return skip(
-        check, f"rejected, but not by gpufence: {error}", "Set --try-in to another namespace"
-    )
+        return fail(f"gpufence denies it: {error}", "Compare the active policy with --policy")
+    return skip(f"rejected, but not by gpufence: {error}", "Set --try-in to another namespace")
 
 
 def _denied_by(error: ApiError) -> str:

@@ -13,7 +13,7 @@ from policies.kubernetes.selector import selector_of
 from reviewing import default_policy
 from webhook.audit.pools import label_problems
 from webhook.cluster.state import ClusterState
-from webhook.doctor.cluster import check_policy
+from webhook.doctor.checks import diagnosis
 from webhook.doctor.installation import Installation
 
 JSON = dict[str, Any]
@@ -216,7 +216,7 @@ def test_doctor_reports_a_template_that_lacks_the_labels_of_its_pool() -> None:
     found.policy = default_policy()
     found.nodes = NodeIndex([Node("n", PRESENT)])
     found.templates = (template(node_pool(**TAINTED)),)
-    warned = {line.check: line for line in check_policy(found) if line.status == "warn"}
+    warned = {line.check: line for line in diagnosis(found) if line.status == "warn"}
     assert warned["node labels"].detail.startswith("NodePool gpu is for GPU nodes")
     found.templates = (template(node_pool(labels=PRESENT, **TAINTED)),)
-    assert "node labels" not in {line.check for line in check_policy(found)}
+    assert "node labels" not in {line.check for line in diagnosis(found)}

@@ -9,9 +9,9 @@ import pytest
 from fake_apiserver import FakeKubeApi
 from policies.kubernetes.objects import JSONObject
 from policies.shipped import shipped_policy
+from webhook.doctor import DoctorLine, Status
 from webhook.doctor.device_access import Seen, check, entry, judge
 from webhook.doctor.installation import Installation
-from webhook.doctor.line import DoctorLine, fail, ok, skip
 from webhook.kube.errors import ApiError
 
 FIRST, SECOND = "/dev/nvidia0", "/dev/nvidia1"
@@ -66,7 +66,7 @@ RENDER = "/dev/dri/renderD128"
 def test_containers_see_only_the_devices_that_they_request(
     pods: Sequence[Seen], status: str, detail: str
 ) -> None:
-    line = judge("device access", pods)
+    line = judge(pods)
     assert line.status == status
     assert detail in line.detail
 
@@ -74,20 +74,21 @@ def test_containers_see_only_the_devices_that_they_request(
 @pytest.mark.parametrize(
     ("last", "status"),
     [
-        (ok("c", "d"), "Implemented"),
-        (skip("c", "d"), "Partially Implemented"),
-        (fail("c", "d", "e"), "Not Implemented"),
+        ("ok", "Implemented"),
+        ("skip", "Partially Implemented"),
+        ("fail", "Not Implemented"),
     ],
 )
-def test_the_entry_has_the_status_that_the_checks_show(last: DoctorLine, status: str) -> None:
-    made = entry([ok("a", "b"), last], "v1.36.3-eks-1", "report.xml")
+def test_the_entry_has_the_status_that_the_checks_show(last: Status, status: str) -> None:
+    lines = [DoctorLine("ok", "a", "b"), DoctorLine(last, "c", "d")]
+    made = entry(lines, "v1.36.3-eks-1", "report.xml")
     assert made["metadata"] == {"kubernetesVersion": "v1.36"}
     [requirement] = made["spec"]["security"]
     assert requirement["id"] == "secure_accelerator_access"
     assert requirement["level"] == "MUST"
     assert requirement["status"] == status
     assert requirement["evidence"] == ["report.xml"]
-    assert requirement["notes"] == f"ok: a: b\n{last.status}: c: d"
+    assert requirement["notes"] == f"ok: a: b\n{last}: c: d"
 
 
 class Running(FakeKubeApi):

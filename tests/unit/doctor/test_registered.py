@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterable
 from dataclasses import replace
-from datetime import date
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -14,14 +14,14 @@ from policies.kubernetes.objects import JSONObject
 from policies.shipped import shipped_policy
 from webhook.cel.admission_policies import BINDING_KIND, POLICY_KIND, admission_policies
 from webhook.cel.configurations import Registration, configurations
-from webhook.doctor import registered
+from webhook.doctor import DoctorLine, Status
+from webhook.doctor.checks import diagnosis
 from webhook.doctor.installation import Deployed, Installation
-from webhook.doctor.line import DoctorLine, Status
 from webhook.registration.registrar import POLICY_KINDS, AdmissionPolicies
 
 SERVICE = ("fence", "gpufence", 443)
 OWN = frozenset({"fence"})
-TODAY = date(2026, 11, 22)
+NOW = datetime(2026, 11, 22, tzinfo=UTC)
 REGISTRATION = Registration(service=SERVICE, excluded_namespaces=OWN)
 
 
@@ -37,6 +37,7 @@ def installation(registers: bool | None, **registration: Any) -> Installation:
     return Installation(
         "fence",
         "gpufence",
+        NOW,
         policy=shipped_policy(),
         deployed=None if registers is None else Deployed(REGISTRATION, "secret", registers),
         configurations={each["kind"]: each for each in made},
@@ -47,7 +48,7 @@ MUTATING, VALIDATING = "MutatingWebhookConfiguration", "ValidatingWebhookConfigu
 
 
 def line(found: Installation, check: str) -> DoctorLine:
-    return next(line for line in registered.check(found, TODAY) if line.check == check)
+    return next(line for line in diagnosis(found) if line.check == check)
 
 
 @pytest.mark.parametrize("registers", [True, False, None])
@@ -125,7 +126,7 @@ def test_remediation_of_missing_configurations_depends_on_registration() -> None
 
 def compiled(*excluded: str) -> AdmissionPolicies:
     made = admission_policies(
-        shipped_policy(), Registration(excluded_namespaces=frozenset(excluded)), today=TODAY
+        shipped_policy(), Registration(excluded_namespaces=frozenset(excluded)), today=NOW.date()
     )
     return by_kind(made)
 

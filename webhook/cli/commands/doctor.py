@@ -29,12 +29,10 @@ from webhook.cli.report.output import (
     write_reports,
 )
 from webhook.cli.yaml_writer import to_yaml
-from webhook.doctor import cluster, device_access, registered, replicas, trials
-from webhook.doctor.installation import Deployed, Installation, examine
-from webhook.doctor.line import DoctorLine
+from webhook.doctor import DoctorLine, checks, device_access, trials
+from webhook.doctor.installation import Deployed, examine
 from webhook.documents.document import InputError
 from webhook.kube.client import KubeApi
-from webhook.registration.certificates import names_of
 from webhook.wording import printable
 
 
@@ -101,12 +99,15 @@ def doctor(
     check_outputs([*outputs, *files], [policy_path, connection.kubeconfig])
 
     async def work(api: KubeApi) -> tuple[list[DoctorLine], list[DoctorLine], str]:
-        installed = await examine(api, namespace, name, policy_path, read_arguments)
-        lines = await diagnosed(api, installed)
+        try:
+            installed = await examine(api, namespace, name, policy_path, read_arguments)
+        except CertificateError as error:
+            raise InputError([str(error)]) from error
+        lines = [*checks.diagnosis(installed)]
         tried = [line async for line in trials.check(api, installed, try_in)]
         if evidence is not None:
-            checks = device_access.check(api, installed, try_in, run_image)
-            tried += [line async for line in checks]
+            evident = device_access.check(api, installed, try_in, run_image)
+            tried += [line async for line in evident]
         return lines, tried, installed.version
 
     lines, tried, version = connection.run(work)
@@ -131,29 +132,6 @@ def _evidence_files(directory: Path) -> list[Output]:
         raise unwritable(printable(str(directory)), error) from error
     path = str(directory / device_access.REQUIREMENT)
     return [Output("junit", f"{path}.xml"), Output("yaml", f"{path}.yaml")]
-
-
-async def diagnosed(api: KubeApi, installed: Installation) -> list[DoctorLine]:
-    """Return a line for each check that only reads, causes before their consequences.
-
-    Raises:
-        ClusterError: the cluster is not reachable.
-        InputError: the address of the release is invalid.
-    """
-    try:
-        names = names_of(installed.address) if installed.address else None
-    except CertificateError as error:
-        raise InputError([str(error)]) from error
-    now = api.clock.now()
-    return [
-        cluster.check_version(installed),
-        *cluster.check_policy(installed),
-        *replicas.check_running(installed, now),
-        *[line async for line in cluster.check_facts(api, installed)],
-        *replicas.check_certificate(installed, names, now),
-        *registered.check(installed, now.date()),
-        await cluster.check_exempt_namespaces(api, installed),
-    ]
 
 
 def read_arguments(arguments: list[str]) -> Deployed:

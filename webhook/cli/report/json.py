@@ -18,7 +18,7 @@ from webhook.cli.report.content import (
     SuitesReport,
     finding_place,
 )
-from webhook.doctor.line import STATUSES, DoctorLine
+from webhook.doctor import STATUSES, DoctorLine
 from webhook.documents.document import sentence
 from webhook.wording import printable_json
 

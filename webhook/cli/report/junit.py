@@ -24,7 +24,7 @@ from webhook.cli.report.content import (
     remediation,
 )
 from webhook.cli.yaml_writer import Marked
-from webhook.doctor.line import DoctorLine
+from webhook.doctor import DoctorLine
 from webhook.documents.document import explanation, place
 from webhook.wording import printable
 

@@ -27,7 +27,7 @@ from webhook.documents.files import display_name, temporary_file
 from webhook.wording import printable
 
 if TYPE_CHECKING:
-    from webhook.doctor.line import DoctorLine
+    from webhook.doctor import DoctorLine
 
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")

@@ -34,7 +34,7 @@ from webhook.documents.document import explanation, place
 from webhook.wording import counted
 
 if TYPE_CHECKING:
-    from webhook.doctor.line import DoctorLine, Status
+    from webhook.doctor import DoctorLine, Status
 
 _WIDTH = len("allowed")
 _MAX_UNJUDGED = 3

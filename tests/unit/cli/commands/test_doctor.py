@@ -7,15 +7,14 @@ from collections.abc import Mapping
 
 import pytest
 
+from certs import CertificateError
 from fake_apiserver import NODES, FakeApiServer, FakeKubeApi
 from policies.kubernetes.objects import JSONObject
 from policies.shipped import DEFAULT, shipped_policy
 from webhook.cel.configurations import Registration, configurations
-from webhook.cli.commands.doctor import diagnosed, read_arguments
-from webhook.doctor import trials
+from webhook.cli.commands.doctor import read_arguments
+from webhook.doctor import DoctorLine, checks, trials
 from webhook.doctor.installation import examine
-from webhook.doctor.line import DoctorLine
-from webhook.documents.document import InputError
 from webhook.registration.registrar import KINDS
 
 FILES = ["serve", "--tls-cert=/certs/tls.crt", "--tls-key=/certs/tls.key", "--register=false"]
@@ -48,7 +47,7 @@ def diagnose_containers(
 async def diagnose_release(api: FakeKubeApi, try_in: str) -> list[DoctorLine]:
     installed = await examine(api, "fence", "gpufence", str(DEFAULT), read_arguments)
     tried = [line async for line in trials.check(api, installed, try_in)]
-    return [*await diagnosed(api, installed), *tried]
+    return [*checks.diagnosis(installed), *tried]
 
 
 def found(lines: list[DoctorLine], check: str) -> str:
@@ -145,7 +144,7 @@ def test_a_deployment_without_a_container_of_gpufence_is_reported() -> None:
 
 
 def test_a_wildcard_host_in_the_url_is_rejected() -> None:
-    with pytest.raises(InputError, match="is not a host name"):
+    with pytest.raises(CertificateError, match="is not a host name"):
         diagnose(["serve", "--url=https://*.example:443"])
 
 

@@ -10,7 +10,7 @@ import pytest
 import junit_schema
 from running import BROKEN, CONFIG_MAP, FAULT_PLACES, FAULTS, GPU_POD, NO_QUANTITY, Run
 from webhook.cli.report import junit
-from webhook.doctor.line import fail, ok, skip
+from webhook.doctor import DoctorLine
 
 
 def suites_of(gpufence: Run, *args: str | Path, stdin: str = "") -> ET.Element:
@@ -89,7 +89,11 @@ def test_an_invalid_quantity_is_an_error_with_its_position(gpufence: Run) -> Non
 
 
 def test_the_report_of_a_doctor_has_a_case_for_each_check() -> None:
-    lines = [ok("policy", "valid"), fail("nodes", "no taint", "Add it"), skip("trials", "unknown")]
+    lines = [
+        DoctorLine("ok", "policy", "valid"),
+        DoctorLine("fail", "nodes", "no taint", "Add it"),
+        DoctorLine("skip", "trials", "unknown"),
+    ]
     text = "".join(junit.doctor(lines))
     junit_schema.validate(text)
     suite = ET.fromstring(text)  # noqa: S314 - the tests' own output

@@ -1,0 +1,125 @@
+"""The doctor's checks of what it has read, in addition to those of a real installation."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from certs.authority import create_authority, issue_leaf
+from certs.keypair import Names
+from certs.secret import Stored
+from policies.kubernetes.objects import JSONObject
+from webhook.doctor import DoctorLine, Status
+from webhook.doctor.checks import diagnosis
+from webhook.doctor.installation import Installation
+from webhook.registration.certificates import names_of
+from webhook.registration.leader_election import with_holder
+
+NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
+AUTHORITY = create_authority(NOW)
+
+
+def line(check: str, **found: Any) -> DoctorLine:
+    """Return the line of a check of an installation of which this is known."""
+    return next(
+        each
+        for each in diagnosis(Installation("fence", "gpufence", NOW, **found))
+        if each.check == check
+    )
+
+
+@pytest.mark.parametrize(
+    ("version", "claims", "status", "found"),
+    [
+        ("v1.36.3", ("v1",), "ok", "v1.36.3"),
+        ("v1.34.10-gke.1000", ("v1", "v1beta2"), "ok", "v1.34.10-gke.1000"),
+        ("v1.30.14", (), "ok", "v1.30.14, without dynamic resource allocation"),
+        ("v1.33.2", ("v1beta2", "v1beta1"), "warn", "only as v1beta2, v1beta1: a Pod that"),
+        ("v1.29.9", (), "fail", "v1.29.9 is older than 1.30"),
+        ("", (), "skip", "the version of the API server is unknown"),
+        ("devel", (), "skip", "it says 'devel'"),
+    ],
+)
+def test_old_versions_and_missing_claims_are_reported(
+    version: str, claims: tuple[str, ...], status: Status, found: str
+) -> None:
+    made = line("Kubernetes", version=version, claim_versions=claims)
+    assert made.status == status
+    assert found in made.detail
+    assert bool(made.remediation) == (status in ("warn", "fail"))
+
+
+def test_without_permission_for_api_groups_claims_are_not_reported() -> None:
+    forbidden = {"API groups": "forbidden"}
+    assert line("Kubernetes", version="v1.36.3", forbidden=forbidden).status == "ok"
+
+
+def test_a_check_without_permission_is_skipped() -> None:
+    found = line("leader", forbidden={"leader": "leases is forbidden"})
+    assert found == DoctorLine("skip", "leader", "cannot read it: leases is forbidden")
+
+
+@pytest.mark.parametrize(
+    ("silent", "duration", "leads"),
+    [(0, 15, True), (30, 15, True), (31, 15, False), (60, 15_000, True), (61, 15_000, False)],
+)
+def test_a_holder_that_does_not_renew_its_lease_is_a_warning(
+    silent: float, duration: int, leads: bool
+) -> None:
+    lease = with_holder(None, "gpufence-7d_1234", NOW - timedelta(seconds=silent), duration)
+    found = line("leader", lease=lease)
+    if leads:
+        assert found == DoctorLine("ok", "leader", "gpufence-7d is the leader")
+        return
+    assert found == DoctorLine(
+        "warn",
+        "leader",
+        f"gpufence-7d_1234 has not renewed Lease fence/gpufence for {silent} s; another replica "
+        f"leads after {duration} s without renewal",
+        "Check that a replica runs, and its logs. If gpufence-7d no longer exists, run "
+        "kubectl --namespace fence delete lease gpufence",
+    )
+
+
+def registered(url: str) -> dict[str, object]:
+    """Return a webhook configuration."""
+    return {"webhooks": [{"name": "pods.gpufence.dev", "clientConfig": {"url": f"{url}/mutate"}}]}
+
+
+@pytest.mark.parametrize(
+    ("url", "names", "missing"),
+    [
+        ("https://10.0.0.7:8443", Names.parse([], ["10.0.0.7"]), ""),
+        ("https://10.0.0.7:8443", Names.parse([], ["10.0.0.8"]), "10.0.0.7"),
+        ("https://10.0.0.7:8443", Names.parse(["fence.example"]), "10.0.0.7"),
+        ("https://[fd00::7]:8443", Names.parse([], ["fd00:0:0:0:0:0:0:7"]), ""),
+        ("https://[fd00::7]:8443", Names.parse([], ["10.0.0.7"]), "fd00::7"),
+        ("https://fence.example", Names.parse(["fence.example"], ["10.0.0.7"]), ""),
+        ("https://fence.example", Names.parse([], ["10.0.0.7"]), "fence.example"),
+    ],
+)
+def test_a_certificate_without_the_registered_host_fails(
+    url: str, names: Names, missing: str
+) -> None:
+    stored = Stored(AUTHORITY, issue_leaf(AUTHORITY, names, NOW))
+    configurations: dict[str, JSONObject | None] = {"Kind": registered(url)}
+    address = Installation("fence", "gpufence", configurations=configurations).address
+    assert address is not None
+    found = line("certificate", names=names_of(address), secret={}, stored=stored)
+    assert found.status == ("fail" if missing else "ok")
+    if missing:
+        assert found.detail == f"the serving certificate lacks {missing}"
+
+
+@pytest.mark.parametrize(
+    ("name", "hinted"),
+    [("gpufence:0.2.0", True), ("registry.example:5000/gpufence:0.2.0", False), ("", False)],
+)
+def test_the_placeholder_image_is_named_when_no_replica_runs(name: str, hinted: bool) -> None:
+    pod = {"containers": [{"name": "gpufence", "image": name}]}
+    deployment = {"spec": {"replicas": 2, "template": {"spec": pod}}, "status": {}}
+    found = line("replicas", deployment=deployment)
+    assert found.status == "fail"
+    assert ("image.repository" in found.remediation) is hinted
