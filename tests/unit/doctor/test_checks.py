@@ -22,7 +22,7 @@ AUTHORITY = create_authority(NOW)
 
 
 def line(check: str, **found: Any) -> DoctorLine:
-    """Return the line of a check of an installation of which this is known."""
+    """Return the line of a check of an installation with these fields."""
     return next(
         each
         for each in diagnosis(Installation("fence", "gpufence", NOW, **found))
