@@ -9,9 +9,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
-import msgspec
 import yaml
 
 from policies.finding import EditKind
@@ -27,6 +26,12 @@ _REST = re.compile(r"[ \t]*(?:[ \t]#.*)?\r?$")
 _OTHER_LINE_BREAK = re.compile("\r(?!\n)|[\x85\u2028\u2029]")
 # What is removed changes the indexes of lists, and what is renamed the paths of other edits.
 _ORDER: dict[EditKind, int] = {"set": 0, "append": 1, "remove": 2, "rename": 3}
+
+
+_Node: TypeAlias = Any
+"""A node of PyYAML."""
+
+_Entry: TypeAlias = tuple[_Node, _Node]
 
 
 class CannotEditError(Exception):
@@ -46,31 +51,6 @@ class TextEdit(NamedTuple):
         return json.dumps(self)
 
 
-class _Node(msgspec.Struct, eq=False):
-    """A value at ``text[start:end]``. ``entries`` are keys with values; a list has no keys.
-
-    A value with an anchor is ``shared``, and so is an alias: an edit would change other values.
-    """
-
-    start: int
-    end: int
-    scalar: str | None = None
-    quote: str = ""
-    is_flow: bool = False
-    is_list: bool = False
-    is_shared: bool = False
-    entries: list[tuple[_Node | None, _Node]] = []
-
-
-class _Change(NamedTuple):
-    """A replacement of a part of the text, and the part that no other change may touch."""
-
-    start: int
-    end: int
-    text: str
-    node: _Node
-
-
 def edited(text: str, edits: Iterable[TextEdit]) -> tuple[str, frozenset[str]]:
     """Return the text of a document with all edits, and the keys of those that change something.
 
@@ -87,32 +67,11 @@ def edited(text: str, edits: Iterable[TextEdit]) -> tuple[str, frozenset[str]]:
         left = [edit for edit in left if _apply(expected, edit)]
     except (AttributeError, LookupError, TypeError, ValueError) as error:
         raise CannotEditError from error
-    effective = frozenset(edit.key for edit in left)
-    while left:
-        tree = _Tree(text)
-        changes: list[_Change] = []
-        later: list[TextEdit] = []
-        for edit in left:
-            if _ORDER[edit.kind] != _ORDER[left[0].kind]:
-                later.append(edit)
-                continue
-            change = tree.change(edit)
-            if change is None:
-                continue
-            if any(_overlap(change.node, other.node) for other in changes):
-                later.append(edit)
-            else:
-                changes.append(change)
-        for start, end, replacement, _ in sorted(changes, reverse=True):
-            text = text[:start] + replacement + text[end:]
-        left = later
+    for edit in left:
+        text = _Tree(text).edited(edit)
     if _value(text) != expected:
         raise CannotEditError
-    return text, effective
-
-
-def _overlap(one: _Node, other: _Node) -> bool:
-    return one.start <= other.end and other.start <= one.end
+    return text, frozenset(edit.key for edit in left)
 
 
 def _value(text: str) -> Any:
@@ -166,120 +125,125 @@ def _apply(root: Any, edit: TextEdit) -> bool:
 
 
 class _Tree:
-    """The values of a document, with their places in its text."""
+    """The values of a document, with their places in its text.
+
+    An entry of a mapping is a key with its value; that of a list has no key. The effect of an edit
+    below an anchor or an alias is wrong, unless nothing else uses it: the comparison tells.
+    """
 
     def __init__(self, text: str) -> None:
         self._text = text
         self._is_json = text.lstrip().startswith(("{", "["))
         self._line_end = "\r\n" if "\r\n" in text else "\n"
-        self._event: Any = Parser(text).get_event
-        self._event()
-        self._event()
-        self._root = self._read(self._event())
+        try:
+            self._root = Parser(text).get_single_node()
+        except yaml.YAMLError as error:
+            raise CannotEditError from error
 
-    def change(self, edit: TextEdit) -> _Change | None:
-        """Return the change of the text for an edit; ``None`` if it has nothing to change.
+    def edited(self, edit: TextEdit) -> str:
+        """Return the text with an edit, or as it is if there is nothing to change.
 
         Raises:
             CannotEditError: its effect would not be certain.
         """
         found = self._find(edit.path)
         rest = edit.path[len(found) :]
-        node = found[-1][1] if found else self._root
         if edit.kind in ("set", "append"):
-            return self._with(node, rest, edit)
+            return self._with(found[-1][1] if found else self._root, rest, edit)
         if rest:
-            return None
-        if edit.kind == "rename":
-            parent = found[-2][1] if len(found) > 1 else self._root
-            key = found[-1][0]
-            if key is None:
-                raise CannotEditError
-            return _Change(key.start, key.end, self._scalar(edit.value, key.quote), parent)
-        return self._without([self._root, *(value for _, value in found)])
+            return self._text
+        if edit.kind == "remove":
+            return self._without([self._root, *(value for _, value in found)])
+        key = found[-1][0]
+        if key is None:
+            raise CannotEditError
+        return self._replaced(key.start_mark.index, self._end(key), self._scalar(edit.value, key))
 
-    def _find(self, path: tuple[str, ...]) -> list[tuple[_Node | None, _Node]]:
+    def _find(self, path: tuple[str, ...]) -> list[_Entry]:
         """Return the entries on a path, as far as it exists."""
         node, found = self._root, []
         for step in path:
-            if node.is_shared:
-                raise CannotEditError
-            entry = None
-            if node.is_list:
-                entry = node.entries[int(step)] if int(step) < len(node.entries) else None
-            for key, value in () if node.is_list else node.entries:
-                entry = (key, value) if key is not None and key.scalar == step else entry
-            if entry is None:
+            entries = _entries(node)
+            if isinstance(node, yaml.SequenceNode):
+                entries = entries[int(step) : int(step) + 1]
+            else:
+                entries = [(key, value) for key, value in entries if key.value == step]
+            if not entries:
                 break
-            found.append(entry)
-            node = entry[1]
-        if node.is_shared:
-            raise CannotEditError
+            found.append(entries[-1])
+            node = entries[-1][1]
         return found
 
-    def _with(self, node: _Node, rest: tuple[str, ...], edit: TextEdit) -> _Change:
-        """Return the change that sets a value below a node, or appends it there."""
-        value = edit.value if edit.kind == "set" or (not rest and node.is_list) else [edit.value]
+    def _with(self, node: _Node, rest: tuple[str, ...], edit: TextEdit) -> str:
+        """Return the text with a value that is set below a node, or appended there."""
+        is_list = isinstance(node, yaml.SequenceNode)
+        value = edit.value if edit.kind == "set" or (not rest and is_list) else [edit.value]
         for step in reversed(rest[1:]):
             value = {step: value}
         key = rest[0] if rest else None
-        if node.entries and (key is not None or node.is_list):
-            return self._added(node, key, value)
+        entries = _entries(node)
+        if entries and (key is not None or is_list):
+            return self._with_entry(node, key, value)
+        if entries:
+            raise CannotEditError
         if key is not None:
             value = {key: value}
-        elif node.is_list:
+        elif is_list:
             value = [value]
-        if node.scalar is None and node.entries:
-            raise CannotEditError
-        text = self._scalar(value, node.quote)
-        return _Change(node.start, node.end, text if node.end > node.start else f" {text}", node)
+        start, end = self._start(node), self._end(node)
+        text = self._scalar(value, node)
+        return self._replaced(start, end, text if end > start else f" {text}")
 
-    def _added(self, node: _Node, key: str | None, value: Any) -> _Change:
-        """Return the change that adds an entry after the last one."""
-        first = node.entries[0][0] or node.entries[0][1]
-        at = node.entries[-1][1].end
-        if node.is_flow:
+    def _with_entry(self, node: _Node, key: str | None, value: Any) -> str:
+        """Return the text with an entry after the last one."""
+        at = self._end(_entries(node)[-1][1])
+        start = self._start(node)
+        if node.flow_style:
             entry = self._inline(value)
             if key is not None:
                 entry = f"{self._inline(key)}: {entry}"
-            own_line = self._indent(first.start)
+            own_line = self._indent(_first(node).start_mark.index)
             between = ", " if own_line is None else f",{self._line_end}{own_line}"
-            return _Change(at, at, f"{between}{entry}", node)
-        indent = " " * (node.start - self._line_start(node.start))
+            return self._replaced(at, at, f"{between}{entry}")
+        indent = " " * (start - self._line_start(start))
         end = self._line_end_after(at)
         lines = entry_lines(key, value, indent, indent)
-        return _Change(end, end, "".join(f"{self._line_end}{line}" for line in lines), node)
+        return self._replaced(end, end, "".join(f"{self._line_end}{line}" for line in lines))
 
-    def _without(self, found: list[_Node]) -> _Change:
-        """Return the change that removes the last value, and what would be empty without it."""
-        while len(found) > 2 and len(found[-2].entries) == 1 and not found[-3].is_list:
+    def _without(self, found: list[_Node]) -> str:
+        """Return the text without the last value, and without what would be empty."""
+        while len(found) > 2 and len(found[-2].value) == 1:
+            if isinstance(found[-3], yaml.SequenceNode):
+                break
             found.pop()
         parent, node = found[-2:]
-        index = next(i for i, (_, value) in enumerate(parent.entries) if value is node)
-        if parent.is_flow:
-            return self._without_flow(parent, index)
-        key, value = parent.entries[index]
-        start = key.start if key else self._text.rfind("-", 0, value.start + 1)
-        line, end = self._line_start(start), self._line_end_after(value.end)
+        entries = _entries(parent)
+        index = next(i for i, (_, value) in enumerate(entries) if value is node)
+        if parent.flow_style:
+            return self._without_flow(entries, index)
+        key, value = entries[index]
+        value_start = value.start_mark.index
+        start = key.start_mark.index if key else self._text.rfind("-", 0, value_start + 1)
+        line, end = self._line_start(start), self._line_end_after(self._end(value))
         if self._indent(start) is None:
             # The first entry of a mapping in a list: the next one takes its place.
-            following = parent.entries[index + 1 :]
+            following = entries[index + 1 :]
             if not following or following[0][0] is None:
                 raise CannotEditError
-            at = following[0][0].start
-            if self._text[value.end : at].strip():
+            at = following[0][0].start_mark.index
+            if self._text[self._end(value) : at].strip():
                 raise CannotEditError
-            return _Change(start, at, "", parent)
+            return self._replaced(start, at, "")
         kept = [
             text
             for text, offset in self._lines(line, end)
-            if _COMMENT.match(text) and not _is_in_scalar(value, offset)
+            if _COMMENT.match(text) and not self._is_in_scalar(value, offset)
         ]
         after = min(end + len(self._line_end), len(self._text))
-        return _Change(line, after, "".join(f"{text}{self._line_end}" for text in kept), parent)
+        return self._replaced(line, after, "".join(f"{text}{self._line_end}" for text in kept))
 
-    def _without_flow(self, parent: _Node, index: int) -> _Change:
-        bounds = [((key or value).start, value.end) for key, value in parent.entries]
+    def _without_flow(self, entries: list[_Entry], index: int) -> str:
+        bounds = [((key or value).start_mark.index, self._end(value)) for key, value in entries]
         start, end = bounds[index]
         if index:
             gap = bounds[index - 1][1], start
@@ -291,13 +255,38 @@ class _Tree:
             gap, removed = (start, start), (start, end)
         if "#" in self._text[slice(*gap)]:
             raise CannotEditError
-        return _Change(*removed, "", parent)
+        return self._replaced(*removed, "")
+
+    # Places.
+
+    def _start(self, node: _Node) -> int:
+        # Anchors and tags come before the first key.
+        is_block = isinstance(node, yaml.MappingNode) and not node.flow_style
+        return int((_first(node) if is_block else node).start_mark.index)
+
+    def _end(self, node: _Node) -> int:
+        start: int = node.start_mark.index
+        end: int = node.end_mark.index
+        if isinstance(node, yaml.CollectionNode):
+            is_block = bool(node.value) and not node.flow_style
+            return self._end(_entries(node)[-1][1]) if is_block else end
+        is_block = node.style in ("|", ">")
+        return start + len(self._text[start:end].rstrip()) if is_block else end
+
+    def _is_in_scalar(self, node: _Node, offset: int) -> bool:
+        if isinstance(node, yaml.ScalarNode):
+            return node.start_mark.index < offset < self._end(node)
+        return any(self._is_in_scalar(value, offset) for _, value in _entries(node))
 
     # Text.
 
-    def _scalar(self, value: Any, quote: str) -> str:
+    def _replaced(self, start: int, end: int, text: str) -> str:
+        return self._text[:start] + text + self._text[end:]
+
+    def _scalar(self, value: Any, replaced: _Node) -> str:
         """Return a value in the quotes of the one that it replaces, if it is text."""
-        if not (quote and isinstance(value, str)):
+        quote = getattr(replaced, "style", None)
+        if quote not in ("'", '"') or not isinstance(value, str):
             return self._inline(value)
         return f"'{value}'" if quote == "'" and "'" not in value else json.dumps(value)
 
@@ -334,46 +323,14 @@ class _Tree:
             yield line.rstrip("\r"), start
             start += len(line) + 1
 
-    # Parsing.
 
-    @staticmethod
-    def _end_of(event: Any) -> int:
-        end: int = event.end_mark.index
-        return end
-
-    def _read(self, event: Any) -> _Node:
-        start, end = event.start_mark.index, event.end_mark.index
-        is_shared = getattr(event, "anchor", None) is not None
-        if isinstance(event, yaml.AliasEvent):
-            return _Node(start, end, "", is_shared=True)
-        if isinstance(event, yaml.ScalarEvent):
-            style = event.style or ""
-            if style in ("|", ">"):
-                end = start + len(self._text[start:end].rstrip())
-            quote = style if style in ("'", '"') else ""
-            return _Node(start, end, event.value, quote, is_shared=is_shared)
-        is_list = isinstance(event, yaml.SequenceStartEvent)
-        node = _Node(
-            start, end, is_flow=bool(event.flow_style), is_list=is_list, is_shared=is_shared
-        )
-        node.entries = list(self._entries(is_list=is_list))
-        if node.is_flow:
-            node.end = self._closed
-        elif node.entries:
-            first = node.entries[0][0] or node.entries[0][1]
-            # Anchors and tags come before the first key.
-            node.start = node.start if is_list else first.start
-            node.end = node.entries[-1][1].end
-        return node
-
-    def _entries(self, *, is_list: bool) -> Iterator[tuple[_Node | None, _Node]]:
-        while not isinstance((event := self._event()), yaml.CollectionEndEvent):
-            key = None if is_list else self._read(event)
-            yield key, self._read(event if is_list else self._event())
-        self._closed = self._end_of(event)
+def _entries(node: _Node) -> list[_Entry]:
+    if isinstance(node, yaml.MappingNode):
+        return list(node.value)
+    return [(None, value) for value in node.value] if isinstance(node, yaml.SequenceNode) else []
 
 
-def _is_in_scalar(node: _Node, offset: int) -> bool:
-    if node.scalar is not None:
-        return node.start < offset < node.end
-    return any(_is_in_scalar(value, offset) for _, value in node.entries)
+def _first(node: _Node) -> _Node:
+    """Return what a collection starts with: a key, or an entry."""
+    key, value = _entries(node)[0]
+    return key or value
