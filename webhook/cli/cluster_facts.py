@@ -26,7 +26,7 @@ from webhook.documents.document import InputError
 from webhook.kube.client import KubeApi
 from webhook.kube.collection import LabeledMetadata
 from webhook.kube.credentials import Load
-from webhook.kube.errors import FORBIDDEN, ApiError, ClusterError
+from webhook.kube.errors import ClusterError
 from webhook.kube.listing import list_all, list_optional
 from webhook.kube.reflector import Watches
 from webhook.wording import counted
@@ -108,19 +108,6 @@ def _labels_after(metadata: JSONObject, own: Mapping[str, str]) -> dict[str, str
         last = None
     live = (metadata.get("labels") or {}).items()
     return {key: value for key, value in live if key not in (last or {})} | dict(own)
-
-
-_POD: JSONObject = {"apiVersion": "v1", "kind": "Pod"}
-
-
-async def pods_of_cluster(api: KubeApi) -> list[JSONObject]:
-    """Return the Pods of a cluster, or none if the account may not list them."""
-    try:
-        return await list_all(api, "/api/v1/pods", dict, lambda pod: _POD | pod)
-    except ApiError as error:
-        if error.status != FORBIDDEN:
-            raise
-        return []
 
 
 async def state_of_cluster(api: KubeApi) -> ClusterState:

@@ -6,7 +6,6 @@ from collections.abc import Iterable
 
 from msgspec.structs import replace
 
-from policies.kubernetes.objects import JSONObject
 from policies.policy import Policy
 from webhook.cli.evaluate import Complete
 from webhook.cli.manifests import read_manifests
@@ -29,12 +28,6 @@ def facts_of_nodes(path: str, policy: Policy) -> Complete:
         raise no_nodes(path)
     nodes, templates = state.nodes.index, state.templates
     return lambda _request, facts, _obj: replace(facts, nodes=nodes, templates=templates)
-
-
-def pods_of(manifests: Iterable[Manifest]) -> list[JSONObject]:
-    """Return the Pods among the objects of a file."""
-    values = (manifest.value or {} for manifest in manifests)
-    return [obj for obj in values if (obj.get("apiVersion"), obj.get("kind")) == ("v1", "Pod")]
 
 
 def state_of(manifests: Iterable[Manifest], policy: Policy | None = None) -> ClusterState:

@@ -13,7 +13,7 @@ from policies.exemptions import useless_exceptions
 from policies.shipped import PRESETS, default_policy_text, preset_text
 from webhook.cli.commands import SuggestingGroup
 from webhook.cli.discover.drafts import draft
-from webhook.cli.discover.text import denials, policy_text
+from webhook.cli.discover.text import policy_text
 from webhook.cli.manifests import read_manifests
 from webhook.cli.options import (
     Connection,
@@ -126,14 +126,13 @@ Exit status:
 Examples:
   gpufence policy discover > policy.yaml
   kubectl get nodes,nodepools,deviceclasses -o json | gpufence policy discover --nodes -
-  kubectl get nodes,pods --all-namespaces -o json | gpufence policy discover --nodes -
 """,
 )
 @click.option(
     "--nodes",
     metavar="FILE",
     help="File with the cluster's nodes, as kubectl get -o json prints them, or - for standard "
-    "input. NodePools, NodeClaims, MachineDeployments, DeviceClasses and Pods in it count as well.",
+    "input. NodePools, NodeClaims, MachineDeployments and DeviceClasses in it count as well.",
 )
 @connection_options
 def discover(nodes: str | None, connection: Connection) -> None:
@@ -141,21 +140,19 @@ def discover(nodes: str | None, connection: Connection) -> None:
 
     The policy has a pool for each accelerator model, by the resources, labels and taints of the
     nodes. If an autoscaler adds nodes (Karpenter, Cluster API), the pools use labels that it knows
-    in advance. Without --nodes, gpufence reads the cluster. Warnings name the Pods of the cluster
-    that the policy would deny.
+    in advance. Without --nodes, gpufence reads the cluster. To see what the policy would deny in a
+    cluster, run gpufence adopt.
     """
     if nodes is not None and not connection.is_default:
         raise click.UsageError("--nodes excludes --kubeconfig and --context.")
     if nodes is None:
-        from webhook.cli.cluster_facts import pods_of_cluster, state_of_cluster
+        from webhook.cli.cluster_facts import state_of_cluster
 
         state = connection.run(state_of_cluster)
-        pods = connection.run(pods_of_cluster)
     else:
-        from webhook.cli.node_files import no_nodes, pods_of, state_of
+        from webhook.cli.node_files import no_nodes, state_of
 
-        manifests = read_manifests([nodes])
-        state, pods = state_of(manifests), pods_of(manifests)
+        state = state_of(read_manifests([nodes]))
         if not (len(state.nodes) or state.templates):
             raise no_nodes(nodes)
     drafted = draft(list(state.nodes.index), state.templates, state.device_classes.names())
@@ -163,9 +160,7 @@ def discover(nodes: str | None, connection: Connection) -> None:
         click.echo(f"Warning: {finding}.", err=True)
     namespaces = frozenset(state.namespaces.names()) if nodes is None else None
     text = policy_text(drafted, namespaces)
-    policy = read_policy("the discovered policy", text)
-    for denial in denials(policy, pods, state.nodes.index):
-        click.echo(f"Warning: {denial}.", err=True)
+    read_policy("the discovered policy", text)
     click.echo(text, nl=False)
 
 

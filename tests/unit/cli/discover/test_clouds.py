@@ -149,15 +149,6 @@ def test_every_node_with_devices_is_in_a_pool_whose_labels_last(gpufence: Run, c
     )
 
 
-def test_pods_that_the_policy_would_deny_are_listed(gpufence: Run) -> None:
-    nodes = nodes_of(CLOUDS[0].with_name("rke2.yaml"))
-    trespasser = pod(
-        nodeName="node-2-1", tolerations=[{"key": "nvidia.com/gpu", "operator": "Exists"}]
-    )
-    _, warnings = discovered(gpufence, *nodes, trespasser, pod({"nvidia.com/gpu": 1}))
-    assert "Warning: pool-trespass would deny 1 of 2 Pods: ml/train." in warnings
-
-
 def test_a_drained_node_is_counted_without_devices(gpufence: Run) -> None:
     nodes = nodes_of(CLOUDS[0].with_name("on-premises-mixed-mig-drained.yaml"))
     _, warnings = discovered(gpufence, *nodes)
