@@ -99,7 +99,7 @@ def _object(result: Result, policy: Policy) -> dict[str, Any]:
         "line": object_place(result).line,
         "error": explanation(result.manifest.document, error) if error else "",
         "note": result.note,
-        "missing": [MISSING_FACTS[fact] for fact in decision.missing_facts] if decision else [],
+        "missing": [MISSING_FACTS[fact] for fact in decision.missing_facts],
         "findings": [
             {
                 "rule": finding.rule,
@@ -111,9 +111,9 @@ def _object(result: Result, policy: Policy) -> dict[str, Any]:
             }
             for finding in result.findings
         ],
-        "changes": difference(decision.original, decision.mutated) if decision else [],
+        "changes": difference(decision.original, decision.mutated),
         "reasons": _sections("".join(explain(Terminal(), [result], policy)))
-        if decision is not None and decision.has_template
+        if decision.has_template
         else [],
     }
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from typing import Literal, get_args
 
@@ -23,12 +23,10 @@ from webhook.documents.document import DocumentError
 from webhook.documents.objects import ABSENT, Manifest, field_value, locate
 
 _FACTS = re.compile("Namespace|ResourceClaim|DeviceClass|ComputeDomain")
-"""The kinds of the objects that are facts for Pods, and for other objects none."""
+"""The kinds of the objects that are facts for Pods."""
 
 Verdict = Literal["allowed", "mutated", "denied", "unknown", "skipped", "invalid"]
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
-FACT_WORDS = re.compile(rf"{_FACTS.pattern}|\\(?:[xuU]0*[4-7]|\s)")
-"""Finds something in the text of each document with such objects. An escape may hide a letter."""
 
 Complete = Callable[[Request, Facts, JSONObject], Facts]
 """Adds facts about the cluster to those about one object."""
@@ -42,10 +40,13 @@ _PLACEHOLDER = re.compile(
 _MISSING_CURE = "Add it as the API documents it, or remove the object"
 
 
+_NONE = Decision(has_template=False)
+
+
 class Result(msgspec.Struct, eq=False):
     """The verdict on one object.
 
-    ``decision`` is absent if the verdict is ``invalid``, or if the document is not an object of the
+    ``decision`` is empty if the verdict is ``invalid``, or if the document is not an object of the
     API. ``error`` explains an invalid object. ``duplicate`` is about a key that is set twice; the
     verdict is on the object as kubectl reads it. ``note`` says why a document in a directory is
     skipped. ``namespace`` is the object's own, or the one in which it is checked. The decision
@@ -54,7 +55,7 @@ class Result(msgspec.Struct, eq=False):
 
     manifest: Manifest
     verdict: Verdict
-    decision: Decision | None = None
+    decision: Decision = _NONE
     namespace: str = ""
     error: DocumentError | None = None
     duplicate: DocumentError | None = None
@@ -66,8 +67,10 @@ class Result(msgspec.Struct, eq=False):
     def operations(self) -> list[PatchOperation]:
         """The operations of the mutations, on the whole document."""
         place = pointer(self.manifest.path)
-        operations = self.decision.operations if self.decision else ()
-        return [replace(operation, path=place + operation.path) for operation in operations]
+        return [
+            replace(operation, path=place + operation.path)
+            for operation in self.decision.operations
+        ]
 
     @property
     def api_version(self) -> str:
@@ -99,7 +102,7 @@ class Result(msgspec.Struct, eq=False):
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        return self.decision.findings if self.decision else ()
+        return self.decision.findings
 
     def fix(self, finding: Finding) -> list[Edit]:
         """Return the edits that fix a finding: those of fields that a mutation adds do nothing."""
@@ -115,7 +118,7 @@ class Result(msgspec.Struct, eq=False):
 
 
 def evaluate(
-    manifests: Iterable[Manifest],
+    manifests: Sequence[Manifest],
     policy: Policy,
     request: Request,
     complete: Complete = lambda _request, facts, _obj: facts,

@@ -51,9 +51,9 @@ def report(terminal: Terminal, results: Iterable[Result], policy: Policy) -> Ite
             yield "\n"
         yield heading(terminal, result)
         decision = result.decision
-        unjudged = unjudged_text(terminal, decision) if decision else ""
+        unjudged = unjudged_text(terminal, decision)
         yield unjudged
-        if decision is not None and decision.has_template:
+        if decision.has_template:
             yield from _object(terminal, result, decision, policy)
         elif result.error is None and not unjudged:
             yield terminal.line("gpufence finds no pod template in it.", style=DIM, indent=2)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from difflib import SequenceMatcher, unified_diff
 from pathlib import Path
 from typing import NamedTuple
@@ -15,7 +15,7 @@ from webhook.documents.document import Document
 from webhook.documents.files import STDIN, display_name, read_documents
 from webhook.documents.objects import Manifest, field_steps, read_objects
 
-Judge = Callable[[Iterable[Manifest]], Iterable[Result]]
+Judge = Callable[[Sequence[Manifest]], Iterable[Result]]
 
 _MOST_ROUNDS = 10
 """A fix may lead to another finding: a device with the right name may need shared memory."""
@@ -123,7 +123,7 @@ def _fixed_document(document: Document, judge: Judge) -> tuple[str, list[Fix]]:
     """Return the text of a document with all fixes that are certain, and these."""
     fixes = [
         (Fix(result.manifest.line, finding.rule, edits), _text_edits(result, finding))
-        for result in judge(read_objects(document))
+        for result in judge(list(read_objects(document)))
         for finding in result.findings
         if (edits := result.fix(finding))
     ]

@@ -79,7 +79,7 @@ def exceptions_for(
     An object that is controlled by a workload among the objects counts as that workload, because
     its own name does not last. Findings that the policy already excepts are left out.
     """
-    judged = [(_subject(result), result) for result in results if result.decision is not None]
+    judged = [(_subject(each), each) for each in results if not (each.error or each.note)]
     controllers = {
         subject: controller
         for subject, result in judged

@@ -5,19 +5,17 @@ A chart is rendered with the helm of the machine.
 
 from __future__ import annotations
 
-import io
 import os
-import re
 import shlex
 import shutil
 import stat
 import subprocess
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from fnmatch import fnmatchcase
 from itertools import chain
 from pathlib import Path, PurePath
-from typing import BinaryIO, NamedTuple, Self, TextIO
+from typing import NamedTuple
 
 from policies.kubernetes.objects import mapping
 from webhook.documents.document import Document, DocumentError, InputError, unreadable
@@ -26,10 +24,8 @@ from webhook.documents.files import (
     cannot_be_read,
     display_name,
     load_documents,
-    open_file,
     read_documents,
-    read_lines,
-    temporary_file,
+    text_of,
 )
 from webhook.documents.objects import Manifest, read_objects
 
@@ -77,94 +73,40 @@ class Source(NamedTuple):
     is_patch: bool = False
 
 
-class Reader:
-    """Reads the objects of files and charts one by one, and again if needed: none has to stay.
+def read_manifests(paths: Iterable[str], exclude: ExcludedPaths = NOTHING) -> list[Manifest]:
+    """Return every object of the files, directories and standard input that ``paths`` name."""
+    return list(read_sources(expand(paths, exclude)))
 
-    If ``lenient``, templates and patches in directories are no errors.
+
+def read_sources(sources: Iterable[Source], *, lenient: bool = False) -> Iterator[Manifest]:
+    """Yield every object, in order; if ``lenient``, templates and patches in directories as notes.
+
+    A source that cannot be read counts as one object, with the error.
     """
-
-    def __init__(self, *, lenient: bool = False) -> None:
-        self._lenient = lenient
-        self._copies: dict[Source, BinaryIO] = {}
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for copy in self._copies.values():
-            copy.close()
-
-    def read(
-        self, sources: Iterable[Source], words: re.Pattern[str] | None = None
-    ) -> Iterator[Manifest]:
-        """Yield every object, in order.
-
-        With ``words``, yield those of the documents in whose text the expression finds something.
-        """
-        for source in sources:
-            for document in self._documents(source, words):
-                if source.is_patch:
-                    yield Manifest(document, None, (), document.line, note=PATCH_NOTE)
-                else:
-                    yield from read_objects(document)
-
-    def _documents(self, source: Source, words: re.Pattern[str] | None) -> Iterator[Document]:
+    for source in sources:
         path = display_name(source.path)
-        name = f"<helm template {path}>" if source.is_chart else path
         try:
-            with self._opened(source) as lines:
-                for document in read_documents(name, lines, words):
-                    document.lenient = self._lenient and source.in_directory
-                    yield document
+            name = f"<helm template {path}>" if source.is_chart else path
+            documents = list(read_documents(name, _text(source)))
         except DocumentError as problem:
-            yield unreadable(path, problem)
-
-    @contextmanager
-    def _opened(self, source: Source) -> Iterator[TextIO]:
-        """Provide the lines of a source.
-
-        What can be read only once (standard input, a pipe, a rendered chart) is copied first.
-
-        Raises:
-            DocumentError: it cannot be read, or the chart cannot be rendered.
-        """
-        if source.error is not None:
-            raise source.error
-        if not (source.path == STDIN or source.is_chart or is_special_file(source.path)):
-            with open_file(source.path) as file:
-                yield read_lines(file)
-            return
-        if source not in self._copies:
-            self._copies[source] = _copy(source)
-        copy = self._copies[source]
-        copy.seek(0)
-        lines = read_lines(copy)
-        yield lines
-        lines.detach()
+            documents = [unreadable(path, problem)]
+        for document in documents:
+            document.lenient = lenient and source.in_directory
+            if source.is_patch:
+                yield Manifest(document, None, (), document.line, note=PATCH_NOTE)
+            else:
+                yield from read_objects(document)
 
 
-def _copy(source: Source) -> BinaryIO:
-    """Return a temporary file with what a source holds.
+def _text(source: Source) -> str:
+    """Return what a source holds.
 
     Raises:
         DocumentError: it cannot be read, or the chart cannot be rendered.
     """
-    if source.is_chart:
-        return io.BytesIO(render_chart(source.path).encode())
-    with open_file(source.path) as file:
-        copy = temporary_file()
-        try:
-            shutil.copyfileobj(file, copy)
-        except OSError as error:
-            copy.close()
-            raise cannot_be_read(error) from error
-        return copy
-
-
-def read_manifests(paths: Iterable[str], exclude: ExcludedPaths = NOTHING) -> list[Manifest]:
-    """Read every object of the files, directories and standard input that ``paths`` name."""
-    with Reader() as reader:
-        return list(reader.read(expand(paths, exclude)))
+    if source.error is not None:
+        raise source.error
+    return render_chart(source.path) if source.is_chart else text_of(source.path)
 
 
 def no_objects_message(paths: Iterable[str], cure: str = "Check the tool that wrote them") -> str:

@@ -6,7 +6,7 @@ import functools
 import inspect
 import os
 import re
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -385,7 +385,7 @@ class Evaluation:
         else:
             yield lambda _request, facts, _obj: facts
 
-    def results(self, policy: Policy, manifests: Iterable[Manifest]) -> list[Result]:
+    def results(self, policy: Policy, manifests: Sequence[Manifest]) -> list[Result]:
         """Return a result for each object.
 
         Raises:

@@ -279,7 +279,7 @@ def _subject(case: Case, judged: Sequence[Result]) -> Result:
         if case.object in names:
             return names[case.object]
         raise InputError([f"{case.object} is not in the manifest, which has {', '.join(names)}."])
-    makers = [r for r in judged if r.decision is not None and r.decision.has_template]
+    makers = [result for result in judged if result.decision.has_template]
     makers = makers or list(judged)
     if len(makers) == 1:
         return makers[0]
@@ -293,8 +293,6 @@ def _name(result: Result) -> str:
 
 def _failures(expect: Expected, result: Result) -> Iterator[Failure]:
     decision = result.decision
-    if decision is None:
-        return
     findings = tuple(f"{f.action} {f.rule}: {f.message}" for f in decision.findings)
     if expect.verdict is not None and expect.verdict != result.verdict:
         yield Failure(f"expected verdict {expect.verdict}, but got {result.verdict}", findings)
@@ -329,7 +327,5 @@ def _listed(rules: Iterable[str]) -> str:
 
 def _exercised(result: Result) -> frozenset[str]:
     decision = result.decision
-    if decision is None:
-        return frozenset()
     findings = (*decision.findings, *decision.excepted)
     return frozenset({*(finding.rule for finding in findings), *decision.mutations})

@@ -12,8 +12,7 @@ import io
 import re
 import sys
 from collections.abc import Iterable, Iterator
-from functools import partial
-from typing import BinaryIO, TextIO, cast
+from typing import BinaryIO
 
 from webhook.documents.document import (
     Document,
@@ -42,8 +41,6 @@ _CURES = {
     errno.ELOOP: "Make the link point to a file",
 }
 _OTHER_CURE = "Name a readable copy"
-
-_CHUNK = 2**20
 
 # The longer ones first: UTF-32's mark starts with UTF-16's.
 _BYTE_ORDER_MARKS = (
@@ -91,25 +88,30 @@ def read_text(path: str, limit: int | None = None) -> str:
         InputError: it cannot be read, has more bytes than ``limit``, or is not text.
     """
     try:
-        return decode(_content(path, limit))
+        return text_of(path, limit)
     except DocumentError as error:
         document = unreadable(display_name(path), error)
         raise InputError([printable(sentence(document, error))]) from error
 
 
-def _content(path: str, limit: int | None) -> bytes:
+def text_of(path: str, limit: int | None = None) -> str:
+    """Return the text of a file, or of standard input.
+
+    Raises:
+        DocumentError: it cannot be read, has more bytes than ``limit``, or is not text.
+    """
     try:
-        with open_file(path) as file:
+        with _opened(path) as file:
             # One byte more shows that there is more.
             content = file.read(-1 if limit is None else limit + 1)
     except OSError as error:
         raise cannot_be_read(error) from error
     if limit is not None and len(content) > limit:
         raise DocumentError(f"is larger than {limit // 2**20} MiB", cure="Name a smaller file")
-    return content
+    return decode(content)
 
 
-def open_file(path: str) -> BinaryIO:
+def _opened(path: str) -> BinaryIO:
     """Open a file, or standard input.
 
     Raises:
@@ -126,35 +128,6 @@ def open_file(path: str) -> BinaryIO:
         raise DocumentError("is not the path of a file", cure=_CHECK_PATH) from None
     except OSError as error:
         raise cannot_be_read(error) from error
-
-
-def temporary_file() -> BinaryIO:
-    """Return an empty file in memory, which moves to a disk when it gets large."""
-    # The module takes long to import.
-    from tempfile import SpooledTemporaryFile
-
-    return cast("BinaryIO", SpooledTemporaryFile(16 * 2**20))
-
-
-def read_lines(file: BinaryIO) -> io.TextIOWrapper:
-    """Return the lines of a file that can seek, with their line feeds: not all at a time.
-
-    Raises:
-        DocumentError: it cannot be read, or is not text.
-    """
-    try:
-        encoding = _encoding(file.read(4))
-        file.seek(0)
-        for _ in codecs.iterdecode(iter(partial(file.read, _CHUNK), b""), encoding):
-            pass
-        file.seek(0)
-    except UnicodeDecodeError:
-        file.seek(0)
-        decode(file.read())  # This raises the error with its line.
-        raise
-    except OSError as error:
-        raise cannot_be_read(error) from error
-    return io.TextIOWrapper(file, encoding, newline="\n")
 
 
 def decode(data: bytes) -> str:
@@ -196,18 +169,10 @@ def cannot_be_read(error: OSError) -> DocumentError:
     )
 
 
-def read_documents(
-    path: str, text: str | TextIO, wanted: re.Pattern[str] | None = None
-) -> Iterator[Document]:
-    """Yield the documents of a text in order, without those that are empty or only comments.
-
-    A text that is read from a file needs the memory of its largest document. With ``wanted``,
-    documents in which the expression finds nothing are skipped, and not counted.
-    """
+def read_documents(path: str, text: str) -> Iterator[Document]:
+    """Yield the documents of a text in order, without those that are empty or only comments."""
     index = 0
-    for after, part, line in _split(io.StringIO(text) if isinstance(text, str) else text):
-        if wanted is not None and not wanted.search(part):
-            continue
+    for after, part, line in _split(io.StringIO(text)):
         if line == 1 and not _CONTENT.search(part):
             continue
         if after:

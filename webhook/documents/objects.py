@@ -215,7 +215,7 @@ def locate(document: Document, path: Path, field: str) -> Position | None:
     return found and found._replace(line=found.line + document.text_line - 1)
 
 
-@lru_cache(maxsize=1)
+@lru_cache(maxsize=64)
 def _positions(document: Document) -> tuple[Any, Positions]:
     """Return the value of a document, read again, with its positions. JSON parses as YAML."""
     if len(document.text) > MAX_TEXT:

@@ -55,11 +55,10 @@ def read(data: bytes) -> None:
         for line in _lines(result):
             if not 1 <= line <= lines:
                 raise WrongPlaceError(f"line {line} of {lines}: {result}")
-        if result.decision is not None and result.decision.has_template:
+        if result.decision.has_template:
             _write(result.decision.mutated)
     report = CheckReport("default", datetime.now(UTC), results)
-    for texts in (json_report.check(report), text_report.check(report, Terminal())):
-        "".join(texts)
+    "".join([*json_report.check(report), *text_report.check(report, Terminal())])
 
 
 def _write(mutated: JSONObject) -> None:
@@ -76,12 +75,8 @@ def _lines(result: Result) -> list[int]:
     found = [manifest.line]
     if result.error is not None and result.error.line:
         found.append(result.error.line)
-    if result.decision is not None:
-        places = (
-            locate(manifest.document, manifest.path, f.path) for f in result.decision.findings
-        )
-        found += [place[0] for place in places if place is not None]
-    return found
+    places = (locate(manifest.document, manifest.path, f.path) for f in result.findings)
+    return found + [place[0] for place in places if place is not None]
 
 
 @cache

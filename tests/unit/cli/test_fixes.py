@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -130,8 +131,8 @@ def test_a_toleration_of_a_pod_without_a_device_is_removed(
 @pytest.mark.parametrize(
     "spec",
     [
-        # An alias may use the same list.
-        f"  tolerations: &all\n  - {{{GPU}}}\n",
+        # An alias uses the same list.
+        f"  tolerations: &all\n  - {{{GPU}}}\n  x: *all\n",
         "  tolerations:\n  - operator: Exists\n",
         f"  tolerations:\n  - {{{GPU}}}\n  resourceClaims: [{{name: a, resourceClaimName: a}}]\n",
     ],
@@ -187,10 +188,13 @@ def test_only_selected_rules_are_fixed(gpufence: Run) -> None:
     assert Path("a.yaml").read_text() == TRAINING
 
 
-def test_standard_input_cannot_be_fixed(gpufence: Run) -> None:
+def test_standard_input_and_pipes_cannot_be_fixed(gpufence: Run) -> None:
     done = gpufence("check", "--fix", "-", stdin=TRAINING)
     assert done.status == 2
     assert "--fix changes files, and - is standard input. Name the files." in done.err
+    os.mkfifo("pipe")
+    done = gpufence("check", "--fix", "pipe")
+    assert (done.status, "pipe is no regular file. Name the files." in done.err) == (2, True)
 
 
 def test_sarif_and_json_carry_the_fix(gpufence: Run) -> None:

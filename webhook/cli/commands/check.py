@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, date, datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -14,14 +14,16 @@ from msgspec.structs import replace
 from policies.registry import RULES
 from policies.wording import did_you_mean
 from webhook.cli.commands import EXIT_FOUND, EXIT_INPUT
-from webhook.cli.evaluate import FACT_WORDS, Result, evaluate, facts_among
+from webhook.cli.evaluate import Result, evaluate, facts_among
 from webhook.cli.manifests import (
     PATCH_NOTE,
     ExcludedPaths,
-    Reader,
     Source,
     expand,
+    is_directory,
+    is_special_file,
     no_objects_message,
+    read_sources,
 )
 from webhook.cli.options import PATH, Evaluation, evaluation_options, exclude_option, quiet_option
 from webhook.cli.report.content import CheckReport
@@ -34,7 +36,6 @@ from webhook.cli.report.output import (
     color_option,
     output_option,
     real_path,
-    watched,
     write_reports,
 )
 from webhook.documents.document import InputError, sentence
@@ -221,53 +222,46 @@ def check(
         raise click.UsageError(
             f"A report and the exceptions both go to {exceptions_path}. Name two files."
         )
-    if fix and STDIN in paths:
-        raise click.UsageError("--fix changes files, and - is standard input. Name the files.")
+    for path in paths if fix else ():
+        if path == STDIN or (is_special_file(path) and not is_directory(path)):
+            what = "standard input" if path == STDIN else "no regular file"
+            raise click.UsageError(f"--fix changes files, and {path} is {what}. Name the files.")
     policy = load_policy(policy_choice.path)
     sources = expand(paths, ExcludedPaths(exclude))
     inputs = [policy_choice.path, evaluation.nodes, *(source.path for source in sources)]
     check_outputs(outputs, inputs, "Name another file for the report, or --exclude the input")
-    # On a terminal, the report itself shows the progress.
-    shown = watched(sources, "Reading", enabled=not (quiet or sys.stdout.isatty()))
-    seen = _Seen()
-    kept: list[Result] = []
-    with Reader(lenient=not strict) as reader, evaluation.facts(policy) as complete:
-        facts_in = facts_among(reader.read(sources, FACT_WORDS), request.namespace)
-
-        def judge(manifests: Iterable[Manifest]) -> Iterator[Result]:
-            return _only(rules, evaluate(manifests, policy, request, complete, facts_in))
-
+    manifests = list(read_sources(sources, lenient=not strict))
+    with evaluation.facts(policy) as complete:
         if fix or diff:
+            facts_in = facts_among(manifests, request.namespace)
+
+            def judge(some: Sequence[Manifest]) -> Iterable[Result]:
+                return _only(rules, evaluate(some, policy, request, complete, facts_in))
+
             changed = _fix(sources, judge, diff=diff)
             if diff:
                 return EXIT_FOUND if changed else 0
-
-        def results() -> Iterator[Result]:
-            for result in judge(reader.read(shown)):
-                seen.add(result)
-                if until is not None:
-                    kept.append(result)
-                yield result
-
-        report = CheckReport(policy_choice.title, now, results(), quiet)
-        write_reports("check", report, outputs, color)
-        for _ in report.results:
-            pass  # Without outputs, no report reads them.
-    seen.print_notes(strict=strict, with_errors=Output(TEXT) not in outputs)
-    if not seen.objects:
+            manifests = list(read_sources(sources, lenient=not strict))
+        results = _only(rules, evaluate(manifests, policy, request, complete))
+    write_reports("check", CheckReport(policy_choice.title, now, results, quiet), outputs, color)
+    _print_notes(results, strict=strict, with_errors=Output(TEXT) not in outputs)
+    if not results:
         if STDIN in paths:
             raise InputError([no_objects_message(paths)])
         if not allow_empty:
             cure = "Check the tool that wrote them, or add --allow-empty"
             raise InputError([no_objects_message(paths, cure)])
+    denied = any(result.verdict == "denied" for result in results)
     if exceptions_path is not None and until is not None:
         from webhook.cli.generated_exceptions import write_exceptions
 
-        write_exceptions(exceptions_path, kept, today, until)
-        seen.denied = False
-    if seen.errors:
+        write_exceptions(exceptions_path, results, today, until)
+        denied = False
+    if any(result.error is not None for result in results):
         return EXIT_INPUT
-    failed = seen.denied or (fail_on == "warn" and seen.warned) or (strict and seen.unknown)
+    warned = any(finding.action == "warn" for each in results for finding in each.findings)
+    unknown = any(each.decision.unjudged for each in results)
+    failed = denied or (fail_on == "warn" and warned) or (strict and unknown)
     return EXIT_FOUND if failed else 0
 
 
@@ -288,71 +282,48 @@ def _fix(sources: Iterable[Source], judge: Judge, *, diff: bool) -> bool:
     return found
 
 
-def _only(rules: frozenset[str], results: Iterable[Result]) -> Iterator[Result]:
-    """Drop the findings of other rules, if there are ``rules``."""
+def _only(rules: frozenset[str], results: Iterable[Result]) -> list[Result]:
+    """Return the results without the findings of other rules, if there are ``rules``."""
+    results = list(results)
     for result in results:
-        if rules and result.decision is not None:
+        if rules and result.error is None:
             findings = tuple(f for f in result.decision.findings if f.rule in rules)
             excepted = tuple(f for f in result.decision.excepted if f.rule in rules)
             result.decision = replace(result.decision, findings=findings, excepted=excepted)
             result.verdict = result.decision.verdict
-        yield result
+    return results
 
 
-class _Seen:
-    """What stays of the results: whether the check fails, and what standard error says."""
-
-    def __init__(self) -> None:
-        self.objects = 0
-        self.denied = self.warned = False
-        self.unknown = 0
-        """The objects with Pods that gpufence cannot judge."""
-        self.errors: list[str] = []
-        self.duplicates: list[str] = []
-        self._skipped = self._patches = 0
-        self._fixable = 0
-        self._missing: Counter[str] = Counter()
-
-    def add(self, result: Result) -> None:
-        self.objects += 1
-        self.denied |= result.verdict == "denied"
-        self.warned |= any(finding.action == "warn" for finding in result.findings)
-        is_patch = result.note == PATCH_NOTE
-        self._patches += is_patch
-        self._skipped += bool(result.note) and not is_patch
+def _print_notes(results: Sequence[Result], *, strict: bool, with_errors: bool) -> None:
+    """Write to standard error what is skipped, not judged, or also depends on the cluster."""
+    patches = sum(result.note == PATCH_NOTE for result in results)
+    if skipped := sum(bool(result.note) for result in results) - patches:
+        documents = counted(skipped, "document")
+        cure = "To report them as errors, add --strict"
+        _print_note(f"skipped {documents} with placeholders or without apiVersion. {cure}.")
+    if patches:
+        files = counted(patches, "patch file")
+        cure = "To check the patched objects, use kustomize build DIRECTORY | gpufence check -"
+        _print_note(f"skipped {files} of kustomizations. {cure}.")
+    for result in results:
         if result.duplicate is not None:
-            self.duplicates.append(sentence(result.manifest.document, result.duplicate))
-        self._fixable += sum(bool(finding.fix) for finding in result.findings)
-        if result.error is not None:
-            self.errors.append(sentence(result.manifest.document, result.error))
-        if result.decision is not None:
-            self.unknown += bool(result.decision.unjudged)
-            self._missing.update(result.decision.missing_facts)
-
-    def print_notes(self, *, strict: bool, with_errors: bool) -> None:
-        """Write to standard error what is skipped, not judged, or also depends on the cluster."""
-        if self._skipped:
-            documents = counted(self._skipped, "document")
-            cure = "To report them as errors, add --strict"
-            _print_note(f"skipped {documents} with placeholders or without apiVersion. {cure}.")
-        if self._patches:
-            files = counted(self._patches, "patch file")
-            cure = "To check the patched objects, use kustomize build DIRECTORY | gpufence check -"
-            _print_note(f"skipped {files} of kustomizations. {cure}.")
-        for duplicate in self.duplicates:
+            duplicate = sentence(result.manifest.document, result.duplicate)
             click.echo(f"Warning: {printable(duplicate)}", err=True)
-        if self.unknown:
-            verb, whose = ("is", "its") if self.unknown == 1 else ("are", "their")
-            objects = f"{counted(self.unknown, 'object')} {verb} unknown"
-            cure = "" if strict else " To fail on them, add --strict."
-            why = f"gpufence cannot judge {whose} Pods before they are created"
-            _print_note(f"{objects}: {why}.{cure}")
-        for fact, number in self._missing.items():
-            _print_note(f"{counted(number, 'object')}: {MISSING_FACTS[fact]}.")
-        if self._fixable and sys.stderr.isatty():
-            findings = counted(self._fixable, "finding")
-            _print_note(f"{findings} can be fixed: add --diff to see how, or --fix to do it.")
-        for error in self.errors if with_errors else ():
+    if unknown := sum(bool(result.decision.unjudged) for result in results):
+        verb, whose = ("is", "its") if unknown == 1 else ("are", "their")
+        cure = "" if strict else " To fail on them, add --strict."
+        why = f"gpufence cannot judge {whose} Pods before they are created"
+        _print_note(f"{counted(unknown, 'object')} {verb} unknown: {why}.{cure}")
+    missing = Counter(fact for result in results for fact in result.decision.missing_facts)
+    for fact, number in missing.items():
+        _print_note(f"{counted(number, 'object')}: {MISSING_FACTS[fact]}.")
+    fixable = sum(bool(finding.fix) for result in results for finding in result.findings)
+    if fixable and sys.stderr.isatty():
+        findings = counted(fixable, "finding")
+        _print_note(f"{findings} can be fixed: add --diff to see how, or --fix to do it.")
+    for result in results if with_errors else ():
+        if result.error is not None:
+            error = sentence(result.manifest.document, result.error)
             click.echo(f"Error: {printable(error)}", err=True)
 
 

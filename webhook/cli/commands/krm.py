@@ -222,7 +222,7 @@ def _entries(result: Result) -> Iterator[JSONObject]:
             "field": {"path": finding.path},
             "tags": {"rule": finding.rule, "action": finding.action},
         }
-    for part in result.decision.unjudged if result.decision else ():
+    for part in result.decision.unjudged:
         yield {
             "message": f"Unknown: {part.reason}. The webhook judges the Pods when they are "
             "created.",

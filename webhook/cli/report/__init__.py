@@ -1,5 +1,5 @@
 """Reports: one module for each format, with a function for each command that has the format.
 
-``json.audit(report)`` yields the text of the report of ``gpufence audit``. ``check`` yields a text
-for each object, which may be empty. ``content`` has what is reported, and ``output`` writes it.
+``json.audit(report)`` yields the text of the report of ``gpufence audit``. ``content`` has what is
+reported, and ``output`` writes it.
 """

@@ -42,14 +42,14 @@ _MOST_SEVERE_FIRST: tuple[Verdict, ...] = (
 
 
 class CheckReport(msgspec.Struct, frozen=True):
-    """A run of ``gpufence check``. Its results are read once: no object stays in memory.
+    """A run of ``gpufence check``.
 
     A quiet report leaves out what needs no attention. Only the format ``text`` can be quiet.
     """
 
     policy: str
     created: datetime
-    results: Iterable[Result]
+    results: Sequence[Result]
     quiet: bool = False
 
 

@@ -33,7 +33,6 @@ def check(report: CheckReport) -> Iterator[str]:
     entries: list[dict[str, Any]] = []
     for result in report.results:
         entries += _entries(result, occurrences)
-        yield ""
     yield formatted(entries)
 
 

@@ -58,19 +58,18 @@ class _Number(NamedTuple):
 
 def check(report: CheckReport) -> Iterator[str]:
     """Yield the page of a check, which shows the most severe findings first."""
-    results = list(report.results)
     subtitle = f"{report.created:%Y-%m-%d %H:%M} UTC, policy: {report.policy}"
-    yield _page("gpufence check", subtitle, _verdict_numbers(results), _sections(results))
+    numbers = _verdict_numbers(report.results)
+    yield _page("gpufence check", subtitle, numbers, _sections(report.results))
 
 
 def audit(report: AuditReport) -> Iterator[str]:
     """Yield the page of an audit, with a picture of the pools."""
-    results = list(report.results)
     pools = report.audit.pools
     subtitle = f"{report.cluster}, {report.created:%Y-%m-%d %H:%M} UTC, policy: {report.policy}"
     unfenced = {n.name for s in pools for n in s.nodes.values() if not n.has_taint}
     numbers = [
-        *_verdict_numbers(results),
+        *_verdict_numbers(report.results),
         _Number(report.audit.pods, "running Pods"),
         _Number(sum(state.free for state in pools), "devices free"),
         _Number(sum(state.trespassers for state in pools), "trespassers", bad=True),
@@ -80,7 +79,7 @@ def audit(report: AuditReport) -> Iterator[str]:
     sections: dict[str, Sequence[Any]] = {
         "waste": [row for row in report.waste if row.kind != "held"],
         "pools": pools,
-        **_sections(results),
+        **_sections(report.results),
         "notes": [*(f"Not audited: {title}" for title in report.audit.skipped), *report.remarks],
     }
     yield _page("gpufence audit", subtitle, numbers, sections)
@@ -165,7 +164,7 @@ def _sections(results: Sequence[Result]) -> dict[str, Sequence[Any]]:
     findings.sort(key=lambda pair: ACTIONS.index(pair[1].action))
     return {
         "findings": findings,
-        "changes": [r for r in results if r.decision is not None and r.decision.operations],
+        "changes": [r for r in results if r.decision.operations],
         "errors": [sentence(r.manifest.document, r.error) for r in results if r.error is not None],
     }
 

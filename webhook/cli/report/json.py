@@ -10,7 +10,7 @@ import msgspec
 
 from policies.finding import Finding
 from policies.kubernetes.template import field_path
-from webhook.cli.evaluate import VERDICTS, Result, Verdict
+from webhook.cli.evaluate import VERDICTS, Result
 from webhook.cli.report.content import (
     AuditReport,
     CheckReport,
@@ -30,15 +30,7 @@ API_VERSION = "gpufence.dev/v1alpha1"
 
 def check(report: CheckReport) -> Iterator[str]:
     """Yield a CheckReport."""
-    verdicts: Counter[Verdict] = Counter()
-    results: list[msgspec.Raw] = []
-    for result in report.results:
-        verdicts[result.verdict] += 1
-        results.append(msgspec.Raw(msgspec.json.encode(_entry(result))))
-        yield ""
-    yield _document(
-        "CheckReport", policy=report.policy, results=results, summary=_summary(verdicts)
-    )
+    yield _document("CheckReport", policy=report.policy, **_results(report))
 
 
 def audit(report: AuditReport) -> Iterator[str]:
@@ -59,8 +51,7 @@ def audit(report: AuditReport) -> Iterator[str]:
             for subject in found.subjects
             if subject.pods or subject.remark
         ],
-        results=[_entry(result) for result in report.results],
-        summary=_summary(Counter(result.verdict for result in report.results)),
+        **_results(report),
     )
 
 
@@ -94,13 +85,17 @@ def _document(kind: str, **fields: Any) -> str:
     return formatted({"apiVersion": API_VERSION, "kind": kind, **fields})
 
 
-def _summary(verdicts: Counter[Verdict]) -> dict[str, int]:
-    return {"objects": verdicts.total(), **{verdict: verdicts[verdict] for verdict in VERDICTS}}
+def _results(report: CheckReport) -> dict[str, Any]:
+    verdicts = Counter(result.verdict for result in report.results)
+    counts = {verdict: verdicts[verdict] for verdict in VERDICTS}
+    return {
+        "results": list(map(_entry, report.results)),
+        "summary": {"objects": verdicts.total(), **counts},
+    }
 
 
 def _entry(result: Result) -> dict[str, Any]:
     manifest, decision = result.manifest, result.decision
-    excepted = decision.excepted if decision else ()
     entry: dict[str, Any] = {
         "source": {
             "path": manifest.document.path,
@@ -112,10 +107,9 @@ def _entry(result: Result) -> dict[str, Any]:
         "verdict": result.verdict,
         "warnings": sum(finding.action == "warn" for finding in result.findings),
         "findings": [_finding(result, finding) for finding in result.findings],
-        "excepted": [_finding(result, finding) for finding in excepted],
+        "excepted": [_finding(result, finding) for finding in decision.excepted],
         "unjudged": [
-            {"path": field_path(part.path), "reason": part.reason}
-            for part in (decision.unjudged if decision else ())
+            {"path": field_path(part.path), "reason": part.reason} for part in decision.unjudged
         ],
         "patch": msgspec.to_builtins(result.operations),
     }

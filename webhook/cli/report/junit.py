@@ -38,10 +38,10 @@ _NO_CHARACTER = re.compile("[\ud800-\udfff\ufffe\uffff]")
 
 
 def check(report: CheckReport) -> Iterator[str]:
-    """Yield the document of a check, with one test suite in memory: its counts come first."""
-    finished = f'{_DECLARATION}<testsuites name="gpufence">\n'
+    """Yield the document of a check."""
+    root = ET.Element("testsuites", name="gpufence")
     for path, results in groupby(report.results, key=lambda r: r.manifest.document.path):
-        suite = ET.Element("testsuite", name=_xml_text(path))
+        suite = ET.SubElement(root, "testsuite", name=_xml_text(path))
         names: Counter[str] = Counter()
         for result in results:
             name = _xml_text(result.title)
@@ -49,12 +49,8 @@ def check(report: CheckReport) -> Iterator[str]:
             # Names stay the same from run to run: of equal names, later ones are numbered.
             shown = name if names[name] == 1 else f"{name} ({names[name]})"
             _add_result(_case_element(suite, shown), result)
-            yield finished
-            finished = ""
         _finish(suite)
-        ET.indent(suite, level=1)
-        finished = f"  {ET.tostring(suite, encoding='unicode')}\n"
-    yield f"{finished}</testsuites>\n"
+    yield _document(root)
 
 
 audit = check
@@ -64,13 +60,11 @@ def suites(report: SuitesReport) -> Iterator[str]:
     """Yield the document of all test suites."""
     root = ET.Element("testsuites", name="gpufence test")
     for path, group in groupby(report.outcomes, key=lambda outcome: outcome.path):
-        suite = ET.Element("testsuite", name=_xml_text(path))
-        root.append(suite)
+        suite = ET.SubElement(root, "testsuite", name=_xml_text(path))
         for outcome in group:
             _add_outcome(_case_element(suite, _xml_text(outcome.name)), outcome)
         _finish(suite)
-    ET.indent(root)
-    yield f"{_DECLARATION}{ET.tostring(root, encoding='unicode')}\n"
+    yield _document(root)
 
 
 def doctor(lines: Sequence[DoctorLine]) -> Iterator[str]:
@@ -86,8 +80,7 @@ def doctor(lines: Sequence[DoctorLine]) -> Iterator[str]:
         else:
             ET.SubElement(case, "system-out").text = detail
     _finish(suite)
-    ET.indent(suite)
-    yield f"{_DECLARATION}{ET.tostring(suite, encoding='unicode')}\n"
+    yield _document(suite)
 
 
 def _add_result(case: ET.Element, result: Result) -> None:
@@ -137,6 +130,11 @@ def _lines(failure: Failure) -> list[str]:
         f"{line.mark}{line.text}" if isinstance(line, Marked) else line for line in failure.lines
     ]
     return [_xml_text(line) for line in (failure.message, *shown)]
+
+
+def _document(root: ET.Element) -> str:
+    ET.indent(root)
+    return f"{_DECLARATION}{ET.tostring(root, encoding='unicode')}\n"
 
 
 def _finish(suite: ET.Element) -> None:

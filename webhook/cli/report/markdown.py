@@ -46,7 +46,6 @@ def check(report: CheckReport) -> Iterator[str]:
     for result in report.results:
         verdicts[result.verdict] += result.is_object
         rows += _rows(result)
-        yield ""
     objects = counted(verdicts.total(), "object")
     yield f"### gpufence: {summary(objects, verdict_counts(verdicts).values())}\n"
     rows.sort(key=lambda row: _ORDER.index(row[0]))

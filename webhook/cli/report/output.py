@@ -2,35 +2,29 @@
 
 from __future__ import annotations
 
-import io
 import os
 import shutil
 import sys
 import textwrap
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from importlib import import_module
-from itertools import islice, zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TextIO, TypeAlias, TypeVar
 
 import click
-from msgspec.structs import replace
 
 from policies.wording import did_you_mean
-from webhook.cli.evaluate import Result
 from webhook.cli.report.content import CheckReport, SuitesReport
 from webhook.cli.yaml_writer import Marked
 from webhook.documents.document import InputError
-from webhook.documents.files import display_name, temporary_file
+from webhook.documents.files import display_name
 from webhook.wording import printable
 
 if TYPE_CHECKING:
     from webhook.doctor import DoctorLine
 
 F = TypeVar("F", bound=Callable[..., Any])
-T = TypeVar("T")
 
 Color = Literal["auto", "always", "never"]
 Command = Literal["check", "audit", "doctor", "suites"]
@@ -170,61 +164,21 @@ def unwritable(path: str, error: OSError) -> InputError:
 def write_reports(
     command: Command, report: Report, outputs: Sequence[Output], color: Color
 ) -> None:
-    """Write a report in each of its formats. A file keeps its content until the report is made.
-
-    The formats of a check advance together, object by object, so that no result has to stay.
-    """
-    reports: list[Report] = [report] * len(outputs)
-    if command == "check" and isinstance(report, CheckReport):
-        copies = _copies(iter(report.results), len(outputs))
-        reports = [replace(report, results=copy) for copy in copies]
-    with ExitStack() as stack:
-        writes: list[Callable[[str], object]] = []
-        made: list[Iterator[str]] = []
-        for output, own in zip(outputs, reports, strict=True):
-            # Only the module of this format is imported.
-            make = getattr(import_module(f"{__package__}.{output.format}"), command)
-            write, terminal = stack.enter_context(_target(output, color))
-            writes.append(write)
-            made.append(make(own, terminal) if output.format == TEXT else make(own))
-        for texts in zip_longest(*made, fillvalue=""):
-            for write, text in zip(writes, texts, strict=True):
-                write(text)
-
-
-@contextmanager
-def _target(output: Output, color: Color) -> Iterator[tuple[Callable[[str], object], Terminal]]:
-    """Provide the function that writes a report, and how its text looks."""
-    if output.path != STDOUT:
-        with io.TextIOWrapper(temporary_file(), "utf-8", newline="\n") as stream:
-            yield stream.write, terminal_of(stream, color)
-            stream.seek(0)
-            with Path(output.path).open("w", encoding="utf-8", newline="\n") as file:
-                shutil.copyfileobj(stream, file)
-    elif output.format == TEXT:
-        yield sys.stdout.write, terminal_of(sys.stdout, color)
+    """Write a report in each of its formats. A file keeps its content until the report is made."""
+    for output in outputs:
+        # Only the module of this format is imported.
+        make = getattr(import_module(f"{__package__}.{output.format}"), command)
+        stream = sys.stdout if output.path == STDOUT else None
+        own = (report, terminal_of(stream, color)) if output.format == TEXT else (report,)
+        text = "".join(make(*own))
+        if stream is None:
+            Path(output.path).write_text(text, encoding="utf-8", newline="\n")
+        elif output.format == TEXT:
+            stream.write(text)
+        else:
+            # In UTF-8, whatever the encoding of the terminal is.
+            stream.buffer.write(text.encode())
         sys.stdout.flush()
-    else:
-        # In UTF-8, whatever the encoding of the terminal is.
-        yield lambda text: sys.stdout.buffer.write(text.encode()), Terminal()
-        sys.stdout.flush()
-
-
-def _copies(results: Iterator[Result], count: int) -> list[Iterator[Result]]:
-    """Return iterators over the same results. (``itertools.tee`` keeps 57 of them.)"""
-    queues: list[deque[Result]] = [deque() for _ in range(count)]
-
-    def copy(own: deque[Result]) -> Iterator[Result]:
-        while True:
-            if not own:
-                for result in islice(results, 1):
-                    for queue in queues:
-                        queue.append(result)
-            if not own:
-                return
-            yield own.popleft()
-
-    return [copy(queue) for queue in queues]
 
 
 # Terminals.
@@ -254,8 +208,6 @@ STYLES: dict[str, Style] = {
 
 _MARKS: dict[str, Style] = {" ": PLAIN, "+": GREEN, "-": RED, "@": DIM}
 _NARROWEST = 20
-_MANY = 100
-"""The number of items that take a while."""
 
 
 class Terminal(NamedTuple):
@@ -295,32 +247,21 @@ class Terminal(NamedTuple):
         )
 
 
-def terminal_of(stream: TextIO, color: Color) -> Terminal:
-    """Return how text looks in a stream.
+def terminal_of(stream: TextIO | None, color: Color) -> Terminal:
+    """Return how text looks in a stream, or in a file.
 
     NO_COLOR (no-color.org) and FORCE_COLOR (force-color.org) change ``auto``. NO_COLOR wins.
     FORCE_COLOR is for standard output, not for the files of reports.
     """
-    is_terminal = stream.isatty()
+    is_terminal = stream is not None and stream.isatty()
     is_colored = is_terminal and os.environ.get("TERM") != "dumb"
     if color == "auto" and os.environ.get("NO_COLOR"):
         is_colored = False
-    elif color == "auto" and os.environ.get("FORCE_COLOR") and stream is sys.stdout:
+    elif color == "auto" and os.environ.get("FORCE_COLOR") and stream is not None:
         is_colored = True
     elif color != "auto":
         is_colored = color == "always"
     return Terminal(is_colored, shutil.get_terminal_size().columns if is_terminal else 0)
-
-
-def watched(items: Sequence[T], what: str, *, enabled: bool) -> Iterable[T]:
-    """Return the items of a sequence; a long one shows a progress bar on a terminal."""
-    if not enabled or len(items) < _MANY or sys.stderr is None or not sys.stderr.isatty():
-        return items
-    from rich.console import Console
-    from rich.progress import track
-
-    # The bar disappears before the report.
-    return track(items, what, console=Console(stderr=True), transient=True)
 
 
 @contextmanager

@@ -54,7 +54,6 @@ def check(report: CheckReport) -> Iterator[str]:
         if result.error is not None:
             notifications.append(_notification(result))
         results += _results(result, occurrences)
-        yield ""
     invocation: dict[str, Any] = {"executionSuccessful": not notifications}
     if notifications:
         invocation["toolExecutionNotifications"] = notifications
@@ -74,7 +73,7 @@ def _results(result: Result, occurrences: Counter[str]) -> Iterator[dict[str, An
     """Yield a result for each finding."""
     for finding in result.findings:
         yield _result(result, finding, occurrences) | {"suppressions": []}
-    for finding in result.decision.excepted if result.decision else ():
+    for finding in result.decision.excepted:
         text = "An exception in the policy covers this finding."
         suppression = {"kind": "external", "status": "accepted", "justification": text}
         yield _result(result, finding, occurrences) | {"suppressions": [suppression]}

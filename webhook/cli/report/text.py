@@ -11,7 +11,7 @@ from policies.decision import Decision
 from policies.finding import Finding
 from policies.kubernetes.template import field_path
 from policies.kubernetes.templates import is_core_workload
-from webhook.cli.evaluate import Result, Verdict
+from webhook.cli.evaluate import Result
 from webhook.cli.report.content import (
     AuditReport,
     CheckReport,
@@ -58,51 +58,16 @@ _STATUSES: dict[Status, tuple[Style, str]] = {
 
 def check(report: CheckReport, terminal: Terminal) -> Iterator[str]:
     """Yield a verdict on each object, why, and what changes, and a summary."""
-    last = _Summary()
     needs_blank = False
     for result in report.results:
-        last.add(result)
         if report.quiet and not result.findings and result.error is None:
-            yield ""
             continue
         text = _object(terminal, result, quiet=report.quiet)
         needs_blank = text.count("\n") == 1
         yield text if needs_blank else f"{text}\n"
     if not report.quiet:
         yield "\n" if needs_blank else ""
-        yield last.text(terminal, report, "")
-
-
-class _Summary:
-    """The last lines of a report: counts, and the commands that explain the rules."""
-
-    def __init__(self) -> None:
-        self._verdicts: Counter[Verdict] = Counter()
-        self._warnings = 0
-        self._unreadable = 0
-        self._rules: dict[str, None] = {}
-
-    def add(self, result: Result) -> None:
-        self._unreadable += not result.is_object
-        self._verdicts[result.verdict] += result.is_object
-        for finding in result.findings:
-            self._warnings += finding.action == "warn"
-            self._rules[finding.rule] = None
-
-    def text(self, terminal: Terminal, report: CheckReport, pods: str) -> str:
-        paint, total = terminal.paint, self._verdicts.total()
-        counts = verdict_counts(self._verdicts).items()
-        painted = (paint(words, STYLES[verdict]) for verdict, words in counts)
-        text = summary(paint(f"{counted(total, 'object')}{pods}", BOLD), painted)
-        if self._warnings and not pods:
-            text += f"; {paint(counted(self._warnings, 'warning'), YELLOW)}"
-        if self._unreadable:
-            files = f"{counted(self._unreadable, 'file')} that cannot be read"
-            text += f"; {paint(files, STYLES['invalid'])}"
-        text += f"{paint(f' (policy: {report.policy})', DIM)}\n"
-        for rule in filter(rule_page, self._rules):
-            text += f"{paint('Explain the rule: ', DIM)}gpufence explain {rule}\n"
-        return text
+        yield _summary(terminal, report.results, report.policy)
 
 
 def audit(report: AuditReport, terminal: Terminal) -> Iterator[str]:
@@ -112,9 +77,8 @@ def audit(report: AuditReport, terminal: Terminal) -> Iterator[str]:
         waste = list(islice(waste_sentences(report.waste), _MOST_WASTE))
         yield from (terminal.line(each, label=f"waste in {report.hours:g} h  ") for each in waste)
         yield "\n" if waste else ""
-    last = _Summary()
-    for result in sorted(report.results, key=by_severity):
-        last.add(result)
+    results = sorted(report.results, key=by_severity)
+    for result in results:
         if result.findings or result.error is not None:
             yield f"{_object(terminal, result, quiet=True)}\n"
     if report.quiet:
@@ -123,7 +87,8 @@ def audit(report: AuditReport, terminal: Terminal) -> Iterator[str]:
         yield terminal.line(remark, style=DIM)
     for skipped in report.audit.skipped:
         yield terminal.row(("not audited", YELLOW), (skipped, PLAIN))
-    yield last.text(terminal, report, f" with {counted(report.audit.pods, 'running Pod')}")
+    pods = f" with {counted(report.audit.pods, 'running Pod')}"
+    yield _summary(terminal, results, report.policy, pods)
 
 
 def suites(report: SuitesReport, terminal: Terminal) -> Iterator[str]:
@@ -198,13 +163,33 @@ def unjudged_text(terminal: Terminal, decision: Decision) -> str:
     return "".join(terminal.line(text, 2, DIM) for text in texts)
 
 
+def _summary(terminal: Terminal, results: Sequence[Result], policy: str, pods: str = "") -> str:
+    """Return the last lines of a report: counts, and the commands that explain the rules."""
+    paint = terminal.paint
+    verdicts = Counter(result.verdict for result in results if result.is_object)
+    findings = [finding for result in results for finding in result.findings]
+    counts = verdict_counts(verdicts).items()
+    painted = (paint(words, STYLES[verdict]) for verdict, words in counts)
+    text = summary(paint(f"{counted(verdicts.total(), 'object')}{pods}", BOLD), painted)
+    warnings = sum(finding.action == "warn" for finding in findings)
+    if warnings and not pods:
+        text += f"; {paint(counted(warnings, 'warning'), YELLOW)}"
+    if unreadable := len(results) - verdicts.total():
+        files = f"{counted(unreadable, 'file')} that cannot be read"
+        text += f"; {paint(files, STYLES['invalid'])}"
+    text += f"{paint(f' (policy: {policy})', DIM)}\n"
+    for rule in filter(rule_page, dict.fromkeys(finding.rule for finding in findings)):
+        text += f"{paint('Explain the rule: ', DIM)}gpufence explain {rule}\n"
+    return text
+
+
 def _object(terminal: Terminal, result: Result, *, quiet: bool) -> str:
     """Return the lines about one object; quiet ones leave out exceptions and changes."""
     text = heading(terminal, result)
     for finding in result.findings:
         text += finding_text(terminal, result, finding)
     decision = result.decision
-    if quiet or decision is None:
+    if quiet:
         return text
     text += unjudged_text(terminal, decision)
     for finding in decision.excepted:
@@ -227,8 +212,8 @@ def _tolerated(result: Result) -> str:
 def _remark(result: Result) -> str:
     if result.note:
         return f"  {result.note}"
-    if result.decision is None:
-        return "" if result.kind or result.error else "  not a Kubernetes object"
+    if not result.kind and result.error is None:
+        return "  not a Kubernetes object"
     if result.decision.exemption:
         return f"  exempt: {result.decision.exemption}"
     if result.decision.pools:

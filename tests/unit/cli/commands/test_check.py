@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from controlplane.gpufence import COMMAND
 from policies.exemptions import ALWAYS_EXCLUDED
 from running import (
     BROKEN,
@@ -564,54 +563,17 @@ def test_an_unknown_rule_gets_suggestions(gpufence: Run, rules: str, near: str) 
     assert near in done.err.replace("\n", " ")
 
 
-def peak_memory(*args: str | Path) -> int:
-    """Run the command with standard output to nowhere; return its largest resident set in KiB."""
-    with subprocess.Popen([COMMAND, *args], stdout=subprocess.DEVNULL) as process:
-        _, status, usage = os.wait4(process.pid, 0)
-        process.returncode = os.waitstatus_to_exitcode(status)
-    assert process.returncode == 0
-    return usage.ru_maxrss
-
-
-def test_memory_does_not_grow_with_the_number_of_documents(tmp_path: Path) -> None:
-    formats = ("text", "json", "github", "sarif", "junit", "markdown")
-    outputs = [f"--output={name}={tmp_path / name}" for name in formats]
-    document = f"---\n{CONFIG_MAP}  text: |\n" + f"    {'x' * 95}\n" * 5_000
-    small, large = tmp_path / "small.yaml", tmp_path / "large.yaml"
-    small.write_text(document * 2)
-    large.write_text(document * 100)  # 50 MB
-    more = peak_memory("check", *outputs, large) - peak_memory("check", *outputs, small)
-    assert more < 8 * 1024
-
-
-@pytest.mark.parametrize(
-    ("kind", "selector"),
-    [
-        ("Namespace", "{gpu: allowed}"),
-        ("Namespace", "{kubernetes.io/metadata.name: ml}"),
-        ('"Name\\x73pace"', "{gpu: allowed}"),
-        ('"N\\u0061mespace"', "{gpu: allowed}"),
-        ('"Name\\\n  space"', "{gpu: allowed}"),
-    ],
-)
-def test_a_namespace_below_the_pod_counts_however_its_kind_is_written(
-    gpufence: Run, tmp_path: Path, kind: str, selector: str
-) -> None:
+@pytest.mark.parametrize("selector", ["{gpu: allowed}", "{kubernetes.io/metadata.name: ml}"])
+def test_a_namespace_below_the_pod_counts(gpufence: Run, tmp_path: Path, selector: str) -> None:
     allowed_namespaces = f"    allowedNamespaces: {{matchLabels: {selector}, unknown: deny}}\n"
     (tmp_path / "policy.yaml").write_text(
         POLICY.replace("rules:\n", f"{allowed_namespaces}rules:\n")
     )
-    namespace = f"apiVersion: v1\nkind: {kind}\nmetadata: {{name: ml, labels: {{gpu: allowed}}}}\n"
+    namespace = "apiVersion: v1\nkind: Namespace\nmetadata: {name: ml, labels: {gpu: allowed}}\n"
     options = ("check", "--policy", "policy.yaml", "--output", "json")
     assert gpufence(*options, "-", stdin=GPU_POD).verdicts == ["denied"]
     text = f"{GPU_POD}---\n{namespace}"
     assert gpufence(*options, "-", stdin=text).verdicts == ["mutated", "skipped"]
-    # A pipe cannot be read again either.
-    os.mkfifo(tmp_path / "pipe")
-    writer = threading.Thread(target=(tmp_path / "pipe").write_text, args=[text])
-    writer.start()
-    assert gpufence(*options, "pipe").verdicts == ["mutated", "skipped"]
-    writer.join()
 
 
 def test_without_a_path_the_working_directory_is_checked(gpufence: Run, tmp_path: Path) -> None:

@@ -9,85 +9,12 @@ import re
 import struct
 import subprocess
 import termios
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from controlplane.gpufence import COMMAND
 from running import BROKEN, CONFIG_MAP, GPU_POD, TRESPASSER, Run
-from webhook.cli.report import output
-
-
-def output_on_a_terminal(*args: str | Path) -> tuple[bytes, bytes]:
-    """Run the command with a terminal for standard error; return that, and standard output."""
-    ours, theirs = pty.openpty()
-    environ = {**os.environ, "TERM": "xterm", "COLUMNS": "80"}
-    with subprocess.Popen(
-        [COMMAND, *args], stdout=subprocess.PIPE, stderr=theirs, env=environ
-    ) as process:
-        os.close(theirs)
-        assert process.stdout is not None
-        out = process.stdout.read()
-    return b"".join(read(ours)), out
-
-
-def read(descriptor: int) -> Iterator[bytes]:
-    """Yield what a terminal was given until its other end is closed."""
-    try:
-        while data := os.read(descriptor, 4096):
-            yield data
-    except OSError:  # which is how Linux says so
-        os.close(descriptor)
-
-
-def test_a_short_run_shows_no_progress_bar(tree: Path) -> None:
-    err, out = output_on_a_terminal("check", tree)
-    assert err == b""
-    assert b"6 objects" in out
-
-
-class Terminal:
-    """Standard error as a bar sees it."""
-
-    def __init__(self) -> None:
-        self.text = ""
-
-    def isatty(self) -> bool:
-        return True
-
-    def write(self, text: str) -> int:
-        self.text += text
-        return len(text)
-
-    def flush(self) -> None:
-        pass
-
-
-@pytest.mark.usefixtures("tree")
-def test_a_long_run_shows_a_progress_bar_on_standard_error_only(
-    gpufence: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(output, "_MANY", 1)
-    monkeypatch.setenv("TERM", "xterm")
-    terminal = Terminal()
-    monkeypatch.setattr("sys.stderr", terminal)
-    report = gpufence("check", "--output", "json", ".").report
-    assert len(report["results"]) == 6
-    assert "Reading" in terminal.text
-    assert "100%" in terminal.text
-    # It is wiped away at the end.
-    assert terminal.text.endswith("\x1b[2K")
-
-
-@pytest.mark.usefixtures("tree")
-def test_a_quiet_run_shows_no_progress_bar(gpufence: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(output, "_MANY", 1)
-    terminal = Terminal()
-    monkeypatch.setattr("sys.stderr", terminal)
-    gpufence("check", "--quiet", ".")
-    assert terminal.text == ""
-
 
 ESCAPE = re.compile(r"\x1b\[[0-9;]*m")
 
