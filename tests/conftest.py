@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Generator
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -43,14 +43,15 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
-@pytest.fixture(autouse=True)
-def _logging_as_it_was() -> Iterator[None]:
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol() -> Generator[None, object, object]:
     """Undo what a test's own server made of the process's logging."""
     loggers = [logging.getLogger(name) for name in (None, "aiohttp", "gpufence")]
     before = [(logger, logger.level, list(logger.handlers)) for logger in loggers]
-    yield
+    result = yield
     for logger, level, handlers in before:
         if logger.level != level:
             logger.setLevel(level)
         for handler in [h for h in logger.handlers if h not in handlers]:
             logger.removeHandler(handler)
+    return result

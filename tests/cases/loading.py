@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import copy
+import json
+import pickle
 from dataclasses import dataclass, replace
 from datetime import date
 from functools import cache
@@ -176,7 +177,7 @@ def cases_of_mutation(rule: str) -> list[Case]:
 
 def _cases(whole: Case) -> list[Case]:
     """Return the cases of a file: one, or each document after the header."""
-    documents = _documents(whole.manifest.read_text())
+    documents = load_all(whole.manifest.read_text())
     if not documents[0].get("each"):
         return [whole]
     return [
@@ -197,17 +198,24 @@ def policy_document(name: str) -> JSONObject:
 
 
 def compiled(document: JSONObject) -> Policy:
-    return parse_policy(document)
+    return _compiled(json.dumps(document, default=str))
+
+
+@cache
+def _compiled(document: str) -> Policy:
+    return parse_policy(json.loads(document))
 
 
 def load_all(text: str) -> list[JSONObject]:
     """Return the YAML documents of a text."""
-    return copy.deepcopy(_documents(text))
+    documents: list[JSONObject] = pickle.loads(_pickled(text))  # noqa: S301 - of this process
+    return documents
 
 
 @cache
-def _documents(text: str) -> list[JSONObject]:
-    return list(yaml.load_all(text, _LOADER))
+def _pickled(text: str) -> bytes:
+    """Parse a text once: tests read each case several times, and change what they read."""
+    return pickle.dumps(list(yaml.load_all(text, _LOADER)))
 
 
 def dump(value: Any) -> str:

@@ -160,9 +160,10 @@ def run_page(page: str, directory: Path, environ: Any, *programs: Path) -> None:
 
 
 def clone(directory: Path) -> Path:
-    """Copy the files of the project that Git knows or would add."""
+    """Copy the files of the project that Git knows or would add, without the tests."""
+    command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     listed = subprocess.run(
-        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        [*command, "--", ".", ":!tests"],
         cwd=PROJECT,
         capture_output=True,
         text=True,

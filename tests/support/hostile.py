@@ -44,6 +44,11 @@ def filled(obj: JSON, filling: str) -> Callable[[int], bytes]:
     return make
 
 
+def each(*makes: Callable[[int], bytes]) -> Callable[[int], bytes]:
+    """Return a function that makes objects of these kinds in turn."""
+    return lambda number: makes[number % len(makes)](number)
+
+
 def pod_with_less_than_signs() -> Callable[[int], bytes]:
     """A Pod with a variable of 1.4 MB of ``<``: 8.4 MB of JSON."""
     return filled(_pod(_container(env=[{"name": "A", "value": "FILLING"}])), LARGE_TEXT)

@@ -59,9 +59,9 @@ def node_lists(draw: st.DrawFn) -> list[Node]:
 
 
 @st.composite
-def template_lists(draw: st.DrawFn) -> list[NodeTemplate]:
+def template_lists(draw: st.DrawFn, least: int = 0) -> list[NodeTemplate]:
     made = []
-    for number in range(draw(st.integers(0, 2))):
+    for number in range(draw(st.integers(least, 2))):
         restricted = draw(st.lists(st.sampled_from(sorted(LABELS)), unique=True, max_size=2))
         requirements = tuple(
             Requirement(
@@ -132,7 +132,7 @@ def test_mutated_gpu_pods_fit_every_node_of_a_discovered_pool(
 
 
 @law
-@given(node_lists(), template_lists(), st.data())
+@given(node_lists(), template_lists(least=1), st.data())
 def test_a_pod_that_fits_a_template_fits_it_after_mutation(
     nodes: list[Node], templates: list[NodeTemplate], data: st.DataObject
 ) -> None:

@@ -6,6 +6,7 @@ in the version that Kubernetes itself requires.
 
 from __future__ import annotations
 
+import functools
 import os
 import subprocess
 from pathlib import Path
@@ -90,6 +91,7 @@ def from_assets(directory: str) -> dict[str, Path]:
     return paths
 
 
+@functools.cache
 def version_of(component: Path) -> str:
     """Return the version of a Kubernetes component, such as "v1.36.3"; "" if it prints none."""
     completed = subprocess.run(

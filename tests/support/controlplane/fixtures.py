@@ -22,13 +22,11 @@ def found_binaries(pytestconfig: pytest.Config) -> dict[str, Path]:
     return paths
 
 
-@pytest.fixture(autouse=True)
-def _new_enough(request: pytest.FixtureRequest) -> None:
+def pytest_runtest_setup(item: pytest.Item) -> None:
     """Skip a test whose marker `kubernetes` names a newer version than that of the API server."""
-    for marker in request.node.iter_markers("kubernetes"):
+    for marker in item.iter_markers("kubernetes"):
         oldest, feature = marker.args
-        paths = request.getfixturevalue("found_binaries")
-        version = binaries.version_of(paths["kube-apiserver"])
+        version = binaries.version_of(program(item.config, "found_binaries")["kube-apiserver"])
         if binaries.is_older(version, oldest):
             pytest.skip(f"Kubernetes {version} has no {feature} ({oldest} or newer)")
 
