@@ -37,7 +37,7 @@ def with_candidates(
     pod: Pod, requests: tuple[DeviceRequest, ...], scope: Scope
 ) -> tuple[DeviceRequest, ...]:
     """Return the requests with their candidate pools, and why the other pools are excluded."""
-    several = {r.name for r in pod.device_resources() if requests_several(r)}
+    several = {r.name for r in pod.device_resources if requests_several(r)}
     conditions: Conditions = {
         "selection": cache(lambda pool: can_select(pod, pool)),
         "namespace": cache(scope.may_request),

@@ -126,7 +126,7 @@ class Context(Scope, frozen=True, gc=False):
         """Return whether the author may have wanted a device, however it is written."""
         return bool(
             self.device_requests
-            or pod.device_resources()
+            or pod.device_resources
             or pod.spec.resource_claims
             or list(ignored_annotations(pod, self.policy))
         )

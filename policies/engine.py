@@ -67,7 +67,7 @@ def mutate(
         return ()
     operations: list[PatchOperation] = []
     for pod in pods:
-        editor = mutate_pod(pod, Context.of(pod, policy, request, facts))
+        editor = _edit(pod, Context.of(pod, policy, request, facts))
         operations += [operation for _, operation in editor.changes]
     return tuple(operations)
 
@@ -183,7 +183,7 @@ def _judge(
                 unjudged.append(Unjudged(path, "its resource claims are unknown"))
         if not (enforces and is_final and pod.kind == "Pod"):
             if obj.is_core_workload:
-                context = replace(context, written_devices=pod.device_resources())
+                context = replace(context, written_devices=pod.device_resources)
             editor = mutate_pod(pod, context)
             if enforces:
                 changes += editor.changes
@@ -218,6 +218,13 @@ def mutate_pod(pod: Pod, context: Context) -> Editor:
 
     The policy's mode makes no difference here: callers decide whether to use the changes.
     """
+    editor = _edit(pod, context)
+    pod.changed()
+    return editor
+
+
+def _edit(pod: Pod, context: Context) -> Editor:
+    """Apply the mutations to the spec of a Pod that nothing reads any more."""
     editor = Editor(pod)
     mutations = _mutations_for(pod, context)
     if not mutations:
@@ -226,7 +233,6 @@ def mutate_pod(pod: Pod, context: Context) -> Editor:
     for mutation in mutations:
         if actions[mutation.id] == "enforce" and (changes := [*mutation.changes(pod, context)]):
             editor.apply(changes, mutation.id)
-    pod.changed()
     return editor
 
 
@@ -279,7 +285,7 @@ def _rules_for(
     """Return the rules that are about the Pod."""
     if context.may_have_device(pod):
         rules = by_pods["gpu"]
-    elif pod.device_resources() or pod.spec.resource_claims or pod.spec.resources:
+    elif pod.device_resources or pod.spec.resource_claims or pod.spec.resources:
         rules = by_pods["requesting"]
     else:
         rules = by_pods["all"]

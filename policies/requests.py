@@ -19,7 +19,7 @@ from policies.kubernetes.pod import (
     Pod,
     ResourceSide,
 )
-from policies.kubernetes.quantity import NANOS, is_extended_resource_name, parse_quantity
+from policies.kubernetes.quantity import NANOS, is_extended_resource_name
 from policies.kubernetes.workload import convert
 from policies.policy import AnnotationRequest, Policy, Pool
 from policies.wording import listing
@@ -109,7 +109,7 @@ def entries_of(pod: Pod, request: Request) -> Iterator[ClaimEntry]:
     generated = _generated_claims(pod, request)
     used = {
         use.name
-        for container in pod.containers()
+        for container in pod.containers
         if container.spec.resources
         for use in container.spec.resources.claims or ()
     }
@@ -170,7 +170,7 @@ class Scope(msgspec.Struct, frozen=True, gc=False):
 
 def device_requests(pod: Pod, scope: Scope) -> tuple[DeviceRequest, ...]:
     """Return every request of the Pod for a pool's devices; none if it is not a GPU Pod."""
-    by_resource = _by_resource(pod, scope) if pod.device_resources() else ()
+    by_resource = _by_resource(pod, scope) if pod.device_resources else ()
     by_annotation = _by_annotation(pod, scope) if scope.policy.pools_of_annotations else ()
     by_claim = _by_claim(pod, scope) if pod.spec.resource_claims else ()
     return (*by_resource, *by_claim, *by_annotation)
@@ -218,10 +218,7 @@ def is_oversized(pod: Pod, pool: Pool, scope: Scope) -> bool:
 
 def requests_several(resource: DeviceResource) -> bool:
     """Return whether a container requests more than one of a device resource."""
-    for quantity in resource.quantities.values():  # noqa: SIM110 - any() costs twice the time
-        if parse_quantity(quantity) > NANOS:
-            return True
-    return False
+    return max(resource.nanos.values()) > NANOS
 
 
 def device_peaks(pod: Pod, policy: Policy) -> dict[str, int]:
@@ -235,7 +232,7 @@ def device_peaks(pod: Pod, policy: Policy) -> dict[str, int]:
 
 
 def _by_resource(pod: Pod, scope: Scope) -> Iterator[DeviceRequest]:
-    for resource in pod.device_resources():
+    for resource in pod.device_resources:
         pools = scope.pools_of_resource(resource.name)
         if not pools:
             continue
@@ -292,7 +289,7 @@ def _amounts(pod: Pod, request: AnnotationRequest) -> Iterator[tuple[str, str]]:
 def _container(pod: Pod, request: AnnotationRequest) -> Container | None:
     """Return the container that gets the device of a request by annotation."""
     name = pod.annotations.get(request.container_annotation or "")
-    for container in pod.containers():
+    for container in pod.containers:
         if container.kind == "ephemeralContainers":
             continue
         if container.spec.name == name or (name is None and container.kind == "containers"):
@@ -315,14 +312,13 @@ def _requested(resource: DeviceResource) -> tuple[ResourceSide, Any] | None:
     resource equals its request; the limit of an implicit name, which counts as native, may be
     larger (core validation.go, ``IsOvercommitAllowed``).
     """
-    quantities = resource.quantities
-    for side, quantity in quantities.items():
-        if parse_quantity(quantity) > 0 and (
+    for side, nanos in resource.nanos.items():
+        if nanos > 0 and (
             side == "requests"
-            or "requests" not in quantities
+            or "requests" not in resource.nanos
             or is_extended_resource_name(resource.name)
         ):
-            return side, quantity
+            return side, resource.quantities[side]
     return None
 
 

@@ -78,6 +78,8 @@ class DeviceResource(msgspec.Struct, frozen=True, gc=False):
     name: str
     quantities: Mapping[ResourceSide, Any]
     """The quantities as written, without a side that does not name the resource."""
+    nanos: Mapping[ResourceSide, int]
+    """The same quantities in nanos."""
 
     def field(self, side: ResourceSide) -> str:
         """Return the path of one of the quantities in a Pod."""
@@ -96,15 +98,15 @@ class SelectedNodes(NamedTuple):
 class Pod:
     """A Pod or the Pod of a pod template, and where its fields stand in the object.
 
-    What it caches is dropped by ``changed``, after a mutation has added something.
+    ``changed`` derives its attributes from the spec again, after a mutation has added something.
     """
 
     __slots__ = (
-        "_containers",
         "_device_peaks",
-        "_device_resources",
         "_selected",
         "_selection",
+        "containers",
+        "device_resources",
         "has_metadata",
         "metadata",
         "spec",
@@ -114,6 +116,11 @@ class Pod:
     def __init__(
         self, spec: PodSpec, metadata: ObjectMeta | None = None, template: Template = _A_POD
     ) -> None:
+        """Read the spec.
+
+        Raises:
+            InvalidQuantityError: (policies.kubernetes.quantity) what is requested is no quantity.
+        """
         self.spec = spec
         self.metadata = metadata or _NO_METADATA
         self.has_metadata = metadata is not None and template.kind == "Pod"
@@ -122,9 +129,11 @@ class Pod:
         self.changed()
 
     def changed(self) -> None:
-        """Drop what was derived from the spec."""
-        self._containers: tuple[Container, ...] | None = None
-        self._device_resources: tuple[DeviceResource, ...] | None = None
+        """Derive from the spec what rules read of it."""
+        self.containers = _containers(self.spec)
+        """Init containers (sidecars among them), containers and ephemeral containers."""
+        self.device_resources = _device_resources(self.containers)
+        """The device resources of the containers, in their order; limits come first."""
         self._device_peaks: Mapping[str, int] | None = None
         self._selection: tuple[Alternative, ...] | None = None
         self._selected: SelectedNodes | None = None
@@ -154,35 +163,6 @@ class Pod:
     def at(self, field: str) -> str:
         """Return the path in the object of a field of the Pod: ``spec...`` or ``metadata...``."""
         return field if self.template.kind == "Pod" else self.template.at(field)
-
-    def containers(self) -> tuple[Container, ...]:
-        """Return init containers (sidecars among them), containers and ephemeral containers."""
-        if self._containers is None:
-            spec = self.spec
-            containers: list[Container] = []
-            if spec.init_containers:
-                _collect(spec.init_containers, "initContainers", containers)
-            if spec.containers:
-                _collect(spec.containers, "containers", containers)
-            if spec.ephemeral_containers:
-                _collect(spec.ephemeral_containers, "ephemeralContainers", containers)
-            self._containers = tuple(containers)
-        return self._containers
-
-    def device_resources(self) -> tuple[DeviceResource, ...]:
-        """Return the device resources of the containers, in their order; limits come first.
-
-        Device resources carry a domain (``nvidia.com/gpu``), the others do not. Ephemeral
-        containers may not have resources, so theirs do not count.
-        """
-        if self._device_resources is None:
-            found: list[DeviceResource] = []
-            for container in self.containers():
-                resources = container.spec.resources
-                if resources is not None and container.kind != "ephemeralContainers":
-                    _collect_devices(container, resources, found)
-            self._device_resources = tuple(found)
-        return self._device_resources
 
     def device_peaks(self) -> Mapping[str, int]:
         """Return how many devices of each resource the scheduler reserves for the Pod.
@@ -240,9 +220,20 @@ def new_debug_containers(pod: Pod, old: PodSpec | None) -> list[Container]:
     names = {container.name for container in existing}
     return [
         container
-        for container in pod.containers()
+        for container in pod.containers
         if container.kind == "ephemeralContainers" and container.spec.name not in names
     ]
+
+
+def _containers(spec: PodSpec) -> tuple[Container, ...]:
+    containers: list[Container] = []
+    if spec.init_containers:
+        _collect(spec.init_containers, "initContainers", containers)
+    if spec.containers:
+        _collect(spec.containers, "containers", containers)
+    if spec.ephemeral_containers:
+        _collect(spec.ephemeral_containers, "ephemeralContainers", containers)
+    return tuple(containers)
 
 
 def _collect(
@@ -252,6 +243,20 @@ def _collect(
         Container(spec, kind, position, spec.security_context or NO_CONTEXT)
         for position, spec in enumerate(specs)
     ]
+
+
+def _device_resources(containers: Iterable[Container]) -> tuple[DeviceResource, ...]:
+    """Return the device resources of the containers.
+
+    Device resources carry a domain (``nvidia.com/gpu``), the others do not. Ephemeral containers
+    may not have resources, so theirs do not count.
+    """
+    found: list[DeviceResource] = []
+    for container in containers:
+        resources = container.spec.resources
+        if resources is not None and container.kind != "ephemeralContainers":
+            _collect_devices(container, resources, found)
+    return tuple(found)
 
 
 def _collect_devices(
@@ -265,7 +270,8 @@ def _collect_devices(
                 given["limits"] = limits[name]
             if name in requests:
                 given["requests"] = requests[name]
-            found.append(DeviceResource(container, name, given))
+            nanos = {side: parse_quantity(quantity) for side, quantity in given.items()}
+            found.append(DeviceResource(container, name, given, nanos))
 
 
 class RequestingContainer(Protocol):

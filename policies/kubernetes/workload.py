@@ -200,8 +200,8 @@ def check_size(pods: Iterable[Pod]) -> None:
     claims = set()
     for pod in pods:
         spec = pod.spec
-        containers += len(pod.containers())
-        devices += len(pod.device_resources())
+        containers += len(pod.containers)
+        devices += len(pod.device_resources)
         tolerations += len(spec.tolerations or ())
         volumes += len(spec.volumes or ())
         for term in (required_terms(spec) or ()) if spec.affinity else ():
@@ -212,7 +212,7 @@ def check_size(pods: Iterable[Pod]) -> None:
         if spec.resource_claims:
             for entry in spec.resource_claims:
                 claims.add((entry.resource_claim_name, entry.resource_claim_template_name))
-            for container in pod.containers():
+            for container in pod.containers:
                 resources = container.spec.resources
                 uses += len((resources.claims if resources else None) or ())
     counts = (containers, devices, tolerations, volumes, requirements, values, len(claims), uses)

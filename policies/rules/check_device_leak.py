@@ -162,7 +162,7 @@ def check(pod: Pod, context: Context) -> Iterator[Finding]:
     by_scheduler = {
         request.container: request.scheduler_name for request in requests if request.scheduler_name
     }
-    for container in pod.containers():
+    for container in pod.containers:
         place = container.kind, container.position
         if place not in requesting:
             if container.spec.env:

@@ -93,7 +93,7 @@ def check(pod: Pod, context: Context) -> Iterator[Finding]:
 def _in_init_containers_only(pod: Pod, context: Context) -> Iterator[Finding]:
     """Yield a warning if no container that runs with the main ones requests a device."""
     requesting = requesting_containers(context.device_requests)
-    places = {(each.kind, each.position): each for each in pod.containers()}
+    places = {(each.kind, each.position): each for each in pod.containers}
     found = [places[place] for place in places if place in requesting]
     runs = any(each.kind == "containers" or each.spec.restart_policy == "Always" for each in found)
     # A claim of a main container may be for a device.
@@ -144,7 +144,7 @@ def _needs_no_rdma(pod: Pod) -> bool:
         kind in _WORK_ALONE
         or pod.spec.host_network
         or pod.spec.resource_claims
-        or any(is_rdma_resource_name(resource.name) for resource in pod.device_resources())
+        or any(is_rdma_resource_name(resource.name) for resource in pod.device_resources)
     )
 
 

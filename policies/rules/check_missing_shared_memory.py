@@ -65,7 +65,7 @@ from policies.context import Context
 from policies.finding import Edit, Finding
 from policies.kubernetes.core_v1 import VolumeSource, is_on_disk, volume_name
 from policies.kubernetes.pod import Container, DeviceResource, Pod
-from policies.kubernetes.quantity import NANOS, parse_quantity
+from policies.kubernetes.quantity import NANOS
 
 ID = "missing-shared-memory"
 
@@ -95,7 +95,7 @@ def check(pod: Pod, context: Context) -> Iterator[Finding]:
 
 def _several(pod: Pod, context: Context) -> Iterator[tuple[Container, str]]:
     """Yield each container that requests several devices of a pool, and its request."""
-    for resource in pod.device_resources():
+    for resource in pod.device_resources:
         if count := _count(resource, context):
             yield resource.container, f"{resource.name}: {count}"
     if not pod.spec.resource_claims:
@@ -104,7 +104,7 @@ def _several(pod: Pod, context: Context) -> Iterator[tuple[Container, str]]:
     for named in context.claims(pod):
         claim, entry = named.claim, named.entry
         if entry.name in requested and claim and claim.is_for_several and not claim.admin_access:
-            for container in pod.containers():
+            for container in pod.containers:
                 resources = container.spec.resources
                 if any(use.name == entry.name for use in (resources and resources.claims) or ()):
                     yield container, f"claim {entry.claim} for several devices"
@@ -115,8 +115,8 @@ def _count(resource: DeviceResource, context: Context) -> int:
 
     Shares and parts of a device do not count: several can be of one device.
     """
-    limit_or_request = next(iter(resource.quantities.values()))
-    count = parse_quantity(limit_or_request) // NANOS
+    limit_or_request = next(iter(resource.nanos.values()))
+    count = limit_or_request // NANOS
     if count > 1 and any(
         resource.name not in pool.shared_resources
         and resource.name not in pool.fractional_resources

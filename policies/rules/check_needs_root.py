@@ -99,7 +99,7 @@ from typing import NamedTuple
 from policies.context import Context
 from policies.finding import Finding
 from policies.kubernetes.pod import Container, DeviceResource, Pod, locks_memory
-from policies.kubernetes.quantity import is_rdma_resource_name, parse_quantity
+from policies.kubernetes.quantity import is_rdma_resource_name
 from policies.wording import uncapitalized
 
 ID = "needs-root"
@@ -185,7 +185,7 @@ def check(pod: Pod, context: Context) -> Iterator[Finding]:
         return
     yield from _memory_lock(pod, context)
     volumes = _claimed_volumes(pod) if pod.security_context.fs_group is None else ()
-    for container in pod.containers():
+    for container in pod.containers:
         spec, known = container.spec, _known_image(container.spec.image or "")
         if not (known or spec.volume_mounts or spec.command or spec.args):
             continue
@@ -228,9 +228,8 @@ def _memory_lock(pod: Pod, context: Context) -> Iterator[Finding]:
     Kubernetes sets no memlock limit, and no ambient capabilities.
     """
     first: dict[str, DeviceResource] = {}
-    for resource in pod.device_resources():
-        quantities = resource.quantities.values()
-        if is_rdma_resource_name(resource.name) and any(map(parse_quantity, quantities)):
+    for resource in pod.device_resources:
+        if is_rdma_resource_name(resource.name) and any(resource.nanos.values()):
             first.setdefault(resource.container.field, resource)
     for resource in first.values():
         container = resource.container

@@ -354,7 +354,7 @@ def _largest(pod: Pod, name: str) -> str:
         return pod.at("spec.resources")
     sizes = {
         container.field: {**container.resources("limits"), **container.resources("requests")}
-        for container in pod.containers()
+        for container in pod.containers
     }
     largest = max(sizes, key=lambda field: parse_quantity(sizes[field].get(name)))
     return pod.at(f"{largest}.resources")

@@ -77,7 +77,7 @@ ID = "privileged-near-devices"
 
 def check(pod: Pod, context: Context) -> Iterator[Finding]:
     """Yield a finding for each privileged container of a Pod that can run in a foreign pool."""
-    privileged = [each for each in pod.containers() if each.security_context.privileged]
+    privileged = [each for each in pod.containers if each.security_context.privileged]
     if not privileged or context.device_requests:
         return
     tolerations = pod.spec.tolerations or ()

@@ -55,7 +55,7 @@ from collections.abc import Iterator
 from policies.context import Context
 from policies.finding import Finding
 from policies.kubernetes.pod import DeviceResource, Pod
-from policies.kubernetes.quantity import NANOS, parse_quantity
+from policies.kubernetes.quantity import NANOS
 from policies.policy import Pool
 from policies.requests import requests_several
 
@@ -65,7 +65,7 @@ ID = "shared-device-count"
 def check(pod: Pod, context: Context) -> Iterator[Finding]:
     """Yield a finding for each container that requests more than one share of a device."""
     written: set[str] = set()
-    for resource in pod.device_resources():
+    for resource in pod.device_resources:
         pools = context.candidates(resource.name) if requests_several(resource) else ()
         for pool in pools:
             if resource.name in pool.shared_resources:
@@ -78,7 +78,7 @@ def _finding(pod: Pod, resource: DeviceResource, pool: Pool, written: set[str]) 
     several = {
         pod.at(resource.field(side)): count
         for side, count in resource.quantities.items()
-        if parse_quantity(count) > NANOS
+        if resource.nanos[side] > NANOS
     }
     # What the author wrote comes first: a mutation has filled in the other side.
     path = min(several, key=lambda path: path not in written)

@@ -41,12 +41,11 @@ spec:
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 from policies.context import Context
 from policies.finding import Edit, Finding
 from policies.kubernetes.pod import DeviceResource, Pod, ResourceSide
-from policies.kubernetes.quantity import NANOS, is_extended_resource_name, is_whole, parse_quantity
+from policies.kubernetes.quantity import NANOS, is_extended_resource_name, is_whole
 from policies.policy import Policy
 
 ID = "unequal-device-limits"
@@ -56,18 +55,18 @@ def check(pod: Pod, context: Context) -> Iterator[Finding]:
     """Yield a finding for each extended resource of each container that the API would reject."""
     requested: set[str] = set()
     written = context.written_devices
-    for resource in pod.device_resources() if written is None else written:
-        if not _is_accepted(resource.quantities) and is_extended_resource_name(resource.name):
+    for resource in pod.device_resources if written is None else written:
+        if not _is_accepted(resource.nanos) and is_extended_resource_name(resource.name):
             requested = requested or {request.path for request in context.device_requests}
             yield from _check(pod, resource, requested, context.policy)
 
 
-def _is_accepted(quantities: Mapping[ResourceSide, Any]) -> bool:
+def _is_accepted(nanos: Mapping[ResourceSide, int]) -> bool:
     """Return whether limit and request are given, whole, not negative and equal."""
-    if len(quantities) < 2:
+    if len(nanos) < 2:
         return False
-    limit = parse_quantity(quantities["limits"])
-    return limit == parse_quantity(quantities["requests"]) and limit >= 0 and is_whole(limit)
+    limit = nanos["limits"]
+    return limit == nanos["requests"] and limit >= 0 and is_whole(limit)
 
 
 def _check(
@@ -80,7 +79,7 @@ def _check(
     # What the author wrote comes first: a mutation may have filled in the other side.
     for side in sorted(quantities, key=lambda side: f"{where}.{side}[{name}]" not in requested):
         quantity = quantities[side]
-        nanos = parse_quantity(quantity)
+        nanos = resource.nanos[side]
         if nanos < 0 or not is_whole(nanos):
             yield Finding(
                 ID,
@@ -92,9 +91,9 @@ def _check(
             )
             return
     fix: tuple[Edit, ...] = (Edit("remove", f"{where}.requests[{name}]"),)
-    if parse_quantity(quantities.get("limits")) != count * NANOS:
+    if resource.nanos.get("limits", 0) != count * NANOS:
         fix = (Edit("set", f"{where}.limits[{name}]", count), *fix)
-    if len({parse_quantity(quantity) for quantity in quantities.values()}) > 1:
+    if len({*resource.nanos.values()}) > 1:
         limit, request = quantities["limits"], quantities["requests"]
         yield Finding(
             ID,
@@ -122,7 +121,7 @@ def _count(resource: DeviceResource, policy: Policy) -> int:
 
     For shares of a device, the number is 1 at most.
     """
-    counts = [parse_quantity(quantity) for quantity in resource.quantities.values()]
+    counts = resource.nanos.values()
     pools = policy.pools_of_resource(resource.name)
     shared = bool(pools) and all(resource.name in pool.shared_resources for pool in pools)
     valid = [nanos for nanos in counts if nanos >= NANOS and is_whole(nanos)]

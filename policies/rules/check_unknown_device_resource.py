@@ -53,7 +53,6 @@ from functools import lru_cache
 from policies.context import Context
 from policies.finding import Edit, Finding
 from policies.kubernetes.pod import DeviceResource, Pod
-from policies.kubernetes.quantity import parse_quantity
 from policies.policy import Policy
 from policies.wording import uncapitalized
 
@@ -98,7 +97,7 @@ _PUNCTUATION = str.maketrans("", "", ".-_")
 
 def check(pod: Pod, context: Context) -> Iterator[Finding]:
     """Yield a finding for each resource that is misspelled, unknown or without a number."""
-    for resource in pod.device_resources():
+    for resource in pod.device_resources:
         if context.pools_of_resource(resource.name):
             yield from _without_number(pod, resource)
         elif _is_requested(resource):
@@ -154,7 +153,7 @@ def _unknown(pod: Pod, resource: DeviceResource, context: Context) -> Iterator[F
 
 
 def _is_requested(resource: DeviceResource) -> bool:
-    return any(parse_quantity(quantity) > 0 for quantity in resource.quantities.values())
+    return max(resource.nanos.values()) > 0
 
 
 def _accelerators(name: str) -> list[str]:

@@ -74,7 +74,7 @@ def changes(pod: Pod, context: Context) -> Iterator[Removal]:
     """
     requesting = {request.container for request in context.device_requests if request.resource}
     names = visible_devices_variables(context.policy)
-    for container in pod.containers():
+    for container in pod.containers:
         if (container.kind, container.position) not in requesting:
             continue
         found = [(i, each.name) for i, each in enumerate(container.env) if each.name in names]

@@ -57,9 +57,9 @@ SUMMARY = "equal requests and limits of device resources"
 
 def changes(pod: Pod, context: Context) -> Iterator[Addition]:
     """Fill limits from requests, and for the resources of pools also requests from limits."""
-    if all(len(resource.quantities) == 2 for resource in pod.device_resources()):
+    if all(len(resource.quantities) == 2 for resource in pod.device_resources):
         return
-    for container in pod.containers():
+    for container in pod.containers:
         resources = container.spec.resources
         if resources is None:
             continue

@@ -118,7 +118,7 @@ def changes(pod: Pod, context: Context) -> Iterator[Addition]:
             user = {}
         yield from _of_debug_containers(pod, context, user)
         return
-    containers = pod.containers()
+    containers = pod.containers
     pod_is_root = _is_root(NO_CONTEXT, common, windows=windows)
     are_root = [
         pod_is_root
@@ -156,7 +156,7 @@ def _may_have_user_namespace(pod: Pod) -> bool:
 
     Source: k8s.io/kubernetes, pkg/apis/core/validation, validateHostUsers.
     """
-    spec, containers = pod.spec, pod.containers()
+    spec, containers = pod.spec, pod.containers
     return (
         spec.host_users is None
         and not (pod.is_windows or spec.host_network or spec.host_pid or spec.host_ipc)

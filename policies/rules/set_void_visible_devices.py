@@ -74,7 +74,7 @@ def changes(pod: Pod, context: Context) -> Iterator[Addition]:
         requesting = requesting_containers(context.device_requests)
         containers = [
             container
-            for container in pod.containers()
+            for container in pod.containers
             if (container.kind, container.position) not in requesting
         ]
     for container in containers:

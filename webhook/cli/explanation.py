@@ -125,7 +125,7 @@ def _templates(result: Result, decision: Decision, policy: Policy) -> Iterator[_
 def _why(pod: Pod, context: Context) -> Iterator[str]:
     """Yield why the Pod is a GPU Pod, or why it is not one although it may look like one."""
     containers = {
-        (container.kind, container.position): container.name for container in pod.containers()
+        (container.kind, container.position): container.name for container in pod.containers
     }
     for request in context.device_requests:
         holder = request.container if request.resource else None
@@ -159,7 +159,7 @@ def _why(pod: Pod, context: Context) -> Iterator[str]:
 def _not_requests(pod: Pod, context: Context) -> Iterator[tuple[str, str, str]]:
     """Yield path, resource and reason of what looks like a device request but is not one."""
     requests = {request.path for request in context.device_requests}
-    for container in pod.containers():
+    for container in pod.containers:
         if container.kind == "ephemeralContainers":
             continue
         seen = set()

@@ -46,7 +46,7 @@ class PodView(msgspec.Struct, frozen=True):
 
 def view(pod: Pod, *, completed: bool) -> PodView:
     """Return the view of a Pod that all controls share."""
-    spec, context, containers = pod.spec, pod.security_context, pod.containers()
+    spec, context, containers = pod.spec, pod.security_context, pod.containers
     judged = [container for container in containers if container.security_context != HARDENED]
     return PodView(
         pod,

@@ -76,7 +76,7 @@ def test_no_control_finds_anything_in_the_context_that_gpufence_adds(
     level: Level, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     smallest = pod_of(example(CASES["the-smallest-pod"]))
-    assert smallest.containers()[0].security_context == HARDENED
+    assert smallest.containers[0].security_context == HARDENED
     skipping = [findings(raw, level) for raw in EXAMPLES]
     # An ID that no example has: every container is judged.
     monkeypatch.setattr(HARDENED, "run_as_user", 123456789)
