@@ -8,10 +8,9 @@ may request it. If no pool meets a condition, the condition excludes none, and a
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from itertools import chain
-from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -47,13 +46,17 @@ def with_candidates(
     # A node has to meet all requests that cannot be met in another way.
     certain = dict.fromkeys(each.pools for each in requests if each.certain)
     common = frozenset[Labels].intersection(*map(labels_of_nodes, certain)) if certain else None
-    together = _narrow(certain, common, conditions) if common else None
+    together = _narrow(chain.from_iterable(certain), common, conditions) if common else None
 
     # Requests of the same pools are alike, and a Pod can have many.
     @cache
-    def narrowed(pools: tuple[Pool, ...], certain: bool) -> _Candidates:
+    def narrowed(
+        pools: tuple[Pool, ...], certain: bool
+    ) -> tuple[tuple[Pool, ...], tuple[Exclusion, ...]]:
         nodes = together if certain else None
-        return _candidates(pools, nodes or _narrow([pools], labels_of_nodes(pools), conditions))
+        nodes = nodes or _narrow(pools, labels_of_nodes(pools), conditions)
+        why = {pool: nodes.get(_labels_of(pool), Exclusion(pool, "devices")) for pool in pools}
+        return tuple(p for p in pools if why[p] is None), tuple(filter(None, why.values()))
 
     return tuple(
         replace(each, pools=pools, excluded=excluded)
@@ -114,49 +117,25 @@ _WHY: dict[Condition, Callable[[Pool], str]] = {
 }
 
 
-class _Narrowed(NamedTuple):
-    """The nodes that remain, by their labels, and why others do not."""
-
-    remaining: Collection[Labels]
-    excluded: Mapping[Labels, Exclusion]
-
-
-class _Candidates(NamedTuple):
-    """The candidates among the pools of a request, and why the others are none."""
-
-    pools: tuple[Pool, ...]
-    excluded: tuple[Exclusion, ...]
-
-
 def _narrow(
-    groups: Iterable[Iterable[Pool]], nodes: Iterable[Labels], conditions: Conditions
-) -> _Narrowed:
-    """Return which nodes meet the conditions, in each of the groups of pools."""
-    pools: dict[Labels, dict[Pool, None]] = {labels: {} for labels in nodes}
-    for pool in chain.from_iterable(groups):
-        pools.get(_labels_of(pool), {})[pool] = None
-    remaining = list(pools)
-    excluded: dict[Labels, Exclusion] = {}
+    pools: Iterable[Pool], nodes: Iterable[Labels], conditions: Conditions
+) -> dict[Labels, Exclusion | None]:
+    """Return why each node is excluded, by its labels: a pool fails a condition. Or None."""
+    by_labels: dict[Labels, dict[Pool, None]] = {labels: {} for labels in nodes}
+    for pool in pools:
+        by_labels.get(_labels_of(pool), {})[pool] = None
+    why: dict[Labels, Exclusion | None] = dict.fromkeys(by_labels)
     for condition, meets in conditions.items():
+        remaining = [labels for labels in why if why[labels] is None]
         failing = {
-            labels: pool for labels in remaining for pool in pools[labels] if not meets(pool)
+            labels: Exclusion(pool, condition)
+            for labels in remaining
+            for pool in by_labels[labels]
+            if not meets(pool)
         }
         if len(failing) < len(remaining):
-            excluded |= {k: Exclusion(pool, condition) for k, pool in failing.items()}
-            remaining = [labels for labels in remaining if labels not in failing]
-    return _Narrowed(frozenset(remaining), excluded)
-
-
-def _candidates(pools: Iterable[Pool], nodes: _Narrowed) -> _Candidates:
-    by_labels = [(pool, _labels_of(pool)) for pool in pools]
-    return _Candidates(
-        tuple(pool for pool, labels in by_labels if labels in nodes.remaining),
-        tuple(
-            nodes.excluded.get(labels, Exclusion(pool, "devices"))
-            for pool, labels in by_labels
-            if labels not in nodes.remaining
-        ),
-    )
+            why |= failing
+    return why
 
 
 def _labels_of(pool: Pool) -> Labels:

@@ -21,10 +21,8 @@ from policies.kubernetes.quantity import (
 )
 
 if TYPE_CHECKING:
-    from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
+    from pydantic import GetCoreSchemaHandler
     from pydantic_core import CoreSchema
-
-JSONSchema = dict[str, Any]
 
 # The names that editors and helm accept. Checks do what would need lookahead.
 _SUBDOMAIN = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*"
@@ -107,37 +105,6 @@ def described(**schema: Any) -> dict[str, Any]:
     return Part.__pydantic_config__ | {"json_schema_extra": schema}
 
 
-class Text:
-    """A string that ``accepts`` accepts.
-
-    ``problem`` is a clause about others, in which ``{!r}`` stands for the string, and ``schema``
-    describes it in the JSON schema.
-    """
-
-    def __init__(self, accepts: Callable[[str], bool], problem: str, **schema: Any) -> None:
-        self._accepts = accepts
-        self._problem = problem
-        self._schema = schema
-
-    def __get_pydantic_core_schema__(self, type_: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        from pydantic_core import core_schema
-
-        schema: Any = handler(type_)
-        if schema["type"] == "str":
-            schema["strict"] = True
-        return core_schema.no_info_after_validator_function(self._accepted, schema)
-
-    def __get_pydantic_json_schema__(
-        self, schema: CoreSchema, handler: GetJsonSchemaHandler
-    ) -> JSONSchema:
-        return handler(schema) | self._schema
-
-    def _accepted(self, text: str) -> str:
-        if not self._accepts(text):
-            raise ValueError(self._problem.format(text))
-        return text
-
-
 class Validation:
     """How pydantic validates a field.
 
@@ -152,6 +119,28 @@ class Validation:
         from pydantic_core import core_schema
 
         return self._make(core_schema, type_, handler)  # type: ignore[no-any-return]
+
+
+def text(accepts: Callable[[str], bool], problem: str, **schema: Any) -> Validation:
+    """Return the validation of a string that ``accepts`` accepts.
+
+    ``problem`` is a clause about others, in which ``{!r}`` stands for the string, and ``schema``
+    describes it in the JSON schema.
+    """
+
+    def accepted(given: str) -> str:
+        if not accepts(given):
+            raise ValueError(problem.format(given))
+        return given
+
+    def make(core: Any, type_: Any, handler: Any) -> Any:
+        inner = handler(type_)
+        if inner["type"] == "str":
+            inner["strict"] = True
+        described = {"pydantic_js_updates": schema}
+        return core.no_info_after_validator_function(accepted, inner, metadata=described)
+
+    return Validation(make)
 
 
 def one_of(*values: str) -> Validation:
@@ -231,7 +220,7 @@ def _day(value: Any) -> Any:
 
 Label = Annotated[
     str,
-    Text(
+    text(
         lambda name: re.fullmatch(_LABEL, name) is not None,
         "is {!r:.60}; use up to 63 lower-case letters, digits and '-'",
         pattern=f"^{_LABEL}$",
@@ -239,7 +228,7 @@ Label = Annotated[
 ]
 SubdomainName = Annotated[
     str,
-    Text(
+    text(
         is_subdomain,
         "is not a valid name; use up to 253 lower-case letters, digits, '-' and '.'",
         pattern=f"^{_SUBDOMAIN}$",
@@ -248,7 +237,7 @@ SubdomainName = Annotated[
 ]
 QualifiedName = Annotated[
     str,
-    Text(
+    text(
         is_qualified_name,
         "is not a qualified name; use name or domain.example/name",
         pattern=f"^({_SUBDOMAIN}/)?{_NAME}$",
@@ -256,7 +245,7 @@ QualifiedName = Annotated[
 ]
 LabelValue = Annotated[
     str,
-    Text(
+    text(
         is_label_value,
         "is not a label value; use up to 63 letters, digits, '-', '_' and '.'",
         pattern=f"^({_NAME})?$",
@@ -264,7 +253,7 @@ LabelValue = Annotated[
 ]
 NamespacePattern = Annotated[
     str,
-    Text(
+    text(
         _is_namespace_pattern,
         "is not the name of a namespace; use a name, or a prefix followed by *",
         pattern=rf"^(\*|{_SUBDOMAIN}|{_SUBDOMAIN}[-.]?\*)$",
@@ -273,7 +262,7 @@ NamespacePattern = Annotated[
 ]
 ResourcePattern = Annotated[
     str,
-    Text(
+    text(
         _is_resource_pattern,
         "is not the name of an extended resource; use vendor.example/name or "
         "vendor.example/prefix-*",
@@ -282,7 +271,7 @@ ResourcePattern = Annotated[
 ]
 CustomGroup = Annotated[
     str,
-    Text(
+    text(
         lambda name: "." in name and is_subdomain(name),
         "is not the API group of a custom resource; use a group such as kubeflow.org",
         pattern=rf"^{_SUBDOMAIN}\.{_SUBDOMAIN}$",
@@ -291,7 +280,7 @@ CustomGroup = Annotated[
 ]
 SchedulerName = Annotated[
     SubdomainName,
-    Text(
+    text(
         lambda name: name != "default-scheduler",
         "is the scheduler that Pods have by default, which gives devices by resources and claims "
         "only; use the name of a scheduler that reads the annotations",
@@ -301,7 +290,7 @@ SchedulerName = Annotated[
 NonEmpty = Annotated[str, _STRICT, NOT_EMPTY]
 Duration = Annotated[
     str,
-    Text(
+    text(
         lambda text: bool(text) and re.fullmatch(_DURATION, text) is not None,
         "is not a duration; use hours, minutes and seconds: 24h, 90m or 1h30m",
         pattern=f"^{_DURATION}$",
@@ -311,7 +300,7 @@ Duration = Annotated[
 Amount = Annotated[
     str,
     before(lambda value: str(value) if type(value) is int else value),
-    Text(
+    text(
         _is_amount,
         'is not a quantity above 0; use a number with an optional suffix: 16, "500m" or 80Gi',
         type=["string", "integer"],

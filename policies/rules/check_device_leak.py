@@ -257,16 +257,11 @@ def _with_scheduler(
     for name in visible_devices_variables(policy):
         if name not in known or not shows_devices(name, known[name]):
             continue
-        index, variable = _last(container, name)
-        if not variable.value_from:
-            yield Finding(
-                ID,
-                pod.at(f"{container.field}.env[{index}]"),
-                "a container with a part of a GPU makes other GPUs visible",
-                f'container "{container.name}" sets {name} to "{variable.value}", but the '
-                f"scheduler {scheduler} chooses the GPU and sets the variable",
-                f"Remove {name}",
-            )
+        if not _last(container, name)[1].value_from:
+            consequence = f"but the scheduler {scheduler} chooses the GPU and sets the variable"
+            finding = _variable(pod, container, name, consequence, f"Remove {name}")
+            reason = "a container with a part of a GPU makes other GPUs visible"
+            yield replace(finding, reason=reason)
 
 
 def _last(container: Container, name: str) -> tuple[int, EnvVar]:

@@ -97,7 +97,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from math import floor
-from typing import NamedTuple
+
+from msgspec.structs import replace
 
 from policies.candidates import describe_selection
 from policies.context import Context
@@ -153,23 +154,15 @@ _SECONDS = {"h": 3600, "m": 60, "s": 1}
 _UNITS = {"cpu": (NANOS, " CPUs"), "memory": (NANOS * 2**30, "Gi of memory")}
 
 
-class Unmet(NamedTuple):
-    """What a Pod does not meet, as a finding has it."""
-
-    path: str
-    reason: str
-    detail: str
-    remediation: str
-
-
 def check(pod: Pod, context: Context) -> Iterator[Finding]:
     """Yield a finding for each requirement of its pools that the Pod does not meet."""
     for pool in context.requested_pools:
         for entry in pool.requires:
-            for path, reason, detail, remediation in _unmet(pod, pool, entry, context):
-                if others := _alternatives(pool, context):
-                    remediation += f". Or select another pool with {describe_selection(others)}"
-                yield Finding(ID, path, reason, detail, remediation, entry.action)
+            for unmet in _unmet(pod, pool, entry, context):
+                others = _alternatives(pool, context)
+                instead = f". Or select another pool with {describe_selection(others)}"
+                remediation = f"{unmet.remediation}{instead if others else ''}"
+                yield replace(unmet, remediation=remediation, action=entry.action)
 
 
 def _alternatives(pool: Pool, context: Context) -> list[Pool]:
@@ -188,7 +181,7 @@ def changes(pod: Pod, context: Context) -> Iterator[Addition]:
                 return
 
 
-def _unmet(pod: Pod, pool: Pool, entry: PoolRequirement, context: Context) -> Iterator[Unmet]:
+def _unmet(pod: Pod, pool: Pool, entry: PoolRequirement, context: Context) -> Iterator[Finding]:
     yield from _priority(pod, pool, entry)
     if not pod.devices_only:
         yield from _labels(pod, pool, entry)
@@ -201,7 +194,7 @@ def _unmet(pod: Pod, pool: Pool, entry: PoolRequirement, context: Context) -> It
     yield from _share(pod, pool, entry, context)
 
 
-def _labels(pod: Pod, pool: Pool, entry: PoolRequirement) -> Iterator[Unmet]:
+def _labels(pod: Pod, pool: Pool, entry: PoolRequirement) -> Iterator[Finding]:
     template, sources = pod.template, [pod.metadata.labels or {}]
     path = pod.at("metadata.labels")
     if template.spec_path[-1] != "spec" and "metadata" not in template.raw:
@@ -217,10 +210,11 @@ def _labels(pod: Pod, pool: Pool, entry: PoolRequirement) -> Iterator[Unmet]:
             yield missing_label(pool, key, values, path)
 
 
-def missing_label(pool: Pool, key: str, values: tuple[str, ...], path: str) -> Unmet:
+def missing_label(pool: Pool, key: str, values: tuple[str, ...], path: str) -> Finding:
     """Return what to say about a Pod without one of the values of a label."""
     needed = f"{key} with the value {' or '.join(values)}" if values else key
-    return Unmet(
+    return Finding(
+        ID,
         path,
         "the Pod lacks a label that the GPU pool requires",
         f"Pods need the label {needed} to use GPU pool {pool.name}",
@@ -228,16 +222,17 @@ def missing_label(pool: Pool, key: str, values: tuple[str, ...], path: str) -> U
     )
 
 
-def _priority(pod: Pod, pool: Pool, entry: PoolRequirement) -> Iterator[Unmet]:
+def _priority(pod: Pod, pool: Pool, entry: PoolRequirement) -> Iterator[Finding]:
     name = pod.spec.priority_class_name
     if entry.priority_classes and name and name not in entry.priority_classes:
         yield wrong_priority(pool, entry, pod.at("spec.priorityClassName"))
 
 
-def wrong_priority(pool: Pool, entry: PoolRequirement, path: str) -> Unmet:
+def wrong_priority(pool: Pool, entry: PoolRequirement, path: str) -> Finding:
     """Return what to say about a Pod with another PriorityClass."""
     classes = " or ".join(sorted(entry.priority_classes))
-    return Unmet(
+    return Finding(
+        ID,
         path,
         "the GPU pool does not accept the priority class of the Pod",
         f"Pods of this class can evict other teams' Pods; GPU pool {pool.name} accepts {classes}",
@@ -245,14 +240,15 @@ def wrong_priority(pool: Pool, entry: PoolRequirement, path: str) -> Unmet:
     )
 
 
-def _runtime(pod: Pod, pool: Pool, entry: PoolRequirement) -> Iterator[Unmet]:
+def _runtime(pod: Pod, pool: Pool, entry: PoolRequirement) -> Iterator[Finding]:
     if entry.max_runtime is None:
         return
     most = f"{(longest := _seconds(entry.max_runtime))} or less ({entry.max_runtime})"
     if limits := dict(_deadlines(pod)):
         path = min(limits, key=lambda path: limits[path])
         if limits[path] > longest:
-            yield Unmet(
+            yield Finding(
+                ID,
                 path,
                 "the Pod may run for longer than the GPU pool allows",
                 f"{limits[path]} seconds are more than the {entry.max_runtime} that a Pod may use "
@@ -265,7 +261,8 @@ def _runtime(pod: Pod, pool: Pool, entry: PoolRequirement) -> Iterator[Unmet]:
         above = pod.template.spec_path[:-2]
         # The Jobs of Volcano have several templates, and no deadline of their own.
         place = field_path(above) if above[-1:] == ("spec",) else pod.at("spec")
-    yield Unmet(
+    yield Finding(
+        ID,
         place or pod.at("spec"),
         "nothing limits the run time of the Pod",
         f"a Pod may use GPU pool {pool.name} for {entry.max_runtime}, and this {pod.kind} sets no "
@@ -297,12 +294,13 @@ def _labels_of_workload(pod: Pod) -> Iterator[Mapping[str, str | None]]:
             yield mapping(descend(holder, ("metadata", "labels")))
 
 
-def _missing_queue(pod: Pod, pool: Pool) -> Unmet:
+def _missing_queue(pod: Pod, pool: Pool) -> Finding:
     place = f"metadata.labels of the {pod.kind}"
     path = pod.at("metadata.labels") if pod.kind in _CORE_KINDS - _JOBS else "metadata.labels"
     if pod.kind == "CronJob":
         path = place = "spec.jobTemplate.metadata.labels"
-    return Unmet(
+    return Finding(
+        ID,
         path,
         "the Pod has no queue",
         f"Pods wait for GPU pool {pool.name} in a queue of Kueue, and the label {QUEUE_LABEL} is "
@@ -311,7 +309,7 @@ def _missing_queue(pod: Pod, pool: Pool) -> Unmet:
     )
 
 
-def _share(pod: Pod, pool: Pool, entry: PoolRequirement, context: Context) -> Iterator[Unmet]:
+def _share(pod: Pod, pool: Pool, entry: PoolRequirement, context: Context) -> Iterator[Finding]:
     """Yield what is wrong with the number of devices and with the requests for each of them."""
     if not (entry.min_devices or entry.max_cpu_per_device or entry.max_memory_per_device):
         return
@@ -327,7 +325,8 @@ def _share(pod: Pod, pool: Pool, entry: PoolRequirement, context: Context) -> It
         if limit is not None:
             most = parse_quantity(limit) * devices
             if requested > most:
-                yield Unmet(
+                yield Finding(
+                    ID,
                     _largest(pod, name),
                     f"the Pod requests more {name} than its share of a GPU node",
                     f"the Pod requests {_shown(name, requested)} for {devices} "
@@ -337,9 +336,10 @@ def _share(pod: Pod, pool: Pool, entry: PoolRequirement, context: Context) -> It
                 )
 
 
-def few_devices(pool: Pool, least: int, path: str) -> Unmet:
+def few_devices(pool: Pool, least: int, path: str) -> Finding:
     """Return what to say about a Pod with too few devices."""
-    return Unmet(
+    return Finding(
+        ID,
         path,
         "the Pod requests fewer devices than the GPU pool is for",
         f"GPU pool {pool.name} is for Pods with {least} devices or more",
@@ -365,11 +365,12 @@ def _shown(name: str, nanos: int) -> str:
     return f"{floor(nanos * 100 / unit) / 100:.12g}{text}"
 
 
-def _disruption(pod: Pod, pool: Pool) -> Iterator[Unmet]:
+def _disruption(pod: Pod, pool: Pool) -> Iterator[Finding]:
     missing = [key for key in ANNOTATIONS if key not in pod.annotations]
     if missing and _loses_its_work(pod):
         wanted = " and ".join(f'{key}: "{ANNOTATIONS[key]}"' for key in missing)
-        yield Unmet(
+        yield Finding(
+            ID,
             pod.at("metadata.annotations"),
             f"the Pod lacks {SUMMARY}",
             f"an autoscaler may remove the node of GPU pool {pool.name} before the Pod ends, and "

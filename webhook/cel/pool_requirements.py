@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from policies.finding import Finding
 from policies.kubernetes.field_types import NameSet
 from policies.policy import Policy, Pool, PoolRequirement
 from policies.rules.check_pool_requirements import (
-    Unmet,
     few_devices,
     missing_label,
     wrong_priority,
@@ -129,6 +129,6 @@ def _devices(pool: Pool) -> str:
     return call(containers(), "map", "c", f"{each}.sum()") + ".sum()"
 
 
-def _unless(met: str, path: str, unmet: Unmet) -> str:
+def _unless(met: str, path: str, unmet: Finding) -> str:
     said = joined(path, sentence(f": {unmet.detail}. {unmet.remediation}"))
     return f"({below(met)}\n  ? []\n  : [{below(below(said))}])"

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from cases.loading import compiled, policy_document
+from deciding import pod
 from policies.context import Context, missing_facts
 from policies.decision import Decision
 from policies.engine import decide
@@ -23,16 +24,6 @@ ZONES = [
     {"matchExpressions": [{"key": "zone", "operator": "In", "values": [f"z{n}"]}]}
     for n in range(101)
 ]
-
-
-def pod(*containers: JSON, **spec: Any) -> JSON:
-    made = [{"name": f"c{n}", "image": "i", **fields} for n, fields in enumerate(containers)]
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": "p"},
-        "spec": {"containers": made, **spec},
-    }
 
 
 def limits(**counts: int) -> JSON:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+import deciding
 from clusters import policy
 from policies.context import needed_facts
 from policies.engine import decide, validate
@@ -23,15 +24,8 @@ BY_LABEL = policy(allowedNamespaces={"names": ["research"], "matchLabels": {"tea
 
 
 def pod(resource: str = "", **spec: Any) -> JSON:
-    container: JSON = {"name": "main", "image": "app"}
-    if resource:
-        container["resources"] = {"limits": {resource: "1"}}
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": "p", "namespace": "ml"},
-        "spec": {"containers": [container], **spec},
-    }
+    container = {"resources": {"limits": {resource: "1"}}} if resource else {}
+    return deciding.pod(container, **spec)
 
 
 def rules(obj: JSON, facts: Facts, of: Any = None, request: Request = ADMISSION) -> set[str]:
@@ -43,12 +37,7 @@ def test_a_pod_bound_to_an_unknown_node_is_denied_on_admission(nodes: NodeIndex 
     facts = Facts(nodes=nodes)
     assert rules(pod(nodeName="gpu-1"), facts) == {"pool-trespass"}
     assert "missing-device" in rules(pod("nvidia.com/mig-9g.99gb", nodeName="gpu-1"), facts)
-    daemon_set = {
-        "apiVersion": "apps/v1",
-        "kind": "DaemonSet",
-        "metadata": {"name": "d", "namespace": "ml"},
-        "spec": {"template": {"spec": pod(nodeName="gpu-1")["spec"]}},
-    }
+    daemon_set = deciding.deployment(pod(nodeName="gpu-1")) | {"kind": "DaemonSet"}
     assert rules(daemon_set, facts) == {"pool-trespass"}
 
 

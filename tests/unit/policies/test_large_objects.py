@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from deciding import pod
 from policies.decision import Decision
 from policies.engine import decide, mutate, validate
 from policies.facts import Facts
@@ -35,11 +36,6 @@ EXISTS: JSON = {"key": "nvidia.com/gpu", "operator": "Exists"}
 @pytest.fixture(scope="module")
 def policy() -> Policy:
     return policies()["one taint"]
-
-
-def pod(container: JSON, **spec: Any) -> JSON:
-    spec = {"containers": [container], **spec}
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": spec}
 
 
 def requiring(*terms: JSON) -> JSON:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from deciding import pod
 from policies.engine import decide
 from policies.facts import Facts, Request
 from policies.kubernetes.nodes import Node, NodeIndex
@@ -18,16 +19,6 @@ from reviewing import default_policy
 JSON = dict[str, Any]
 ZONE = "topology.kubernetes.io/zone"
 REQUEST = Request(namespace="default", fail_closed=True)
-
-
-def pod(container: JSON | None = None, **spec: Any) -> JSON:
-    main = {"name": "main", "image": "nvidia/cuda", **(container or {})}
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": "p"},
-        "spec": {"containers": [main], **spec},
-    }
 
 
 def volume(**source: Any) -> list[JSON]:

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from deciding import policy
+from deciding import pod, policy
 from policies.engine import NO_FACTS, decide
 from policies.facts import Facts
 from policies.finding import Finding
@@ -47,11 +47,6 @@ def workload(api_version: str, kind: str, spec: JSON, **metadata: Any) -> JSON:
         "metadata": {"name": "train", **metadata},
         "spec": spec,
     }
-
-
-def pod(resources: JSON, **spec: Any) -> JSON:
-    containers = [{"name": "train", "image": "i", "resources": resources}]
-    return workload("v1", "Pod", {"containers": containers, **spec})
 
 
 @pytest.mark.parametrize(
@@ -176,7 +171,7 @@ def test_the_number_of_devices_is_unknown_with_a_claim_of_the_pool(
         "nodeSelector": {LABEL: "a"},
     }
     obj = pod(
-        {"limits": {"gpu.example/a": 1}, "claims": [{"name": "gpu"}]},
+        {"resources": {"limits": {"gpu.example/a": 1}, "claims": [{"name": "gpu"}]}},
         resourceClaims=[{"name": "gpu", "resourceClaimName": "one"}],
     )
     facts = Facts(claims={("default", "one"): Claim((frozenset({device_class}),))})
@@ -189,7 +184,8 @@ def test_the_number_of_devices_is_unknown_with_a_claim_of_the_pool(
 )
 def test_the_number_of_devices_is_unknown_with_an_amount_of_a_device(requires: JSON) -> None:
     pool = POOL | {"resources": ["gpu.example/memory"]}
-    obj = pod({"limits": {"gpu.example/memory": 1, "cpu": 96, "memory": "900Gi"}})
+    limits = {"gpu.example/memory": 1, "cpu": 96, "memory": "900Gi"}
+    obj = pod({"resources": {"limits": limits}})
     [_] = findings(obj, requires, pool=pool)
     assert not findings(obj, requires, pool=pool | {"fractionalResources": pool["resources"]})
 
