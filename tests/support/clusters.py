@@ -31,8 +31,6 @@ JSON = dict[str, Any]
 Answer = Callable[[web.Request], Awaitable[web.Response]]
 
 FAST = WatchTiming(
-    page=3,
-    list_seconds=5.0,
     watch_seconds=300.0,
     quiet_seconds=60.0,
     first_delay=0.01,
@@ -125,11 +123,6 @@ async def facts_of(
 async def known(cluster: ClusterFacts, namespace: str = "ml") -> Facts:
     """Return the facts for a Pod without claims."""
     return await cluster.facts_for(Request(namespace=namespace), Workload({}), 1.0)
-
-
-async def node_names(cluster: ClusterFacts) -> set[str] | None:
-    nodes = (await known(cluster)).nodes
-    return None if nodes is None else {node.name for node in nodes}
 
 
 @asynccontextmanager

@@ -416,8 +416,8 @@ class _Clock(ServerClock):
         super().__init__()
         self._api = api
 
-    def server_time(self) -> datetime | None:
-        return self._api.now
+    def now(self) -> datetime:
+        return self._api.now or super().now()
 
 
 class FakeKubeApi(KubeApi):

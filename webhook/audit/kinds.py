@@ -11,7 +11,6 @@ from webhook.kube.client import KubeApi
 from webhook.kube.errors import NOT_FOUND, ApiError, UnexpectedAnswerError
 from webhook.kube.listing import get_again
 
-_SECONDS = 30.0
 _UNAVAILABLE = 503
 
 GroupKind = tuple[str, str]
@@ -152,7 +151,7 @@ class Discovery:
         )
 
     async def _get(self, path: str, shape: Any) -> Any:
-        body = await get_again(self._connection, path, seconds=_SECONDS)
+        body = await get_again(self._connection, path)
         try:
             return msgspec.json.decode(body, type=shape)
         except msgspec.DecodeError as error:

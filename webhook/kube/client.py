@@ -71,7 +71,8 @@ class ServerClock:
     """
 
     def __init__(self) -> None:
-        self._observed: tuple[datetime, float] | None = None
+        self._epoch: datetime | None = None
+        """The time of the API server at which the monotonic clock of this machine was 0."""
 
     def observe(self, date: str) -> None:
         """Set the time from a Date header (RFC 9110, 6.6.1), which has whole seconds."""
@@ -80,18 +81,13 @@ class ServerClock:
         except ValueError:
             return
         if observed.tzinfo:
-            self._observed = observed, time.monotonic()
+            self._epoch = observed - timedelta(seconds=time.monotonic())
 
     def now(self) -> datetime:
         """Return the time of the API server, or of this machine before the first response."""
-        return self.server_time() or datetime.now(UTC)
-
-    def server_time(self) -> datetime | None:
-        """Return the time of the API server; None before its first response."""
-        if self._observed is None:
-            return None
-        observed, at = self._observed
-        return observed + timedelta(seconds=time.monotonic() - at)
+        if self._epoch is None:
+            return datetime.now(UTC)
+        return self._epoch + timedelta(seconds=time.monotonic())
 
 
 class KubeApi:

@@ -25,12 +25,12 @@ from webhook.kube.errors import (
     OversizedAnswerError,
     UnexpectedAnswerError,
     UnreachableError,
+    backoff,
     spread,
 )
 
-MOST_ITEMS = 500
-"""The number of objects in a page, as in kubectl."""
-
+# As in kubectl.
+_MOST_ITEMS = 500
 _FIRST_ITEMS = 50
 _PAGE_BYTES = 2 * 1024 * 1024
 _MOST_PAGE_BYTES = 8 * 1024 * 1024
@@ -71,32 +71,20 @@ async def read_pages(
     path: str,
     decoder: msgspec.json.Decoder[ItemT],
     query: Query,
-    *,
-    most_items: int = MOST_ITEMS,
-    seconds: float = _SECONDS,
-    attempts: int = 1,
 ) -> AsyncIterator[tuple[str, Iterator[ItemT]]]:
     """Yield the resourceVersion of the list and the items of each page of the collection.
 
-    Each page is requested within ``seconds``, and up to ``attempts`` times, as by ``get_again``.
-    Its items are decoded one after the other, once.
+    The items of a page are decoded one after the other, once.
 
     Raises:
         ClusterError: a request failed, or a single object exceeds ``MOST_BYTES``.
     """
-    rest, limit = "", min(_FIRST_ITEMS, most_items)
+    rest, limit = "", _FIRST_ITEMS
     while True:
         asked = {**query, "limit": str(limit), **({"continue": rest} if rest else {})}
         most_bytes = _MOST_PAGE_BYTES if limit > 1 else MOST_BYTES
         try:
-            body = await get_again(
-                connection,
-                path,
-                asked,
-                seconds=seconds,
-                most_bytes=most_bytes,
-                attempts=attempts,
-            )
+            body = await get_again(connection, path, asked, most_bytes=most_bytes)
         except OversizedAnswerError:
             if limit == 1:
                 raise
@@ -114,7 +102,7 @@ async def read_pages(
         rest = page.metadata.rest
         if not rest:
             return
-        limit = max(1, min(_PAGE_BYTES // mean_bytes, limit * _GROW, most_items))
+        limit = max(1, min(_PAGE_BYTES // mean_bytes, limit * _GROW, _MOST_ITEMS))
 
 
 def _decoded(
@@ -155,8 +143,7 @@ async def list_all(
     for _ in range(_ATTEMPTS):
         items: list[T] = []
         try:
-            pages = read_pages(connection, path, decoder, query, attempts=_ATTEMPTS)
-            async for _, page in pages:
+            async for _, page in read_pages(connection, path, decoder, query):
                 items += map(take, page)
         except ApiError as error:
             if error.status != GONE:
@@ -184,9 +171,7 @@ async def get_again(
     path: str,
     query: Query | None = None,
     *,
-    seconds: float = _SECONDS,
     most_bytes: int = MOST_BYTES,
-    attempts: int = _ATTEMPTS,
 ) -> bytes:
     """Return the body of a GET, and repeat the request if the API server is not able to answer.
 
@@ -195,16 +180,16 @@ async def get_again(
     reached is reported at once.
 
     Raises:
-        ClusterError: the last of so many ``attempts`` failed.
+        ClusterError: the last attempt failed.
     """
-    for attempt in range(1, attempts + 1):
+    for attempt in range(1, _ATTEMPTS + 1):
         try:
-            return await connection.get(path, query, seconds=seconds, most_bytes=most_bytes)
+            return await connection.get(path, query, seconds=_SECONDS, most_bytes=most_bytes)
         except ClusterError as error:
-            if attempt == attempts or not _may_pass(error, query or {}):
+            if attempt == _ATTEMPTS or not _may_pass(error, query or {}):
                 raise
-            delay = min(_LONGEST_DELAY, _FIRST_DELAY * 2 ** (attempt - 1))
-            await asyncio.sleep(spread(error.retry_after or delay))
+            pause = backoff(attempt, _FIRST_DELAY, _LONGEST_DELAY)
+            await asyncio.sleep(max(pause, spread(error.retry_after)))
     raise AssertionError("unreachable")
 
 

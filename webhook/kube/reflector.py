@@ -26,14 +26,14 @@ from webhook.kube.errors import (
     GONE,
     NOT_FOUND,
     ApiError,
-    Backoff,
     ClusterError,
     FailureStatus,
     UnexpectedAnswerError,
     UnreachableError,
+    backoff,
     spread,
 )
-from webhook.kube.listing import MOST_ITEMS, read_pages
+from webhook.kube.listing import read_pages
 from webhook.logs import event
 
 _log = logging.getLogger("gpufence")
@@ -41,12 +41,8 @@ _log = logging.getLogger("gpufence")
 
 @dataclass(frozen=True, slots=True)
 class WatchTiming:
-    """All values but ``page`` are seconds."""
+    """Seconds."""
 
-    page: int = MOST_ITEMS
-    """The most items of a page."""
-    list_seconds: float = 60.0
-    """The timeout of a page."""
     watch_seconds: float = 300.0
     """The shortest time requested for a watch; the longest is twice that, as in client-go."""
     quiet_seconds: float = 150.0
@@ -125,11 +121,9 @@ class Reflector(Generic[ItemT]):
 
     async def run(self) -> NoReturn:
         """Follow the collection until the task is canceled."""
-        timing = self._timing
-        backoff = Backoff(timing.first_delay, timing.longest_delay, timing.steady_seconds)
+        timing, failures = self._timing, 0
         while True:
-            began = self._clock()
-            pause = 0.0
+            began, pause = self._clock(), 0.0
             try:
                 if not self._version:
                     await self._list()
@@ -144,7 +138,10 @@ class Reflector(Generic[ItemT]):
             except Exception as error:
                 # Unexpected errors as well: a reflector that ends would leave the store stale.
                 self._failed(error)
-            await asyncio.sleep(max(pause, backoff.after(self._clock() - began)))
+            # An attempt that fails at once is no success, even if its connection was established.
+            failures = 1 if self._clock() - began >= timing.steady_seconds else failures + 1
+            delay = backoff(failures, timing.first_delay, timing.longest_delay)
+            await asyncio.sleep(max(pause, delay))
 
     async def load(self) -> None:
         """List the collection into the store; accept that an optional collection is missing."""
@@ -159,14 +156,8 @@ class Reflector(Generic[ItemT]):
         # For a store that keeps few of many items, this set is small.
         missing = set(self.store.names())
         version = ""
-        async for listed, page in read_pages(
-            self._connection,
-            self.collection.path,
-            self._items,
-            self._selector,
-            most_items=self._timing.page,
-            seconds=self._timing.list_seconds,
-        ):
+        pages = read_pages(self._connection, self.collection.path, self._items, self._selector)
+        async for listed, page in pages:
             self._responded_at, version = self._clock(), listed
             for item in page:
                 missing.discard(item.metadata.key)

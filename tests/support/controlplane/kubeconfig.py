@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import base64
 from pathlib import Path
+from typing import Any
 
 import yaml
 
 
-def write(path: Path, server: str, user: dict[str, str], authority: Path | None = None) -> Path:
+def write(path: Path, server: str, user: dict[str, Any], authority: Path | None = None) -> Path:
     """Write a kubeconfig that needs no other file, and return its path.
 
     `user` are its credentials: a token, or what `client` returns. Without an `authority`, clients

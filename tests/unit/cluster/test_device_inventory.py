@@ -261,7 +261,6 @@ async def test_only_objects_with_devices_are_kept_and_counted(
         assert set(inventory.watches.staleness()) == {"pods", "resourceclaims", "nodes"}
         unfinished = "status.phase!=Succeeded,status.phase!=Failed"
         assert {asked.query["fieldSelector"] for asked in api.lists(PODS)} == {unfinished}
-        assert len(api.lists(PODS)) == 3, "pages of three"
         await eventually(lambda: api.watching(PODS), "a watch")
         assert api.watches(PODS)[0].query["fieldSelector"] == unfinished
         assert "fieldSelector" not in api.lists(NODES)[0].query

@@ -2,32 +2,35 @@
 
 from __future__ import annotations
 
-import errno
-import socket
-from collections.abc import AsyncIterator
-from datetime import UTC, datetime
+import ssl
+import sys
+from collections.abc import AsyncIterator, Callable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 from aiohttp import web
+from aiohttp.test_utils import TestServer
 
-from certs.files import issue
+from certificates import CA, alternatives, named, sign
+from certs.authority import create_authority
+from certs.keypair import Names
 from clusters import around_a_pod
-from fake_apiserver import FakeApiServer
+from controlplane.kubeconfig import write
 from webhook.kube.client import KubeApi
-from webhook.kube.credentials import in_cluster, kubeconfig
+from webhook.kube.credentials import Load, in_cluster, kubeconfig
 from webhook.kube.errors import ConfigurationError, UnreachableError
 
 
-async def problem_of(connection: KubeApi) -> str:
+async def problem_of(load: Load) -> str:
     with pytest.raises(ConfigurationError) as raised:
-        await connection.prepare()
+        await KubeApi(load).prepare()
     return str(raised.value)
 
 
 async def test_a_missing_kubeconfig_is_reported_with_its_path(tmp_path: Path) -> None:
-    problem = await problem_of(KubeApi(kubeconfig(tmp_path / "none")))
-    assert problem == (f"{tmp_path}/none: no such file; set the path of a kubeconfig file")
+    problem = await problem_of(kubeconfig(tmp_path / "none"))
+    assert problem == f"{tmp_path}/none: no such file; set the path of a kubeconfig file"
 
 
 @pytest.mark.parametrize(
@@ -45,66 +48,184 @@ async def test_an_invalid_kubeconfig_is_reported_with_its_path(
 ) -> None:
     path = tmp_path / "kubeconfig"
     path.write_text(text)
-    problem = await problem_of(KubeApi(kubeconfig(path)))
+    problem = await problem_of(kubeconfig(path))
     assert problem.startswith(f"{path}: cannot be used: {reason}")
     assert problem.endswith("see what kubectl config view and kubectl config get-contexts print")
 
 
 async def test_an_unknown_context_is_reported_with_its_name(tmp_path: Path) -> None:
-    path = FakeApiServer().kubeconfig(tmp_path / "kubeconfig")
-    problem = await problem_of(KubeApi(kubeconfig(path, "other")))
+    path = write(tmp_path / "kubeconfig", "http://127.0.0.1:9", {})
+    problem = await problem_of(kubeconfig(path, "other"))
     assert problem.startswith(f"{path}, context other: cannot be used: ")
     assert "Expected object with name other in" in problem
+
+
+async def test_without_the_kubernetes_client_the_error_names_the_extra(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "kubernetes.aio", None)
+    assert "with the extra kubeconfig: " in await problem_of(kubeconfig(Path("config")))
+
+
+def by_plugin(directory: Path, command: str, *args: str) -> Load:
+    plugin = {
+        "apiVersion": "client.authentication.k8s.io/v1",
+        "command": command,
+        "args": [*args],
+        "interactiveMode": "Never",
+    }
+    return kubeconfig(write(directory / "kubeconfig", "http://127.0.0.1:9", {"exec": plugin}))
+
+
+CREDENTIAL = (
+    '{"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": {%s}}'
+)
+
+
+@pytest.mark.parametrize(
+    ("command", "expected"),
+    [
+        (("no-such-plugin",), "No such file or directory: 'no-such-plugin'"),
+        (("sh", "-c", "echo log in first >&2; exit 3"), "log in first"),
+        (("echo", "hello"), "failed to decode process output"),
+        (("echo", CREDENTIAL % ""), "missing token"),
+    ],
+)
+async def test_a_plugin_without_credentials_is_an_error(
+    command: tuple[str, ...], expected: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert expected in await problem_of(by_plugin(tmp_path, *command))
+    assert not caplog.records
+
+
+async def test_the_token_of_a_plugin_is_used(tmp_path: Path) -> None:
+    access = await by_plugin(tmp_path, "echo", CREDENTIAL % '"token": "secret"')()
+    assert await access.authorization() == "Bearer secret"
 
 
 async def test_in_cluster_access_outside_of_a_pod_is_an_error(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
-    problem = await problem_of(KubeApi(in_cluster()))
-    assert problem == (
+    assert await problem_of(in_cluster()) == (
         "cannot use a service account: KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT "
         "are not set. In a Pod, mount the token of its service account; elsewhere, set a "
         "kubeconfig file"
     )
 
 
+def write_certificates(directory: Path) -> None:
+    """Write a CA and a serving certificate as EKS made them until Kubernetes 1.16.
+
+    They lack the key identifiers that RFC 5280 (4.2.1) requires.
+    """
+    now = datetime.now(UTC)
+    begin, end = now - timedelta(hours=1), now + timedelta(hours=1)
+    authority = sign(named("kubernetes"), CA, begin=begin, end=end)
+    address = alternatives(Names.parse([], ["127.0.0.1"]))
+    leaf = sign(named("kube-apiserver"), address, begin=begin, end=end, signer=authority)
+    (directory / "ca.crt").write_bytes(authority.certificate_pem)
+    (directory / "tls.crt").write_bytes(leaf.certificate_pem)
+    (directory / "tls.key").write_bytes(leaf.key_pem)
+
+
 @pytest.fixture
-async def account(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Path]:
-    """What a kubelet gives to a container, and an API server that answers with what it is shown."""
+async def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[TestServer]:
+    """An API server that responds with the request, and a Pod whose service account is tmp_path."""
 
     async def answer(request: web.Request) -> web.Response:
-        return web.Response(text=f"{request.path_qs} {request.headers['Authorization']}")
+        text = f"{request.path_qs} {request.headers['Authorization']}"
+        return web.Response(text=text, headers={"Date": "Sun, 01 Mar 2015 12:00:00 GMT"})
 
-    issue(["localhost"], ["127.0.0.1"], tmp_path, datetime.now(UTC))
+    write_certificates(tmp_path)
     (tmp_path / "token").write_text("first\n")
-    async with around_a_pod(tmp_path, answer, monkeypatch):
-        yield tmp_path
+    async with around_a_pod(tmp_path, answer, monkeypatch) as server:
+        yield server
 
 
-async def test_a_renewed_service_account_token_is_used(
-    account: Path,
+@pytest.fixture
+def account(server: TestServer, tmp_path: Path) -> Path:
+    return tmp_path
+
+
+@pytest.fixture
+def strict_verification(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let any Python require of CAs what 3.13 requires."""
+    make = ssl.create_default_context
+
+    def strict(*args: object, **options: object) -> ssl.SSLContext:
+        context = make(*args, **options)  # type: ignore[arg-type]
+        context.verify_flags |= ssl.VERIFY_X509_STRICT
+        return context
+
+    monkeypatch.setattr(ssl, "create_default_context", strict)
+
+
+def by_service_account(directory: Path, _server: TestServer) -> Load:
+    return in_cluster(directory)
+
+
+def by_kubeconfig(directory: Path, server: TestServer) -> Load:
+    address, user = f"https://127.0.0.1:{server.port}", {"token": "first"}
+    return kubeconfig(write(directory / "kubeconfig", address, user, directory / "ca.crt"))
+
+
+def without_verification(directory: Path, server: TestServer) -> Load:
+    address, user = f"https://127.0.0.1:{server.port}", {"token": "first"}
+    return kubeconfig(write(directory / "kubeconfig", address, user))
+
+
+@pytest.mark.usefixtures("strict_verification")
+@pytest.mark.parametrize("by", [by_service_account, by_kubeconfig, without_verification])
+async def test_a_cluster_ca_without_key_identifiers_is_trusted(
+    by: Callable[[Path, TestServer], Load], server: TestServer, tmp_path: Path
 ) -> None:
+    connection = KubeApi(by(tmp_path, server))
+    assert await connection.get("/version", seconds=5) == b"/version Bearer first"
+    await connection.close()
+
+
+@pytest.mark.usefixtures("strict_verification")
+@pytest.mark.parametrize("by", [by_service_account, by_kubeconfig])
+async def test_a_replaced_cluster_ca_is_read_without_a_restart(
+    by: Callable[[Path, TestServer], Load], server: TestServer, tmp_path: Path
+) -> None:
+    """A kubelet writes the new one into the same file, as soon as the cluster has it."""
+    file = tmp_path / "ca.crt"
+    of_the_server = file.read_bytes()
+    file.write_bytes(create_authority(datetime.now(UTC)).certificate_pem)
+    connection = KubeApi(by(tmp_path, server))
+    for _ in range(2):
+        with pytest.raises(UnreachableError, match="certificate"):
+            await connection.get("/version", seconds=5)
+    file.write_bytes(of_the_server)
+    by(tmp_path, server)
+    assert await connection.get("/version", seconds=5) == b"/version Bearer first"
+    await connection.close()
+
+
+async def test_a_renewed_service_account_token_is_used(account: Path) -> None:
     connection = KubeApi(in_cluster(account))
     query = {"labelSelector": "a in (b)"}
     shown = await connection.get("/api/v1/pods", query, seconds=5)
     assert shown == b"/api/v1/pods?labelSelector=a+in+(b) Bearer first"
     (account / "token").write_text("second")
     assert await connection.get("/version", seconds=5) == b"/version Bearer second"
+    assert connection.clock.now().year == 2015
     await connection.close()
 
 
 @pytest.mark.parametrize("name", ["token", "ca.crt"])
 async def test_a_missing_service_account_file_is_reported(account: Path, name: str) -> None:
     (account / name).unlink()
-    problem = await problem_of(KubeApi(in_cluster(account)))
+    problem = await problem_of(in_cluster(account))
     assert problem.startswith(f"cannot use a service account: {account}: ")
     assert "No such file" in problem
 
 
 async def test_an_empty_service_account_token_is_reported(account: Path) -> None:
     (account / "token").write_text("\n")
-    problem = await problem_of(KubeApi(in_cluster(account)))
+    problem = await problem_of(in_cluster(account))
     assert problem.startswith(f"cannot use a service account: {account / 'token'} is empty. ")
 
 
@@ -114,20 +235,3 @@ async def test_an_ipv6_address_is_written_in_brackets(
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "fd00::1")
     monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
     assert await KubeApi(in_cluster(account)).host() == "https://[fd00::1]:443"
-
-
-async def test_a_connection_error_names_address_and_reason(
-    account: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with socket.socket() as bound:
-        bound.bind(("127.0.0.1", 0))
-        monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")
-        monkeypatch.setenv("KUBERNETES_SERVICE_PORT", port := str(bound.getsockname()[1]))
-        connection = KubeApi(in_cluster(account))
-        with pytest.raises(UnreachableError) as caught:
-            await connection.get("/version", seconds=5)
-        await connection.close()
-    assert str(caught.value) == (
-        f"the API server at https://127.0.0.1:{port} is out of reach: 127.0.0.1:{port}: "
-        f"[Errno {errno.ECONNREFUSED}] Connect call failed ('127.0.0.1', {port})"
-    )
