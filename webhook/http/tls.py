@@ -18,7 +18,7 @@ import logging
 import os
 import ssl
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -55,11 +55,6 @@ class _Served:
     material: _Material
     leaf: x509.Certificate
 
-    @property
-    def description(self) -> str:
-        expires = self.leaf.not_valid_after_utc.isoformat()
-        return f"certificate {self.leaf.serial_number:x}, valid until {expires}"
-
 
 class ServedCertificate:
     """Serves the newest usable pair of a source, also while it changes.
@@ -68,21 +63,12 @@ class ServedCertificate:
     calls down one connection, to one replica.
 
     With a ``client_authority``, the file of one or more CAs, a client must show a certificate of
-    one of them, made for clients. It is read again as the pair is. ``rejected`` is called each time
-    the source has no usable certificate.
+    one of them, made for clients. It is read again as the pair is.
     """
 
-    def __init__(
-        self,
-        source: PairSource,
-        client_authority: Path | None = None,
-        rejected: Callable[[], None] = lambda: None,
-    ) -> None:
-        self.problem = ""
-        """Why the newest certificate is not served; empty if it is."""
+    def __init__(self, source: PairSource, client_authority: Path | None = None) -> None:
         self._source = source
         self._client_authority = client_authority
-        self._rejected = rejected
         self._served: _Served | None = None
 
     def context(self) -> ssl.SSLContext:
@@ -109,49 +95,34 @@ class ServedCertificate:
 
     def invalid(self, now: datetime) -> str:
         """Return why the served certificate is not valid at that time; empty if it is."""
-        return self._invalid(self._served.leaf, now) if self._served else ""
+        try:
+            if self._served is not None:
+                check_validity(self._served.leaf, now, self._source.certificate_at)
+        except CertificateError as error:
+            return str(error)
+        return ""
 
     def poll(self, now: datetime) -> bool:
         """Serve what is new and usable in source and client CA; return whether it changed.
 
-        Anything else leaves the certificate that is served in place, and ``problem`` says why: it
-        is tried again at the next poll, when a pair that was half written is complete. Open
-        connections keep what they started with. Without a change, it costs two small reads. Any
-        thread may call it.
+        Open connections keep what they started with. Without a change, it costs two small reads.
+
+        Raises:
+            CertificateError: what is new is not usable, and the certificate that is served stays.
+                The next poll tries again, when a pair that was half written is complete.
         """
         if self._served is None:
             return False
-        try:
-            material = self._read()
-            if material == self._served.material:
-                self.problem = ""
-                return False
-            loaded = self._load(material)
-        except CertificateError as error:
-            self._reject(str(error), self._served)
+        material = self._read()
+        if material == self._served.material:
             return False
-        invalid = self._invalid(loaded.leaf, now)
-        if invalid and not self.invalid(now):
-            self._reject(invalid, self._served)
-            return False
-        self._served, self.problem = loaded, ""
-        detail = f"now serving {loaded.description}"
-        event(_log, logging.INFO, "certificate reloaded", detail=detail)
+        loaded = self._load(material)
+        if not self.invalid(now):
+            check_validity(loaded.leaf, now, self._source.certificate_at)
+        self._served = loaded
+        serial, expires = f"{loaded.leaf.serial_number:x}", self.expires.isoformat()
+        event(_log, logging.INFO, "certificate reloaded", serial=serial, expires=expires)
         return True
-
-    def _reject(self, problem: str, served: _Served) -> None:
-        """Count why the newest pair is not served, and log it once."""
-        before, self.problem = self.problem, f"{problem} Still serving {served.description}."
-        self._rejected()
-        if self.problem != before:
-            event(_log, logging.WARNING, "certificate rejected", detail=self.problem)
-
-    def _invalid(self, leaf: x509.Certificate, now: datetime) -> str:
-        try:
-            check_validity(leaf, now, self._source.certificate_at)
-        except CertificateError as error:
-            return str(error)
-        return ""
 
     def _read(self) -> _Material:
         authority = self._client_authority

@@ -36,6 +36,17 @@ Rejection = Literal["too_many", "handshake", "evicted"]
 ReloadResult = Literal["applied", "rejected"]
 """The result for a new policy document."""
 
+GAUGES = {
+    "gpufence_certificate_expiry_timestamp_seconds": "Unix time at which the serving certificate "
+    "expires.",
+    "gpufence_admission_requests_in_flight": "Admission requests that are being answered.",
+    "gpufence_policy_generation": "Number of policies that have been active since the start.",
+    "gpufence_policy_stale": "1 while the newest policy document is rejected and an older one is "
+    "active.",
+    "gpufence_leader": "1 on the replica that writes the webhook configurations.",
+}
+"""The gauges of ``Metrics.track``, and their texts."""
+
 # From a small Pod's decision, tens of microseconds, to the webhook's own timeout of 3 s.
 _BUCKETS = (50e-6, 100e-6, 250e-6, 500e-6, 1e-3, 2.5e-3, 5e-3, 10e-3, 50e-3, 0.25, 1.0, 3.0)
 
@@ -130,40 +141,10 @@ class Metrics:
         pools = ",".join(pool.name for pool in policy.pools)
         self._policy.info({"policy": self._policy_name, "pools": pools})
 
-    def track_in_flight(self, count: Callable[[], int]) -> None:
-        self._track(
-            "gpufence_admission_requests_in_flight",
-            "Admission requests that are being answered.",
-            count,
-        )
-
-    def track_certificate(self, expiry: Callable[[], float]) -> None:
-        self._track(
-            "gpufence_certificate_expiry_timestamp_seconds",
-            "Unix time at which the serving certificate expires.",
-            expiry,
-        )
-
-    def track_policy(self, generation: Callable[[], int], problem: Callable[[], str]) -> None:
-        self._track(
-            "gpufence_policy_generation",
-            "Number of policies that have been active since the start.",
-            generation,
-        )
-        self._track(
-            "gpufence_policy_stale",
-            "1 while the newest policy document is rejected and an older one is active.",
-            lambda: bool(problem()),
-        )
-
-    def track_leader(self, leading: Callable[[], bool]) -> None:
-        self._track(
-            "gpufence_leader", "1 on the replica that writes the webhook configurations.", leading
-        )
-
-    def _track(self, name: str, text: str, value: Callable[[], float]) -> None:
-        """Export what ``value`` returns at the time of a scrape."""
-        Gauge(name, text, registry=self.registry).set_function(lambda: float(value()))
+    def track(self, gauge: str, value: Callable[[], float]) -> None:
+        """Export what ``value`` returns at the time of a scrape; ``gauge`` is one of ``GAUGES``."""
+        exported = Gauge(gauge, GAUGES[gauge], registry=self.registry)
+        exported.set_function(lambda: float(value()))
 
     def count_response(
         self, path: str, result: Result, operation: str = UNKNOWN, kind: str = OTHER_KIND

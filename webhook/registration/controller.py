@@ -105,7 +105,7 @@ class RegistrationController:
             duration=options.lease_seconds,
         )
         self._was_reachable = False
-        metrics.track_leader(lambda: self._elector.leading)
+        metrics.track("gpufence_leader", lambda: self._elector.leading)
 
     @property
     def source(self) -> PairSource | None:

@@ -10,6 +10,7 @@ from contextlib import suppress
 from typing import NoReturn
 
 from certs import CertificateError
+from webhook.documents.document import InputError
 from webhook.kube.errors import ClusterError, spread
 from webhook.logs import event
 
@@ -52,8 +53,8 @@ class PeriodicTask:
             if inspect.isawaitable(result):
                 await result
         except Exception as error:
-            expected = isinstance(error, (ClusterError, CertificateError))
-            problem = str(error) or type(error).__name__
+            expected = isinstance(error, (CertificateError, ClusterError, InputError))
+            problem = " ".join(str(error).splitlines()) or type(error).__name__
             self._failed(self.name)
             self._delay = spread(
                 max(min(self._seconds, _RETRY_SECONDS), getattr(error, "retry_after", 0.0))

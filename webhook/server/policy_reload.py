@@ -39,40 +39,37 @@ class ReloadingPolicy:
         self._path = path if path != STDIN else None
         self._text = "" if path is None else read_policy_text(path)
         self._rejected: str | None = None
+        """The last document that was invalid, if it is the newest one."""
+        self._problems: tuple[str, ...] = ()
         self.current = (
             shipped_policy() if path is None else read_policy(policy_name(path), self._text)
         )
         """The active policy."""
         self.generation = 1
         """How many policies have been active."""
-        self.problem = ""
-        """Why the newest document is not active; empty if it is."""
 
     async def poll(self) -> None:
-        """Read the file, and activate its policy if it is new and valid.
+        """Read the file, and activate its policy if it is new.
 
         The one before answers reviews meanwhile.
+
+        Raises:
+            InputError: the file cannot be read, or its policy is invalid.
         """
         if self._path is None:
             return
-        try:
-            text = read_policy_text(self._path)
-        except InputError as error:
-            self._rejected = None
-            self._reject(error)
-            return
+        text = read_policy_text(self._path)
         if text == self._rejected:
-            return
+            raise InputError(self._problems)
+        self._rejected = None
         if text == self._text:
-            self._rejected, self.problem = None, ""
             return
         try:
             policy = await asyncio.to_thread(read_policy, policy_name(self._path), text)
         except InputError as error:
-            self._rejected = text
-            self._reject(error)
-            return
-        self._rejected, self.problem = None, ""
+            self._rejected, self._problems = text, error.lines
+            self.count("rejected")
+            raise
         for follow in self.followers:
             follow(policy)
         self._text, self.current = text, policy
@@ -80,18 +77,3 @@ class ReloadingPolicy:
         self.count("applied")
         pools = [pool.name for pool in policy.pools]
         event(_log, logging.INFO, "policy applied", generation=self.generation, pools=pools)
-
-    def _reject(self, error: InputError) -> None:
-        """Log and count once why the document is not active."""
-        problem = " ".join(error.lines)
-        if problem == self.problem:
-            return
-        self.problem = problem
-        self.count("rejected")
-        event(
-            _log,
-            logging.ERROR,
-            "policy rejected",
-            problem=problem,
-            activeGeneration=self.generation,
-        )

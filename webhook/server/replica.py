@@ -76,7 +76,7 @@ def serve(options: ServeOptions) -> int:
     JSON otherwise. The event ``ready`` has the bound ports in ``port`` and ``metricsPort``.
 
     Raises:
-        CertificateError: (certs.errors) the key pair cannot be used.
+        CertificateError: (certs) the key pair cannot be used.
         InputError: (webhook.documents.document) the policy cannot be read or is invalid.
         ListenError: (webhook.http.listener) the replica cannot listen on an address.
         ConfigurationError: (webhook.kube.errors) the cluster's configuration cannot be read.
@@ -140,7 +140,11 @@ class _Replica:
         self._clock = ServerClock()
         self._serving = False
         self._metrics = Metrics(policy.current, policy_name(options.policy))
-        self._metrics.track_policy(lambda: policy.generation, lambda: policy.problem)
+        self._policy_reload = PeriodicTask(
+            "policy reload", policy.poll, options.reload_seconds, self._metrics.task_failed
+        )
+        self._metrics.track("gpufence_policy_generation", lambda: policy.generation)
+        self._metrics.track("gpufence_policy_stale", lambda: bool(self._policy_reload.problem))
         self._facts, self._devices = _cluster_state(options, policy, self._metrics, self._clock)
         self._admission = Admission(
             policy.current, self._metrics, lambda: self._clock.now().date(), self._facts
@@ -149,13 +153,14 @@ class _Replica:
         policy.followers += [self._admission.use, self._metrics.use]
         policy.count = self._metrics.policy_reloaded
         self._controller = self._registration_controller()
-        self._certificate = ServedCertificate(
-            self._pair_source(),
-            options.client_ca_file,
-            lambda: self._metrics.task_failed("certificate reload"),
+        self._certificate = ServedCertificate(self._pair_source(), options.client_ca_file)
+        self._metrics.track(
+            "gpufence_admission_requests_in_flight", lambda: self._edge.open_requests
         )
-        self._metrics.track_in_flight(lambda: self._edge.open_requests)
-        self._metrics.track_certificate(lambda: self._certificate.expires.timestamp())
+        self._metrics.track(
+            "gpufence_certificate_expiry_timestamp_seconds",
+            lambda: self._certificate.expires.timestamp(),
+        )
         self._listeners: list[Listener] = []
         self._first_certificates: PeriodicTask | None = None
         self._tasks = self._periodic_tasks()
@@ -244,10 +249,6 @@ class _Replica:
         """Return what an operator should look at, one line for each problem."""
         tasks = [*self._tasks, *([self._first_certificates] if self._first_certificates else ())]
         lines = [f"{task.name}: {task.problem}" for task in tasks if task.problem]
-        if problem := self._certificate.problem:
-            lines.append(f"the new certificate is rejected, the previous one is served: {problem}")
-        if problem := self._policy.problem:
-            lines.append(f"the new policy is rejected, the previous one is active: {problem}")
         if unenforced := self._policy.current.unenforced:
             lines.append(unenforced)
         return lines + self._unknown_facts()
@@ -275,7 +276,7 @@ class _Replica:
     def _periodic_tasks(self) -> list[PeriodicTask]:
         seconds, failed = self._options.reload_seconds, self._metrics.task_failed
         tasks = [
-            PeriodicTask("policy reload", self._policy.poll, seconds, failed),
+            self._policy_reload,
             PeriodicTask(
                 "certificate reload",
                 lambda: self._certificate.poll(self._clock.now()),

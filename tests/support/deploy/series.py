@@ -14,7 +14,7 @@ from policies.shipped import default_policy_text
 from webhook.cluster.device_inventory import Holding
 from webhook.cluster.nodes import Offer
 from webhook.metrics.cluster import ClusterMetrics, DeviceMetrics
-from webhook.metrics.replica import Metrics
+from webhook.metrics.replica import GAUGES, Metrics
 
 
 def exported() -> dict[str, set[str]]:
@@ -32,10 +32,8 @@ def registry() -> CollectorRegistry:
     """Return a registry with every metric that a replica can expose."""
     policy = parse_policy(yaml.safe_load(default_policy_text()))
     metrics = Metrics(policy, "test")
-    metrics.track_certificate(lambda: 0.0)
-    metrics.track_in_flight(lambda: 0)
-    metrics.track_policy(lambda: 1, lambda: "")
-    metrics.track_leader(lambda: True)
+    for gauge in GAUGES:
+        metrics.track(gauge, lambda: 0)
     cluster = ClusterMetrics(metrics.registry)
     cluster.track(_Cluster())  # type: ignore[arg-type]
     metrics.registry.register(DeviceMetrics(_Inventory(policy)))  # type: ignore[arg-type]

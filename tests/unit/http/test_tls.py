@@ -1,52 +1,82 @@
-"""A real listener on loopback whose certificate is renewed under it."""
+"""A certificate that is renewed while it is served, and clients that must present one."""
 
 from __future__ import annotations
 
 import logging
 import os
 import ssl
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.serialization import Encoding
+from cryptography.x509.oid import ExtendedKeyUsageOID
 
-from certificates import sign
+from certificates import named, sign
 from certs import CertificateError
 from certs.authority import create_authority, issue_leaf
-from certs.files import file_source, issue
+from certs.files import file_source
 from certs.keypair import KeyPair, Names, parse_certificates
 from handshakes import NAME, Handshake, client_context
 from webhook.http.tls import ServedCertificate
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
 HOUR = timedelta(hours=1)
-NOW = datetime.now(UTC)
 
 
 class Files:
-    """tls.crt and tls.key in a directory, and the context that watches them."""
+    """tls.crt and tls.key in a directory, the CA of clients, and what serves them."""
 
-    def __init__(self, directory: Path, pair: KeyPair, now: datetime) -> None:
+    def __init__(
+        self, directory: Path, pair: KeyPair, authority: KeyPair, clients: KeyPair | None = None
+    ) -> None:
         self.certificate = directory / "tls.crt"
         self.key = directory / "tls.key"
+        self.clients = directory / "clients.crt"
+        self.authority = authority
         self.write(pair)
-        self.served = ServedCertificate(file_source(self.certificate, self.key))
+        if clients is not None:
+            self.clients.write_bytes(clients.certificate_pem)
+        source = file_source(self.certificate, self.key)
+        self.served = ServedCertificate(source, None if clients is None else self.clients)
         self.served.context()
 
     def write(self, pair: KeyPair) -> None:
         self.certificate.write_bytes(pair.certificate_pem)
         self.key.write_bytes(pair.key_pem)
 
+    def begin(self, client: ssl.SSLContext | None = None, name: str | None = NAME) -> Handshake:
+        return Handshake(self.served.context(), client or client_context(self.authority), name)
+
+    def presented(self) -> bytes | None:
+        """Return the certificate that a new connection gets."""
+        return self.begin().finish().presented
+
+    def rejection(self, now: datetime) -> str:
+        """Return why the newest files are not served."""
+        with pytest.raises(CertificateError) as raised:
+            self.served.poll(now)
+        return str(raised.value)
+
+    def connect(self, shown: KeyPair | None) -> Handshake:
+        """Return a handshake of a client that presents a certificate, or none.
+
+        Raises:
+            ssl.SSLError: the server rejects it.
+        """
+        client = client_context(self.authority)
+        if shown is not None:
+            file = self.certificate.parent / "client.pem"
+            file.write_bytes(shown.certificate_pem + shown.key_pem)
+            client.load_cert_chain(file)
+        return self.begin(client).finish()
+
 
 @pytest.fixture
-def files(tmp_path: Path, leaf: KeyPair, now: datetime) -> Files:
-    return Files(tmp_path, leaf, now)
+def files(tmp_path: Path, leaf: KeyPair, authority: KeyPair) -> Files:
+    return Files(tmp_path, leaf, authority)
 
 
 @pytest.fixture
@@ -54,63 +84,56 @@ def renewed(authority: KeyPair, names: Names, now: datetime) -> KeyPair:
     return issue_leaf(authority, names, now, timedelta(days=2))
 
 
+def certificate_of(pair: KeyPair) -> x509.Certificate:
+    return parse_certificates(pair.certificate_pem, "test")[0]
+
+
 def der(pair: KeyPair) -> bytes:
-    return pair.certificate.public_bytes(Encoding.DER)
+    return certificate_of(pair).public_bytes(Encoding.DER)
 
 
 def test_a_renewed_leaf_is_served_and_open_connections_are_kept(
-    files: Files, authority: KeyPair, leaf: KeyPair, renewed: KeyPair, now: datetime
+    files: Files, leaf: KeyPair, renewed: KeyPair, now: datetime
 ) -> None:
-    client = client_context(authority)
-    before = Handshake(files.served.context(), client).finish()
+    before, during = files.begin().finish(), files.begin()
+    during.step(during.client)  # the client's hello
+    during.step(during.server)  # the server's answer, with the old certificate
     files.write(renewed)
     assert files.served.poll(now)
-    after = Handshake(files.served.context(), client).finish()
-    assert (before.presented, after.presented) == (der(leaf), der(renewed))
+    assert during.finish().presented == der(leaf)
+    assert files.presented() == der(renewed)
     before.server.write(b"open")
     assert before.client.read(4) == b"open"
+    certificate = certificate_of(renewed)
+    assert files.served.expires == certificate.not_valid_after_utc
+    assert files.served.chain() == renewed.certificate_pem
 
 
 def test_a_strict_client_accepts_every_name_of_the_served_leaf(
-    files: Files, authority: KeyPair, leaf: KeyPair, names: Names
+    files: Files, leaf: KeyPair, names: Names
 ) -> None:
     # For an IP address a client sends no server name (RFC 6066 section 3).
     for name in (*names.dns, *map(str, names.ip)):
-        handshake = Handshake(files.served.context(), client_context(authority), name)
-        assert handshake.finish().presented == der(leaf)
-
-
-def test_a_handshake_during_a_reload_completes_with_the_previous_leaf(
-    files: Files, authority: KeyPair, leaf: KeyPair, renewed: KeyPair, now: datetime
-) -> None:
-    client = client_context(authority)
-    handshake = Handshake(files.served.context(), client)
-    handshake.step(handshake.client)  # the client's hello
-    handshake.step(handshake.server)  # the server's answer, with the old certificate
-    files.write(renewed)
-    assert files.served.poll(now)
-    assert handshake.finish().presented == der(leaf)
-    assert Handshake(files.served.context(), client).finish().presented == der(renewed)
+        assert files.begin(name=name).finish().presented == der(leaf)
 
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
 def test_a_leaf_with_another_key_type_is_served_after_a_reload(
-    tmp_path: Path, authority: KeyPair, names: Names, now: datetime, version: ssl.TLSVersion
+    files: Files, authority: KeyPair, names: Names, now: datetime, version: ssl.TLSVersion
 ) -> None:
     # One SSLContext keeps a certificate per kind of key: it would go on with the ECDSA one.
     ecdsa, with_rsa = issue_leaf(authority, names, now), rsa_leaf(authority, names, now)
-    files = Files(tmp_path, ecdsa, now)
     client = client_context(authority)
     client.minimum_version = client.maximum_version = version
     for pair in (with_rsa, ecdsa, with_rsa):
         files.write(pair)
         assert files.served.poll(now)
-        assert Handshake(files.served.context(), client).finish().presented == der(pair)
+        assert files.begin(client).finish().presented == der(pair)
 
 
 def rsa_leaf(authority: KeyPair, names: Names, now: datetime, bits: int = 2048) -> KeyPair:
     """The certificate that cert-manager issues by default: RSA 2048."""
-    [model] = parse_certificates(issue_leaf(authority, names, now).certificate_pem, "test")
+    model = certificate_of(issue_leaf(authority, names, now))
     key = rsa.generate_private_key(public_exponent=65537, key_size=bits)
     extensions = [
         x509.SubjectKeyIdentifier.from_public_key(key.public_key())
@@ -139,91 +162,51 @@ def test_a_mounted_secret_update_without_new_timestamps_is_reloaded(
         (tmp_path / file).symlink_to(f"..data/{file}")
     served = ServedCertificate(file_source(tmp_path / "tls.crt", tmp_path / "tls.key"))
     served.context()
-    assert (served.poll(now), served.problem) == (False, "")
-
     version("..2026_03_02", renewed)
-    assert (served.poll(now), served.problem) == (False, "")
+    assert not served.poll(now)
     (tmp_path / "..data_tmp").symlink_to("..2026_03_02")
     (tmp_path / "..data_tmp").replace(tmp_path / "..data")
     assert served.poll(now)
-    assert (served.poll(now), served.problem) == (False, "")
-    handshake = Handshake(served.context(), client_context(authority)).finish()
-    assert handshake.presented == der(renewed)
-
-
-def test_a_new_certificate_is_not_served_until_its_key_is_written(
-    files: Files, authority: KeyPair, leaf: KeyPair, renewed: KeyPair, now: datetime
-) -> None:
-    client = client_context(authority)
-    [old] = parse_certificates(leaf.certificate_pem, "test")
-    files.certificate.write_bytes(renewed.certificate_pem)
-    assert not files.served.poll(now)
-    assert files.served.problem == (
-        f"{files.key}: does not belong to {files.certificate}. Replace both together; in a chain,"
-        f" the certificate of the key comes first. Still serving certificate"
-        f" {old.serial_number:x}, valid until {old.not_valid_after_utc.isoformat()}."
-    )
-    assert Handshake(files.served.context(), client).finish().presented == der(leaf)
-
-    files.key.write_bytes(renewed.key_pem)
-    assert files.served.poll(now)
-    assert Handshake(files.served.context(), client).finish().presented == der(renewed)
-    assert files.served.expires == (renewed.certificate.not_valid_after_utc)
+    assert not served.poll(now)
+    assert Handshake(served.context(), client_context(authority)).finish().presented == der(renewed)
 
 
 NO_CERTIFICATE = "tls.crt: contains no valid PEM certificate"
-BREAKAGES: dict[str, tuple[Callable[[KeyPair], tuple[bytes, bytes]], str]] = {
-    "empty": (lambda pair: (b"", pair.key_pem), NO_CERTIFICATE),
-    "truncated": (lambda pair: (pair.certificate_pem[:200], pair.key_pem), NO_CERTIFICATE),
-    "swapped": (lambda pair: (pair.key_pem, pair.certificate_pem), NO_CERTIFICATE),
-    "missing": (lambda pair: (pair.certificate_pem, b""), "tls.key: does not exist."),
+BREAKAGES: dict[str, tuple[Callable[[KeyPair, KeyPair], tuple[bytes, bytes]], str]] = {
+    "empty": (lambda _old, new: (b"", new.key_pem), NO_CERTIFICATE),
+    "truncated": (lambda _old, new: (new.certificate_pem[:200], new.key_pem), NO_CERTIFICATE),
+    "swapped": (lambda _old, new: (new.key_pem, new.certificate_pem), NO_CERTIFICATE),
+    "no key": (lambda _old, new: (new.certificate_pem, b""), "tls.key: contains no valid PEM"),
+    "the key not written yet": (
+        lambda old, new: (new.certificate_pem, old.key_pem),
+        "Replace both together; in a chain, the certificate of the key comes first.",
+    ),
 }
-"""How certificate and key are written; an empty key is not."""
+"""How certificate and key are written, from the served pair and the new one."""
 
 
 @pytest.mark.parametrize("breakage", BREAKAGES)
 def test_invalid_files_are_rejected_until_valid_files_are_written(
-    files: Files,
-    authority: KeyPair,
-    leaf: KeyPair,
-    renewed: KeyPair,
-    now: datetime,
-    breakage: str,
+    files: Files, leaf: KeyPair, renewed: KeyPair, now: datetime, breakage: str
 ) -> None:
     contents, complaint = BREAKAGES[breakage]
-    certificate, key = contents(renewed)
-    files.certificate.write_bytes(certificate)
-    files.key.write_bytes(key)
-    if not key:
-        files.key.unlink()
-    assert not files.served.poll(now)
-    assert complaint in files.served.problem
-    client = client_context(authority)
-    assert Handshake(files.served.context(), client).finish().presented == der(leaf)
+    files.write(KeyPair(*contents(leaf, renewed)))
+    assert complaint in files.rejection(now)
+    assert files.presented() == der(leaf)
+    files.write(leaf)
+    assert not files.served.poll(now), "the served pair is back"
     files.write(renewed)
     assert files.served.poll(now)
-    assert Handshake(files.served.context(), client).finish().presented == der(renewed)
-
-
-def test_files_restored_to_the_served_pair_cause_no_reload(
-    files: Files, leaf: KeyPair, now: datetime
-) -> None:
-    files.key.write_bytes(b"")
-    assert not files.served.poll(now)
-    files.write(leaf)
-    assert (files.served.poll(now), files.served.problem) == (False, "")
+    assert files.presented() == der(renewed)
 
 
 def test_a_leaf_is_reloaded_only_within_its_validity_period(
     files: Files, authority: KeyPair, names: Names, now: datetime
 ) -> None:
     files.write(issue_leaf(authority, names, now, HOUR))
-    assert not files.served.poll(now + 2 * HOUR)
-    assert "tls.crt: expired at " in files.served.problem
-
+    assert "tls.crt: expired at " in files.rejection(now + 2 * HOUR)
     files.write(issue_leaf(authority, names, now + HOUR))
-    assert not files.served.poll(now)
-    assert "tls.crt: is not valid before " in files.served.problem
+    assert "tls.crt: is not valid before " in files.rejection(now)
     # The content is the same as at the last poll: the time alone has changed.
     assert files.served.poll(now + HOUR)
 
@@ -232,30 +215,24 @@ def test_certificates_that_only_openssl_rejects_are_rejected(
     files: Files, authority: KeyPair, leaf: KeyPair, names: Names, now: datetime
 ) -> None:
     files.write(rsa_leaf(authority, names, now, bits=1024))
-    assert not files.served.poll(now)
-    assert (
-        f"{files.certificate} with {files.key}: cannot be loaded by OpenSSL ("
-        in files.served.problem
-    )
-    handshake = Handshake(files.served.context(), client_context(authority)).finish()
-    assert handshake.presented == der(leaf)
+    problem = f"{files.certificate} with {files.key}: cannot be loaded by OpenSSL ("
+    assert files.rejection(now).startswith(problem)
+    assert files.presented() == der(leaf)
 
 
-def test_a_missing_or_invalid_pair_is_an_error_at_startup(
-    tmp_path: Path, leaf: KeyPair, now: datetime
-) -> None:
-    certificate, key = tmp_path / "tls.crt", tmp_path / "tls.key"
+def test_a_missing_pair_is_an_error_at_startup(tmp_path: Path) -> None:
+    served = ServedCertificate(file_source(tmp_path / "tls.crt", tmp_path / "tls.key"))
     with pytest.raises(CertificateError, match=r"tls\.crt: does not exist\. Check the path"):
-        ServedCertificate(file_source(certificate, key)).context()
-    certificate.write_bytes(leaf.certificate_pem)
-    key.write_bytes(b"")
-    with pytest.raises(CertificateError, match=r"tls\.key: contains no valid PEM private key"):
-        ServedCertificate(file_source(certificate, key)).context()
+        served.context()
+    # What is missing has not expired: a replica without one yet says that it is starting.
+    assert served.expires > datetime.now(UTC) + timedelta(days=365_000)
+    assert served.chain() == b""
+    assert not served.poll(datetime.now(UTC))
 
 
 @pytest.mark.parametrize("years", [-10, 10])
 def test_a_pair_outside_its_validity_is_served_and_reported(
-    files: Files, leaf: KeyPair, now: datetime, years: int
+    files: Files, now: datetime, years: int
 ) -> None:
     """The clock of this machine may be wrong, and the clients have clocks of their own."""
     wrong = now + timedelta(days=365 * years)
@@ -268,12 +245,10 @@ def test_a_pair_outside_its_validity_is_served_and_reported(
 
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
-def test_tls_1_2_and_1_3_use_forward_secrecy(
-    files: Files, authority: KeyPair, version: ssl.TLSVersion
-) -> None:
-    client = client_context(authority)
+def test_tls_1_2_and_1_3_use_forward_secrecy(files: Files, version: ssl.TLSVersion) -> None:
+    client = client_context(files.authority)
     client.minimum_version = client.maximum_version = version
-    handshake = Handshake(files.served.context(), client).finish()
+    handshake = files.begin(client).finish()
     assert handshake.client.version() == version.name.replace("_", ".")
     cipher = handshake.client.cipher()
     assert cipher is not None
@@ -282,12 +257,12 @@ def test_tls_1_2_and_1_3_use_forward_secrecy(
 
 
 @pytest.mark.parametrize("suite", ["ECDHE-ECDSA-AES128-SHA256", "ECDHE-ECDSA-AES256-SHA"])
-def test_weak_cipher_suites_are_rejected(files: Files, authority: KeyPair, suite: str) -> None:
-    client = client_context(authority)
+def test_weak_cipher_suites_are_rejected(files: Files, suite: str) -> None:
+    client = client_context(files.authority)
     client.maximum_version = ssl.TLSVersion.TLSv1_2
     client.set_ciphers(suite)
     with pytest.raises(ssl.SSLError, match="NO_SHARED_CIPHER"):
-        Handshake(files.served.context(), client).finish()
+        files.begin(client).finish()
 
 
 def test_tls_versions_below_1_2_and_renegotiation_are_disabled(files: Files) -> None:
@@ -297,60 +272,146 @@ def test_tls_versions_below_1_2_and_renegotiation_are_disabled(files: Files) -> 
 
 
 @pytest.mark.parametrize(
-    ("offered", "chosen"),
-    [(["h2", "http/1.1"], "http/1.1"), (["http/1.1"], "http/1.1"), (["h2"], None), (None, None)],
+    ("offered", "chosen"), [(["h2", "http/1.1"], "http/1.1"), (["h2"], None), ([], None)]
 )
-def test_alpn_selects_only_http_1_1(
-    files: Files, authority: KeyPair, offered: list[str] | None, chosen: str | None
-) -> None:
-    client = client_context(authority)
-    if offered is not None:
+def test_alpn_selects_only_http_1_1(files: Files, offered: list[str], chosen: str | None) -> None:
+    client = client_context(files.authority)
+    if offered:
         client.set_alpn_protocols(offered)
-    handshake = Handshake(files.served.context(), client).finish()
+    handshake = files.begin(client).finish()
     assert handshake.client.selected_alpn_protocol() == chosen
-    assert handshake.server.selected_alpn_protocol() == chosen
 
 
-def issue_into(directory: Path) -> None:
-    issue(["localhost"], [], directory, NOW, leaf_lifetime=timedelta(days=90), force=True)
-
-
-def test_each_certificate_change_is_logged_once(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+def test_a_new_certificate_is_logged(
+    files: Files, renewed: KeyPair, now: datetime, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, logger="gpufence")
-
-    def logged_events() -> list[str]:
-        """Poll three times, and return the events since the last call."""
-        caplog.clear()
-        for _ in range(3):
-            served.poll(NOW)
-        return [f"{record.levelname} {record.getMessage()}" for record in caplog.records]
-
-    issue_into(tmp_path)
-    rejected: list[str] = []
-    source = file_source(tmp_path / "tls.crt", tmp_path / "tls.key")
-    served = ServedCertificate(source, rejected=lambda: rejected.append(served.problem))
-    assert logged_events() == []
-    served.context()
-    assert logged_events() == []
-    (tmp_path / "tls.crt").write_text("no certificate")
-    assert logged_events() == ["WARNING certificate rejected"]
-    (tmp_path / "tls.crt").unlink()
-    assert logged_events() == ["WARNING certificate rejected"]
-    # A continuing failure is reported once, and counted each time.
-    assert ["does not exist" in problem for problem in rejected] == [False] * 3 + [True] * 3
-    assert served.problem == rejected[-1]
-    issue_into(tmp_path)
-    assert logged_events() == ["INFO certificate reloaded"]
-    assert served.problem == ""
+    files.write(renewed)
+    for _ in range(2):
+        files.served.poll(now)
+    [record] = caplog.records
+    certificate = certificate_of(renewed)
+    assert record.getMessage() == "certificate reloaded"
+    assert vars(record)["gpufence_fields"] == {
+        "serial": f"{certificate.serial_number:x}",
+        "expires": certificate.not_valid_after_utc.isoformat(),
+    }
 
 
-def test_the_expiry_is_known_once_the_certificate_is_loaded(tmp_path: Path) -> None:
-    issue_into(tmp_path)
-    served = ServedCertificate(file_source(tmp_path / "tls.crt", tmp_path / "tls.key"))
-    # What is missing has not expired: a replica without one yet says that it is starting.
-    assert served.expires > NOW + timedelta(days=365_000)
-    served.context()
-    assert abs(served.expires - (NOW + timedelta(days=90))) < timedelta(seconds=2)
-    assert served.chain() == (tmp_path / "tls.crt").read_bytes()
+# Clients with certificates.
+
+
+@pytest.fixture(scope="module")
+def clients(now: datetime) -> KeyPair:
+    return create_authority(now)
+
+
+@pytest.fixture
+def listener(tmp_path: Path, leaf: KeyPair, authority: KeyPair, clients: KeyPair) -> Files:
+    """Files whose clients must present a certificate of ``clients``."""
+    return Files(tmp_path, leaf, authority, clients)
+
+
+FOR_CLIENTS = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH])
+FOR_SERVERS = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH])
+
+
+def signed(
+    authority: KeyPair,
+    extension: x509.ExtensionType = FOR_CLIENTS,
+    ends: timedelta = HOUR,
+    name: str = "api-server",
+) -> KeyPair:
+    """Return a certificate that the CA has signed, which expires so long after now."""
+    now = datetime.now(UTC)
+    begin, end = now - 2 * HOUR, now + ends
+    return sign(named(name), extension, begin=begin, end=end, signer=authority)
+
+
+def test_a_client_with_a_certificate_of_the_ca_is_accepted(
+    listener: Files, clients: KeyPair
+) -> None:
+    assert listener.connect(signed(clients)).server.version() == "TLSv1.3"
+
+
+@pytest.mark.parametrize(
+    ("shown", "problem"),
+    [
+        (lambda *_: None, "PEER_DID_NOT_RETURN_A_CERTIFICATE"),
+        (lambda _own, serving: signed(serving), "certificate verify failed"),
+        (lambda _own, _serving: signed(create_authority(datetime.now(UTC))), "verify failed"),
+        (lambda own, _serving: signed(own, ends=-HOUR), "certificate has expired"),
+        (lambda own, _serving: signed(own, FOR_SERVERS), r"(?i)unsuitable certificate purpose"),
+    ],
+    ids=["none", "of the serving CA", "of another CA", "expired", "for servers"],
+)
+def test_a_client_without_a_certificate_of_the_ca_for_clients_is_rejected(
+    listener: Files,
+    clients: KeyPair,
+    authority: KeyPair,
+    shown: Callable[[KeyPair, KeyPair], KeyPair | None],
+    problem: str,
+) -> None:
+    with pytest.raises(ssl.SSLError, match=problem):
+        listener.connect(shown(clients, authority))
+
+
+def test_client_certificates_require_tls_1_3_without_session_resumption(
+    listener: Files, authority: KeyPair, clients: KeyPair
+) -> None:
+    handshake = listener.connect(signed(clients))
+    assert handshake.client.session is None or not handshake.client.session.has_ticket
+    old = client_context(authority)
+    old.maximum_version = ssl.TLSVersion.TLSv1_2
+    with pytest.raises(ssl.SSLError, match=r"(?i)version|protocol"):
+        listener.begin(old).finish()
+
+
+def test_the_client_ca_is_rotated_without_a_new_listener(
+    listener: Files, clients: KeyPair, now: datetime
+) -> None:
+    successor = create_authority(now)
+    old, new = signed(clients), signed(successor)
+    comment = "# von Jörg\n".encode()
+    listener.clients.write_bytes(clients.certificate_pem + comment + successor.certificate_pem)
+    assert listener.served.poll(now)
+    for pair in (old, new):
+        listener.connect(pair)
+    listener.clients.write_bytes(successor.certificate_pem)
+    assert listener.served.poll(now)
+    assert not listener.served.poll(now)
+    listener.connect(new)
+    with pytest.raises(ssl.SSLCertVerificationError):
+        listener.connect(old)
+
+
+def test_an_invalid_client_ca_is_rejected_and_the_previous_ca_is_kept(
+    listener: Files, clients: KeyPair, now: datetime
+) -> None:
+    listener.clients.write_text("no certificate")
+    problem = listener.rejection(now)
+    assert problem.startswith(f"{listener.clients}: contains no valid PEM certificate")
+    listener.connect(signed(clients))
+    with pytest.raises(ssl.SSLError):
+        listener.connect(None)
+
+
+def test_an_invalid_client_ca_is_an_error_at_startup(
+    tmp_path: Path, leaf: KeyPair, authority: KeyPair, clients: KeyPair
+) -> None:
+    with pytest.raises(
+        CertificateError, match="contains a certificate that is not a CA certificate"
+    ):
+        Files(tmp_path, leaf, authority, signed(clients))
+
+
+def test_a_client_of_a_trusted_intermediate_ca_is_accepted(
+    tmp_path: Path, leaf: KeyPair, authority: KeyPair, now: datetime
+) -> None:
+    root = create_authority(now)
+    constraints = x509.BasicConstraints(ca=True, path_length=0)
+    intermediate = signed(root, constraints, name="intermediate")
+    listener = Files(tmp_path, leaf, authority, intermediate)
+    listener.connect(signed(intermediate))
+    with pytest.raises(ssl.SSLCertVerificationError):
+        listener.connect(signed(root))

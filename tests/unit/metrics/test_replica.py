@@ -87,7 +87,8 @@ async def test_two_servers_in_one_process_count_separately(make_hook: MakeHook) 
     assert await other.metric(REQUESTS) == {}
 
 
-async def test_the_certificate_expiry_is_exported(hook: Hook) -> None:
-    hook.metrics.track_certificate(lambda: 1795000000.0)
-    name = "gpufence_certificate_expiry_timestamp_seconds"
+async def test_a_tracked_value_is_exported_as_it_is_at_the_scrape(hook: Hook) -> None:
+    name, values = "gpufence_certificate_expiry_timestamp_seconds", [1795000000.0, 1.0]
+    hook.metrics.track(name, values.pop)
+    assert await hook.metric(name) == {"": 1.0}
     assert await hook.metric(name) == {"": 1795000000.0}

@@ -71,7 +71,7 @@ async def test_a_client_without_tls_does_not_stop_the_server(pair: Path) -> None
 async def test_a_new_certificate_is_served_without_a_restart_once_it_is_valid(pair: Path) -> None:
     async with ready_server(pair, reload_seconds=0.02) as running:
         (pair / "tls.crt").write_text("no certificate")
-        line = await running.logged("certificate rejected")
+        line = await running.logged("certificate reload failed")
         assert line["level"] == "warning"
         reader, writer = await running.connect()
         writer.write(request(GOOD))
@@ -81,14 +81,12 @@ async def test_a_new_certificate_is_served_without_a_restart_once_it_is_valid(pa
         status, text = await get(f"{running.operations}/readyz")
         assert status == 200
         problem = f"{pair / 'tls.crt'}: contains no valid"
-        message = f"the new certificate is rejected, the previous one is served: {problem}"
-        assert text.startswith(f"ok\n{message}")
+        assert text.startswith(f"ok\ncertificate reload: {problem}")
         _, exposed = await get(f"{running.operations}/metrics")
         assert 'gpufence_controller_failures_total{task="certificate reload"}' in exposed
         issue(["localhost"], ["127.0.0.1"], pair, datetime.now(UTC), force=True)
         running.tls.load_verify_locations(pair / "ca.crt")
-        line = await running.logged("certificate reloaded")
-        assert "now serving certificate" in line["detail"]
+        await running.logged("certificate reloaded")
         assert await readiness(running.operations) == (200, "ok")
         _, writer = await running.connect()
         served = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
