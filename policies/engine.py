@@ -28,9 +28,8 @@ from policies.registry import (
     CHECKS_BY_PODS,
     MUTATIONS,
     MUTATIONS_BY_PODS,
-    AnyRule,
-    Mutation,
     Pods,
+    Rule,
 )
 from policies.requests import Scope
 
@@ -236,7 +235,7 @@ def _edit(pod: Pod, context: Context) -> Editor:
     return editor
 
 
-def _mutations_for(pod: Pod, context: Context) -> Sequence[Mutation]:
+def _mutations_for(pod: Pod, context: Context) -> Sequence[Rule]:
     """Return the mutations that may change the Pod in this request.
 
     The spec of an existing Pod is immutable except for its new ephemeral containers.
@@ -280,8 +279,8 @@ def _with_action(finding: Finding, actions: Actions) -> Finding:
 
 
 def _rules_for(
-    pod: Pod, context: Context, by_pods: Mapping[Pods, Sequence[AnyRule]]
-) -> Sequence[AnyRule]:
+    pod: Pod, context: Context, by_pods: Mapping[Pods, Sequence[Rule]]
+) -> Sequence[Rule]:
     """Return the rules that are about the Pod."""
     if context.may_have_device(pod):
         rules = by_pods["gpu"]
@@ -308,7 +307,7 @@ def _changes_to_report(
 
 
 def _change_finding(
-    mutation: Mutation, pod: Pod, changes: Iterable[tuple[str, Any]], why: str
+    mutation: Rule, pod: Pod, changes: Iterable[tuple[str, Any]], why: str
 ) -> Finding:
     if mutation.removes:
         has, verb, remediation = "has", "remove", "Remove these entries from the manifest"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from types import ModuleType
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 from policies.context import Context
 from policies.finding import Action, Finding
@@ -46,42 +46,39 @@ Pods = Literal["all", "requesting", "gpu"]
 those with a device resource of any kind, a claim, or resources at Pod level."""
 
 
-@dataclass(frozen=True, slots=True)
-class Mutation:
-    """A rule that adds to the Pod, or removes entries. It never changes a value.
+def _nothing(_pod: Pod, _context: Context) -> tuple[()]:
+    return ()
 
-    ``page`` is the rule's documentation page. ``summary`` says what the Pod lacks, or what it has
-    if the rule ``removes``. ``devices_only`` says that it looks at nothing of a Pod but the devices
-    that it requests, and ``debug_containers`` that it fills the ephemeral containers which come to
-    an existing Pod: all else is immutable.
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """A mutation, or a check, which may also add what it would report.
+
+    ``page`` is the rule's documentation page, and ``default`` its action where a policy does not
+    name the rule. The rule is skipped for other Pods than ``pods``. With ``devices_only``, it looks
+    at nothing of a Pod but the devices that it requests.
+
+    ``changes`` adds to the Pod or, if the rule ``removes``, removes entries. It never changes a
+    value. ``summary`` says what the Pod lacks, or has. With ``debug_containers``, the rule fills
+    the ephemeral containers which come to an existing Pod: all else is immutable. ``check`` returns
+    findings, and never changes the Pod.
     """
 
     id: str
     page: str
-    changes: Callable[[Pod, Context], Iterable[Change]]
-    summary: str
-    pods: Pods = "gpu"
-    devices_only: bool = False
-    debug_containers: bool = False
-    removes: bool = False
     default: Action = "enforce"
-
-
-@dataclass(frozen=True, slots=True)
-class Check:
-    """A rule that returns findings, and never changes the Pod.
-
-    ``default`` is their action where a policy does not name the rule. The rule is skipped for other
-    Pods than ``pods``. With ``devices_only``, the rule depends on nothing of a Pod but the devices
-    that it requests.
-    """
-
-    id: str
-    page: str
-    check: Callable[[Pod, Context], Iterable[Finding]]
     pods: Pods = "all"
     devices_only: bool = False
-    default: Action = "enforce"
+    changes: Callable[[Pod, Context], Iterable[Change]] = _nothing
+    summary: str = ""
+    removes: bool = False
+    debug_containers: bool = False
+    check: Callable[[Pod, Context], Iterable[Finding]] = _nothing
+
+    @property
+    def is_mutation(self) -> bool:
+        """Whether the rule has no findings but those about its changes."""
+        return self.check is _nothing
 
 
 _GPU_POD = """\
@@ -107,58 +104,52 @@ def _page(module: ModuleType) -> str:
     return page if "\n## Settings\n" in page else f"{page}{_NO_SETTINGS}"
 
 
-def _mutation(module: ModuleType, **options: Any) -> Mutation:
-    return Mutation(module.ID, _page(module), module.changes, module.SUMMARY, **options)
+def _rule(module: ModuleType, **options: Any) -> Rule:
+    return Rule(
+        id=module.ID,
+        page=_page(module),
+        changes=getattr(module, "changes", _nothing),
+        summary=getattr(module, "SUMMARY", ""),
+        check=getattr(module, "check", _nothing),
+        **options,
+    )
 
 
-def _check(module: ModuleType, **options: Any) -> Check:
-    return Check(module.ID, _page(module), module.check, **options)
-
-
-MUTATIONS: tuple[Mutation, ...] = (
-    _mutation(set_device_requests, pods="requesting", devices_only=True),
-    _mutation(set_pool_toleration),
-    _mutation(set_pool_node_affinity),
-    _mutation(set_pool_exclusion, pods="all"),
-    _mutation(set_restricted_security_context, debug_containers=True),
-    _mutation(set_void_visible_devices, debug_containers=True),
-    _mutation(set_assigned_devices, removes=True),
-    _mutation(set_gpu_runtime_class),
-    _mutation(check_pool_requirements),
+RULES: tuple[Rule, ...] = (
+    _rule(set_device_requests, pods="requesting", devices_only=True),
+    _rule(set_pool_toleration, pods="gpu"),
+    _rule(set_pool_node_affinity, pods="gpu"),
+    _rule(set_pool_exclusion),
+    _rule(set_restricted_security_context, pods="gpu", debug_containers=True),
+    _rule(set_void_visible_devices, pods="gpu", debug_containers=True),
+    _rule(set_assigned_devices, pods="gpu", removes=True),
+    _rule(set_gpu_runtime_class, pods="gpu"),
+    _rule(check_unequal_device_limits, pods="requesting", devices_only=True),
+    _rule(check_shared_device_count, pods="requesting", devices_only=True),
+    _rule(check_oversized_device_request, pods="gpu", devices_only=True),
+    _rule(check_pool_not_allowed, pods="gpu", devices_only=True),
+    _rule(check_pool_requirements, pods="gpu", devices_only=True),
+    _rule(check_unschedulable_gpu_pod, pods="requesting"),
+    _rule(check_ambiguous_pool, pods="gpu"),
+    _rule(check_missing_device, pods="gpu"),
+    _rule(check_unrestricted_gpu_pod, pods="gpu"),
+    _rule(check_pool_trespass),
+    _rule(check_system_priority),
+    _rule(check_device_leak),
+    _rule(check_privileged_near_devices, default="warn"),
+    _rule(check_missing_shared_memory, pods="requesting", default="warn"),
+    _rule(check_admin_access_claim, pods="requesting", default="warn"),
+    _rule(check_tolerated_device_taint, pods="requesting", default="warn"),
+    _rule(check_unknown_device_resource, pods="requesting", default="warn"),
+    _rule(check_needs_root, pods="gpu", default="warn"),
+    _rule(check_stuck_rollout, pods="gpu", default="warn"),
 )
 
-CHECKS: tuple[Check, ...] = (
-    _check(check_unequal_device_limits, pods="requesting", devices_only=True),
-    _check(check_shared_device_count, pods="requesting", devices_only=True),
-    _check(check_oversized_device_request, pods="gpu", devices_only=True),
-    _check(check_pool_not_allowed, pods="gpu", devices_only=True),
-    _check(check_pool_requirements, pods="gpu", devices_only=True),
-    _check(check_unschedulable_gpu_pod, pods="requesting"),
-    _check(check_ambiguous_pool, pods="gpu"),
-    _check(check_missing_device, pods="gpu"),
-    _check(check_unrestricted_gpu_pod, pods="gpu"),
-    _check(check_pool_trespass),
-    _check(check_system_priority),
-    _check(check_device_leak),
-    _check(check_privileged_near_devices, default="warn"),
-    _check(check_missing_shared_memory, pods="requesting", default="warn"),
-    _check(check_admin_access_claim, pods="requesting", default="warn"),
-    _check(check_tolerated_device_taint, pods="requesting", default="warn"),
-    _check(check_unknown_device_resource, pods="requesting", default="warn"),
-    _check(check_needs_root, pods="gpu", default="warn"),
-    _check(check_stuck_rollout, pods="gpu", default="warn"),
-)
-
-RULES: tuple[Mutation | Check, ...] = (
-    *(rule for rule in MUTATIONS if rule.id not in {check.id for check in CHECKS}),
-    *CHECKS,
-)
-"""Every rule once. A check may have a mutation: what the check would report, it adds."""
-
-AnyRule = TypeVar("AnyRule", Mutation, Check)
+MUTATIONS = tuple(rule for rule in RULES if rule.changes is not _nothing)
+CHECKS = tuple(rule for rule in RULES if not rule.is_mutation)
 
 
-def _by_pods(rules: tuple[AnyRule, ...]) -> Mapping[Pods, tuple[AnyRule, ...]]:
+def _by_pods(rules: tuple[Rule, ...]) -> Mapping[Pods, tuple[Rule, ...]]:
     return {
         "all": tuple(rule for rule in rules if rule.pods == "all"),
         "requesting": tuple(rule for rule in rules if rule.pods != "gpu"),

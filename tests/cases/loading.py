@@ -22,7 +22,7 @@ from policies.kubernetes.nodes import Node, NodeIndex
 from policies.kubernetes.objects import JSONObject
 from policies.kubernetes.scheduling import Taint
 from policies.policy import Policy
-from policies.registry import RULES, Mutation
+from policies.registry import RULES
 from policies.shipped import PRESETS, default_policy_text
 
 HERE = Path(__file__).parent
@@ -96,7 +96,7 @@ class Case:
         return {
             rule.id: "off"
             for rule in RULES
-            if rule.id != self.rule and (mutation or not isinstance(rule, Mutation))
+            if rule.id != self.rule and (mutation or not rule.is_mutation)
         }
 
 

@@ -128,8 +128,8 @@ def _register(registry: Path, stem: str) -> None:
     imported = sorted({*re.findall(r"^    (check_\w+),$", text, re.MULTILINE), stem})
     block = "".join(f"    {module},\n" for module in imported)
     text = re.sub(r"(?:^    check_\w+,\n)+", lambda _: block, text, count=1, flags=re.MULTILINE)
-    before, checks, after = re.split(r"(?s)(\nCHECKS: .*?\n)(?=\)\n)", text)
-    registry.write_text(f'{before}{checks}    _check({stem}, default="warn"),\n{after}')
+    before, rules, after = re.split(r"(?s)(\nRULES: .*?\n)(?=\)\n)", text)
+    registry.write_text(f'{before}{rules}    _rule({stem}, default="warn"),\n{after}')
 
 
 def _after_last_rule(policy: str, line: str) -> str:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 from gpufence_docs import playground
 from gpufence_docs.tables import table
-from policies.registry import CHECKS, MUTATIONS, RULES, Check, Mutation
+from policies.registry import CHECKS, MUTATIONS, RULES, Rule
 from policies.shipped import shipped_policy
 from webhook.cli.commands.explain import rule_markdown
 
@@ -41,7 +42,7 @@ def _tried(page: str) -> str:
     return re.sub(r"^```yaml\n(.*?)^```\n", with_link, page, flags=re.MULTILINE | re.DOTALL)
 
 
-def _list(rules: tuple[Mutation, ...] | tuple[Check, ...]) -> str:
+def _list(rules: Iterable[Rule]) -> str:
     rows = [
         (f"[`{rule.id}`]({rule.id}.md)", rule.page.partition("\n")[0], f"`{rule.default}`")
         for rule in rules

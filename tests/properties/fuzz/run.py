@@ -25,7 +25,7 @@ with atheris.instrument_imports(include=["policies", "webhook"]):
     from fuzz.handler import MUTATE, STREAM, VALIDATE, handle
     from fuzz.reader import read
 from cases.loading import cases_of_check, cases_of_mutation, load_all
-from policies.registry import RULES, Mutation
+from policies.registry import RULES
 from reviewing import encode, review
 
 _SECONDS_AN_INPUT = 10
@@ -60,7 +60,7 @@ def _reader_seeds() -> Iterator[bytes]:
 
 def _objects() -> Iterator[Any]:
     for rule in RULES:
-        cases = cases_of_mutation if isinstance(rule, Mutation) else cases_of_check
+        cases = cases_of_mutation if rule.is_mutation else cases_of_check
         for case in cases(rule.id):
             yield load_all(case.manifest.read_text())[case.document]
 

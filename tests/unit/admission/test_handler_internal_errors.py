@@ -12,7 +12,7 @@ from policies.context import Context
 from policies.finding import Finding
 from policies.kubernetes.editor import Addition
 from policies.kubernetes.pod import Pod
-from policies.registry import Check, Mutation
+from policies.registry import Rule
 from reviewing import UID, default_policy, gpu_pod, plain_pod, review
 from served import Hook
 
@@ -42,7 +42,7 @@ def break_check(monkeypatch: pytest.MonkeyPatch) -> Break:
         def check(pod: Pod, context: Context) -> Iterator[Finding]:
             raise bug
 
-        broken = Check("pool-trespass", "", check)
+        broken = Rule(id="pool-trespass", page="", check=check)
         monkeypatch.setattr(engine, "CHECKS_BY_PODS", dict.fromkeys(PODS, (broken,)))
 
     return put
@@ -56,7 +56,7 @@ def break_mutation(monkeypatch: pytest.MonkeyPatch) -> Break:
         def additions(pod: Pod, context: Context) -> Iterator[Addition]:
             raise bug
 
-        broken = Mutation("pool-toleration", "", additions, "nothing")
+        broken = Rule(id="pool-toleration", page="", changes=additions)
         monkeypatch.setattr(engine, "MUTATIONS_BY_PODS", dict.fromkeys(PODS, (broken,)))
 
     return put

@@ -18,7 +18,7 @@ from policies.facts import Facts, Request
 from policies.kubernetes.claims import read_claims
 from policies.kubernetes.nodes import Node, NodeIndex
 from policies.kubernetes.objects import JSONObject
-from policies.registry import CHECKS, MUTATIONS, RULES, Check, Mutation
+from policies.registry import CHECKS, RULES, Rule
 
 SCHEMA = schema_document()
 CHECK_PAGE = ["What it checks", "Why", "Denied", "Use instead", "Settings"]
@@ -31,7 +31,7 @@ GPU_NODE = Node("gpu-1", LABELS, (), {"nvidia.com/gpu": 8})
 SHARED = {"nvidia.com/gpu.shared": 10, "nvidia.com/mig-1g.10gb": 7}
 SHARED_NODE = Node("gpu-2", LABELS, (), SHARED)
 
-WITH_PAGE = [rule for rule in MUTATIONS if rule in RULES]
+WITH_PAGE = [rule for rule in RULES if rule.is_mutation]
 each_mutation = pytest.mark.parametrize("rule", WITH_PAGE, ids=lambda rule: rule.id)
 
 
@@ -42,9 +42,9 @@ def test_rule_ids_are_unique_and_in_kebab_case() -> None:
 
 
 @each_rule
-def test_a_rule_id_matches_its_module_name(rule: Mutation | Check) -> None:
-    function = rule.changes if isinstance(rule, Mutation) else rule.check
-    prefix = "set" if isinstance(rule, Mutation) else "check"
+def test_a_rule_id_matches_its_module_name(rule: Rule) -> None:
+    function = rule.changes if rule.is_mutation else rule.check
+    prefix = "set" if rule.is_mutation else "check"
     assert function.__module__ == f"policies.rules.{prefix}_{rule.id.replace('-', '_')}"
 
 
@@ -63,12 +63,12 @@ def test_no_rule_has_a_todo() -> None:
 
 
 @each_rule
-def test_a_page_has_a_title_and_the_fixed_headings(rule: Mutation | Check) -> None:
+def test_a_page_has_a_title_and_the_fixed_headings(rule: Rule) -> None:
     title, blank, *_ = rule.page.splitlines()
     assert re.fullmatch(r"\S.*\.", title)
     assert blank == ""
     headings = re.findall(r"^## (.*)$", rule.page, re.MULTILINE)
-    if isinstance(rule, Mutation):
+    if rule.is_mutation:
         what = "What it removes" if rule.removes else "What it adds"
         assert headings == [what, *MUTATION_PAGE]
     else:
@@ -78,7 +78,7 @@ def test_a_page_has_a_title_and_the_fixed_headings(rule: Mutation | Check) -> No
 
 
 @each_rule
-def test_a_page_names_only_existing_settings(rule: Mutation | Check) -> None:
+def test_a_page_names_only_existing_settings(rule: Rule) -> None:
     text = section(rule, "Settings")
     # What stands before a bullet's colon are names; what comes after it explains them.
     bullets = re.findall(r"^- ((?:`[^`]+`(?:,\s+|\s+and\s+)?)+):", text, re.MULTILINE)
@@ -90,7 +90,7 @@ def test_a_page_names_only_existing_settings(rule: Mutation | Check) -> None:
 
 
 @each_check
-def test_denied_examples_of_a_page_have_a_finding_of_the_rule(rule: Check) -> None:
+def test_denied_examples_of_a_page_have_a_finding_of_the_rule(rule: Rule) -> None:
     decision = decide_as_on_page(rule, "Denied")
     rules = {finding.rule for finding in decision.findings}
     assert rule.id in rules, f"Denied, under the policy of Settings, has only findings of {rules}"
@@ -98,12 +98,12 @@ def test_denied_examples_of_a_page_have_a_finding_of_the_rule(rule: Check) -> No
 
 
 @each_check
-def test_the_corrected_examples_of_a_page_are_allowed(rule: Check) -> None:
+def test_the_corrected_examples_of_a_page_are_allowed(rule: Rule) -> None:
     assert decide_as_on_page(rule, "Use instead").findings == ()
 
 
 @each_mutation
-def test_the_before_example_of_a_page_is_mutated_to_the_after_example(rule: Mutation) -> None:
+def test_the_before_example_of_a_page_is_mutated_to_the_after_example(rule: Rule) -> None:
     decision = decide_as_on_page(rule, "Before")
     assert decision.findings == ()
     (after,) = examples(rule, "After")
@@ -111,24 +111,24 @@ def test_the_before_example_of_a_page_is_mutated_to_the_after_example(rule: Muta
 
 
 @each_mutation
-def test_the_after_example_of_a_page_adds_to_the_before_example(rule: Mutation) -> None:
+def test_the_after_example_of_a_page_adds_to_the_before_example(rule: Rule) -> None:
     (before,), (after,) = examples(rule, "Before"), examples(rule, "After")
     with pytest.raises(AssertionError):
         assert_contains(before, after, "")
 
 
-def section(rule: Mutation | Check, heading: str) -> str:
+def section(rule: Rule, heading: str) -> str:
     _, _, rest = rule.page.partition(f"\n## {heading}\n")
     return rest.partition("\n## ")[0].strip()
 
 
-def examples(rule: Mutation | Check, heading: str) -> list[JSONObject]:
+def examples(rule: Rule, heading: str) -> list[JSONObject]:
     """Return the fenced YAML examples under a heading."""
     blocks = re.findall(r"^```yaml\n(.*?)^```$", section(rule, heading), re.MULTILINE | re.DOTALL)
     return [document for block in blocks for document in load_all(block)]
 
 
-def decide_as_on_page(rule: Mutation | Check, heading: str) -> Decision:
+def decide_as_on_page(rule: Rule, heading: str) -> Decision:
     """Decide by the default policy, with the YAML examples under Settings laid over it."""
     policy = policy_document("default")
     for shown in examples(rule, "Settings"):

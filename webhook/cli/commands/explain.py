@@ -12,7 +12,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from policies.policy import Policy
-from policies.registry import RULES, Check, Mutation
+from policies.registry import RULES, Rule
 from policies.wording import did_you_mean
 from webhook.cli import explanation
 from webhook.cli.commands import EXIT_INPUT
@@ -22,7 +22,6 @@ from webhook.cli.report.output import BOLD, DIM, PLAIN, Color, Terminal, color_o
 from webhook.documents.document import InputError
 from webhook.wording import printable
 
-Rule = Mutation | Check
 Output = Literal["text", "markdown"]
 
 _FENCE = "```"
@@ -148,11 +147,7 @@ def _write_page(rule: Rule, policy: Policy, namespace: str, output: Output, colo
 
 def rule_markdown(rule: Rule, policy: Policy, namespace: str) -> str:
     """Return a rule's page as Markdown: name, docstring and action."""
-    what = (
-        "mutation: it adds fields to Pods"
-        if isinstance(rule, Mutation)
-        else "check: it returns findings"
-    )
+    what = "mutation: it adds fields to Pods" if rule.is_mutation else "check: it returns findings"
     action = policy.actions_in(namespace)[rule.id]
     here = "" if action == rule.default else f" The policy sets it to `{action}`."
     return (

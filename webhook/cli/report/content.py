@@ -15,7 +15,7 @@ import msgspec
 from policies.decision import Decision
 from policies.finding import ACTIONS, Finding
 from policies.kubernetes.objects import JSONObject
-from policies.registry import RULES, Check, Mutation
+from policies.registry import RULES, Rule
 from webhook.cli.evaluate import Result, Verdict
 from webhook.cli.yaml_writer import Marked
 from webhook.documents.document import Document, DocumentError
@@ -137,7 +137,7 @@ def rule_page(rule: str) -> str:
     return f"{_RULE_PAGES}/{rule}.html" if rule in _RULE_IDS else ""
 
 
-def reasons(rule: Mutation | Check) -> list[str]:
+def reasons(rule: Rule) -> list[str]:
     """Return the paragraphs under the heading Why of a rule's page, each on one line."""
     _, _, section = rule.page.partition("## Why\n\n")
     paragraphs = section.partition("\n\n## ")[0].split("\n\n")

@@ -15,7 +15,7 @@ from typing import Any
 from urllib.parse import quote
 
 from policies.finding import Action, Finding
-from policies.registry import RULES, Check, Mutation
+from policies.registry import RULES, Rule
 from webhook.cli.evaluate import Result
 from webhook.cli.fixes import Replacement, replacements
 from webhook.cli.report.content import (
@@ -87,7 +87,7 @@ def _driver() -> dict[str, Any]:
     }
 
 
-def _rule(rule: Mutation | Check) -> dict[str, Any]:
+def _rule(rule: Rule) -> dict[str, Any]:
     title, _, page = rule.page.partition("\n\n")
     return {
         "id": rule.id,
