@@ -104,7 +104,7 @@ class Context(Scope, frozen=True, gc=False):
         return (
             not (self.request.fail_closed or self.may_have_device(pod))
             and bool(self.policy.pools_of_class)
-            and any(named.entry.is_used for named in self.unresolved_claims(pod))
+            and any(named.is_used for named in self.unresolved_claims(pod))
         )
 
     def exists(self, pod: Pod) -> bool:
@@ -120,7 +120,7 @@ class Context(Scope, frozen=True, gc=False):
             return True
         if not (self.exists(pod) and self.policy.pools_of_class and pod.spec.resource_claims):
             return False
-        return any(named.entry.is_used for named in self.unresolved_claims(pod))
+        return any(named.is_used for named in self.unresolved_claims(pod))
 
     def may_mean_a_device(self, pod: Pod) -> bool:
         """Return whether the author may have wanted a device, however it is written."""
@@ -133,7 +133,7 @@ class Context(Scope, frozen=True, gc=False):
 
     def describe_unresolved_claims(self, pod: Pod) -> str:
         """Return the clause that a finding adds about unresolved claims; empty without any."""
-        unresolved = [named.entry.claim for named in self.unresolved_claims(pod)]
+        unresolved = [named.claim_name for named in self.unresolved_claims(pod)]
         if not unresolved:
             return ""
         names = ", ".join(unresolved[:_NAMED_CLAIMS])
@@ -185,7 +185,7 @@ def missing_facts(pod: Pod, context: Context) -> Iterator[MissingFact]:
     ):
         yield "namespaces"
     if context.policy.pools_of_class and any(
-        named.entry.is_used for named in context.unresolved_claims(pod)
+        named.is_used for named in context.unresolved_claims(pod)
     ):
         yield "resourceclaims"
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Literal, NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from policies.facts import Facts, Request
 from policies.kubernetes.claims import Claim
@@ -81,26 +82,20 @@ def requesting_containers(
     return frozenset(request.container for request in requests if request.container)
 
 
-class ClaimEntry(msgspec.Struct, frozen=True):
-    """An entry of a Pod's ``resourceClaims``: its index and name, and the claim that it names."""
+class NamedClaim(msgspec.Struct, frozen=True):
+    """An entry of a Pod's ``resourceClaims``: its path and name, and the claim that it names."""
 
-    index: int
+    path: str
     name: str
-    claim: str
+    claim_name: str
     is_used: bool
     """Whether a container uses the claim."""
     is_template: bool = False
+    claim: Claim | None = None
+    """What the claim requests; ``None`` if that is unknown."""
 
 
-class NamedClaim(msgspec.Struct, frozen=True):
-    """A claim of a Pod, where the Pod names it, and what it requests; ``None`` if unresolved."""
-
-    path: str
-    entry: ClaimEntry
-    claim: Claim | None
-
-
-def entries_of(pod: Pod, request: Request) -> Iterator[ClaimEntry]:
+def named_claims(pod: Pod, request: Request) -> Iterator[NamedClaim]:
     """Yield the claims and the claim templates that the Pod names.
 
     What was generated from a template for an existing Pod stands in the Pod's status, and stays
@@ -115,11 +110,11 @@ def entries_of(pod: Pod, request: Request) -> Iterator[ClaimEntry]:
     }
     for index, entry in enumerate(pod.spec.resource_claims or ()):
         name = entry.name or ""
-        is_used = name in used
+        path, is_used = pod.at(f"spec.resourceClaims[{index}]"), name in used
         if claim := entry.resource_claim_name or generated.get(name):
-            yield ClaimEntry(index, name, claim, is_used)
+            yield NamedClaim(path, name, claim, is_used)
         elif claim := entry.resource_claim_template_name:
-            yield ClaimEntry(index, name, claim, is_used, is_template=True)
+            yield NamedClaim(path, name, claim, is_used, is_template=True)
         else:
             # A later Kubernetes may have other sources than a claim and a template.
             why = (
@@ -127,7 +122,7 @@ def entries_of(pod: Pod, request: Request) -> Iterator[ClaimEntry]:
                 if entry.source
                 else "from a source that gpufence does not know"
             )
-            yield ClaimEntry(index, name, f"{name} ({why})", is_used)
+            yield NamedClaim(path, name, f"{name} ({why})", is_used)
 
 
 class Scope(msgspec.Struct, frozen=True, gc=False):
@@ -162,10 +157,9 @@ class Scope(msgspec.Struct, frozen=True, gc=False):
     def claims(self, pod: Pod) -> Iterator[NamedClaim]:
         """Yield each claim of the Pod, also one whose source is unknown."""
         # For speed: most Pods have none, and several rules call this.
-        for entry in entries_of(pod, self.request) if pod.spec.resource_claims else ():
-            known = self.facts.claim_templates if entry.is_template else self.facts.claims
-            path = pod.at(f"spec.resourceClaims[{entry.index}]")
-            yield NamedClaim(path, entry, known.get((self.request.namespace, entry.claim)))
+        for named in named_claims(pod, self.request) if pod.spec.resource_claims else ():
+            known = self.facts.claim_templates if named.is_template else self.facts.claims
+            yield replace(named, claim=known.get((self.request.namespace, named.claim_name)))
 
 
 def device_requests(pod: Pod, scope: Scope) -> tuple[DeviceRequest, ...]:
@@ -196,6 +190,11 @@ def describe_pools(pools: Iterable[Pool]) -> str:
     """Return the names of pools, for messages: ``pool a100``, or ``pools a100 and h100``."""
     names = [pool.name for pool in pools]
     return f"pool{'s' if len(names) > 1 else ''} {listing(names)}"
+
+
+def describe_counts(counts: Mapping[str, int], conjunction: str = "and") -> str:
+    """Return numbers of devices, for messages: ``2 nvidia.com/gpu and 1 rdma/hca``."""
+    return f" {conjunction} ".join(f"{count} {resource}" for resource, count in counts.items())
 
 
 def peak_in_pool(pod: Pod, pool: Pool, scope: Scope) -> int:
@@ -328,12 +327,9 @@ def _by_claim(pod: Pod, scope: Scope) -> Iterator[DeviceRequest]:
     A claim that no container uses would reserve a device without giving it to a container.
     """
     for named in scope.claims(pod):
-        name = named.entry.claim
-        for classes in named.claim.requests if named.claim and named.entry.is_used else ():
+        for classes in named.claim.requests if named.claim and named.is_used else ():
             offers = {scope.policy.pools_of_class.get(device_class, ()) for device_class in classes}
             for pools in sorted(filter(None, offers), key=lambda pools: [p.name for p in pools]):
-                what = f"claim {name} on device class {', '.join(sorted(classes))}"
+                what = f"claim {named.claim_name} on device class {', '.join(sorted(classes))}"
                 certain = len(offers) == 1
-                yield DeviceRequest(
-                    pools, named.path, what, certain=certain, claim=named.entry.name
-                )
+                yield DeviceRequest(pools, named.path, what, certain=certain, claim=named.name)

@@ -113,11 +113,6 @@ def _check_values(obj: JSONObject) -> None:
         ]
 
 
-def templates(obj: JSONObject) -> tuple[Template, ...]:
-    """Return the pod templates alone."""
-    return find(obj).templates
-
-
 def is_core_workload(obj: JSONObject) -> bool:
     """Return whether the API server validates the object's pod template itself, before webhooks."""
     return group_kind(obj) in CORE_WORKLOADS

@@ -96,7 +96,7 @@ def check(pod: Pod, context: Context) -> Iterator[Finding]:
                 ID,
                 named.path,
                 "the Pod has administrative access to devices of other Pods",
-                f"claim {named.entry.claim} sets adminAccess: true, so its devices may belong to "
+                f"claim {named.claim_name} sets adminAccess: true, so its devices may belong to "
                 "other Pods",
                 "Remove adminAccess from the claim, unless the Pod monitors devices",
             )

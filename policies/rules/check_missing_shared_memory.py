@@ -102,12 +102,12 @@ def _several(pod: Pod, context: Context) -> Iterator[tuple[Container, str]]:
         return
     requested = {request.claim for request in context.device_requests}
     for named in context.claims(pod):
-        claim, entry = named.claim, named.entry
-        if entry.name in requested and claim and claim.is_for_several and not claim.admin_access:
+        claim = named.claim
+        if named.name in requested and claim and claim.is_for_several and not claim.admin_access:
             for container in pod.containers:
                 resources = container.spec.resources
-                if any(use.name == entry.name for use in (resources and resources.claims) or ()):
-                    yield container, f"claim {entry.claim} for several devices"
+                if any(use.name == named.name for use in (resources and resources.claims) or ()):
+                    yield container, f"claim {named.claim_name} for several devices"
 
 
 def _count(resource: DeviceResource, context: Context) -> int:

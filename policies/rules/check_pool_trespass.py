@@ -311,11 +311,11 @@ def _remediation(remove: str, pod: Pod, pool: Pool, context: Context) -> str:
             return f"Write the name of the claim directly into {place}, without source, or {remove}"
     if unresolved := context.unresolved_claims(pod):
         return (
-            f"Create resource claim {unresolved[0].entry.claim} before the Pod if it requests a "
+            f"Create resource claim {unresolved[0].claim_name} before the Pod if it requests a "
             f"device (for files, add its manifest or use --cluster), or {remove}"
         )
-    if unused := [named for named in context.claims(pod) if not named.entry.is_used]:
-        name = unused[0].entry.name
+    if unused := [named for named in context.claims(pod) if not named.is_used]:
+        name = unused[0].name
         return f"Use claim {name} in a container, under resources.claims, or {remove}"
     for name, annotation in ignored_annotations(pod, context.policy):
         if pool in context.policy.pools_of_annotations[annotation]:

@@ -97,7 +97,7 @@ one replica free, and except the workload from the rule.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from policies.context import Context
@@ -107,7 +107,7 @@ from policies.kubernetes.pod import Pod
 from policies.kubernetes.template import Template, field_path
 from policies.kubernetes.templates import group_kind
 from policies.reach import room_for
-from policies.requests import device_peaks
+from policies.requests import describe_counts, device_peaks
 
 ID = "stuck-rollout"
 
@@ -148,7 +148,7 @@ def check(pod: Pod, context: Context) -> Iterator[Finding]:
         is_shared = all(request.resource in pool.shared_resources for pool in request.pools)
         if is_shared or (rollout.is_rounded and rollout.replicas > 1):
             return
-        more = _listed({name: count * rollout.pods for name, count in needed.items()})
+        more = describe_counts({name: count * rollout.pods for name, count in needed.items()})
         problem = (
             f"The new Pod{' needs' if rollout.pods == 1 else 's need'} {more} that no old Pod "
             f"holds. If {request.pool_names} has none free, the update never ends"
@@ -160,7 +160,7 @@ def check(pod: Pod, context: Context) -> Iterator[Finding]:
         if not room or room >= wanted:
             return
         problem = (
-            f"It needs room for {wanted} Pods with {_listed(needed)}. The nodes of "
+            f"It needs room for {wanted} Pods with {describe_counts(needed)}. The nodes of "
             f"{request.pool_names} that the Pod selects have room for {room}, so the new Pod stays "
             "Pending, and the update never ends"
         )
@@ -245,7 +245,3 @@ def _scaled(value: Any, replicas: int) -> int | None:
 
 def _count(value: Any) -> int:
     return value if isinstance(value, int) else 1
-
-
-def _listed(counts: Mapping[str, int]) -> str:
-    return " and ".join(f"{count} {resource}" for resource, count in counts.items())

@@ -97,7 +97,7 @@ def check(pod: Pod, context: Context) -> Iterator[Finding]:
                 ID,
                 named.path,
                 "the Pod may get a device that is tainted",
-                f"claim {named.entry.claim} sets tolerations, so its device may be broken or "
+                f"claim {named.claim_name} sets tolerations, so its device may be broken or "
                 "reserved",
                 "Remove tolerations from the claim, unless the Pod tests devices",
             )

@@ -60,7 +60,7 @@ spec:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 
 from policies.candidates import (
@@ -79,7 +79,7 @@ from policies.kubernetes.pod import Pod
 from policies.kubernetes.scheduling import REQUIRED_TERMS
 from policies.policy import Pool
 from policies.reach import largest_offers, named_node, pools_of_node, unlabeled_nodes
-from policies.requests import DeviceRequest, device_peaks
+from policies.requests import DeviceRequest, describe_counts, device_peaks
 
 ID = "unschedulable-gpu-pod"
 
@@ -172,7 +172,7 @@ def _too_large(pod: Pod, requests: Sequence[DeviceRequest], context: Context) ->
         offered = f"none offers {' or '.join(missing)}"
         joins, remediation = "a node with it", "Request a device that the nodes of the pool offer"
     else:
-        offered = f"each offers at most {_listed(largest, 'or')}"
+        offered = f"each offers at most {describe_counts(largest, 'or')}"
         joins = "a larger node"
         remediation = "Split the work into several Pods, each of which fits a node"
     if largest:
@@ -180,16 +180,12 @@ def _too_large(pod: Pod, requests: Sequence[DeviceRequest], context: Context) ->
             ID,
             request.path,
             "no node has enough devices",
-            f"the Pod needs {_listed(needed, 'and')} on one node, but of the nodes that it selects "
-            f"in {request.pool_names}, {offered}; the Pod stays Pending until {joins} joins the "
-            "cluster",
+            f"the Pod needs {describe_counts(needed)} on one node, but of the nodes that it "
+            f"selects in {request.pool_names}, {offered}; the Pod stays Pending until {joins} "
+            "joins the cluster",
             remediation,
             "warn",
         )
-
-
-def _listed(counts: Mapping[str, int], conjunction: str) -> str:
-    return f" {conjunction} ".join(f"{count} {resource}" for resource, count in counts.items())
 
 
 def _pod_level(pod: Pod, resources: ResourceRequirements, context: Context) -> Iterator[Finding]:
@@ -209,16 +205,16 @@ def _pod_level(pod: Pod, resources: ResourceRequirements, context: Context) -> I
 
 def _unused_claims(pod: Pod, context: Context) -> Iterator[Finding]:
     for named in context.claims(pod):
-        requests = named.claim.requests if named.claim and not named.entry.is_used else ()
+        requests = named.claim.requests if named.claim and not named.is_used else ()
         classes = {name for request in requests for name in request}
         if not classes.isdisjoint(context.policy.pools_of_class):
             yield Finding(
                 ID,
                 named.path,
                 "no container uses a claim for GPUs",
-                f"claim {named.entry.claim} on device class {', '.join(sorted(classes))} would "
+                f"claim {named.claim_name} on device class {', '.join(sorted(classes))} would "
                 "take a device that no container gets, so it does not make this a GPU Pod",
-                f"Add name: {named.entry.name} to resources.claims of the container that needs the "
+                f"Add name: {named.name} to resources.claims of the container that needs the "
                 "device, or remove the claim",
             )
 

@@ -28,7 +28,7 @@ from policies.decision import Decision
 from policies.document import parse_policy
 from policies.engine import decide
 from policies.facts import NAMESPACE_LABEL, Request
-from policies.kubernetes.templates import templates
+from policies.kubernetes.templates import find
 from policies.rules.check_unrestricted_gpu_pod import ID as UNRESTRICTED
 from policies.shipped import default_policy_text
 from strategies import JSON
@@ -215,7 +215,7 @@ def test_law_a_template_gets_the_verdict_of_its_pods(spaces: Spaces) -> None:
         assert set(answer.rules) == set(rules)
         # All but the spec, which carries a generated identity.
         assert spaces.send(path, spaces.unconditional, obj)[:2] == answer[:2]
-        [template], [mutated] = templates(obj), templates(decision.mutated)
+        [template], [mutated] = find(obj).templates, find(decision.mutated).templates
         its_pod = spaces.send(PODS, spaces.open, pod(template.raw["spec"]))
         assert its_pod.verdict == answer.verdict
         assert set(its_pod.rules) == set(answer.rules)

@@ -6,6 +6,7 @@ from typing import Any
 
 from cases.loading import compiled, policy_document
 from policies.facts import Request
+from policies.kubernetes.scheduling import REQUIRED
 from policies.policy import Policy
 from strategies import JSON
 
@@ -28,6 +29,19 @@ def pod(*containers: JSON, metadata: JSON | None = None, **spec: Any) -> JSON:
 def deployment(template: JSON) -> JSON:
     spec = {"template": {"spec": template["spec"]}}
     return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d"}, "spec": spec}
+
+
+def term(words: str) -> JSON:
+    """Return the node selector term that a text such as ``zone In a b`` says."""
+    key, operator, *values = words.split()
+    part = "matchFields" if key == "metadata.name" else "matchExpressions"
+    return {part: [{"key": key, "operator": operator, "values": values}]}
+
+
+def required(*terms: JSON | str) -> JSON:
+    """Return the affinity of a Pod's spec with required node selector terms."""
+    listed = [term(each) if isinstance(each, str) else each for each in terms]
+    return {"affinity": {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": listed}}}}
 
 
 def policy(**fields: Any) -> Policy:

@@ -25,7 +25,7 @@ from policies.kubernetes.objects import JSONObject, MalformedObjectError
 from policies.kubernetes.pod import host_peaks
 from policies.kubernetes.quantity import InvalidQuantityError
 from policies.kubernetes.template import field_path
-from policies.kubernetes.templates import templates
+from policies.kubernetes.templates import find
 from policies.kubernetes.workload import Workload
 from policies.policy import Policy
 from policies.reach import DAEMON_SET_CONTROLLER, MIRROR_ANNOTATION
@@ -177,7 +177,7 @@ class Judge:
             problem = _shortened(str(error))
             return Judged(kind, owned, nothing, nothing.verdict, (), is_history, problem)
         kept = self._kept(decision, kind, owned, typed)
-        paths = [field_path(template.spec_path) for template in templates(typed)]
+        paths = [field_path(template.spec_path) for template in find(typed).templates]
         details = tuple(_with_paths_of_a_pod(finding.detail, paths) for finding in kept.findings)
         return Judged(kind, owned, kept, decision.verdict, details, is_history)
 

@@ -151,7 +151,7 @@ def _why(pod: Pod, context: Context) -> Iterator[str]:
         )
     for named in context.unresolved_claims(pod):
         yield (
-            f"Claim {named.entry.claim} is unknown and does not count as a request (at "
+            f"Claim {named.claim_name} is unknown and does not count as a request (at "
             f"{named.path}). Pass its manifest as well, or use --cluster."
         )
 

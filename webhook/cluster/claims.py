@@ -28,7 +28,7 @@ from policies.kubernetes.claims import Claim, read_claim
 from policies.kubernetes.objects import JSONObject, MalformedObjectError
 from policies.kubernetes.quantity import is_subdomain
 from policies.kubernetes.workload import MOST_CLAIMS, Workload
-from policies.requests import entries_of
+from policies.requests import named_claims
 from webhook.kube.client import KubeApi
 from webhook.kube.errors import NOT_FOUND, ApiError, ClusterError, UnexpectedAnswerError
 from webhook.logs import event
@@ -96,10 +96,10 @@ def claims_named(obj: Workload, request: Request) -> Iterator[ClaimName]:
     except MalformedObjectError:
         return
     for pod in pods:
-        for entry in entries_of(pod, request):
-            kind: Kind = "resourceclaimtemplates" if entry.is_template else "resourceclaims"
-            if is_subdomain(entry.claim):
-                yield ClaimName(kind, request.namespace, entry.claim)
+        for named in named_claims(pod, request):
+            kind: Kind = "resourceclaimtemplates" if named.is_template else "resourceclaims"
+            if is_subdomain(named.claim_name):
+                yield ClaimName(kind, request.namespace, named.claim_name)
 
 
 class ClaimLookup:

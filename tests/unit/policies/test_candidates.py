@@ -7,12 +7,13 @@ from typing import Any
 import pytest
 
 from cases.loading import compiled, policy_document
-from deciding import pod
+from deciding import pod, required
 from policies.context import Context, missing_facts
 from policies.decision import Decision
 from policies.engine import decide
 from policies.facts import Facts, Request
 from policies.kubernetes.claims import Claim
+from policies.kubernetes.scheduling import REQUIRED
 from policies.policy import Policy
 from strategies import JSON
 from typed import pod_of
@@ -20,10 +21,7 @@ from typed import pod_of
 MODELS = compiled(policy_document("models"))
 BY_SEVERAL_LABELS = compiled(policy_document("models-by-several-labels"))
 PRODUCT = "nvidia.com/gpu.product"
-ZONES = [
-    {"matchExpressions": [{"key": "zone", "operator": "In", "values": [f"z{n}"]}]}
-    for n in range(101)
-]
+ZONES = [f"zone In z{n}" for n in range(101)]
 
 
 def limits(**counts: int) -> JSON:
@@ -158,9 +156,7 @@ def test_namespace_match_expressions_follow_label_selector_semantics(
 def test_node_selector_terms_above_the_limit_are_reported_and_not_added(
     count: int, found: int
 ) -> None:
-    zones = ZONES[:count]
-    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": zones}}
-    obj = pod(limits(gpu=1), affinity={"nodeAffinity": required})
+    obj = pod(limits(gpu=1), **required(*ZONES[:count]))
     decision = decide(obj, BY_SEVERAL_LABELS)
     assert [finding.rule for finding in decision.findings] == ["ambiguous-pool"] * found
     assert len(terms_of(decision)) == (count if found else 2 * count)
@@ -204,11 +200,10 @@ def test_different_runtime_classes_are_reported_of_pools_that_the_pod_needs(
 
 
 def test_the_finding_about_too_many_terms_is_about_the_request_with_several_pools() -> None:
-    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": ZONES}}
     found = with_claim(
         {"gpu"},
         {"limits": {"x.io/nic": 1}},
-        affinity={"nodeAffinity": required},
+        **required(*ZONES),
         runtimeClassName="nvidia",
     )
     assert [detail.partition(";")[0] for _, detail in found] == [
@@ -218,7 +213,5 @@ def test_the_finding_about_too_many_terms_is_about_the_request_with_several_pool
 
 def terms_of(decision: Decision) -> list[JSON]:
     affinity = decision.mutated["spec"]["affinity"]["nodeAffinity"]
-    terms: list[JSON] = affinity["requiredDuringSchedulingIgnoredDuringExecution"][
-        "nodeSelectorTerms"
-    ]
+    terms: list[JSON] = affinity[REQUIRED]["nodeSelectorTerms"]
     return terms

@@ -19,7 +19,6 @@ from jsonschema import Draft202012Validator
 from cases.loading import HERE, load_all, policy_document
 from paths import CHART
 from policies.document import FencePolicy, PolicyError, json_schema, parse_policy
-from policies.finding import ACTIONS
 from policies.kubernetes.field_types import NameSet
 from policies.kubernetes.kinds import WELL_KNOWN, CustomWorkloads
 from policies.kubernetes.nodes import Node
@@ -84,20 +83,6 @@ def settings(policy: Policy) -> JSON:
 
 
 class TestDefaultPolicy:
-    def test_the_default_policy_is_valid_and_compiles(self) -> None:
-        policy = parse_policy(policy_document("default"))
-        (nvidia,) = policy.pools
-        assert "nvidia.com/mig-1g.10gb" in nvidia.resources
-        assert "nvidia.com/gpu.shared" in nvidia.shared_resources
-        assert [str(taint) for taint in nvidia.taints] == ["nvidia.com/gpu:NoSchedule"]
-        assert nvidia.node_selector == {"nvidia.com/gpu.present": "true"}
-        assert set(policy.pools_of_class) == {
-            "gpu.nvidia.com",
-            "mig.nvidia.com",
-            "vfio.gpu.nvidia.com",
-        }
-        assert (policy.hardening.level, policy.hardening.run_as_user) == ("restricted", 65532)
-
     def test_the_default_policy_lists_every_rule_with_its_default_action(self) -> None:
         rules = policy_document("default")["rules"]
         assert list(rules.items()) == [(rule.id, rule.default) for rule in RULES]
@@ -145,15 +130,6 @@ class TestCompiledDocument:
         assert policy.rules["pool-trespass"] == "audit"
         others = [rule for rule in RULES if rule.id != "pool-trespass"]
         assert all(policy.rules[rule.id] == rule.default for rule in others)
-
-    @pytest.mark.parametrize("action", ACTIONS)
-    def test_a_rule_accepts_every_action(self, action: str) -> None:
-        policy = parse_policy(document(rules={"device-leak": action}))
-        assert policy.rules["device-leak"] == action
-
-    @pytest.mark.parametrize("choice", ["Fail", "Ignore"])
-    def test_the_failure_policy_is_compiled(self, choice: str) -> None:
-        assert parse_policy(document(failurePolicy=choice)).failure_policy == choice
 
     def test_custom_workloads_replace_the_well_known_workloads(self) -> None:
         given = [{"group": "train.example", "resources": ["runs", "sweeps"]}]
@@ -227,10 +203,6 @@ class TestCompiledDocument:
         assert not compiled.has_expired(date(2026, 12, 30))
         assert compiled.has_expired(date(2026, 12, 31))
         assert not compiled.has_expired(None)
-
-    def test_run_as_user_may_be_null(self) -> None:
-        hardening = parse_policy(document(hardening={"runAsUser": None})).hardening
-        assert hardening.run_as_user is None
 
     def test_two_pools_may_have_the_same_taint(self) -> None:
         amd = pool(name="amd", resources=["amd.com/gpu"], nodeSelector={"amd": "true"})

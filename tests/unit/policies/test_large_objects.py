@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from deciding import pod
+from deciding import pod, required
 from policies.decision import Decision
 from policies.engine import decide, mutate, validate
 from policies.facts import Facts
@@ -36,11 +36,6 @@ EXISTS: JSON = {"key": "nvidia.com/gpu", "operator": "Exists"}
 @pytest.fixture(scope="module")
 def policy() -> Policy:
     return policies()["one taint"]
-
-
-def requiring(*terms: JSON) -> JSON:
-    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
-    return {"nodeAffinity": required}
 
 
 def custom(api_version: str, kind: str, **spec: Any) -> JSON:
@@ -70,7 +65,7 @@ def values_of_one_label(count: int) -> JSON:
     requirements = [{"key": "k", "operator": "In", "values": values}]
     requirements += [{"key": "k", "operator": "NotIn", "values": [value]} for value in values[:400]]
     requirements += [{"key": "k", "operator": "Gt", "values": ["5"]}] * 90
-    return pod(GPU, affinity=requiring({"matchExpressions": requirements}))
+    return pod(GPU, **required({"matchExpressions": requirements}))
 
 
 def labels_and_terms(count: int) -> JSON:
@@ -79,7 +74,7 @@ def labels_and_terms(count: int) -> JSON:
         for n in range(LIMITS["node affinity requirements"])
     ]
     selector = {f"l{n}": "v" for n in range(count)}
-    return pod(GPU, nodeSelector=selector, affinity=requiring(*terms))
+    return pod(GPU, nodeSelector=selector, **required(*terms))
 
 
 def steps_that_inherit(count: int) -> JSON:
@@ -156,13 +151,13 @@ def pod_with_terms(count: int) -> JSON:
     return pod(
         PLAIN,
         tolerations=[{"operator": "Exists"}],
-        affinity=requiring(*[{"matchExpressions": [zones]}] * count),
+        **required(*[{"matchExpressions": [zones]}] * count),
     )
 
 
 def pod_with_values(count: int) -> JSON:
     hosts = {"key": "host", "operator": "NotIn", "values": [f"n{n}" for n in range(count)]}
-    return pod(PLAIN, affinity=requiring({"matchExpressions": [hosts]}))
+    return pod(PLAIN, **required({"matchExpressions": [hosts]}))
 
 
 def devices(count: int) -> JSON:
@@ -197,7 +192,7 @@ def uses(count: int) -> JSON:
         ("tolerations", tolerations),
         ("volumes", volumes),
         ("node affinity requirements", pod_with_terms),
-        ("node affinity requirements", lambda count: pod(PLAIN, affinity=requiring(*[{}] * count))),
+        ("node affinity requirements", lambda count: pod(PLAIN, **required(*[{}] * count))),
         ("node affinity values", pod_with_values),
         ("resource claims", claims),
         ("uses of resource claims", uses),

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from deciding import deployment, pod, policy
+from deciding import deployment, pod, policy, required
 from policies.context import Context
 from policies.engine import decide
 from policies.facts import Facts, Request
@@ -56,17 +56,6 @@ def nodes_with(labels: list[dict[str, str]]) -> NodeIndex:
     return NodeIndex(Node(f"n{n}", each, (), {GPU: 1}) for n, each in enumerate(labels))
 
 
-def terms(*words: str) -> JSON:
-    """Return the affinity with a required term for each text, such as ``zone In a b``."""
-    listed = []
-    for text in words:
-        key, operator, *values = text.split()
-        part = "matchFields" if key == "metadata.name" else "matchExpressions"
-        listed.append({part: [{"key": key, "operator": operator, "values": values}]})
-    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": listed}}
-    return {"affinity": {"nodeAffinity": required}}
-
-
 def context(request: Request | None = None, own: Policy = DEFAULT, **facts: Any) -> Context:
     return Context(own, request or Request(), Facts(**facts))
 
@@ -81,11 +70,11 @@ def context(request: Request | None = None, own: Policy = DEFAULT, **facts: Any)
     ],
 )
 def test_a_pod_is_confined_if_each_term_is(words: list[str], confined: bool) -> None:
-    assert is_confined(pod_of(pod(**terms(*words))), DEFAULT.pools) is confined
+    assert is_confined(pod_of(pod(**required(*words))), DEFAULT.pools) is confined
 
 
 def test_a_pod_is_not_confined_to_no_pools() -> None:
-    assert not is_confined(pod_of(pod(**terms())), ())
+    assert not is_confined(pod_of(pod(**required())), ())
 
 
 @pytest.mark.parametrize(
@@ -131,13 +120,13 @@ def test_a_pod_of_a_daemon_set_is_created_by_its_controller(
     [
         ({"nodeSelector": {"kubernetes.io/hostname": "n"}}, True),
         ({"nodeSelector": {"zone": "n"}}, False),
-        (terms("metadata.name In n"), True),
-        (terms("metadata.name NotIn n"), False),
-        (terms("kubernetes.io/hostname In n"), True),
-        (terms("kubernetes.io/hostname NotIn n"), False),
-        (terms("zone In n"), False),
-        (terms("zone In n", "kubernetes.io/hostname In n"), True),
-        (terms("kubernetes.io/hostname In n", "zone In n"), True),
+        (required("metadata.name In n"), True),
+        (required("metadata.name NotIn n"), False),
+        (required("kubernetes.io/hostname In n"), True),
+        (required("kubernetes.io/hostname NotIn n"), False),
+        (required("zone In n"), False),
+        (required("zone In n", "kubernetes.io/hostname In n"), True),
+        (required("kubernetes.io/hostname In n", "zone In n"), True),
         ({}, False),
     ],
 )
@@ -277,13 +266,13 @@ class TestLargestOffers:
             (NodeTemplate("t", {PRESENT: "true"}, allocatable={GPU: 16}), {}, True),
             (NodeTemplate("t", {PRESENT: "true"}, allocatable={GPU: 8}), {}, False),
             (NodeTemplate("t", {}, allocatable={GPU: 16}), {}, False),
-            (NodeTemplate("t", {PRESENT: "true", "zone": "a"}), terms("zone In a"), True),
+            (NodeTemplate("t", {PRESENT: "true", "zone": "a"}), required("zone In a"), True),
             (
                 NodeTemplate("t", {PRESENT: "true", "zone": "a"}),
-                terms("zone In b", "zone In a"),
+                required("zone In b", "zone In a"),
                 True,
             ),
-            (NodeTemplate("t", {PRESENT: "true", "zone": "b"}), terms("zone NotIn b"), False),
+            (NodeTemplate("t", {PRESENT: "true", "zone": "b"}), required("zone NotIn b"), False),
         ],
     )
     def test_an_autoscaler_can_add_a_node_that_has_enough(
@@ -352,7 +341,7 @@ class TestGPUPodsInOtherPools:
         assert self.paths("b") == []
 
     def test_a_pod_that_is_not_confined_may_not_select_the_outer_pool(self) -> None:
-        found = self.paths("b", off="pool-node-affinity", **terms("gpu In true", "zone In a"))
+        found = self.paths("b", off="pool-node-affinity", **required("gpu In true", "zone In a"))
         assert any(path.endswith("nodeSelectorTerms[0]") for path in found)
 
     def test_a_pod_of_the_inner_pool_may_select_its_nodes_by_name(self) -> None:
@@ -404,12 +393,12 @@ class TestDaemonSets:
         return pod(metadata={"ownerReferences": [OWNER]}, tolerations=self.WILDCARD, **spec)
 
     def test_its_pod_may_be_bound_by_the_controller(self) -> None:
-        bound = self.own_pod(**terms("metadata.name In gpu-1"))
+        bound = self.own_pod(**required("metadata.name In gpu-1"))
         assert self.findings(bound, self.GPU_1, PLAIN) == []
 
     @pytest.mark.parametrize(("known", "count"), [(True, 2), (False, 0)])
     def test_its_host_names_count_if_the_nodes_are_known(self, known: bool, count: int) -> None:
-        template = self.own_pod(**terms("kubernetes.io/hostname In gpu-1"))
+        template = self.own_pod(**required("kubernetes.io/hostname In gpu-1"))
         nodes = (self.GPU_1, PLAIN) if known else ()
         made = deployment(template) | {"kind": "DaemonSet"}
         assert len(self.findings(made, *nodes)) == count

@@ -13,10 +13,11 @@ from policies.context import Context
 from policies.document import parse_policy
 from policies.facts import Facts, Operation, Request
 from policies.kubernetes.claims import Claim
-from policies.kubernetes.pod import host_peaks
+from policies.kubernetes.pod import Pod, host_peaks
 from policies.kubernetes.quantity import NANOS, parse_quantity
 from policies.kubernetes.template import Template
-from policies.requests import Scope, device_peaks, device_requests, entries_of, peak_in_pool
+from policies.policy import Policy
+from policies.requests import Scope, device_peaks, device_requests, named_claims, peak_in_pool
 from strategies import JSON
 from typed import pod_of
 
@@ -25,6 +26,17 @@ IMPLICIT = "deviceclass.resource.kubernetes.io/"
 
 
 SHARED = parse_policy(policy_document("fractions"))
+
+
+def scope(own: Policy = SHARED, **request: Any) -> Scope:
+    return Scope(own, Request(**request), Facts())
+
+
+def pod_with(annotations: JSON | None, kind: str = "Pod", **spec: Any) -> Pod:
+    """Return a Pod with these annotations for the scheduler KAI, and one container."""
+    spec = {"schedulerName": "kai-scheduler", "containers": [{"name": "a"}]} | spec
+    raw = {"metadata": {"annotations": annotations}, "spec": spec}
+    return pod_of(raw, Template({}, ("spec",), kind))
 
 
 @pytest.mark.parametrize(
@@ -46,13 +58,7 @@ SHARED = parse_policy(policy_document("fractions"))
 def test_an_annotation_is_a_request_if_it_is_a_number_above_zero(
     value: str | None, counts: bool
 ) -> None:
-    pod = pod_of(
-        {
-            "metadata": {"annotations": {"gpu-memory": value}},
-            "spec": {"schedulerName": "kai-scheduler", "containers": [{"name": "a"}]},
-        }
-    )
-    assert bool(device_requests(pod, Scope(SHARED, Request(), Facts()))) == counts
+    assert bool(device_requests(pod_with({"gpu-memory": value}), scope())) == counts
 
 
 @pytest.mark.parametrize(
@@ -69,9 +75,8 @@ def test_an_annotation_is_a_request_if_it_is_a_number_above_zero(
 def test_a_fraction_of_a_device_counts_as_one_device(
     annotations: dict[str, str] | None, scheduler: str, count: int
 ) -> None:
-    spec = {"schedulerName": scheduler, "containers": [{"name": "a"}]}
-    pod = pod_of({"metadata": {"annotations": annotations}, "spec": spec})
-    assert peak_in_pool(pod, SHARED.pools[0], Scope(SHARED, Request(), Facts())) == count
+    pod = pod_with(annotations, schedulerName=scheduler)
+    assert peak_in_pool(pod, SHARED.pools[0], scope()) == count
 
 
 @pytest.mark.parametrize(
@@ -88,14 +93,13 @@ def test_the_container_that_an_annotation_names_gets_the_device(
     named: str | None, found: tuple[str, int] | None
 ) -> None:
     annotations = {"gpu-fraction": "0.5", "gpu-fraction-container-name": named}
-    containers = {
-        "initContainers": [{"name": "load"}],
-        "containers": [{"name": "web"}, {"name": "train"}],
-        "ephemeralContainers": [{"name": "debug"}],
-    }
-    spec = {"schedulerName": "kai-scheduler", **containers}
-    pod = pod_of({"metadata": {"annotations": annotations}, "spec": spec})
-    (request,) = device_requests(pod, Scope(SHARED, Request(), Facts()))
+    pod = pod_with(
+        annotations,
+        initContainers=[{"name": "load"}],
+        containers=[{"name": "web"}, {"name": "train"}],
+        ephemeralContainers=[{"name": "debug"}],
+    )
+    (request,) = device_requests(pod, scope())
     assert request.container == found
 
 
@@ -106,12 +110,8 @@ def test_the_container_that_an_annotation_names_gets_the_device(
 def test_an_annotation_is_a_request_of_a_bound_pod_only_if_it_exists(
     kind: str, operation: Operation, counts: bool
 ) -> None:
-    spec = {"schedulerName": "kai-scheduler", "nodeName": "gpu-1", "containers": [{"name": "a"}]}
-    metadata = {"annotations": {"gpu-fraction": "0.5"}}
-    pod = pod_of({"metadata": metadata, "spec": spec}, Template({}, ("spec",), kind))
-    assert (
-        bool(device_requests(pod, Scope(SHARED, Request(operation=operation), Facts()))) is counts
-    )
+    pod = pod_with({"gpu-fraction": "0.5"}, kind, nodeName="gpu-1")
+    assert bool(device_requests(pod, scope(operation=operation))) is counts
 
 
 @pytest.mark.parametrize(
@@ -126,8 +126,7 @@ def test_the_peak_in_a_pool_counts_the_devices_of_the_pool(
 ) -> None:
     pod = pod_of({"spec": {"containers": [{"name": "a", "resources": {"limits": quantities}}]}})
     assert {
-        pool.name: peak_in_pool(pod, pool, Scope(TWO_POOLS, Request(), Facts()))
-        for pool in TWO_POOLS.pools
+        pool.name: peak_in_pool(pod, pool, scope(TWO_POOLS)) for pool in TWO_POOLS.pools
     } == peaks
 
 
@@ -275,7 +274,7 @@ class TestByResource:
 
     @given(strategies.pods(claims=False))
     def test_requested_pools_are_those_of_positive_container_quantities(self, pod: JSON) -> None:
-        facts, spec = Facts(), pod["spec"]
+        spec = pod["spec"]
         asked = {
             pool.name
             for kind in ("containers", "initContainers")
@@ -283,12 +282,12 @@ class TestByResource:
             for quantities in (container.get("resources") or {}).values()
             if isinstance(quantities, dict)
             for name, quantity in quantities.items()
-            for pool in Scope(TWO_POOLS, Request(), facts).pools_of_resource(name)
+            for pool in scope(TWO_POOLS).pools_of_resource(name)
             if parse_quantity(quantity) > 0
         }
         assert {
             pool.name
-            for request in device_requests(pod_of(pod), Scope(TWO_POOLS, Request(), facts))
+            for request in device_requests(pod_of(pod), scope(TWO_POOLS))
             for pool in request.pools
         } == asked
 
@@ -316,7 +315,7 @@ class TestByClaim:
         assert [pool for pool, *_ in found] == pools
 
     def test_a_pod_without_claims_names_none(self) -> None:
-        assert list(entries_of(pod_of({"spec": {}}), Request())) == []
+        assert list(named_claims(pod_of({"spec": {}}), Request())) == []
 
     def test_a_claim_request_has_a_path_and_a_description(self) -> None:
         entries = [{"name": "x"}, {"name": "y", "resourceClaimName": "one"}]
@@ -363,7 +362,7 @@ class TestByClaim:
         )
         unresolved = Context.of(pod, TWO_POOLS, Request("ml"), self.FACTS).unresolved_claims(pod)
         assert [
-            (unresolved_claim.path, unresolved_claim.entry.claim) for unresolved_claim in unresolved
+            (unresolved_claim.path, unresolved_claim.claim_name) for unresolved_claim in unresolved
         ] == [
             ("spec.template.spec.resourceClaims[1]", "two"),
             (

@@ -10,6 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 import strategies
+from deciding import pod, required
 from policies.engine import decide
 from policies.facts import Facts
 from policies.kubernetes.core_v1 import Requirement
@@ -176,21 +177,11 @@ def test_a_decision_looks_at_no_node(
         )
         for n in range(300)
     )
-    container = {"name": "web", "image": "web", "resources": {"limits": device or {}}}
-    terms = [{"matchExpressions": wanted}] * 50
-    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
-    pod = {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": "web"},
-        "spec": {
-            "tolerations": [{"operator": "Exists"}],
-            "affinity": {"nodeAffinity": required},
-            "containers": [container],
-        },
-    }
+    container = {"resources": {"limits": device or {}}}
+    tolerations = [{"operator": "Exists"}]
+    obj = pod(container, tolerations=tolerations, **required(*[{"matchExpressions": wanted}] * 50))
     CountedLabels.reads = 0
-    decide(pod, policy, facts=Facts(nodes=nodes))
+    decide(obj, policy, facts=Facts(nodes=nodes))
     assert CountedLabels.reads == 0
 
 
@@ -199,18 +190,13 @@ def test_a_node_selector_that_matches_every_node_causes_no_finding() -> None:
     (pool,) = strategies.policies()["one taint"].pools
     everywhere = {"kubernetes.io/os": "linux", "kubernetes.io/arch": "arm64"}
     nodes = NodeIndex(Node(name, {**pool.node_selector, **everywhere}) for name in ("a", "b"))
-    pod = {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": "web"},
-        "spec": {"nodeSelector": everywhere, "containers": [{"name": "web", "image": "web"}]},
-    }
+    obj = pod(nodeSelector=everywhere)
     policy = strategies.policies()["one taint"]
-    assert decide(pod, policy, facts=Facts(nodes=nodes)).findings == ()
+    assert decide(obj, policy, facts=Facts(nodes=nodes)).findings == ()
     nodes.update(Node("plain", {"kubernetes.io/os": "windows", "kubernetes.io/arch": "amd64"}))
-    assert [f.path for f in decide(pod, policy, facts=Facts(nodes=nodes)).findings] == [
+    assert [f.path for f in decide(obj, policy, facts=Facts(nodes=nodes)).findings] == [
         "spec.nodeSelector"
     ]
     # The operating system alone selects no GPU nodes: many Pods name it.
-    pod["spec"]["nodeSelector"] = {"kubernetes.io/os": "linux"}  # type: ignore[index]
-    assert decide(pod, policy, facts=Facts(nodes=nodes)).findings == ()
+    obj = pod(nodeSelector={"kubernetes.io/os": "linux"})
+    assert decide(obj, policy, facts=Facts(nodes=nodes)).findings == ()

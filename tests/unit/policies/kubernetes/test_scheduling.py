@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import strategies
+from deciding import term
 from policies.kubernetes.scheduling import (
     Alternative,
     Taint,
@@ -423,12 +424,6 @@ class TestNodeSelectionLabels:
 
 def gpu(value: str) -> Taint:
     return Taint("gpu", "NoSchedule", value)
-
-
-def term(words: str) -> JSON:
-    """Return the term that ``count Gt 7`` says."""
-    key, operator, *values = words.split()
-    return {"matchExpressions": [{"key": key, "operator": operator, "values": values}]}
 
 
 def with_required_terms(terms: Any) -> JSON:

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from deciding import pod, policy
+from deciding import pod, policy, required
 from policies.engine import decide
+from policies.kubernetes.scheduling import REQUIRED
 from policies.policy import Policy
 from policies.rules.set_pool_node_affinity import MOST_NEW_TERMS
 from strategies import JSON
@@ -32,14 +33,12 @@ SEVERAL_LABELS = pools(("a", {"x": "1", "y": "1"}), ("a", {"x": "2", "z": "2"}))
 def mutated(obj: JSON, own: Policy) -> list[JSON]:
     """Return the required terms of the Pod after all mutations."""
     affinity = decide(obj, own).mutated["spec"].get("affinity") or {}
-    required = "requiredDuringSchedulingIgnoredDuringExecution"
-    terms: list[JSON] = affinity.get("nodeAffinity", {}).get(required, {}).get("nodeSelectorTerms")
+    terms: list[JSON] = affinity.get("nodeAffinity", {}).get(REQUIRED, {}).get("nodeSelectorTerms")
     return terms or []
 
 
 def with_term(container: JSON, *containers: JSON, **term: Any) -> JSON:
-    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
-    return pod(container, *containers, affinity={"nodeAffinity": required})
+    return pod(container, *containers, **required(term))
 
 
 def required_labels(term: JSON) -> list[tuple[str, list[str]]]:
