@@ -160,7 +160,7 @@ def run_page(page: str, directory: Path, environ: Any, *programs: Path) -> None:
 
 
 def clone(directory: Path) -> Path:
-    """Copy the files of the project that Git knows or would add, without the tests."""
+    """Copy the files of the project that Git knows or would add, and link to its tests."""
     command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     listed = subprocess.run(
         [*command, "--", ".", ":!tests"],
@@ -173,6 +173,7 @@ def clone(directory: Path) -> Path:
         if (PROJECT / name).is_file():
             (directory / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(PROJECT / name, directory / name)
+    (directory / "tests").symlink_to(PROJECT / "tests")
     return directory
 
 

@@ -13,6 +13,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import pytest
@@ -49,7 +50,8 @@ class Mutating:
     def __init__(self, cluster: ControlPlane, policy: Policy) -> None:
         self.cluster, self.policy = cluster, policy
         self.name = f"in-tree-{next(_NUMBERS)}"
-        self.plain = replace(cluster.api, user=SETUP_USER)
+        self.api = cache(lambda user: replace(cluster.api, user=user))
+        """The client that impersonates a user."""
 
     def objects(self) -> tuple[JSON, ...]:
         """Return the policy, which exempts a user, and its binding; nothing if it covers no Pod."""
@@ -71,8 +73,8 @@ class Mutating:
         labels = {**(metadata.get("labels") or {}), "in-tree": self.name}
         sent = {**obj, "metadata": {**metadata, "labels": labels}}
         try:
-            stored = replace(self.plain, user=user).request("POST", path, sent)
-            return self.plain.request("POST", path, sent), stored
+            stored = self.api(user).request("POST", path, sent)
+            return self.api(SETUP_USER).request("POST", path, sent), stored
         except ApiError as error:
             # Where a mutation makes a Pod valid, it has a request without a limit.
             if error.status in (400, 403, 404, 422):

@@ -17,7 +17,7 @@ law = settings(
 
 live_law = settings(
     law,
-    max_examples=int(os.environ.get("GPUFENCE_LAWS", "60")),
+    max_examples=int(os.environ.get("GPUFENCE_LAWS", "30")),
     suppress_health_check=[HealthCheck.too_slow],
 )
 """Fewer: each example sends several requests to a real API server."""

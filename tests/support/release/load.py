@@ -28,7 +28,7 @@ class Load:
         api: Api,
         namespace: str,
         threads: int = 2,
-        every: float = 0.1,
+        every: float = 0.2,
         pod: dict[str, Any] = GPU_POD,
     ) -> None:
         self.created = 0
