@@ -46,7 +46,6 @@ from webhook.cel.text import (
     negated,
     printed,
     text,
-    variable,
 )
 
 POLICY_KIND = "ValidatingAdmissionPolicy"
@@ -144,10 +143,7 @@ def mutating_policy(
                 "expression": of_object(printed(requests_device.expression)),
             }
         ],
-        "variables": [
-            {"name": name, "expression": value}
-            for name, value in variables(policy, registration.left_out)
-        ],
+        "variables": [each.to_object() for each in variables(policy, registration.left_out)],
         "mutations": [{"patchType": "JSONPatch", "jsonPatch": patch}],
     }
     description = "Adds to GPU Pods what gpufence requires, if the Pod alone decides what that is."
@@ -184,12 +180,12 @@ def _validating_spec(
     """
     both = "[dyn(object)] : [dyn(object), dyn(oldObject)]"
     variables: list[Variable] = [
-        variable(
+        Variable(
             "pods",
             "The Pod, or the pod template of another object; on an update, also the old one.",
             call(f'(request.operation == "CREATE" ? {both})', "map", "o", pod_of("o")),
         ),
-        variable(
+        Variable(
             "path",
             "Where the object has its Pod spec.",
             by_kind(text("spec"), lambda at: text(f"{at}.spec")),
@@ -200,10 +196,10 @@ def _validating_spec(
         module = _WITH_MUTATIONS[rule]
         concerns.append((f"{module.SUMMARY}.", module.concerns(policy)))
         variables += module.variables(policy)
-        sentences, _ = variables[-1]
-        variables.append(_findings(rule, f"variables.{sentences}", module.FINDINGS, excuses))
+        said = f"variables.{variables[-1].name}"
+        variables.append(_findings(rule, said, module.FINDINGS, excuses))
     found = " + ".join(f"variables.{_WITH_MUTATIONS[rule].FINDINGS}" for rule in excused)
-    variables.append(("findings", found))
+    variables.append(Variable("findings", "", found))
     validation = {
         "expression": "size(variables.findings) == 0",
         "message": "gpufence found more than fits here; run gpufence check on the manifest",
@@ -225,7 +221,7 @@ def _validating_spec(
                 ),
             }
         ],
-        "variables": [{"name": name, "expression": printed(value)} for name, value in variables],
+        "variables": [each.to_object() for each in variables],
         "validations": [validation],
     }
 
@@ -236,7 +232,7 @@ def _findings(rule: str, said: str, name: str, excuses: str) -> Variable:
     comment = f"The findings of {rule}"
     comment += "." if excuses == "false" else ", without overrides and exceptions of the policy."
     found = f"{said}[0].map(said, {text(f'{rule}: ')} + said)"
-    return variable(name, comment, f"({printed(passes)}\n  ? []\n  : {found})")
+    return Variable(name, comment, f"({printed(passes)}\n  ? []\n  : {found})")
 
 
 def _is_judged(policy: Policy) -> Iterator[str]:

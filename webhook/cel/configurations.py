@@ -88,9 +88,7 @@ def _mutating(policy: Policy, registration: Registration) -> JSONObject:
     if registration.mutates:
         # What the admission policies deny needs no replica for it, and gets their reason.
         mutated = all_of(
-            mutated,
-            negated(is_denied(policy)),
-            negated(is_complete(policy, registration.left_out)),
+            mutated, negated(is_denied(policy)), negated(is_complete(policy, registration.left_out))
         )
     webhook = _webhook(
         "pods",
@@ -209,12 +207,7 @@ def _configuration(kind: str, webhooks: list[JSONObject], registration: Registra
     metadata = {**registration.metadata(registration.name), "labels": dict(RELEASE_LABEL)}
     if registration.annotations:
         metadata["annotations"] = dict(registration.annotations)
-    return {
-        "apiVersion": API_VERSION,
-        "kind": kind,
-        "metadata": metadata,
-        "webhooks": webhooks,
-    }
+    return {"apiVersion": API_VERSION, "kind": kind, "metadata": metadata, "webhooks": webhooks}
 
 
 def _webhook(

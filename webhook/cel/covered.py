@@ -56,7 +56,6 @@ from webhook.cel.text import (
     negated,
     printed,
     text,
-    variable,
 )
 
 COMPILED = frozenset(
@@ -143,15 +142,7 @@ def _together(pools: Sequence[Pool]) -> Selector | None:
     return {**common, key: tuple(dict.fromkeys(chain(*choices)))} if all(choices) else None
 
 
-class Definition(NamedTuple):
-    """A named CEL expression about a ``pod``. It refers to other definitions as ``$name``."""
-
-    name: str
-    comment: str
-    expression: str
-
-
-def conditions(policy: Policy, left_out: frozenset[str]) -> Iterator[Definition]:
+def conditions(policy: Policy, left_out: frozenset[str]) -> Iterator[Variable]:
     """Yield what a covered Pod meets besides having a target; nothing if no Pod is covered.
 
     The first condition is false for plain Pods.
@@ -163,7 +154,7 @@ def conditions(policy: Policy, left_out: frozenset[str]) -> Iterator[Definition]
     if not targets(policy, left_out):
         return
     usernames = policy.exemptions.usernames
-    yield Definition(
+    yield Variable(
         "requestsDevice",
         "The Pod requests a device.",
         all_of(
@@ -172,7 +163,7 @@ def conditions(policy: Policy, left_out: frozenset[str]) -> Iterator[Definition]
             some_container(some_resource(is_in("k", offered))),
         ),
     )
-    yield Definition(
+    yield Variable(
         "hasShortLists",
         "The lists of the Pod are short.",
         all_of(
@@ -186,7 +177,7 @@ def conditions(policy: Policy, left_out: frozenset[str]) -> Iterator[Definition]
     annotations = {key for each in policy.pools_of_annotations for key in each.keys}
     requests = f"k in {names(annotations)}"
     exempt = policy.exemptions.runtime_classes
-    yield Definition(
+    yield Variable(
         "podDecides",
         "Nothing but the Pod decides.",
         all_of(
@@ -203,7 +194,7 @@ def conditions(policy: Policy, left_out: frozenset[str]) -> Iterator[Definition]
             negated(some("pod.spec", TERMS, "t", _unusual_term())),
         ),
     )
-    yield Definition(
+    yield Variable(
         "meetsProfile",
         "The Pod Security profile of the policy accepts what the Pod sets.",
         negated(any_of(*may_violate(hardening.level))),
@@ -308,18 +299,11 @@ def variables(policy: Policy, left_out: frozenset[str]) -> Iterator[Variable]:
     ``isCovered`` leaves out the first condition, which is the match condition of the policy.
     """
     _, *others = conditions(policy, left_out)
-    yield "containers", containers("object")
+    yield Variable("containers", "", containers("object"))
+    comment = "Whether the policy mutates the Pod. The webhook mutates the others."
     covered = all_of(*(f"${each.name}" for each in others), _HAS_TARGET)
-    for name, comment, expression in (
-        *others,
-        *definitions(policy, left_out),
-        Definition(
-            "isCovered",
-            "Whether the policy mutates the Pod. The webhook mutates the others.",
-            covered,
-        ),
-    ):
-        yield variable(name, comment, with_variables(printed(expression)))
+    for each in (*others, *definitions(policy, left_out), Variable("isCovered", comment, covered)):
+        yield each._replace(expression=with_variables(printed(each.expression)))
 
 
 def of_object(expression: str) -> str:
@@ -333,15 +317,15 @@ def with_variables(expression: str) -> str:
     return about.replace(containers("object"), "variables.containers")
 
 
-def definitions(policy: Policy, left_out: frozenset[str]) -> Iterator[Definition]:
-    """Yield the values that tell what to add to a Pod, each after those that it names."""
+def definitions(policy: Policy, left_out: frozenset[str]) -> Iterator[Variable]:
+    """Yield the values that tell what to add to a Pod, each after its ``$references``."""
     offered = all_resources(policy)
     rows = _list(_row(pool) for pool in policy.pools if pool.resources)
     additions = _list(_target(each, policy) for each in targets(policy, left_out))
-    yield Definition("pools", "The pools, and whether the namespace may use them.", rows)
-    yield Definition("targets", "What a Pod gets, by its candidate pools.", additions)
-    yield Definition("selector", "The nodeSelector of the Pod.", mapped("pod.spec", "nodeSelector"))
-    yield Definition(
+    yield Variable("pools", "The pools, and whether the namespace may use them.", rows)
+    yield Variable("targets", "What a Pod gets, by its candidate pools.", additions)
+    yield Variable("selector", "The nodeSelector of the Pod.", mapped("pod.spec", "nodeSelector"))
+    yield Variable(
         "terms", "The required node selector terms of the Pod.", listed("pod.spec", _TERMS)
     )
     own = any_of("k in p.resources", "p.prefixes.exists(x, k.startsWith(x))")
@@ -356,7 +340,7 @@ def definitions(policy: Policy, left_out: frozenset[str]) -> Iterator[Definition
         call("p.labels", "all", "l", selected),
         any_of("size($terms) == 0", call("$terms", "exists", "t", by_term)),
     )
-    yield Definition(
+    yield Variable(
         "candidates",
         "The pools that offer all that the Pod requests, and whose nodes it can select.",
         call("$pools", "filter", "p", candidate),
@@ -369,7 +353,7 @@ def definitions(policy: Policy, left_out: frozenset[str]) -> Iterator[Definition
         f"!$terms.exists(x, {by_terms})",
         f"!{tolerated}.exists(x, x.key in t.otherKeys)",
     )
-    yield Definition(
+    yield Variable(
         "target",
         "The entry for these pools, unless the Pod names the key of another pool.",
         call("$targets", "filter", "t", fits),
@@ -377,7 +361,7 @@ def definitions(policy: Policy, left_out: frozenset[str]) -> Iterator[Definition
     required = all_of(
         "l.key in $selector", any_of("size(l.values) == 0", "$selector[l.key] in l.values")
     )
-    yield Definition(
+    yield Variable(
         "labels",
         "The labels of the entry that nodeSelector does not require.",
         f"$target.map(t, {call('t.labels', 'filter', 'l', negated(required))})",

@@ -37,7 +37,6 @@ from webhook.cel.text import (
     quoted,
     sentence,
     text,
-    variable,
 )
 
 SUMMARY = (
@@ -86,7 +85,7 @@ def variables(policy: Policy) -> Iterator[Variable]:
     annotated = requests_by_annotation(policy, "variables.pods[0].metadata")
     if annotated != "false":
         lacking = f"({annotated}\n  ? []\n  : {below(lacking)})"
-    yield variable(
+    yield Variable(
         "containers",
         "The containers of each of pods that request no device, and the list of each.",
         call("variables.pods", "map", "pod", lacking),
@@ -95,13 +94,13 @@ def variables(policy: Policy) -> Iterator[Variable]:
         f"{text(field)}: {listed('variables.pods[0].spec', field)}.map(c, c.name)"
         for field in _LISTS
     )
-    yield variable("names", "The names of the containers, in each list.", f"{{\n  {lists}\n}}")
+    yield Variable("names", "The names of the containers, in each list.", f"{{\n  {lists}\n}}")
     found = []
     for name in visible_devices_variables(policy):
         found.append(f"variables.show_{name}[i]")
         yield _showing(name, policy)
     found.append("variables.deviceFiles[i]")
-    yield "deviceFiles", _device_files(policy)
+    yield Variable("deviceFiles", "", _device_files(policy))
     yield findings("leakSentences", " + ".join(found), "hasShortLists")
 
 
@@ -126,7 +125,7 @@ def _showing(name: str, policy: Policy) -> Variable:
     )
     index = f"[{env}.map(e, e.name).lastIndexOf({text(name)})]"
     found = call("entries", "filter", "entry", last)
-    return variable(
+    return Variable(
         f"show_{name}",
         f"The last of several variables named {name} counts.",
         call("variables.containers", "map", "entries", _mapped(found, "entry", index, said)),

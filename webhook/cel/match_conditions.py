@@ -125,10 +125,7 @@ def _is_new_or_changed() -> str:
     Where it stays the same, every finding is one that the object had already, and those never
     block: finalizers go, labels change and replicas scale while no replica responds.
     """
-    changed = by_kind(
-        "object.spec != oldObject.spec",
-        lambda at: f"object.{at} != oldObject.{at}",
-    )
+    changed = by_kind("object.spec != oldObject.spec", lambda at: f"object.{at} != oldObject.{at}")
     return any_of('request.operation == "CREATE"', changed)
 
 

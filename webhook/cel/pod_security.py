@@ -48,7 +48,6 @@ from webhook.cel.text import (
     names,
     negated,
     sentence,
-    variable,
 )
 
 SUMMARY = "GPU Pods with privileges that their Pod Security profile rejects"
@@ -164,7 +163,7 @@ def variables(policy: Policy) -> Iterator[Variable]:
         said.append(f"({condition}\n  ? [{below(shared)}]\n  : [])")
     said += [_of_containers(each, level) for each in _settings(level)]
     found = f"({below(_requests_device(policy))}\n  ? {below(joined(*said))}\n  : [])"
-    yield variable(
+    yield Variable(
         "privilegesOfPods",
         "What each of pods sets that its Pod Security profile rejects.",
         call("variables.pods", "map", "pod", found),

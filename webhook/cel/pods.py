@@ -17,18 +17,7 @@ from policies.kubernetes.scheduling import REQUIRED
 from policies.policy import Actions, Policy, Pool
 from policies.reach import DAEMON_SET_CONTROLLER
 from policies.requests import IMPLICIT_RESOURCE_PREFIX
-from webhook.cel.text import (
-    Variable,
-    all_of,
-    any_of,
-    below,
-    call,
-    is_in,
-    let,
-    names,
-    text,
-    variable,
-)
+from webhook.cel.text import Variable, all_of, any_of, below, call, is_in, let, names, text
 
 LIMIT = 1000
 """Longer lists are not searched.
@@ -115,7 +104,7 @@ def by_old_and_new(expression: str) -> str:
 def short_lists(name: str, item: str, of: str, condition: str) -> Variable:
     """Return the variable that tells whether the lists of each ``item`` are short enough."""
     comment = "Whether all lists are short. Only the webhook checks longer ones."
-    return variable(name, comment, call(of, "all", item, condition))
+    return Variable(name, comment, call(of, "all", item, condition))
 
 
 def findings(name: str, expression: str, is_short: str) -> Variable:
@@ -127,7 +116,7 @@ def findings(name: str, expression: str, is_short: str) -> Variable:
     """
     found = below(by_old_and_new(expression))
     found = f"(variables.{is_short}\n  ? {found}\n  : [[]])"
-    return variable(name, "The sentences about each of pods.", found)
+    return Variable(name, "The sentences about each of pods.", found)
 
 
 def some_container(condition: str, *, debug: str = "") -> str:

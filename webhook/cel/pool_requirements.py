@@ -11,11 +11,7 @@ from collections.abc import Iterator
 from policies.finding import Finding
 from policies.kubernetes.field_types import NameSet
 from policies.policy import Policy, Pool, PoolRequirement
-from policies.rules.check_pool_requirements import (
-    few_devices,
-    missing_label,
-    wrong_priority,
-)
+from policies.rules.check_pool_requirements import few_devices, missing_label, wrong_priority
 from webhook.cel.pods import (
     LIMIT,
     by_kind,
@@ -26,6 +22,7 @@ from webhook.cel.pods import (
     requested,
     short_lists,
     some_container,
+    some_resource,
 )
 from webhook.cel.text import (
     Variable,
@@ -38,13 +35,10 @@ from webhook.cel.text import (
     names,
     sentence,
     text,
-    variable,
 )
 
 SUMMARY = "Pods and pod templates that do not state what a pool requires"
 FINDINGS = "unmetRequirements"
-
-_SIDES = '["limits", "requests"]'
 
 
 def concerns(policy: Policy) -> str:
@@ -55,7 +49,7 @@ def concerns(policy: Policy) -> str:
 def variables(policy: Policy) -> Iterator[Variable]:
     """Yield the variables of the rule; the last one has the sentences about each of ``pods``."""
     size = f"!(side in c.resources) || size(c.resources[side]) <= {LIMIT}"
-    short = any_of("!has(c.resources)", call(_SIDES, "all", "side", size))
+    short = any_of("!has(c.resources)", call('["limits", "requests"]', "all", "side", size))
     short = all_of(f"size({containers()}) <= {LIMIT}", call(containers(), "all", "c", short))
     yield short_lists("hasShortRequests", "pod", "variables.pods", short)
     by_pool = []
@@ -65,7 +59,7 @@ def variables(policy: Policy) -> Iterator[Variable]:
         uses = call(containers(), "exists", "c", _requests(_own(pool, policy)))
         found = joined(*(each for entry in entries for each in _unmet(pool, entry)))
         found = call("variables.pods", "map", "pod", f"({uses}\n  ? {below(found)}\n  : [])")
-        yield variable(name, f"The sentences about pool {pool.name}, for each of pods.", found)
+        yield Variable(name, f"The sentences about pool {pool.name}, for each of pods.", found)
     yield findings("requirementSentences", joined(*by_pool), "hasShortRequests")
 
 
@@ -87,9 +81,7 @@ def _own(pool: Pool, policy: Policy) -> NameSet:
 
 def _requests(resources: NameSet) -> str:
     """Return CEL that holds for a container ``c`` that requests one of the resources."""
-    found = call("c.resources[side]", "exists", "k", requested(is_in("k", resources)))
-    some = all_of("side in c.resources", found)
-    return all_of("has(c.resources)", call(_SIDES, "exists", "side", some))
+    return some_resource(requested(is_in("k", resources)))
 
 
 def _unmet(pool: Pool, entry: PoolRequirement) -> Iterator[str]:
@@ -119,10 +111,7 @@ def _devices(pool: Pool) -> str:
     limits, requests = (mapped("c.?resources", side) for side in ("limits", "requests"))
     counts = [
         f"{side}.map(k, {condition}, quantity(string({side}[k])))"
-        for side, condition in (
-            (limits, named),
-            (requests, all_of(named, f"!(k in {limits})")),
-        )
+        for side, condition in ((limits, named), (requests, all_of(named, f"!(k in {limits})")))
     ]
     count = f"q.isInteger() ? q.asInteger() : {LIMIT}"
     each = call(f"({below(joined(*counts))})", "map", "q", count)

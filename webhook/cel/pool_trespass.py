@@ -48,7 +48,6 @@ from webhook.cel.text import (
     negated,
     sentence,
     text,
-    variable,
 )
 
 SUMMARY = (
@@ -87,7 +86,7 @@ def variables(policy: Policy) -> Iterator[Variable]:
             '"isBound": dyn(has(pod.spec.nodeName))',
         )
     )
-    yield variable(
+    yield Variable(
         "placements",
         "What each of pods says about its nodes.",
         call("variables.pods", "map", "pod", f"{{\n  {fields}\n}}"),
@@ -103,7 +102,7 @@ def variables(policy: Policy) -> Iterator[Variable]:
     may = any_of(
         may_request(policy, "variables.pods[0].metadata"), is_daemon_set(), _is_mirror_pod()
     )
-    yield variable(
+    yield Variable(
         "isExempt",
         "Whether each of pods requests a device of any pool, or may do so: what else it may "
         "do, the webhook knows. The Pods of DaemonSets and of kubelets are exempt, too.",
@@ -124,19 +123,19 @@ def _of_pool(pool: Pool) -> Iterator[Variable]:
             f"{text(key)}: {names(values)}"
             for key, values in sorted(selector_of_every_node(pool).items())
         )
-        yield variable(
+        yield Variable(
             f"labels_{name}",
             f"Labels of every node of {about}, with their possible values; an empty list "
             "stands for any value.",
             f"{{{labels}}}",
         )
-        yield variable(
+        yield Variable(
             f"accepts_{name}",
             f"Whether each of pods surely accepts the nodes of {about}, because it names no "
             "other label. Where it does, the nodes decide, and the webhook knows them.",
             call("variables.placements", "map", "p", _accepts(f"variables.labels_{name}")),
         )
-        yield variable(
+        yield Variable(
             f"tolerations_{name}",
             f"The indexes of the tolerations of a taint of {about}. A mutation keeps the Pods "
             "of a template with a wildcard off its nodes.",
@@ -145,13 +144,13 @@ def _of_pool(pool: Pool) -> Iterator[Variable]:
         said = _tolerates(pool, "variables.placements[i].tolerations[n]")
         each = call(f"variables.tolerations_{name}[i]", "map", "n", said)
         found.append(f"(variables.accepts_{name}[i]\n  ? {below(each)}\n  : [])")
-    yield variable(
+    yield Variable(
         f"terms_{name}",
         f"The indexes of the terms that require the labels of {about}; 0 for the node selector.",
         call("variables.placements", "map", "p", _true(_terms(pool))),
     )
     found.append(_selects(pool, f"variables.terms_{name}[i]", "variables.placements[i].selector"))
-    yield variable(
+    yield Variable(
         f"sentences_{name}", f"The sentences about {about}.", by_old_and_new(joined(*found))
     )
 

@@ -9,13 +9,25 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from textwrap import wrap
+from typing import NamedTuple
 
 from policies.kubernetes.field_types import NameSet
-
-Variable = tuple[str, str]
-"""The name and the expression of a variable that later expressions can use."""
+from policies.kubernetes.objects import JSONObject
 
 _WIDTH = 100
+
+
+class Variable(NamedTuple):
+    """A named expression that later ones can use, printed below a comment."""
+
+    name: str
+    comment: str
+    expression: str
+
+    def to_object(self) -> JSONObject:
+        """Return the variable of an admission policy."""
+        lines = wrap(self.comment, _WIDTH, initial_indent="// ", subsequent_indent="// ")
+        return {"name": self.name, "expression": "\n".join([*lines, printed(self.expression)])}
 
 
 def text(value: str) -> str:
@@ -77,12 +89,6 @@ def call(subject: str, macro: str, variable: str, expression: str) -> str:
 def let(name: str, value: str, expression: str) -> str:
     """Return a condition that can use a name for a value; CEL has only macros for that."""
     return call(f"[{value}]", "exists", name, expression)
-
-
-def variable(name: str, comment: str, expression: str) -> Variable:
-    """Return a variable whose expression stands below a comment."""
-    lines = wrap(comment, _WIDTH, initial_indent="// ", subsequent_indent="// ")
-    return name, "\n".join([*lines, printed(expression)])
 
 
 def commented(operator: str, parts: Iterable[tuple[str, str]]) -> str:

@@ -7,11 +7,7 @@ from dataclasses import replace
 
 from policies.policy import Policy
 from policies.reach import unlabeled_pools
-from webhook.cel.admission_policies import (
-    MUTATING_POLICY_KIND,
-    POLICY_KIND,
-    admission_policies,
-)
+from webhook.cel.admission_policies import MUTATING_POLICY_KIND, POLICY_KIND, admission_policies
 from webhook.cel.configurations import Registration, configurations
 from webhook.doctor import DoctorLine, fail, ok, skip, warn
 from webhook.doctor.installation import Installation

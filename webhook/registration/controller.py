@@ -91,9 +91,7 @@ class RegistrationController:
         self._registrar = Registrar(self._api, metrics.registered, self._name)
         self._certificates = self._certificate_reconciler()
         self._bundle = Bundle(
-            options.timing.overlap,
-            clock=time.monotonic,
-            rotates=self._certificates is not None,
+            options.timing.overlap, clock=time.monotonic, rotates=self._certificates is not None
         )
         self._trust = Trust(self._name, options.timing.settle, clock=time.monotonic)
         self._elector = LeaderElector(

@@ -110,10 +110,7 @@ def with_cas(configuration: JSONObject, own: bytes) -> JSONObject:
             carried = _certificates(published)
             bundle = _joined(published, (ca for ca in _certificates(own) if ca not in carried))
             encoded = base64.b64encode(bundle).decode()
-            webhook = {
-                **webhook,
-                "clientConfig": {**webhook["clientConfig"], "caBundle": encoded},
-            }
+            webhook = {**webhook, "clientConfig": {**webhook["clientConfig"], "caBundle": encoded}}
         webhooks.append(webhook)
     return {**configuration, "webhooks": webhooks}
 
