@@ -55,10 +55,7 @@ def test_one_policy_with_a_description_and_a_deny_binding_has_all_enforced_rules
     assert variables(policy["spec"])["findings"] == "variables.trespasses + variables.leaks"
 
 
-@pytest.mark.parametrize(
-    ("action", "validation_action"),
-    [("warn", "Warn"), ("audit", "Audit")],
-)
+@pytest.mark.parametrize(("action", "validation_action"), [("warn", "Warn"), ("audit", "Audit")])
 def test_a_rule_with_another_action_has_a_policy_of_that_name(
     action: Action, validation_action: str
 ) -> None:
@@ -136,9 +133,7 @@ def test_policies_exclude_the_namespaces_that_the_webhook_excludes() -> None:
 def test_exempt_users_and_runtime_classes_are_match_conditions() -> None:
     policy = default_policy()
     exemptions = replace(
-        policy.exemptions,
-        usernames=frozenset({"robot"}),
-        runtime_classes=frozenset({"node-agent"}),
+        policy.exemptions, usernames=frozenset({"robot"}), runtime_classes=frozenset({"node-agent"})
     )
     spec = by_name(replace(policy, exemptions=exemptions))[POLICY_KIND, "gpufence-pods"]
     [condition] = spec["matchConditions"]

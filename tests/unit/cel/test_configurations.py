@@ -28,9 +28,7 @@ def webhooks(policy: Policy, **fields: Any) -> dict[str, dict[str, Any]]:
 
 
 @pytest.mark.parametrize("choice", ["Fail", "Ignore"])
-def test_the_policy_sets_the_failure_policy_for_pods_and_workloads(
-    choice: FailurePolicy,
-) -> None:
+def test_the_policy_sets_the_failure_policy_for_pods_and_workloads(choice: FailurePolicy) -> None:
     policy = replace(default_policy(), failure_policy=choice)
     mutating, _ = configurations(policy, Registration(url="https://a:1"))
     assert mutating["webhooks"][0]["failurePolicy"] == choice

@@ -42,10 +42,7 @@ def names(made: Policy, *left_out: str) -> list[tuple[str, ...]]:
 def test_pools_that_differ_in_one_label_have_a_target_together() -> None:
     made = policy(pool("a100"), pool("h100"))
     assert names(made) == [("a100",), ("h100",), ("a100", "h100")]
-    assert targets(made, frozenset())[-1].labels == {
-        "gpu": ("true",),
-        PRODUCT: ("a100", "h100"),
-    }
+    assert targets(made, frozenset())[-1].labels == {"gpu": ("true",), PRODUCT: ("a100", "h100")}
 
 
 def test_a_tenant_has_its_pools_and_those_of_all() -> None:

@@ -170,10 +170,7 @@ def test_a_key_with_a_passphrase_is_rejected_with_a_remediation() -> None:
 
 def test_all_certificates_of_a_bundle_are_parsed(authority: KeyPair, leaf: KeyPair) -> None:
     bundle = leaf.certificate_pem + b"comment\n" + authority.certificate_pem
-    assert parse_certificates(bundle, "bundle") == (
-        leaf.certificate,
-        authority.certificate,
-    )
+    assert parse_certificates(bundle, "bundle") == (leaf.certificate, authority.certificate)
 
 
 def _truncated(pem: bytes) -> bytes:
@@ -185,8 +182,7 @@ def _other_base64(pem: bytes) -> bytes:
 
 
 @pytest.mark.parametrize(
-    "damage",
-    [lambda _: b"", lambda _: b"\0" * 100, _truncated, _other_base64],
+    "damage", [lambda _: b"", lambda _: b"\0" * 100, _truncated, _other_base64]
 )
 def test_damaged_pem_raises_certificate_error_with_its_path(
     leaf: KeyPair, damage: Callable[[bytes], bytes]

@@ -73,11 +73,7 @@ def test_containers_see_only_the_devices_that_they_request(
 
 @pytest.mark.parametrize(
     ("last", "status"),
-    [
-        ("ok", "Implemented"),
-        ("skip", "Partially Implemented"),
-        ("fail", "Not Implemented"),
-    ],
+    [("ok", "Implemented"), ("skip", "Partially Implemented"), ("fail", "Not Implemented")],
 )
 def test_the_entry_has_the_status_that_the_checks_show(last: Status, status: str) -> None:
     lines = [DoctorLine("ok", "a", "b"), DoctorLine(last, "c", "d")]
@@ -142,10 +138,7 @@ async def test_the_pods_run_see_their_devices_and_are_deleted() -> None:
             "ok",
             "a Pod without a request sees no device, on gpu-1",
         ),
-        "device access, pool nvidia": (
-            "ok",
-            f"{isolated}: {FIRST} on gpu-1; {SECOND} on gpu-1",
-        ),
+        "device access, pool nvidia": ("ok", f"{isolated}: {FIRST} on gpu-1; {SECOND} on gpu-1"),
     }
     assert not api.pods
     limits = [

@@ -153,9 +153,7 @@ async def test_a_forbidden_write_is_not_a_conflict(api: FakeKubeApi) -> None:
         await Replica(api).reconcile(NOW)
 
 
-async def test_reconcile_fails_after_five_conflicts_in_a_row(
-    api: FakeKubeApi,
-) -> None:
+async def test_reconcile_fails_after_five_conflicts_in_a_row(api: FakeKubeApi) -> None:
     api.write_error = ApiError(409, "the object has been modified")
     with pytest.raises(ClusterError, match=r"5 times in a row.*managedFields"):
         await Replica(api).reconcile(NOW)

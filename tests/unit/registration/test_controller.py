@@ -81,6 +81,24 @@ class Replica:
     def registered(self) -> list[bool]:
         return [path in self.api.objects for path in CONFIGURATIONS]
 
+    @property
+    def webhooks(self) -> list[JSONObject]:
+        """The registered webhooks of both configurations."""
+        return [each for path in CONFIGURATIONS for each in self.api.objects[path]["webhooks"]]
+
+    def serve_secret(self) -> bytes:
+        """Serve the certificate of the Secret, and return it."""
+        assert self.controller.source is not None
+        self.served = self.controller.source.read().certificate_pem
+        return self.served
+
+    def register_other_ca(self) -> str:
+        """Have all webhooks carry another CA, and return it."""
+        other = base64.b64encode(create_authority(NOW).certificate_pem).decode()
+        for webhook in self.webhooks:
+            webhook["clientConfig"]["caBundle"] = other
+        return other
+
 
 @pytest.fixture
 def make(monkeypatch: pytest.MonkeyPatch) -> type[Replica]:
@@ -92,9 +110,7 @@ async def test_the_configurations_carry_the_ca_of_the_secret(make: type[Replica]
     replica = make()
     await replica.reconcile()
     authority = replica.api.objects[SECRET.path]["data"]["ca.crt"]
-    for path in CONFIGURATIONS:
-        for webhook in replica.api.objects[path]["webhooks"]:
-            assert webhook["clientConfig"]["caBundle"] == authority
+    assert {each["clientConfig"]["caBundle"] for each in replica.webhooks} == {authority}
     assert replica.registry.get_sample_value("gpufence_leader") == 1
 
 
@@ -165,13 +181,10 @@ async def test_a_ca_file_without_a_certificate_is_never_registered(
 
 
 def registered_bundle(replica: Replica) -> bytes:
-    config = replica.api.objects[CONFIGURATIONS[0]]["webhooks"][0]["clientConfig"]
-    return base64.b64decode(config["caBundle"])
+    return base64.b64decode(replica.webhooks[0]["clientConfig"]["caBundle"])
 
 
-async def test_only_the_first_registration_waits_for_a_ready_endpoint(
-    make: type[Replica],
-) -> None:
+async def test_only_the_first_registration_waits_for_a_ready_endpoint(make: type[Replica]) -> None:
     replica = make(registration=Registration(service=("system", "gpufence", 443)))
     with pytest.raises(ClusterError, match="has no ready endpoint"):
         await replica.reconcile()
@@ -273,16 +286,12 @@ async def test_a_replica_is_untrusted_until_its_ca_is_back_in_the_ca_bundle(
 ) -> None:
     replica = make()
     await replica.reconcile()
-    assert replica.controller.source is not None
-    replica.served = replica.controller.source.read().certificate_pem
+    replica.serve_secret()
     await replica.reconcile()
     assert replica.controller.untrusted == ""
     # Another replica leads, and registers another CA.
     replica.can_serve = False
-    other = base64.b64encode(create_authority(NOW).certificate_pem).decode()
-    for path in CONFIGURATIONS:
-        for webhook in replica.api.objects[path]["webhooks"]:
-            webhook["clientConfig"]["caBundle"] = other
+    replica.register_other_ca()
     await replica.reconcile()
     assert replica.controller.untrusted == (
         "the caBundle of MutatingWebhookConfiguration and ValidatingWebhookConfiguration gpufence "
@@ -297,20 +306,14 @@ async def test_a_replica_is_untrusted_until_its_ca_is_back_in_the_ca_bundle(
 async def test_no_replica_adds_its_ca_while_registration_is_paused(make: type[Replica]) -> None:
     replica = make()
     await replica.reconcile()
-    assert replica.controller.source is not None
-    replica.served = replica.controller.source.read().certificate_pem
+    replica.serve_secret()
     await pause(replica.api, "system", "gpufence", "noon")
-    other = base64.b64encode(create_authority(NOW).certificate_pem).decode()
-    for path in CONFIGURATIONS:
-        for webhook in replica.api.objects[path]["webhooks"]:
-            webhook["clientConfig"]["caBundle"] = other
+    other = replica.register_other_ca()
     for _ in range(2):
         with pytest.raises(ClusterError, match="at noon"):
             await replica.reconcile()
     assert "does not trust" in replica.controller.untrusted
-    for path in CONFIGURATIONS:
-        for webhook in replica.api.objects[path]["webhooks"]:
-            assert webhook["clientConfig"]["caBundle"] == other
+    assert {each["clientConfig"]["caBundle"] for each in replica.webhooks} == {other}
 
 
 @pytest.mark.parametrize("upgraded", ["to files", "from files"])
@@ -332,8 +335,7 @@ async def test_replicas_of_two_cas_are_trusted_before_and_after_leader_change(
         for replica in (old, new):
             await replica.reconcile()
             if replica is own:
-                assert own.controller.source is not None
-                own.served = own.controller.source.read().certificate_pem
+                own.serve_secret()
 
     for _ in range(3):
         await reconcile_old_and_new()
@@ -377,8 +379,7 @@ async def test_a_leader_that_starts_after_a_backup_is_restored_keeps_the_served_
     old, new = make(), make()
     new.api.server = old.api.server
     await old.reconcile()
-    assert old.controller.source is not None
-    served = old.controller.source.read().certificate_pem
+    served = old.serve_secret()
     ca = create_authority(NOW)
     backup = Stored(ca, issue_leaf(ca, Names.parse(["localhost"]), NOW))
     live = old.api.objects[SECRET.path]
@@ -400,10 +401,9 @@ async def test_a_release_excludes_the_namespaces_of_other_releases(make: type[Re
     foreign = {**configuration, "metadata": {"name": "foreign", "labels": {}}}
     await replica.api.create(KINDS[configuration["kind"]], foreign)
     await replica.reconcile()
-    for path in CONFIGURATIONS:
-        for webhook in replica.api.objects[path]["webhooks"]:
-            [selector] = webhook["namespaceSelector"]["matchExpressions"]
-            assert "second-system" in selector["values"]
+    for webhook in replica.webhooks:
+        [selector] = webhook["namespaceSelector"]["matchExpressions"]
+        assert "second-system" in selector["values"]
 
 
 async def test_registration_succeeds_without_permission_to_list_configurations(
@@ -418,17 +418,17 @@ async def test_registration_succeeds_without_permission_to_list_configurations(
 POLICY = f"{PATHS[POLICY_KIND]}/gpufence-pods"
 
 
-def serves_admission_policies(replica: Replica) -> None:
-    """Have the API serve the two collections, which are empty."""
-    for path in PATHS.values():
-        replica.api.objects[path] = {"items": []}
+def with_admission_policies(replica: Replica) -> Replica:
+    """Have the API serve the collections, which are empty."""
+    replica.api.objects.update({path: {"items": []} for path in PATHS.values()})
+    return replica
 
 
 async def test_admission_policies_are_written_before_an_endpoint_is_ready(
     make: type[Replica],
 ) -> None:
-    replica = make(registration=Registration(service=("system", "gpufence", 443)))
-    serves_admission_policies(replica)
+    registration = Registration(service=("system", "gpufence", 443))
+    replica = with_admission_policies(make(registration=registration))
     with pytest.raises(ClusterError, match="has no ready endpoint"):
         await replica.reconcile()
     assert replica.registered == [False, False]
@@ -447,21 +447,19 @@ async def test_exceptions_in_admission_policies_expire_by_api_server_time(
         reason="moves next month",
         expires=NOW.date() + timedelta(days=10),
     )
-    replica = make(policy=dataclasses.replace(default_policy(), exceptions=(exception,)))
-    serves_admission_policies(replica)
+    policy = dataclasses.replace(default_policy(), exceptions=(exception,))
+    replica = with_admission_policies(make(policy=policy))
     for days, stands in ((0, True), (20, False)):
         replica.api.now = NOW + timedelta(days=days)
         await replica.reconcile()
-        written = replica.api.objects[f"{PATHS[POLICY_KIND]}/gpufence-pods"]
-        assert ("legacy" in str(written["spec"])) == stands
+        assert ("legacy" in str(replica.api.objects[POLICY]["spec"])) == stands
 
 
 async def test_webhooks_are_registered_if_admission_policies_are_forbidden(
     make: type[Replica], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As after an upgrade of the image without the chart's new rights."""
-    replica = make()
-    serves_admission_policies(replica)
+    replica = with_admission_policies(make())
     apply = replica.api.apply
 
     async def limited(path: str, obj: JSONObject) -> JSONObject:
@@ -476,8 +474,7 @@ async def test_webhooks_are_registered_if_admission_policies_are_forbidden(
 
 
 async def test_admission_policies_are_not_written_if_disabled(make: type[Replica]) -> None:
-    replica = make(admission_policies=False)
-    serves_admission_policies(replica)
+    replica = with_admission_policies(make(admission_policies=False))
     await replica.reconcile()
     assert replica.registered == [True, True]
     assert POLICY not in replica.api.objects
