@@ -12,7 +12,7 @@ from typing import TypeAlias
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
-from cryptography.hazmat.primitives.serialization import Encoding, load_pem_private_key
+from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 from certs import CertificateError
 
@@ -182,14 +182,6 @@ def _parse_key(pem: bytes, where: str) -> PrivateKeyTypes:
             where=where,
             cure='Put the PEM of the key there, which begins with "-----BEGIN PRIVATE KEY-----"',
         ) from error
-
-
-def as_der(certificates: Iterable[x509.Certificate]) -> bytes:
-    """Return certificates in the form of `cadata` in Python's ssl.
-
-    It accepts only ASCII, but PEM files often have comments between the certificates.
-    """
-    return b"".join(certificate.public_bytes(Encoding.DER) for certificate in certificates)
 
 
 def check_validity(certificate: x509.Certificate, now: datetime, where: str) -> None:

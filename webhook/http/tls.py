@@ -24,12 +24,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from cryptography import x509
+from cryptography.hazmat.primitives.serialization import Encoding
 
 from certs import CertificateError
 from certs.files import PairSource, read_file
 from certs.keypair import (
     KeyPair,
-    as_der,
     check_validity,
     is_authority,
     parse_certificates,
@@ -198,4 +198,6 @@ def _trust(context: ssl.SSLContext, authorities: bytes, where: str) -> None:
                 where=where,
                 cure="Use the certificate of the CA that signs the client certificates",
             )
-    context.load_verify_locations(cadata=as_der(certificates))
+    # As PEM, Python accepts only ASCII, but files often have comments between certificates.
+    der = b"".join(certificate.public_bytes(Encoding.DER) for certificate in certificates)
+    context.load_verify_locations(cadata=der)

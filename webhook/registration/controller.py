@@ -89,7 +89,17 @@ class RegistrationController:
         self._served = served
         self._api = KubeApi(options.load, clock)
         self._registrar = Registrar(self._api, metrics.registered, self._name)
-        self._certificates = self._certificate_reconciler()
+        self._certificates: CertificateReconciler | None = None
+        if options.secret is not None:
+            self._certificates = CertificateReconciler(
+                self._api,
+                options.secret,
+                names_of(options.registration),
+                options.timing,
+                configuration=self._name,
+                clock=time.monotonic,
+                changed=metrics.certificates_changed,
+            )
         self._bundle = Bundle(
             options.timing.overlap, clock=time.monotonic, rotates=self._certificates is not None
         )
@@ -174,11 +184,11 @@ class RegistrationController:
         """Write the webhook configurations and admission policies, if this replica leads."""
         if not (self._elector.leading and self._can_serve()):
             return
-        if await self._elector.is_paused():
+        if since := await self._elector.paused_since():
             self._registrar.forget()
             raise ClusterError(
-                "not registered, because gpufence unregister was run at "
-                f"{self._elector.paused}; gpufence unregister --undo reverts that"
+                f"not registered, because gpufence unregister was run at {since}; "
+                "gpufence unregister --undo reverts that"
             )
         registration = await self._registration()
         policies: tuple[JSONObject, ...] = ()
@@ -206,7 +216,7 @@ class RegistrationController:
         distrusting = self._trust.check(served, registered, leads=self.is_leader)
         if not (distrusting and self._options.register and self._can_serve()):
             return
-        if await self._elector.is_paused():
+        if await self._elector.paused_since():
             return
         own = self._authorities()
         for kind, configuration in distrusting.items() if is_trusted_by(served, own) else ():
@@ -253,17 +263,3 @@ class RegistrationController:
         # API servers store any caBundle, and reach no webhook with an invalid one.
         parse_certificates(pem, str(file))
         return pem
-
-    def _certificate_reconciler(self) -> CertificateReconciler | None:
-        options = self._options
-        if options.secret is None:
-            return None
-        return CertificateReconciler(
-            self._api,
-            options.secret,
-            names_of(options.registration),
-            options.timing,
-            configuration=self._name,
-            clock=time.monotonic,
-            changed=self._metrics.certificates_changed,
-        )

@@ -48,8 +48,6 @@ class LeaderElector:
         duration: int = DURATION,
     ) -> None:
         self.identity = identity
-        self.paused = ""
-        """Since when registration is paused by ``gpufence unregister``; empty if it is not."""
         self._api = api
         self._namespace = namespace
         self._name = name
@@ -82,10 +80,11 @@ class LeaderElector:
         self._may_hold = holds
         return self.leading
 
-    async def is_paused(self) -> bool:
-        """Read whether registration is paused now; ``paused`` is since when."""
-        self._observe(await self._api.read(lease_path(self._namespace, self._name)))
-        return bool(self.paused)
+    async def paused_since(self) -> str:
+        """Read since when registration is paused (``gpufence unregister``); empty if it is not."""
+        lease = await self._api.read(lease_path(self._namespace, self._name))
+        self._observe(lease)
+        return paused_since(lease)
 
     async def _take(self) -> bool:
         try:
@@ -133,7 +132,6 @@ class LeaderElector:
         observed = None if lease is None else (_spec(lease), lease["metadata"].get("uid"))
         if observed != self._seen:
             self._seen, self._seen_at = observed, self._clock()
-        self.paused = paused_since(lease)
 
     def _is_free(self, lease: JSONObject) -> bool:
         spec = _spec(lease)

@@ -18,55 +18,44 @@ FIRST, SECOND = "/dev/nvidia0", "/dev/nvidia1"
 RENDER = "/dev/dri/renderD128"
 
 
+NONE, ONE, TWO = (), (FIRST,), (SECOND,)
+
+
 @pytest.mark.parametrize(
     ("pods", "status", "detail"),
     [
-        pytest.param(
-            [Seen("a", (), ())], "ok", "without a request sees no device, on a", id="none"
-        ),
-        pytest.param([Seen("a", (), (FIRST,))], "fail", f"sees {FIRST}, a", id="leak"),
-        pytest.param(
-            [Seen("a", (FIRST, RENDER), ()), Seen("a", (SECOND,), ())],
+        ([("a", NONE, NONE)], "ok", "without a request sees no device, on a"),
+        ([("a", NONE, ONE)], "fail", f"sees {FIRST}, a"),
+        (
+            [("a", (FIRST, RENDER), NONE), ("a", TWO, NONE)],
             "ok",
             f"see their own, and their other containers none: {FIRST}, {RENDER} on a; {SECOND} on",
-            id="own devices",
         ),
-        pytest.param(
-            [Seen("a", (FIRST,), ()), Seen("b", (FIRST,), ())],
+        # Equal names on two nodes, one device for both Pods, and two devices for one.
+        (
+            [("a", ONE, NONE), ("b", ONE, NONE)],
             "ok",
             f"containers none: {FIRST} on a; {FIRST} on b",
-            id="equal names on two nodes",
         ),
-        pytest.param(
-            [Seen("a", (FIRST,), ()), Seen("a", (FIRST,), ())],
+        (
+            [("a", ONE, NONE), ("a", ONE, NONE)],
             "fail",
             f"see the same: {FIRST} on a; {FIRST} on a",
-            id="one device for both",
         ),
-        pytest.param(
-            [Seen("a", (FIRST,), ()), Seen("a", (FIRST, SECOND), ())],
+        (
+            [("a", ONE, NONE), ("a", ONE + TWO, NONE)],
             "fail",
             f"with one device sees {FIRST}, {SECOND}, a",
-            id="two devices",
         ),
-        pytest.param(
-            [Seen("a", (FIRST,), ()), Seen("a", (SECOND,), (FIRST,))],
-            "fail",
-            f"without a request sees {FIRST}, a",
-            id="leak into the other container of a GPU Pod",
-        ),
-        pytest.param(
-            [Seen("a", (), ()), Seen("a", (FIRST,), ())],
-            "skip",
-            "no device file of a known kind",
-            id="unknown devices",
-        ),
+        # A leak into the other container of a GPU Pod, and devices of an unknown kind.
+        ([("a", ONE, NONE), ("a", TWO, ONE)], "fail", f"without a request sees {FIRST}, a"),
+        ([("a", NONE, NONE), ("a", ONE, NONE)], "skip", "no device file of a known kind"),
     ],
 )
 def test_containers_see_only_the_devices_that_they_request(
-    pods: Sequence[Seen], status: str, detail: str
+    pods: Sequence[tuple[str, tuple[str, ...], tuple[str, ...]]], status: str, detail: str
 ) -> None:
-    line = judge(pods)
+    line = judge([Seen(*pod) for pod in pods])
     assert line.status == status
     assert detail in line.detail
 

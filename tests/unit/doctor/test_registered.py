@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
-from policies.kubernetes.objects import JSONObject
 from policies.shipped import shipped_policy
 from webhook.cel.admission_policies import BINDING_KIND, POLICY_KIND, admission_policies
 from webhook.cel.configurations import Registration, configurations
@@ -125,50 +123,48 @@ def test_remediation_of_missing_configurations_depends_on_registration() -> None
 
 
 def compiled(*excluded: str) -> AdmissionPolicies:
-    made = admission_policies(
-        shipped_policy(), Registration(excluded_namespaces=frozenset(excluded)), today=NOW.date()
-    )
-    return by_kind(made)
-
-
-def by_kind(made: Iterable[JSONObject]) -> AdmissionPolicies:
+    """Return the policies in a cluster, by kind; they exclude these namespaces."""
+    registration = Registration(excluded_namespaces=frozenset(excluded))
     found: AdmissionPolicies = {kind: {} for kind in POLICY_KINDS}
-    for obj in made:
+    for obj in admission_policies(shipped_policy(), registration, today=NOW.date()):
         found[obj["kind"]][obj["metadata"]["name"]] = copy.deepcopy(obj)
     return found
 
 
-def of_policies(
-    found: AdmissionPolicies, *, registers: bool = True, enabled: bool = True
-) -> DoctorLine:
-    installed = installation(registers)
-    installed.deployed = Deployed(REGISTRATION, "secret", registers, enabled)
-    installed.admission_policies = found
-    return line(installed, "admission policies")
+NONE: AdmissionPolicies = {kind: {} for kind in POLICY_KINDS}
+OF_1_30 = {kind: compiled("fence")[kind] for kind in (POLICY_KIND, BINDING_KIND)}
+MUTATES = replace(REGISTRATION, mutates=True)
+DEPLOYED = Deployed(REGISTRATION, "secret", registers=True)
+PRINTED = replace(DEPLOYED, registers=False)
 
 
-def test_compiled_policies_are_ok() -> None:
-    found = of_policies(compiled("fence"))
-    assert found.status == "ok"
-    assert "all 1 and their bindings" in found.detail
-
-
-def test_an_api_server_without_admission_policies_is_a_warning() -> None:
-    found = of_policies({})
-    assert found.status == "warn"
-    assert "does not serve ValidatingAdmissionPolicy v1" in found.detail
-
-
-def test_an_api_server_that_cannot_mutate_is_a_warning() -> None:
-    installed = installation(True)
-    registration = replace(REGISTRATION, mutates=True)
-    installed.deployed = Deployed(registration, "secret", registers=True, admission_policies=True)
-    live = compiled("fence")
-    installed.admission_policies = {kind: live[kind] for kind in (POLICY_KIND, BINDING_KIND)}
-    found = line(installed, "admission policies")
-    assert found.status == "warn"
-    assert "does not serve MutatingAdmissionPolicy v1" in found.detail
-    assert "admissionPolicies.mutate" in found.remediation
+@pytest.mark.parametrize(
+    ("found", "deployed", "status", "words"),
+    [
+        (compiled("fence"), DEPLOYED, "ok", "all 1 and their bindings"),
+        ({}, DEPLOYED, "warn", "does not serve ValidatingAdmissionPolicy v1"),
+        (
+            OF_1_30,
+            replace(DEPLOYED, registration=MUTATES),
+            "warn",
+            ".mutate to false",
+        ),
+        # A namespace that only the policies exclude.
+        (compiled("fence", "payments"), DEPLOYED, "fail", "payments"),
+        (compiled("fence", "payments"), PRINTED, "warn", "payments"),
+        # Policies that no leader writes, and those that it writes.
+        (NONE, replace(DEPLOYED, admission_policies=False), "warn", "admissionPolicies.enabled"),
+        (NONE, PRINTED, "warn", "gpufence manifests"),
+        (NONE, DEPLOYED, "fail", f"{POLICY_KIND} gpufence-pods: it does not exist"),
+    ],
+)
+def test_admission_policies_are_compared_with_what_replicas_write(
+    found: AdmissionPolicies, deployed: Deployed, status: Status, words: str
+) -> None:
+    installed = replace(installation(True), deployed=deployed, admission_policies=found)
+    message = line(installed, "admission policies")
+    assert message.status == status
+    assert words in f"{message.detail}. {message.remediation}"
 
 
 def test_missing_changed_and_superfluous_policies_fail() -> None:
@@ -176,53 +172,21 @@ def test_missing_changed_and_superfluous_policies_fail() -> None:
     del live[BINDING_KIND]["gpufence-pods"]
     live[POLICY_KIND]["gpufence-pods"]["spec"]["failurePolicy"] = "Ignore"
     live[POLICY_KIND]["gpufence-pods-warn"] = {"spec": {}}
-    found = of_policies(live)
+    found = line(replace(installation(True), admission_policies=live), "admission policies")
     assert found.status == "fail"
-    assert f"{BINDING_KIND} gpufence-pods: it does not exist" in found.detail
-    assert (
-        f"{POLICY_KIND} gpufence-pods: failurePolicy of the spec is Ignore, but must be Fail"
-    ) in found.detail
-    assert f"{POLICY_KIND} gpufence-pods-warn: it is not needed" in found.detail
-
-
-@pytest.mark.parametrize(("registers", "status"), [(True, "fail"), (False, "warn")])
-def test_a_namespace_that_only_the_policies_exclude_fails_only_with_registration(
-    registers: bool, status: Status
-) -> None:
-    assert of_policies(compiled("fence", "payments"), registers=registers).status == status
-
-
-@pytest.mark.parametrize(
-    ("registers", "enabled", "cure"),
-    [(True, False, "admissionPolicies.enabled"), (False, True, "gpufence manifests")],
-)
-def test_missing_policies_are_a_warning_if_no_leader_writes_policies(
-    registers: bool, enabled: bool, cure: str
-) -> None:
-    found = of_policies(by_kind(()), registers=registers, enabled=enabled)
-    assert found.status == "warn"
-    assert cure in found.remediation
-
-
-def test_missing_policies_fail_if_the_leader_writes_policies() -> None:
-    assert of_policies(by_kind(())).status == "fail"
+    for problem in (
+        f"{BINDING_KIND} gpufence-pods: it does not exist",
+        f"{POLICY_KIND} gpufence-pods: failurePolicy of the spec is Ignore, but must be Fail",
+        f"{POLICY_KIND} gpufence-pods-warn: it is not needed",
+    ):
+        assert problem in found.detail
 
 
 def test_type_check_warnings_are_reported() -> None:
     live = compiled("fence")
     warning = {"fieldRef": "spec.validations[0]", "warning": "undefined field 'x'"}
-    live[POLICY_KIND]["gpufence-pods"]["status"] = {
-        "typeChecking": {"expressionWarnings": [warning]}
-    }
-    installed = installation(True)
-    installed.admission_policies = live
-    found = line(installed, "admission policy types")
+    checked = {"typeChecking": {"expressionWarnings": [warning]}}
+    live[POLICY_KIND]["gpufence-pods"]["status"] = checked
+    found = line(replace(installation(True), admission_policies=live), "admission policy types")
     assert found.status == "warn"
     assert "gpufence-pods: spec.validations[0]: undefined field 'x'" in found.detail
-
-
-def test_forbidden_policies_are_skipped() -> None:
-    installed = Installation("fence", "gpufence", forbidden={"admission policies": "forbidden"})
-    found = line(installed, "admission policies")
-    assert found.status == "skip"
-    assert "forbidden" in found.detail

@@ -163,7 +163,7 @@ async def test_a_renewal_is_retried_after_a_conflict(
     await first.acquire_or_renew()
     api.between(lambda: pause(api, "system", "gpufence", "today"))
     assert await first.acquire_or_renew()
-    assert first.paused == "today"
+    assert await first.paused_since() == "today"
 
 
 async def test_a_failed_release_succeeds_on_retry(
@@ -196,11 +196,11 @@ async def test_renewals_keep_a_pause_until_it_is_removed(
     assert await pause(api, "system", "gpufence", "today")
     for _ in range(3):
         assert await first.acquire_or_renew()
-        assert first.paused == "today"
+        assert await first.paused_since() == "today"
     assert api.objects[PATH]["metadata"]["annotations"] == {PAUSED: "today"}
     assert await pause(api, "system", "gpufence", None)
     await first.acquire_or_renew()
-    assert first.paused == ""
+    assert await first.paused_since() == ""
 
 
 def test_lease_times_are_in_utc_with_microseconds() -> None:
