@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -177,15 +178,9 @@ def _count(pod: RunningPod, state: PoolState, devices: dict[str, int]) -> None:
         node.trespassers.append(pod)
 
 
-def _natural(name: str) -> list[tuple[int, str]]:
-    """Return a key that sorts gpu-2 before gpu-10."""
-    parts: list[str] = [""]
-    for char in name:
-        if char.isdecimal() == parts[-1][-1:].isdecimal():
-            parts[-1] += char
-        else:
-            parts.append(char)
-    return [(int(part), "") if part.isdecimal() else (-1, part) for part in parts]
+def _natural(name: str) -> list[str | int]:
+    """Return a key that sorts gpu-2 before gpu-10: texts and numbers alternate in it."""
+    return [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", name)]
 
 
 class NodeFindings(NamedTuple):

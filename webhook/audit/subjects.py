@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -32,7 +33,7 @@ class Subject:
     owned: Owned
     decision: Decision
     verdict: Verdict
-    pods: dict[str, int] = field(default_factory=dict)
+    pods: Counter[str] = field(default_factory=Counter)
     remark: str = ""
     error: str = ""
     """The problem of a malformed object."""
@@ -90,14 +91,14 @@ class _Collector:
 
     def __init__(self, top: Judged, remark: str, policy: Policy, inventory: Inventory) -> None:
         self._top = top
-        self._remark = remark
+        self._subject = Subject(
+            top.kind, top.owned, top.decision, top.verdict, remark=remark, error=top.error
+        )
         self._policy = policy
         self._inventory = inventory
         self._has_top = False
         self._seen: dict[tuple[str, str, str], _Seen] = {}
         self._trespassing: dict[tuple[str, tuple[str, ...]], list[tuple[str, str]]] = {}
-        self._pods: dict[str, int] = {}
-        self._users: set[int] = set()
 
     def take(self, judged: Judged) -> None:
         """Take the decision on a workload: the owner itself, or one that belongs to it."""
@@ -108,9 +109,9 @@ class _Collector:
             self._add(judged)
 
     def take_pod(self, pod: RunningPod) -> None:
-        self._pods[pod.verdict] = self._pods.get(pod.verdict, 0) + 1
+        self._subject.pods[pod.verdict] += 1
         if pod.user is not None:
-            self._users.add(pod.user)
+            self._subject.users.add(pod.user)
         self._add(pod)
 
     def take_trespass(self, trespasses: Iterable[tuple[RunningPod, PoolState]]) -> None:
@@ -122,26 +123,16 @@ class _Collector:
                 self._trespassing.setdefault(key, []).append((pod.owned.name, pod.node))
 
     def subject(self) -> Subject:
-        top = self._top
+        subject = self._subject
         if not self._has_top:  # An old object with running Pods.
-            self.take(top)
-        decision, verdict = top.decision, top.verdict
-        findings = [*self._findings(), *self._trespassing_pods()]
-        if findings or self._pods:
-            decision = replace(decision, findings=tuple(findings), has_template=True)
+            self.take(self._top)
+        findings = (*self._findings(), *self._trespassing_pods())
+        if findings or subject.pods:
+            subject.decision = replace(subject.decision, findings=findings, has_template=True)
             # Only the mutations of the owner's own template are part of the decision.
-            is_mutated = verdict == "mutated" and decision.verdict == "allowed"
-            verdict = verdict if is_mutated else decision.verdict
-        return Subject(
-            top.kind,
-            top.owned,
-            decision,
-            verdict,
-            self._pods,
-            self._remark,
-            top.error,
-            self._users,
-        )
+            if subject.verdict != "mutated" or subject.decision.verdict != "allowed":
+                subject.verdict = subject.decision.verdict
+        return subject
 
     def _add(self, judged: Judged) -> None:
         own = judged.owned.uid == self._top.owned.uid

@@ -18,7 +18,7 @@ from policies.kubernetes.objects import JSONObject
 from policies.kubernetes.workload import Workload
 from policies.policy import Policy
 from webhook.cli.evaluate import Complete
-from webhook.cluster.claims import LookupResult, LookupTiming
+from webhook.cluster.claims import LookupResult
 from webhook.cluster.facts import ClusterFacts
 from webhook.cluster.nodes import NODES
 from webhook.cluster.state import DEVICE_CLASSES, NAMESPACES, ClusterState
@@ -34,8 +34,8 @@ from webhook.wording import counted
 _LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 
 # Unlike a server, a command can wait for a claim.
-_PATIENT = LookupTiming(wait=10.0, request=10.0)
-_SECONDS = 2 * _PATIENT.wait
+_LOOKUP_SECONDS = 10.0
+_SECONDS = 2 * _LOOKUP_SECONDS
 
 
 class _Manifest(msgspec.Struct):
@@ -60,7 +60,7 @@ def live_facts(load: Load, policy: Policy) -> Iterator[Complete]:
             Watches(connection),
             policy,
             looked_up=lambda result: results.update([result]),
-            lookup_timing=_PATIENT,
+            lookup_seconds=_LOOKUP_SECONDS,
         )
 
         @cache
@@ -84,7 +84,7 @@ def live_facts(load: Load, policy: Policy) -> Iterator[Complete]:
             )
 
         try:
-            runner.run(cluster.load())
+            runner.run(cluster.watches.load())
             yield complete
         except ClusterError as error:
             raise InputError([str(error)]) from error

@@ -17,7 +17,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from itertools import islice
 from typing import Literal, NamedTuple
 
@@ -37,6 +36,12 @@ Kind = Literal["resourceclaims", "resourceclaimtemplates"]
 
 LookupResult = Literal["found", "missing", "failed", "late"]
 """The result of a lookup; the last three leave the claim unresolved."""
+
+LOOKUP_SECONDS = 1.0
+"""The longest wait of a review for a lookup."""
+
+# The timeout of a request, longer than the wait of any review.
+_REQUEST_SECONDS = 5.0
 
 _API = "/apis/resource.k8s.io/v1"
 
@@ -66,19 +71,6 @@ class ClaimName(NamedTuple):
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class LookupTiming:
-    """Seconds."""
-
-    wait: float = 1.0
-    """The longest wait of a review for a lookup."""
-    request: float = 5.0
-    """The timeout of a request, longer than the wait of any review."""
-
-
-DEFAULT_LOOKUP_TIMING = LookupTiming()
-
-
 class _Answer(NamedTuple):
     result: LookupResult
     claim: Claim | None = None
@@ -105,7 +97,8 @@ def claims_named(obj: Workload, request: Request) -> Iterator[ClaimName]:
 class ClaimLookup:
     """Looks up claims, and shares one request between the reviews that wait for it.
 
-    ``looked_up`` is called with the result of each lookup.
+    ``looked_up`` is called with the result of each lookup. ``wait`` is the longest wait for one, in
+    seconds.
     """
 
     def __init__(
@@ -113,11 +106,11 @@ class ClaimLookup:
         connection: KubeApi,
         *,
         looked_up: Callable[[LookupResult], None] = lambda _result: None,
-        timing: LookupTiming = DEFAULT_LOOKUP_TIMING,
+        wait: float = LOOKUP_SECONDS,
     ) -> None:
         self._connection = connection
         self._looked_up = looked_up
-        self._timing = timing
+        self._wait = wait
         self._waiting: dict[ClaimName, asyncio.Task[_Answer]] = {}
         """Lookups whose request is not sent yet: further reviews can join them."""
         self._running: dict[ClaimName, asyncio.Task[_Answer]] = {}
@@ -128,7 +121,7 @@ class ClaimLookup:
         """Return the claims that can be looked up within ``seconds``. Never raises."""
         lookups = {name: self._look_up(name) for name in islice(dict.fromkeys(names), MOST_CLAIMS)}
         if tasks := [task for task in lookups.values() if task]:
-            await asyncio.wait(tasks, timeout=min(seconds, self._timing.wait))
+            await asyncio.wait(tasks, timeout=min(seconds, self._wait))
         claims = {}
         for name, task in lookups.items():
             answer = _Answer("failed")
@@ -177,7 +170,7 @@ class ClaimLookup:
         path = f"{_API}/namespaces/{name.namespace}/{name.kind}/{name.name}"
         try:
             body = await self._connection.get(
-                path, seconds=self._timing.request, most_bytes=_MOST_BYTES
+                path, seconds=max(_REQUEST_SECONDS, self._wait), most_bytes=_MOST_BYTES
             )
         except ApiError as error:
             if error.status == NOT_FOUND:

@@ -18,11 +18,10 @@ from policies.kubernetes.quantity import is_subdomain
 from policies.kubernetes.workload import Workload
 from policies.policy import Policy
 from webhook.cluster.claims import (
-    DEFAULT_LOOKUP_TIMING,
+    LOOKUP_SECONDS,
     ClaimLookup,
     ClaimName,
     LookupResult,
-    LookupTiming,
     claims_named,
 )
 from webhook.cluster.nodes import NODES
@@ -50,7 +49,8 @@ class ClusterFacts:
 
     What no pool needs is not watched: namespaces unless a pool selects namespaces by labels,
     RuntimeClasses unless a pool names one, DeviceClasses and claims unless a pool has device
-    classes. ``looked_up`` is called with the result of each lookup of a claim.
+    classes. ``looked_up`` is called with the result of each lookup of a claim. A review waits for
+    one for ``lookup_seconds`` at most.
     """
 
     def __init__(
@@ -59,13 +59,13 @@ class ClusterFacts:
         policy: Policy,
         *,
         looked_up: Callable[[LookupResult], None] = lambda _result: None,
-        lookup_timing: LookupTiming = DEFAULT_LOOKUP_TIMING,
+        lookup_seconds: float = LOOKUP_SECONDS,
     ) -> None:
         self.watches = watches
         self._connection = watches.connection
         self._started_at = watches.clock()
         self.state = ClusterState(policy)
-        self._claims = ClaimLookup(watches.connection, looked_up=looked_up, timing=lookup_timing)
+        self._claims = ClaimLookup(watches.connection, looked_up=looked_up, wait=lookup_seconds)
         self._needed: dict[Fact, str] = {}
         self._resolves_claims = False
         self.use(policy)
@@ -97,10 +97,6 @@ class ClusterFacts:
     async def stop(self) -> None:
         await self._claims.close()
         await self.watches.stop()
-
-    async def load(self) -> None:
-        """List the cluster once, without watching it."""
-        await self.watches.load()
 
     def unready(self) -> str:
         """Return the facts that are not complete yet; nothing after the startup deadline."""

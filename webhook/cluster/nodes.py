@@ -105,8 +105,7 @@ class NodeStore:
 
     def put(self, item: NodeObject, /) -> None:
         node = node_from(item, self._policy)
-        if node != self.index.get(node.name):
-            self.index.update(replace(node, labels=self._share(node.labels)))
+        self.index.update(replace(node, labels=self._share(node.labels)))
 
     def remove(self, name: str, /) -> None:
         self.index.remove(name)

@@ -73,24 +73,23 @@ def read_objects(document: Document) -> Iterator[Manifest]:
 
 
 def _objects(document: Document) -> Iterator[Manifest]:
+    value = document.value
+    if document.error is None and isinstance(value, dict) and _is_list(value):
+        yield from _items(document, (), value, document.line, count())
+        return
+    manifest = Manifest(document, None, (), document.line)
     if document.error is not None and document.lenient and looks_like_template(document.text):
-        yield Manifest(document, None, (), document.line, note=_TEMPLATE_NOTE)
+        manifest.note = _TEMPLATE_NOTE
     elif document.error is not None:
-        yield Manifest(document, None, (), document.line, error=document.error)
-    elif isinstance(document.value, list) and any(map(_looks_like_object, document.value)):
-        error = DocumentError(
+        manifest.error = document.error
+    elif not isinstance(value, list):
+        _read_object(manifest, value)
+    elif any(isinstance(entry, dict) and entry.get("kind") is not None for entry in value):
+        manifest.error = DocumentError(
             "is a list, not an object of the Kubernetes API",
             cure="Put the objects under items of an object with apiVersion: v1 and kind: List",
         )
-        yield Manifest(document, None, (), document.line, error=error)
-    elif not isinstance(document.value, dict | list):
-        yield Manifest(
-            document, None, (), document.line, error=_no_object(document.value, document.line)
-        )
-    elif isinstance(document.value, dict) and _is_list(document.value):
-        yield from _items(document, (), document.value, document.line, count())
-    else:
-        yield _manifest(document, None, (), document.line, document.value)
+    yield manifest
 
 
 def _items(
@@ -112,32 +111,37 @@ def _items(
         line = lines[index] if lines else line
         if isinstance(item, dict) and _is_list(item):
             yield from _items(document, item_path, item, line, numbers)
-        elif isinstance(item, dict):
-            yield _manifest(document, next(numbers), item_path, line, _typed(item, value))
         else:
-            yield Manifest(document, next(numbers), item_path, line, error=_no_object(item, line))
+            manifest = Manifest(document, next(numbers), item_path, line)
+            _read_object(manifest, _typed(item, value) if isinstance(item, dict) else item)
+            yield manifest
 
 
-def _manifest(document: Document, item: int | None, path: Path, line: int, value: Any) -> Manifest:
-    if not _looks_like_object(value):
-        return Manifest(document, item, path, line)
-    for key in ("apiVersion", "kind"):
-        if not isinstance(value.get(key), str):
-            if key == "apiVersion" and value["kind"] in _KUSTOMIZE_KINDS:
-                return Manifest(document, item, path, line)
-            if key == "apiVersion" and document.lenient and value.get(key) is None:
-                return Manifest(document, item, path, line, note=_PATCH_NOTE)
-            error = DocumentError(_missing(key, value), line=line, cure=_CURES[key])
-            return Manifest(document, item, path, line, value, error=error)
-    return Manifest(document, item, path, line, value)
+def _read_object(manifest: Manifest, value: Any) -> None:
+    """Set the value of a manifest, or what is wrong with it.
 
-
-def _looks_like_object(value: Any) -> bool:
-    """Return whether a document is meant for the API: directories hold other files as well.
-
-    A document with a kind and no apiVersion is one that lacks it.
+    Without a kind, a mapping is not meant for the API: directories hold other files as well.
     """
-    return isinstance(value, dict) and value.get("kind") is not None
+    if not isinstance(value, dict):
+        manifest.error = DocumentError(
+            f"is {_TYPES[type(value)]}, not an object of the Kubernetes API",
+            line=manifest.line,
+            cure="Remove it, or write an object with apiVersion and kind",
+        )
+        return
+    kind, version = value.get("kind"), value.get("apiVersion")
+    if kind is None or (kind in _KUSTOMIZE_KINDS and not isinstance(version, str)):
+        return
+    if manifest.document.lenient and version is None:
+        manifest.note = _PATCH_NOTE
+        return
+    manifest.value = value
+    for key, field in (("apiVersion", version), ("kind", kind)):
+        if not isinstance(field, str):
+            problem = f"must be a string, but is {_TYPES[type(field)]}"
+            problem = f"{key} {'is missing' if field is None else problem}"
+            manifest.error = DocumentError(problem, line=manifest.line, cure=_CURES[key])
+            return
 
 
 def _is_list(value: JSONObject) -> bool:
@@ -157,20 +161,6 @@ def _typed(item: JSONObject, parent: JSONObject) -> JSONObject:
     if not kind or item.get("kind") or item.get("apiVersion"):
         return item
     return {**item, "apiVersion": version, "kind": kind}
-
-
-def _missing(key: str, value: JSONObject) -> str:
-    if value.get(key) is None:
-        return f"{key} is missing"
-    return f"{key} must be a string, but is {_TYPES[type(value[key])]}"
-
-
-def _no_object(value: Any, line: int) -> DocumentError:
-    return DocumentError(
-        f"is {_TYPES[type(value)]}, not an object of the Kubernetes API",
-        line=line,
-        cure="Remove it, or write an object with apiVersion and kind",
-    )
 
 
 # Fields.

@@ -435,16 +435,16 @@ async def test_load_lists_once_without_a_watch(api: FakeApiServer, tmp_path: Pat
     connection = KubeApi(kubeconfig(api.kubeconfig(tmp_path / "kubeconfig")))
     cluster = ClusterFacts(Watches(connection, timing=FAST), policy())
     try:
-        await cluster.load()
+        await cluster.watches.load()
         assert node_names(cluster) == ALL
         api.errors[NODES] = (403, "no")
         with pytest.raises(ApiError, match=r"^no \(HTTP 403\)$"):
-            await cluster.load()
+            await cluster.watches.load()
         await api.stop()
         with pytest.raises(
             UnreachableError, match=r"the API server at http://127.0.0.1:\d+ is out"
         ):
-            await cluster.load()
+            await cluster.watches.load()
     finally:
         await cluster.stop()
     assert not api.watches(NODES)
