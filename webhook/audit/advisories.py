@@ -22,11 +22,12 @@ from webhook.wording import counted, some
 Version = tuple[int, ...]
 
 _VERSION = r"v?(\d+)\.(\d+)\.(\d+)"
-_RUNTIME = re.compile(rf"containerd://{_VERSION}")
-_IMAGES = {
+_REPORTED = {
+    "containerd": re.compile(rf"^containerd://{_VERSION}"),
     "NVIDIA Container Toolkit": re.compile(rf"(?:^|/)container-toolkit:{_VERSION}"),
     "GPU Operator": re.compile(rf"(?:^|/)gpu-operator:{_VERSION}"),
 }
+"""The components, and what a Node reports of them: a runtime, or the name of an image."""
 
 
 class Advisory(msgspec.Struct, frozen=True):
@@ -101,13 +102,13 @@ class NodeVersions:
 
     def take(self, node: VersionedNode) -> None:
         """Record the versions that a Node reports: of several images, the newest."""
-        if match := _RUNTIME.match(node.status.node_info.container_runtime_version):
-            self._record("containerd", match, node)
         names = [name for image in node.status.images or () for name in image.names or ()]
-        for component, pattern in _IMAGES.items():
-            found = [match for name in names if (match := pattern.search(name))]
-            if found:
-                self._record(component, max(found, key=_version), node)
+        reported = [node.status.node_info.container_runtime_version, *names]
+        for component, pattern in _REPORTED.items():
+            matches = filter(None, map(pattern.search, reported))
+            if versions := [tuple(map(int, match.groups())) for match in matches]:
+                nodes = self._nodes.setdefault((component, max(versions)), [])
+                nodes.append(node.metadata.name)
 
     def affected(self) -> Iterator[AffectedNodes]:
         for advisory in advisories():
@@ -120,11 +121,3 @@ class NodeVersions:
                 versions = tuple(".".join(map(str, version)) for version in found)
                 nodes = tuple(sorted(name for names in found.values() for name in names))
                 yield AffectedNodes(advisory, versions, nodes)
-
-    def _record(self, component: str, match: re.Match[str], node: VersionedNode) -> None:
-        names = self._nodes.setdefault((component, _version(match)), [])
-        names.append(node.metadata.name)
-
-
-def _version(match: re.Match[str]) -> Version:
-    return tuple(map(int, match.groups()))

@@ -190,8 +190,9 @@ class _Reader:
         for kind in WORKLOADS:
             await self._workloads(kind)
         for custom in self._policy.custom_workloads:
-            for kind in await self._discovery.by_resource(custom.group, custom.resources):
-                await self._workloads(kind)
+            for kind in await self._discovery.kinds(custom.group):
+                if kind.resource in custom.resources and kind.is_namespaced:
+                    await self._workloads(kind)
             if error := self._discovery.unavailable.get(custom.group):
                 self.inventory.skipped.append(
                     f"{custom.group}: not listed completely, so some objects may not be audited; "
@@ -214,7 +215,8 @@ class _Reader:
         while missing := sorted(owner_keys - self.inventory.owners.listed - listed):
             listed.update(missing)
             for group, name in missing:
-                kind = await self._discovery.by_kind(group, name) if group else None
+                kinds = await self._discovery.kinds(group) if group else ()
+                kind = next((each for each in kinds if each.kind == name), None)
                 if kind is not None and not kind.is_namespaced:
                     self.inventory.owners.clusterwide.add(kind.key)
                 elif kind is not None:

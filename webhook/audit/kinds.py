@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import msgspec
@@ -96,24 +95,15 @@ class Discovery:
         self.unavailable: dict[str, str] = {}
         """Groups that are incomplete because their API server is unavailable, and its error."""
 
-    async def by_resource(self, group: str, resources: Iterable[str]) -> list[Kind]:
-        """Return the resources that exist in the group, are namespaced, and can be listed.
+    async def kinds(self, group: str) -> tuple[Kind, ...]:
+        """Return the kinds of the group that can be listed.
 
         Each is in the group's preferred version, or in the first version that has it: in
         ``kubeflow.org``, PyTorchJobs are ``v1`` and MPIJobs are ``v2beta1``.
+
+        Raises:
+            ClusterError: the API server cannot be read.
         """
-        wanted = set(resources)
-        return [
-            kind
-            for kind in await self._listed(group)
-            if kind.resource in wanted and kind.is_namespaced
-        ]
-
-    async def by_kind(self, group: str, kind: str) -> Kind | None:
-        """Return the kind, if it exists and can be listed."""
-        return next((listed for listed in await self._listed(group) if listed.kind == kind), None)
-
-    async def _listed(self, group: str) -> tuple[Kind, ...]:
         if group not in self._kinds:
             kinds: dict[str, Kind] = {}
             for version in await self._versions_of(group):

@@ -114,38 +114,34 @@ class Owners:
         """
         seen = {obj.uid}
         while obj.owner is not None and obj.owner.key != NODE:
-            owner = self._by_uid.get(obj.owner.uid)
-            if owner is None:
-                return obj, self._why_unknown(obj.owner)
-            if owner.uid in seen or not _is_owner(owner, obj, obj.owner):
-                return obj, (
-                    f"its owner reference names {obj.owner}, but the UID, kind, name or selector "
-                    "of that object does not match"
-                )
+            owner = self.direct(obj)
+            if owner is None or owner.uid in seen:
+                return obj, self._why(obj.owner)
             seen.add(owner.uid)
             obj = owner
         return obj, ""
 
-    def _why_unknown(self, owner: Reference) -> str:
+    def direct(self, obj: Owned) -> Owned | None:
+        """Return the object's own controller, if it is known and matches the reference."""
+        reference = obj.owner
+        owner = self._by_uid.get(reference.uid) if reference else None
+        if owner is None or reference is None or not obj.is_selected:
+            return None
+        named = (owner.key, owner.name, owner.namespace)
+        return owner if named == (reference.key, reference.name, obj.namespace) else None
+
+    def _why(self, owner: Reference) -> str:
+        """Return why an owner reference leads to no object."""
+        if owner.uid in self._by_uid:
+            return (
+                f"its owner reference names {owner}, but the UID, kind, name or selector of that "
+                "object does not match"
+            )
         if owner.key in self.clusterwide:
             return f"its owner {owner} is cluster-scoped"
         if owner.key in self.listed:
             return f"its owner reference names {owner}, which does not exist"
         return f"its owner {owner} could not be listed"
-
-    def direct(self, obj: Owned) -> Owned | None:
-        """Return the object's own controller, if it is known and matches the reference."""
-        owner = self._by_uid.get(obj.owner.uid) if obj.owner else None
-        return owner if owner and obj.owner and _is_owner(owner, obj, obj.owner) else None
-
-
-def _is_owner(owner: Owned, obj: Owned, reference: Reference) -> bool:
-    return (
-        obj.is_selected
-        and owner.key == reference.key
-        and owner.name == reference.name
-        and owner.namespace == obj.namespace
-    )
 
 
 def _controller(references: Iterable[JSONObject]) -> Reference | None:

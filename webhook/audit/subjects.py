@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -66,7 +66,6 @@ def subjects(
     """
     collected: dict[str, _Collector] = {}
     by_uid = {judged.owned.uid: judged for judged in inventory.workloads}
-    trespassing = _trespassing(states)
 
     def collector(judged: Judged) -> _Collector:
         top, remark = inventory.owners.top(judged.owned)
@@ -79,9 +78,11 @@ def subjects(
         if not judged.is_history:
             collector(judged).take(judged)
     for pod in pods:
-        collected_by = collector(pod)
-        collected_by.take_pod(pod)
-        collected_by.take_trespass(trespassing.get(pod.owned.uid, ()))
+        collector(pod).take_pod(pod)
+    for state in states:
+        for node in state.nodes.values():
+            for pod in node.trespassers:
+                collector(pod).take_trespass(pod, state.pool.name)
     results = [collector.subject() for collector in collected.values()]
     return sorted(results, key=lambda s: (s.owned.namespace, s.kind.kind, s.owned.name))
 
@@ -98,7 +99,7 @@ class _Collector:
         self._inventory = inventory
         self._has_top = False
         self._seen: dict[tuple[str, str, str], _Seen] = {}
-        self._trespassing: dict[tuple[str, tuple[str, ...]], list[tuple[str, str]]] = {}
+        self._trespassing: defaultdict[tuple[str, tuple[str, ...]], list[str]] = defaultdict(list)
 
     def take(self, judged: Judged) -> None:
         """Take the decision on a workload: the owner itself, or one that belongs to it."""
@@ -114,13 +115,13 @@ class _Collector:
             self._subject.users.add(pod.user)
         self._add(pod)
 
-    def take_trespass(self, trespasses: Iterable[tuple[RunningPod, PoolState]]) -> None:
+    def take_trespass(self, pod: RunningPod, pool: str) -> None:
         """Record that a Pod runs on a node of a pool without requesting its devices."""
-        for pod, state in trespasses:
-            action = self._policy.actions_in(pod.owned.namespace)[TRESPASS]
-            if action != "off" and not self._is_excepted(pod.owned):
-                key = state.pool.name, pod.decision.pools
-                self._trespassing.setdefault(key, []).append((pod.owned.name, pod.node))
+        action = self._policy.actions_in(pod.owned.namespace)[TRESPASS]
+        if action != "off" and not self._is_excepted(pod.owned):
+            self._trespassing[pool, pod.decision.pools].append(
+                f"Pod {pod.owned.name} on node {pod.node}"
+            )
 
     def subject(self) -> Subject:
         subject = self._subject
@@ -157,8 +158,7 @@ class _Collector:
 
     def _trespassing_pods(self) -> Iterator[Finding]:
         action = self._policy.actions_in(self._top.owned.namespace)[TRESPASS]
-        for (pool, candidates), places in self._trespassing.items():
-            pods = some([f"Pod {pod} on node {node}" for pod, node in places])
+        for (pool, candidates), pods in self._trespassing.items():
             if candidates:
                 reason = "a GPU Pod runs on a GPU node of another pool"
                 lack = f"the policy allows the Pods only pool {', '.join(candidates)}"
@@ -169,7 +169,7 @@ class _Collector:
                 TRESPASS,
                 "spec",
                 reason,
-                f"{pods}: the nodes belong to pool {pool}, but {lack}",
+                f"{some(pods)}: the nodes belong to pool {pool}, but {lack}",
                 f"Check that the nodes have the taint of the pool. Then {_moving(self._top)}",
                 action,
             )
@@ -190,13 +190,3 @@ def _moving(top: Judged) -> str:
     if top.kind is POD:
         return "delete the Pod and create it again, because it has no controller"
     return "delete the Pods: their controller creates new ones on other nodes"
-
-
-def _trespassing(states: Iterable[PoolState]) -> dict[str, list[tuple[RunningPod, PoolState]]]:
-    """Return the trespassers of every pool, by uid."""
-    trespasses: dict[str, list[tuple[RunningPod, PoolState]]] = {}
-    for state in states:
-        for node in state.nodes.values():
-            for pod in node.trespassers:
-                trespasses.setdefault(pod.owned.uid, []).append((pod, state))
-    return trespasses

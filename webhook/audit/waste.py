@@ -119,17 +119,6 @@ def _requested(
             yield _Share("idle", pod, devices if unready_since is None else 0, unused)
 
 
-class _Fit(NamedTuple):
-    """The devices that a node has the CPU (``which`` 0) or the memory (1) for.
-
-    ``need`` is what a device needs of it, in nanos.
-    """
-
-    devices: int
-    need: int
-    which: int
-
-
 def _free(state: PoolState, window: Window) -> Iterator[_Share]:
     """Yield the free devices that nodes lack the CPU or the memory for.
 
@@ -160,8 +149,10 @@ def _typical(requests: Sequence[tuple[RunningPod, int]]) -> tuple[int, int] | No
     return cpu, memory
 
 
-def _fit(node: PoolNode, which: int, typical: tuple[int, int] | None) -> _Fit:
-    """Return how many of the free devices fit.
+def _fit(node: PoolNode, which: int, typical: tuple[int, int] | None) -> tuple[int, int, int]:
+    """Return how many free devices the node has the CPU (``which`` 0) or the memory (1) for.
+
+    With that, return what a device needs of it, in nanos, and ``which``.
 
     A device needs what is typical in its pool, but not more than its share of what node agents
     leave.
@@ -173,4 +164,4 @@ def _fit(node: PoolNode, which: int, typical: tuple[int, int] | None) -> _Fit:
     need = share if typical is None else min(share, typical[which])
     left = max(0, room - taken)
     fits = need == 0 or not room
-    return _Fit(node.free if fits else left // need, need, which)
+    return node.free if fits else left // need, need, which

@@ -200,12 +200,6 @@ async def test_exceptions_that_cover_nothing_are_reported(cluster: Cluster) -> N
     )
 
 
-async def test_an_unmutated_gpu_pod_has_the_verdict_mutated(cluster: Cluster) -> None:
-    cluster.add("Pod", pod("train", pod_spec(2), node="gpu"))
-    audit = await cluster.audit()
-    assert subject(audit, "train").decision.verdict == "mutated"
-
-
 async def test_running_gpu_pods_are_counted_by_the_user_that_nodes_report(cluster: Cluster) -> None:
     def running(name: str, devices: int, *users: int) -> None:
         statuses = [{"name": "c", "user": {"linux": {"uid": user, "gid": 0}}} for user in users]
@@ -334,19 +328,6 @@ async def test_an_owner_of_an_unknown_kind_is_found_by_discovery(cluster: Cluste
     assert finding.path == "spec.worker.spec.tolerations[0]"
 
 
-async def test_custom_resources_of_the_policy_are_audited_without_pods(cluster: Cluster) -> None:
-    cluster.serve("kubeflow.org", "v1", "PyTorchJob", "pytorchjobs")
-    template = {"template": {"spec": pod_spec(**REACHING)}}
-    cluster.add(
-        "PyTorchJob",
-        {
-            "metadata": {"name": "train", "namespace": "ml"},
-            "spec": {"pytorchReplicaSpecs": {"Worker": template}},
-        },
-    )
-    assert reasons_by_object(await cluster.audit()) == {"PyTorchJob train": [TOLERATES]}
-
-
 async def test_custom_resources_in_non_preferred_versions_are_audited(cluster: Cluster) -> None:
     cluster.serve("kubeflow.org", "v1", "PyTorchJob", "pytorchjobs")
     cluster.serve("kubeflow.org", "v2beta1", "MPIJob", "mpijobs")
@@ -408,24 +389,6 @@ async def test_a_failed_list_of_pods_fails_the_audit(cluster: Cluster) -> None:
     assert len(cluster.api.lists(PODS)) == 5
 
 
-@pytest.mark.parametrize("status", [429, 500, 503])
-async def test_an_audit_continues_after_a_page_that_failed_once(
-    cluster: Cluster, status: int
-) -> None:
-    for number in range(200):
-        cluster.add("Pod", pod(f"web-{number}", pod_spec(), node="cpu"))
-    failed: list[int] = []
-
-    def fail_once(path: str, offset: int) -> None:
-        if (path, offset) == (PODS, 50) and not failed:
-            failed.append(offset)
-            raise ApiError(status, "try again")
-
-    cluster.api.before_page = fail_once
-    assert (await cluster.audit()).pods == 200
-    assert failed == [50]
-
-
 async def test_an_audit_reports_how_many_objects_it_has_read(cluster: Cluster) -> None:
     for number in range(250):
         cluster.add("Pod", pod(f"web-{number}", pod_spec(), node="cpu"))
@@ -479,26 +442,6 @@ async def test_a_static_pod_is_an_agent_without_a_remark(cluster: Cluster) -> No
     assert subject(audit, "static-gpu-2").remark == ""
     [state] = audit.pools
     assert state.trespassers == 0
-
-
-async def test_lists_are_paged_and_restart_when_they_expire(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for number in range(1200):
-        cluster.add("Pod", pod(f"web-{number}", pod_spec(), node="cpu"))
-    expired: list[int] = []
-
-    def expire(path: str, offset: int) -> None:
-        if path == PODS and offset == 50 and not expired:
-            expired.append(offset)
-            cluster.api.compact()
-
-    cluster.api.before_page = expire
-    audit = await cluster.audit()
-    assert audit.pods == 1200
-    asked = [list_.query for list_ in cluster.api.lists(PODS)]
-    assert [query["limit"] for query in asked] == ["50", "100", "50", "100", "200", "400", "500"]
-    assert {query["fieldSelector"] for query in asked} == {UNFINISHED}
 
 
 async def test_credentials_that_expire_between_two_pages_are_reloaded(cluster: Cluster) -> None:

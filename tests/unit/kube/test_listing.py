@@ -12,7 +12,7 @@ from fake_apiserver import NODES, FakeApiServer
 from webhook.cluster.state import NamedObject
 from webhook.kube.client import KubeApi
 from webhook.kube.credentials import kubeconfig
-from webhook.kube.errors import OversizedAnswerError, UnexpectedAnswerError
+from webhook.kube.errors import ApiError, OversizedAnswerError, UnexpectedAnswerError
 from webhook.kube.listing import list_all, read_pages
 
 KIB = 1024
@@ -53,6 +53,36 @@ async def test_pages_of_small_items_grow_to_500(api: FakeApiServer, connection: 
     names = fill(api, *[100] * 1000)
     assert await names_of(connection) == names
     assert limits(api) == [50, 100, 200, 400, 500]
+
+
+async def test_a_list_that_expires_starts_again(api: FakeApiServer, connection: KubeApi) -> None:
+    names = fill(api, *[100] * 200)
+
+    def expire(_path: str, offset: int) -> None:
+        if offset == 50:
+            api.before_page = lambda _path, _offset: None
+            api.compact()
+
+    api.before_page = expire
+    assert await names_of(connection) == names
+    assert limits(api) == [50, 100, 50, 100, 200]
+
+
+@pytest.mark.parametrize("status", [429, 500, 503])
+async def test_a_page_that_failed_once_is_requested_again(
+    api: FakeApiServer, connection: KubeApi, status: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("webhook.kube.listing.spread", lambda _seconds: 0.0)
+    names = fill(api, *[100] * 100)
+
+    def fail(_path: str, offset: int) -> None:
+        if offset == 50:
+            api.before_page = lambda _path, _offset: None
+            raise ApiError(status, "try again")
+
+    api.before_page = fail
+    assert await names_of(connection) == names
+    assert limits(api) == [50, 100, 100]
 
 
 async def test_pages_of_large_items_have_2_mib(api: FakeApiServer, connection: KubeApi) -> None:
