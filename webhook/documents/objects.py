@@ -6,15 +6,20 @@ import re
 from collections.abc import Iterator
 from functools import lru_cache
 from itertools import count
-from typing import Any
+from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
+import yaml
 
 from policies.kubernetes.objects import JSONObject
 from webhook.documents.document import Document, DocumentError, looks_like_template
-from webhook.documents.yaml_reader import Position, Positions, read_positions
+from webhook.documents.scalars import MERGE_TAG, plain_key
+from webhook.documents.yaml_reader import Parser
 
 Path = tuple[str | int, ...]
+
+Node: TypeAlias = Any
+"""A node of PyYAML, if there is one."""
 
 ABSENT = object()
 """The value of a field that is absent, as opposed to null."""
@@ -41,6 +46,18 @@ _TYPES = {
     dict: "a mapping",
     type(None): "null",
 }
+
+
+class Position(NamedTuple):
+    """Line and column, both from 1.
+
+    ``end`` is the column after the field on the same line: after a key with its value, or after the
+    key if the value is on other lines.
+    """
+
+    line: int
+    column: int
+    end: int
 
 
 class Manifest(msgspec.Struct, eq=False):
@@ -191,26 +208,66 @@ def locate(document: Document, path: Path, field: str) -> Position | None:
     """Return the position of ``field`` of the object at ``path``, or of its nearest parent.
 
     ``field`` is a path as the API server prints it. The position of an entry of a mapping is that
-    of its key. ``None`` if the document does not parse, is very large, or lacks the first step of
-    the path.
+    of its key. ``None`` if the document does not parse, defines an anchor twice, is very large, or
+    lacks the first step of the path.
     """
-    value, positions = _positions(document)
-    found = None
+    node, found = _root_node(document), None
     for step in (*map(str, path), *field_steps(field)):
-        position = positions.get(id(value), {}).get(step)
-        if position is None:
+        entry = _entry(node, step)
+        if entry is None:
             break
-        found = position
-        value = value[int(step)] if isinstance(value, list) else value[step]
-    return found and found._replace(line=found.line + document.text_line - 1)
+        found, node = entry, entry[1]
+    if found is None:
+        return None
+    start = (found[0] or found[1]).start_mark
+    return Position(document.text_line + start.line, start.column + 1, _end(*found) + 1)
 
 
 @lru_cache(maxsize=64)
-def _positions(document: Document) -> tuple[Any, Positions]:
-    """Return the value of a document, read again, with its positions. JSON parses as YAML."""
-    if len(document.text) > MAX_TEXT:
-        return None, {}
-    return read_positions(document.text) or (None, {})
+def _root_node(document: Document) -> Node:
+    """Return the root of a document as PyYAML composes it. JSON parses as YAML."""
+    if document.error is not None or len(document.text) > MAX_TEXT:
+        return None
+    try:
+        return Parser(document.text).get_single_node()
+    except yaml.YAMLError:
+        return None
+
+
+def _entry(node: Node, step: str) -> tuple[Node, Node] | None:
+    """Return the key and the value of an entry, which counts if a key is set twice.
+
+    An entry of a list has no key.
+    """
+    if isinstance(node, yaml.SequenceNode):
+        is_index = step.isdecimal() and int(step) < len(node.value)
+        return (None, node.value[int(step)]) if is_index else None
+    found = None
+    for key, value in node.value if isinstance(node, yaml.MappingNode) else ():
+        if key.tag == MERGE_TAG:
+            sources = value.value if isinstance(value, yaml.SequenceNode) else [value]
+            for source in reversed(sources):
+                found = _entry(source, step) or found
+        elif (key.value if key.style else plain_key(key.value)) == step:
+            found = key, value
+    return found
+
+
+def _end(key: Node, value: Node) -> int:
+    """Return the column after an entry on its first line, from 0.
+
+    That is after the key if the value is on other lines, or stands at an anchor.
+    """
+    start, end = (key or value).start_mark, value.end_mark
+    if end.line == start.line and end.index > start.index:
+        return int(end.column)
+    if key is not None:
+        return int(key.end_mark.column)
+    for first in value.value[:1] if isinstance(value, yaml.CollectionNode) else ():
+        first_key, first_value = first if isinstance(first, tuple) else (None, first)
+        if (first_key or first_value).start_mark.line == start.line:
+            return _end(first_key, first_value)
+    return int(start.column)
 
 
 def field_steps(field: str) -> list[str]:

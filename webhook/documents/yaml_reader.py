@@ -2,15 +2,13 @@
 
 Source of the meaning: ``decode.go`` of ``go.yaml.in/yaml/v2`` and ``yaml.go`` of
 ``sigs.k8s.io/yaml``. This reader is stricter about mistakes that these drop silently: unknown tags
-and a second document without ``---`` are errors, and duplicate keys are reported. It records the
-positions of entries on request only, because most runs need none.
+and a second document without ``---`` are errors, and duplicate keys are reported.
 """
 
 from __future__ import annotations
 
 import re
-from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any
 
 import yaml
 from yaml.events import (
@@ -77,22 +75,6 @@ _LINE_BREAK = re.compile("\r\n?|[\n\x85\u2028\u2029]")
 _NOT_PRINTABLE = "[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]|\ufffe|\uffff"
 
 
-class Position(NamedTuple):
-    """Line and column, both from 1.
-
-    ``end`` is the column after the field on the same line: after a key with its value, or after the
-    key if the value is on other lines.
-    """
-
-    line: int
-    column: int
-    end: int
-
-
-Positions = dict[int, dict[str, Position]]
-"""The positions of the entries of mappings and lists, by the ``id`` of the value."""
-
-
 _IN_PROGRESS = object()
 """The value of an anchor that the reader has not completed."""
 
@@ -113,28 +95,14 @@ def read_yaml(text: str) -> Document | None:
         raise
 
 
-def read_positions(text: str) -> tuple[Any, Positions] | None:
-    """Return the value of a document with the positions of its entries; ``None`` if invalid."""
-    reader = _Reader(text, records=True)
-    try:
-        document = reader.document()
-    except (yaml.YAMLError, DocumentError):
-        return None
-    return None if document is None else (document.value, reader.positions)
-
-
 class _Reader:
-    def __init__(self, text: str, *, records: bool = False) -> None:
-        self.positions: Positions = {}
+    def __init__(self, text: str) -> None:
         self._text = text
-        self._records = records
         self._next = Parser(text).get_event
         self._anchors: dict[str, Any] = {}
         self._measured: dict[int, tuple[Any, int, int]] = {}
         self._aliased = 0
         self._item_lines: list[int] = []
-        self._closed: Any = None
-        """The mark after the last mapping or list."""
         self._duplicate: DocumentError | None = None
 
     def document(self) -> Document | None:
@@ -223,24 +191,16 @@ class _Reader:
 
     def _sequence(self, depth: int, lines: list[int] | None = None) -> list[Any]:
         sequence: list[Any] = []
-        if self._records:
-            self.positions[id(sequence)] = {}
         get = self._next
         while type(event := get()) is not SequenceEndEvent:
             if lines is not None:
                 lines.append(event.start_mark.line + 1)
-            value = self._value(event, depth)
-            if self._records:
-                self._record(sequence, str(len(sequence)), None, event, value)
-            sequence.append(value)
-        self._closed = event.end_mark
+            sequence.append(self._value(event, depth))
         return sequence
 
     def _mapping(self, depth: int) -> dict[str, Any]:
         mapping: dict[str, Any] = {}
         merged: set[str] = set()
-        if self._records:
-            self.positions[id(mapping)] = {}
         get = self._next
         while type(event := get()) is not MappingEndEvent:
             # Nearly every key is a bare word that occurs often.
@@ -260,15 +220,12 @@ class _Reader:
                 elif self._duplicate is None:
                     problem = f"the key {key:.60} is already set above in the same mapping"
                     self._duplicate = event_error(problem, event, DUPLICATE_CURE)
-            key_event, event = event, get()
+            event = get()
             if depth == 1 and key == "items" and _is_plain_sequence(event):
                 self._item_lines = []
                 mapping[key] = self._sequence(depth + 1, self._item_lines)
             else:
                 mapping[key] = self._value(event, depth)
-            if self._records:
-                self._record(mapping, key, key_event, event, mapping[key])
-        self._closed = event.end_mark
         return mapping
 
     def _key(self, event: Any, depth: int) -> str | None:
@@ -297,22 +254,6 @@ class _Reader:
                 )
             mapping.update(source)
             merged.update(source)
-            if self._records:
-                self.positions[id(mapping)].update(self.positions[id(source)])
-
-    def _record(self, parent: Any, step: str, key: Any, event: Any, value: Any) -> None:
-        """Record the position of an entry, whose value starts with ``event``."""
-        start = event.start_mark if key is None else key.start_mark
-        end: Any = event.end_mark if type(event) is ScalarEvent else self._closed
-        if type(event) is not AliasEvent and end.line == start.line and end.index > start.index:
-            column = end.column
-        elif key is not None:
-            column = key.end_mark.column
-        else:
-            column = start.column
-            for first in islice(self.positions.get(id(value), {}).values(), 1):
-                column = first.end - 1 if first.line == start.line + 1 else column
-        self.positions[id(parent)][step] = Position(start.line + 1, start.column + 1, column + 1)
 
 
 def _is_plain_sequence(event: Any) -> bool:

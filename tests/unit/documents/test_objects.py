@@ -120,21 +120,10 @@ def test_fields_of_the_second_json_value_are_located() -> None:
     assert locate(second, (), "spec") == (3, 2, 12)
 
 
-def test_an_alias_of_a_redefined_anchor_leads_to_the_last_definition() -> None:
-    twice = "a: &x {k: 1}\nb: &x {k: 2}\nc: *x\n"
-    assert only(twice).error is None
-    assert locate(only(twice), (), "a.k") == (1, 8, 12)
-    assert locate(only(twice), (), "c.k") == (2, 8, 12)
-
-
 def test_a_field_below_a_duplicate_key_is_located_in_the_value_that_counts() -> None:
     twice = "a: {k: 1}\na: {k: 2}\n"
     assert only(twice).value == {"a": {"k": 2}}
     assert locate(only(twice), (), "a.k") == (2, 5, 9)
-
-
-def test_an_alias_in_a_list_is_located_where_it_stands() -> None:
-    assert locate(only("a: &x {k: 1}\nb:\n- *x\n"), (), "b[0]") == (3, 3, 3)
 
 
 def test_fields_of_invalid_documents_have_no_position() -> None:
