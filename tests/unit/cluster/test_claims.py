@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import AsyncIterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -62,50 +64,48 @@ def by_name(name: str) -> JSON:
     return {"name": "gpu", "resourceClaimName": name}
 
 
+@dataclass
+class Lookups:
+    """The facts of a cluster with one claim and one template, and the results of lookups."""
+
+    api: FakeApiServer
+    cluster: ClusterFacts
+    counts: Counts
+
+    @property
+    def results(self) -> Counter[str]:
+        return self.counts.lookups
+
+    async def resolve(self, *entries: JSON, seconds: float = 2.0) -> Facts:
+        request = Request(namespace="ml")
+        return await self.cluster.facts_for(request, Workload(pod(*entries)), seconds)
+
+    def requests_for(self, path: str) -> int:
+        return sum(asked.path == path for asked in self.api.requests)
+
+
 @pytest.fixture
-async def api() -> AsyncIterator[FakeApiServer]:
-    api = FakeApiServer(NODES, DEVICE_CLASSES, CLAIMS, CLAIM_TEMPLATES)
+async def lookups(tmp_path: Path) -> AsyncIterator[Lookups]:
+    api, counts = FakeApiServer(NODES, DEVICE_CLASSES, CLAIMS, CLAIM_TEMPLATES), Counts()
     api.put(CLAIMS, claim("shared", "gpu.nvidia.com"))
     api.put(CLAIM_TEMPLATES, template("one-gpu", "gpu.nvidia.com"))
     await api.start()
-    yield api
+    async with facts_of(api, tmp_path, observer=counts) as cluster:
+        yield Lookups(api, cluster, counts)
     await api.stop()
 
 
-@pytest.fixture
-def counts() -> Counts:
-    return Counts()
-
-
-@pytest.fixture
-async def cluster(
-    api: FakeApiServer, counts: Counts, tmp_path: Path
-) -> AsyncIterator[ClusterFacts]:
-    async with facts_of(api, tmp_path, observer=counts) as cluster:
-        yield cluster
-
-
-async def resolve(cluster: ClusterFacts, *entries: JSON, seconds: float = 2.0) -> Facts:
-    return await cluster.facts_for(Request(namespace="ml"), Workload(pod(*entries)), seconds)
-
-
-def requests_for(api: FakeApiServer, path: str) -> int:
-    return sum(asked.path == path for asked in api.requests)
-
-
-async def test_claims_and_claim_templates_are_resolved_by_name(
-    api: FakeApiServer, cluster: ClusterFacts, counts: Counts
-) -> None:
-    api.put(CLAIMS, claim("either", "gpu.nvidia.com", "mig.nvidia.com"))
+async def test_claims_and_claim_templates_are_resolved_by_name(lookups: Lookups) -> None:
+    lookups.api.put(CLAIMS, claim("either", "gpu.nvidia.com", "mig.nvidia.com"))
     entries = by_template("one-gpu"), by_name("shared"), by_name("either")
-    facts = await resolve(cluster, *entries)
+    facts = await lookups.resolve(*entries)
     either = Claim((frozenset({"gpu.nvidia.com", "mig.nvidia.com"}),))
     assert facts.claims == {("ml", "shared"): GPU, ("ml", "either"): either}
     assert facts.claim_templates == {("ml", "one-gpu"): GPU}
-    assert counts.lookups == {"found": 3}
+    assert lookups.results == {"found": 3}
 
 
-async def test_claims_of_old_objects_and_workloads_are_resolved(cluster: ClusterFacts) -> None:
+async def test_claims_of_old_objects_and_workloads_are_resolved(lookups: Lookups) -> None:
     old = {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
@@ -118,95 +118,87 @@ async def test_claims_of_old_objects_and_workloads_are_resolved(cluster: Cluster
     }
     worker = new["spec"]["replicas"]["Worker"]["template"]
     worker["spec"]["containers"] = [{"name": "train", "image": "train"}]
-    facts = await cluster.facts_for(Request(namespace="ml", old=old), Workload(new), 2.0)
+    facts = await lookups.cluster.facts_for(Request(namespace="ml", old=old), Workload(new), 2.0)
     assert facts.claims == {("ml", "shared"): GPU}
     assert facts.claim_templates == {("ml", "one-gpu"): GPU}
 
 
-async def test_a_pod_without_claims_does_not_wait(
-    api: FakeApiServer, cluster: ClusterFacts
-) -> None:
-    running = cluster.facts_for(Request(namespace="ml"), Workload(pod()), 2.0)
+async def test_a_pod_without_claims_does_not_wait(lookups: Lookups) -> None:
+    running = lookups.cluster.facts_for(Request(namespace="ml"), Workload(pod()), 2.0)
     with pytest.raises(StopIteration):
         running.send(None)  # the first step is the last: there was nothing to wait for
-    assert not requests_for(api, f"{CLAIMS}/shared")
+    assert not lookups.requests_for(f"{CLAIMS}/shared")
 
 
-async def test_no_claim_is_looked_up_if_the_policy_has_no_device_classes(
-    api: FakeApiServer, tmp_path: Path
-) -> None:
-    async with facts_of(api, tmp_path, policy(deviceClasses=[])) as cluster:
-        assert (await resolve(cluster, by_name("shared"))).claims == {}
-    assert not requests_for(api, f"{CLAIMS}/shared")
+async def test_no_claim_is_looked_up_if_the_policy_has_no_device_classes(lookups: Lookups) -> None:
+    lookups.cluster.use(policy(deviceClasses=[]))
+    assert (await lookups.resolve(by_name("shared"))).claims == {}
+    assert not lookups.requests_for(f"{CLAIMS}/shared")
 
 
-async def test_a_replaced_claim_template_is_resolved_to_its_new_content(
-    api: FakeApiServer, cluster: ClusterFacts, counts: Counts
-) -> None:
-    facts = await resolve(cluster, by_template("one-gpu"))
+async def test_a_replaced_claim_template_is_resolved_to_its_new_content(lookups: Lookups) -> None:
+    facts = await lookups.resolve(by_template("one-gpu"))
     assert facts.claim_templates == {("ml", "one-gpu"): GPU}
-    api.remove(CLAIM_TEMPLATES, "one-gpu")
-    api.put(CLAIM_TEMPLATES, template("one-gpu", "none.example.com"))
-    facts = await resolve(cluster, by_template("one-gpu"))
+    lookups.api.remove(CLAIM_TEMPLATES, "one-gpu")
+    lookups.api.put(CLAIM_TEMPLATES, template("one-gpu", "none.example.com"))
+    facts = await lookups.resolve(by_template("one-gpu"))
     assert facts.claim_templates == {("ml", "one-gpu"): Claim((frozenset({"none.example.com"}),))}
-    assert counts.lookups == {"found": 2}
+    assert lookups.results == {"found": 2}
 
 
 async def test_a_missing_claim_is_found_by_the_next_lookup_after_its_creation(
-    api: FakeApiServer, cluster: ClusterFacts, counts: Counts
+    lookups: Lookups,
 ) -> None:
-    assert (await resolve(cluster, by_name("late"))).claims == {}
-    api.put(CLAIMS, claim("late", "gpu.nvidia.com"))
-    assert (await resolve(cluster, by_name("late"))).claims == {("ml", "late"): GPU}
-    assert counts.lookups == {"missing": 1, "found": 1}
+    assert (await lookups.resolve(by_name("late"))).claims == {}
+    lookups.api.put(CLAIMS, claim("late", "gpu.nvidia.com"))
+    assert (await lookups.resolve(by_name("late"))).claims == {("ml", "late"): GPU}
+    assert lookups.results == {"missing": 1, "found": 1}
 
 
 async def test_waiting_reviews_share_one_lookup_that_starts_after_their_arrival(
-    api: FakeApiServer, cluster: ClusterFacts
+    lookups: Lookups,
 ) -> None:
     path = f"{CLAIM_TEMPLATES}/one-gpu"
-    held = api.blocked[path] = asyncio.Event()
+    held = lookups.api.blocked[path] = asyncio.Event()
 
     def start_resolving() -> list[asyncio.Task[Facts]]:
         given = (by_template("one-gpu") for _ in range(20))
-        return [asyncio.create_task(resolve(cluster, entry)) for entry in given]
+        return [asyncio.create_task(lookups.resolve(entry)) for entry in given]
 
     first = start_resolving()
-    await eventually(lambda: requests_for(api, path), "the request")
+    await eventually(lambda: lookups.requests_for(path), "the request")
     # These start while the response is pending, and the template may change in between.
     later = start_resolving()
     await asyncio.sleep(0)
     held.set()
     answers = await asyncio.gather(*first, *later)
     assert all(facts.claim_templates == {("ml", "one-gpu"): GPU} for facts in answers)
-    assert requests_for(api, path) == 2
+    assert lookups.requests_for(path) == 2
 
 
-async def test_a_late_response_leaves_only_that_claim_unresolved(
-    api: FakeApiServer, cluster: ClusterFacts, counts: Counts
-) -> None:
-    held = api.blocked[f"{CLAIMS}/shared"] = asyncio.Event()
+async def test_a_late_response_leaves_only_that_claim_unresolved(lookups: Lookups) -> None:
+    held = lookups.api.blocked[f"{CLAIMS}/shared"] = asyncio.Event()
     async with asyncio.timeout(3):  # The limit is half of the remaining time, or a second.
-        facts = await resolve(cluster, by_name("shared"), by_template("one-gpu"), seconds=10)
+        facts = await lookups.resolve(by_name("shared"), by_template("one-gpu"), seconds=10)
     assert facts.claims == {}
     assert facts.claim_templates == {("ml", "one-gpu"): GPU}
     held.set()
-    facts = await resolve(cluster, by_name("shared"))
+    facts = await lookups.resolve(by_name("shared"))
     assert facts.claims == {("ml", "shared"): GPU}
-    assert counts.lookups == {"late": 1, "found": 2}
+    assert lookups.results == {"late": 1, "found": 2}
 
 
 async def test_a_failed_lookup_leaves_claims_unresolved_and_is_logged_once(
-    api: FakeApiServer, cluster: ClusterFacts, counts: Counts, caplog: pytest.LogCaptureFixture
+    lookups: Lookups, caplog: pytest.LogCaptureFixture
 ) -> None:
-    await resolve(cluster, by_name("shared"))
-    api.errors[f"{CLAIMS}/shared"] = (500, "no leader")
+    await lookups.resolve(by_name("shared"))
+    lookups.api.errors[f"{CLAIMS}/shared"] = (500, "no leader")
     for _ in range(2):
         # What was found before does not stand in: it may be another claim by now.
-        assert (await resolve(cluster, by_name("shared"))).claims == {}
-    api.errors.clear()
-    assert (await resolve(cluster, by_name("shared"))).claims == {("ml", "shared"): GPU}
-    assert counts.lookups == {"failed": 2, "found": 2}
+        assert (await lookups.resolve(by_name("shared"))).claims == {}
+    lookups.api.errors.clear()
+    assert (await lookups.resolve(by_name("shared"))).claims == {("ml", "shared"): GPU}
+    assert lookups.results == {"failed": 2, "found": 2}
     records = [record for record in caplog.records if record.message == "claim lookup failed"]
     assert [record.__dict__["gpufence_fields"] for record in records] == [
         {"problem": "no leader (HTTP 500)"}
@@ -214,52 +206,44 @@ async def test_a_failed_lookup_leaves_claims_unresolved_and_is_logged_once(
     assert records[0].levelno == logging.WARNING
 
 
-async def test_a_malformed_claim_counts_as_a_failed_lookup(
-    api: FakeApiServer, cluster: ClusterFacts, counts: Counts
-) -> None:
-    api.put(CLAIMS, {**named("odd"), "spec": "none"})
-    api.put(CLAIM_TEMPLATES, {**named("odd"), "spec": {"spec": ["none"]}})
-    facts = await resolve(cluster, by_name("odd"), by_template("odd"))
+async def test_a_malformed_claim_counts_as_a_failed_lookup(lookups: Lookups) -> None:
+    lookups.api.put(CLAIMS, {**named("odd"), "spec": "none"})
+    lookups.api.put(CLAIM_TEMPLATES, {**named("odd"), "spec": {"spec": ["none"]}})
+    facts = await lookups.resolve(by_name("odd"), by_template("odd"))
     assert facts.claims == {}
     assert facts.claim_templates == {("ml", "odd"): Claim(())}, "a spec that asks for nothing"
-    assert counts.lookups == {"failed": 1, "found": 1}
+    assert lookups.results == {"failed": 1, "found": 1}
 
 
-async def test_a_claim_above_512_kib_stays_unresolved(
-    api: FakeApiServer, cluster: ClusterFacts, counts: Counts
-) -> None:
+async def test_a_claim_above_512_kib_stays_unresolved(lookups: Lookups) -> None:
     large = claim("large", "gpu.nvidia.com")
     large["metadata"]["annotations"] = {"a": "<" * 600 * 1024}
-    api.put(CLAIMS, large)
-    facts = await resolve(cluster, by_name("large"), by_name("shared"))
+    lookups.api.put(CLAIMS, large)
+    facts = await lookups.resolve(by_name("large"), by_name("shared"))
     assert set(facts.claims) == {("ml", "shared")}
-    assert counts.lookups == {"failed": 1, "found": 1}
+    assert lookups.results == {"failed": 1, "found": 1}
 
 
-async def test_an_object_with_more_claims_than_the_limit_causes_no_lookup(
-    api: FakeApiServer, cluster: ClusterFacts
-) -> None:
-    await eventually(lambda: not cluster.unready(), "everything to be known")
-    before = len([asked for asked in api.requests if not asked.is_watch])
-    await resolve(cluster, *(by_name(f"claim-{number}") for number in range(1000)))
-    after = len([asked for asked in api.requests if not asked.is_watch])
+async def test_an_object_with_more_claims_than_the_limit_causes_no_lookup(lookups: Lookups) -> None:
+    await eventually(lambda: not lookups.cluster.unready(), "everything to be known")
+    before = len([asked for asked in lookups.api.requests if not asked.is_watch])
+    await lookups.resolve(*(by_name(f"claim-{number}") for number in range(1000)))
+    after = len([asked for asked in lookups.api.requests if not asked.is_watch])
     assert after == before
 
 
-async def test_pending_lookups_are_limited_while_the_api_server_is_silent(
-    api: FakeApiServer, cluster: ClusterFacts, counts: Counts
-) -> None:
+async def test_pending_lookups_are_limited_while_the_api_server_is_silent(lookups: Lookups) -> None:
     names = [f"claim-{number}" for number in range(320)]
     held = asyncio.Event()
-    api.blocked |= {f"{CLAIMS}/{name}": held for name in names}
+    lookups.api.blocked |= {f"{CLAIMS}/{name}": held for name in names}
     await asyncio.gather(
         *(
-            resolve(cluster, *map(by_name, names[start : start + 32]), seconds=0.4)
+            lookups.resolve(*map(by_name, names[start : start + 32]), seconds=0.4)
             for start in range(0, 320, 32)
         )
     )
     held.set()
-    assert counts.lookups == {"late": 256, "failed": 64}
+    assert lookups.results == {"late": 256, "failed": 64}
 
 
 @pytest.mark.parametrize(
