@@ -72,7 +72,7 @@ async def test_a_list_that_expires_starts_again(api: FakeApiServer, connection: 
 async def test_a_page_that_failed_once_is_requested_again(
     api: FakeApiServer, connection: KubeApi, status: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("webhook.kube.listing.spread", lambda _seconds: 0.0)
+    monkeypatch.setattr("webhook.kube.listing.backoff", lambda *_: 0.0)
     names = fill(api, *[100] * 100)
 
     def fail(_path: str, offset: int) -> None:
