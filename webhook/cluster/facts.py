@@ -6,6 +6,7 @@ Decisions use what is known now, and wait, briefly, only for the claims that a P
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 
 import msgspec
 from msgspec.structs import replace
@@ -17,13 +18,7 @@ from policies.kubernetes.objects import MalformedObjectError, ObjectKey
 from policies.kubernetes.quantity import is_subdomain
 from policies.kubernetes.workload import Workload
 from policies.policy import Policy
-from webhook.cluster.claims import (
-    LOOKUP_SECONDS,
-    ClaimLookup,
-    ClaimName,
-    LookupResult,
-    claims_named,
-)
+from webhook.cluster.claims import LOOKUP_SECONDS, ClaimLookup, LookupResult, claims_named
 from webhook.cluster.nodes import NODES
 from webhook.cluster.state import (
     DEVICE_CLASSES,
@@ -129,7 +124,10 @@ class ClusterFacts:
         facts = replace(self.state.facts(self.watches.listed), namespace_labels=labels)
         if not self._resolves_claims:
             return facts
-        names = [*claims_named(obj, request), *_claims_of_old(request)]
+        names = list(claims_named(obj, request))
+        if request.old is not None:
+            with suppress(MalformedObjectError):
+                names += claims_named(Workload(request.old), request)
         if not names:
             return facts
         resolved = await self._claims.resolve(names, seconds / 2)
@@ -156,12 +154,3 @@ class ClusterFacts:
             return _decode_namespace(body).metadata.labels or {}
         except (ClusterError, msgspec.DecodeError):
             return None
-
-
-def _claims_of_old(request: Request) -> list[ClaimName]:
-    if request.old is None:
-        return []
-    try:
-        return [*claims_named(Workload(request.old), request)]
-    except MalformedObjectError:
-        return []
