@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from controlplane.gpufence import COMMAND
+from policies.shipped import default_policy_text
 from webhook.cli.main import main
 
 
@@ -60,6 +61,15 @@ def gpufence(
         return Outcome(status, out.decode(), err.decode())
 
     return run
+
+
+def write_policy(directory: Path, *changes: tuple[str, str], end: str = "") -> None:
+    """Write ``policy.yaml``: the default policy with changes of its text, and with an end."""
+    text = default_policy_text()
+    for old, new in changes:
+        assert old in text
+        text = text.replace(old, new)
+    (directory / "policy.yaml").write_text(text + end)
 
 
 def run_command(*args: str | Path, stdin: bytes = b"", **environ: str) -> Outcome:

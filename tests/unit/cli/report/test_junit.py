@@ -8,7 +8,7 @@ from xml.etree import ElementTree as ET
 import pytest
 
 import junit_schema
-from running import BROKEN, CONFIG_MAP, FAULT_PLACES, FAULTS, GPU_POD, NO_QUANTITY, Run
+from running import BROKEN, CONFIG_MAP, FAULTS, GPU_POD, Run
 from webhook.cli.report import junit
 from webhook.doctor import DoctorLine
 
@@ -49,43 +49,10 @@ def test_each_file_is_a_suite_and_each_object_a_case(gpufence: Run, tmp_path: Pa
     assert {case.get("classname") for case in suites[0]} == {"a.yaml"}
 
 
-def test_a_failure_has_each_finding_with_its_position(gpufence: Run) -> None:
-    suites = suites_of(gpufence, "-", stdin=FAULTS)
-    first, second = suites.iter("failure")
-    assert (first.get("message"), second.get("message")) == ("pool-trespass", "device-leak")
-    line, column, _ = FAULT_PLACES["pool-trespass"]
-    assert first.text is not None
-    assert first.text.startswith(f"enforce pool-trespass <stdin>:{line}:{column}\n")
-    line, column, _ = FAULT_PLACES["device-leak"]
-    assert second.text is not None
-    assert second.text.count(f"enforce device-leak <stdin>:{line}:{column}\n") == 2
-
-
-def test_a_case_with_warnings_passes_and_has_the_warnings_as_output(
-    gpufence: Run, tmp_path: Path
-) -> None:
-    policy = gpufence("policy", "show").out
-    (tmp_path / "policy.yaml").write_text(policy.replace("leak: enforce", "leak: warn"))
-    suites = suites_of(gpufence, "--policy", "policy.yaml", "-", stdin=FAULTS)
-    assert [[child.tag for child in case] for case in suites[0]] == [["failure"], ["system-out"]]
-    assert suites[0].get("failures") == "1"
-
-
-def test_cases_with_the_same_name_are_numbered(gpufence: Run) -> None:
-    suites = suites_of(gpufence, "-", stdin=f"{GPU_POD}---\n{GPU_POD}")
-    assert [case.get("name") for case in suites[0]] == ["Pod ml/train", "Pod ml/train (2)"]
-
-
 def test_characters_that_xml_forbids_are_escaped(gpufence: Run) -> None:
     name = '"<&\\u0007\\uFFFE\\u2028]]>"'
     suites = suites_of(gpufence, "-", stdin=FAULTS.replace("name: web\n  n", f"name: {name}\n  n"))
     assert suites[0][0].get("name") == "Deployment shop/<&\\x07\\ufffe\\u2028]]>"
-
-
-def test_an_invalid_quantity_is_an_error_with_its_position(gpufence: Run) -> None:
-    (error,) = suites_of(gpufence, "-", stdin=NO_QUANTITY).iter("error")
-    assert error.text is not None
-    assert error.text.startswith("<stdin>:10:11: document 1: ")
 
 
 def test_the_report_of_a_doctor_has_a_case_for_each_check() -> None:

@@ -2,42 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
-from running import BROKEN, FAULT_PLACES, FAULTS, GPU_POD, TRESPASSER, Run
+from running import TRESPASSER, Run
 from webhook.cli.report import markdown
 
 
 def rows(out: str) -> list[list[str]]:
     table = [line for line in out.splitlines() if line.startswith("| ")]
     return [line.strip("| ").split(" | ") for line in table[2:]]
-
-
-def test_each_finding_is_a_row_with_its_file_and_line(gpufence: Run, tmp_path: Path) -> None:
-    (tmp_path / "faults.yaml").write_text(FAULTS)
-    done = gpufence("check", "--output", "markdown", "faults.yaml")
-    assert done.out.startswith("### gpufence: 2 objects: 2 denied\n")
-    trespass, leak = (FAULT_PLACES[rule][0] for rule in ("pool-trespass", "device-leak"))
-    assert [row[:4] for row in rows(done.out)] == [
-        ["enforce", "`Deployment shop/web`", "`pool-trespass`", f"`faults.yaml:{trespass}`"],
-        ["enforce", "`Pod default/peek`", "`device-leak`", f"`faults.yaml:{leak}`"],
-        ["enforce", "`Pod default/peek`", "`device-leak`", f"`faults.yaml:{leak}`"],
-    ]
-
-
-def test_a_report_without_findings_has_no_table(gpufence: Run) -> None:
-    done = gpufence("check", "--output", "markdown", "-", stdin=GPU_POD)
-    assert done.out == "### gpufence: 1 object: 1 mutated\n"
-
-
-def test_rows_are_sorted_by_severity(gpufence: Run, tmp_path: Path) -> None:
-    policy = gpufence("policy", "show").out
-    (tmp_path / "policy.yaml").write_text(policy.replace("trespass: enforce", "trespass: warn"))
-    text = "---\n".join([FAULTS, BROKEN])
-    done = gpufence("check", "--output", "markdown", "--policy", "policy.yaml", "-", stdin=text)
-    assert [row[0] for row in rows(done.out)] == ["invalid", "enforce", "enforce", "warn"]
 
 
 def test_the_report_is_truncated_to_the_comment_length_of_github(gpufence: Run) -> None:

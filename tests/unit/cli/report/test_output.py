@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 from collections.abc import Iterator
 from importlib import import_module
@@ -15,7 +16,7 @@ from typing import Any
 import pytest
 import yaml
 
-from running import FAULTS, NO_QUANTITY, PLAIN_POD, TRESPASSER, Run, run_command
+from running import FAULTS, NO_QUANTITY, PLAIN_POD, TRESPASSER, Run, run_command, write_policy
 from webhook.cli import report
 from webhook.cli.report.output import FORMATS, Command
 
@@ -27,6 +28,28 @@ def test_each_format_is_the_function_of_a_command_in_a_module(command: Command) 
     modules = (f"webhook.cli.report.{module.name}" for module in iter_modules(report.__path__))
     offered = {name for name in modules if hasattr(import_module(name), command)}
     assert {f"webhook.cli.report.{name}" for name in FORMATS[command]} == offered
+
+
+GOLDEN = Path(__file__).with_name("check")
+
+
+@pytest.mark.parametrize("name", sorted({*CHECK} - {"html"}))
+def test_the_report_of_each_format_is_as_expected(gpufence: Run, tmp_path: Path, name: str) -> None:
+    """``make golden`` writes the reports; read the diff."""
+    shutil.copy(GOLDEN / "manifests.yaml", tmp_path)
+    write_policy(tmp_path, end=(GOLDEN / "policy-end.yaml").read_text())
+    files = ("manifests.yaml", "missing.yaml")
+    done = gpufence("check", "--output", name, "--policy", "policy.yaml", *files)
+    assert done.status == 2
+    report = done.out
+    if name == "sarif":
+        log = done.report
+        del log["runs"][0]["tool"]  # The pages of the rules, and the version.
+        report = json.dumps(log, indent=2) + "\n"
+    golden = GOLDEN / f"report.{name}"
+    if os.environ.get("GPUFENCE_GOLDEN"):
+        golden.write_text(report)
+    assert report == golden.read_text()
 
 
 def test_one_run_writes_a_report_in_every_format(gpufence: Run, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from paths import SCHEMAS
 from policies.registry import RULES
-from running import BROKEN, FAULT_PLACES, FAULTS, GPU_POD, NO_QUANTITY, TRESPASSER, Run
+from running import BROKEN, FAULTS, GPU_POD, NO_QUANTITY, Run
 from webhook.cli.report.sarif import FINGERPRINT
 
 SCHEMA = json.loads((SCHEMAS / "sarif-schema-2.1.0.json").read_text())
@@ -43,27 +43,6 @@ def test_the_schema_rejects_an_invalid_level(gpufence: Run) -> None:
         jsonschema.Draft4Validator(SCHEMA).validate(log)
 
 
-def test_each_result_has_the_region_of_its_field(gpufence: Run, tmp_path: Path) -> None:
-    (tmp_path / "deploy").mkdir()
-    (tmp_path / "deploy" / "a b.yaml").write_text(FAULTS)
-    results = log_of(gpufence, "deploy")["results"]
-    assert [result["ruleId"] for result in results] == [
-        "pool-trespass",
-        "device-leak",
-        "device-leak",
-    ]
-    for result in results:
-        line, column, text = FAULT_PLACES[result["ruleId"]]
-        assert region_of(result) == {
-            "startLine": line,
-            "endLine": line,
-            "startColumn": column,
-            "endColumn": column + len(text),
-        }
-        artifact = result["locations"][0]["physicalLocation"]["artifactLocation"]
-        assert artifact == {"uri": "deploy/a%20b.yaml", "uriBaseId": "%SRCROOT%"}
-
-
 def test_a_file_outside_the_working_directory_has_a_file_uri(
     gpufence: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -77,17 +56,6 @@ def test_a_file_outside_the_working_directory_has_a_file_uri(
     assert uri.endswith("/faults.yaml")
 
 
-def test_the_object_is_the_logical_location(gpufence: Run) -> None:
-    result = log_of(gpufence, "-", stdin=FAULTS)["results"][0]
-    assert result["locations"][0]["logicalLocations"] == [
-        {
-            "name": "web",
-            "fullyQualifiedName": "shop/Deployment/web/spec.template.spec.tolerations[0]",
-            "kind": "object",
-        }
-    ]
-
-
 def test_every_rule_has_a_description_and_its_page_as_help(gpufence: Run) -> None:
     driver = log_of(gpufence, "-", stdin=GPU_POD)["tool"]["driver"]
     assert [rule["id"] for rule in driver["rules"]] == [rule.id for rule in RULES]
@@ -97,34 +65,6 @@ def test_every_rule_has_a_description_and_its_page_as_help(gpufence: Run) -> Non
         assert 40 < len(description["fullDescription"]["text"]) <= 1024
         assert "##" not in description["fullDescription"]["text"]
         assert description["help"]["markdown"].startswith(f"# {title}\n\n## ")
-
-
-def test_the_level_of_a_result_depends_on_the_action(gpufence: Run, tmp_path: Path) -> None:
-    policy = gpufence("policy", "show").out
-    for action, level in {"enforce": "error", "warn": "warning", "audit": "note"}.items():
-        text = policy.replace("pool-trespass: enforce", f"pool-trespass: {action}")
-        (tmp_path / "policy.yaml").write_text(text)
-        (result,) = log_of(gpufence, "--policy", "policy.yaml", "-", stdin=TRESPASSER)["results"]
-        assert result["level"] == level
-
-
-def test_only_excepted_findings_are_suppressed(gpufence: Run, tmp_path: Path) -> None:
-    policy = gpufence("policy", "show").out
-    exception = "exceptions: [{namespaces: [shop], reason: legacy}]\n"
-    (tmp_path / "policy.yaml").write_text(policy + exception)
-    results = log_of(gpufence, "--policy", "policy.yaml", "-", stdin=FAULTS)["results"]
-    assert [len(result["suppressions"]) for result in results] == [1, 0, 0]
-    assert results[0]["suppressions"][0]["status"] == "accepted"
-
-
-def test_invalid_objects_are_notifications(gpufence: Run) -> None:
-    run = log_of(gpufence, "-", stdin=f"{NO_QUANTITY}---\n{FAULTS}")
-    (invocation,) = run["invocations"]
-    assert not invocation["executionSuccessful"]
-    (notification,) = invocation["toolExecutionNotifications"]
-    assert "'${GPUS}' is not a quantity" in notification["message"]["text"]
-    assert region_of(notification)["startLine"] == 10
-    assert len(run["results"]) == 3
 
 
 def test_a_run_without_errors_has_execution_successful(gpufence: Run) -> None:
