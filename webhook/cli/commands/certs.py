@@ -32,7 +32,6 @@ from webhook.cli.options import (
 )
 from webhook.documents.document import InputError
 from webhook.kube.client import KubeApi
-from webhook.kube.errors import CONFLICT, ApiError
 from webhook.registration.registrar import KINDS
 from webhook.registration.trust import ca_bundles
 
@@ -168,24 +167,16 @@ async def publish_next(api: KubeApi, namespace: str, secret: str, lifetime: time
 
     Raises:
         InputError: there is no Secret, or a rotation is in progress.
-        ClusterError: the request failed.
+        ClusterError: the request failed, for example because a replica renews the certificate.
     """
-    for is_last in (False, True):
-        live, stored = await _read(api, namespace, secret)
-        if stored.next is not None or stored.old:
-            raise InputError(
-                ["A rotation is in progress. To see when it completes, run gpufence certs status."]
-            )
-        after = replace(stored, next=create_authority(api.clock.now(), lifetime))
-        path = f"/api/v1/namespaces/{namespace}/secrets/{secret}"
-        try:
-            await api.replace(path, write_secret(after, secret, namespace, live))
-        except ApiError as error:
-            # A replica may have renewed the certificate in between.
-            if is_last or error.status != CONFLICT:
-                raise
-        else:
-            return
+    live, stored = await _read(api, namespace, secret)
+    if stored.next is not None or stored.old:
+        raise InputError(
+            ["A rotation is in progress. To see when it completes, run gpufence certs status."]
+        )
+    after = replace(stored, next=create_authority(api.clock.now(), lifetime))
+    path = f"/api/v1/namespaces/{namespace}/secrets/{secret}"
+    await api.replace(path, write_secret(after, secret, namespace, live))
 
 
 async def shown(api: KubeApi, namespace: str, secret: str, name: str) -> bool:

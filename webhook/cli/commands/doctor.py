@@ -9,6 +9,7 @@ import click
 
 from certs import CertificateError
 from webhook.cli.commands import EXIT_FOUND
+from webhook.cli.commands.manifests import make_registration
 from webhook.cli.commands.serve import serve
 from webhook.cli.options import (
     Connection,
@@ -18,7 +19,6 @@ from webhook.cli.options import (
     release_name_option,
     release_namespace_option,
 )
-from webhook.cli.registration_options import make_registration
 from webhook.cli.report.output import (
     Color,
     Output,

@@ -11,6 +11,7 @@ import click
 from certs import CertificateError
 from certs.secret import Timing
 from webhook.cel.configurations import Registration
+from webhook.cli.commands.manifests import registration_options
 from webhook.cli.options import (
     Connection,
     is_inside,
@@ -21,7 +22,6 @@ from webhook.cli.options import (
     policy_path_option,
     secret_option,
 )
-from webhook.cli.registration_options import registration_options
 from webhook.documents.document import InputError
 from webhook.http.listener import ListenError
 from webhook.kube.credentials import ACCOUNT

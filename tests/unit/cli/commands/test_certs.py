@@ -133,22 +133,3 @@ async def test_the_next_ca_is_valid_by_the_clock_of_the_api_server() -> None:
     assert stored is not None
     [certificate] = parse_certificates(stored.next_certificate, "test")
     assert certificate.not_valid_before_utc < api.now < certificate.not_valid_after_utc
-
-
-async def test_a_concurrent_renewal_does_not_stop_a_rotation() -> None:
-    api = cluster(Stored(AUTHORITY, LEAF))
-    collection, _, _ = SECRET.path.rpartition("/")
-    api.server.put(collection, api.objects[SECRET.path])
-    renewed = write_secret(
-        Stored(AUTHORITY, issue_leaf(AUTHORITY, NAMES, NOW)), SECRET.name, SECRET.namespace, None
-    )
-
-    async def renew() -> None:
-        api.server.put(collection, renewed)
-
-    api.between(renew)
-    await publish_next(api, SECRET.namespace, SECRET.name, timedelta(days=10))
-    stored = read_secret(api.objects[SECRET.path])
-    assert stored is not None
-    assert stored.next is not None
-    assert stored.leaf.certificate_pem != LEAF.certificate_pem
