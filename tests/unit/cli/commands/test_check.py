@@ -45,27 +45,6 @@ def test_the_exit_status_depends_on_the_verdict(
     assert (done.status, done.verdicts) == (status, [verdict])
 
 
-def test_documents_after_an_invalid_document_are_checked(gpufence: Run) -> None:
-    text = "---\n".join([TRESPASSER, BROKEN, GPU_POD, NO_QUANTITY, PLAIN_POD])
-    done = gpufence("check", "--output", "json", "-", stdin=text)
-    assert (done.status, done.verdicts) == (
-        2,
-        ["denied", "invalid", "mutated", "invalid", "allowed"],
-    )
-    broken, placeholder = done.errors
-    assert broken == (
-        "<stdin>:18:1: document 2: does not parse as YAML: did not find expected node content, "
-        "while parsing a flow node. Look for a bracket that is not closed, or a "
-        "comma too many."
-    )
-    assert placeholder == (
-        "<stdin>:41:11: document 4: spec.containers[0].resources.limits[nvidia.com/gpu]: "
-        "'${GPUS}' is not a quantity; write a number with an optional suffix, for example 1, "
-        '"500m" or "16Gi".'
-    )
-    assert done.err.splitlines() == [f"Error: {broken}", f"Error: {placeholder}"]
-
-
 def test_directories_are_read_recursively_in_order_without_hidden_files(
     gpufence: Run, tmp_path: Path
 ) -> None:
@@ -243,76 +222,6 @@ def test_byte_order_marks_and_windows_line_endings_are_accepted(
     done = gpufence("check", "--output", "json", "-", stdin=text.encode(encoding))
     assert [result["source"]["line"] for result in done.report["results"]] == [1, 10]
     assert done.verdicts == ["allowed", "denied"]
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "replicas: 3\nimage: nginx\n",  # a values file
-        "apiVersion: v2\nname: chart\nversion: 1.0.0\n",  # a chart
-        "resources:\n- a.yaml\n",  # a kustomization
-        "kind: Kustomization\nresources: []\n",
-        "- op: add\n  path: /spec\n  value: {}\n",  # a JSON patch
-        "[]",
-    ],
-)
-def test_files_without_kubernetes_objects_are_skipped(gpufence: Run, text: str) -> None:
-    done = gpufence("check", "--output", "json", "-", stdin=text)
-    assert (done.status, done.verdicts) == (0, ["skipped"])
-    assert done.report["results"][0]["object"] is None
-
-
-@pytest.mark.parametrize(
-    ("text", "problem"),
-    [
-        (
-            "kind: Pod\n",
-            "apiVersion is missing. Write the one that kubectl api-resources shows for its kind.",
-        ),
-        (
-            "kind: Pod\napiVersion: 1\n",
-            "but is a number. Write the one that kubectl api-resources shows for its kind.",
-        ),
-        (
-            "kind: [Pod]\napiVersion: v1\n",
-            "kind must be a string, but is a list. Write one that kubectl api-resources shows.",
-        ),
-        (
-            "apiVersion: v1\nkind: Pod\n",
-            "spec: is missing. Add it as the API documents it, or remove the object.",
-        ),
-        (
-            "apiVersion: v1\nkind: Pod\nmetadata: []\nspec: {}\n",
-            "metadata: must be a mapping, but is a list.",
-        ),
-        (
-            "just text\n",
-            "Kubernetes API. Remove it, or write an object with apiVersion and kind.",
-        ),
-        (
-            "- kind: Pod\n",
-            "Put the objects under items of an object with apiVersion: v1 and kind: List.",
-        ),
-        (
-            "apiVersion: v1\nkind: List\nitems: {}\n",
-            "is a mapping. Write the objects as entries of a list, each with - before it.",
-        ),
-        ("--- {kind: Pod}\n", "kubectl does not accept. Put --- on a line of its own."),
-    ],
-)
-def test_documents_that_are_not_objects_are_invalid(gpufence: Run, text: str, problem: str) -> None:
-    done = gpufence("check", "--output", "json", "-", stdin=text)
-    assert (done.status, done.verdicts) == (2, ["invalid"])
-    assert done.errors[0].endswith(problem)
-
-
-def test_a_helm_template_is_an_error_that_suggests_rendering_the_chart(gpufence: Run) -> None:
-    text = "{{- if .Values.enabled }}\nkind: Pod\n{{- end }}\n"
-    done = gpufence("check", "--output", "json", "-", stdin=text)
-    assert done.errors[0].endswith(
-        "It looks like a Helm template: check what it renders to, "
-        "helm template CHART | gpufence check -."
-    )
 
 
 POLICY = manifest("""
