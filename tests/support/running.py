@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import subprocess
 import sys
 import textwrap
@@ -70,6 +71,13 @@ def write_policy(directory: Path, *changes: tuple[str, str], end: str = "") -> N
         assert old in text
         text = text.replace(old, new)
     (directory / "policy.yaml").write_text(text + end)
+
+
+def assert_golden(path: Path, text: str) -> None:
+    """Compare a text with that of a file, which ``make golden`` writes: read the diff."""
+    if os.environ.get("GPUFENCE_GOLDEN"):
+        path.write_text(text)
+    assert text == path.read_text()
 
 
 def run_command(*args: str | Path, stdin: bytes = b"", **environ: str) -> Outcome:

@@ -15,7 +15,7 @@ import yaml
 import junit_schema
 from paths import PROJECT
 from policies.registry import RULES
-from running import GPU_POD, PLAIN_POD, Run, run_command, write_policy
+from running import GPU_POD, PLAIN_POD, Run, assert_golden, run_command, write_policy
 from webhook.cli.report.output import FORMATS
 
 SUITES = PROJECT / "docs" / "examples" / "suites"
@@ -57,7 +57,6 @@ GOLDEN = Path(__file__).with_name("suites")
 
 @pytest.mark.parametrize("name", FORMATS["suites"])
 def test_the_report_of_suites_is_as_expected(gpufence: Run, tmp_path: Path, name: str) -> None:
-    """``make golden`` writes the reports; read the diff."""
     shutil.copytree(GOLDEN, tmp_path, dirs_exist_ok=True)
     end = (GOLDEN / "policy-end.yaml").read_text()
     write_policy(tmp_path, ("usernames: []", "usernames: [operator]"), end=end)
@@ -74,10 +73,7 @@ def test_the_report_of_suites_is_as_expected(gpufence: Run, tmp_path: Path, name
         report = f"{re.sub('No case exercises .*', '', report)}\nOn standard error:\n{errors}"
     if name == "junit":
         junit_schema.validate(report)
-    golden = GOLDEN / f"report.{name}"
-    if os.environ.get("GPUFENCE_GOLDEN"):
-        golden.write_text(report)
-    assert report == golden.read_text()
+    assert_golden(GOLDEN / f"report.{name}", report)
 
 
 def test_passed_cases_are_counted_and_unexercised_rules_are_listed(
@@ -138,3 +134,12 @@ def test_a_directory_or_a_file_without_suites_is_an_error(gpufence: Run, tmp_pat
     assert "nowhere: does not exist" in gpufence("test", "nowhere").err
     (tmp_path / "gpufence-test.yaml").write_text("")
     assert "gpufence-test.yaml: is empty." in gpufence("test").err
+
+
+def test_a_suite_that_names_a_device_is_an_error(gpufence: Run, tmp_path: Path) -> None:
+    by_path = {"manifest": "/dev/zero", "expect": {"verdict": "allowed"}}
+    write(tmp_path, suite(by_path))
+    write(tmp_path, suite(ALLOWED, policy="/dev/zero"), "other.gpufence-test.yaml")
+    done = gpufence("test")
+    assert "/dev/zero: is not a regular file. Name a file, a directory or a chart." in done.out
+    assert done.err == "Error: /dev/zero: is larger than 4 MiB. Name a smaller file.\n"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 from pathlib import Path
@@ -12,7 +11,7 @@ import yaml
 
 from policies.registry import RULES
 from policies.shipped import preset_text
-from running import GPU_POD, PLAIN_POD, Run, write_policy
+from running import GPU_POD, PLAIN_POD, Run, assert_golden, write_policy
 
 
 def test_every_rule_is_listed_with_its_action_and_title(gpufence: Run) -> None:
@@ -112,7 +111,6 @@ GOLDEN = Path(__file__).with_name("explain")
 def test_explanations_are_as_expected(
     gpufence: Run, tmp_path: Path, options: tuple[str, ...]
 ) -> None:
-    """``make golden`` writes the explanations; read the diff."""
     for name in ("manifests.yaml", "nodes.yaml"):
         shutil.copy(GOLDEN / name, tmp_path)
     write_policy(tmp_path, end=(GOLDEN / "policy-end.yaml").read_text())
@@ -120,10 +118,7 @@ def test_explanations_are_as_expected(
     assert done.status == 2
     # Every rule is in one of these lines.
     shown = re.sub(r"(?m)^ +(Why|No findings|For GPU Pods only): .*\n", "", done.out)
-    golden = GOLDEN / ("with-nodes.txt" if options else "without-nodes.txt")
-    if os.environ.get("GPUFENCE_GOLDEN"):
-        golden.write_text(shown)
-    assert shown == golden.read_text()
+    assert_golden(GOLDEN / ("with-nodes.txt" if options else "without-nodes.txt"), shown)
 
 
 def test_rules_without_findings_are_listed(gpufence: Run) -> None:

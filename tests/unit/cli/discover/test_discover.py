@@ -1,17 +1,13 @@
-"""``gpufence policy discover``: the policies for nodes as platforms set them up.
-
-``GPUFENCE_GOLDEN=1`` writes the policies; read the diff.
-"""
+"""``gpufence policy discover``: the policies for nodes as platforms set them up."""
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
 import yaml
 
-from running import Run
+from running import Run, assert_golden
 
 HERE = Path(__file__).with_name("platforms")
 PLATFORMS = ("aks", "bare-metal", "eks", "gke", "openshift")
@@ -22,10 +18,8 @@ def test_discover_generates_a_valid_policy_for_the_nodes_of_a_platform(
     gpufence: Run, platform: str
 ) -> None:
     done = gpufence("policy", "discover", "--nodes", str(HERE / f"{platform}.nodes.yaml"))
-    golden = HERE / f"{platform}.policy.yaml"
-    if os.environ.get("GPUFENCE_GOLDEN"):
-        golden.write_text(done.out)
-    assert (done.status, done.out) == (0, golden.read_text())
+    assert done.status == 0
+    assert_golden(HERE / f"{platform}.policy.yaml", done.out)
     # Comments are wrapped.
     comments = " ".join(line.removeprefix("#").strip() for line in done.out.splitlines())
     for warning in done.err.splitlines():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from datetime import UTC, datetime
 from importlib import import_module
@@ -13,6 +12,7 @@ from msgspec.structs import replace
 
 import junit_schema
 from audit.simulated import Cluster
+from running import assert_golden
 from webhook.audit.cluster_audit import Audit
 from webhook.audit.waste import Row
 from webhook.cli.report import html, text
@@ -53,16 +53,12 @@ GOLDEN = Path(__file__).with_name("audit")
 
 @pytest.mark.parametrize("name", sorted({*FORMATS["audit"]} - {"html"}))
 def test_the_report_of_an_audit_is_as_expected(content: AuditReport, name: str) -> None:
-    """``make golden`` writes the reports; read the diff."""
     module = import_module(f"webhook.cli.report.{name}")
     terminal = (Terminal(),) if name == "text" else ()
     report = "".join(module.audit(content, *terminal))
     if name == "junit":
         junit_schema.validate(report)
-    golden = GOLDEN / f"report.{name}"
-    if os.environ.get("GPUFENCE_GOLDEN"):
-        golden.write_text(report)
-    assert report == golden.read_text()
+    assert_golden(GOLDEN / f"report.{name}", report)
 
 
 def test_a_quiet_text_report_has_only_findings(content: AuditReport) -> None:

@@ -16,7 +16,16 @@ from typing import Any
 import pytest
 import yaml
 
-from running import FAULTS, NO_QUANTITY, PLAIN_POD, TRESPASSER, Run, run_command, write_policy
+from running import (
+    FAULTS,
+    NO_QUANTITY,
+    PLAIN_POD,
+    TRESPASSER,
+    Run,
+    assert_golden,
+    run_command,
+    write_policy,
+)
 from webhook.cli import report
 from webhook.cli.report.output import FORMATS, Command
 
@@ -35,7 +44,6 @@ GOLDEN = Path(__file__).with_name("check")
 
 @pytest.mark.parametrize("name", sorted({*CHECK} - {"html"}))
 def test_the_report_of_each_format_is_as_expected(gpufence: Run, tmp_path: Path, name: str) -> None:
-    """``make golden`` writes the reports; read the diff."""
     shutil.copy(GOLDEN / "manifests.yaml", tmp_path)
     write_policy(tmp_path, end=(GOLDEN / "policy-end.yaml").read_text())
     files = ("manifests.yaml", "missing.yaml")
@@ -46,10 +54,7 @@ def test_the_report_of_each_format_is_as_expected(gpufence: Run, tmp_path: Path,
         log = done.report
         del log["runs"][0]["tool"]  # The pages of the rules, and the version.
         report = json.dumps(log, indent=2) + "\n"
-    golden = GOLDEN / f"report.{name}"
-    if os.environ.get("GPUFENCE_GOLDEN"):
-        golden.write_text(report)
-    assert report == golden.read_text()
+    assert_golden(GOLDEN / f"report.{name}", report)
 
 
 def test_one_run_writes_a_report_in_every_format(gpufence: Run, tmp_path: Path) -> None:
