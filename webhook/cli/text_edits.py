@@ -51,6 +51,19 @@ class TextEdit(NamedTuple):
         return json.dumps(self)
 
 
+class _Change(NamedTuple):
+    """A replacement of a part of the text, and the collection or value whose text it changes."""
+
+    start: int
+    end: int
+    text: str
+    around: tuple[int, int]
+
+    def overlaps(self, other: _Change) -> bool:
+        """Return whether the other change moves what this one is computed from."""
+        return self.around[0] <= other.around[1] and other.around[0] <= self.around[1]
+
+
 def edited(text: str, edits: Iterable[TextEdit]) -> tuple[str, frozenset[str]]:
     """Return the text of a document with all edits, and the keys of those that change something.
 
@@ -67,11 +80,26 @@ def edited(text: str, edits: Iterable[TextEdit]) -> tuple[str, frozenset[str]]:
         left = [edit for edit in left if _apply(expected, edit)]
     except (AttributeError, LookupError, TypeError, ValueError) as error:
         raise CannotEditError from error
-    for edit in left:
-        text = _Tree(text).edited(edit)
+    effective = frozenset(edit.key for edit in left)
+    while left:
+        tree = _Tree(text)
+        changes: list[_Change] = []
+        later: list[TextEdit] = []
+        for edit in left:
+            if edit.kind != left[0].kind:
+                later.append(edit)
+            elif (change := tree.change(edit)) is None:
+                continue
+            elif any(change.overlaps(other) for other in changes):
+                later.append(edit)
+            else:
+                changes.append(change)
+        for start, end, replacement, _ in sorted(changes, reverse=True):
+            text = text[:start] + replacement + text[end:]
+        left = later
     if _value(text) != expected:
         raise CannotEditError
-    return text, frozenset(edit.key for edit in left)
+    return text, effective
 
 
 def _value(text: str) -> Any:
@@ -140,8 +168,8 @@ class _Tree:
         except yaml.YAMLError as error:
             raise CannotEditError from error
 
-    def edited(self, edit: TextEdit) -> str:
-        """Return the text with an edit, or as it is if there is nothing to change.
+    def change(self, edit: TextEdit) -> _Change | None:
+        """Return the change of the text for an edit; ``None`` if an earlier edit made it.
 
         Raises:
             CannotEditError: its effect would not be certain.
@@ -151,13 +179,15 @@ class _Tree:
         if edit.kind in ("set", "append"):
             return self._with(found[-1][1] if found else self._root, rest, edit)
         if rest:
-            return self._text
+            return None
+        path = [self._root, *(value for _, value in found)]
         if edit.kind == "remove":
-            return self._without([self._root, *(value for _, value in found)])
+            return self._without(path)
         key = found[-1][0]
         if key is None:
             raise CannotEditError
-        return self._replaced(key.start_mark.index, self._end(key), self._scalar(edit.value, key))
+        text = self._scalar(edit.value, key)
+        return self._change(path[-2], key.start_mark.index, self._end(key), text)
 
     def _find(self, path: tuple[str, ...]) -> list[_Entry]:
         """Return the entries on a path, as far as it exists."""
@@ -174,8 +204,8 @@ class _Tree:
             node = entries[-1][1]
         return found
 
-    def _with(self, node: _Node, rest: tuple[str, ...], edit: TextEdit) -> str:
-        """Return the text with a value that is set below a node, or appended there."""
+    def _with(self, node: _Node, rest: tuple[str, ...], edit: TextEdit) -> _Change:
+        """Return the change that sets a value below a node, or appends it there."""
         is_list = isinstance(node, yaml.SequenceNode)
         value = edit.value if edit.kind == "set" or (not rest and is_list) else [edit.value]
         for step in reversed(rest[1:]):
@@ -192,10 +222,10 @@ class _Tree:
             value = [value]
         start, end = self._start(node), self._end(node)
         text = self._scalar(value, node)
-        return self._replaced(start, end, text if end > start else f" {text}")
+        return self._change(node, start, end, text if end > start else f" {text}")
 
-    def _with_entry(self, node: _Node, key: str | None, value: Any) -> str:
-        """Return the text with an entry after the last one."""
+    def _with_entry(self, node: _Node, key: str | None, value: Any) -> _Change:
+        """Return the change that adds an entry after the last one."""
         at = self._end(_entries(node)[-1][1])
         start = self._start(node)
         if node.flow_style:
@@ -204,14 +234,15 @@ class _Tree:
                 entry = f"{self._inline(key)}: {entry}"
             own_line = self._indent(_first(node).start_mark.index)
             between = ", " if own_line is None else f",{self._line_end}{own_line}"
-            return self._replaced(at, at, f"{between}{entry}")
+            return self._change(node, at, at, f"{between}{entry}")
         indent = " " * (start - self._line_start(start))
         end = self._line_end_after(at)
         lines = entry_lines(key, value, indent, indent)
-        return self._replaced(end, end, "".join(f"{self._line_end}{line}" for line in lines))
+        text = "".join(f"{self._line_end}{line}" for line in lines)
+        return self._change(node, end, end, text)
 
-    def _without(self, found: list[_Node]) -> str:
-        """Return the text without the last value, and without what would be empty."""
+    def _without(self, found: list[_Node]) -> _Change:
+        """Return the change that removes the last value, and what would be empty without it."""
         while len(found) > 2 and len(found[-2].value) == 1:
             if isinstance(found[-3], yaml.SequenceNode):
                 break
@@ -220,7 +251,7 @@ class _Tree:
         entries = _entries(parent)
         index = next(i for i, (_, value) in enumerate(entries) if value is node)
         if parent.flow_style:
-            return self._without_flow(entries, index)
+            return self._without_flow(parent, index)
         key, value = entries[index]
         value_start = value.start_mark.index
         start = key.start_mark.index if key else self._text.rfind("-", 0, value_start + 1)
@@ -233,17 +264,20 @@ class _Tree:
             at = following[0][0].start_mark.index
             if self._text[self._end(value) : at].strip():
                 raise CannotEditError
-            return self._replaced(start, at, "")
+            return self._change(parent, start, at, "")
         kept = [
             text
             for text, offset in self._lines(line, end)
             if _COMMENT.match(text) and not self._is_in_scalar(value, offset)
         ]
         after = min(end + len(self._line_end), len(self._text))
-        return self._replaced(line, after, "".join(f"{text}{self._line_end}" for text in kept))
+        text = "".join(f"{text}{self._line_end}" for text in kept)
+        return self._change(parent, line, after, text)
 
-    def _without_flow(self, entries: list[_Entry], index: int) -> str:
-        bounds = [((key or value).start_mark.index, self._end(value)) for key, value in entries]
+    def _without_flow(self, parent: _Node, index: int) -> _Change:
+        bounds = [
+            ((key or value).start_mark.index, self._end(value)) for key, value in _entries(parent)
+        ]
         start, end = bounds[index]
         if index:
             gap = bounds[index - 1][1], start
@@ -255,7 +289,7 @@ class _Tree:
             gap, removed = (start, start), (start, end)
         if "#" in self._text[slice(*gap)]:
             raise CannotEditError
-        return self._replaced(*removed, "")
+        return self._change(parent, *removed, "")
 
     # Places.
 
@@ -280,8 +314,8 @@ class _Tree:
 
     # Text.
 
-    def _replaced(self, start: int, end: int, text: str) -> str:
-        return self._text[:start] + text + self._text[end:]
+    def _change(self, node: _Node, start: int, end: int, text: str) -> _Change:
+        return _Change(start, end, text, (self._start(node), self._end(node)))
 
     def _scalar(self, value: Any, replaced: _Node) -> str:
         """Return a value in the quotes of the one that it replaces, if it is text."""
