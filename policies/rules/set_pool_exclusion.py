@@ -55,13 +55,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from policies.context import Context
-from policies.kubernetes.core_v1 import (
-    Affinity,
-    NodeAffinity,
-    NodeSelector,
-    NodeSelectorTerm,
-    Requirement,
-)
+from policies.kubernetes.core_v1 import NodeSelectorTerm, Requirement
 from policies.kubernetes.editor import Addition
 from policies.kubernetes.pod import Pod
 from policies.kubernetes.scheduling import (
@@ -72,7 +66,7 @@ from policies.kubernetes.scheduling import (
 from policies.kubernetes.selector import can_match
 from policies.policy import Pool
 from policies.reach import is_daemon_set_pod, pools_by_toleration
-from policies.rules.set_pool_node_affinity import TERMS
+from policies.rules.set_pool_node_affinity import TERMS, affinity_of
 
 ID = "pool-exclusion"
 SUMMARY = "the node affinity that keeps a wildcard toleration off the nodes of the pool"
@@ -96,8 +90,7 @@ def _additions(pod: Pod, pools: Iterable[Pool]) -> Iterator[Addition]:
     terms = required_terms(pod.spec)
     if terms is None:
         term = NodeSelectorTerm(_exclusions(pools))
-        affinity = Affinity(NodeAffinity(NodeSelector([term])))
-        yield Addition(pod.spec, ("spec", "affinity"), affinity)
+        yield Addition(pod.spec, ("spec", "affinity"), affinity_of([term]))
         return
     by_path = {alternative.path: alternative for alternative in pod.selection()}
     for index, each in enumerate(terms):

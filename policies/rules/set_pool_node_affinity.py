@@ -89,7 +89,7 @@ def changes(pod: Pod, context: Context) -> Iterator[Addition]:
     terms = required_terms(pod.spec)
     if terms is None:
         if added := [NodeSelectorTerm(way) for way in missing[0] if way]:
-            yield Addition(pod.spec, ("spec", "affinity"), _affinity(added))
+            yield Addition(pod.spec, ("spec", "affinity"), affinity_of(added))
         return
     copies: list[NodeSelectorTerm] = []
     for index, (term, (first, *others)) in enumerate(zip(terms, missing, strict=True)):
@@ -98,10 +98,11 @@ def changes(pod: Pod, context: Context) -> Iterator[Addition]:
         own = term.match_expressions or []
         copies += [NodeSelectorTerm([*own, *other], term.match_fields) for other in others]
     if copies:
-        yield Addition(pod.spec, ("spec", "affinity"), _affinity(copies))
+        yield Addition(pod.spec, ("spec", "affinity"), affinity_of(copies))
 
 
-def _affinity(terms: list[NodeSelectorTerm]) -> Affinity:
+def affinity_of(terms: list[NodeSelectorTerm]) -> Affinity:
+    """Return the affinity for the nodes that meet one of the terms."""
     return Affinity(NodeAffinity(NodeSelector(terms)))
 
 
