@@ -67,13 +67,14 @@ def issue_leaf(
         )
     begin, end = _validity(now, lifetime, "lifetime of the serving certificate")
     begin, end = max(begin, issuer.not_valid_before_utc), min(end, issuer.not_valid_after_utc)
+    alternatives = [*map(x509.DNSName, names.dns), *map(x509.IPAddress, names.ip)]
     key = ec.generate_private_key(ec.SECP256R1())
     certificate = (
         _builder(_common_name("gpufence"), issuer.subject, key, begin, end)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(_key_usage(digital_signature=True), critical=True)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
-        .add_extension(_subject_alternative_name(names), critical=False)
+        .add_extension(x509.SubjectAlternativeName(alternatives), critical=False)
         .add_extension(_authority_key_identifier(issuer), critical=False)
         .sign(issuer_key, hashes.SHA256())
     )
@@ -127,12 +128,6 @@ def _key_usage(
         crl_sign=crl_sign,
         encipher_only=False,
         decipher_only=False,
-    )
-
-
-def _subject_alternative_name(names: Names) -> x509.SubjectAlternativeName:
-    return x509.SubjectAlternativeName(
-        [*map(x509.DNSName, names.dns), *map(x509.IPAddress, names.ip)]
     )
 
 

@@ -104,12 +104,6 @@ def due(stored: Stored | None, names: Names, now: datetime, carried: bool = Fals
     return step
 
 
-def test_a_leaf_that_lacks_a_name_is_renewed() -> None:
-    step = due(STEADY, Names.parse(["gpufence.elsewhere.svc"]), NOW)
-    lacking = "serving certificate lacks gpufence.elsewhere.svc"
-    assert (step.change, step.reason) == (Change.RENEW, lacking)
-
-
 def test_a_renewal_adds_wanted_names_and_keeps_names_of_other_replicas() -> None:
     mine, theirs = Names.parse(["a.example"], ["10.0.0.1"]), Names.parse(["b.example"])
     first = due(None, mine, NOW).after

@@ -144,16 +144,6 @@ async def test_a_type_checking_warning_is_logged_once(caplog: pytest.LogCaptureF
     assert "undefined field" in str(vars(record))
 
 
-async def test_delete_removes_only_objects_of_gpufence() -> None:
-    api = Api()
-    await registrar(api).register_policies(WANTED)
-    foreign = f"{PATHS[BINDING_KIND]}/of-another-product"
-    api.objects[foreign] = {"metadata": {"name": "of-another-product"}, "spec": {}}
-    assert await unregister_policies(api, "gpufence") == {POLICY_KIND: True, BINDING_KIND: True}
-    assert list(api.objects) == [foreign]
-    assert await unregister_policies(api, "gpufence") == {POLICY_KIND: False, BINDING_KIND: False}
-
-
 async def test_the_registrar_counts_a_new_configuration_as_changed_not_as_drift() -> None:
     api, counted = FakeKubeApi(), Writes()
     kept = registrar(api, counted)
@@ -202,11 +192,17 @@ async def test_drift_that_remains_after_registration_is_an_error() -> None:
         await registrar(api).register((VALIDATING,))
 
 
-async def test_unregistering_is_idempotent() -> None:
-    api = FakeKubeApi()
+async def test_unregistering_is_idempotent_and_keeps_objects_of_others() -> None:
+    api = Api()
     await registrar(api).register((MUTATING, VALIDATING))
-    assert list((await unregister(api, "gpufence")).values()) == [True, True]
-    assert list((await unregister(api, "gpufence")).values()) == [False, False]
+    await registrar(api).register_policies(WANTED)
+    foreign = f"{PATHS[BINDING_KIND]}/of-another-product"
+    api.objects[foreign] = {"metadata": {"name": "of-another-product"}, "spec": {}}
+    for was_there in (True, False):
+        assert await unregister(api, "gpufence") == dict.fromkeys(KINDS, was_there)
+        deleted = await unregister_policies(api, "gpufence")
+        assert deleted == dict.fromkeys((POLICY_KIND, BINDING_KIND), was_there)
+    assert list(api.objects) == [foreign]
 
 
 @pytest.mark.parametrize("text", ["gpufence", "deployment/gpufence", "clusterrole/", ""])
