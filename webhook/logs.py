@@ -12,11 +12,9 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Any, Literal, TextIO
+from typing import Any, TextIO
 
 import msgspec
-
-LogFormat = Literal["json", "text"]
 
 MAX_REPEATED = 200
 """Lines of one event in ``REPEATED_SECONDS``. The next line of that event says how many are missing
@@ -27,10 +25,10 @@ REPEATED_SECONDS = 10.0
 _FIELDS = "gpufence_fields"
 
 
-def configure(log_format: LogFormat, stream: TextIO) -> None:
+def configure(formatter: logging.Formatter, stream: TextIO) -> None:
     """Send the log of the process and its libraries to ``stream``."""
     handler = logging.StreamHandler(stream)
-    handler.setFormatter(JSONFormatter() if log_format == "json" else TextFormatter())
+    handler.setFormatter(formatter)
     handler.addFilter(RepeatedEvents(time.monotonic))
     logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
 

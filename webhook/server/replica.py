@@ -28,7 +28,7 @@ from webhook.http.tls import ServedCertificate
 from webhook.kube.client import KubeApi, ServerClock
 from webhook.kube.credentials import Load
 from webhook.kube.reflector import Watches
-from webhook.logs import configure, event
+from webhook.logs import JSONFormatter, TextFormatter, configure, event
 from webhook.metrics.cluster import ClusterMetrics, DeviceMetrics
 from webhook.metrics.replica import Metrics
 from webhook.registration.controller import ControllerOptions, RegistrationController
@@ -85,7 +85,7 @@ def serve(options: ServeOptions) -> int:
     disable_created_metrics()  # type: ignore[no-untyped-call]
     # While it loads, which takes a while, SIGTERM ends the process at once.
     policy = ReloadingPolicy(options.policy)
-    configure("text" if sys.stderr.isatty() else "json", sys.stderr)
+    configure(TextFormatter() if sys.stderr.isatty() else JSONFormatter(), sys.stderr)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(_serve(options, policy))
     return 0

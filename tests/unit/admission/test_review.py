@@ -6,94 +6,98 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reviewing import JSON, UID, encode, gpu_pod, plain_pod, review, with_value, without
+from reviewing import UID, encode, gpu_pod, plain_pod, review, with_value, without
 from served import Hook
 from webhook.admission.review import RefusedError, decode
 
 GOOD = review(plain_pod())
-WITHOUT_UID = with_value(GOOD, "request.uid", "")
 BODY = encode(GOOD)
 
 
-def body_with_raw_annotations(written: bytes, body: JSON = GOOD) -> bytes:
+def body_with_raw_annotations(written: bytes) -> bytes:
     """Return a body with raw JSON in a field that rules read."""
-    marked = encode(with_value(body, "request.object.metadata.annotations", "MARK"))
+    marked = encode(with_value(GOOD, "request.object.metadata.annotations", "MARK"))
     return marked.replace(b'"MARK"', written)
 
 
+NOT_JSON = "gpufence cannot read the body as JSON"
+NOT_A_REVIEW = "accepts only admission.k8s.io/v1 AdmissionReview"
+NO_UID = "has no request with a uid"
+
 PLAIN_ERRORS: dict[str, tuple[bytes, str]] = {
     "nothing": (b"", "the body is empty; POST an AdmissionReview"),
-    "blanks": (b" \n ", "gpufence cannot read the body as JSON: "),
-    "text": (b"let me in", "gpufence cannot read the body as JSON: "),
-    "a form": (b"uid=1&kind=Pod", "gpufence cannot read the body as JSON: "),
-    "XML": (b"<AdmissionReview/>", "gpufence cannot read the body as JSON: "),
-    "YAML": (b"kind: AdmissionReview\n", "gpufence cannot read the body as JSON: "),
-    "protobuf": (
-        b"k8s\x00\n\x1e\n\x17admission.k8s.io/v1",
-        "gpufence cannot read the body as JSON",
-    ),
-    "zeroes": (b"\0" * 100, "gpufence cannot read the body as JSON: "),
-    "UTF-16": (BODY.decode().encode("utf-16"), "gpufence cannot read the body as JSON: "),
-    "cut off before the uid": (BODY[:40], "gpufence cannot read the body as JSON: "),
-    "null": (b"null", "accepts only admission.k8s.io/v1 AdmissionReview"),
-    "a number": (b"5", "accepts only admission.k8s.io/v1 AdmissionReview"),
-    "a string": (b'"AdmissionReview"', "accepts only admission.k8s.io/v1 AdmissionReview"),
-    "a list": (b"[" + BODY + b"]", "accepts only admission.k8s.io/v1 AdmissionReview"),
+    "blanks": (b" \n ", NOT_JSON),
+    "text": (b"let me in", NOT_JSON),
+    "a form": (b"uid=1&kind=Pod", NOT_JSON),
+    "XML": (b"<AdmissionReview/>", NOT_JSON),
+    "YAML": (b"kind: AdmissionReview\n", NOT_JSON),
+    "protobuf": (b"k8s\x00\n\x1e\n\x17admission.k8s.io/v1", NOT_JSON),
+    "zeroes": (b"\0" * 100, NOT_JSON),
+    "UTF-16": (BODY.decode().encode("utf-16"), NOT_JSON),
+    "cut off before the uid": (BODY[:40], NOT_JSON),
+    "null": (b"null", NOT_A_REVIEW),
+    "a number": (b"5", NOT_A_REVIEW),
+    "a string": (b'"AdmissionReview"', NOT_A_REVIEW),
+    "a list": (b"[" + BODY + b"]", NOT_A_REVIEW),
     "an empty mapping": (b"{}", 'received apiVersion "", kind ""'),
     "deeply nested lists": (b"[" * 200_000, "nested too deeply"),
     "deeply nested mappings": (b'{"a":' * 200_000, "nested too deeply"),
     "a Pod": (encode(plain_pod()), 'received apiVersion "v1", kind "Pod"'),
-    "no request": (encode(without(GOOD, "request")), "has no request with a uid"),
-    "request: null": (encode(with_value(GOOD, "request", None)), "has no request with a uid"),
+    "no request": (encode(without(GOOD, "request")), NO_UID),
+    "request: null": (encode(with_value(GOOD, "request", None)), NO_UID),
     "request: a list": (encode(with_value(GOOD, "request", [])), "Expected `object | null`"),
     "no uid": (encode(without(GOOD, "request.uid")), "missing required field `uid`"),
-    "uid: empty": (encode(WITHOUT_UID), "has no request with a uid"),
+    "uid: empty": (encode(with_value(GOOD, "request.uid", "")), NO_UID),
     "uid: null": (encode(with_value(GOOD, "request.uid", None)), "`$.request.uid`"),
     "uid: a number": (encode(with_value(GOOD, "request.uid", 7)), "`$.request.uid`"),
-    "an answer": (
-        encode(without(GOOD, "request") | {"response": {"uid": "1", "allowed": True}}),
-        "has no request with a uid",
-    ),
+    "an answer": (encode(without(GOOD, "request") | {"response": {"uid": "1"}}), NO_UID),
 }
 
+BROKEN_JSON = {
+    "cut off after the uid": BODY[:-100],
+    "one brace too many": BODY + b"}",
+    "two reviews": BODY + BODY,
+    "a byte order mark": b"\xef\xbb\xbf" + BODY,
+    "NaN": body_with_raw_annotations(b'{"a":NaN}'),
+    "infinity": body_with_raw_annotations(b'{"a":-Infinity}'),
+    "a comment": body_with_raw_annotations(b"/* none */{}"),
+    "single quotes": body_with_raw_annotations(b"{'a':1}"),
+    "a line break in a string": body_with_raw_annotations(b'{"a":"\n"}'),
+    "a number beyond all bounds": body_with_raw_annotations(b'{"a":1e999}'),
+    "a number of 5000 digits": body_with_raw_annotations(b'{"a":' + b"9" * 5000 + b"}"),
+    "invalid UTF-8": body_with_raw_annotations(b'{"a":"\xff"}'),
+    "half a surrogate pair": body_with_raw_annotations(b'{"a":"\\ud800"}'),
+}
+
+REQUIRED = ("kind", "operation", "userInfo")
+
+WRONG_VALUES: list[tuple[str, object, str]] = [
+    ("kind", "Pod", "`$.request.kind`"),
+    ("kind", {"group": "", "version": "v1"}, "`$.request.kind`"),
+    ("kind.kind", 1, "kind"),
+    ("kind.group", None, "group"),
+    ("kind.version", ["v1"], "version"),
+    ("operation", "PATCH", "PATCH"),
+    ("operation", 1, "operation"),
+    ("userInfo", None, "userInfo"),
+    ("userInfo.username", [], "username"),
+    ("namespace", 5, "namespace"),
+    ("name", {}, "`$.request.name`"),
+    ("subResource", None, "subResource"),
+    ("dryRun", "no", "`$.request.dryRun`"),
+    ("object", "Pod", "`$.request.object`"),
+    ("object", [], "`$.request.object`"),
+    ("object", 1, "`$.request.object`"),
+    ("oldObject", [], "oldObject"),
+    ("object", None, "request.kind is v1 Pod, but request.object is missing"),
+    ("object.kind", "Service", "request.kind is v1 Pod, but request.object is v1 Service"),
+    ("object.kind", 5, "request.kind is v1 Pod, but request.object is v1 5"),
+    ("object.apiVersion", None, "request.kind is v1 Pod, but request.object is None Pod"),
+]
+"""A field of the request, its value, and a part of the message."""
+
 REJECTED_REVIEWS: dict[str, tuple[bytes, str]] = {
-    "cut off after the uid": (BODY[:-100], "gpufence cannot read the body as JSON: "),
-    "one brace too many": (BODY + b"}", "gpufence cannot read the body as JSON: "),
-    "two reviews": (BODY + BODY, "gpufence cannot read the body as JSON: "),
-    "a byte order mark": (b"\xef\xbb\xbf" + BODY, "gpufence cannot read the body as JSON: "),
-    "NaN": (body_with_raw_annotations(b'{"a":NaN}'), "gpufence cannot read the body as JSON: "),
-    "infinity": (
-        body_with_raw_annotations(b'{"a":-Infinity}'),
-        "gpufence cannot read the body as JSON: ",
-    ),
-    "a comment": (
-        body_with_raw_annotations(b"/* none */{}"),
-        "gpufence cannot read the body as JSON: ",
-    ),
-    "single quotes": (
-        body_with_raw_annotations(b"{'a':1}"),
-        "gpufence cannot read the body as JSON: ",
-    ),
-    "a line break in a string": (
-        body_with_raw_annotations(b'{"a":"\n"}'),
-        "gpufence cannot read the body as JSON: ",
-    ),
-    "a number beyond all bounds": (
-        body_with_raw_annotations(b'{"a":1e999}'),
-        "gpufence cannot read the body as JSON: ",
-    ),
-    "a number of 5000 digits": (
-        body_with_raw_annotations(b'{"a":' + b"9" * 5000 + b"}"),
-        "gpufence cannot read the body as JSON",
-    ),
-    "invalid UTF-8": (
-        body_with_raw_annotations(b'{"a":"\xff"}'),
-        "gpufence cannot read the body as JSON: ",
-    ),
-    "half a surrogate pair": (
-        body_with_raw_annotations(b'{"a":"\\ud800"}'),
-        "gpufence cannot read the body as JSON: ",
-    ),
+    **{name: (body, NOT_JSON) for name, body in BROKEN_JSON.items()},
     "deep nesting in the object": (
         body_with_raw_annotations(b'{"a":' * 100_000),
         "nested too deeply",
@@ -106,45 +110,17 @@ REJECTED_REVIEWS: dict[str, tuple[bytes, str]] = {
     "apiVersion: a list": (encode(GOOD | {"apiVersion": ["v1"]}), "apiVersion"),
     "kind: ConversionReview": (encode(GOOD | {"kind": "ConversionReview"}), "ConversionReview"),
     "kind: a number": (encode(GOOD | {"kind": 3}), 'kind "3"'),
-    "no object type": (encode(without(GOOD, "request.kind")), "missing required field `kind`"),
-    "object type: text": (encode(with_value(GOOD, "request.kind", "Pod")), "`$.request.kind`"),
-    "object type without a kind": (encode(without(GOOD, "request.kind.kind")), "`$.request.kind`"),
-    "object type: kind a number": (encode(with_value(GOOD, "request.kind.kind", 1)), "kind"),
-    "group: null": (encode(with_value(GOOD, "request.kind.group", None)), "group"),
-    "version: a list": (encode(with_value(GOOD, "request.kind.version", ["v1"])), "version"),
-    "no operation": (
-        encode(without(GOOD, "request.operation")),
-        "missing required field `operation`",
-    ),
-    "operation: invented": (encode(with_value(GOOD, "request.operation", "PATCH")), "PATCH"),
-    "operation: a number": (encode(with_value(GOOD, "request.operation", 1)), "operation"),
-    "no user": (encode(without(GOOD, "request.userInfo")), "missing required field `userInfo`"),
-    "user: null": (encode(with_value(GOOD, "request.userInfo", None)), "userInfo"),
-    "username: a list": (encode(with_value(GOOD, "request.userInfo.username", [])), "username"),
-    "namespace: a number": (encode(with_value(GOOD, "request.namespace", 5)), "namespace"),
-    "name: a mapping": (encode(with_value(GOOD, "request.name", {})), "`$.request.name`"),
-    "subResource: null": (encode(with_value(GOOD, "request.subResource", None)), "subResource"),
-    "dryRun: text": (encode(with_value(GOOD, "request.dryRun", "no")), "`$.request.dryRun`"),
-    "object: text": (encode(with_value(GOOD, "request.object", "Pod")), "`$.request.object`"),
-    "object: a list": (encode(with_value(GOOD, "request.object", [])), "`$.request.object`"),
-    "object: a number": (encode(with_value(GOOD, "request.object", 1)), "`$.request.object`"),
-    "oldObject: a list": (encode(with_value(GOOD, "request.oldObject", [])), "oldObject"),
-    "object: null": (
-        encode(with_value(GOOD, "request.object", None)),
-        "request.kind is v1 Pod, but request.object is missing",
-    ),
-    "an object of another kind": (
-        encode(with_value(GOOD, "request.object.kind", "Service")),
-        "request.kind is v1 Pod, but request.object is v1 Service",
-    ),
-    "an object whose kind is a number": (
-        encode(with_value(GOOD, "request.object.kind", 5)),
-        "request.kind is v1 Pod, but request.object is v1 5",
-    ),
-    "an object without a version": (
-        encode(without(GOOD, "request.object.apiVersion")),
-        "request.kind is v1 Pod, but request.object is None Pod",
-    ),
+    **{
+        f"no {field}": (
+            encode(without(GOOD, f"request.{field}")),
+            f"missing required field `{field}`",
+        )
+        for field in REQUIRED
+    },
+    **{
+        f"{field}: {value}": (encode(with_value(GOOD, f"request.{field}", value)), problem)
+        for field, value, problem in WRONG_VALUES
+    },
 }
 
 

@@ -68,6 +68,15 @@ async def connect(rejected: Counter[str], busy: dict[str, int]) -> AsyncIterator
     await listener.close()
 
 
+async def occupy(connections: list[Connection], busy: dict[str, int], *addresses: str) -> None:
+    """Send a request on each connection; those of these addresses get no answer for now."""
+    busy |= dict.fromkeys(addresses, 0)
+    for _, writer in connections:
+        writer.write(REQUEST)
+    while sum(busy.values()) < len(connections):  # noqa: ASYNC110 - counted by the server
+        await asyncio.sleep(0)
+
+
 async def is_served(connection: Connection) -> bool:
     """Return whether the server answers a request on the connection, rather than closing it."""
     connection[1].write(REQUEST)
@@ -130,11 +139,7 @@ async def test_a_connection_with_a_request_in_flight_is_never_evicted(
 ) -> None:
     held = [await connect(f"127.0.0.{host}") for host in (2, 2, 3, 3)]
     assert [await is_served(connection) for connection in held] == [True] * 4
-    busy |= {"127.0.0.2": 0, "127.0.0.3": 0}
-    for _, writer in held:
-        writer.write(REQUEST)
-    while sum(busy.values()) < 4:  # noqa: ASYNC110 - counted by the server
-        await asyncio.sleep(0)
+    await occupy(held, busy, "127.0.0.2", "127.0.0.3")
     assert not await is_served(await connect("127.0.0.2"))
     assert not await is_served(await connect("127.0.0.4"))
     assert rejected == {"too_many": 2}
@@ -149,11 +154,7 @@ async def test_a_new_connection_is_accepted_after_another_is_closed(
     connect: Connect, busy: dict[str, int]
 ) -> None:
     held = [await connect("127.0.0.2") for _ in range(4)]
-    busy["127.0.0.2"] = 0
-    for _, writer in held:
-        writer.write(REQUEST)
-    while busy["127.0.0.2"] < 4:  # noqa: ASYNC110 - counted by the server
-        await asyncio.sleep(0)
+    await occupy(held, busy, "127.0.0.2")
     assert not await is_served(await connect("127.0.0.3"))
     held[0][1].close()
     async with asyncio.timeout(10):

@@ -13,10 +13,19 @@ from cryptography import x509
 from certs.files import issue
 from policies.shipped import default_policy_text
 from reviewing import UID, encode, gpu_pod, patch_of, plain_pod, review
-from served_process import get, read_response, readiness, ready_server, request, server
+from served_process import Server, get, read_response, readiness, ready_server, request, server
 
 GOOD = encode(review(plain_pod()))
 JSON_TYPE = {"Content-Type": "application/json"}
+
+
+async def assert_reviews_are_answered(running: Server) -> None:
+    """Send a review on a connection of its own."""
+    reader, writer = await running.connect()
+    writer.write(request(GOOD))
+    _, answer = await read_response(reader)
+    assert answer["response"] == {"uid": UID, "allowed": True}
+    writer.close()
 
 
 async def test_reviews_are_answered_over_tls(pair: Path) -> None:
@@ -56,11 +65,7 @@ async def test_a_client_without_tls_does_not_stop_the_server(pair: Path) -> None
             writer.write(sent)
             writer.close()
             await writer.wait_closed()
-        reader, writer = await running.connect()
-        writer.write(request(GOOD))
-        _, answer = await read_response(reader)
-        assert answer["response"] == {"uid": UID, "allowed": True}
-        writer.close()
+        await assert_reviews_are_answered(running)
         running.terminate()
         assert await running.ended() == 0
         await running.logged("stopped")
@@ -73,11 +78,7 @@ async def test_a_new_certificate_is_served_without_a_restart_once_it_is_valid(pa
         (pair / "tls.crt").write_text("no certificate")
         line = await running.logged("certificate reload failed")
         assert line["level"] == "warning"
-        reader, writer = await running.connect()
-        writer.write(request(GOOD))
-        _, answer = await read_response(reader)
-        assert answer["response"]["allowed"]
-        writer.close()
+        await assert_reviews_are_answered(running)
         status, text = await get(f"{running.operations}/readyz")
         assert status == 200
         problem = f"{pair / 'tls.crt'}: contains no valid"
@@ -135,10 +136,7 @@ async def test_a_request_in_flight_is_finished_before_exit(pair: Path) -> None:
         await writer.drain()
         # The test cannot see that the server has begun with it, but what comes later is
         # answered later.
-        other_reader, other_writer = await running.connect()
-        other_writer.write(request(GOOD))
-        await read_response(other_reader)
-
+        await assert_reviews_are_answered(running)
         running.terminate()
         await running.logged("draining")
         # By the time that this is answered, nothing but the request keeps the server alive.
@@ -149,7 +147,6 @@ async def test_a_request_in_flight_is_finished_before_exit(pair: Path) -> None:
         assert answer["response"] == {"uid": UID, "allowed": True}
         assert await running.ended() == 0
         writer.close()
-        other_writer.close()
 
 
 async def test_an_unfinished_request_delays_exit_only_for_the_timeout(pair: Path) -> None:
@@ -184,9 +181,7 @@ async def test_an_unread_log_does_not_block_the_server(pair: Path) -> None:
             writer.write(request(b"{}"))
             head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 10)
             await reader.readexactly(int(head.lower().split(b"content-length: ")[1].split()[0]))
-        writer.write(request(GOOD))
-        _, answer = await read_response(reader)
-        assert answer["response"]["allowed"]
         writer.close()
+        await assert_reviews_are_answered(running)
         running.terminate()
         assert await running.ended() == 0
