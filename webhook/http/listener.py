@@ -18,7 +18,6 @@ import socket
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
-from functools import cache
 from ssl import SSLContext, SSLError
 from time import monotonic
 from typing import Any
@@ -54,7 +53,7 @@ OPERATIONS = Limits(connections=64, idle_seconds=15.0)
 
 ACCEPTS_PER_TURN = 64
 """Connections that are accepted in one turn of the event loop. A turn answers every request that
-waits, which takes long if there are hundreds: beside 200 busy clients, some of 200 new connections
+waits, which takes long if there are hundreds: with 200 busy clients, some of 200 new connections
 had no answer after 30 s with one a turn, and all had one within 4 s with 64 (0.3 ms a request, two
 loaded cores). With more, the open connections would wait for the handshakes."""
 
@@ -71,6 +70,11 @@ _EXHAUSTED_SECONDS = 0.1
 # each, between which OpenSSL's small allocations come to lie: 25 times 700 handshakes that were
 # abandoned left 167 MiB, and more with each round. With this, 14 MiB.
 _TRIM_SECONDS = 1.0
+
+# By itself, glibc returns only what is free at the end of the heap, so that one small allocation
+# keeps everything before it (malloc_trim(3)). A call takes microseconds if there is little to
+# return, and about 5 ms after hundreds of connections. Other C libraries have no such function.
+_malloc_trim: Callable[[int], Any] = getattr(ctypes.CDLL(None), "malloc_trim", lambda _pad: None)
 
 # How long to wait for handlers that do not end; the drain has waited for all others.
 _SHUTDOWN_SECONDS = 1.0
@@ -271,7 +275,7 @@ class Listener(web.Server):
             await asyncio.sleep(_TRIM_SECONDS)
             if self._has_closed:
                 self._has_closed = False
-                _malloc_trim()(0)
+                _malloc_trim(0)
 
     def _spawn(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(work)
@@ -292,18 +296,3 @@ def demote_bad_http(record: logging.LogRecord) -> bool:
         record.levelno, record.levelname = logging.INFO, "INFO"
         record.exc_info = record.exc_text = None
     return True
-
-
-@cache
-def _malloc_trim() -> Callable[[int], Any]:
-    """Return glibc's malloc_trim; with another C library, a function that does nothing.
-
-    By itself, glibc returns only what is free at the end of the heap, so that one small allocation
-    keeps everything before it (malloc_trim(3)). A call takes microseconds if there is little to
-    return, and about 5 ms after hundreds of connections.
-    """
-    try:
-        trim: Callable[[int], Any] = ctypes.CDLL(None).malloc_trim
-    except (OSError, TypeError, AttributeError):
-        return lambda _pad: None
-    return trim

@@ -70,36 +70,31 @@ def test_a_finding_longer_than_the_denial_limit_is_truncated() -> None:
     assert text.endswith("…")
 
 
-def test_a_short_warning_contains_the_whole_finding() -> None:
-    [text] = warnings([finding(detail="1 is not 2")])
-    assert text == (
-        "unequal-device-limits: spec.containers[0].resources: 1 is not 2. Write the same whole "
-        "number on both sides"
-    )
+START = "unequal-device-limits: spec.containers[0].resources: "
+REASON = "request and limit of a device differ"
+NUMBERS = "the Pod needs 16 nvidia.com/gpu on one node, but each offers at most 8"
+REMEDIATION = "Write the same whole number on both sides"
 
 
-def test_a_long_warning_omits_the_detail_but_keeps_path_and_remediation() -> None:
-    [text] = warnings([finding(detail="long " * 50)])
-    assert text == (
-        "unequal-device-limits: spec.containers[0].resources: request and limit of a device "
-        "differ. Write the same whole number on both sides"
-    )
-
-
-def test_a_long_warning_keeps_its_numbers_if_they_fit_without_the_remediation() -> None:
-    detail = "the Pod needs 16 nvidia.com/gpu on one node, but each offers at most 8"
-    [text] = warnings([finding(detail=detail, remediation="split the work " * 15)])
-    assert text == f"unequal-device-limits: spec.containers[0].resources: {detail}"
-
-
-def test_a_long_warning_has_whole_sentences_of_its_remediation() -> None:
-    start = (
-        "unequal-device-limits: spec.containers[0].resources: request and limit of a device differ"
-    )
-    [text] = warnings([finding(detail="long " * 50, remediation=f"Remove it. {'Or not ' * 30}")])
-    assert text == f"{start}. Remove it"
-    [text] = warnings([finding(detail="long " * 50, remediation="privileged " * 30)])
-    assert text == start
+@pytest.mark.parametrize(
+    ("detail", "remediation", "text"),
+    [
+        ("1 is not 2", REMEDIATION, f"1 is not 2. {REMEDIATION}"),
+        ("long " * 50, REMEDIATION, f"{REASON}. {REMEDIATION}"),
+        (NUMBERS, "split the work " * 15, NUMBERS),
+        ("long " * 50, f"Remove it. {'Or not ' * 30}", f"{REASON}. Remove it"),
+        ("long " * 50, "privileged " * 30, REASON),
+    ],
+    ids=[
+        "a short finding as a whole",
+        "a long one without its detail",
+        "numbers before the remediation",
+        "whole sentences of the remediation",
+        "no part of a sentence",
+    ],
+)
+def test_a_warning_has_what_fits_of_a_finding(detail: str, remediation: str, text: str) -> None:
+    assert warnings([finding(detail=detail, remediation=remediation)]) == [START + text]
 
 
 def test_a_warning_is_not_cut_within_a_word() -> None:
