@@ -163,8 +163,11 @@ def secured_specs(draw: st.DrawFn) -> JSON:
 
 
 def decide_from_file(obj: JSON, namespace: str) -> tuple[Decision, tuple[str, ...]]:
-    """Return what `gpufence check` decides, and the rules that deny."""
-    decision = decide(obj, POLICY, Request(namespace=namespace))
+    """Return what the engine decides on an object as its file has it, and the rules that deny.
+
+    Admission fails closed where it does not know a claim, and `gpufence check` does not.
+    """
+    decision = decide(obj, POLICY, Request(namespace=namespace, fail_closed=True))
     enforced = [f.rule for f in decision.findings if f.action == "enforce"]
     return decision, tuple(sorted(enforced))
 

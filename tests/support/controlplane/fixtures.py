@@ -12,7 +12,11 @@ from controlplane import binaries
 from controlplane.cluster import ControlPlane
 from controlplane.fence import Fence, running
 from policies.shipped import default_policy_text
-from programs import program
+from programs import fixtures, program
+
+RUNNING = pytest.StashKey[ControlPlane]()
+WITHOUT = pytest.StashKey[set[pytest.Item]]()
+"""The tests after the last one that uses the control plane."""
 
 
 @pytest.fixture(scope="session")
@@ -22,13 +26,32 @@ def found_binaries(pytestconfig: pytest.Config) -> dict[str, Path]:
     return paths
 
 
+def pytest_collection_finish(session: pytest.Session) -> None:
+    uses = [number for number, item in enumerate(session.items) if needs_control_plane(item)]
+    session.config.stash[WITHOUT] = set(session.items[uses[-1] + 1 :] if uses else ())
+
+
+def needs_control_plane(item: pytest.Item) -> bool:
+    return "control_plane" in fixtures(item)
+
+
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Skip a test whose marker `kubernetes` names a newer version than that of the API server."""
+    """Skip a test that is for a newer Kubernetes, and stop a control plane that idles.
+
+    The marker `kubernetes` names the oldest version. An idle control plane takes a tenth of a core.
+    """
     for marker in item.iter_markers("kubernetes"):
         oldest, feature = marker.args
         version = binaries.version_of(program(item.config, "found_binaries")["kube-apiserver"])
         if binaries.is_older(version, oldest):
             pytest.skip(f"Kubernetes {version} has no {feature} ({oldest} or newer)")
+    cluster = item.config.stash.get(RUNNING, None)
+    if cluster is None:
+        return
+    if item in item.config.stash[WITHOUT]:
+        cluster.stop()
+    elif needs_control_plane(item) and cluster.apiserver.pid is None:
+        cluster.start()
 
 
 @pytest.fixture(scope="session")
@@ -39,7 +62,9 @@ def kubectl_binary(found_binaries: dict[str, Path]) -> Path:
 
 @pytest.fixture(scope="session")
 def control_plane(
-    found_binaries: dict[str, Path], tmp_path_factory: pytest.TempPathFactory
+    pytestconfig: pytest.Config,
+    found_binaries: dict[str, Path],
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[ControlPlane]:
     """A running control plane without nodes, one for all tests of the session.
 
@@ -52,6 +77,7 @@ def control_plane(
         found_binaries,
         without_controllers=["validatingadmissionpolicy-status"],
     ) as cluster:
+        pytestconfig.stash[RUNNING] = cluster
         yield cluster
 
 
