@@ -19,7 +19,7 @@ from certs.files import issue
 from controlplane.gpufence import COMMAND
 from policies.shipped import DEFAULT
 
-# 10, and fewer in `make unit`, like the examples of the laws.
+# 5, and fewer in `make unit`, like the examples of the laws.
 POINTS = settings().max_examples // 10
 
 

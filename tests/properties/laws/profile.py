@@ -10,7 +10,7 @@ import os
 from hypothesis import HealthCheck, settings
 
 law = settings(
-    max_examples=int(os.environ.get("GPUFENCE_LAWS", "100")),
+    max_examples=int(os.environ.get("GPUFENCE_LAWS", "50")),
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
 )

@@ -57,7 +57,10 @@ def test_the_judge_agrees_with_the_scheduler_on_tolerations(oracle: Oracle) -> N
     taints = [
         NodeTaint(*each) for each in itertools.product(("gpu", "x"), quotient.TAINT_VALUES, EFFECTS)
     ]
-    pairs = list(itertools.product(quotient.tolerations(), taints))
+    every = itertools.product(quotient.tolerations(), taints)
+    # Five does not divide the number of taints, so that the questions cover each taint.
+    pairs = list(itertools.islice(every, 0, None, 5))
+    assert len(taints) % 5
     for numeric in (False, True):
         asked = ((to_builtins(toleration), taint._asdict()) for toleration, taint in pairs)
         answers = oracle.tolerates_each(asked, comparison_operators=numeric)
