@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from policies.kubernetes.core_v1 import Capabilities, PodSpec, SecurityContext
+from policies.kubernetes.core_v1 import Capabilities, PodSpec, SeccompProfile, SecurityContext
 from policies.kubernetes.pod import Container, Pod
 from policies.wording import quote
 
@@ -16,6 +16,8 @@ HARDENED = SecurityContext(
 )
 """The security context that gpufence adds to a container. It sets nothing that a control rejects,
 and leaves the user and the seccomp profile to the Pod. Never changed."""
+
+_RUNTIME_DEFAULT = SeccompProfile("RuntimeDefault")
 
 
 class PodView(msgspec.Struct, frozen=True):
@@ -59,6 +61,24 @@ def view(pod: Pod, *, completed: bool) -> PodView:
         pod.is_windows,
         spec.host_users is False,
         completed,
+    )
+
+
+def is_hardened(pod: PodView) -> bool:
+    """Return whether the security contexts set no more than what gpufence adds, and all of it."""
+    own = pod.context
+    return (
+        not pod.judged
+        and own.run_as_user != 0
+        and own
+        == SecurityContext(
+            run_as_non_root=True,
+            run_as_user=own.run_as_user,
+            run_as_group=own.run_as_group,
+            fs_group=own.fs_group,
+            fs_group_change_policy=own.fs_group_change_policy,
+            seccomp_profile=_RUNTIME_DEFAULT,
+        )
     )
 
 

@@ -17,7 +17,7 @@ from pod_security_strategies import pods
 from policies.context import Context
 from policies.facts import Facts, Request
 from policies.kubernetes.pod_security import CONTROLS, Level, violations
-from policies.kubernetes.pod_security.view import HARDENED
+from policies.kubernetes.pod_security.view import HARDENED, is_hardened, view
 from policies.policy import Hardening, Policy
 from policies.rules.check_unrestricted_gpu_pod import ID, check
 from typed import pod_of
@@ -81,3 +81,52 @@ def test_no_control_finds_anything_in_the_context_that_gpufence_adds(
     # An ID that no example has: every container is judged.
     monkeypatch.setattr(HARDENED, "run_as_user", 123456789)
     assert [findings(raw, level) for raw in EXAMPLES] == skipping
+
+
+COMPLETE: JSON = {
+    "runAsNonRoot": True,
+    "runAsUser": 65532,
+    "seccompProfile": {"type": "RuntimeDefault"},
+}
+
+
+def with_contexts(raw: JSON, of_pod: JSON) -> JSON:
+    """Return the Pod with this security context, and with hardened containers."""
+    hardened = copy.deepcopy(raw)
+    hardened["spec"]["securityContext"] = of_pod
+    for kind in ("initContainers", "containers", "ephemeralContainers"):
+        for container in hardened["spec"].get(kind) or ():
+            container["securityContext"] = {
+                "allowPrivilegeEscalation": False,
+                "capabilities": {"drop": ["ALL"]},
+            }
+    return hardened
+
+
+@settings(max_examples=300)
+@given(raw=pods(), level=st.sampled_from(LEVELS))
+def test_controls_that_are_skipped_for_a_hardened_pod_find_nothing(raw: JSON, level: Level) -> None:
+    pod = pod_of(with_contexts(raw, COMPLETE))
+    seen = view(pod, completed=False)
+    assert is_hardened(seen)
+    every = [found for control in CONTROLS[level] if (found := control(seen)) is not None]
+    assert violations(pod, level) == every
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"runAsUser": 0},
+        {"runAsNonRoot": None},
+        {"runAsNonRoot": False},
+        {"seccompProfile": None},
+        {"seccompProfile": {"type": "Unconfined"}},
+        {"seLinuxOptions": {"user": "root"}},
+        {"sysctls": [{"name": "kernel.msgmax", "value": "1"}]},
+        {"windowsOptions": {"hostProcess": True}},
+        {"appArmorProfile": {"type": "Unconfined"}},
+    ],
+)
+def test_a_pod_with_another_security_context_is_not_hardened(other: JSON) -> None:
+    pod = pod_of(with_contexts(example(CASES["the-smallest-pod"]), COMPLETE | other))
+    assert not is_hardened(view(pod, completed=False))
