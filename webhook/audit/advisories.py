@@ -16,8 +16,8 @@ from typing import NamedTuple
 import msgspec
 import yaml
 
+from policies.wording import counted, some
 from webhook.cluster.nodes import NodeObject, NodeStatus
-from webhook.wording import counted, some
 
 Version = tuple[int, ...]
 

@@ -12,11 +12,11 @@ from policies.decision import Decision, Verdict
 from policies.finding import Finding
 from policies.policy import Policy
 from policies.rules.check_pool_trespass import ID as TRESPASS
+from policies.wording import some
 from webhook.audit.judge import Inventory, Judged, RunningPod
 from webhook.audit.kinds import POD, Kind
 from webhook.audit.owners import Owned
 from webhook.audit.pools import PoolState
-from webhook.wording import some
 
 
 @dataclass(slots=True)

@@ -17,6 +17,7 @@ from policies.facts import Facts, Request
 from policies.kubernetes.objects import JSONObject
 from policies.kubernetes.workload import Workload
 from policies.policy import Policy
+from policies.wording import counted
 from webhook.cli.evaluate import Complete
 from webhook.cluster.claims import LookupResult
 from webhook.cluster.facts import ClusterFacts
@@ -29,7 +30,6 @@ from webhook.kube.credentials import Load
 from webhook.kube.errors import ClusterError
 from webhook.kube.listing import list_all, list_optional
 from webhook.kube.reflector import Watches
-from webhook.wording import counted
 
 _LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 

@@ -31,12 +31,12 @@ from policies.policy import Policy, Pool
 from policies.reach import shortages
 from policies.registry import CHECKS, MUTATIONS, RULES
 from policies.requests import device_peaks, ignored_annotations
+from policies.wording import counted
 from webhook.cli.evaluate import Result
 from webhook.cli.report.content import reasons
 from webhook.cli.report.output import BOLD, DIM, PLAIN, Terminal
 from webhook.cli.report.text import finding_text, heading, unjudged_text
 from webhook.cli.yaml_writer import difference
-from webhook.wording import counted
 
 _MOST_NAMES = 8
 _ZERO = "its quantity is 0"

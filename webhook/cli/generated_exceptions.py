@@ -18,11 +18,11 @@ from policies.kubernetes.field_types import NameSet
 from policies.kubernetes.kinds import CORE_WORKLOADS
 from policies.kubernetes.objects import JSONObject
 from policies.kubernetes.quantity import is_subdomain
+from policies.wording import counted, printable
 from webhook.cli.evaluate import Result
 from webhook.cli.report.output import STDOUT, unwritable
 from webhook.cli.yaml_writer import to_yaml
 from webhook.documents.document import InputError
-from webhook.wording import counted, printable
 
 _BETWEEN = {"Deployment": ["ReplicaSet"], "CronJob": ["Job"]}
 """What controllers create for a workload, and what then creates its Pods. The names of all of them

@@ -13,7 +13,7 @@ from functools import lru_cache
 from itertools import zip_longest
 from typing import Any, Literal, NamedTuple
 
-from webhook.wording import ACTING
+from policies.wording import ACTING
 
 # Plain scalars: no indicator at the start, no ": " or " #" inside, no space at the end.
 _BARE = re.compile(
@@ -25,8 +25,8 @@ _LIKE_A_NUMBER = re.compile(
     r"[-+]?\.?[0-9][-+0-9_.,:etz ]*|[-+]?0[xob][0-9a-f_]*|[-+]?\.(?:inf|nan)?", re.IGNORECASE
 )
 _WORDS = frozenset({"y", "yes", "true", "on", "n", "no", "false", "off", "null"})
-# What YAML calls not printable, and what acts on a terminal (``webhook.wording``). Compiled on use,
-# because it is rarely needed and takes long to compile.
+# What YAML calls not printable, and what acts on a terminal (``policies.wording``). Compiled on
+# use, because it is rarely needed and takes long to compile.
 _NOT_PRINTABLE = f"[{ACTING}]|[^\x20-\x7e\xa1-\ud7ff\ue000-\ufefe\uff00-\uffef]"
 _ESCAPES = {"\n": "\\n", "\t": "\\t", "\r": "\\r"}
 # Parsers search the colon of a key in 1,024 characters only.

@@ -14,6 +14,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from typing import BinaryIO
 
+from policies.wording import printable
 from webhook.documents.document import (
     Document,
     DocumentError,
@@ -24,7 +25,6 @@ from webhook.documents.document import (
 )
 from webhook.documents.json_reader import read_json
 from webhook.documents.yaml_reader import read_yaml
-from webhook.wording import printable
 
 STDIN = "-"
 STDIN_NAME = "<stdin>"

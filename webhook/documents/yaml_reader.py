@@ -22,6 +22,7 @@ from yaml.events import (
     StreamEndEvent,
 )
 
+from policies.wording import counted
 from webhook.documents.document import HELM_CURE, Document, DocumentError, looks_like_template
 from webhook.documents.scalars import (
     MAY_BE_SPECIAL,
@@ -32,7 +33,6 @@ from webhook.documents.scalars import (
     plain_key,
     resolve,
 )
-from webhook.wording import counted
 
 MAX_DEPTH = 100
 """Deeper nesting is an error: rules, diff and output recurse."""

@@ -21,6 +21,7 @@ from policies.decision import Decision
 from policies.kubernetes.objects import JSONObject
 from policies.policy import Policy
 from policies.rules import check_needs_root
+from policies.wording import counted
 from webhook.audit.cluster_audit import Audit, Progress
 from webhook.audit.cluster_audit import audit as run
 from webhook.cli.cluster_facts import state_of_cluster
@@ -38,7 +39,6 @@ from webhook.documents.policy_files import policy_name, read_policy, read_policy
 from webhook.kube.client import MOST_BYTES, KubeApi, Query
 from webhook.kube.credentials import Access
 from webhook.kube.errors import NOT_FOUND, ApiError
-from webhook.wording import counted
 
 _SHOWN = 10
 """The entries that the summary shows in each section; the report has all."""

@@ -12,7 +12,7 @@ import click
 from msgspec.structs import replace
 
 from policies.registry import RULES
-from policies.wording import did_you_mean
+from policies.wording import counted, did_you_mean, printable
 from webhook.cli.commands import EXIT_FOUND, EXIT_INPUT
 from webhook.cli.evaluate import Result, evaluate, facts_among
 from webhook.cli.manifests import (
@@ -42,7 +42,6 @@ from webhook.documents.document import InputError, sentence
 from webhook.documents.files import STDIN, display_name
 from webhook.documents.objects import Manifest
 from webhook.documents.policy_files import load_policy
-from webhook.wording import counted, printable
 
 if TYPE_CHECKING:
     from webhook.cli.fixes import Judge

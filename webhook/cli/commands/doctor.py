@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from certs import CertificateError
+from policies.wording import printable
 from webhook.cli.commands import EXIT_FOUND
 from webhook.cli.commands.manifests import make_registration
 from webhook.cli.commands.serve import serve
@@ -33,7 +34,6 @@ from webhook.doctor import DoctorLine, checks, device_access, trials
 from webhook.doctor.installation import Deployed, examine
 from webhook.documents.document import InputError
 from webhook.kube.client import KubeApi
-from webhook.wording import printable
 
 
 @click.command(

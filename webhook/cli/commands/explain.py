@@ -13,14 +13,13 @@ from click.shell_completion import CompletionItem
 
 from policies.policy import Policy
 from policies.registry import RULES, Rule
-from policies.wording import did_you_mean
+from policies.wording import did_you_mean, printable
 from webhook.cli import explanation
 from webhook.cli.commands import EXIT_INPUT
 from webhook.cli.manifests import no_objects_message, read_manifests
 from webhook.cli.options import PATH, Evaluation, evaluation_options
 from webhook.cli.report.output import BOLD, DIM, PLAIN, Color, Terminal, color_option, terminal_of
 from webhook.documents.document import InputError
-from webhook.wording import printable
 
 Output = Literal["text", "markdown"]
 

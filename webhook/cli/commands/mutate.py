@@ -10,13 +10,13 @@ from typing import Any
 import click
 
 from policies.kubernetes.editor import PatchOperation, patched
+from policies.wording import printable, printable_json
 from webhook.cli.commands import EXIT_FOUND
 from webhook.cli.evaluate import Result
 from webhook.cli.manifests import ExcludedPaths, no_objects_message, read_manifests
 from webhook.cli.options import PATH, Evaluation, evaluation_options, exclude_option
 from webhook.cli.yaml_writer import to_yaml
 from webhook.documents.document import Document, InputError, raise_errors
-from webhook.wording import printable, printable_json
 
 
 @click.command(

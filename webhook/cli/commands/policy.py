@@ -11,6 +11,7 @@ import click
 from policies.context import needed_facts
 from policies.exemptions import useless_exceptions
 from policies.shipped import PRESETS, default_policy_text, preset_text
+from policies.wording import counted
 from webhook.cli.commands import SuggestingGroup
 from webhook.cli.discover.drafts import draft
 from webhook.cli.discover.text import policy_text
@@ -29,7 +30,6 @@ from webhook.documents.policy_files import (
     read_policy,
     read_policy_text,
 )
-from webhook.wording import counted
 
 
 @click.group(cls=SuggestingGroup)

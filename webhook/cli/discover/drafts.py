@@ -12,6 +12,7 @@ from policies.kubernetes.nodes import Node
 from policies.kubernetes.scheduling import Taint
 from policies.kubernetes.selector import describe, includes
 from policies.reach import HOST as _HOST
+from policies.wording import counted, some
 from webhook.cli.discover.accelerators import (
     INSTANCE_TYPE,
     KNOWN,
@@ -19,7 +20,6 @@ from webhook.cli.discover.accelerators import (
     Vendor,
     members_of,
 )
-from webhook.wording import counted, some
 
 _Trait: TypeAlias = frozenset[Any]
 _LONGEST_NAME = 63

@@ -11,11 +11,11 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from policies.finding import Mode
+from policies.wording import counted, printable, some
 from webhook.cli.discover.accelerators import INSTANCE_TYPE, KNOWN
 from webhook.cli.discover.drafts import Draft
 from webhook.cli.yaml_writer import to_yaml
 from webhook.documents.document import InputError
-from webhook.wording import counted, printable, some
 
 _WIDTH = 98
 _OWN = ("kube-system", "gpufence-system")

@@ -16,11 +16,11 @@ from policies.decision import Decision
 from policies.finding import ACTIONS, Finding
 from policies.kubernetes.objects import JSONObject
 from policies.registry import RULES, Rule
+from policies.wording import counted, some
 from webhook.cli.evaluate import Result, Verdict
 from webhook.cli.yaml_writer import Marked
 from webhook.documents.document import Document, DocumentError
 from webhook.documents.objects import Manifest, locate
-from webhook.wording import counted, some
 
 # What audits find: a check needs none of it.
 if TYPE_CHECKING:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from policies.finding import Action
+from policies.wording import printable
 from webhook.cli.evaluate import Result
 from webhook.cli.report.content import (
     CheckReport,
@@ -21,7 +22,6 @@ from webhook.cli.report.content import (
     repository_path,
 )
 from webhook.documents.document import explanation
-from webhook.wording import printable
 
 _COMMANDS: dict[Action, str] = {"enforce": "error", "warn": "warning", "audit": "notice"}
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from policies.finding import Action
+from policies.wording import printable
 from webhook.cli.evaluate import Result
 from webhook.cli.report.content import (
     CheckReport,
@@ -22,7 +23,6 @@ from webhook.cli.report.content import (
 )
 from webhook.cli.report.json import formatted
 from webhook.documents.document import explanation
-from webhook.wording import printable
 
 _SEVERITIES: dict[Action, str] = {"enforce": "critical", "warn": "minor", "audit": "info"}
 

@@ -19,6 +19,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from policies.finding import ACTIONS
+from policies.wording import counted, printable
 from webhook.cli.evaluate import Result, Verdict
 from webhook.cli.report.content import (
     AuditReport,
@@ -31,7 +32,6 @@ from webhook.cli.report.content import (
 )
 from webhook.cli.yaml_writer import difference
 from webhook.documents.document import sentence
-from webhook.wording import counted, printable
 
 if TYPE_CHECKING:
     from webhook.audit.pools import PoolNode, PoolState

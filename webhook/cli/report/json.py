@@ -10,6 +10,7 @@ import msgspec
 
 from policies.finding import Finding
 from policies.kubernetes.template import field_path
+from policies.wording import printable_json
 from webhook.cli.evaluate import VERDICTS, Result
 from webhook.cli.report.content import (
     AuditReport,
@@ -20,7 +21,6 @@ from webhook.cli.report.content import (
 )
 from webhook.doctor import STATUSES, DoctorLine
 from webhook.documents.document import sentence
-from webhook.wording import printable_json
 
 if TYPE_CHECKING:
     from webhook.audit.pools import PoolNode, PoolState

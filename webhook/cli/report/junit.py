@@ -13,6 +13,7 @@ from itertools import groupby
 from xml.etree import ElementTree as ET
 
 from policies.finding import Finding
+from policies.wording import printable
 from webhook.cli.evaluate import Result
 from webhook.cli.report.content import (
     CheckReport,
@@ -26,7 +27,6 @@ from webhook.cli.report.content import (
 from webhook.cli.yaml_writer import Marked
 from webhook.doctor import DoctorLine
 from webhook.documents.document import explanation, place
-from webhook.wording import printable
 
 _DECLARATION = '<?xml version="1.0" encoding="UTF-8"?>\n'
 _SKIPPED = {

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Literal, get_args
 
+from policies.wording import counted, printable
 from webhook.cli.evaluate import Result, Verdict
 from webhook.cli.report.content import (
     CheckReport,
@@ -22,7 +23,6 @@ from webhook.cli.report.content import (
     verdict_counts,
 )
 from webhook.documents.document import explanation
-from webhook.wording import counted, printable
 
 MAX_CHARACTERS = 65_536
 """The longest comment that GitHub accepts."""

@@ -14,12 +14,11 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TextIO, TypeAlias, T
 
 import click
 
-from policies.wording import did_you_mean
+from policies.wording import did_you_mean, printable
 from webhook.cli.report.content import CheckReport, SuitesReport
 from webhook.cli.yaml_writer import Marked
 from webhook.documents.document import InputError
 from webhook.documents.files import display_name
-from webhook.wording import printable
 
 if TYPE_CHECKING:
     from webhook.doctor import DoctorLine

@@ -16,6 +16,7 @@ from urllib.parse import quote
 
 from policies.finding import Action, Finding
 from policies.registry import RULES, Rule
+from policies.wording import printable
 from webhook.cli.evaluate import Result
 from webhook.cli.fixes import Replacement, replacements
 from webhook.cli.report.content import (
@@ -33,7 +34,6 @@ from webhook.cli.report.content import (
 )
 from webhook.cli.report.json import formatted
 from webhook.documents.document import explanation
-from webhook.wording import printable
 
 SCHEMA = (
     "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"

@@ -11,6 +11,7 @@ from policies.decision import Decision
 from policies.finding import Finding
 from policies.kubernetes.template import field_path
 from policies.kubernetes.templates import is_core_workload
+from policies.wording import counted
 from webhook.cli.evaluate import Result
 from webhook.cli.report.content import (
     AuditReport,
@@ -31,7 +32,6 @@ from webhook.cli.report.content import (
 from webhook.cli.report.output import BOLD, DIM, PLAIN, STYLES, YELLOW, Style, Terminal
 from webhook.cli.yaml_writer import Marked, difference
 from webhook.documents.document import explanation, place
-from webhook.wording import counted
 
 if TYPE_CHECKING:
     from webhook.doctor import DoctorLine, Status

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from webhook.wording import printable
+from policies.wording import printable
 
 
 @pytest.mark.parametrize(
