@@ -16,7 +16,10 @@ from programs import fixtures, program
 
 RUNNING = pytest.StashKey[ControlPlane]()
 WITHOUT = pytest.StashKey[set[pytest.Item]]()
-"""The tests after the last one that uses the control plane."""
+"""The tests of the files after the last one that uses the control plane.
+
+The fixtures of that file's module use it until the end of the file.
+"""
 
 
 @pytest.fixture(scope="session")
@@ -27,8 +30,10 @@ def found_binaries(pytestconfig: pytest.Config) -> dict[str, Path]:
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    uses = [number for number, item in enumerate(session.items) if needs_control_plane(item)]
-    session.config.stash[WITHOUT] = set(session.items[uses[-1] + 1 :] if uses else ())
+    items = session.items
+    uses = [number for number, item in enumerate(items) if needs_control_plane(item)]
+    after = items[uses[-1] :] if uses else []
+    session.config.stash[WITHOUT] = {item for item in after if item.path != after[0].path}
 
 
 def needs_control_plane(item: pytest.Item) -> bool:
