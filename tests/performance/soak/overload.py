@@ -1,4 +1,4 @@
-"""Implements `make overload`: more clients than a replica can serve, and floods of connections.
+"""Implements `make overload`: more clients than a replica can serve, and floods of large Pods.
 
 A replica must reject early, respond within the deadline, and recover afterwards. During a flood, an
 API server creates GPU Pods: every one must be created.
@@ -6,8 +6,6 @@ API server creates GPU Pods: every one must be created.
 
 from __future__ import annotations
 
-import resource
-import ssl
 import tempfile
 import time
 from collections.abc import Sequence
@@ -22,7 +20,6 @@ from controlplane.objects import node
 from release.load import Load
 from release.release import NAME, Release
 from soak.cluster import fenced_cluster
-from soak.floods import IDLE, ONE_BYTE, Flood, flooding
 from soak.replica import replica, run, trusting
 from soak.run import expected_reviews
 from soak.sampling import at
@@ -89,36 +86,8 @@ async def _close(clients: Sequence[Client]) -> None:
 
 def floods(directory: Path) -> list[str]:
     """Create GPU Pods during each flood; return the problems."""
-    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
     problems = []
-    with fenced_cluster(directory, 1) as (release, [replica]):
-        context = ssl.create_default_context(cadata=release.secret()["ca.crt"].decode())
-        port = replica.port
-        slow = Flood(port, SOURCES[:1], 230, ONE_BYTE, context)
-        idle = Flood(port, SOURCES[1:], 400, IDLE, context)
-        for name, running in (
-            ("no flood", ()),
-            ("230 connections with one-byte bodies", (slow,)),
-            ("two addresses with 400 idle connections each", (idle,)),
-            ("both", (slow, idle)),
-        ):
-            opened_before = [flood.opened for flood in running]
-            with flooding(*running):
-                # Wait until all connections are open.
-                time.sleep(_FLOOD_SECONDS / 4)
-                with Load(release.cluster.api, "default", threads=4, every=0.05) as load:
-                    time.sleep(_FLOOD_SECONDS)
-                    status, _ = replica.get("/readyz")
-            opened = sum(flood.opened for flood in running) - sum(opened_before)
-            latencies = sorted(load.durations)
-            print(
-                f"{name}: {load.created} GPU Pods created, {len(load.failures)} failed, "
-                f"longest {at(latencies, 1):.0f} ms, p50 {at(latencies, 0.5):.0f} ms; "
-                f"{opened} connections opened"
-            )
-            if load.failures or not latencies or status != 200:
-                problems.append(f"{name}: {status} {load.failures[:3]}")
+    with fenced_cluster(directory, 1) as (release, _):
         _create_nodes(release.cluster.api)
         tenant = _tenant(release.cluster)
         # Pods with 200 terms are judged, and Pods with more are rejected.

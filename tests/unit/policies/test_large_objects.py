@@ -2,8 +2,7 @@
 
 Every Pod author can create these. One that takes a minute blocks the requests of all others,
 and one that takes a gigabyte ends the replica. The bounds are far from what is measured (0.03 s for
-the most expensive), and from what it was before each fix (4 s to 50 s). `python -m bench.worst`
-searches for others.
+the most expensive), and from what it was before each fix (4 s to 50 s).
 """
 
 from __future__ import annotations
