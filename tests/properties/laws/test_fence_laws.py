@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 from collections.abc import Iterator
 
 import pytest
@@ -16,7 +15,7 @@ from oracle.driver import Oracle
 from policies.engine import decide, validate
 from policies.facts import Facts, Request
 from policies.kubernetes.nodes import NodeIndex
-from policies.kubernetes.scheduling import FENCING_EFFECTS, REQUIRED, Alternative
+from policies.kubernetes.scheduling import FENCING_EFFECTS, Alternative
 from policies.policy import Policy, Pool
 from strategies import JSON, as_taint
 from typed import alternatives, required_terms, tolerates
@@ -104,26 +103,6 @@ def test_an_allowed_pod_without_a_request_fits_no_known_gpu_node(
     assume(not found)
     for node, verdict in zip(nodes, oracle.feasible(decision.mutated, nodes), strict=True):
         assert not verdict.feasible or not any(is_of(node, p, policy) for p in policy.pools)
-
-
-@law
-@given(st.data(), policies, strategies.node_sets())
-def test_a_pod_that_is_kept_off_gpu_nodes_fits_all_other_nodes_that_it_selects(
-    oracle: Oracle, data: st.DataObject, policy: Policy, nodes: list[JSON]
-) -> None:
-    pod = data.draw(strategies.pods(devices=(), claims=False))
-    pod["spec"]["tolerations"] = [{"operator": "Exists"}]
-    decision = decide(pod, policy)
-    before, after = oracle.feasible(pod, nodes), oracle.feasible(decision.mutated, nodes)
-    excluded = {pool.first_label for pool in policy.pools}
-    for node, author, verdict in zip(nodes, before, after, strict=True):
-        labels = node["metadata"]["labels"]
-        kept_off = any(
-            key in labels and (not values or labels[key] in values) for key, values in excluded
-        )
-        event(f"kept off: {kept_off}, feasible: {author.feasible}")
-        if not kept_off:
-            assert verdict.feasible == author.feasible
 
 
 @law
@@ -369,47 +348,3 @@ def candidates(values: set[str]) -> list[str | None]:
     numbers = [int(value) for value in values if value.isdigit()]
     near = {f"{zeros}{n + step}" for n in numbers for step in (-1, 1) for zeros in ("", "00")}
     return [None, "other", *sorted(values | {text for text in near if "-" not in text})]
-
-
-def by_term(pod: JSON) -> Iterator[JSON]:
-    """Yield the Pod with each of its required terms alone; without terms, the Pod."""
-    node_affinity = (pod["spec"].get("affinity") or {}).get("nodeAffinity") or {}
-    terms = (node_affinity.get(REQUIRED) or {}).get("nodeSelectorTerms") or ()
-    for term in terms:
-        own = {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [term]}}}
-        yield {**pod, "spec": {**pod["spec"], "affinity": own}}
-    if not terms:
-        yield pod
-
-
-@law
-@given(st.data(), strategies.node_sets())
-def test_known_nodes_determine_whether_a_node_selection_is_a_finding(
-    oracle: Oracle, data: st.DataObject, others: list[JSON]
-) -> None:
-    """With node facts: who selects only the pool's nodes, and who picks others."""
-    policy = POLICIES["one taint"]
-    (pool,) = policy.pools
-    pod = data.draw(strategies.pods(devices=(), claims=False))
-    pod["spec"]["tolerations"] = data.draw(st.lists(strategies.tolerations(), max_size=2))
-    plain = [node for node in others if not is_of(node, pool, policy)]
-    fenced = data.draw(st.lists(strategies.fenced_nodes(pool), min_size=1, max_size=2))
-    nodes = list({node["metadata"]["name"]: node for node in [*plain, *fenced]}.values())
-    facts = Facts(nodes=NodeIndex(map(strategies.as_node, nodes)))
-    found = [f for f in validate(pod, policy, facts=facts).findings if f.rule == "pool-trespass"]
-    by_toleration = any("tolerations" in finding.path for finding in found)
-    by_name = {node["metadata"]["name"]: node for node in nodes}
-    verdicts = dict(zip(by_name, oracle.feasible(pod, nodes), strict=True))
-    selected = [by_name[name] for name, verdict in verdicts.items() if verdict.affinity]
-    in_pool = [is_of(node, pool, policy) for node in selected]
-    event(f"selects: {bool(selected)}, of the pool: {any(in_pool)}, found: {bool(found)}")
-    # A term that accepts no known node may be meant for nodes to come, and is judged by itself.
-    all_known = all(
-        any(verdict.affinity for verdict in oracle.feasible(alternative, nodes))
-        for alternative in by_term(pod)
-    )
-    if selected and all_known and not any(in_pool):
-        assert not by_toleration
-    selects = bool(pod["spec"].get("nodeSelector")) or "affinity" in json.dumps(pod["spec"])
-    if selects and selected and len(selected) < len(nodes) and all(in_pool):
-        assert found

@@ -136,18 +136,6 @@ def test_the_api_server_still_accepts_a_valid_pod_after_the_mutation(
         assert verdict.valid, (raw, verdict.errors)
 
 
-@law
-@given(batch=st.lists(pods(), min_size=1, max_size=10), policy=HARDENING)
-def test_the_mutation_adds_no_pod_security_violation(
-    oracle: Oracle, batch: list[JSON], policy: Policy
-) -> None:
-    after = [hardened(raw, policy) for raw in batch]
-    for was, now in zip(
-        oracle.pod_security_each(batch), oracle.pod_security_each(after), strict=True
-    ):
-        assert set(now.reasons) <= set(was.reasons)
-
-
 @pytest.mark.parametrize("os", [None, {"name": "windows"}])
 def test_the_api_server_accepts_a_mutated_bare_pod(oracle: Oracle, os: JSON | None) -> None:
     containers = {

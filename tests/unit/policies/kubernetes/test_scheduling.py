@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -15,7 +13,6 @@ from deciding import term
 from policies.kubernetes.scheduling import (
     Alternative,
     Taint,
-    accepts,
     parse_int64,
 )
 from policies.kubernetes.selector import (
@@ -23,13 +20,11 @@ from policies.kubernetes.selector import (
     can_match,
     confines,
     includes,
-    requires,
     requires_labels,
     selector_of,
     selects,
-    surely_accepts,
 )
-from strategies import JSON, as_taint
+from strategies import JSON
 from typed import alternatives, is_wildcard, matches_node, may_tolerate, tolerates
 
 
@@ -107,17 +102,6 @@ class TestTolerations:
         toleration = {"key": "gpu", "operator": operator, "value": "5"}
         covered = [v for v in ("4", "5", "6", "x", "") if may_tolerate(toleration, gpu(v))]
         assert covered == [values]
-
-    @given(strategies.tolerations(), strategies.taints())
-    def test_tolerates_implies_may_tolerate(self, toleration: JSON, taint: JSON) -> None:
-        known = as_taint(taint)
-        unknown = Taint(known.key, known.effect)
-        if tolerates(toleration, known):
-            assert may_tolerate(toleration, known)
-        if tolerates(toleration, unknown):
-            assert tolerates(toleration, known)
-        if may_tolerate(toleration, known):
-            assert may_tolerate(toleration, unknown)
 
     @pytest.mark.parametrize(
         ("toleration", "wildcard"),
@@ -244,26 +228,6 @@ class TestNodeSelections:
 
 
 class TestNodeSelectionLabels:
-    @given(strategies.node_selections(), strategies.nodes(), st.data())
-    def test_can_match_is_true_for_labels_of_an_accepted_node(
-        self, selection: JSON, node: JSON, data: st.DataObject
-    ) -> None:
-        labels = node["metadata"]["labels"]
-        some = {key: labels[key] for key in labels if data.draw(st.booleans())}
-        for alternative in alternatives(selection):
-            if accepts(alternative, node["metadata"]["name"], labels):
-                assert can_match(alternative, selector_of(some))
-
-    @given(st.lists(strategies.expressions(), min_size=1, max_size=3))
-    def test_can_match_is_true_only_if_some_labels_are_accepted(
-        self, expressions: list[JSON]
-    ) -> None:
-        selection = with_required_terms([{"matchExpressions": expressions}])
-        for alternative in alternatives(selection):
-            assert can_match(alternative, {}) is any(
-                accepts(alternative, "n", labels) for labels in distinguishing_labels(alternative)
-            )
-
     @pytest.mark.parametrize(
         ("words", "possible"),
         [
@@ -316,26 +280,6 @@ class TestNodeSelectionLabels:
         ]
         (alternative,) = alternatives(with_required_terms([{"matchFields": fields}]))
         assert can_match(alternative, {}) is possible
-
-    @given(strategies.node_selections(), strategies.nodes(), st.lists(selectors(), max_size=3))
-    def test_an_accepted_node_is_what_the_selection_says_of_selectors(
-        self, selection: JSON, node: JSON, some: list[Selector]
-    ) -> None:
-        labels = node["metadata"]["labels"]
-        for alternative in alternatives(selection):
-            accepted = accepts(alternative, node["metadata"]["name"], labels)
-            for selector in some:
-                selected = selects(selector, labels)
-                if accepted and selected:
-                    assert can_match(alternative, selector)
-                if accepted and all(requires(alternative, *entry) for entry in selector.items()):
-                    assert selected
-                if accepted and requires_labels(alternative, selector):
-                    assert selector.keys() <= labels.keys()
-                if selected and surely_accepts(alternative, selector):
-                    assert accepted
-            if accepted and confines(alternative, some):
-                assert any(selects(selector, labels) for selector in some)
 
     @given(selectors(), selectors(), strategies.nodes())
     def test_a_selector_includes_another_only_if_it_selects_all_of_its_nodes(
@@ -436,18 +380,3 @@ def alternative_of(*words: str) -> Alternative:
     expressions = [term(one)["matchExpressions"][0] for one in words]
     (alternative,) = alternatives(with_required_terms([{"matchExpressions": expressions}]))
     return alternative
-
-
-def distinguishing_labels(alternative: Alternative) -> list[Mapping[str, str]]:
-    """Return labels that distinguish the expressions: named values, and those next to numbers."""
-    values: dict[str, set[str | None]] = {}
-    for expression in alternative.expressions:
-        named = expression.values or ()
-        numbers = [int(value) for value in named if value.isdigit()]
-        near = {f"{zeros}{n + step}" for n in numbers for step in (-1, 1) for zeros in ("", "000")}
-        here = values.setdefault(expression.key or "", {None, "unlike-any"})
-        here |= {*named, *(value for value in near if "-" not in value)}
-    return [
-        {key: value for key, value in zip(values, chosen, strict=True) if value is not None}
-        for chosen in itertools.product(*values.values())
-    ]
