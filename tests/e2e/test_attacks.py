@@ -117,9 +117,6 @@ NOT_LABELED = terms(requirement(PRESENT, "NotIn", "true"))
 TO_COME = terms(requirement(HOST, "In", "one"), requirement(TYPE, "In", "p5.48xlarge"))
 
 SELECTING = "/var/run/nvidia-container-devices"
-SELECTED = f"{SELECTING}/all"
-NULL = [{"name": "v", "hostPath": {"path": "/dev/null"}}]
-FILE = "dev/nvidia0"
 PEEK: JSON = {"env": [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]}
 
 
@@ -127,121 +124,83 @@ def annotated(key: str, value: str) -> JSON:
     return {**pod(), "metadata": {"generateName": "attack-", "annotations": {key: value}}}
 
 
-ATTACKS: dict[str, tuple[JSON, str]] = {
-    "nodeName of a GPU node": (pod(nodeName="gpu"), "pool-trespass"),
-    "nodeName of a GPU node, privileged, with hostPath /": (
-        pod(container=PRIVILEGED, nodeName="gpu", volumes=ROOT),
-        "pool-trespass",
-    ),
-    "nodeName of a GPU node, with a device that it lacks": (
-        pod("nvidia.com/mig-9g.99gb", nodeName="gpu"),
-        "missing-device",
-    ),
-    "nodeName of a node that does not exist yet": (pod(nodeName="gpu-2"), "pool-trespass"),
-    "nodeName of a node that has no label yet": (pod(nodeName="gpu-late"), "pool-trespass"),
-    "host name of a GPU node": (pod(nodeSelector={HOST: "gpu"}), "pool-trespass"),
-    "host name of a node that has no label yet": (
-        pod(nodeSelector={HOST: "gpu-late"}, tolerations=[TOLERATION]),
-        "pool-trespass",
-    ),
-    "toleration and NotIn, which a node without its label accepts": (
-        pod(tolerations=[TOLERATION], affinity=NOT_LABELED),
-        "pool-trespass",
-    ),
-    "wildcard and NotIn, which a node without its label accepts": (
-        pod(tolerations=[WILDCARD], affinity=NOT_LABELED),
-        "pool-trespass",
-    ),
-    "toleration, and a term for nodes to come": (
-        pod(tolerations=[TOLERATION], affinity=TO_COME),
-        "pool-trespass",
-    ),
-    "a CDI annotation": (annotated("cdi.k8s.io/gpus", "nvidia.com/gpu=all"), "device-leak"),
-    "a mount that selects every GPU": (
-        pod(
-            container={"volumeMounts": [{"name": "v", "mountPath": SELECTED}]},
-            volumes=NULL,
+def with_path(path: str, resource: str = "", **mount: str) -> JSON:
+    """Return a Pod with a volume for a path of the host, mounted if the mount is given."""
+    volumes = [{"name": "v", "hostPath": {"path": path}}]
+    mounts = [{"name": "v", **mount}] if mount else []
+    return pod(resource, container={"volumeMounts": mounts}, volumes=volumes)
+
+
+def with_env(**variables: str) -> JSON:
+    env = [{"name": name, "value": value} for name, value in variables.items()]
+    return pod(container={"env": env})
+
+
+BY_RULE: dict[str, dict[str, JSON]] = {
+    "pool-trespass": {
+        "nodeName of a GPU node": pod(nodeName="gpu"),
+        "nodeName of a GPU node, privileged, with hostPath /": pod(
+            container=PRIVILEGED, nodeName="gpu", volumes=ROOT
         ),
-        "device-leak",
-    ),
-    "a mount that selects every GPU without a slash": (
-        pod(
-            container={"volumeMounts": [{"name": "v", "mountPath": f"{SELECTING}cdi/all"}]},
-            volumes=NULL,
+        "nodeName of a node that does not exist yet": pod(nodeName="gpu-2"),
+        "nodeName of a node that has no label yet": pod(nodeName="gpu-late"),
+        "host name of a GPU node": pod(nodeSelector={HOST: "gpu"}),
+        "host name of a node that has no label yet": pod(
+            nodeSelector={HOST: "gpu-late"}, tolerations=[TOLERATION]
         ),
-        "device-leak",
-    ),
-    "an annotation for NVIDIA's NRI plugin": (
-        annotated("nvidia.cdi.k8s.io/container.main", "nvidia.com/gpu=all"),
-        "device-leak",
-    ),
-    "an annotation for the device injector of GKE": (
-        annotated("devices.gke.io/container.main", "- path: /dev/nvidia0"),
-        "device-leak",
-    ),
-    "a device file below a volume of the root": (
-        pod(
-            container={"volumeMounts": [{"name": "host", "mountPath": "/g", "subPath": FILE}]},
-            volumes=ROOT,
+        "toleration and NotIn, which a node without its label accepts": pod(
+            tolerations=[TOLERATION], affinity=NOT_LABELED
         ),
-        "device-leak",
-    ),
-    "a device file by its numbers": (
-        pod(volumes=[{"name": "v", "hostPath": {"path": "/dev/char/195:0"}}]),
-        "device-leak",
-    ),
-    "a container that passes for a legacy image": (
-        pod(container={"env": [{"name": "CUDA_VERSION", "value": "9.0"}]}),
-        "device-leak",
-    ),
-    "a version that is a device value": (
-        pod(container={"env": [{"name": "CUDA_VERSION", "value": "none"}]}),
-        "device-leak",
-    ),
-    "a version beside requirements that are empty once expanded": (
-        pod(
-            container={
-                "env": [
-                    {"name": "E", "value": ""},
-                    {"name": "CUDA_VERSION", "value": "12.4"},
-                    {"name": "NVIDIA_REQUIRE_CUDA", "value": "$(E)"},
-                ]
-            }
+        "wildcard and NotIn, which a node without its label accepts": pod(
+            tolerations=[WILDCARD], affinity=NOT_LABELED
         ),
-        "device-leak",
-    ),
-    "RDMA devices beside none": (
-        pod(
-            container={
-                "env": [
-                    {"name": "NVIDIA_VISIBLE_DEVICES", "value": "none"},
-                    {"name": "NVIDIA_MOFED", "value": "enabled"},
-                ]
-            }
+        "toleration, and a term for nodes to come": pod(tolerations=[TOLERATION], affinity=TO_COME),
+    },
+    "missing-device": {
+        "nodeName of a GPU node, with a device that it lacks": pod(
+            "nvidia.com/mig-9g.99gb", nodeName="gpu"
         ),
-        "device-leak",
-    ),
-    "a device file below the directory of a process": (
-        pod(volumes=[{"name": "v", "hostPath": {"path": "/proc/1/cwd/dev/nvidia0"}}]),
-        "device-leak",
-    ),
-    "a device file of the driver container": (
-        pod(volumes=[{"name": "v", "hostPath": {"path": "/run/nvidia/driver/dev/nvidia0"}}]),
-        "device-leak",
-    ),
-    "a GPU Pod with a priority of the system": (
-        pod("nvidia.com/gpu", priorityClassName="system-node-critical"),
-        "system-priority",
-    ),
-    "hostPath / in a GPU Pod": (pod("nvidia.com/gpu", volumes=ROOT), "unrestricted-gpu-pod"),
-    "hostPath /dev in a GPU Pod": (
-        pod("nvidia.com/gpu", volumes=[{"name": "v", "hostPath": {"path": "/dev"}}]),
-        "unrestricted-gpu-pod",
-    ),
-    "a pool that admits other namespaces by label": (
-        pod("example.com/lab-gpu"),
-        "pool-not-allowed",
-    ),
+    },
+    "device-leak": {
+        "a CDI annotation": annotated("cdi.k8s.io/gpus", "nvidia.com/gpu=all"),
+        "an annotation for NVIDIA's NRI plugin": annotated(
+            "nvidia.cdi.k8s.io/container.main", "nvidia.com/gpu=all"
+        ),
+        "an annotation for the device injector of GKE": annotated(
+            "devices.gke.io/container.main", "- path: /dev/nvidia0"
+        ),
+        "a mount that selects every GPU": with_path("/dev/null", mountPath=f"{SELECTING}/all"),
+        "a mount that selects every GPU without a slash": with_path(
+            "/dev/null", mountPath=f"{SELECTING}cdi/all"
+        ),
+        "a device file below a volume of the root": with_path(
+            "/", mountPath="/g", subPath="dev/nvidia0"
+        ),
+        "a device file by its numbers": with_path("/dev/char/195:0"),
+        "a device file below the directory of a process": with_path("/proc/1/cwd/dev/nvidia0"),
+        "a device file of the driver container": with_path("/run/nvidia/driver/dev/nvidia0"),
+        "a container that passes for a legacy image": with_env(CUDA_VERSION="9.0"),
+        "a version that is a device value": with_env(CUDA_VERSION="none"),
+        "a version beside requirements that are empty once expanded": with_env(
+            E="", CUDA_VERSION="12.4", NVIDIA_REQUIRE_CUDA="$(E)"
+        ),
+        "RDMA devices beside none": with_env(NVIDIA_VISIBLE_DEVICES="none", NVIDIA_MOFED="enabled"),
+    },
+    "system-priority": {
+        "a GPU Pod with a priority of the system": pod(
+            "nvidia.com/gpu", priorityClassName="system-node-critical"
+        ),
+    },
+    "unrestricted-gpu-pod": {
+        "hostPath / in a GPU Pod": with_path("/", "nvidia.com/gpu"),
+        "hostPath /dev in a GPU Pod": with_path("/dev", "nvidia.com/gpu"),
+    },
+    "pool-not-allowed": {
+        "a pool that admits other namespaces by label": pod("example.com/lab-gpu"),
+    },
+}
+ATTACKS = {
+    attack: (obj, rule) for rule, attacks in BY_RULE.items() for attack, obj in attacks.items()
 }
 
 

@@ -9,7 +9,7 @@ import pytest
 from controlplane.cluster import ControlPlane
 from controlplane.poll import until
 from controlplane.webhooks import in_tree_denial
-from release.release import KINDS, NAME, WEBHOOKS, Release, release
+from release.release import KINDS, NAME, Release, release
 from webhook.cel.admission_policies import BINDING_KIND, POLICY_KIND
 from webhook.cel.configurations import RELEASE_LABEL
 
@@ -76,20 +76,6 @@ def test_unregister_deletes_the_configurations_until_undo(
     until(lambda: "gpufence-pods" in in_tree_denial(kept.cluster.api), "the admission policies")
 
 
-def test_a_failed_unregister_suggests_the_correct_options(kept: Release) -> None:
-    away = ("--namespace", "default")
-    output = kept.run("unregister", *away, "--name", "fence", "--watch-seconds", "0", status=1)
-    assert "Release gpufence is still registered. Add --name gpufence." in output
-    assert len(kept.configurations()) == 2
-
-    def is_written_again() -> bool:
-        output = kept.run("unregister", *away, "--watch-seconds", "3", status=None)
-        return "Replicas with another Lease write the configurations again" in output
-
-    until(is_written_again, "the leader to register while the command watches")
-    until(lambda: len(kept.configurations()) == 2, "replicas to register again")
-
-
 def test_printed_manifests_equal_the_registered_objects(kept: Release) -> None:
     authority = kept.directory / "ca.crt"
     authority.write_bytes(kept.secret()["ca.crt"])
@@ -97,8 +83,3 @@ def test_printed_manifests_equal_the_registered_objects(kept: Release) -> None:
     for wanted, found in zip(printed, kept.configurations(), strict=True):
         assert wanted["kind"] == found["kind"]
         assert wanted["webhooks"] == found["webhooks"]
-
-
-def test_certs_status_reports_trusting_configurations(kept: Release) -> None:
-    output = kept.run("certs", "status", "--namespace", kept.namespace)
-    assert output.count("trusts the CA") == WEBHOOKS

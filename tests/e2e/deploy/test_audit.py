@@ -149,6 +149,9 @@ def test_the_service_account_of_the_chart_may_list_all_audited_resources(audited
     [pool] = report["pools"]
     fleets = {name: each for name, each in pool["namespaces"].items() if name in fleet.NAMESPACES}
     assert sum(each["waiting"] for each in fleets.values()) == 3 * fleet.PER_NODE
+    rows = [row for row in report["waste"]["rows"] if row["namespace"] in fleet.NAMESPACES]
+    [pending] = [row["devices"] for row in rows if row["kind"] == "pending"]
+    assert pending >= 3 * fleet.PER_NODE
     # Pods of other tests may be waiting for a node without a taint.
     trespassers = [
         {name for name in node["trespassers"] if name.partition("/")[0] in fleet.NAMESPACES}

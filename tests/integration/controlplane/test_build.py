@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from controlplane import binaries, cache, toolchain
+from controlplane import binaries, toolchain
 from controlplane.errors import ControlPlaneError
 from controlplane.gobuild import GoModule
 
@@ -83,20 +83,6 @@ def test_a_complete_set_of_binaries_is_used_in_any_version(tmp_path: Path) -> No
     assert set(binaries.from_assets(str(directory))) == binaries.PACKAGES.keys()
 
 
-@pytest.mark.parametrize(
-    ("environ", "directory"),
-    [
-        pytest.param({"XDG_CACHE_HOME": "/var/cache/me"}, Path("/var/cache/me"), id="configured"),
-        pytest.param({"XDG_CACHE_HOME": ""}, Path.home() / ".cache", id="empty is unset"),
-        pytest.param({"XDG_CACHE_HOME": "here"}, Path.home() / ".cache", id="relative is invalid"),
-    ],
-)
-def test_the_cache_directory_follows_the_xdg_specification(
-    environ: dict[str, str], directory: Path
-) -> None:
-    assert cache.root(environ) == directory / "gpufence" / "controlplane"
-
-
 # What is built
 
 
@@ -144,17 +130,6 @@ def test_a_failed_build_shows_the_compiler_output_and_caches_nothing(
 
 
 # Go itself
-
-
-@pytest.mark.parametrize(
-    ("printed", "version"),
-    [
-        ("go version go1.26.8 X:nodwarf5 linux/amd64", (1, 26, 8)),
-        ("go version devel go1.27-2f7f3a5b1c Mon linux/amd64", (0,)),
-    ],
-)
-def test_the_go_version_is_parsed(tmp_path: Path, printed: str, version: tuple[int, ...]) -> None:
-    assert toolchain.go_version(program(tmp_path / "go", printed)) == version
 
 
 def test_the_toolchain_is_pinned_with_hashes_and_is_new_enough() -> None:
