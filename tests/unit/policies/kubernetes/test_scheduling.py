@@ -259,28 +259,6 @@ class TestNodeSelectionLabels:
     ) -> None:
         assert can_match(alternative_of(*words), {}) is possible
 
-    @pytest.mark.parametrize(
-        ("words", "possible"),
-        [
-            (["In n"], True),
-            (["NotIn other"], True),
-            (["NotIn other", "NotIn other-other"], True),
-            (["In n", "NotIn m"], True),
-            (["In n", "NotIn n"], False),
-            (["In n", "In m"], False),
-            (["In "], False),
-        ],
-    )
-    def test_can_match_is_false_if_no_node_can_have_the_name(
-        self, words: list[str], possible: bool
-    ) -> None:
-        fields = [
-            {"key": "metadata.name", "operator": operator, "values": [name]}
-            for operator, _, name in (each.partition(" ") for each in words)
-        ]
-        (alternative,) = alternatives(with_required_terms([{"matchFields": fields}]))
-        assert can_match(alternative, {}) is possible
-
     @given(selectors(), selectors(), strategies.nodes())
     def test_a_selector_includes_another_only_if_it_selects_all_of_its_nodes(
         self, wide: Selector, narrow: Selector, node: JSON
@@ -328,39 +306,6 @@ class TestNodeSelectionLabels:
     ) -> None:
         some: list[Selector] = [{"model": ()}, {"size": ("40", "80")}]
         assert confines(alternative_of(*words), some) is confined
-
-    @pytest.mark.parametrize(
-        ("words", "asks"),
-        [
-            ("gpu In true", True),
-            ("gpu In true false", True),
-            ("gpu Exists", True),
-            ("gpu NotIn false", False),
-            ("gpu In false", False),
-            ("gpu DoesNotExist", False),
-            ("other Exists", False),
-        ],
-    )
-    def test_requires_labels_is_true_for_expressions_that_need_the_label(
-        self, words: str, asks: bool
-    ) -> None:
-        assert requires_labels(alternative_of(words), {"gpu": ("true",)}) is asks
-
-    @pytest.mark.parametrize(
-        ("words", "asks"),
-        [
-            (["gpu In true"], True),
-            (["gpu Exists"], True),
-            (["gpu Gt 4"], True),
-            (["gpu NotIn false"], False),
-            (["gpu Exists", "gpu DoesNotExist"], False),
-            (["other Exists"], False),
-        ],
-    )
-    def test_requires_labels_knows_a_label_with_any_value(
-        self, words: list[str], asks: bool
-    ) -> None:
-        assert requires_labels(alternative_of(*words), {"gpu": ()}) is asks
 
     def test_requires_labels_is_false_for_an_empty_label_set(self) -> None:
         assert not requires_labels(alternative_of("gpu Exists"), {})
