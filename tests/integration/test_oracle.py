@@ -56,10 +56,6 @@ def restricted(spec: Pod | None = None, *, container: Pod | None = None, **metad
     return result
 
 
-def container_context(**fields: Any) -> Pod:
-    return {"securityContext": fields}
-
-
 class TestAbout:
     def test_has_the_kubernetes_version_of_the_control_plane(self, oracle: Oracle) -> None:
         modules = oracle.about().modules

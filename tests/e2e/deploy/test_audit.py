@@ -197,11 +197,6 @@ def test_no_policy_reports_are_written_without_their_definition(audited: Audited
     assert "No PolicyReports written: the cluster has neither openreports.io/v1alpha1" in done.err
 
 
-def test_a_format_of_another_report_is_rejected(audited: Audited) -> None:
-    done = audited.run("--output", "github", status=2)
-    assert "'github' is not a format of this report" in done.err
-
-
 @pytest.mark.parametrize("group", KINDS)
 def test_policy_reports_are_created_and_kept_if_unchanged(audited: Audited, group: str) -> None:
     api = audited.cluster.api
