@@ -120,7 +120,7 @@ _WHY: dict[Condition, Callable[[Pool], str]] = {
 def _narrow(
     pools: Iterable[Pool], nodes: Iterable[Labels], conditions: Conditions
 ) -> dict[Labels, Exclusion | None]:
-    """Return why each node is excluded, by its labels: a pool fails a condition. Or None."""
+    """Return, by labels, the pool and the condition that exclude a node; None if nothing does."""
     by_labels: dict[Labels, dict[Pool, None]] = {labels: {} for labels in nodes}
     for pool in pools:
         by_labels.get(_labels_of(pool), {})[pool] = None

@@ -223,7 +223,7 @@ def mutate_pod(pod: Pod, context: Context) -> Editor:
 
 
 def _edit(pod: Pod, context: Context) -> Editor:
-    """Apply the mutations to the spec of a Pod that nothing reads any more."""
+    """Apply the mutations to the Pod's spec. To read the Pod again, call ``changed`` first."""
     editor = Editor(pod)
     mutations = _mutations_for(pod, context)
     if not mutations:

@@ -52,16 +52,16 @@ def _nothing(_pod: Pod, _context: Context) -> tuple[()]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """A mutation, or a check, which may also add what it would report.
+    """A mutation, a check, or both: a check that adds what is missing instead of reporting it.
 
     ``page`` is the rule's documentation page, and ``default`` its action where a policy does not
-    name the rule. The rule is skipped for other Pods than ``pods``. With ``devices_only``, it looks
-    at nothing of a Pod but the devices that it requests.
+    name the rule. The rule applies to ``pods`` only. With ``devices_only``, it reads only the
+    devices that a Pod requests.
 
     ``changes`` adds to the Pod or, if the rule ``removes``, removes entries. It never changes a
-    value. ``summary`` says what the Pod lacks, or has. With ``debug_containers``, the rule fills
-    the ephemeral containers which come to an existing Pod: all else is immutable. ``check`` returns
-    findings, and never changes the Pod.
+    value. ``summary`` says what the Pod lacks, or has. With ``debug_containers``, the rule also
+    fills ephemeral containers that are added to an existing Pod: all else of it is immutable.
+    ``check`` returns findings, and never changes the Pod.
     """
 
     id: str
@@ -77,7 +77,7 @@ class Rule:
 
     @property
     def is_mutation(self) -> bool:
-        """Whether the rule has no findings but those about its changes."""
+        """Whether the rule only makes changes, without a check of its own."""
         return self.check is _nothing
 
 

@@ -124,8 +124,8 @@ class Validation:
 def text(accepts: Callable[[str], bool], problem: str, **schema: Any) -> Validation:
     """Return the validation of a string that ``accepts`` accepts.
 
-    ``problem`` is a clause about others, in which ``{!r}`` stands for the string, and ``schema``
-    describes it in the JSON schema.
+    ``problem`` is the predicate of an error message about other strings; ``{!r}`` in it stands for
+    the string. ``schema`` describes the accepted strings in the JSON schema.
     """
 
     def accepted(given: str) -> str:

@@ -129,7 +129,7 @@ class Pod:
         self.changed()
 
     def changed(self) -> None:
-        """Derive from the spec what rules read of it."""
+        """Derive the attributes that rules read from the spec."""
         self.containers = _containers(self.spec)
         """Init containers (sidecars among them), containers and ephemeral containers."""
         self.device_resources = _device_resources(self.containers)

@@ -9,7 +9,7 @@ A container of a GPU Pod runs as a user other than root, in most cases as the us
 - Its command installs packages (`apt-get install`, `pip install`, ...) or starts `sshd`.
 - It mounts a PersistentVolumeClaim for writing, and the Pod sets no `fsGroup`.
 - It runs an image that is known to fail as a user that it was not built for
-  (`policies/images.py` lists them with sources).
+  (`policies/rules/check_needs_root.py` lists them with sources).
 
 The rule also reports two settings with which a GPU Pod lacks a privilege, even as root:
 

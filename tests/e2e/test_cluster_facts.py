@@ -138,10 +138,10 @@ def is_gpu_pod(created: JSON) -> bool:
     """Return whether a Pod has got all that a GPU Pod of the NVIDIA pool gets."""
     spec = created["spec"]
     term = {"matchExpressions": [{"key": PRESENT, "operator": "In", "values": ["true"]}]}
-    affinity = spec.get("affinity", {}).get("nodeAffinity", {})
-    required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution", {})
+    affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
+    required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or {}
     hardened = spec["securityContext"].get("runAsNonRoot") is True
-    placed = TOLERATION in spec.get("tolerations", [])
+    placed = TOLERATION in (spec.get("tolerations") or [])
     assert placed == hardened == (required.get("nodeSelectorTerms") == [term])
     return placed
 

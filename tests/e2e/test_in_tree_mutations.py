@@ -91,7 +91,7 @@ def expected(obj: JSON, policy: Policy, request: Request) -> JSON:
 def normal(obj: JSON) -> JSON:
     """Return what a mutation may change, without random names and the order of lists."""
     known: JSON = json.loads(TOKEN_VOLUME.sub("token", json.dumps(obj["spec"])))
-    for entries in known.get("tolerations", []), *expressions(known):
+    for entries in known.get("tolerations") or [], *expressions(known):
         entries.sort(key=json.dumps)
     return {"spec": known, "annotations": obj["metadata"].get("annotations") or {}}
 

@@ -86,7 +86,7 @@ class Rollout:
     def given_up(self) -> str:
         """Return why the Deployment controller says that the update makes no progress."""
         self.placements()
-        conditions = {each["type"]: each for each in self.status().get("conditions", ())}
+        conditions = {each["type"]: each for each in self.status().get("conditions") or ()}
         progressing = conditions.get("Progressing", {})
         is_over = progressing.get("reason") == "ProgressDeadlineExceeded"
         return str(progressing["message"]) if is_over else ""

@@ -221,8 +221,8 @@ class Node:
         if found.returncode:
             return False
         status: dict[str, Any] = json.loads(found.stdout)["status"]
-        conditions = {each["type"]: each["status"] for each in status.get("conditions", ())}
-        offered = status.get("allocatable", {}).get("nvidia.com/gpu")
+        conditions = {each["type"]: each["status"] for each in status.get("conditions") or ()}
+        offered = (status.get("allocatable") or {}).get("nvidia.com/gpu")
         return conditions.get("Ready") == "True" and offered == str(GPUS)
 
     def _answers(self) -> bool:

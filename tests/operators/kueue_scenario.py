@@ -148,7 +148,7 @@ def _is_placed(cluster: ControlPlane, namespace: str) -> bool:
     """Return whether a Pod had a topology gate opened and is bound to the node of its topology."""
     pods = cluster.kubectl.json("get", "pods", "-n", namespace)["items"]
     return any(
-        "kubernetes.io/hostname" in pod["spec"].get("nodeSelector", {})
+        "kubernetes.io/hostname" in (pod["spec"].get("nodeSelector") or {})
         and pod["spec"].get("nodeName")
         for pod in pods
     )

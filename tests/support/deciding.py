@@ -32,7 +32,7 @@ def deployment(template: JSON) -> JSON:
 
 
 def term(words: str) -> JSON:
-    """Return the node selector term that a text such as ``zone In a b`` says."""
+    """Return the node selector term for a text such as ``zone In a b``."""
     key, operator, *values = words.split()
     part = "matchFields" if key == "metadata.name" else "matchExpressions"
     return {part: [{"key": key, "operator": operator, "values": values}]}

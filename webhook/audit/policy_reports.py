@@ -35,7 +35,7 @@ _RESULTS: dict[Action, tuple[str, str]] = {
 
 
 _KINDS = {"openreports.io/v1alpha1": "Report", "wgpolicyk8s.io/v1alpha2": "PolicyReport"}
-"""The kind of a report in a namespace, by API; that of another report is ``Cluster`` and it."""
+"""The kind of a namespaced report, by API version. ``Cluster`` precedes it for cluster scope."""
 
 _MOST_BYTES = 128 * 1024
 """No audit writes a larger report: the findings of an object have a limit."""
@@ -134,7 +134,7 @@ async def _served(api: KubeApi) -> str | None:
 
 
 def _workloads(audit: Audit) -> Iterator[tuple[JSONObject, Iterable[Finding]]]:
-    """Yield references to the topmost owners with findings, and these."""
+    """Yield a reference to each topmost owner with findings, and the findings."""
     for subject in audit.subjects:
         if findings := subject.decision.findings:
             owned = subject.owned

@@ -150,9 +150,9 @@ def _typical(requests: Sequence[tuple[RunningPod, int]]) -> tuple[int, int] | No
 
 
 def _fit(node: PoolNode, which: int, typical: tuple[int, int] | None) -> tuple[int, int, int]:
-    """Return how many free devices the node has the CPU (``which`` 0) or the memory (1) for.
+    """Return for how many free devices the node's CPU (``which`` 0) or memory (1) suffices.
 
-    With that, return what a device needs of it, in nanos, and ``which``.
+    The second value is what one device needs, in nanos, and the third is ``which``.
 
     A device needs what is typical in its pool, but not more than its share of what node agents
     leave.

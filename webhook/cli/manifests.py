@@ -99,7 +99,7 @@ def read_sources(sources: Iterable[Source], *, lenient: bool = False) -> Iterato
 
 
 def _text(source: Source) -> str:
-    """Return what a source holds.
+    """Return the text of a source.
 
     Raises:
         DocumentError: it cannot be read, or the chart cannot be rendered.

@@ -60,7 +60,7 @@ class _Change(NamedTuple):
     around: tuple[int, int]
 
     def overlaps(self, other: _Change) -> bool:
-        """Return whether the other change moves what this one is computed from."""
+        """Return whether one change shifts the positions of the other."""
         return self.around[0] <= other.around[1] and other.around[0] <= self.around[1]
 
 
@@ -155,8 +155,8 @@ def _apply(root: Any, edit: TextEdit) -> bool:
 class _Tree:
     """The values of a document, with their places in its text.
 
-    An entry of a mapping is a key with its value; that of a list has no key. The effect of an edit
-    below an anchor or an alias is wrong, unless nothing else uses it: the comparison tells.
+    An entry of a mapping is a key with its value; an entry of a list has no key. An edit below an
+    anchor also changes the aliases. The comparison with the edited object rejects such an edit.
     """
 
     def __init__(self, text: str) -> None:
@@ -365,6 +365,6 @@ def _entries(node: _Node) -> list[_Entry]:
 
 
 def _first(node: _Node) -> _Node:
-    """Return what a collection starts with: a key, or an entry."""
+    """Return the first node of a collection: the first key or entry."""
     key, value = _entries(node)[0]
     return key or value

@@ -1,8 +1,8 @@
 """The doctor: whether an installation works, and how to fix it.
 
 ``installation`` reads what the account may read, ``checks`` and ``registered`` judge it, and
-``trials`` and ``device_access`` try Pods. Whatever sends a request raises ClusterError
-(``webhook.kube.errors``) if it fails.
+``trials`` and ``device_access`` try Pods. Functions that send requests raise ClusterError
+(``webhook.kube.errors``) if one fails.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from webhook.documents.yaml_reader import Parser
 Path = tuple[str | int, ...]
 
 Node: TypeAlias = Any
-"""A node of PyYAML, if there is one."""
+"""A node of PyYAML, or None."""
 
 ABSENT = object()
 """The value of a field that is absent, as opposed to null."""
@@ -135,7 +135,7 @@ def _items(
 
 
 def _read_object(manifest: Manifest, value: Any) -> None:
-    """Set the value of a manifest, or what is wrong with it.
+    """Set the value of a manifest, or its error.
 
     Without a kind, a mapping is not meant for the API: directories hold other files as well.
     """
@@ -235,9 +235,9 @@ def _root_node(document: Document) -> Node:
 
 
 def _entry(node: Node, step: str) -> tuple[Node, Node] | None:
-    """Return the key and the value of an entry, which counts if a key is set twice.
+    """Return the key and the value of an entry; an entry of a list has no key.
 
-    An entry of a list has no key.
+    The last of duplicate keys counts.
     """
     if isinstance(node, yaml.SequenceNode):
         is_index = step.isdecimal() and int(step) < len(node.value)

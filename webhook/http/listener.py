@@ -1,9 +1,9 @@
 """A listening socket: accepts connections within limits, and serves HTTP on them.
 
 A TLS connection costs about 50 KiB before its first request, most of it in OpenSSL, so their number
-is limited from the moment they are accepted, before the handshake. asyncio's own server tells of a
-connection only after it, and that of uvloop reads before a protocol could begin TLS itself, so the
-listener accepts connections on its own. An API server holds as many connections as it has
+is limited when they are accepted, before the handshake. The server of asyncio reports a connection
+only after the handshake, and the server of uvloop reads before a protocol can start TLS itself, so
+the listener accepts connections on its own. An API server holds as many connections as it has
 admissions in flight, and a client that opens connections without using them must not keep it out: a
 listener that is full closes an unused connection of the address that has the most.
 """
@@ -52,10 +52,10 @@ OPERATIONS = Limits(connections=64, idle_seconds=15.0)
 """Kubelets open a connection for each probe. Prometheus can open one for each scrape."""
 
 ACCEPTS_PER_TURN = 64
-"""Connections that are accepted in one turn of the event loop. A turn answers every request that
-waits, which takes long if there are hundreds: with 200 busy clients, some of 200 new connections
-had no answer after 30 s with one a turn, and all had one within 4 s with 64 (0.3 ms a request, two
-loaded cores). With more, the open connections would wait for the handshakes."""
+"""Connections that are accepted in one turn of the event loop. A turn answers all waiting requests,
+which takes long if there are hundreds. With 200 busy clients and one connection a turn, some of 200
+new connections had no answer after 30 s. With 64 a turn, all had one within 4 s (0.3 ms a request,
+two loaded cores). With more, open connections would wait for the handshakes of new ones."""
 
 # Connections that the kernel completes and queues: more than a listener accepts, since it drops the
 # SYN of the next one, and the client retries only after a second.

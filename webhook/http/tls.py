@@ -108,8 +108,8 @@ class ServedCertificate:
         Open connections keep what they started with. Without a change, it costs two small reads.
 
         Raises:
-            CertificateError: what is new is not usable, and the certificate that is served stays.
-                The next poll tries again, when a pair that was half written is complete.
+            CertificateError: the new pair is not usable, and the current one stays in use. The next
+                poll tries again: a pair that was half written is complete by then.
         """
         if self._served is None:
             return False

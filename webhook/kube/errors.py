@@ -59,7 +59,7 @@ class FailureStatus(msgspec.Struct, frozen=True):
 
 
 def backoff(failures: int, first: float, longest: float) -> float:
-    """Return the seconds to wait after so many attempts in a row have failed.
+    """Return the delay in seconds after a number of consecutive failures.
 
     The delay doubles from ``first`` to ``longest``, and is shortened by up to half at random:
     replicas must not retry together.

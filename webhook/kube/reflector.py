@@ -138,7 +138,7 @@ class Reflector(Generic[ItemT]):
             except Exception as error:
                 # Unexpected errors as well: a reflector that ends would leave the store stale.
                 self._failed(error)
-            # An attempt that fails at once is no success, even if its connection was established.
+            # An attempt that fails soon is a failure, even if its connection was established.
             failures = 1 if self._clock() - began >= timing.steady_seconds else failures + 1
             delay = backoff(failures, timing.first_delay, timing.longest_delay)
             await asyncio.sleep(max(pause, delay))

@@ -45,7 +45,7 @@ GAUGES = {
     "active.",
     "gpufence_leader": "1 on the replica that writes the webhook configurations.",
 }
-"""The gauges of ``Metrics.track``, and their texts."""
+"""The gauges of ``Metrics.track``, and their help."""
 
 # From a small Pod's decision, tens of microseconds, to the webhook's own timeout of 3 s.
 _BUCKETS = (50e-6, 100e-6, 250e-6, 500e-6, 1e-3, 2.5e-3, 5e-3, 10e-3, 50e-3, 0.25, 1.0, 3.0)

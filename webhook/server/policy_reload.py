@@ -39,7 +39,7 @@ class ReloadingPolicy:
         self._path = path if path != STDIN else None
         self._text = "" if path is None else read_policy_text(path)
         self._rejected: str | None = None
-        """The last document that was invalid, if it is the newest one."""
+        """The newest document, if it is invalid."""
         self._problems: tuple[str, ...] = ()
         self.current = (
             shipped_policy() if path is None else read_policy(policy_name(path), self._text)
@@ -51,7 +51,7 @@ class ReloadingPolicy:
     async def poll(self) -> None:
         """Read the file, and activate its policy if it is new.
 
-        The one before answers reviews meanwhile.
+        Meanwhile, the previous policy answers reviews.
 
         Raises:
             InputError: the file cannot be read, or its policy is invalid.

@@ -24,8 +24,8 @@ class PodView(msgspec.Struct, frozen=True):
     """A Pod, its security context (empty if it has none) and its containers in visiting order.
 
     ``judged`` are the containers whose security context is not exactly ``HARDENED``. ``contexts``
-    holds the security contexts of the Pod and of these containers, and ``owners`` None for the Pod,
-    and the containers.
+    holds the security context of the Pod, followed by those of these containers. ``owners`` holds
+    None for the Pod, followed by these containers.
 
     ``windows`` is ``spec.os.name``, by which alone Pod Security recognizes a Windows Pod.
     ``user_namespace`` is ``hostUsers: false``, which makes root in the Pod a user without
@@ -65,7 +65,7 @@ def view(pod: Pod, *, completed: bool) -> PodView:
 
 
 def is_hardened(pod: PodView) -> bool:
-    """Return whether the security contexts set no more than what gpufence adds, and all of it."""
+    """Return whether the security contexts are those that gpufence sets, with any non-root user."""
     own = pod.context
     return (
         not pod.judged
@@ -83,7 +83,7 @@ def is_hardened(pod: PodView) -> bool:
 
 
 class Fault(NamedTuple):
-    """What a control rejects in a container, or in the Pod itself: the field's path, and what."""
+    """A value that a control rejects, its path, and its container (None: the Pod itself)."""
 
     container: Container | None
     path: str
@@ -151,7 +151,7 @@ def wrong_settings(
 def wrong_settings_of_containers(
     pod: PodView, field: str, rejected: Callable[[SecurityContext], str | None]
 ) -> list[Fault]:
-    """Return the same for a field that the security context of a Pod does not have."""
+    """Return the faults in a field that only the security contexts of containers have."""
     if not pod.judged:
         return []
     return [fault for fault in wrong_settings(pod, field, rejected) if fault.container]
@@ -162,7 +162,7 @@ def wrong_setting(
 ) -> Violation | None:
     """Return the violation of a control that rejects values of one field, if there are any.
 
-    They are ``quoted`` if the field has names, otherwise the only value that is rejected is shown.
+    Names are ``quoted``. Of a field that holds no names, only one value is rejected.
     """
     if not faults:
         return None

@@ -188,13 +188,13 @@ def objects(installed: Installation) -> dict[str, Object]:
     found = {}
     for item in listed:
         metadata = {k: v for k, v in item["metadata"].items() if k not in _CHANGES}
-        metadata.get("annotations", {}).pop("deployment.kubernetes.io/revision", None)
-        for reference in metadata.get("ownerReferences", ()):
+        (metadata.get("annotations") or {}).pop("deployment.kubernetes.io/revision", None)
+        for reference in metadata.get("ownerReferences") or ():
             reference.pop("uid")
         content = {k: v for k, v in item.items() if k not in ("metadata", "status", "webhooks")}
         webhooks = [
             {**webhook, "clientConfig": webhook["clientConfig"]["service"]}
-            for webhook in item.get("webhooks", ())
+            for webhook in item.get("webhooks") or ()
         ]
         found[f"{item['kind']}/{metadata['name']}"] = {
             **content, "metadata": metadata, "webhooks": webhooks,

@@ -190,7 +190,7 @@ def test_damaged_pem_raises_certificate_error_with_its_path(
     certificate, key = "contains no valid PEM certificate", "contains no valid PEM private key"
     with pytest.raises(CertificateError, match=rf"^/c/tls\.crt: {certificate} \(") as caught:
         parse_certificates(damage(leaf.certificate_pem), "/c/tls.crt")
-    # Not a link of the library for its developers either.
+    # The message has no link of the library for its developers.
     assert "http" not in str(caught.value)
     with pytest.raises(CertificateError, match=rf"^/c/tls\.key: {key} \(") as caught:
         parse_pair(KeyPair(CERTIFICATE, damage(leaf.key_pem)), key_at="/c/tls.key")

@@ -194,7 +194,7 @@ async def test_a_failed_lookup_leaves_claims_unresolved_and_is_logged_once(
     await lookups.resolve(by_name("shared"))
     lookups.api.errors[f"{CLAIMS}/shared"] = (500, "no leader")
     for _ in range(2):
-        # What was found before does not stand in: it may be another claim by now.
+        # An earlier result does not count: the claim may be another one now.
         assert (await lookups.resolve(by_name("shared"))).claims == {}
     lookups.api.errors.clear()
     assert (await lookups.resolve(by_name("shared"))).claims == {("ml", "shared"): GPU}

@@ -224,7 +224,7 @@ def test_a_missing_pair_is_an_error_at_startup(tmp_path: Path) -> None:
     served = ServedCertificate(file_source(tmp_path / "tls.crt", tmp_path / "tls.key"))
     with pytest.raises(CertificateError, match=r"tls\.crt: does not exist\. Check the path"):
         served.context()
-    # What is missing has not expired: a replica without one yet says that it is starting.
+    # A missing certificate has not expired: the replica reports that it is starting.
     assert served.expires > datetime.now(UTC) + timedelta(days=365_000)
     assert served.chain() == b""
     assert not served.poll(datetime.now(UTC))

@@ -150,7 +150,7 @@ def account(server: TestServer, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def strict_verification(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let any Python require of CAs what 3.13 requires."""
+    """Verify CAs in every Python as Python 3.13 does."""
     make = ssl.create_default_context
 
     def strict(*args: object, **options: object) -> ssl.SSLContext:
@@ -190,7 +190,7 @@ async def test_a_cluster_ca_without_key_identifiers_is_trusted(
 async def test_a_replaced_cluster_ca_is_read_without_a_restart(
     by: Callable[[Path, TestServer], Load], server: TestServer, tmp_path: Path
 ) -> None:
-    """A kubelet writes the new one into the same file, as soon as the cluster has it."""
+    """The kubelet writes a new CA of the cluster into the same file."""
     file = tmp_path / "ca.crt"
     of_the_server = file.read_bytes()
     file.write_bytes(create_authority(datetime.now(UTC)).certificate_pem)

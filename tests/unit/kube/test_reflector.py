@@ -249,7 +249,7 @@ EVENTS_THAT_LOSE_A_WATCH = {
 async def test_an_invalid_watch_event_counts_as_a_lost_watch(
     api: FakeApiServer, cluster: ClusterFacts, counts: Counts, name: str
 ) -> None:
-    """Its object is neither known nor forgotten: nothing is decided on half of the cluster."""
+    """Its object is not stored, and no stored object is removed: a new list follows."""
     api.send(NODES, EVENTS_THAT_LOSE_A_WATCH[name])
     api.end(NODES)
     await eventually(lambda: counts.restarts["nodes"] == 1, "it to be counted")

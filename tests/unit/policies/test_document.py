@@ -1,4 +1,4 @@
-"""The policy document: what it accepts, what it says of mistakes, and what its schema rejects.
+"""The policy document: accepted values, messages about mistakes, and its JSON schema.
 
 Editors and helm use the JSON schema.
 """

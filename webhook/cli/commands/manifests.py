@@ -83,7 +83,7 @@ def make_registration(
     mutates: bool,
     **_others: Any,
 ) -> Registration:
-    """Return the registration that the values of options mean, those below among them."""
+    """Return the registration for the options of a command, ``registration_options`` among them."""
     if service and url:
         raise click.UsageError("--service and --url exclude each other.")
     own = {service[0]} if service else set()
