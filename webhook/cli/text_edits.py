@@ -310,7 +310,9 @@ class _Tree:
     def _is_in_scalar(self, node: _Node, offset: int) -> bool:
         if isinstance(node, yaml.ScalarNode):
             return node.start_mark.index < offset < self._end(node)
-        return any(self._is_in_scalar(value, offset) for _, value in _entries(node))
+        # The node of an alias stands elsewhere, and a few of them can name millions.
+        is_around = node.start_mark.index <= offset <= node.end_mark.index
+        return is_around and any(self._is_in_scalar(value, offset) for _, value in _entries(node))
 
     # Text.
 

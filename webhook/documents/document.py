@@ -52,7 +52,7 @@ class Document(msgspec.Struct, eq=False):
     ``text_line``. Lines count from 1, within the file. ``item_lines`` are those of the root's
     ``items``. ``duplicate`` is about the first key that is set twice in one mapping: the last value
     counts, as for kubectl. A ``lenient`` document may be a template or a patch: it is in a
-    directory of manifests.
+    directory of manifests. ``positions`` are those that ``locate`` has found.
     """
 
     line: int
@@ -65,6 +65,7 @@ class Document(msgspec.Struct, eq=False):
     error: DocumentError | None = None
     duplicate: DocumentError | None = None
     lenient: bool = False
+    positions: dict[Any, Any] = {}
 
     @property
     def fault(self) -> DocumentError | None:

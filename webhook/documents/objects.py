@@ -210,9 +210,19 @@ def locate(document: Document, path: Path, field: str) -> Position | None:
     ``field`` is a path as the API server prints it. The position of an entry of a mapping is that
     of its key. ``None`` if the document does not parse, defines an anchor twice, is very large, or
     lacks the first step of the path.
+
+    The document keeps the positions, because every report has them.
     """
+    positions: dict[tuple[Path, str], Position | None] = document.positions
+    if (path, field) not in positions:
+        steps = (*map(str, path), *field_steps(field))
+        positions[path, field] = _position(document, steps)
+    return positions[path, field]
+
+
+def _position(document: Document, steps: tuple[str, ...]) -> Position | None:
     node, found = _root_node(document), None
-    for step in (*map(str, path), *field_steps(field)):
+    for step in steps:
         entry = _entry(node, step)
         if entry is None:
             break
@@ -223,9 +233,12 @@ def locate(document: Document, path: Path, field: str) -> Position | None:
     return Position(document.text_line + start.line, start.column + 1, _end(*found) + 1)
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=1)
 def _root_node(document: Document) -> Node:
-    """Return the root of a document as PyYAML composes it. JSON parses as YAML."""
+    """Return the root of a document as PyYAML composes it. JSON parses as YAML.
+
+    Only that of the last document is kept: the nodes take about 50 times the memory of the text.
+    """
     if document.error is not None or len(document.text) > MAX_TEXT:
         return None
     try:
@@ -242,15 +255,26 @@ def _entry(node: Node, step: str) -> tuple[Node, Node] | None:
     if isinstance(node, yaml.SequenceNode):
         is_index = step.isdecimal() and int(step) < len(node.value)
         return (None, node.value[int(step)]) if is_index else None
-    found = None
-    for key, value in node.value if isinstance(node, yaml.MappingNode) else ():
+    return _entry_of_mapping(node, step, set())
+
+
+def _entry_of_mapping(node: Node, step: str, searched: set[int]) -> tuple[Node, Node] | None:
+    """Return the last entry with the key, also of the mappings that ``<<`` names.
+
+    Each mapping is searched once: few lines of aliases of aliases name millions.
+    """
+    if not isinstance(node, yaml.MappingNode) or id(node) in searched:
+        return None
+    searched.add(id(node))
+    for key, value in reversed(node.value):
         if key.tag == MERGE_TAG:
-            sources = value.value if isinstance(value, yaml.SequenceNode) else [value]
-            for source in reversed(sources):
-                found = _entry(source, step) or found
+            # Of several mappings, the first one counts.
+            for source in value.value if isinstance(value, yaml.SequenceNode) else [value]:
+                if found := _entry_of_mapping(source, step, searched):
+                    return found
         elif (key.value if key.style else plain_key(key.value)) == step:
-            found = key, value
-    return found
+            return key, value
+    return None
 
 
 def _end(key: Node, value: Node) -> int:

@@ -11,6 +11,7 @@ import pytest
 
 from policies.rules.check_missing_shared_memory import SHARED_MEMORY
 from running import PLAIN_POD, TRESPASSER, Run, manifest
+from webhook.cli.text_edits import TextEdit, edited
 
 TRAINING = manifest("""
     # a training Job
@@ -186,6 +187,14 @@ def test_only_selected_rules_are_fixed(gpufence: Run) -> None:
     Path("a.yaml").write_text(TRAINING)
     gpufence("check", "--fix", "--rules", "pool-trespass", ".")
     assert Path("a.yaml").read_text() == TRAINING
+
+
+def test_merges_of_merges_next_to_a_comment_are_removed_at_once() -> None:
+    """Each of the 30 lines names the one before eight times: 8 ** 30 ways to a value."""
+    merges = [f"  l{i}: &l{i} {{<<: [{', '.join([f'*l{i - 1}'] * 8)}]}}" for i in range(1, 30)]
+    lines = ["a: 1", "spec:", "  l0: &l0 {k: v}", *merges, "  # why", "  z: {<<: *l29}", ""]
+    text, _ = edited("\n".join(lines), [TextEdit("remove", ("spec",))])
+    assert text == "a: 1\n  # why\n"
 
 
 def test_standard_input_and_pipes_cannot_be_fixed(gpufence: Run) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import re
 from collections.abc import Iterable, Iterator
@@ -118,6 +119,28 @@ def test_fields_of_the_second_json_value_are_located() -> None:
     text = '{"kind": "A"}\n{"kind": "B",\n "spec": {}}\n'
     second = list(read_documents("f", text))[1]
     assert locate(second, (), "spec") == (3, 2, 12)
+
+
+def test_merges_of_merges_are_searched_once() -> None:
+    """Each of the 40 lines names the one before eight times: 8 ** 40 ways."""
+    merges = [f"l{i}: &l{i} {{<<: [{', '.join([f'*l{i - 1}'] * 8)}]}}" for i in range(1, 40)]
+    document = only("\n".join(["l0: &l0 {k: v}", *merges, "spec: {<<: *l39, x: y}"]))
+    assert document.error is None
+    assert locate(document, (), "spec.k") == (1, 10, 14)
+    assert locate(document, (), "spec.missing") == (41, 1, 23)
+
+
+def test_the_nodes_of_one_document_are_kept() -> None:
+    """They take 50 times the memory of its text, and a run has thousands of documents."""
+
+    def nodes() -> int:
+        return sum(isinstance(each, yaml.Node) for each in gc.get_objects())
+
+    documents = [only(TEXT) for _ in range(3)]
+    assert locate(documents[0], (), "kind") == (3, 1, 10)
+    of_one = nodes()
+    assert [locate(document, (), "kind") for document in documents] == [(3, 1, 10)] * 3
+    assert nodes() == of_one
 
 
 def test_a_field_below_a_duplicate_key_is_located_in_the_value_that_counts() -> None:
