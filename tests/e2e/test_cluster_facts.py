@@ -196,28 +196,22 @@ def test_node_changes_take_effect(control_plane: ControlPlane, namespace: str) -
 # Claims.
 
 
-def claim_spec(*classes: str) -> JSON:
-    """Return the spec of a claim on one device, of the first class that has one."""
-    if len(classes) == 1:
-        request: JSON = {"name": "gpu", "exactly": {"deviceClassName": classes[0]}}
-    else:
-        ranked = [
-            {"name": f"choice-{number}", "deviceClassName": name}
-            for number, name in enumerate(classes)
-        ]
-        request = {"name": "gpu", "firstAvailable": ranked}
-    return {"devices": {"requests": [request]}}
+CLAIM = {
+    "devices": {
+        "requests": [{"name": "gpu", "exactly": {"deviceClassName": "gpu.nvidia.com"}}],
+    },
+}
 
 
-def create_template(cluster: ControlPlane, namespace: str, *classes: str) -> str:
-    obj = {"metadata": {"generateName": "template-"}, "spec": {"spec": claim_spec(*classes)}}
+def create_template(cluster: ControlPlane, namespace: str) -> str:
+    obj = {"metadata": {"generateName": "template-"}, "spec": {"spec": CLAIM}}
     path = f"{DRA}/namespaces/{namespace}/resourceclaimtemplates"
     name: str = cluster.api.request("POST", path, obj)["metadata"]["name"]
     return name
 
 
-def create_claim(cluster: ControlPlane, namespace: str, name: str, *classes: str) -> None:
-    obj = {"metadata": {"name": name}, "spec": claim_spec(*classes)}
+def create_claim(cluster: ControlPlane, namespace: str, name: str) -> None:
+    obj = {"metadata": {"name": name}, "spec": CLAIM}
     cluster.api.request("POST", f"{DRA}/namespaces/{namespace}/resourceclaims", obj)
 
 
@@ -236,7 +230,7 @@ def test_a_pod_with_a_claim_template_is_mutated_and_bound_to_the_gpu_node(
         driver_devices(control_plane, "gpu"),
         device_class(control_plane, selectors=[SELECTOR]),
     ):
-        template = create_template(control_plane, namespace, "gpu.nvidia.com")
+        template = create_template(control_plane, namespace)
         obj = claiming({"resourceClaimTemplateName": template})
         assert is_gpu_pod(create(control_plane, namespace, obj, dry=False))
         assert control_plane.bound_to(namespace, "pod") == "gpu"
@@ -263,16 +257,6 @@ def test_a_pod_with_an_extended_resource_runs_on_a_node_of_a_dra_driver(
         # Without the scheduler, there is no claim.
         message = refusal(control_plane, namespace, pod({GPU: 1}, "q", nodeName="driven"))
         assert "missing-device" in message
-
-
-@CLAIMS
-def test_a_pod_with_a_claim_on_one_or_first_available_gpu_is_a_gpu_pod(
-    control_plane: ControlPlane, namespace: str
-) -> None:
-    create_claim(control_plane, namespace, "one", "gpu.nvidia.com")
-    create_claim(control_plane, namespace, "either", "mig.nvidia.com", "gpu.nvidia.com")
-    for name in ("one", "either"):
-        assert is_gpu_pod(create(control_plane, namespace, claiming({"resourceClaimName": name})))
 
 
 @EXTENDED_RESOURCES
@@ -321,7 +305,7 @@ def test_a_pod_created_before_its_claim_is_checked_when_schedulable(
     gates = [{"name": "example.com/wait"}]
     obj = claiming({"resourceClaimName": "late"}, hostPID=True, schedulingGates=gates)
     create(control_plane, namespace, obj, dry=False)
-    create_claim(control_plane, namespace, "late", "gpu.nvidia.com")
+    create_claim(control_plane, namespace, "late")
     path = f"/api/v1/namespaces/{namespace}/pods/pod?dryRun=All"
     if "tolerations" in change:
         # What an API server adds by itself is there already, and must stay.

@@ -108,15 +108,3 @@ def test_only_a_spec_update_of_a_custom_resource_calls_the_webhook(
     refused = kubectl("patch", *where, "-p", json.dumps(worse), check=False)
     assert "pool-trespass" in refused.stderr
     assert call_count(control_plane) == before + 1
-
-
-def test_custom_resources_are_admitted_if_the_webhook_is_unreachable(
-    control_plane: ControlPlane, fence: Fence
-) -> None:
-    fence.register("https://127.0.0.1:1")
-    try:
-        trespasser = job(worker=TRESPASSER)
-        until(lambda: not refusal(control_plane, trespasser), "the API server to call in vain")
-    finally:
-        fence.register()
-        until(lambda: refusal(control_plane, trespasser), "the API server to call gpufence again")

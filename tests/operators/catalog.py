@@ -95,42 +95,14 @@ def _component_config(
     return settings
 
 
-def _kuberay(start: Start) -> tuple[list[str], None]:
-    return [
-        "--metrics-addr=127.0.0.1:0",
-        f"--health-probe-bind-address=127.0.0.1:{start.health_port}",
-        "--enable-leader-election=false",
-        "--reconcile-concurrency=8",
-    ], None
+def _flags(*arguments: str) -> Callable[[Start], tuple[list[str], None]]:
+    """Return settings without a file; ``{health}`` and ``{webhook}`` stand for the ports."""
 
+    def settings(start: Start) -> tuple[list[str], None]:
+        ports = {"health": start.health_port, "webhook": start.webhook_port}
+        return [argument.format_map(ports) for argument in arguments], None
 
-def _argo_workflows(start: Start) -> tuple[list[str], None]:
-    return [
-        "--namespace=argo",
-        "--executor-image=argoexec",
-        "--qps=100",
-        "--burst=200",
-    ], None
-
-
-def _mpi_operator(start: Start) -> tuple[list[str], None]:
-    return ["--kube-api-qps=100", "--kube-api-burst=200"], None
-
-
-def _trainer(start: Start) -> tuple[list[str], None]:
-    return [
-        f"--health-probe-bind-address=127.0.0.1:{start.health_port}",
-        f"--webhook-server-port={start.webhook_port}",
-    ], None
-
-
-def _training_operator(start: Start) -> tuple[list[str], None]:
-    return [
-        "--metrics-bind-address=127.0.0.1:0",
-        "--controller-threads=8",
-        f"--health-probe-bind-address=127.0.0.1:{start.health_port}",
-        f"--webhook-server-port={start.webhook_port}",
-    ], None
+    return settings
 
 
 def _namespace(name: str) -> JSON:
@@ -162,7 +134,10 @@ OPERATORS = (
         webhooks="",
         examples=("examples/*.yaml", "examples/container-set-template/*.yaml"),
         kinds=frozenset({"Workflow"}),
-        settings=_argo_workflows,
+        settings=_flags(
+            *("--namespace=argo", "--executor-image=argoexec"),
+            *("--qps=100", "--burst=200"),
+        ),
         before=(
             _namespace("argo"),
             _named(
@@ -200,7 +175,10 @@ OPERATORS = (
         webhooks="",
         examples=("config/samples/*.yaml",),
         kinds=frozenset({"RayCluster", "RayJob", "RayService"}),
-        settings=_kuberay,
+        settings=_flags(
+            *("--metrics-addr=127.0.0.1:0", "--health-probe-bind-address=127.0.0.1:{health}"),
+            *("--enable-leader-election=false", "--reconcile-concurrency=8"),
+        ),
     ),
     Operator(
         name="LeaderWorkerSet",
@@ -247,7 +225,9 @@ OPERATORS = (
         examples=("trainjobs.yaml",),
         examples_in_module=False,
         kinds=frozenset({"TrainJob"}),
-        settings=_trainer,
+        settings=_flags(
+            "--health-probe-bind-address=127.0.0.1:{health}", "--webhook-server-port={webhook}"
+        ),
         requires=("JobSet",),
         before=(
             _namespace("kubeflow-system"),
@@ -269,7 +249,10 @@ OPERATORS = (
         webhooks="manifests/base/webhook/manifests.yaml",
         examples=("examples/**/*.yaml",),
         kinds=frozenset({"MPIJob", "MXJob", "PaddleJob", "PyTorchJob", "TFJob", "XGBoostJob"}),
-        settings=_training_operator,
+        settings=_flags(
+            *("--metrics-bind-address=127.0.0.1:0", "--controller-threads=8"),
+            *("--health-probe-bind-address=127.0.0.1:{health}", "--webhook-server-port={webhook}"),
+        ),
         before=(
             _namespace("kubeflow"),
             _named("Secret", "kubeflow", "training-operator-webhook-cert"),
@@ -288,7 +271,7 @@ OPERATORS = (
         webhooks="",
         examples=("examples/v2beta1/**/*.yaml",),
         kinds=frozenset({"MPIJob"}),
-        settings=_mpi_operator,
+        settings=_flags("--kube-api-qps=100", "--kube-api-burst=200"),
         before=(_namespace("mpi-operator"),),
         ready=(8080, "/healthz"),
     ),

@@ -99,11 +99,6 @@ class TestVerdicts:
         assert finding.path == "spec.pytorchReplicaSpecs.Worker.template.spec.hostPID"
 
 
-def test_a_policy_can_be_reused() -> None:
-    one = policy()
-    assert decide(pod(GPU), one) == decide(pod(GPU), one)
-
-
 DEFAULT = default_policy()
 RULE_ACTIONS = st.fixed_dictionaries({rule.id: st.sampled_from(ACTIONS) for rule in RULES})
 
