@@ -24,7 +24,7 @@ from webhook.cluster.state import ClusterState
 from webhook.documents.document import InputError
 from webhook.documents.policy_files import load_policy, policy_of_release
 from webhook.kube.client import KubeApi, slices_query
-from webhook.kube.errors import FORBIDDEN, ApiError
+from webhook.kube.errors import FORBIDDEN, NOT_FOUND, ApiError
 from webhook.kube.listing import list_all, list_optional
 from webhook.registration.certificates import SecretName, names_of
 from webhook.registration.leader_election import lease_path
@@ -107,11 +107,11 @@ class Installation:
 
     @contextmanager
     def permitted(self, check: str) -> Iterator[None]:
-        """Record a missing permission as the reason to skip the check."""
+        """Record a missing permission, or a missing API, as the reason to skip the check."""
         try:
             yield
         except ApiError as error:
-            if error.status != FORBIDDEN:
+            if error.status not in (FORBIDDEN, NOT_FOUND):
                 raise
             self.forbidden[check] = str(error)
 

@@ -70,6 +70,18 @@ SERVE = ["serve", "--service=fence/web"]
 SIDECAR = {"name": "proxy", "command": ["proxy"], "args": ["--service=mesh/proxy", "--port=15001"]}
 
 
+def test_a_cluster_without_access_reviews_ends_no_other_check() -> None:
+    api = FakeKubeApi(FakeApiServer(NODES))
+    spec = {"template": {"spec": {"containers": [{"name": "gpufence", "args": SERVE}]}}}
+    api.objects["/apis/apps/v1/namespaces/fence/deployments/gpufence"] = {"spec": spec}
+    reviews = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+    api.server.errors[reviews] = (404, "the server could not find the requested resource")
+    lines = asyncio.run(diagnose_release(api, "default"))
+    [line] = [line for line in lines if line.check == "cluster facts"]
+    assert line.status == "skip"
+    assert "could not find the requested resource" in line.detail
+
+
 def test_disabled_cluster_facts_fail() -> None:
     lines = diagnose([*SERVE, "--no-node-facts"])
     [line] = [line for line in lines if line.check == "cluster facts"]
