@@ -9,7 +9,6 @@ from functools import partial
 
 from certs.keypair import is_overdue, leaf_problem, renewal_due
 from policies.context import needed_facts
-from policies.kubernetes.nodes import NodeIndex
 from policies.kubernetes.objects import JSONObject
 from webhook.audit.pools import label_problems, node_findings, pool_states
 from webhook.doctor import DoctorLine, fail, ok, registered, skip, warn
@@ -100,9 +99,8 @@ def _advisories(installed: Installation) -> Iterator[DoctorLine]:
 
 
 def _node_labels(installed: Installation) -> Iterator[DoctorLine]:
-    if installed.policy is not None:
-        nodes = installed.nodes or NodeIndex()
-        for lacking in label_problems(installed.policy, nodes, installed.templates):
+    if installed.policy is not None and installed.nodes is not None:
+        for lacking in label_problems(installed.policy, installed.nodes, installed.templates):
             yield warn(lacking.problem, lacking.remediation)
 
 

@@ -103,6 +103,16 @@ def test_missing_permission_to_read_cluster_facts_fails() -> None:
     assert (line.status, line.detail) == ("ok", f"{account} may read nodes, deviceclasses")
 
 
+def test_labels_of_nodes_that_cannot_be_listed_are_not_missing() -> None:
+    release = "/apis/apps/v1/namespaces/fence/deployments/gpufence"
+    api = FakeKubeApi(FakeApiServer(NODES))
+    api.server.errors["/api/v1/nodes"] = (403, "nodes is forbidden")
+    api.objects[release] = {"spec": {"template": {"spec": {"containers": [SIDECAR]}}}}
+    lines = asyncio.run(diagnose_release(api, "default"))
+    [line] = [line for line in lines if line.check in ("nodes", "node labels")]
+    assert line == DoctorLine("skip", "nodes", line.detail)
+
+
 def exempt_namespaces(*workloads: str) -> DoctorLine:
     """Return the line for a cluster with two exempt namespaces and workloads of these kinds."""
     own = [{"name": "gpufence", "args": SERVE}]
