@@ -203,12 +203,6 @@ FAULTS = manifest("""
     """)
 """Three findings; the last two have one position, because the second container is merged."""
 
-FAULT_PLACES = {
-    "pool-trespass": (11, 11, "operator: Exists"),
-    "device-leak": (27, 11, "name: NVIDIA_VISIBLE_DEVICES"),
-}
-"""Line, column and text of the field of each finding."""
-
 FILES = [
     "a.yaml",
     "apps/web/deploy/web.yaml",
