@@ -125,14 +125,15 @@ class Edge:
             raise _unsupported(f"Content-Type {headers.get(hdrs.CONTENT_TYPE, '')!r:.100}")
         if headers.get(hdrs.CONTENT_ENCODING, "identity") != "identity":
             raise _unsupported(f"Content-Encoding {headers[hdrs.CONTENT_ENCODING]!r:.100}")
-        ends = perf_counter() + deadline(request.rel_url.raw_query_string, self._timeout_seconds)
+        seconds = deadline(request.rel_url.raw_query_string, self._timeout_seconds)
         if request.content.is_eof():
             # The body arrived with the headers, as nearly all do.
-            return await self._answer(request, endpoint, request.content.read_nowait(), ends)
-        return await self._receive(request, endpoint, ends)
+            body, ends = request.content.read_nowait(), perf_counter() + seconds
+            return await self._answer(request, endpoint, body, ends)
+        return await self._receive(request, endpoint, seconds)
 
     async def _receive(
-        self, request: web.BaseRequest, endpoint: Endpoint, ends: float
+        self, request: web.BaseRequest, endpoint: Endpoint, seconds: float
     ) -> web.StreamResponse:
         """Answer a review that is still arriving, once there is memory for it.
 
@@ -140,7 +141,7 @@ class Edge:
         """
         # A body without a length may have any.
         size = request.content_length or MAX_BODY
-        seconds, waits, body = ends - perf_counter(), False, bytearray()
+        ends, waits, body = perf_counter() + seconds, False, bytearray()
         try:
             async with asyncio.timeout(seconds) as limit:
                 await _read(request, body, review.LEADING_BYTES)
