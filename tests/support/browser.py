@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from selenium import webdriver
+from selenium.common.exceptions import WebDriverException
 from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.support.ui import WebDriverWait
 
@@ -63,18 +64,33 @@ class Browser:
 
     def __init__(self, driver: webdriver.Chrome) -> None:
         self.driver = driver
+        first = driver.current_window_handle
+        driver.switch_to.new_window("tab")
+        self._spare = driver.current_window_handle
+        driver.switch_to.window(first)
         # Selenium leaves these untyped.
         self._log: Any = driver.get_log
 
     def open(self, page: Path | str, *, width: int = 1280, dark: bool = False) -> None:
         """Show a page, a file or an address, on a screen of that width."""
+        address = page.as_uri() if isinstance(page, Path) else page
+        try:
+            self._load(address, width, dark=dark)
+        except WebDriverException as error:
+            if "tab crashed" not in str(error):
+                raise
+            # Chromium lost a tab once in thousands of pages. The same page loaded the next time.
+            self.driver.switch_to.window(self._spare)
+            self._load(address, width, dark=dark)
+        # On a busy machine the driver returns before the page is loaded.
+        self.wait(lambda: self.run("return document.readyState") == "complete", "the whole page")
+
+    def _load(self, address: str, width: int, *, dark: bool) -> None:
         size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 600}
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
         self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [scheme]})
-        self.driver.get(page.as_uri() if isinstance(page, Path) else page)
-        # On a busy machine the driver returns before the page is loaded.
-        self.wait(lambda: self.run("return document.readyState") == "complete", "the whole page")
+        self.driver.get(address)
 
     def wait(self, condition: Callable[[], bool], what: str, *, seconds: float = 30) -> None:
         """Wait until something is seen."""
