@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -13,6 +15,7 @@ from deciding import term
 from policies.kubernetes.scheduling import (
     Alternative,
     Taint,
+    accepts,
     parse_int64,
 )
 from policies.kubernetes.selector import (
@@ -20,11 +23,13 @@ from policies.kubernetes.selector import (
     can_match,
     confines,
     includes,
+    requires,
     requires_labels,
     selector_of,
     selects,
+    surely_accepts,
 )
-from strategies import JSON
+from strategies import JSON, as_taint
 from typed import alternatives, is_wildcard, matches_node, may_tolerate, tolerates
 
 
@@ -102,6 +107,17 @@ class TestTolerations:
         toleration = {"key": "gpu", "operator": operator, "value": "5"}
         covered = [v for v in ("4", "5", "6", "x", "") if may_tolerate(toleration, gpu(v))]
         assert covered == [values]
+
+    @given(strategies.tolerations(), strategies.taints())
+    def test_tolerates_implies_may_tolerate(self, toleration: JSON, taint: JSON) -> None:
+        known = as_taint(taint)
+        unknown = Taint(known.key, known.effect)
+        if tolerates(toleration, known):
+            assert may_tolerate(toleration, known)
+        if tolerates(toleration, unknown):
+            assert tolerates(toleration, known)
+        if may_tolerate(toleration, known):
+            assert may_tolerate(toleration, unknown)
 
     @pytest.mark.parametrize(
         ("toleration", "wildcard"),
@@ -228,6 +244,26 @@ class TestNodeSelections:
 
 
 class TestNodeSelectionLabels:
+    @given(strategies.node_selections(), strategies.nodes(), st.data())
+    def test_can_match_is_true_for_labels_of_an_accepted_node(
+        self, selection: JSON, node: JSON, data: st.DataObject
+    ) -> None:
+        labels = node["metadata"]["labels"]
+        some = {key: labels[key] for key in labels if data.draw(st.booleans())}
+        for alternative in alternatives(selection):
+            if accepts(alternative, node["metadata"]["name"], labels):
+                assert can_match(alternative, selector_of(some))
+
+    @given(st.lists(strategies.expressions(), min_size=1, max_size=3))
+    def test_can_match_is_true_only_if_some_labels_are_accepted(
+        self, expressions: list[JSON]
+    ) -> None:
+        selection = with_required_terms([{"matchExpressions": expressions}])
+        for alternative in alternatives(selection):
+            assert can_match(alternative, {}) is any(
+                accepts(alternative, "n", labels) for labels in distinguishing_labels(alternative)
+            )
+
     @pytest.mark.parametrize(
         ("words", "possible"),
         [
@@ -258,6 +294,48 @@ class TestNodeSelectionLabels:
         self, words: list[str], possible: bool
     ) -> None:
         assert can_match(alternative_of(*words), {}) is possible
+
+    @pytest.mark.parametrize(
+        ("words", "possible"),
+        [
+            (["In n"], True),
+            (["NotIn other"], True),
+            (["NotIn other", "NotIn other-other"], True),
+            (["In n", "NotIn m"], True),
+            (["In n", "NotIn n"], False),
+            (["In n", "In m"], False),
+            (["In "], False),
+        ],
+    )
+    def test_can_match_is_false_if_no_node_can_have_the_name(
+        self, words: list[str], possible: bool
+    ) -> None:
+        fields = [
+            {"key": "metadata.name", "operator": operator, "values": [name]}
+            for operator, _, name in (each.partition(" ") for each in words)
+        ]
+        (alternative,) = alternatives(with_required_terms([{"matchFields": fields}]))
+        assert can_match(alternative, {}) is possible
+
+    @given(strategies.node_selections(), strategies.nodes(), st.lists(selectors(), max_size=3))
+    def test_an_accepted_node_is_what_the_selection_says_of_selectors(
+        self, selection: JSON, node: JSON, some: list[Selector]
+    ) -> None:
+        labels = node["metadata"]["labels"]
+        for alternative in alternatives(selection):
+            accepted = accepts(alternative, node["metadata"]["name"], labels)
+            for selector in some:
+                selected = selects(selector, labels)
+                if accepted and selected:
+                    assert can_match(alternative, selector)
+                if accepted and all(requires(alternative, *entry) for entry in selector.items()):
+                    assert selected
+                if accepted and requires_labels(alternative, selector):
+                    assert selector.keys() <= labels.keys()
+                if selected and surely_accepts(alternative, selector):
+                    assert accepted
+            if accepted and confines(alternative, some):
+                assert any(selects(selector, labels) for selector in some)
 
     @given(selectors(), selectors(), strategies.nodes())
     def test_a_selector_includes_another_only_if_it_selects_all_of_its_nodes(
@@ -307,6 +385,39 @@ class TestNodeSelectionLabels:
         some: list[Selector] = [{"model": ()}, {"size": ("40", "80")}]
         assert confines(alternative_of(*words), some) is confined
 
+    @pytest.mark.parametrize(
+        ("words", "asks"),
+        [
+            ("gpu In true", True),
+            ("gpu In true false", True),
+            ("gpu Exists", True),
+            ("gpu NotIn false", False),
+            ("gpu In false", False),
+            ("gpu DoesNotExist", False),
+            ("other Exists", False),
+        ],
+    )
+    def test_requires_labels_is_true_for_expressions_that_need_the_label(
+        self, words: str, asks: bool
+    ) -> None:
+        assert requires_labels(alternative_of(words), {"gpu": ("true",)}) is asks
+
+    @pytest.mark.parametrize(
+        ("words", "asks"),
+        [
+            (["gpu In true"], True),
+            (["gpu Exists"], True),
+            (["gpu Gt 4"], True),
+            (["gpu NotIn false"], False),
+            (["gpu Exists", "gpu DoesNotExist"], False),
+            (["other Exists"], False),
+        ],
+    )
+    def test_requires_labels_knows_a_label_with_any_value(
+        self, words: list[str], asks: bool
+    ) -> None:
+        assert requires_labels(alternative_of(*words), {"gpu": ()}) is asks
+
     def test_requires_labels_is_false_for_an_empty_label_set(self) -> None:
         assert not requires_labels(alternative_of("gpu Exists"), {})
 
@@ -325,3 +436,18 @@ def alternative_of(*words: str) -> Alternative:
     expressions = [term(one)["matchExpressions"][0] for one in words]
     (alternative,) = alternatives(with_required_terms([{"matchExpressions": expressions}]))
     return alternative
+
+
+def distinguishing_labels(alternative: Alternative) -> list[Mapping[str, str]]:
+    """Return labels that distinguish the expressions: named values, and those next to numbers."""
+    values: dict[str, set[str | None]] = {}
+    for expression in alternative.expressions:
+        named = expression.values or ()
+        numbers = [int(value) for value in named if value.isdigit()]
+        near = {f"{zeros}{n + step}" for n in numbers for step in (-1, 1) for zeros in ("", "000")}
+        here = values.setdefault(expression.key or "", {None, "unlike-any"})
+        here |= {*named, *(value for value in near if "-" not in value)}
+    return [
+        {key: value for key, value in zip(values, chosen, strict=True) if value is not None}
+        for chosen in itertools.product(*values.values())
+    ]
