@@ -17,6 +17,7 @@ from policies.finding import EditKind
 from policies.kubernetes.editor import clone
 from webhook.cli.yaml_writer import entry_lines
 from webhook.documents.document import DocumentError
+from webhook.documents.objects import Node, entries_of
 from webhook.documents.scalars import resolve_plain
 from webhook.documents.yaml_reader import Parser, read_yaml
 
@@ -28,10 +29,7 @@ _OTHER_LINE_BREAK = re.compile("\r(?!\n)|[\x85\u2028\u2029]")
 _ORDER: dict[EditKind, int] = {"set": 0, "append": 1, "remove": 2, "rename": 3}
 
 
-_Node: TypeAlias = Any
-"""A node of PyYAML."""
-
-_Entry: TypeAlias = tuple[_Node, _Node]
+_Entry: TypeAlias = tuple[Node, Node]
 
 
 class CannotEditError(Exception):
@@ -193,7 +191,7 @@ class _Tree:
         """Return the entries on a path, as far as it exists."""
         node, found = self._root, []
         for step in path:
-            entries = _entries(node)
+            entries = entries_of(node)
             if isinstance(node, yaml.SequenceNode):
                 entries = entries[int(step) : int(step) + 1]
             else:
@@ -204,14 +202,14 @@ class _Tree:
             node = entries[-1][1]
         return found
 
-    def _with(self, node: _Node, rest: tuple[str, ...], edit: TextEdit) -> _Change:
+    def _with(self, node: Node, rest: tuple[str, ...], edit: TextEdit) -> _Change:
         """Return the change that sets a value below a node, or appends it there."""
         is_list = isinstance(node, yaml.SequenceNode)
         value = edit.value if edit.kind == "set" or (not rest and is_list) else [edit.value]
         for step in reversed(rest[1:]):
             value = {step: value}
         key = rest[0] if rest else None
-        entries = _entries(node)
+        entries = entries_of(node)
         if entries and (key is not None or is_list):
             return self._with_entry(node, key, value)
         if entries:
@@ -224,9 +222,9 @@ class _Tree:
         text = self._scalar(value, node)
         return self._change(node, start, end, text if end > start else f" {text}")
 
-    def _with_entry(self, node: _Node, key: str | None, value: Any) -> _Change:
+    def _with_entry(self, node: Node, key: str | None, value: Any) -> _Change:
         """Return the change that adds an entry after the last one."""
-        at = self._end(_entries(node)[-1][1])
+        at = self._end(entries_of(node)[-1][1])
         start = self._start(node)
         if node.flow_style:
             entry = self._inline(value)
@@ -241,14 +239,14 @@ class _Tree:
         text = "".join(f"{self._line_end}{line}" for line in lines)
         return self._change(node, end, end, text)
 
-    def _without(self, found: list[_Node]) -> _Change:
+    def _without(self, found: list[Node]) -> _Change:
         """Return the change that removes the last value, and what would be empty without it."""
         while len(found) > 2 and len(found[-2].value) == 1:
             if isinstance(found[-3], yaml.SequenceNode):
                 break
             found.pop()
         parent, node = found[-2:]
-        entries = _entries(parent)
+        entries = entries_of(parent)
         index = next(i for i, (_, value) in enumerate(entries) if value is node)
         if parent.flow_style:
             return self._without_flow(parent, index)
@@ -274,9 +272,9 @@ class _Tree:
         text = "".join(f"{text}{self._line_end}" for text in kept)
         return self._change(parent, line, after, text)
 
-    def _without_flow(self, parent: _Node, index: int) -> _Change:
+    def _without_flow(self, parent: Node, index: int) -> _Change:
         bounds = [
-            ((key or value).start_mark.index, self._end(value)) for key, value in _entries(parent)
+            ((key or value).start_mark.index, self._end(value)) for key, value in entries_of(parent)
         ]
         start, end = bounds[index]
         if index:
@@ -293,33 +291,33 @@ class _Tree:
 
     # Places.
 
-    def _start(self, node: _Node) -> int:
+    def _start(self, node: Node) -> int:
         # Anchors and tags come before the first key.
         is_block = isinstance(node, yaml.MappingNode) and not node.flow_style
         return int((_first(node) if is_block else node).start_mark.index)
 
-    def _end(self, node: _Node) -> int:
+    def _end(self, node: Node) -> int:
         start: int = node.start_mark.index
         end: int = node.end_mark.index
         if isinstance(node, yaml.CollectionNode):
             is_block = bool(node.value) and not node.flow_style
-            return self._end(_entries(node)[-1][1]) if is_block else end
+            return self._end(entries_of(node)[-1][1]) if is_block else end
         is_block = node.style in ("|", ">")
         return start + len(self._text[start:end].rstrip()) if is_block else end
 
-    def _is_in_scalar(self, node: _Node, offset: int) -> bool:
+    def _is_in_scalar(self, node: Node, offset: int) -> bool:
         if isinstance(node, yaml.ScalarNode):
             return node.start_mark.index < offset < self._end(node)
         # The node of an alias stands elsewhere, and a few of them can name millions.
         is_around = node.start_mark.index <= offset <= node.end_mark.index
-        return is_around and any(self._is_in_scalar(value, offset) for _, value in _entries(node))
+        return is_around and any(self._is_in_scalar(value, offset) for _, value in entries_of(node))
 
     # Text.
 
-    def _change(self, node: _Node, start: int, end: int, text: str) -> _Change:
+    def _change(self, node: Node, start: int, end: int, text: str) -> _Change:
         return _Change(start, end, text, (self._start(node), self._end(node)))
 
-    def _scalar(self, value: Any, replaced: _Node) -> str:
+    def _scalar(self, value: Any, replaced: Node) -> str:
         """Return a value in the quotes of the one that it replaces, if it is text."""
         quote = getattr(replaced, "style", None)
         if quote not in ("'", '"') or not isinstance(value, str):
@@ -360,13 +358,7 @@ class _Tree:
             start += len(line) + 1
 
 
-def _entries(node: _Node) -> list[_Entry]:
-    if isinstance(node, yaml.MappingNode):
-        return list(node.value)
-    return [(None, value) for value in node.value] if isinstance(node, yaml.SequenceNode) else []
-
-
-def _first(node: _Node) -> _Node:
+def _first(node: Node) -> Node:
     """Return the first node of a collection: the first key or entry."""
-    key, value = _entries(node)[0]
+    key, value = entries_of(node)[0]
     return key or value

@@ -287,11 +287,17 @@ def _end(key: Node, value: Node) -> int:
         return int(end.column)
     if key is not None:
         return int(key.end_mark.column)
-    for first in value.value[:1] if isinstance(value, yaml.CollectionNode) else ():
-        first_key, first_value = first if isinstance(first, tuple) else (None, first)
+    for first_key, first_value in entries_of(value)[:1]:
         if (first_key or first_value).start_mark.line == start.line:
             return _end(first_key, first_value)
     return int(start.column)
+
+
+def entries_of(node: Node) -> list[tuple[Node, Node]]:
+    """Return the entries of a collection, each a key and a value; those of a list have no key."""
+    if isinstance(node, yaml.MappingNode):
+        return list(node.value)
+    return [(None, value) for value in node.value] if isinstance(node, yaml.SequenceNode) else []
 
 
 def field_steps(field: str) -> list[str]:

@@ -36,12 +36,7 @@ from policies.kubernetes.pod_security.privileges import (
     run_as_user,
     windows_host_process,
 )
-from policies.kubernetes.pod_security.view import (
-    PodView,
-    Violation,
-    is_hardened,
-    view,
-)
+from policies.kubernetes.pod_security.view import PodView, Violation, is_hardened, view
 
 Level = Literal["baseline", "restricted"]
 Control = Callable[[PodView], Violation | None]
