@@ -28,7 +28,6 @@ _OTHER_LINE_BREAK = re.compile("\r(?!\n)|[\x85\u2028\u2029]")
 # What is removed changes the indexes of lists, and what is renamed the paths of other edits.
 _ORDER: dict[EditKind, int] = {"set": 0, "append": 1, "remove": 2, "rename": 3}
 
-
 _Entry: TypeAlias = tuple[Node, Node]
 
 

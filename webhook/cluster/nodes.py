@@ -105,7 +105,9 @@ class NodeStore:
 
     def put(self, item: NodeObject, /) -> None:
         node = node_from(item, self._policy)
-        self.index.update(replace(node, labels=self._share(node.labels)))
+        # Kubelets report every few minutes, mostly without a change.
+        if node != self.index.get(node.name):
+            self.index.update(replace(node, labels=self._share(node.labels)))
 
     def remove(self, name: str, /) -> None:
         self.index.remove(name)

@@ -160,6 +160,7 @@ def discover(nodes: str | None, connection: Connection) -> None:
         click.echo(f"Warning: {finding}.", err=True)
     namespaces = frozenset(state.namespaces.names()) if nodes is None else None
     text = policy_text(drafted, namespaces)
+    # What is printed must be a valid policy, whatever the labels and taints of the nodes are.
     read_policy("the discovered policy", text)
     click.echo(text, nl=False)
 
