@@ -86,11 +86,15 @@ class Browser:
         self.wait(lambda: self.run("return document.readyState") == "complete", "the whole page")
 
     def _load(self, address: str, width: int, *, dark: bool) -> None:
+        self.resize(width, dark=dark)
+        self.driver.get(address)
+
+    def resize(self, width: int, *, dark: bool = False) -> None:
+        """Show the page on a screen of that width."""
         size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 600}
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
         self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [scheme]})
-        self.driver.get(address)
 
     def wait(self, condition: Callable[[], bool], what: str, *, seconds: float = 30) -> None:
         """Wait until something is seen."""
