@@ -68,7 +68,8 @@ def doctor(installed: Installation, *options: str, kubeconfig: Path | None = Non
 def installed(
     found_binaries: dict[str, Path], helm: Helm, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Installation]:
-    with installation(tmp_path_factory.mktemp("doctor"), found_binaries, helm) as installed:
+    directory = tmp_path_factory.mktemp("doctor")
+    with installation(directory, found_binaries, helm, checks_policy_types=True) as installed:
         installed.install({})
         yield installed
 

@@ -73,15 +73,10 @@ def control_plane(
 ) -> Iterator[ControlPlane]:
     """A running control plane without nodes, one for all tests of the session.
 
-    A test takes a namespace of its own, and has nodes for itself (`ControlPlane.nodes`). The types
-    of admission policies are not checked, which would take seconds of CPU for each release: the
-    tests of `doctor` have a cluster that does (deploy.installation).
+    A test takes a namespace of its own, and has nodes for itself (`ControlPlane.nodes`).
     """
-    with ControlPlane(
-        tmp_path_factory.mktemp("controlplane"),
-        found_binaries,
-        without_controllers=["validatingadmissionpolicy-status"],
-    ) as cluster:
+    directory = tmp_path_factory.mktemp("controlplane")
+    with ControlPlane(directory, found_binaries, checks_policy_types=False) as cluster:
         pytestconfig.stash[RUNNING] = cluster
         yield cluster
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -72,13 +71,15 @@ def apiserver(layout: Layout) -> list[str]:
 
 
 def controller_manager(
-    layout: Layout, port: int, kubeconfig: Path, without: Sequence[str]
+    layout: Layout, port: int, kubeconfig: Path, *, checks_policy_types: bool
 ) -> list[str]:
     _, private = layout.service_accounts
-    disabled = ",".join(f"-{name}-controller" for name in ("node-lifecycle", *without))
+    disabled = ["node-lifecycle-controller"]
+    if not checks_policy_types:
+        disabled.append("validatingadmissionpolicy-status-controller")
     return [
         *client(layout, port, kubeconfig),
-        f"--controllers=*,{disabled}",
+        f"--controllers=*,{','.join(f'-{name}' for name in disabled)}",
         f"--root-ca-file={layout.authority}",
         f"--service-account-private-key-file={private}",
         "--use-service-account-credentials=true",

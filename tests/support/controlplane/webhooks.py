@@ -75,7 +75,6 @@ def wait_until_called(cluster: ControlPlane, *, created: bool = False) -> None:
         until(
             lambda: probe.called() == BOTH and (probe.outcome == "created" or not created),
             "the API server to call both webhooks",
-            every=0.1,
         )
     except TimeoutError as error:
         raise TimeoutError(f"{error}; creating a Pod: {probe.outcome}") from error
@@ -93,7 +92,7 @@ def unregister(cluster: ControlPlane) -> None:
     delete_admission_policies(cluster.api)
     # Wait even if they are deleted already: the API server may not have noticed.
     probe = Probe(cluster.api)
-    until(lambda: not probe.called(), "the API server to forget the webhooks", every=0.1)
+    until(lambda: not probe.called(), "the API server to forget the webhooks")
 
 
 def delete_admission_policies(api: Api) -> None:

@@ -117,7 +117,12 @@ class Installation:
 
 @contextmanager
 def installation(
-    directory: Path, binaries: Mapping[str, Path], helm: Helm, *, with_namespace: bool = True
+    directory: Path,
+    binaries: Mapping[str, Path],
+    helm: Helm,
+    *,
+    with_namespace: bool = True,
+    checks_policy_types: bool = False,
 ) -> Iterator[Installation]:
     """Run a cluster with nodes and the release's namespace; the release is not installed."""
     policy, log = directory / "audit.yaml", directory / "audit.log"
@@ -132,7 +137,12 @@ def installation(
     ]
     with ExitStack() as stack:
         cluster = stack.enter_context(
-            ControlPlane(directory / "cluster", binaries, apiserver_flags=flags)
+            ControlPlane(
+                directory / "cluster",
+                binaries,
+                apiserver_flags=flags,
+                checks_policy_types=checks_policy_types,
+            )
         )
         cluster.create_nodes(*NODES)
         if with_namespace:

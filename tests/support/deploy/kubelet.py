@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 Object = dict[str, Any]
 
-EVERY = 0.2
+EVERY = 0.4
 SHORT_WAITS = ("--ca-propagation-delay=5s", "--poll-seconds=1")
 """What a replica here is started with in addition, so that tests wait for seconds."""
 _ACCOUNT = "/run/secrets/kubernetes.io/serviceaccount"
