@@ -55,6 +55,11 @@ SPELLINGS_OF_6 = " ".join("6".zfill(width) for width in range(1, 64))
 """Every label value that is the number 6, the shortest first."""
 
 
+def test_a_taint_is_written_as_kubectl_writes_it() -> None:
+    assert str(ANY_VALUE) == "gpu:NoSchedule"
+    assert str(TRUE) == "gpu=true:NoSchedule"
+
+
 class TestTolerations:
     @pytest.mark.parametrize(
         ("toleration", "any_value", "true", "no_value"),
