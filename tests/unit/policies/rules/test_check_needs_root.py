@@ -48,6 +48,28 @@ def test_a_command_installs_packages_with_a_program_and_its_word(
     assert bool(found) is installs
 
 
+@pytest.mark.parametrize(
+    "image",
+    [
+        "vllm/vllm-openai:v0.8.0",
+        "ghcr.io/huggingface/text-generation-inference:3.0.0",
+        "ollama/ollama",
+        "nvcr.io/nvidia/tritonserver:25.01-py3",
+        "quay.io/jupyter/base-notebook",
+        "quay.io/jupyter/minimal-notebook",
+        "quay.io/jupyter/scipy-notebook",
+        "quay.io/jupyter/datascience-notebook",
+        "quay.io/jupyter/pytorch-notebook:cuda12-latest",
+        "quay.io/jupyter/tensorflow-notebook:cuda-latest",
+    ],
+)
+def test_an_image_is_known_to_fail_with_another_user(image: str) -> None:
+    findings = decide(pod({**GPU, "image": image}), POLICY).findings
+    assert [each.path for each in findings if each.rule == check_needs_root.ID] == [
+        "spec.containers[0].image"
+    ]
+
+
 @pytest.mark.parametrize("level", ["restricted", "baseline", "off"])
 def test_the_capability_is_recommended_where_the_policy_accepts_it(level: str) -> None:
     own = policy(hardening={"level": level})
