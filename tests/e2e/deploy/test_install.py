@@ -109,20 +109,14 @@ def test_installed_objects_do_not_differ_from_the_rendered_chart(installed: Inst
     """Nothing that gpufence writes, into its Secret or its Lease, is a difference to the chart."""
     stored = installed.cluster.kubectl.json("get", "secret", CERTIFICATES, "-n", NAMESPACE)
     assert stored["data"].keys() >= {"ca.crt", "ca.key", "tls.crt", "tls.key"}
+    diff = ("diff", "--server-side", "--force-conflicts", "--field-manager=git", "-f", "-")
     rendered = installed.helm.text(VALUES)
-
-    def difference() -> str:
-        diff = ("diff", "--server-side", "--force-conflicts", "--field-manager=git", "-f", "-")
-        done = installed.cluster.kubectl(*diff, stdin=rendered, check=False)
-        assert done.returncode in (0, 1), done.stderr
-        return done.stdout
-
     for _ in range(5):
-        found = difference()
+        found = installed.cluster.kubectl(*diff, stdin=rendered, check=False)
         # The leader may renew its Lease between the two reads of kubectl diff.
-        if not found:
+        if found.returncode == 0:
             break
-    assert found == ""
+    assert (found.returncode, found.stdout) == (0, ""), found.stdout + found.stderr
 
 
 def test_a_new_policy_takes_effect_without_a_restart(installed: Installation) -> None:
