@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any, Self
 
 from controlplane.api import Api, ApiError
+from controlplane.poll import until
 
 GPU_POD: dict[str, Any] = {
     "metadata": {"generateName": "load-"},
@@ -18,6 +19,10 @@ GPU_POD: dict[str, Any] = {
         ],
     },
 }
+
+
+ENOUGH = 20
+"""Creations that a verdict needs."""
 
 
 class Load:
@@ -42,6 +47,7 @@ class Load:
         self._path = f"/api/v1/namespaces/{namespace}/pods?dryRun=All"
         self._every = every
         self._pod = pod
+        self._checked = 0
         self._over = threading.Event()
         self._lock = threading.Lock()
         self._threads = [threading.Thread(target=self._run, daemon=True) for _ in range(threads)]
@@ -69,6 +75,18 @@ class Load:
         while (remaining := end - time.monotonic()) > 0:
             yield remaining
             self._over.wait(min(remaining, 0.1))
+
+    def check(self, what: str) -> None:
+        """Print the counts, and fail if a creation failed.
+
+        Waits for enough creations since the last check: a fast machine may be through with the
+        steps of a test before.
+        """
+        enough = self._checked + ENOUGH
+        until(lambda: len(self.durations) >= enough, "enough creations")
+        self._checked = len(self.durations)
+        print(f"\n{what}: {self.created} GPU Pods created until then, {len(self.failures)} failed")
+        assert self.failures == []
 
     def __enter__(self) -> Self:
         for thread in self._threads:
