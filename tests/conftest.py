@@ -38,9 +38,15 @@ if not RANDOM:
     providers._get_local_constants = Constants  # noqa: SLF001
 
 
+def pytest_collection() -> None:
+    """Search no garbage while thousands of tests are created."""
+    gc.disable()
+
+
 def pytest_collection_finish() -> None:
-    """Exempt what is alive by now, thousands of tests among it, from garbage collection."""
+    """Exempt what is alive by now, the tests among it, from garbage collection."""
     gc.freeze()
+    gc.enable()
 
 
 @pytest.hookimpl(wrapper=True)
