@@ -92,7 +92,9 @@ def paused(installed: Installation) -> Iterator[Installation]:
     api = installed.cluster.api
     pause: Object = {"metadata": {"annotations": {PAUSED: "2026-11-21T00:00:00+00:00"}}}
     api.request("PATCH", LEASE, pause, MERGE)
-    until(lambda: "not registered" in installed.kubelet.logs(), "replicas to heed it")
+    # Not "not registered" alone: a leader also logs that while the Service has no endpoint yet.
+    heeded = "not registered, because gpufence unregister was run"
+    until(lambda: heeded in installed.kubelet.logs(), "replicas to heed it")
     yield installed
     pause["metadata"]["annotations"][PAUSED] = None
     api.request("PATCH", LEASE, pause, MERGE)
