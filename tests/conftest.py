@@ -38,24 +38,29 @@ if not RANDOM:
     providers._get_local_constants = Constants  # noqa: SLF001
 
 
-def pytest_collection() -> None:
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
     """Search no garbage while thousands of tests are created."""
     gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
 
 
 def pytest_collection_finish() -> None:
     """Exempt what is alive by now, the tests among it, from garbage collection."""
     gc.freeze()
-    gc.enable()
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol() -> Generator[None, object, object]:
     """Undo what a test's own server made of the process's logging."""
     loggers = [logging.getLogger(name) for name in (None, "aiohttp", "gpufence")]
-    before = [(logger, logger.level, list(logger.handlers)) for logger in loggers]
+    before = [(each, each.level, each.propagate, list(each.handlers)) for each in loggers]
     result = yield
-    for logger, level, handlers in before:
+    for logger, level, propagate, handlers in before:
+        logger.propagate = propagate
         if logger.level != level:
             logger.setLevel(level)
         for handler in [h for h in logger.handlers if h not in handlers]:

@@ -75,7 +75,7 @@ def upgrade(
             released.service.select([last])
             second.stop()
             yield
-            load.check("an upgrade")
+        load.check("an upgrade")
 
 
 @pytest.mark.parametrize("to", ["files", "the built-in CA"])

@@ -91,7 +91,7 @@ def test_frequent_leaf_certificate_renewal_fails_no_admission(pair: Pair, namesp
             return len(seen) >= 3
 
         until(renewed_twice, "the leaf to be renewed twice")
-        load.check(f"{len(seen)} leaves, one after the other")
+    load.check(f"{len(seen)} leaves, one after the other")
 
 
 def test_a_rotation_of_the_ca_fails_no_admission(pair: Pair, namespace: str) -> None:
@@ -117,11 +117,11 @@ def test_a_rotation_of_the_ca_fails_no_admission(pair: Pair, namespace: str) -> 
         )
         for _ in load.seconds(SECONDS / 3):
             pass
-        load.check("a rotation of the CA")
     steps = ["promote-next-authority", "retire-old-authority"]
     until(lambda: set(steps) <= set(changes(pair)), "the log lines")
     assert sorted(change for change in changes(pair) if change in steps) == steps
     assert before["ca.key"] not in after.values()
+    load.check("a rotation of the CA")
 
 
 def changes(pair: Pair) -> list[str]:
@@ -197,7 +197,7 @@ def test_policy_reloads_take_effect_and_fail_no_admission(pair: Pair, namespace:
         )
         for _ in load.seconds(SECONDS / 3):
             pass
-        load.check("two policy reloads and a rejected one")
+    load.check("two policy reloads and a rejected one")
 
 
 def test_a_killed_replica_fails_only_in_flight_admissions(pair: Pair, namespace: str) -> None:
@@ -211,13 +211,13 @@ def test_a_killed_replica_fails_only_in_flight_admissions(pair: Pair, namespace:
         created = load.created
         for _ in load.seconds(SECONDS / 3):
             pass
-        until(lambda: load.created > created, "another GPU Pod")
         after = len(load.failures) - failed
     print(
         f"\na killed replica: {load.created} GPU Pods created, {failed} failed before its endpoint"
     )
     print(f"was gone, {after} after")
     assert after <= 2  # those that had been sent to it by then
+    assert load.created > created
 
 
 def generations(pair: Pair) -> list[float]:

@@ -65,8 +65,12 @@ def pytest_runtestloop(session: pytest.Session) -> None:
 
 
 def fixtures(item: pytest.Item) -> set[str]:
-    """Return the names of the fixtures that a test uses, directly or through another fixture."""
-    return set(getattr(item, "fixturenames", ()))
+    """Return the names of the fixtures that a test uses, directly or through another fixture.
+
+    A parameter may have the name of a fixture that the test does not use.
+    """
+    parameters = item.callspec.params if hasattr(item, "callspec") else ()
+    return set(getattr(item, "fixturenames", ())).difference(parameters)
 
 
 def program(config: pytest.Config, name: str) -> Any:

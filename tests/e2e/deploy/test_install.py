@@ -200,8 +200,8 @@ def test_no_gpu_pod_fails_during_an_upgrade_to_client_certificates(installed: In
     with Load(installed.cluster.api, "default") as load:
         installed.upgrade(WITH_CLIENT_CA)
         installed.wait_rolled_out()
-        load.check("an upgrade to client certificates")
     assert not before & {each["metadata"]["uid"] for each in installed.pods()}
+    load.check("an upgrade to client certificates")
 
 
 def test_clients_without_a_certificate_of_the_ca_are_rejected(

@@ -94,6 +94,7 @@ def _framed(sort: int, body: bytes) -> bytes:
 
 @cache
 def _webhook() -> Webhook:
-    for name in ("gpufence", "aiohttp"):
-        logging.getLogger(name).setLevel(logging.CRITICAL)
+    logging.getLogger("gpufence").addHandler(logging.NullHandler())
+    logging.getLogger("gpufence").propagate = False
+    logging.getLogger("aiohttp").setLevel(logging.CRITICAL)
     return Webhook(default_policy())

@@ -22,7 +22,7 @@ GPU_POD: dict[str, Any] = {
 
 
 ENOUGH = 20
-"""Creations that a verdict needs."""
+"""A verdict needs more creations."""
 
 
 class Load:
@@ -47,7 +47,6 @@ class Load:
         self._path = f"/api/v1/namespaces/{namespace}/pods?dryRun=All"
         self._every = every
         self._pod = pod
-        self._checked = 0
         self._over = threading.Event()
         self._lock = threading.Lock()
         self._threads = [threading.Thread(target=self._run, daemon=True) for _ in range(threads)]
@@ -77,23 +76,26 @@ class Load:
             self._over.wait(min(remaining, 0.1))
 
     def check(self, what: str) -> None:
-        """Print the counts, and fail if a creation failed.
-
-        Waits for enough creations since the last check: a fast machine may be through with the
-        steps of a test before.
-        """
-        enough = self._checked + ENOUGH
-        until(lambda: len(self.durations) >= enough, "enough creations")
-        self._checked = len(self.durations)
+        """Print the counts, and fail if a creation failed."""
+        self._wait_for_enough()
         print(f"\n{what}: {self.created} GPU Pods created until then, {len(self.failures)} failed")
         assert self.failures == []
+        assert self.created > ENOUGH
+
+    def _wait_for_enough(self) -> None:
+        """Wait for creations: a fast machine is through with the steps of a test before."""
+        until(lambda: len(self.durations) > ENOUGH, "enough creations")
 
     def __enter__(self) -> Self:
         for thread in self._threads:
             thread.start()
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self._over.set()
-        for thread in self._threads:
-            thread.join()
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        try:
+            if kind is None:
+                self._wait_for_enough()
+        finally:
+            self._over.set()
+            for thread in self._threads:
+                thread.join()

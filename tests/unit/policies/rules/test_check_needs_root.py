@@ -49,7 +49,7 @@ def test_a_command_installs_packages_with_a_program_and_its_word(
 
 
 @pytest.mark.parametrize(
-    "name",
+    "image",
     [
         "vllm/vllm-openai:v0.8.0",
         "ghcr.io/huggingface/text-generation-inference:3.0.0",
@@ -63,8 +63,8 @@ def test_a_command_installs_packages_with_a_program_and_its_word(
         "quay.io/jupyter/tensorflow-notebook:cuda-latest",
     ],
 )
-def test_an_image_is_known_to_fail_with_another_user(name: str) -> None:
-    findings = decide(pod({**GPU, "image": name}), POLICY).findings
+def test_an_image_is_known_to_fail_with_another_user(image: str) -> None:
+    findings = decide(pod({**GPU, "image": image}), POLICY).findings
     assert [each.path for each in findings if each.rule == check_needs_root.ID] == [
         "spec.containers[0].image"
     ]
