@@ -84,7 +84,7 @@ class Load:
 
     def _wait_for_enough(self) -> None:
         """Wait for creations: a fast machine is through with the steps of a test before."""
-        until(lambda: len(self.durations) > ENOUGH, "enough creations")
+        until(lambda: self.created + len(self.failures) > ENOUGH, "enough creations")
 
     def __enter__(self) -> Self:
         for thread in self._threads:
