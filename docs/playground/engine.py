@@ -16,15 +16,15 @@ from typing import Any
 
 from policies.facts import Request
 from policies.policy import Policy
-from webhook.cli.commands.check import MISSING_FACTS
-from webhook.cli.evaluate import Result, evaluate
-from webhook.cli.explanation import report as explain
-from webhook.cli.manifests import no_objects_message, read_manifests
-from webhook.cli.report.content import finding_place, message, object_place, remediation
-from webhook.cli.report.output import Terminal
-from webhook.cli.yaml_writer import difference
-from webhook.documents.document import InputError, explanation
-from webhook.documents.policy_files import load_policy
+from webhook.tools.cli.commands.check import MISSING_FACTS
+from webhook.tools.cli.evaluate import Result, evaluate
+from webhook.tools.cli.explanation import report as explain
+from webhook.tools.cli.manifests import no_objects_message, read_manifests
+from webhook.tools.cli.report.content import finding_place, message, object_place, remediation
+from webhook.tools.cli.report.output import Terminal
+from webhook.tools.cli.yaml_writer import difference
+from webhook.tools.documents.document import InputError, explanation
+from webhook.tools.documents.policy_files import load_policy
 
 MANIFEST, POLICY, NODES = "manifest.yaml", "policy.yaml", "nodes.yaml"
 """The names of the editors' texts, in messages and as files of the worker."""
@@ -52,7 +52,7 @@ def check(manifest: str, policy: str | None, nodes: str, namespace: str) -> str:
 
 def discover(nodes: str) -> str:
     """Return the policy that ``gpufence policy discover`` writes for nodes, and its messages."""
-    from webhook.cli.main import main
+    from webhook.tools.cli.main import main
 
     Path(NODES).write_text(nodes)
     policy, messages = io.StringIO(), io.StringIO()
@@ -76,7 +76,7 @@ def _results(policy: Policy, nodes: str, namespace: str) -> list[Result]:
     request = Request(namespace=namespace, today=datetime.now(UTC).date())
     if not nodes.strip():
         return list(evaluate(manifests, policy, request))
-    from webhook.cli.node_files import facts_of_nodes
+    from webhook.tools.cli.node_files import facts_of_nodes
 
     Path(NODES).write_text(nodes)
     return list(evaluate(manifests, policy, request, facts_of_nodes(NODES, policy)))

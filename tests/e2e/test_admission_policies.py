@@ -42,7 +42,7 @@ from policies.rules.check_device_leak import variable_remediation, visible_devic
 from policies.rules.check_pool_trespass import SELECTION, TOLERATION, request_or
 from strategies import AMD, JSON, MEMORY, NODE_TYPE, PRESENT, ZONE, facts, policies
 from valid_strategies import WORKLOADS, pod, valid_specs, workload
-from webhook.cel.admission_policies import COMPILED_RULES
+from webhook.controller.cel.admission_policies import COMPILED_RULES
 
 RUNTIME_CLASS = re.compile(r'"runtimeClassName": "([^"]+)"')
 NUMBERS = itertools.count()

@@ -22,7 +22,7 @@ from controlplane.webhooks import unregister, wait_until_called
 from paths import DEPLOY
 from policies.document import parse_policy
 from policies.shipped import default_policy_text
-from webhook.cel.configurations import Registration, configurations
+from webhook.controller.cel.configurations import Registration, configurations
 
 pytestmark = [pytest.mark.usefixtures("server")]
 

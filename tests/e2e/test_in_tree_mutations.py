@@ -33,9 +33,9 @@ from policies.facts import Facts, Request
 from policies.policy import Policy
 from strategies import JSON, gpu_pods, policies
 from valid_strategies import pod, valid_specs
-from webhook.cel.admission_policies import MUTATING_BINDING_KIND, mutating_policy
-from webhook.cel.configurations import API_VERSION, Registration
-from webhook.cel.covered import MOST, MOST_TERMS
+from webhook.controller.cel.admission_policies import MUTATING_BINDING_KIND, mutating_policy
+from webhook.controller.cel.configurations import API_VERSION, Registration
+from webhook.controller.cel.covered import MOST, MOST_TERMS
 
 pytestmark = MUTATING_POLICIES
 

@@ -35,7 +35,7 @@ from policies.shipped import default_policy_text, preset_text
 from release.recorder import MARK, Recorder
 from strategies import JSON, facts
 from valid_strategies import WORKLOADS, pod, valid_specs, workload
-from webhook.cel.configurations import Registration, configurations
+from webhook.controller.cel.configurations import Registration, configurations
 
 ADMISSION = "/apis/admissionregistration.k8s.io/v1"
 NODES = NodeIndex(

@@ -34,7 +34,7 @@ from policies.rules.check_unrestricted_gpu_pod import ID as UNRESTRICTED
 from policies.shipped import default_policy_text
 from strategies import JSON
 from valid_strategies import WORKLOADS, pod, valid_specs, workload
-from webhook.cel.configurations import Registration, configurations
+from webhook.controller.cel.configurations import Registration, configurations
 
 ADMISSION = "/apis/admissionregistration.k8s.io/v1"
 AMD_POOL = {

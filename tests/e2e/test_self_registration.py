@@ -10,8 +10,8 @@ from controlplane.cluster import ControlPlane
 from controlplane.poll import until
 from controlplane.webhooks import in_tree_denial
 from release.release import KINDS, NAME, Release, release
-from webhook.cel.admission_policies import BINDING_KIND, POLICY_KIND
-from webhook.cel.configurations import RELEASE_LABEL
+from webhook.controller.cel.admission_policies import BINDING_KIND, POLICY_KIND
+from webhook.controller.cel.configurations import RELEASE_LABEL
 
 
 @pytest.fixture(scope="module")

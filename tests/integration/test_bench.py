@@ -16,8 +16,8 @@ from bench.contestants import CONSTANT, GO, GPUFENCE
 from bench.results import Results, machine, ratios, regressions
 from bench.serving import Served
 from reviewing import default_policy
-from webhook.admission.handler import Admission
-from webhook.metrics.replica import Metrics
+from webhook.serve.admission.handler import Admission
+from webhook.serve.metrics.replica import Metrics
 
 
 def response(case: reviews.Case, endpoint: reviews.Endpoint) -> Any:

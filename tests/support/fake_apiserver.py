@@ -21,9 +21,9 @@ from typing import Any
 from aiohttp import web
 
 from controlplane import kubeconfig
+from webhook.controller.registrar import KINDS
 from webhook.kube.client import KubeApi, ServerClock
 from webhook.kube.errors import ApiError, ClusterError
-from webhook.registration.registrar import KINDS
 
 JSON = dict[str, Any]
 

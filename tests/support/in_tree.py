@@ -20,12 +20,12 @@ from policies.policy import Policy, Pool
 from policies.registry import CHECKS, RULES
 from strategies import policies
 from valid_strategies import WORKLOADS
-from webhook.cel.admission_policies import (
+from webhook.controller.cel.admission_policies import (
     BINDING_KIND,
     POLICY_KIND,
     admission_policies,
 )
-from webhook.cel.configurations import API_VERSION, Registration
+from webhook.controller.cel.configurations import API_VERSION, Registration
 
 JSON = dict[str, Any]
 

@@ -16,7 +16,7 @@ import pytest
 
 from controlplane.gpufence import COMMAND
 from policies.shipped import default_policy_text
-from webhook.cli.main import main
+from webhook.tools.cli.main import main
 
 
 class Outcome(NamedTuple):

@@ -15,9 +15,9 @@ from aiohttp.test_utils import RawTestServer, TestClient
 
 from policies.policy import Policy
 from reviewing import encode
-from webhook.admission.handler import Admission, Cluster
-from webhook.http.edge import Edge, operations_handler
-from webhook.metrics.replica import Metrics
+from webhook.serve.admission.handler import Admission, Cluster
+from webhook.serve.http.edge import Edge, operations_handler
+from webhook.serve.metrics.replica import Metrics
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 EXPIRES = NOW + timedelta(days=90)

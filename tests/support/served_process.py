@@ -17,8 +17,8 @@ from typing import Any
 import aiohttp
 
 from certs import CertificateError
-from webhook.http.listener import ListenError
-from webhook.server.replica import ServeOptions, serve
+from webhook.serve.http.listener import ListenError
+from webhook.serve.replica import ServeOptions, serve
 
 SUPPORT = Path(__file__).parent
 PATH = [entry for entry in (os.environ.get("PYTHONPATH"),) if entry]

@@ -37,7 +37,7 @@ from _pytest.runner import runtestprotocol
 
 from faults import Fault, faults_in, run_with
 from paths import PROJECT
-from webhook.documents.files import load_documents
+from webhook.tools.documents.files import load_documents
 
 EQUIVALENT = Path(__file__).with_name("equivalent_faults.yaml")
 _ENGINE = ("reach.py", "candidates.py", "exemptions.py", "requests.py", "kubernetes/scheduling.py")

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from aiohttp.http_exceptions import BadStatusLine
 
-from webhook.http.listener import demote_bad_http
 from webhook.logs import (
     MAX_REPEATED,
     REPEATED_SECONDS,
@@ -21,6 +20,7 @@ from webhook.logs import (
     event,
     set_fields,
 )
+from webhook.serve.http.listener import demote_bad_http
 
 FORGED = 'jane"}\n{"event": "ready", "user": "\x1b[31mroot\u2028'
 BOTH = pytest.mark.parametrize("formatter", [JSONFormatter(), TextFormatter()])

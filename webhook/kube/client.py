@@ -1,7 +1,7 @@
 """A client of one API server: single objects as raw JSON, and the lines of a watch.
 
 gpufence writes only its own objects: the Secret, the Lease, webhook configurations, admission
-policies and policy reports. ``webhook.cluster`` reads cluster facts.
+policies and policy reports. ``webhook.serve.cluster`` reads cluster facts.
 
 The model objects of ``kubernetes.aio`` are not used: to make one of a Node's watch event takes
 0.85 ms, and to read the fields that matter 0.01 ms (``tests/performance/bench/cluster_facts.py``).

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import click
 
 from gpufence_docs.tables import code, plain, table
-from webhook.cli.main import cli
+from webhook.tools.cli.main import cli
 
 
 def markdown() -> str:

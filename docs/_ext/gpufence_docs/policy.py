@@ -11,7 +11,7 @@ from policies.document import FencePolicy, json_schema, schema_document
 from policies.kubernetes.kinds import WELL_KNOWN
 from policies.registry import RULES
 from policies.shipped import default_policy_text
-from webhook.cli.suites import FenceTest
+from webhook.tools.cli.suites import FenceTest
 
 Schema = dict[str, Any]
 _LIMITS = {

@@ -10,7 +10,7 @@ from typing import Any
 from click.testing import CliRunner
 
 from gpufence_docs.tables import code, entry, table
-from webhook.cli.main import cli
+from webhook.tools.cli.main import cli
 
 SAMPLES = Path(__file__).parents[3] / "deploy" / "samples"
 BROKEN = "apiVersion: v1\nkind: Pod\nmetadata: {name: broken}\nspec: {containers: 1}\n"

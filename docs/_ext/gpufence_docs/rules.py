@@ -9,7 +9,7 @@ from gpufence_docs import playground
 from gpufence_docs.tables import table
 from policies.registry import CHECKS, MUTATIONS, RULES, Rule
 from policies.shipped import shipped_policy
-from webhook.cli.commands.explain import rule_markdown
+from webhook.tools.cli.commands.explain import rule_markdown
 
 
 def pages() -> dict[str, str]:

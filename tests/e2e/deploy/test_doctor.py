@@ -26,7 +26,7 @@ from deploy import kubelet
 from deploy.chart import NAMESPACE, RELEASE, Helm, Object
 from deploy.installation import KINDS, Installation, installation
 from running import run_command
-from webhook.registration.leader_election import PAUSED
+from webhook.controller.leader_election import PAUSED
 
 pytestmark = [
     pytest.mark.skipif(

@@ -27,8 +27,8 @@ from deploy.installation import KINDS, Installation, installation
 from deploy.series import exported
 from policies.shipped import default_policy_text
 from release.load import Load
-from webhook.cel.admission_policies import BINDING_KIND, POLICY_KIND, all_names
-from webhook.registration.registrar import POLICY_KINDS as PATHS
+from webhook.controller.cel.admission_policies import BINDING_KIND, POLICY_KIND, all_names
+from webhook.controller.registrar import POLICY_KINDS as PATHS
 
 pytestmark = [
     pytest.mark.skipif(

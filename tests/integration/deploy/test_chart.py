@@ -20,7 +20,7 @@ from paths import CHART
 from policies.document import PolicyError, parse_policy
 from policies.exemptions import ALWAYS_EXCLUDED
 from policies.shipped import default_policy_text
-from webhook.cli.main import cli
+from webhook.tools.cli.main import cli
 
 each_variant = pytest.mark.parametrize("values", VARIANTS.values(), ids=VARIANTS.keys())
 

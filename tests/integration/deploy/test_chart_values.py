@@ -16,7 +16,7 @@ from gpufence_docs.chart import ELSEWHERE, values
 from paths import CHART
 from policies.kubernetes.objects import merge
 from policies.shipped import preset_text
-from webhook.cli.main import cli
+from webhook.tools.cli.main import cli
 
 AUDIT: Values = {"audit": {"enabled": True}}
 AUTOSCALING: Values = {"autoscaling": {"enabled": True}}

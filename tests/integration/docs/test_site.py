@@ -17,7 +17,7 @@ from deploy import series
 from paths import PROJECT
 from policies.document import FencePolicy, json_schema
 from policies.registry import RULES
-from webhook.cli.main import cli
+from webhook.tools.cli.main import cli
 
 PHONE = 390
 """Pixels: what most phones of the last years are wide."""

@@ -20,8 +20,8 @@ from controlplane.cluster import ControlPlane
 from controlplane.poll import until
 from controlplane.webhooks import in_tree_denial
 from reviewing import default_policy
-from webhook.cel.admission_policies import admission_policies
-from webhook.cel.configurations import Registration, configurations
+from webhook.controller.cel.admission_policies import admission_policies
+from webhook.controller.cel.configurations import Registration, configurations
 
 JSON = dict[str, Any]
 PodKind = Literal["gpu-pod", "plain-pod", "selecting-pod"]

@@ -24,8 +24,8 @@ from controlplane.ports import free_ports
 from controlplane.process import Process
 from deploy.dockerfile import image_environment
 from reviewing import default_policy
-from webhook.admission.handler import Admission
-from webhook.metrics.replica import Metrics
+from webhook.serve.admission.handler import Admission
+from webhook.serve.metrics.replica import Metrics
 
 GPUFENCE, CONSTANT, GO = "gpufence", "constant answer", "Go controller-runtime"
 HOST = "127.0.0.1"

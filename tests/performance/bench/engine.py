@@ -11,9 +11,9 @@ from statistics import median
 from bench import reviews
 from policies.engine import mutate
 from reviewing import default_policy
-from webhook.admission import review
-from webhook.admission.handler import Admission, Endpoint
-from webhook.metrics.replica import Metrics
+from webhook.serve.admission import review
+from webhook.serve.admission.handler import Admission, Endpoint
+from webhook.serve.metrics.replica import Metrics
 
 PATHS: dict[reviews.Endpoint, Endpoint] = {"mutate": "/mutate", "validate": "/validate"}
 ROUNDS = 5

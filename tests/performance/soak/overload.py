@@ -28,7 +28,7 @@ from soak.traffic import Client, Outcomes, saturate, send
 SOURCES = ("127.0.0.2", "127.0.0.3", "127.0.0.4")
 CLIENTS = 300
 """Clients of one address: below its limit. Three addresses exceed the limit of a replica
-(`webhook.http.listener`)."""
+(`webhook.serve.http.listener`)."""
 
 DEADLINE = 3.0
 _SECONDS = 10.0

@@ -25,8 +25,8 @@ from soak.abuse import Abuse
 from soak.replica import policy_file, replica, run, trusting
 from soak.sampling import Record, quiet_seconds
 from soak.traffic import Client, ExpectedReview, Outcomes, saturate, send
-from webhook.admission.handler import Admission
-from webhook.metrics.replica import Metrics
+from webhook.serve.admission.handler import Admission
+from webhook.serve.metrics.replica import Metrics
 
 CONNECTIONS = 32
 IDLE_CONNECTIONS = 10_000

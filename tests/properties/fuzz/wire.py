@@ -12,9 +12,9 @@ from typing import Any
 from aiohttp import web
 
 from policies.policy import Policy
-from webhook.admission.handler import Admission
-from webhook.http.edge import Edge
-from webhook.metrics.replica import Metrics
+from webhook.serve.admission.handler import Admission
+from webhook.serve.http.edge import Edge
+from webhook.serve.metrics.replica import Metrics
 
 _TODAY = datetime(2026, 11, 21, tzinfo=UTC).date()
 

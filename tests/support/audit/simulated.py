@@ -11,10 +11,10 @@ from audit import fleet
 from fake_apiserver import FakeApiServer
 from policies.policy import Policy
 from policies.shipped import shipped_policy
-from webhook.audit.cluster_audit import Audit, Progress, audit
-from webhook.audit.kinds import POD, WORKLOADS
 from webhook.kube.client import KubeApi
 from webhook.kube.credentials import kubeconfig
+from webhook.tools.audit.cluster_audit import Audit, Progress, audit
+from webhook.tools.audit.kinds import POD, WORKLOADS
 
 Object = dict[str, Any]
 

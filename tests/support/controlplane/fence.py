@@ -15,7 +15,7 @@ from controlplane.gpufence import Server
 from controlplane.poll import until
 from controlplane.webhooks import unregister, wait_until_called
 from policies.document import parse_policy
-from webhook.cel.configurations import Registration, configurations
+from webhook.controller.cel.configurations import Registration, configurations
 
 Document = dict[str, Any]
 """A FencePolicy as parsed YAML."""

@@ -11,9 +11,9 @@ import sys
 from datetime import timedelta
 
 from certs import secret
-from webhook.cli.main import main as gpufence
-from webhook.registration import controller
-from webhook.server import replica
+from webhook.controller import controller
+from webhook.serve import replica
+from webhook.tools.cli.main import main as gpufence
 
 
 def _seconds(text: str) -> float:

@@ -27,7 +27,7 @@ from policies.facts import Facts, Request
 from policies.kubernetes.workload import Workload
 from reviewing import plain_pod, review
 from served import Hook, serve_policy
-from webhook.metrics.cluster import ClusterMetrics
+from webhook.serve.metrics.cluster import ClusterMetrics
 
 JSON = dict[str, Any]
 

@@ -146,7 +146,7 @@ async def test_a_too_deeply_nested_workload_is_rejected_as_malformed(
     def raise_recursion_error(*_: object) -> None:
         raise RecursionError
 
-    monkeypatch.setattr("webhook.admission.handler.validate", raise_recursion_error)
+    monkeypatch.setattr("webhook.serve.admission.handler.validate", raise_recursion_error)
     workload = {
         "apiVersion": "apps/v1",
         "kind": "Deployment",

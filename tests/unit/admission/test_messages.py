@@ -12,7 +12,7 @@ from policies.document import parse_policy
 from policies.engine import mutate
 from policies.finding import Action, Finding
 from reviewing import default_document, gpu_pod
-from webhook.admission.messages import (
+from webhook.serve.admission.messages import (
     DENIAL_LENGTH,
     assigned_user,
     audit_annotations,

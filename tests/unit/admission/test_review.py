@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from reviewing import UID, encode, gpu_pod, plain_pod, review, with_value, without
 from served import Hook
-from webhook.admission.review import RefusedError, decode
+from webhook.serve.admission.review import RefusedError, decode
 
 GOOD = review(plain_pod())
 BODY = encode(GOOD)

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from paths import PROJECT
-from webhook.audit.advisories import NodeVersions, VersionedNode, advisories
+from webhook.tools.audit.advisories import NodeVersions, VersionedNode, advisories
 
 TOOLKIT = "nvcr.io/nvidia/k8s/container-toolkit"
 

@@ -15,9 +15,9 @@ from policies.kubernetes.field_types import NameSet
 from policies.policy import ExceptionEntry
 from policies.shipped import shipped_policy
 from reviewing import default_document
-from webhook.audit.cluster_audit import Audit
-from webhook.audit.subjects import Subject
 from webhook.kube.errors import ApiError
+from webhook.tools.audit.cluster_audit import Audit
+from webhook.tools.audit.subjects import Subject
 
 REACHING: Object = {"tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists"}]}
 ANYWHERE: Object = {"tolerations": [{"operator": "Exists"}]}

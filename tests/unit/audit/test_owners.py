@@ -6,8 +6,8 @@ from typing import Any
 
 import msgspec
 
-from webhook.audit.kinds import POD
-from webhook.audit.owners import Owned, OwnedMetadata, Owners
+from webhook.tools.audit.kinds import POD
+from webhook.tools.audit.owners import Owned, OwnedMetadata, Owners
 
 JSON = dict[str, Any]
 REPLICA_SET = ("apps", "ReplicaSet")

@@ -13,10 +13,10 @@ from audit.simulated import PATHS, Cluster, Object, owned, pod, workload
 from controlplane.objects import node
 from fake_apiserver import FakeKubeApi
 from policies.kubernetes.objects import JSONObject
-from webhook.audit.cluster_audit import Audit
-from webhook.audit.policy_reports import publish
 from webhook.kube.client import MOST_BYTES
 from webhook.kube.errors import ApiError
+from webhook.tools.audit.cluster_audit import Audit
+from webhook.tools.audit.policy_reports import publish
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
 TERMINATING = (

@@ -20,8 +20,8 @@ from audit.fleet import LABELS, TAINT, pod_spec
 from audit.simulated import Cluster, pod
 from controlplane.objects import node
 from running import Run
-from webhook.audit.utilization import PrometheusError, idle_hours
-from webhook.audit.waste import Window
+from webhook.tools.audit.utilization import PrometheusError, idle_hours
+from webhook.tools.audit.waste import Window
 
 END = 1795443660.0
 ANSWER = (

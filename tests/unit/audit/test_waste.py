@@ -12,7 +12,7 @@ from audit.simulated import Cluster, Object, pod
 from controlplane.objects import node
 from policies.document import parse_policy
 from reviewing import default_document
-from webhook.audit.waste import Row, Window, waste
+from webhook.tools.audit.waste import Row, Window, waste
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 DAY = Window((NOW - timedelta(hours=24)).timestamp(), NOW.timestamp())

@@ -14,15 +14,15 @@ from policies.finding import Action
 from policies.kubernetes.field_types import NameSet
 from policies.policy import ExceptionEntry, Override, Policy
 from reviewing import default_document, default_policy
-from webhook.cel.admission_policies import (
+from webhook.controller.cel.admission_policies import (
     BINDING_KIND,
     COMPILED_RULES,
     POLICY_KIND,
     admission_policies,
     all_names,
 )
-from webhook.cel.configurations import DESCRIPTION, Registration
-from webhook.cel.pods import in_namespaces
+from webhook.controller.cel.configurations import DESCRIPTION, Registration
+from webhook.controller.cel.pods import in_namespaces
 
 JSON = dict[str, Any]
 OFF: dict[str, Action] = dict.fromkeys(COMPILED_RULES, "off")

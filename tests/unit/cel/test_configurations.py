@@ -15,8 +15,8 @@ from policies.exemptions import ALWAYS_EXCLUDED
 from policies.kubernetes.kinds import WELL_KNOWN, CustomWorkloads
 from policies.policy import FailurePolicy, Policy
 from reviewing import default_document, default_policy, plain_pod
-from webhook.cel.configurations import Registration, configurations
-from webhook.cel.match_conditions import device_directory
+from webhook.controller.cel.configurations import Registration, configurations
+from webhook.controller.cel.match_conditions import device_directory
 
 CUSTOM = "custom-workloads.gpufence.dev"
 

@@ -12,9 +12,9 @@ import pytest
 
 from policies.document import parse_policy
 from policies.policy import Policy
-from webhook.cel.admission_policies import BINDING_KIND, POLICY_KIND, admission_policies
-from webhook.cel.configurations import Registration, configurations
-from webhook.cel.covered import conditions, targets
+from webhook.controller.cel.admission_policies import BINDING_KIND, POLICY_KIND, admission_policies
+from webhook.controller.cel.configurations import Registration, configurations
+from webhook.controller.cel.covered import conditions, targets
 
 JSON = dict[str, Any]
 PRODUCT = "nvidia.com/gpu.product"

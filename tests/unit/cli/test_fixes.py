@@ -11,7 +11,7 @@ import pytest
 
 from policies.rules.check_missing_shared_memory import SHARED_MEMORY
 from running import PLAIN_POD, TRESPASSER, Run, manifest
-from webhook.cli.text_edits import TextEdit, edited
+from webhook.tools.cli.text_edits import TextEdit, edited
 
 TRAINING = manifest("""
     # a training Job

@@ -18,10 +18,10 @@ from policies.shipped import default_policy_text
 from reviewing import default_document
 from running import BROKEN, GPU_POD, PLAIN_POD, TRESPASSER, Run
 from strategies import JSON, workloads
-from webhook.cli.evaluate import Result, evaluate
-from webhook.cli.generated_exceptions import exceptions_for, exceptions_yaml
-from webhook.documents.files import read_documents
-from webhook.documents.objects import Manifest, read_objects
+from webhook.tools.cli.evaluate import Result, evaluate
+from webhook.tools.cli.generated_exceptions import exceptions_for, exceptions_yaml
+from webhook.tools.documents.files import read_documents
+from webhook.tools.documents.objects import Manifest, read_objects
 
 TODAY = date(2026, 11, 21)
 EXPIRES = date(2027, 2, 19)

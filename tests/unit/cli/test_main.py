@@ -21,7 +21,7 @@ from running import (
     Run,
     run_command,
 )
-from webhook.cli.main import cli
+from webhook.tools.cli.main import cli
 
 
 def commands(group: click.Group, *above: str) -> Iterator[tuple[str, ...]]:
@@ -165,7 +165,7 @@ def test_characters_that_the_output_encoding_lacks_are_escaped() -> None:
 
 PROBE = """
 import sys
-from webhook.cli.main import main
+from webhook.tools.cli.main import main
 main(sys.argv[1:])
 names = {name.partition(".")[0] for name in sys.modules}
 print(*names, file=sys.stderr)
@@ -262,7 +262,7 @@ def test_a_bug_exits_70_and_an_interruption_exits_130(
     def fail(*_: object, **__: object) -> None:
         raise failure
 
-    monkeypatch.setattr("webhook.cli.evaluate.decide", fail)
+    monkeypatch.setattr("webhook.tools.cli.evaluate.decide", fail)
     done = gpufence("check", "-", stdin=PLAIN_POD)
     assert done.status == status
     assert expected in done.err

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from running import PLAIN_POD, TRESPASSER
-from webhook.cli.main import cli, kubectl_complete
+from webhook.tools.cli.main import cli, kubectl_complete
 
 PROGRAMS = Path(sys.executable).parent
 

@@ -6,7 +6,7 @@ import click
 import pytest
 
 from running import Run
-from webhook.cli.options import parse_duration
+from webhook.tools.cli.options import parse_duration
 
 RULE = "up to 253 lower-case letters, digits, '-' and '.'"
 

@@ -16,7 +16,7 @@ import junit_schema
 from paths import PROJECT
 from policies.registry import RULES
 from running import GPU_POD, PLAIN_POD, Run, assert_golden, run_command, write_policy
-from webhook.cli.report.output import FORMATS
+from webhook.tools.cli.report.output import FORMATS
 
 SUITES = PROJECT / "docs" / "examples" / "suites"
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from webhook.cli import yaml_writer as module
-from webhook.cli.yaml_writer import difference, to_yaml
+from webhook.tools.cli import yaml_writer as module
+from webhook.tools.cli.yaml_writer import difference, to_yaml
 
 KEYS = st.sampled_from(["a", "b", "c", "d"])
 SCALARS: st.SearchStrategy[Any] = st.sampled_from([None, 0, 1, "x", "two\nlines\n", True, {}, []])

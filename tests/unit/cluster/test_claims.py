@@ -24,8 +24,8 @@ from fake_apiserver import (
 from policies.facts import Facts, Request
 from policies.kubernetes.claims import Claim
 from policies.kubernetes.workload import Workload
-from webhook.cluster.claims import ClaimName, claims_named
-from webhook.cluster.facts import ClusterFacts
+from webhook.serve.cluster.claims import ClaimName, claims_named
+from webhook.serve.cluster.facts import ClusterFacts
 
 JSON = dict[str, Any]
 ML = Request("ml")

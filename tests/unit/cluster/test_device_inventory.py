@@ -17,7 +17,10 @@ from fake_apiserver import NODES, FakeApiServer, eventually
 from policies.document import parse_policy
 from policies.policy import Policy
 from reviewing import default_document
-from webhook.cluster.device_inventory import (
+from webhook.kube.client import KubeApi
+from webhook.kube.credentials import kubeconfig
+from webhook.kube.reflector import Watches
+from webhook.serve.cluster.device_inventory import (
     KEEP_SECONDS,
     ClaimObject,
     CountedPod,
@@ -27,12 +30,9 @@ from webhook.cluster.device_inventory import (
     of_claim,
     of_pod,
 )
-from webhook.cluster.facts import ClusterFacts
-from webhook.cluster.nodes import NodeObject, Offer, node_from, offers_of
-from webhook.kube.client import KubeApi
-from webhook.kube.credentials import kubeconfig
-from webhook.kube.reflector import Watches
-from webhook.metrics.cluster import MOST_NAMESPACES, OTHER_NAMESPACES, DeviceMetrics
+from webhook.serve.cluster.facts import ClusterFacts
+from webhook.serve.cluster.nodes import NodeObject, Offer, node_from, offers_of
+from webhook.serve.metrics.cluster import MOST_NAMESPACES, OTHER_NAMESPACES, DeviceMetrics
 
 JSON = dict[str, Any]
 

@@ -9,8 +9,8 @@ import pytest
 
 import hostile
 from hostile import HostileServer, each, peak_of
-from webhook.audit.kinds import WORKLOADS
-from webhook.cluster.device_inventory import CLAIMS, PODS
+from webhook.serve.cluster.device_inventory import CLAIMS, PODS
+from webhook.tools.audit.kinds import WORKLOADS
 
 MOST_BYTES = 150 * 1024 * 1024
 DEPLOYMENTS = WORKLOADS[0].path
@@ -19,8 +19,8 @@ PROGRAM = """
 import asyncio, sys
 from datetime import date
 from policies.shipped import shipped_policy
-from webhook.audit.cluster_audit import audit
-from webhook.cluster.device_inventory import DeviceInventory
+from webhook.tools.audit.cluster_audit import audit
+from webhook.serve.cluster.device_inventory import DeviceInventory
 from webhook.kube.client import KubeApi
 from webhook.kube.credentials import kubeconfig
 from webhook.kube.reflector import Watches

@@ -11,10 +11,10 @@ from policies.kubernetes.nodes import Node, NodeIndex
 from policies.kubernetes.scheduling import Taint
 from policies.kubernetes.selector import selector_of
 from reviewing import default_policy
-from webhook.audit.pools import label_problems
-from webhook.cluster.state import ClusterState
-from webhook.doctor.checks import diagnosis
-from webhook.doctor.installation import Installation
+from webhook.serve.cluster.state import ClusterState
+from webhook.tools.audit.pools import label_problems
+from webhook.tools.doctor.checks import diagnosis
+from webhook.tools.doctor.installation import Installation
 
 JSON = dict[str, Any]
 PRESENT = {"nvidia.com/gpu.present": "true"}

@@ -11,11 +11,11 @@ from certs.authority import create_authority, issue_leaf
 from certs.keypair import Names
 from certs.secret import Stored
 from policies.kubernetes.objects import JSONObject
-from webhook.doctor import DoctorLine, Status
-from webhook.doctor.checks import diagnosis
-from webhook.doctor.installation import Installation
-from webhook.registration.certificates import names_of
-from webhook.registration.leader_election import with_holder
+from webhook.controller.certificates import names_of
+from webhook.controller.leader_election import with_holder
+from webhook.tools.doctor import DoctorLine, Status
+from webhook.tools.doctor.checks import diagnosis
+from webhook.tools.doctor.installation import Installation
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 AUTHORITY = create_authority(NOW)

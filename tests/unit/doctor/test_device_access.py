@@ -9,10 +9,10 @@ import pytest
 from fake_apiserver import FakeKubeApi
 from policies.kubernetes.objects import JSONObject
 from policies.shipped import shipped_policy
-from webhook.doctor import DoctorLine, Status
-from webhook.doctor.device_access import Seen, check, entry, judge
-from webhook.doctor.installation import Installation
 from webhook.kube.errors import ApiError
+from webhook.tools.doctor import DoctorLine, Status
+from webhook.tools.doctor.device_access import Seen, check, entry, judge
+from webhook.tools.doctor.installation import Installation
 
 FIRST, SECOND = "/dev/nvidia0", "/dev/nvidia1"
 RENDER = "/dev/dri/renderD128"

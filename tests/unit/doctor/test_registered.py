@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from policies.shipped import shipped_policy
-from webhook.cel.admission_policies import BINDING_KIND, POLICY_KIND, admission_policies
-from webhook.cel.configurations import Registration, configurations
-from webhook.doctor import DoctorLine, Status
-from webhook.doctor.checks import diagnosis
-from webhook.doctor.installation import Deployed, Installation
-from webhook.registration.registrar import POLICY_KINDS, AdmissionPolicies
+from webhook.controller.cel.admission_policies import BINDING_KIND, POLICY_KIND, admission_policies
+from webhook.controller.cel.configurations import Registration, configurations
+from webhook.controller.registrar import POLICY_KINDS, AdmissionPolicies
+from webhook.tools.doctor import DoctorLine, Status
+from webhook.tools.doctor.checks import diagnosis
+from webhook.tools.doctor.installation import Deployed, Installation
 
 SERVICE = ("fence", "gpufence", 443)
 OWN = frozenset({"fence"})

@@ -15,10 +15,10 @@ from cases.loading import Case, cases_of_check, cases_of_mutation, compiled
 from policies.engine import decide
 from policies.finding import Finding
 from policies.registry import CHECKS, MUTATIONS
-from webhook.documents import objects as module
-from webhook.documents.document import Document
-from webhook.documents.files import read_documents
-from webhook.documents.objects import locate, read_objects
+from webhook.tools.documents import objects as module
+from webhook.tools.documents.document import Document
+from webhook.tools.documents.files import read_documents
+from webhook.tools.documents.objects import locate, read_objects
 
 TEXT = """\
 # a comment

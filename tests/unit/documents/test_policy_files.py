@@ -9,8 +9,8 @@ import pytest
 
 from policies.shipped import default_policy_text
 from running import Run
-from webhook.documents.document import InputError
-from webhook.documents.policy_files import MAX_BYTES, load_policy, policy_of_release
+from webhook.tools.documents.document import InputError
+from webhook.tools.documents.policy_files import MAX_BYTES, load_policy, policy_of_release
 
 DEFAULT = default_policy_text()
 POOLS_LINE = DEFAULT.partition("\npools:")[0].count("\n") + 2

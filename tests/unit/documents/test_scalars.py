@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from webhook.documents.scalars import key_text, resolve_plain
+from webhook.tools.documents.scalars import key_text, resolve_plain
 
 PLAIN = {
     # Booleans and null, more of them than YAML 1.2 has.

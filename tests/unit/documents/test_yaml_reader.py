@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 import yaml
 
-from webhook.documents import yaml_reader
-from webhook.documents.document import DocumentError
-from webhook.documents.yaml_reader import MAX_DEPTH, read_yaml
+from webhook.tools.documents import yaml_reader
+from webhook.tools.documents.document import DocumentError
+from webhook.tools.documents.yaml_reader import MAX_DEPTH, read_yaml
 
 
 @pytest.fixture(params=["libyaml", "Python"])

@@ -19,7 +19,7 @@ from aiohttp import http_parser, web_protocol
 
 from reviewing import JSON, UID, encode, plain_pod, review, with_value
 from served import Hook
-from webhook.http.edge import MAX_BODY, MAX_VALUES, MAX_WAITING, SMALL_BODY, deadline
+from webhook.serve.http.edge import MAX_BODY, MAX_VALUES, MAX_WAITING, SMALL_BODY, deadline
 
 GOOD = encode(review(plain_pod()))
 POST = b"POST /validate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"

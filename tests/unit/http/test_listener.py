@@ -20,7 +20,7 @@ from aiohttp import web
 from bench.contestants import resident_mebibytes
 from reviewing import encode, plain_pod, review
 from served_process import Server, get, read_response, ready_server, request
-from webhook.http.listener import OPERATIONS, REVIEWS, Limits, Listener, listen, port_of
+from webhook.serve.http.listener import OPERATIONS, REVIEWS, Limits, Listener, listen, port_of
 
 Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 Connect = Callable[[str], Awaitable[Connection]]

@@ -21,7 +21,7 @@ from certs.authority import create_authority, issue_leaf
 from certs.files import file_source
 from certs.keypair import KeyPair, Names, parse_certificates
 from handshakes import NAME, Handshake, client_context
-from webhook.http.tls import ServedCertificate
+from webhook.serve.http.tls import ServedCertificate
 
 HOUR = timedelta(hours=1)
 

@@ -9,11 +9,11 @@ import msgspec
 import pytest
 
 from fake_apiserver import NODES, FakeApiServer
-from webhook.cluster.state import NamedObject
 from webhook.kube.client import KubeApi
 from webhook.kube.credentials import kubeconfig
 from webhook.kube.errors import ApiError, OversizedAnswerError, UnexpectedAnswerError
 from webhook.kube.listing import list_all, read_pages
+from webhook.serve.cluster.state import NamedObject
 
 KIB = 1024
 

@@ -8,7 +8,7 @@ import pytest
 
 from reviewing import default_policy, deployment, gpu_pod, plain_pod, review, trespassing_pod
 from served import Hook, MakeHook
-from webhook.metrics.replica import kind_label
+from webhook.serve.metrics.replica import kind_label
 
 REQUESTS = "gpufence_admission_requests_total"
 

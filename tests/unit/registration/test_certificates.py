@@ -13,9 +13,9 @@ from certs.authority import CLOCK_SKEW, create_authority, issue_leaf
 from certs.keypair import Names
 from certs.secret import Change, Stored, Timing, read_secret, write_secret
 from fake_apiserver import FakeKubeApi
+from webhook.controller.certificates import CERT_MANAGER, CertificateReconciler, SecretName
+from webhook.controller.registrar import KINDS
 from webhook.kube.errors import ApiError, ClusterError
-from webhook.registration.certificates import CERT_MANAGER, CertificateReconciler, SecretName
-from webhook.registration.registrar import KINDS
 
 NOW = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
 DAY = timedelta(days=1)

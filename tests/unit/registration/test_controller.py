@@ -19,18 +19,18 @@ from policies.kubernetes.field_types import NameSet
 from policies.kubernetes.objects import JSONObject
 from policies.policy import ExceptionEntry
 from reviewing import default_policy
-from webhook.cel.admission_policies import POLICY_KIND
-from webhook.cel.configurations import Registration, configurations
+from webhook.controller import controller as module
+from webhook.controller.cel.admission_policies import POLICY_KIND
+from webhook.controller.cel.configurations import Registration, configurations
+from webhook.controller.certificates import SecretName
+from webhook.controller.controller import ControllerOptions, RegistrationController
+from webhook.controller.leader_election import lease_path, pause
+from webhook.controller.registrar import KINDS, Owner
+from webhook.controller.registrar import POLICY_KINDS as PATHS
 from webhook.kube.client import Query, ServerClock
 from webhook.kube.credentials import Access, Load
 from webhook.kube.errors import ApiError, ClusterError
-from webhook.metrics.replica import Metrics
-from webhook.registration import controller as module
-from webhook.registration.certificates import SecretName
-from webhook.registration.controller import ControllerOptions, RegistrationController
-from webhook.registration.leader_election import lease_path, pause
-from webhook.registration.registrar import KINDS, Owner
-from webhook.registration.registrar import POLICY_KINDS as PATHS
+from webhook.serve.metrics.replica import Metrics
 
 NOW = datetime.now(UTC)
 ENDPOINTS = "/apis/discovery.k8s.io/v1/namespaces/system/endpointslices"

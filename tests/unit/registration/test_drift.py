@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from reviewing import default_policy
-from webhook.cel.admission_policies import admission_policies
-from webhook.cel.configurations import Registration, configurations
-from webhook.registration.drift import drift as differences
-from webhook.registration.drift import repaired
+from webhook.controller.cel.admission_policies import admission_policies
+from webhook.controller.cel.configurations import Registration, configurations
+from webhook.controller.drift import drift as differences
+from webhook.controller.drift import repaired
 
 JSON = dict[str, Any]
 OWNER = {

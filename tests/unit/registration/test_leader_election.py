@@ -8,14 +8,14 @@ import pytest
 
 from clusters import Clock
 from fake_apiserver import FakeKubeApi
-from webhook.kube.errors import ApiError, ClusterError, UnreachableError
-from webhook.registration.leader_election import (
+from webhook.controller.leader_election import (
     PAUSED,
     LeaderElector,
     lease_path,
     pause,
     with_holder,
 )
+from webhook.kube.errors import ApiError, ClusterError, UnreachableError
 
 PATH = lease_path("system", "gpufence")
 NOW = datetime(2026, 11, 21, 12, 0, 0, 250000, tzinfo=UTC)

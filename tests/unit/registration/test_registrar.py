@@ -10,12 +10,10 @@ import pytest
 from fake_apiserver import FakeKubeApi
 from policies.kubernetes.objects import JSONObject
 from reviewing import default_policy
-from webhook.cel.admission_policies import BINDING_KIND, POLICY_KIND, admission_policies
-from webhook.cel.configurations import Registration, configurations
-from webhook.kube.client import Query
-from webhook.kube.errors import ApiError
-from webhook.registration.drift import drift
-from webhook.registration.registrar import (
+from webhook.controller.cel.admission_policies import BINDING_KIND, POLICY_KIND, admission_policies
+from webhook.controller.cel.configurations import Registration, configurations
+from webhook.controller.drift import drift
+from webhook.controller.registrar import (
     KINDS,
     Owner,
     Registrar,
@@ -24,7 +22,9 @@ from webhook.registration.registrar import (
     unregister,
     unregister_policies,
 )
-from webhook.registration.registrar import POLICY_KINDS as PATHS
+from webhook.controller.registrar import POLICY_KINDS as PATHS
+from webhook.kube.client import Query
+from webhook.kube.errors import ApiError
 
 OWNER = {
     "apiVersion": "rbac.authorization.k8s.io/v1",

@@ -11,7 +11,7 @@ from certs.authority import create_authority, issue_leaf
 from certs.keypair import Names
 from clusters import Clock
 from policies.kubernetes.objects import JSONObject
-from webhook.registration.trust import Bundle, Trust, with_cas
+from webhook.controller.trust import Bundle, Trust, with_cas
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 OWN, OTHER = (create_authority(NOW) for _ in range(2))

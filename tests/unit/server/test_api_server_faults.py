@@ -13,19 +13,19 @@ import pytest
 from fake_apiserver import NODES, FakeApiServer, eventually
 from fault_proxy import FAULTS, Fault, FaultProxy
 from reviewing import default_policy
-from webhook.cel.configurations import Registration
-from webhook.cluster.device_inventory import CLAIMS, PODS, DeviceInventory
-from webhook.cluster.facts import ClusterFacts
+from webhook.controller.cel.configurations import Registration
+from webhook.controller.certificates import SecretName
+from webhook.controller.controller import ControllerOptions, RegistrationController
+from webhook.controller.leader_election import lease_path
 from webhook.kube.client import KubeApi
 from webhook.kube.credentials import Load, kubeconfig
 from webhook.kube.errors import ApiError
 from webhook.kube.listing import list_all
 from webhook.kube.reflector import Watches, WatchTiming
-from webhook.metrics.replica import Metrics
-from webhook.registration.certificates import SecretName
-from webhook.registration.controller import ControllerOptions, RegistrationController
-from webhook.registration.leader_election import lease_path
-from webhook.server.periodic_task import PeriodicTask
+from webhook.serve.cluster.device_inventory import CLAIMS, PODS, DeviceInventory
+from webhook.serve.cluster.facts import ClusterFacts
+from webhook.serve.metrics.replica import Metrics
+from webhook.serve.periodic_task import PeriodicTask
 
 LEASE = lease_path("system", "gpufence")
 FAST = WatchTiming(first_delay=0.01, longest_delay=0.05, quiet_seconds=0.5, steady_seconds=1)

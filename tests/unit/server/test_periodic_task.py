@@ -8,9 +8,9 @@ import contextlib
 import pytest
 
 from fake_apiserver import eventually
-from webhook.documents.document import InputError
 from webhook.kube.errors import UnreachableError
-from webhook.server.periodic_task import PeriodicTask
+from webhook.serve.periodic_task import PeriodicTask
+from webhook.tools.documents.document import InputError
 
 
 class Work:

@@ -66,7 +66,7 @@ def test_a_new_rule_works_and_leaves_only_todos(project: Path) -> None:
     assert f"rule: {NAME}" in findings.read_text()
     row = f"| [`{NAME}`](../rules/{NAME}.md) | TODO"
     assert row in (project / "docs/get-started/denied.md").read_text()
-    program = "import sys; from webhook.cli.main import main; sys.exit(main(sys.argv[1:]))"
+    program = "import sys; from webhook.tools.cli.main import main; sys.exit(main(sys.argv[1:]))"
     (project / "gpufence.py").write_text(program)
     manifest = findings.with_name("a-wrong-pod.yaml")
     checked = run(project, "gpufence", "check", manifest)

@@ -40,5 +40,5 @@ def test_prose_is_found_by_the_kind_of_file(name: str, text: str, lines: list[in
 def test_a_word_is_allowed_where_its_entry_says_so() -> None:
     words = prose.vocabulary([{"avoid": "leaf", "use": "-", "allowed_in": "certs/"}])
     assert not list(prose.check("certs/x.py", "# A leaf.\n", words))
-    [hit] = prose.check("webhook/http/x.py", "# A leaf.\n", words)
-    assert str(hit) == 'webhook/http/x.py:1: "leaf": -'
+    [hit] = prose.check("webhook/serve/http/x.py", "# A leaf.\n", words)
+    assert str(hit) == 'webhook/serve/http/x.py:1: "leaf": -'

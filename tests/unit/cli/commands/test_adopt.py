@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from webhook.cli.commands.adopt import Dump
-from webhook.documents.document import InputError
 from webhook.kube.errors import ApiError
+from webhook.tools.cli.commands.adopt import Dump
+from webhook.tools.documents.document import InputError
 
 JSON = dict[str, Any]
 

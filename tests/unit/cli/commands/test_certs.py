@@ -15,10 +15,10 @@ from certs.secret import Stored, read_secret, write_secret
 from fake_apiserver import FakeKubeApi
 from policies.shipped import shipped_policy
 from running import Run
-from webhook.cel.configurations import Registration, configurations
-from webhook.cli.commands.certs import publish_next, shown
-from webhook.registration.certificates import SecretName
-from webhook.registration.registrar import KINDS
+from webhook.controller.cel.configurations import Registration, configurations
+from webhook.controller.certificates import SecretName
+from webhook.controller.registrar import KINDS
+from webhook.tools.cli.commands.certs import publish_next, shown
 
 ISSUE = ("certs", "issue", "--ip", "127.0.0.1", "--dns-name", "localhost", "--out", "certs")
 

@@ -143,7 +143,7 @@ SETPRIV = shutil.which("setpriv")
 
 def run_subject_to_permissions(directory: Path, *args: str) -> Outcome:
     """Run the command line bound by permissions, which root is only without its capabilities."""
-    run = "import sys; from webhook.cli.main import main; sys.exit(main(sys.argv[1:]))"
+    run = "import sys; from webhook.tools.cli.main import main; sys.exit(main(sys.argv[1:]))"
     command = [sys.executable, "-c", run, *args]
     if os.geteuid() == 0:
         if SETPRIV is None:

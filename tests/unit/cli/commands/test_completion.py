@@ -13,7 +13,7 @@ import pytest
 from controlplane.gpufence import COMMAND
 from policies.registry import RULES
 from running import Run
-from webhook.cli.report.output import FORMATS
+from webhook.tools.cli.report.output import FORMATS
 
 SHELLS = ["bash", "zsh", "fish"]
 
@@ -99,9 +99,9 @@ def test_commands_options_formats_rules_and_files_are_completed(
 def test_completing_command_names_imports_no_command_modules() -> None:
     program = """if True:
         import os, sys
-        from webhook.cli.main import main
+        from webhook.tools.cli.main import main
         status = main([])
-        commands = {f"webhook.cli.commands.{name}" for name in ("check", "serve", "audit")}
+        commands = {f"webhook.tools.cli.commands.{name}" for name in ("check", "serve", "audit")}
         print(status, len(commands & set(sys.modules)))
     """
     done = subprocess.run(

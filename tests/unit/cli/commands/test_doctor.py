@@ -11,11 +11,11 @@ from certs import CertificateError
 from fake_apiserver import NODES, FakeApiServer, FakeKubeApi
 from policies.kubernetes.objects import JSONObject
 from policies.shipped import DEFAULT, shipped_policy
-from webhook.cel.configurations import Registration, configurations
-from webhook.cli.commands.doctor import read_arguments
-from webhook.doctor import DoctorLine, checks, trials
-from webhook.doctor.installation import examine
-from webhook.registration.registrar import KINDS
+from webhook.controller.cel.configurations import Registration, configurations
+from webhook.controller.registrar import KINDS
+from webhook.tools.cli.commands.doctor import read_arguments
+from webhook.tools.doctor import DoctorLine, checks, trials
+from webhook.tools.doctor.installation import examine
 
 FILES = ["serve", "--tls-cert=/certs/tls.crt", "--tls-key=/certs/tls.key", "--register=false"]
 

@@ -26,7 +26,7 @@ from running import (
     Run,
     manifest,
 )
-from webhook.documents.files import read_documents
+from webhook.tools.documents.files import read_documents
 
 
 @cache

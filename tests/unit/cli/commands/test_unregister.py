@@ -6,10 +6,10 @@ import pytest
 
 from fake_apiserver import FakeKubeApi
 from policies.shipped import shipped_policy
-from webhook.cel.configurations import Registration, configurations
-from webhook.cli.commands.unregister import break_glass
-from webhook.registration.leader_election import PAUSED, lease_path
-from webhook.registration.registrar import KINDS
+from webhook.controller.cel.configurations import Registration, configurations
+from webhook.controller.leader_election import PAUSED, lease_path
+from webhook.controller.registrar import KINDS
+from webhook.tools.cli.commands.unregister import break_glass
 
 
 class _Api(FakeKubeApi):

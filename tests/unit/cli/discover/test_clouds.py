@@ -21,7 +21,7 @@ from policies.kubernetes.scheduling import FENCING_EFFECTS, Taint, matches_node,
 from policies.kubernetes.workload import convert
 from policies.policy import Policy
 from running import Run
-from webhook.cli.discover.accelerators import KNOWN
+from webhook.tools.cli.discover.accelerators import KNOWN
 
 JSON = dict[str, Any]
 CLOUDS = sorted(Path(__file__).with_name("clouds").glob("*.yaml"))

@@ -13,11 +13,11 @@ from msgspec.structs import replace
 import junit_schema
 from audit.simulated import Cluster
 from running import assert_golden
-from webhook.audit.cluster_audit import Audit
-from webhook.audit.waste import Row
-from webhook.cli.report import html, text
-from webhook.cli.report.content import AuditReport, results_of
-from webhook.cli.report.output import FORMATS, Terminal
+from webhook.tools.audit.cluster_audit import Audit
+from webhook.tools.audit.waste import Row
+from webhook.tools.cli.report import html, text
+from webhook.tools.cli.report.content import AuditReport, results_of
+from webhook.tools.cli.report.output import FORMATS, Terminal
 
 
 @pytest.fixture
@@ -53,7 +53,7 @@ GOLDEN = Path(__file__).with_name("audit")
 
 @pytest.mark.parametrize("name", sorted({*FORMATS["audit"]} - {"html"}))
 def test_the_report_of_an_audit_is_as_expected(content: AuditReport, name: str) -> None:
-    module = import_module(f"webhook.cli.report.{name}")
+    module = import_module(f"webhook.tools.cli.report.{name}")
     terminal = (Terminal(),) if name == "text" else ()
     report = "".join(module.audit(content, *terminal))
     if name == "junit":

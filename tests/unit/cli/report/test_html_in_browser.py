@@ -15,8 +15,8 @@ from selenium.webdriver.support.select import Select
 import browser as chromium
 from audit.simulated import Cluster
 from browser import Browser
-from webhook.cli.report import html
-from webhook.cli.report.content import AuditReport, results_of
+from webhook.tools.cli.report import html
+from webhook.tools.cli.report.content import AuditReport, results_of
 
 pytestmark = pytest.mark.skipif(
     bool(REASON := chromium.unavailable()), reason=f"no browser here: {REASON}"

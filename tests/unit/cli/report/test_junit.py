@@ -9,8 +9,8 @@ import pytest
 
 import junit_schema
 from running import BROKEN, CONFIG_MAP, FAULTS, GPU_POD, Run
-from webhook.cli.report import junit
-from webhook.doctor import DoctorLine
+from webhook.tools.cli.report import junit
+from webhook.tools.doctor import DoctorLine
 
 
 def suites_of(gpufence: Run, *args: str | Path, stdin: str = "") -> ET.Element:

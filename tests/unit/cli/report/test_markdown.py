@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from running import TRESPASSER, Run
-from webhook.cli.report import markdown
+from webhook.tools.cli.report import markdown
 
 
 def rows(out: str) -> list[list[str]]:

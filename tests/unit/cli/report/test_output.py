@@ -26,17 +26,19 @@ from running import (
     run_command,
     write_policy,
 )
-from webhook.cli import report
-from webhook.cli.report.output import FORMATS, Command
+from webhook.tools.cli import report
+from webhook.tools.cli.report.output import FORMATS, Command
 
 CHECK = FORMATS["check"]
 
 
 @pytest.mark.parametrize("command", FORMATS)
 def test_each_format_is_the_function_of_a_command_in_a_module(command: Command) -> None:
-    modules = (f"webhook.cli.report.{module.name}" for module in iter_modules(report.__path__))
+    modules = (
+        f"webhook.tools.cli.report.{module.name}" for module in iter_modules(report.__path__)
+    )
     offered = {name for name in modules if hasattr(import_module(name), command)}
-    assert {f"webhook.cli.report.{name}" for name in FORMATS[command]} == offered
+    assert {f"webhook.tools.cli.report.{name}" for name in FORMATS[command]} == offered
 
 
 GOLDEN = Path(__file__).with_name("check")
@@ -118,7 +120,7 @@ def test_an_interrupted_run_keeps_the_previous_report(
     report = tmp_path / "report.json"
     report.write_text("before")
     report.chmod(0o640)
-    monkeypatch.setattr("webhook.cli.evaluate.decide", fail)
+    monkeypatch.setattr("webhook.tools.cli.evaluate.decide", fail)
     assert gpufence("check", "-o", "json=report.json", "-", stdin=PLAIN_POD).status == 130
     assert report.read_text() == "before"
     monkeypatch.undo()

@@ -12,7 +12,7 @@ import pytest
 from paths import SCHEMAS
 from policies.registry import RULES
 from running import BROKEN, FAULTS, GPU_POD, NO_QUANTITY, Run
-from webhook.cli.report.sarif import FINGERPRINT
+from webhook.tools.cli.report.sarif import FINGERPRINT
 
 SCHEMA = json.loads((SCHEMAS / "sarif-schema-2.1.0.json").read_text())
 

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from running import PLAIN_POD, Run
-from webhook.cli.evaluate import Result
-from webhook.cli.report import text
-from webhook.cli.report.content import CheckReport
-from webhook.cli.report.output import Terminal
-from webhook.documents.document import DocumentError
-from webhook.documents.files import read_documents
-from webhook.documents.objects import Manifest, read_objects
+from webhook.tools.cli.evaluate import Result
+from webhook.tools.cli.report import text
+from webhook.tools.cli.report.content import CheckReport
+from webhook.tools.cli.report.output import Terminal
+from webhook.tools.documents.document import DocumentError
+from webhook.tools.documents.files import read_documents
+from webhook.tools.documents.objects import Manifest, read_objects
 
 
 def manifests(source: str) -> list[Manifest]:

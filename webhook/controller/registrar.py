@@ -1,0 +1,268 @@
+"""Writes webhook configurations and admission policies, and keeps them as they should be.
+
+The replicas write the configurations once they can answer; no installer does. So there is no
+configuration without a replica, the match conditions fit the active policy, and the caBundle
+carries the current CA.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+from policies.kubernetes.objects import JSONObject
+from webhook.controller.cel.admission_policies import (
+    BINDING_KIND,
+    MUTATING_BINDING_KIND,
+    MUTATING_POLICY_KIND,
+    POLICY_KIND,
+    all_names,
+)
+from webhook.controller.cel.configurations import API_VERSION, RELEASE_LABEL
+from webhook.controller.drift import Difference, drift, is_own, repaired
+from webhook.kube.client import KubeApi, ready_endpoints, slices_query
+from webhook.kube.errors import FORBIDDEN, ApiError, ClusterError
+from webhook.kube.listing import list_all
+from webhook.logs import event
+
+_API = f"/apis/{API_VERSION}"
+KINDS = {
+    "MutatingWebhookConfiguration": f"{_API}/mutatingwebhookconfigurations",
+    "ValidatingWebhookConfiguration": f"{_API}/validatingwebhookconfigurations",
+}
+"""The kinds of configurations, and where the API has them."""
+POLICY_KINDS = {
+    POLICY_KIND: f"{_API}/validatingadmissionpolicies",
+    MUTATING_POLICY_KIND: f"{_API}/mutatingadmissionpolicies",
+    BINDING_KIND: f"{_API}/validatingadmissionpolicybindings",
+    MUTATING_BINDING_KIND: f"{_API}/mutatingadmissionpolicybindings",
+}
+"""The kinds of the in-tree policies, in the order in which they are written."""
+_SINCE = {POLICY_KIND: "Kubernetes 1.30", MUTATING_POLICY_KIND: "Kubernetes 1.36"}
+"""The first version that serves the kind and its bindings as v1."""
+
+_RBAC = "rbac.authorization.k8s.io/v1"
+_OWNERS = {
+    "clusterrole": (_RBAC, "ClusterRole", f"/apis/{_RBAC}/clusterroles"),
+    "clusterrolebinding": (_RBAC, "ClusterRoleBinding", f"/apis/{_RBAC}/clusterrolebindings"),
+    "namespace": ("v1", "Namespace", "/api/v1/namespaces"),
+}
+
+_log = logging.getLogger("gpufence")
+
+
+class RegistrationError(ClusterError):
+    """The configurations cannot be written as they should be."""
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """A cluster-scoped object of the release, with which the configurations go."""
+
+    kind: str
+    name: str
+
+    @classmethod
+    def parse(cls, text: str) -> Owner:
+        """Read ``clusterrole/NAME``; raises ValueError."""
+        kind, _, name = text.partition("/")
+        if kind.lower() not in _OWNERS or not name:
+            kinds = ", ".join(_OWNERS)
+            raise ValueError(f"{text!r} is not an owner; write KIND/NAME with one of {kinds}")
+        return cls(kind.lower(), name)
+
+    async def reference(self, api: KubeApi) -> JSONObject:
+        """Look the object up, and return its ownerReference.
+
+        Raises:
+            RegistrationError: there is no such object: whatever it owned would be deleted at once.
+            ClusterError: it cannot be looked up.
+        """
+        api_version, kind, path = _OWNERS[self.kind]
+        owner = await api.read(f"{path}/{self.name}")
+        if owner is None:
+            raise RegistrationError(
+                f"{kind} {self.name} does not exist, so it cannot own the webhook configurations; "
+                "set --owner to an object of the release"
+            )
+        uid = owner["metadata"]["uid"]
+        return {"apiVersion": api_version, "kind": kind, "name": self.name, "uid": uid}
+
+
+class Registrar:
+    """Keeps the objects of one installation as desired, and logs each write.
+
+    ``written`` is called with the kind, and the reason: created, changed, drift or deleted.
+    """
+
+    def __init__(self, api: KubeApi, written: Callable[[str, str], None], name: str) -> None:
+        self._api = api
+        self._count = written
+        self._name = name
+        self._written: dict[str, JSONObject] = {}
+        self._reported: set[str] = set()
+
+    async def register(self, configurations: Iterable[JSONObject]) -> None:
+        """Read each webhook configuration, and write it if it is not as desired.
+
+        Raises:
+            ClusterError: one could not be read or written, or does not stay as written.
+        """
+        for desired in configurations:
+            path = f"{KINDS[desired['kind']]}/{self._name}"
+            await self._reconcile(path, desired, await self._api.read(path))
+
+    async def register_policies(self, desired: Iterable[JSONObject]) -> None:
+        """Write the admission policies that differ, and delete all others of this release.
+
+        Policies come before their bindings, and what is no longer wanted goes last, so a change
+        leaves no moment without a second line. An update takes effect at once. A kind that the API
+        server does not serve as v1 is left alone.
+        """
+        live = await admission_policies_of(self._api, self._name)
+        wanted: AdmissionPolicies = {kind: {} for kind in POLICY_KINDS}
+        for obj in desired:
+            wanted[obj["kind"]][obj["metadata"]["name"]] = obj
+        for kind, objects in wanted.items():
+            if kind not in live and objects and kind in _SINCE:
+                self._report(f"the API server does not serve {kind} v1; {_SINCE[kind]} does")
+            for name, obj in objects.items() if kind in live else ():
+                await self._reconcile(f"{POLICY_KINDS[kind]}/{name}", obj, live[kind].get(name))
+        for kind in reversed(live):
+            for name in live[kind].keys() - wanted[kind].keys():
+                path = f"{POLICY_KINDS[kind]}/{name}"
+                await self._api.delete(path)
+                self._written.pop(path, None)
+                self._note(kind, name, "deleted", [])
+        for warning in type_warnings(live):
+            self._report(warning)
+
+    def forget(self) -> None:
+        """Treat live objects as written by another replica."""
+        self._written.clear()
+
+    async def _reconcile(self, path: str, desired: JSONObject, live: JSONObject | None) -> None:
+        missing = [Difference("", "it is missing")]
+        differences = missing if live is None else drift(desired, live)
+        if differences:
+            await self._write(path, desired)
+            # Drift is a change by other clients since the same object was written.
+            rewritten = self._written.get(path) == desired
+            reason = "drift" if rewritten else "created" if live is None else "changed"
+            self._note(desired["kind"], desired["metadata"]["name"], reason, differences)
+        self._written[path] = desired
+
+    async def _write(self, path: str, desired: JSONObject) -> None:
+        """Apply the object; replace it if that leaves fields of other managers."""
+        live = await self._api.apply(path, desired)
+        if drift(desired, live):
+            live = await self._api.replace(path, repaired(desired, live))
+        if remaining := drift(desired, live):
+            # Another webhook, or a mutating admission policy, changes it in the same request.
+            raise RegistrationError(
+                f"{path} does not stay as gpufence writes it: {'; '.join(map(str, remaining))}; "
+                "metadata.managedFields and the API server's audit log show what changes it"
+            )
+
+    def _note(self, kind: str, name: str, reason: str, differences: list[Difference]) -> None:
+        self._count(kind, reason)
+        level = logging.WARNING if reason == "drift" else logging.INFO
+        shown = [str(difference) for difference in differences[:10]]
+        event(_log, level, "registered", kind=kind, name=name, reason=reason, differences=shown)
+
+    def _report(self, problem: str) -> None:
+        """Log a problem of the second line once."""
+        if problem not in self._reported:
+            self._reported.add(problem)
+            event(_log, logging.WARNING, "second line incomplete", problem=problem)
+
+
+AdmissionPolicies = dict[str, dict[str, JSONObject]]
+"""By kind, policies before bindings: the objects by name. Kinds that are not served are left out.
+"""
+
+
+async def configurations_of(api: KubeApi, name: str) -> dict[str, JSONObject]:
+    """Return the webhook configurations in the cluster by kind; empty ones do not exist."""
+    return {kind: await api.read(f"{path}/{name}") or {} for kind, path in KINDS.items()}
+
+
+async def admission_policies_of(api: KubeApi, name: str) -> AdmissionPolicies:
+    """Return the admission policies of the installation."""
+    names = all_names(name)
+    live: AdmissionPolicies = {}
+    for kind, path in POLICY_KINDS.items():
+        listed = await api.read(path)
+        if listed is not None:
+            items = {item["metadata"]["name"]: item for item in listed.get("items") or ()}
+            live[kind] = {each: items[each] for each in names if each in items}
+    return live
+
+
+def type_warnings(live: AdmissionPolicies) -> Iterator[str]:
+    """Yield what the API server's type check of the policies warns of."""
+    for name, policy in live.get(POLICY_KIND, {}).items():
+        checked = (policy.get("status") or {}).get("typeChecking") or {}
+        for warning in checked.get("expressionWarnings") or ():
+            yield f"{name}: {warning.get('fieldRef')}: {warning.get('warning')}"
+
+
+async def unregister(api: KubeApi, name: str) -> dict[str, bool]:
+    """Delete both configurations; return for each kind whether it was there."""
+    return {kind: await api.delete(f"{path}/{name}") for kind, path in KINDS.items()}
+
+
+async def unregister_policies(api: KubeApi, name: str) -> dict[str, bool]:
+    """Delete bindings and policies; return for each kind whether one was there."""
+    live = await admission_policies_of(api, name)
+    deleted = {POLICY_KIND: False, BINDING_KIND: False}
+    for kind in reversed(live):
+        for each in live[kind]:
+            was_there = await api.delete(f"{POLICY_KINDS[kind]}/{each}")
+            deleted[kind] = deleted.get(kind, False) or was_there
+    return deleted
+
+
+async def releases(api: KubeApi) -> dict[str, str]:
+    """Return the namespace of each release in the cluster by name; empty for one without Service.
+
+    No release may depend on another to start: after an outage of both, each would wait for the
+    other. Without the permission to list the configurations, no release is found.
+    """
+    labels = ",".join(f"{key}={value}" for key, value in RELEASE_LABEL.items())
+    path = KINDS["ValidatingWebhookConfiguration"]
+    try:
+        registered = await list_all(api, path, JSONObject, lambda obj: obj, labels=labels)
+    except ApiError as error:
+        if error.status == FORBIDDEN:
+            return {}
+        raise
+    return {
+        configuration["metadata"]["name"]: (config.get("service") or {}).get("namespace", "")
+        for configuration in registered
+        for webhook in configuration.get("webhooks") or ()
+        if is_own(webhook.get("name"))
+        if (config := webhook.get("clientConfig") or {})
+    }
+
+
+async def other_releases(api: KubeApi, name: str) -> frozenset[str]:
+    """Return the namespaces of the other releases in the cluster; see ``releases``."""
+    found = await releases(api)
+    return frozenset(namespace for each, namespace in found.items() if each != name and namespace)
+
+
+async def is_reachable(api: KubeApi, service: tuple[str, str, int]) -> bool:
+    """Return whether API servers have an address for the Service: a ready endpoint.
+
+    Where endpoints may not be looked at, nothing is waited for.
+    """
+    namespace, name, _ = service
+    try:
+        slices = await api.read(*slices_query(namespace, name))
+    except ApiError as error:
+        if error.status == FORBIDDEN:
+            return True
+        raise
+    return any(ready_endpoints(item) for item in (slices or {}).get("items") or ())

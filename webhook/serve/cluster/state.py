@@ -1,0 +1,188 @@
+"""What is known of a cluster, and the facts that follow from it.
+
+A replica keeps the state up to date with watches, an audit lists each collection once, and commands
+read objects from files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Collection as Names
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+from policies.facts import Facts
+from policies.kubernetes.node_templates import NodeTemplate
+from policies.kubernetes.objects import JSONObject
+from policies.policy import Policy
+from webhook.kube.collection import Collection, ItemT_contra, LabeledMetadata, Store
+from webhook.serve.cluster.nodes import NODES, NodeStore
+from webhook.serve.cluster.templates import (
+    MACHINE_DEPLOYMENTS,
+    NODE_CLAIMS,
+    NODE_POOLS,
+    of_machine_deployment,
+    of_node_claim,
+    of_node_pool,
+)
+
+T = TypeVar("T")
+AllT = TypeVar("AllT")
+ValueT = TypeVar("ValueT")
+
+
+class NamedObject(msgspec.Struct, frozen=True):
+    metadata: LabeledMetadata
+
+
+class DeviceClassSpec(msgspec.Struct, frozen=True, rename="camel"):
+    extended_resource_name: str | None = None
+
+
+class DeviceClassObject(msgspec.Struct, frozen=True):
+    """``resource.k8s.io/v1`` ``DeviceClass``."""
+
+    metadata: LabeledMetadata
+    spec: DeviceClassSpec = DeviceClassSpec()
+
+
+NAMESPACES = Collection("namespaces", "/api/v1/namespaces", NamedObject)
+RUNTIME_CLASSES = Collection("runtimeclasses", "/apis/node.k8s.io/v1/runtimeclasses", NamedObject)
+DEVICE_CLASSES = Collection(
+    "deviceclasses", "/apis/resource.k8s.io/v1/deviceclasses", DeviceClassObject, optional=True
+)
+
+
+_KINDS: dict[tuple[str, str], Collection[Any]] = {
+    ("", "Node"): NODES,
+    ("", "Namespace"): NAMESPACES,
+    ("node.k8s.io", "RuntimeClass"): RUNTIME_CLASSES,
+    ("resource.k8s.io", "DeviceClass"): DEVICE_CLASSES,
+    ("karpenter.sh", "NodePool"): NODE_POOLS,
+    ("karpenter.sh", "NodeClaim"): NODE_CLAIMS,
+    ("cluster.x-k8s.io", "MachineDeployment"): MACHINE_DEPLOYMENTS,
+}
+"""The collections by group and kind."""
+
+
+class ValueStore(Generic[ItemT_contra, ValueT, AllT]):
+    """Keeps the value that ``read`` returns of each item; items without a value are dropped.
+
+    ``all`` is what ``combine`` makes of the values by name. It is made again after each change.
+    """
+
+    def __init__(
+        self,
+        read: Callable[[ItemT_contra], ValueT | None],
+        combine: Callable[[Mapping[str, ValueT]], AllT],
+    ) -> None:
+        self._read = read
+        self._combine = combine
+        self._values: dict[str, ValueT] = {}
+        self.all: AllT = combine(self._values)
+
+    def put(self, item: ItemT_contra, /) -> None:
+        key, value = item.metadata.key, self._read(item)
+        if value is None:
+            self.remove(key)
+        elif self._values.get(key) != value:
+            self._values[key] = value
+            self.all = self._combine(self._values)
+
+    def remove(self, name: str, /) -> None:
+        if self._values.pop(name, None) is not None:
+            self.all = self._combine(self._values)
+
+    def names(self) -> Iterable[str]:
+        return self._values.keys()
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+
+class ClusterState:
+    """The stores of a cluster's collections: what placement depends on.
+
+    Without a policy, every extended resource of a node counts as a device.
+    """
+
+    def __init__(self, policy: Policy | None) -> None:
+        self.nodes = NodeStore(policy)
+        self.namespaces = ValueStore(_labels, _itself)
+        self.runtime_classes = ValueStore(_labels, frozenset[str])
+        self.device_classes = ValueStore[DeviceClassObject, DeviceClassObject, Mapping[str, str]](
+            _itself, _by_extended_resource
+        )
+        self.template_stores = {
+            NODE_POOLS: ValueStore(of_node_pool, _values),
+            NODE_CLAIMS: ValueStore(of_node_claim, _values),
+            MACHINE_DEPLOYMENTS: ValueStore(of_machine_deployment, _values),
+        }
+        """The stores of the collections of node templates. No cluster needs to have them."""
+        self._stores: dict[Collection[Any], Store[Any]] = {
+            NODES: self.nodes,
+            NAMESPACES: self.namespaces,
+            RUNTIME_CLASSES: self.runtime_classes,
+            DEVICE_CLASSES: self.device_classes,
+            **self.template_stores,
+        }
+
+    def put(self, obj: JSONObject) -> None:
+        """Store an object in parsed JSON or YAML; other kinds are ignored.
+
+        Raises:
+            ValueError: the object has no name, or a field is missing or of another type.
+        """
+        group = str(obj.get("apiVersion")).rpartition("/")[0]
+        collection = _KINDS.get((group, str(obj.get("kind"))))
+        if collection is None:
+            return
+        item = msgspec.convert(obj, collection.item)
+        if not item.metadata.name:
+            raise ValueError("it has no name")
+        self._stores[collection].put(item)
+
+    @property
+    def templates(self) -> tuple[NodeTemplate, ...]:
+        """The nodes that autoscalers can add."""
+        return tuple(template for store in self.template_stores.values() for template in store.all)
+
+    def facts(self, known: Names[str]) -> Facts:
+        """Return the facts of the whole cluster, by the names of the ``known`` collections.
+
+        A collection is known once it was listed completely.
+        """
+        return Facts(
+            nodes=self.nodes.index if NODES.name in known else None,
+            templates=self.templates,
+            runtime_classes=self.runtime_classes.all if RUNTIME_CLASSES.name in known else None,
+            extended_resource_classes=self.device_classes.all,
+        )
+
+
+def _labels(item: NamedObject) -> Mapping[str, str]:
+    return item.metadata.labels or {}
+
+
+def _itself(value: T) -> T:
+    return value
+
+
+def _values(by_name: Mapping[str, NodeTemplate]) -> tuple[NodeTemplate, ...]:
+    return tuple(by_name.values())
+
+
+def _by_extended_resource(classes: Mapping[str, DeviceClassObject]) -> Mapping[str, str]:
+    """Return the DeviceClass of each extended resource: the newest one, then the lower name.
+
+    Source: ``k8s.io/dynamic-resource-allocation/deviceclass/extendedresourcecache``.
+    """
+    # Timestamps are RFC 3339 in UTC and whole seconds, and sort as text.
+    by_name = sorted(classes.values(), key=lambda item: item.metadata.name, reverse=True)
+    by_age = sorted(by_name, key=lambda item: item.metadata.creation_timestamp or "")
+    return {
+        resource: item.metadata.name
+        for item in by_age
+        if (resource := item.spec.extended_resource_name)
+    }

@@ -1,0 +1,136 @@
+"""Node templates: NodePools and NodeClaims of Karpenter, MachineDeployments of Cluster API.
+
+Sources: ``sigs.k8s.io/karpenter/pkg/apis/v1``, and the annotations for scaling from zero of
+``k8s.io/autoscaler/cluster-autoscaler/cloudprovider/clusterapi``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from policies.kubernetes.core_v1 import Requirement
+from policies.kubernetes.node_templates import NodeTemplate
+from policies.kubernetes.quantity import NANOS, InvalidQuantityError, parse_quantity
+from policies.kubernetes.scheduling import Taint
+from webhook.kube.collection import AnnotatedMetadata, Collection, LabeledMetadata
+from webhook.serve.cluster.nodes import NodeStatus, TaintObject, taints_of
+
+_CAPACITY = "capacity.cluster-autoscaler.kubernetes.io"
+# Labels that Cluster API copies from Machines to Nodes
+# (https://cluster-api.sigs.k8s.io/reference/api/metadata-propagation#machine).
+_COPIED = ("node-role.kubernetes.io", "node-restriction.kubernetes.io", "node.cluster.x-k8s.io")
+
+
+class TemplateSpec(msgspec.Struct, frozen=True, rename="camel"):
+    """A spec with a template, or a NodeClaimSpec, whose startup taints are gone in time."""
+
+    template: Template | None = None
+    requirements: list[Requirement] | None = None
+    taints: list[TaintObject] | None = None
+    node_class_ref: dict[str, str] = {}
+
+
+class Template(msgspec.Struct, frozen=True):
+    metadata: LabeledMetadata = LabeledMetadata()
+    spec: TemplateSpec = TemplateSpec()
+
+
+class TemplateObject(msgspec.Struct, frozen=True):
+    """The fields that are read of a NodePool, a NodeClaim and a MachineDeployment."""
+
+    metadata: AnnotatedMetadata
+    spec: TemplateSpec = TemplateSpec()
+    status: NodeStatus = NodeStatus()
+
+
+def of_node_pool(item: TemplateObject) -> NodeTemplate:
+    """Return the nodes that Karpenter can add for a NodePool."""
+    template, name = item.spec.template or Template(), item.metadata.name
+    labels = {**(template.metadata.labels or {}), "karpenter.sh/nodepool": name}
+    return _of_karpenter(f"NodePool {name}", labels, template.spec, None)
+
+
+def of_node_claim(item: TemplateObject) -> NodeTemplate:
+    """Return the node that Karpenter has ordered."""
+    labels = item.metadata.labels or {}
+    return _of_karpenter(
+        f"NodeClaim {item.metadata.name}", labels, item.spec, item.status.allocatable
+    )
+
+
+def _of_karpenter(
+    name: str, labels: Mapping[str, str], spec: TemplateSpec, allocatable: Mapping[str, Any] | None
+) -> NodeTemplate:
+    return NodeTemplate(
+        name,
+        labels,
+        taints_of(spec.taints),
+        tuple(spec.requirements or ()),
+        provider=spec.node_class_ref.get("group", ""),
+        chooses=True,
+        allocatable=devices_in(allocatable) if allocatable else None,
+    )
+
+
+def of_machine_deployment(item: TemplateObject) -> NodeTemplate | None:
+    """Return the nodes that the cluster autoscaler can add; ``None`` without annotations."""
+    annotations = item.metadata.annotations or {}
+    given = {
+        key.partition("/")[2]: value
+        for key, value in annotations.items()
+        if key.startswith(f"{_CAPACITY}/")
+    }
+    if not given:
+        return None
+    template = item.spec.template or Template()
+    copied = {
+        key: value
+        for key, value in (template.metadata.labels or {}).items()
+        if key.partition("/")[0].endswith(_COPIED)
+    }
+    labels = dict(label.partition("=")[::2] for label in _listed(given.get("labels", "")))
+    resource, count = given.get("gpu-type", ""), given.get("gpu-count", "")
+    return NodeTemplate(
+        f"MachineDeployment {item.metadata.key}",
+        {**copied, **labels},
+        tuple(_taints(given.get("taints", ""))),
+        allocatable=devices_in({resource: count}) if resource else {},
+    )
+
+
+def _listed(text: str) -> Iterator[str]:
+    return filter(None, (part.strip() for part in text.split(",")))
+
+
+def _taints(text: str) -> Iterator[Taint]:
+    for part in _listed(text):
+        name, _, effect = part.rpartition(":")
+        key, _, value = name.partition("=")
+        yield Taint(key, effect, value)
+
+
+def devices_in(quantities: Mapping[str, Any]) -> dict[str, int]:
+    """Return the extended resources among the quantities of a node."""
+    devices = {}
+    for name, quantity in quantities.items():
+        if "/" in name:
+            try:
+                devices[name] = parse_quantity(quantity) // NANOS
+            except InvalidQuantityError:
+                continue
+    return devices
+
+
+_KARPENTER = "/apis/karpenter.sh/v1"
+_CLUSTER_API = "/apis/cluster.x-k8s.io/v1beta1"
+NODE_POOLS, NODE_CLAIMS, MACHINE_DEPLOYMENTS = (
+    Collection(name, f"{api}/{name}", TemplateObject, optional=True, may_be_forbidden=True)
+    for api, name in (
+        (_KARPENTER, "nodepools"),
+        (_KARPENTER, "nodeclaims"),
+        (_CLUSTER_API, "machinedeployments"),
+    )
+)

@@ -1,0 +1,86 @@
+"""A task that runs at an interval for as long as the replica runs."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from collections.abc import Callable
+from contextlib import suppress
+from typing import NoReturn
+
+from certs import CertificateError
+from webhook.kube.errors import ClusterError, spread
+from webhook.logs import event
+from webhook.tools.documents.document import InputError
+
+_log = logging.getLogger("gpufence")
+
+# How soon a failed step is retried, as in client-go's leader election (RetryPeriod).
+_RETRY_SECONDS = 2.0
+
+
+class PeriodicTask:
+    """Runs ``step`` every ``seconds`` and survives its failures, after which it retries sooner.
+
+    A failure that repeats is logged once, and counted by ``failed`` each time.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        step: Callable[[], object],
+        seconds: float,
+        failed: Callable[[str], None] = lambda _name: None,
+    ) -> None:
+        self.problem = ""
+        """Why the last run failed; empty if it succeeded."""
+        self.name = name
+        self._delay = seconds
+        self._step = step
+        self._seconds = seconds
+        self._failed = failed
+        self._woken = asyncio.Event()
+
+    def wake(self) -> None:
+        """Run the step soon, and not only at the end of the interval."""
+        self._woken.set()
+
+    async def run_once(self) -> bool:
+        """Run the step, and return whether it succeeded."""
+        try:
+            result = self._step()
+            if inspect.isawaitable(result):
+                await result
+        except Exception as error:
+            expected = isinstance(error, (CertificateError, ClusterError, InputError))
+            problem = " ".join(str(error).splitlines()) or type(error).__name__
+            self._failed(self.name)
+            self._delay = spread(
+                max(min(self._seconds, _RETRY_SECONDS), getattr(error, "retry_after", 0.0))
+            )
+            if problem != self.problem:
+                level = logging.WARNING if expected else logging.ERROR
+                event(_log, level, f"{self.name} failed", failure=not expected, problem=problem)
+            self.problem = problem
+            return False
+        if self.problem:
+            event(_log, logging.INFO, f"{self.name} restored")
+        self.problem, self._delay = "", self._seconds
+        return True
+
+    async def run_until_success(self) -> None:
+        """Run the step until it succeeds once."""
+        while True:
+            if await self.run_once():
+                return
+            await asyncio.sleep(self._delay)
+
+    async def run_forever(self) -> NoReturn:
+        """Run the step now, and then at the interval or when woken."""
+        while True:
+            self._woken.clear()
+            await self.run_once()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._delay):
+                    await self._woken.wait()

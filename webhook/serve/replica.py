@@ -1,0 +1,334 @@
+"""A replica: what it consists of, how it starts, runs and stops. Called by ``gpufence serve``."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import socket
+import sys
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from ssl import SSLContext
+
+import uvloop
+from prometheus_client import disable_created_metrics
+
+from certs.files import PairSource, file_source
+from policies.context import needed_facts
+from webhook.controller.controller import ControllerOptions, RegistrationController
+from webhook.kube.client import KubeApi, ServerClock
+from webhook.kube.credentials import Load
+from webhook.kube.reflector import Watches
+from webhook.logs import JSONFormatter, TextFormatter, configure, event
+from webhook.serve.admission.handler import Admission
+from webhook.serve.cluster.device_inventory import DeviceInventory
+from webhook.serve.cluster.facts import ClusterFacts
+from webhook.serve.http.edge import Edge, operations_handler
+from webhook.serve.http.listener import OPERATIONS, REVIEWS, Listener, listen, port_of
+from webhook.serve.http.tls import ServedCertificate
+from webhook.serve.metrics.cluster import ClusterMetrics, DeviceMetrics
+from webhook.serve.metrics.replica import Metrics
+from webhook.serve.periodic_task import PeriodicTask
+from webhook.serve.policy_reload import ReloadingPolicy
+from webhook.tools.documents.policy_files import policy_name
+
+_log = logging.getLogger("gpufence")
+
+# How soon the first reconciliation of the certificates is retried: no review is answered before it.
+_FIRST_RETRY_SECONDS = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServeOptions:
+    """The options of ``gpufence serve``, as plain values. Port 0 selects a free port."""
+
+    policy: str | None = None
+    """The path of the policy file, or ``-`` for standard input. Without it, the default policy."""
+    tls_cert: Path | None = None
+    """Required, with ``tls_key``, unless ``controller`` names a Secret."""
+    tls_key: Path | None = None
+    client_ca_file: Path | None = None
+    """A PEM file of CAs. If set, clients must present a certificate that one of them signed."""
+    controller: ControllerOptions | None = None
+    facts: Load | None = None
+    """The cluster whose nodes, classes and claims the policy considers."""
+    devices: Load | None = None
+    """The cluster whose devices the metrics count."""
+    host: str = "0.0.0.0"  # noqa: S104 - API servers and kubelets connect to the Pod
+    port: int = 9443
+    metrics_port: int = 8080
+    drain_seconds: float = 5.0
+    """How long the replica keeps serving after SIGTERM, unready, while clients learn of it."""
+    reload_seconds: float = 2.0
+    """The interval between two looks at the policy and the key pair."""
+    timeout_seconds: float = 10.0
+    """``timeoutSeconds`` of the webhook configurations: no request may take longer, so this is also
+    how long the replica waits for the last ones when it stops."""
+
+
+def serve(options: ServeOptions) -> int:
+    """Serve until SIGTERM or SIGINT, drain, and return the exit status (0).
+
+    A second signal ends the drain. The log goes to standard error, as text to a terminal and as
+    JSON otherwise. The event ``ready`` has the bound ports in ``port`` and ``metricsPort``.
+
+    Raises:
+        CertificateError: (certs) the key pair cannot be used.
+        InputError: (webhook.tools.documents.document) the policy cannot be read or is invalid.
+        ListenError: (webhook.serve.http.listener) the replica cannot listen on an address.
+        ConfigurationError: (webhook.kube.errors) the cluster's configuration cannot be read.
+    """
+    # Without this, every counter has a second series with its start time, which rate() ignores.
+    disable_created_metrics()  # type: ignore[no-untyped-call]
+    # While it loads, which takes a while, SIGTERM ends the process at once.
+    policy = ReloadingPolicy(options.policy)
+    configure(TextFormatter() if sys.stderr.isatty() else JSONFormatter(), sys.stderr)
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(_serve(options, policy))
+    return 0
+
+
+async def _serve(options: ServeOptions, policy: ReloadingPolicy) -> None:
+    signals = _Signals()
+    replica = _Replica(options, policy)
+    try:
+        if await signals.unless_stopped(replica.start()):
+            replica.start_tasks()
+            await signals.first.wait()
+            await replica.drain(signals)
+    finally:
+        await replica.close()
+    event(_log, logging.INFO, "stopped")
+
+
+class _Signals:
+    """The first signal requests a graceful stop, the second an immediate one."""
+
+    def __init__(self) -> None:
+        self.first = asyncio.Event()
+        self.second = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(
+                number, lambda: (self.second if self.first.is_set() else self.first).set()
+            )
+
+    async def unless_stopped(self, work: Coroutine[None, None, None]) -> bool:
+        """Do the work, or cancel it at the first signal; return whether it is done."""
+        task = asyncio.create_task(work)
+        stopped = asyncio.create_task(self.first.wait())
+        try:
+            await asyncio.wait({task, stopped}, return_when=asyncio.FIRST_COMPLETED)
+            if task.done():
+                task.result()
+            return task.done()
+        finally:
+            for awaited in (task, stopped):
+                awaited.cancel()
+            await asyncio.gather(task, stopped, return_exceptions=True)
+
+
+class _Replica:
+    """The parts of a replica, connected to each other. Nothing runs before ``start``."""
+
+    def __init__(self, options: ServeOptions, policy: ReloadingPolicy) -> None:
+        self._options = options
+        self._policy = policy
+        self._clock = ServerClock()
+        self._serving = False
+        self._metrics = Metrics(policy.current, policy_name(options.policy))
+        self._policy_reload = PeriodicTask(
+            "policy reload", policy.poll, options.reload_seconds, self._metrics.task_failed
+        )
+        self._metrics.track("gpufence_policy_generation", lambda: policy.generation)
+        self._metrics.track("gpufence_policy_stale", lambda: bool(self._policy_reload.problem))
+        self._facts, self._devices = _cluster_state(options, policy, self._metrics, self._clock)
+        self._admission = Admission(
+            policy.current, self._metrics, lambda: self._clock.now().date(), self._facts
+        )
+        self._edge = Edge(self._admission, self._metrics, options.timeout_seconds)
+        policy.followers += [self._admission.use, self._metrics.use]
+        policy.count = self._metrics.policy_reloaded
+        self._controller = self._registration_controller()
+        self._certificate = ServedCertificate(self._pair_source(), options.client_ca_file)
+        self._metrics.track(
+            "gpufence_admission_requests_in_flight", lambda: self._edge.open_requests
+        )
+        self._metrics.track(
+            "gpufence_certificate_expiry_timestamp_seconds",
+            lambda: self._certificate.expires.timestamp(),
+        )
+        self._listeners: list[Listener] = []
+        self._first_certificates: PeriodicTask | None = None
+        self._tasks = self._periodic_tasks()
+        self._running: list[asyncio.Task[None]] = []
+
+    async def start(self) -> None:
+        """Listen on both ports, and return once the replica can answer reviews."""
+        options = self._options
+        if self._controller is None or self._controller.source is None:
+            # The replica cannot serve without valid files, so an invalid file ends the start.
+            self._certificate.context()
+        if self._facts is not None:
+            await self._facts.start()
+        # The plain port first, so that probes succeed while the certificate is not available.
+        operations = listen(options.host, options.metrics_port, "metrics-port")
+        pages = operations_handler(self._metrics, self._unready, self._problems)
+        self._listen(Listener(pages, OPERATIONS, self._metrics.connection_rejected), operations)
+        if self._controller is not None:
+            first = self._controller.reconcile_certificates
+            self._first_certificates = PeriodicTask("certificates", first, _FIRST_RETRY_SECONDS)
+            await self._first_certificates.run_until_success()
+        reviews = listen(options.host, options.port, "port")
+        listener = Listener(self._edge.handle, REVIEWS, self._metrics.connection_rejected)
+        self._certificate.context()
+        self._listen(listener, reviews, self._certificate.context)
+        self._serving = True
+        event(
+            _log,
+            logging.INFO,
+            "ready",
+            host=options.host,
+            port=port_of(reviews),
+            metricsPort=port_of(operations),
+            policy=policy_name(options.policy),
+            mode=self._policy.current.mode,
+            certificateExpires=self._certificate.expires.isoformat(),
+        )
+
+    def _listen(
+        self, listener: Listener, on: socket.socket, tls: Callable[[], SSLContext] | None = None
+    ) -> None:
+        listener.start(on, tls)
+        self._listeners.append(listener)
+
+    def start_tasks(self) -> None:
+        self._running = [asyncio.create_task(task.run_forever()) for task in self._tasks]
+
+    async def drain(self, signals: _Signals) -> None:
+        """Keep serving, unready, while clients turn to other replicas; then finish all requests."""
+        options = self._options
+        self._edge.draining = True
+        event(_log, logging.INFO, "draining", seconds=options.drain_seconds)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(options.drain_seconds):
+                await signals.second.wait()
+        # aiohttp stops reading when it closes: a body that is still arriving would be lost.
+        with suppress(TimeoutError):
+            async with asyncio.timeout(options.timeout_seconds):
+                await self._edge.finished()
+
+    async def close(self) -> None:
+        for task in self._running:
+            task.cancel()
+        if self._controller is not None:
+            await self._controller.close()
+        for listener in self._listeners:
+            await listener.close()
+        if self._facts is not None:
+            await self._facts.stop()
+        if self._devices is not None:
+            await self._devices.stop()
+
+    def _unready(self) -> str:
+        """Return why clients should not send requests to this replica; empty if they should."""
+        if self._edge.draining:
+            return "shutting down"
+        if not self._serving:
+            return "starting"
+        return (
+            self._certificate.invalid(self._clock.now())
+            or (self._controller.untrusted if self._controller else "")
+            or (self._facts.unready() if self._facts else "")
+        )
+
+    def _problems(self) -> list[str]:
+        """Return what an operator should look at, one line for each problem."""
+        tasks = [*self._tasks, *([self._first_certificates] if self._first_certificates else ())]
+        lines = [f"{task.name}: {task.problem}" for task in tasks if task.problem]
+        if unenforced := self._policy.current.unenforced:
+            lines.append(unenforced)
+        return lines + self._unknown_facts()
+
+    def _unknown_facts(self) -> list[str]:
+        """Return what the policy needs to know of the cluster and the replica does not know."""
+        if self._facts is not None:
+            return self._facts.problems()
+        consequences = needed_facts(self._policy.current).values()
+        return [f"cluster facts are off: {'; '.join(consequences)}"] if consequences else []
+
+    def _registration_controller(self) -> RegistrationController | None:
+        if self._options.controller is None:
+            return None
+        return RegistrationController(
+            self._options.controller,
+            lambda: self._policy.current,
+            self._metrics,
+            lambda: self._serving and not self._edge.draining,
+            lambda: self._certificate.chain(),
+            self._clock,
+            lambda: self._facts.state.nodes.index if self._facts else None,
+        )
+
+    def _periodic_tasks(self) -> list[PeriodicTask]:
+        seconds, failed = self._options.reload_seconds, self._metrics.task_failed
+        tasks = [
+            self._policy_reload,
+            PeriodicTask(
+                "certificate reload",
+                lambda: self._certificate.poll(self._clock.now()),
+                seconds,
+                failed,
+            ),
+        ]
+        controller = self._controller
+        if controller is not None and self._options.controller is not None:
+            every = self._options.controller.poll_seconds
+            registration = PeriodicTask("registration", controller.reconcile, every, failed)
+            # What is registered follows from the policy: it changes with it.
+            self._policy.followers.append(lambda _policy: registration.wake())
+
+            async def elect() -> None:
+                """Take part in the election; a new leader registers at once."""
+                if await controller.elect():
+                    registration.wake()
+
+            tasks += [PeriodicTask("leader election", elect, every, failed), registration]
+        if (devices := self._devices) is not None:
+
+            async def count() -> None:
+                await devices.follow(controller is None or controller.is_leader)
+
+            tasks.append(PeriodicTask("device inventory", count, seconds, failed))
+        return tasks
+
+    def _pair_source(self) -> PairSource:
+        if self._controller is not None and self._controller.source is not None:
+            return self._controller.source
+        if self._options.tls_cert is None or self._options.tls_key is None:
+            raise ValueError("the options name neither files nor a Secret for the certificate")
+        return file_source(self._options.tls_cert, self._options.tls_key)
+
+
+def _cluster_state(
+    options: ServeOptions, policy: ReloadingPolicy, metrics: Metrics, clock: ServerClock
+) -> tuple[ClusterFacts | None, DeviceInventory | None]:
+    """Return what the replica watches in the cluster, as the options configure it."""
+    if options.facts is None and options.devices is None:
+        return None, None
+    counters = ClusterMetrics(metrics.registry)
+    facts = devices = None
+    if options.facts is not None:
+        watches = Watches(KubeApi(options.facts, clock), restarted=counters.watch_restarted)
+        facts = ClusterFacts(watches, policy.current, looked_up=counters.claim_looked_up)
+        policy.followers.append(facts.use)
+    if options.devices is not None:
+        watches = Watches(KubeApi(options.devices, clock), restarted=counters.watch_restarted)
+        devices = DeviceInventory(watches, policy.current, facts)
+        policy.followers.append(devices.use)
+        metrics.registry.register(DeviceMetrics(devices))
+    counters.track(*[part.watches for part in (facts, devices) if part is not None])
+    return facts, devices

@@ -1,0 +1,181 @@
+"""The topmost owner of an object, for example the Deployment of a Pod.
+
+Clients can write any owner reference. A reference counts only if the owner exists with that UID,
+kind and name in the same namespace, and if its label selector, if any, selects the object:
+controllers adopt and release objects by this selector.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from sys import intern
+
+import msgspec
+
+from policies.kubernetes.core_v1 import Requirement
+from policies.kubernetes.objects import JSONObject
+from policies.kubernetes.scheduling import Alternative, accepts
+from webhook.kube.collection import AnnotatedMetadata
+from webhook.tools.audit.kinds import NODE, GroupKind
+
+_SELECTING_GROUPS = ("", "apps", "batch")
+
+# Limits of what is kept of an object: no real one comes close.
+_MOST_REQUIREMENTS = 100
+_MOST_CHARACTERS = 253
+"""The length of a name. A longer one in an owner reference names nothing."""
+
+_NOTHING = Alternative({"": ""}, (), (), "")
+
+
+class OwnedMetadata(AnnotatedMetadata, frozen=True, rename="camel"):
+    """What an audit reads of the metadata of an object."""
+
+    owner_references: list[JSONObject] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """The owner reference of an object's controller."""
+
+    group: str
+    kind: str
+    name: str
+    uid: str
+
+    @property
+    def key(self) -> GroupKind:
+        return self.group, self.kind
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Owned:
+    """The ownership of an object, and a workload's selector."""
+
+    key: GroupKind
+    namespace: str
+    name: str
+    uid: str
+    owner: Reference | None
+    selector: Alternative | None = None
+    is_selected: bool = True
+    """Whether the selector of the owner, if it has one, selects the object."""
+
+    @property
+    def full_name(self) -> str:
+        """``namespace/name``."""
+        return f"{self.namespace}/{self.name}"
+
+
+class Owners:
+    """The objects that may own others: all objects of the ``listed`` kinds.
+
+    Objects of ``clusterwide`` kinds, for example the configuration of an operator, do not count as
+    owners.
+    """
+
+    def __init__(self) -> None:
+        self.listed: set[GroupKind] = set()
+        self.clusterwide: set[GroupKind] = set()
+        self._by_uid: dict[str, Owned] = {}
+
+    def owned(self, metadata: OwnedMetadata, key: GroupKind, spec: JSONObject) -> Owned:
+        """Return the ownership of an object with the metadata and the spec.
+
+        Kinds with a selector are listed before those that they own. Labels are not kept: an object
+        can have a megabyte of them.
+        """
+        reference = _controller(metadata.owner_references or ())
+        owner = self._by_uid.get(reference.uid) if reference else None
+        selector = owner.selector if owner else None
+        return Owned(
+            key,
+            intern(metadata.namespace),
+            metadata.name,
+            metadata.uid,
+            reference,
+            _selector(spec, key),
+            selector is None or accepts(selector, metadata.name, metadata.labels or {}),
+        )
+
+    def add(self, kind: GroupKind, objects: Iterable[Owned]) -> None:
+        """Add all objects of a kind."""
+        self.listed.add(kind)
+        self._by_uid.update((obj.uid, obj) for obj in objects)
+
+    def top(self, obj: Owned) -> tuple[Owned, str]:
+        """Return the topmost owner, or the object itself, and why an owner reference ends there.
+
+        The Node that owns a static Pod does not count. Source: ``metav1.GetControllerOf``.
+        """
+        seen = {obj.uid}
+        while obj.owner is not None and obj.owner.key != NODE:
+            owner = self.direct(obj)
+            if owner is None or owner.uid in seen:
+                return obj, self._why(obj.owner)
+            seen.add(owner.uid)
+            obj = owner
+        return obj, ""
+
+    def direct(self, obj: Owned) -> Owned | None:
+        """Return the object's own controller, if it is known and matches the reference."""
+        reference = obj.owner
+        owner = self._by_uid.get(reference.uid) if reference else None
+        if owner is None or reference is None or not obj.is_selected:
+            return None
+        named = (owner.key, owner.name, owner.namespace)
+        return owner if named == (reference.key, reference.name, obj.namespace) else None
+
+    def _why(self, owner: Reference) -> str:
+        """Return why an owner reference leads to no object."""
+        if owner.uid in self._by_uid:
+            return (
+                f"its owner reference names {owner}, but the UID, kind, name or selector of that "
+                "object does not match"
+            )
+        if owner.key in self.clusterwide:
+            return f"its owner {owner} is cluster-scoped"
+        if owner.key in self.listed:
+            return f"its owner reference names {owner}, which does not exist"
+        return f"its owner {owner} could not be listed"
+
+
+def _controller(references: Iterable[JSONObject]) -> Reference | None:
+    """Return the controller's ``metav1.OwnerReference``. Its strings have no limit in the API.
+
+    The API requires all of them. A dump that a person has edited may lack some.
+    """
+    for owner in references:
+        if owner.get("controller"):
+            fields = ("apiVersion", "kind", "name", "uid")
+            api_version, *others = (str(owner.get(field) or "") for field in fields)
+            group, slash, _ = api_version.partition("/")
+            texts = (group if slash else "", *others)
+            return Reference(*(intern(text[:_MOST_CHARACTERS]) for text in texts))
+    return None
+
+
+def _selector(spec: JSONObject, key: GroupKind) -> Alternative | None:
+    """Return the selector of a workload; None for kinds without one.
+
+    A Deployment selects its ReplicaSets by the same labels as their Pods. The meaning of a selector
+    in a custom resource is unknown. A selector that is too large selects nothing.
+    """
+    if key[0] not in _SELECTING_GROUPS:
+        return None
+    selector = spec.get("selector")
+    if not selector:
+        return None
+    if key == ("", "ReplicationController"):
+        labels, expressions = selector, []
+    else:
+        labels = selector.get("matchLabels") or {}
+        expressions = msgspec.convert(selector.get("matchExpressions") or [], list[Requirement])
+    values = sum(1 + len(expression.values or ()) for expression in expressions)
+    if len(labels) + values > _MOST_REQUIREMENTS:
+        return _NOTHING
+    return Alternative(labels, tuple(expressions), (), "")

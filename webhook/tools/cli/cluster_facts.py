@@ -1,0 +1,123 @@
+"""What a command knows of a live cluster. It is listed once; claims are looked up one by one."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import cache
+
+import click
+import msgspec
+from msgspec.structs import replace
+
+from policies.facts import Facts, Request
+from policies.kubernetes.objects import JSONObject
+from policies.kubernetes.workload import Workload
+from policies.policy import Policy
+from policies.wording import counted
+from webhook.kube.client import KubeApi
+from webhook.kube.collection import LabeledMetadata
+from webhook.kube.credentials import Load
+from webhook.kube.errors import ClusterError
+from webhook.kube.listing import list_all, list_optional
+from webhook.kube.reflector import Watches
+from webhook.serve.cluster.claims import LookupResult
+from webhook.serve.cluster.facts import ClusterFacts
+from webhook.serve.cluster.nodes import NODES
+from webhook.serve.cluster.state import DEVICE_CLASSES, NAMESPACES, ClusterState
+from webhook.tools.cli.evaluate import Complete
+from webhook.tools.documents.document import InputError
+
+_LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
+
+# Unlike a server, a command can wait for a claim.
+_LOOKUP_SECONDS = 10.0
+_SECONDS = 2 * _LOOKUP_SECONDS
+
+
+class _Manifest(msgspec.Struct):
+    """The fields that are read of a manifest."""
+
+    metadata: LabeledMetadata = LabeledMetadata()
+
+
+@contextmanager
+def live_facts(load: Load, policy: Policy) -> Iterator[Complete]:
+    """Provide a function that adds a cluster's facts to those about an object, which win.
+
+    Raises:
+        InputError: the cluster is not reachable.
+    """
+    results: Counter[LookupResult] = Counter()
+    # The warning below replaces the log events of the server.
+    logging.getLogger("gpufence").addHandler(logging.NullHandler())
+    with asyncio.Runner() as runner:
+        connection = KubeApi(load)
+        cluster = ClusterFacts(
+            Watches(connection),
+            policy,
+            looked_up=lambda result: results.update([result]),
+            lookup_seconds=_LOOKUP_SECONDS,
+        )
+
+        @cache
+        def metadata(namespace: str) -> JSONObject:
+            found = runner.run(connection.read(f"{NAMESPACES.path}/{namespace}"))
+            return found["metadata"] if found else {}
+
+        def complete(request: Request, facts: Facts, obj: JSONObject) -> Facts:
+            known = runner.run(cluster.facts_for(request, Workload(obj), _SECONDS))
+            labels = known.namespace_labels
+            if facts.namespace_labels is not None:
+                live = metadata(request.namespace) if labels is not None else {}
+                labels = _labels_after(live, facts.namespace_labels)
+            classes = {**known.extended_resource_classes, **facts.extended_resource_classes}
+            return replace(
+                known,
+                claims={**known.claims, **facts.claims},
+                claim_templates={**known.claim_templates, **facts.claim_templates},
+                extended_resource_classes=classes,
+                namespace_labels=labels,
+            )
+
+        try:
+            runner.run(cluster.watches.load())
+            yield complete
+        except ClusterError as error:
+            raise InputError([str(error)]) from error
+        finally:
+            runner.run(cluster.stop())
+    if unanswered := results["failed"] + results["late"]:
+        problem = cluster.claim_problem() or "the API server did not respond in time"
+        lookups_failed = f"{counted(unanswered, 'claim')} could not be looked up"
+        click.echo(f"Warning: {lookups_failed}: {problem}", err=True)
+
+
+def _labels_after(metadata: JSONObject, own: Mapping[str, str]) -> dict[str, str]:
+    """Return the labels of a namespace after ``kubectl apply`` of a manifest with its ``own``.
+
+    Source: ``k8s.io/kubectl/pkg/util/apply.go``, and the three-way merge of its patcher.
+    """
+    text = (metadata.get("annotations") or {}).get(_LAST_APPLIED, "{}")
+    try:
+        last = msgspec.json.decode(text, type=_Manifest).metadata.labels
+    except msgspec.DecodeError:
+        last = None
+    live = (metadata.get("labels") or {}).items()
+    return {key: value for key, value in live if key not in (last or {})} | dict(own)
+
+
+async def state_of_cluster(api: KubeApi) -> ClusterState:
+    """Read a cluster. Node templates and DeviceClasses that it does not have are left out.
+
+    Raises:
+        ClusterError: the cluster cannot be read.
+    """
+    state = ClusterState(None)
+    await list_all(api, NODES.path, NODES.item, state.nodes.put)
+    await list_optional(api, {**state.template_stores, DEVICE_CLASSES: state.device_classes})
+    await list_all(api, NAMESPACES.path, NAMESPACES.item, state.namespaces.put)
+    return state

@@ -1,0 +1,303 @@
+"""``gpufence adopt``: what gpufence would change in a cluster, before it is installed.
+
+The cluster is a live one, or a dump, as ``kubectl get -o json`` prints it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from textwrap import indent
+from typing import Any, NamedTuple
+
+import click
+import msgspec
+
+from policies.decision import Decision
+from policies.kubernetes.objects import JSONObject
+from policies.policy import Policy
+from policies.rules import check_needs_root
+from policies.wording import counted
+from webhook.kube.client import MOST_BYTES, KubeApi, Query
+from webhook.kube.credentials import Access
+from webhook.kube.errors import NOT_FOUND, ApiError
+from webhook.serve.cluster.nodes import NODES
+from webhook.serve.cluster.state import NAMESPACES
+from webhook.tools.audit.cluster_audit import Audit, Progress
+from webhook.tools.audit.cluster_audit import audit as run
+from webhook.tools.cli.cluster_facts import state_of_cluster
+from webhook.tools.cli.discover.drafts import draft
+from webhook.tools.cli.discover.text import policy_text
+from webhook.tools.cli.manifests import read_manifests
+from webhook.tools.cli.options import Connection, connection_options, policy_path_option
+from webhook.tools.cli.report.content import AuditReport, results_of
+from webhook.tools.cli.report.output import Output, reading, write_reports
+from webhook.tools.documents.document import InputError, raise_errors
+from webhook.tools.documents.files import display_name
+from webhook.tools.documents.policy_files import policy_name, read_policy, read_policy_text
+
+_SHOWN = 10
+"""The entries that the summary shows in each section; the report has all."""
+
+_ENDED = ("Succeeded", "Failed")
+"""The phases of Pods that an audit does not list."""
+_CURE = "Create it with kubectl get --all-namespaces -o json nodes,namespaces,pods,deployments,jobs"
+
+
+class Adoption(NamedTuple):
+    """A policy, and the audit of what it does in mode enforce."""
+
+    text: str
+    policy: Policy
+    audit: Audit
+    cluster: str
+    notes: Sequence[str]
+    """What discovery leaves to a person."""
+
+
+@click.command(
+    epilog="""\b
+Exit status:
+  0  the files are written, whatever they say
+  2  no node offers devices, the cluster is not reachable, or the directory has such files
+
+\b
+Examples:
+  gpufence adopt
+  gpufence adopt --out production --context production
+  gpufence adopt --policy production/policy.yaml --out again
+  gpufence adopt --dump dump.json --out production
+""",
+)
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path, file_okay=False),
+    default="gpufence-adopt",
+    show_default=True,
+    help="Directory for policy.yaml, values.yaml and report.html.",
+)
+@policy_path_option("Use this policy, do not discover one.")
+@click.option(
+    "--dump", metavar="FILE", help="Read what kubectl get -o json printed, not a cluster."
+)
+@connection_options
+def adopt(out: Path, policy_path: str | None, dump: str | None, connection: Connection) -> None:
+    """Show what gpufence would change in a cluster, and prepare its installation.
+
+    The command is read-only. It discovers a policy, audits every workload against it, and says
+    which workloads it would deny, which Pods would run as another user, and which nodes lack labels
+    or taints. Then it writes the policy, chart values and an HTML report. The discovered policy is
+    in mode audit; one that you give stays as it is.
+    """
+    files = [out / name for name in ("policy.yaml", "values.yaml", "report.html")]
+    if existing := [str(path) for path in files if path.exists()]:
+        problem = f"{', '.join(existing)} exists already"
+        raise InputError([f"{problem}. Set another directory with --out."])
+
+    if dump is not None and not connection.is_default:
+        raise click.UsageError("--dump takes the place of a cluster: leave out its options.")
+
+    async def work(api: KubeApi) -> Adoption:
+        with reading(enabled=True) as progress:
+            return await _adopt(api, policy_path, progress)
+
+    adoption = connection.run(work, Dump(dump) if dump is not None else None)
+    out.mkdir(parents=True, exist_ok=True)
+    files[0].write_text(adoption.text)
+    files[1].write_text(_values(adoption.text))
+    results = list(results_of(adoption.audit))
+    report = AuditReport(
+        f"{policy_path or 'discovered'}, as if in mode enforce",
+        datetime.now(UTC),
+        results,
+        audit=adoption.audit,
+        cluster=adoption.cluster,
+    )
+    write_reports("audit", report, [Output("html", str(files[2]))], "never")
+    for line in _summary(adoption, out):
+        click.echo(line)
+
+
+async def _adopt(api: KubeApi, policy_path: str | None, progress: Progress) -> Adoption:
+    """Discover or read the policy, and audit the cluster as if it were enforced.
+
+    Raises:
+        InputError: the policy is invalid, or no node offers devices of a known vendor.
+    """
+    notes: list[str] = []
+    if policy_path is None:
+        state = await state_of_cluster(api)
+        drafted = draft(list(state.nodes.index), state.templates, state.device_classes.names())
+        namespaces = frozenset(state.namespaces.names())
+        text = policy_text(drafted, namespaces, "audit")
+        policy, notes = read_policy("the discovered policy", text), drafted.findings
+    else:
+        text = read_policy_text(policy_path)
+        policy = read_policy(policy_name(policy_path), text)
+    overrides = [replace(each, mode=each.mode and "enforce") for each in policy.overrides]
+    enforced = replace(policy, mode="enforce", overrides=tuple(overrides))
+    result = await run(api, enforced, datetime.now(UTC).date(), progress)
+    return Adoption(text, policy, result, await api.host(), notes)
+
+
+def _values(policy: str) -> str:
+    """Return chart values with the policy as a document."""
+    head = (
+        "# Values for the chart: helm install gpufence deploy/helm/gpufence --values values.yaml\n"
+    )
+    return f"{head}policyDocument: |\n{indent(policy, '  ')}"
+
+
+def _summary(adoption: Adoption, out: Path) -> Iterator[str]:
+    """Yield the lines of the summary."""
+    audit, pools = adoption.audit, adoption.policy.pools
+    denied, with_another_user, likely_to_fail = [], [], []
+    for subject in audit.subjects:
+        findings = subject.decision.findings
+        signs = [finding.reason for finding in findings if finding.rule == check_needs_root.ID]
+        if signs:
+            likely_to_fail.append(f"{subject.place}: {signs[0]}")
+        if not subject.decision.allowed:
+            first = next(finding for finding in findings if finding.action == "enforce")
+            denied.append(f"{subject.place}: {first.rule}: {first.reason}")
+        elif (user := _assigned_user(subject.decision)) is not None:
+            now = f", now {', '.join(map(str, sorted(subject.users)))}" if subject.users else ""
+            outlook = "; likely to fail" if signs else ""
+            with_another_user.append(f"{subject.place}: user {user}{now}{outlook}")
+    nodes = [f"{node.name}: {finding.reason}" for node in audit.nodes for finding in node.findings]
+    yield (
+        f"{adoption.cluster}: {counted(len(audit.subjects), 'workload')}, "
+        f"{counted(audit.pods, 'Pod')}, {counted(len(pools), 'pool')} of GPU nodes "
+        f"({', '.join(pool.name for pool in pools)})"
+    )
+    for title, what, lines in (
+        ("Denied in mode enforce", "workload", denied),
+        ("Run as another user from their next start", "workload", with_another_user),
+        ("Running GPU Pods", "user", list(_users(audit.users))),
+        ("Signs of a need for root or a home directory", "workload", likely_to_fail),
+        ("GPU nodes", "problem", nodes),
+        ("Pools, for you to decide", "question", adoption.notes),
+    ):
+        yield ""
+        yield f"{title}: {counted(len(lines), what)}"
+        yield from (f"  {line}" for line in lines[:_SHOWN])
+        if len(lines) > _SHOWN:
+            yield f"  and {len(lines) - _SHOWN} more: see report.html"
+    for problem in audit.skipped:
+        yield f"Not read: {problem}"
+    yield ""
+    yield f"Next: read {out}/report.html, change {out}/policy.yaml, and install it in mode audit:"
+    yield "  helm install gpufence deploy/helm/gpufence --namespace gpufence-system \\"
+    yield f"    --create-namespace --values {out}/values.yaml"
+
+
+def _assigned_user(decision: Decision) -> int | None:
+    """Return the user ID that the policy gives a Pod, if it gives it one."""
+    for operation in decision.operations:
+        if operation.path.endswith("/runAsUser"):
+            return int(operation.value)
+        if isinstance(operation.value, dict) and "runAsUser" in operation.value:
+            return int(operation.value["runAsUser"])
+    return None
+
+
+def _users(users: Counter[int | None]) -> Iterator[str]:
+    for user in sorted(user for user in users if user is not None):
+        yield f"user {user}{'' if user else ' (root)'}: {counted(users[user], 'Pod')}"
+    if users[None]:
+        yield f"not reported by the nodes: {counted(users[None], 'Pod')}"
+
+
+# Dumps.
+
+
+class Dump(KubeApi):
+    """Answers what an audit reads: collections, and which kinds there are.
+
+    A collection has the name that Kubernetes gives its own: the plural of the kind. A Pod that has
+    ended is left out.
+
+    Raises:
+        InputError: the file cannot be read, an object in it is invalid, or it has no nodes or no
+            namespaces.
+    """
+
+    def __init__(self, path: str) -> None:
+        super().__init__(_no_access)
+        self._name = display_name(path)
+        self._items: defaultdict[str, list[JSONObject]] = defaultdict(list)
+        self._resources: defaultdict[str, dict[str, JSONObject]] = defaultdict(dict)
+        errors = []
+        for manifest in read_manifests([path]):
+            errors.append((manifest.document, manifest.error))
+            if manifest.error is None and manifest.value is not None:
+                self._take(manifest.value)
+        raise_errors(errors)
+        for collection in (NODES, NAMESPACES):
+            if collection.path not in self._items:
+                raise InputError([f"{self._name} contains no {collection.name}. {_CURE}."])
+
+    def _take(self, obj: JSONObject) -> None:
+        version, kind = str(obj.get("apiVersion")), str(obj.get("kind"))
+        metadata, status = obj.get("metadata") or {}, obj.get("status") or {}
+        if (version, kind) == ("v1", "Pod") and status.get("phase") in _ENDED:
+            return
+        root = f"/apis/{version}" if "/" in version else f"/api/{version}"
+        name = _plural(kind.lower())
+        self._items[f"{root}/{name}"].append(obj)
+        resource = {"name": name, "kind": kind, "verbs": ["list"]}
+        self._resources[root][name] = {**resource, "namespaced": "namespace" in metadata}
+
+    async def host(self) -> str:
+        """Return the name of the file."""
+        return self._name
+
+    async def get(
+        self,
+        path: str,
+        query: Query | None = None,
+        *,
+        seconds: float = 0,
+        most_bytes: int = MOST_BYTES,
+    ) -> bytes:
+        """Return a collection, the groups, or the kinds of a group.
+
+        Raises:
+            ApiError: the dump has no such objects.
+        """
+        body: dict[str, Any]
+        if path == "/apis":
+            body = {"groups": [*self._groups()]}
+        elif path in self._resources:
+            body = {"resources": [*self._resources[path].values()]}
+        elif path in self._items:
+            body = {"metadata": {}, "items": self._items[path]}
+        else:
+            kinds = path.rpartition("/")[2]
+            raise ApiError(NOT_FOUND, f"{self._name} has no {kinds}")
+        return msgspec.json.encode(body)
+
+    def _groups(self) -> list[JSONObject]:
+        versions: defaultdict[str, list[JSONObject]] = defaultdict(list)
+        for root in self._resources:
+            group, _, version = root.removeprefix("/apis/").partition("/")
+            if root.startswith("/apis/"):
+                versions[group].append({"version": version})
+        return [
+            {"name": group, "preferredVersion": found[0], "versions": found}
+            for group, found in versions.items()
+        ]
+
+
+def _plural(kind: str) -> str:
+    if re.search("(s|x|ch|sh)$", kind):
+        return f"{kind}es"
+    return f"{kind[:-1]}ies" if re.search("[^aeiou]y$", kind) else f"{kind}s"
+
+
+async def _no_access() -> Access:
+    raise InputError(["a dump has no API server"])

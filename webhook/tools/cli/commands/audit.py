@@ -1,0 +1,176 @@
+"""``gpufence audit``: the decisions of a policy on the workloads of a live cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+
+import click
+
+from policies.policy import Policy
+from webhook.kube.client import KubeApi
+from webhook.tools.audit.cluster_audit import audit as run
+from webhook.tools.audit.policy_reports import publish
+from webhook.tools.audit.utilization import METRIC, PrometheusError, idle_hours
+from webhook.tools.audit.waste import Window, waste
+from webhook.tools.cli.commands import EXIT_FOUND
+from webhook.tools.cli.evaluate import Result
+from webhook.tools.cli.options import (
+    Connection,
+    PolicyChoice,
+    connection_options,
+    lifetime_option,
+    namespaced_name_option,
+    policy_option,
+    quiet_option,
+)
+from webhook.tools.cli.report.content import AuditReport, results_of
+from webhook.tools.cli.report.output import (
+    Color,
+    Output,
+    check_outputs,
+    color_option,
+    output_option,
+    reading,
+    write_reports,
+)
+from webhook.tools.documents.document import InputError
+from webhook.tools.documents.policy_files import load_policy, policy_of_release
+
+
+def _address(value: str) -> str:
+    if not value.startswith(("http://", "https://")):
+        raise click.BadParameter(f"{value!r} is not a URL. Write it like http://localhost:9090.")
+    return value
+
+
+@click.command(
+    epilog="""\b
+Exit status:
+  0    no findings that fail the audit (--fail-on)
+  1    at least one such finding
+  2    the cluster is not reachable, a PolicyReport cannot be written, or invalid usage
+
+\b
+Examples:
+  gpufence audit
+  gpufence audit --policy-of gpufence-system/gpufence --context production
+  gpufence audit --output html=audit.html --output json=audit.json --quiet
+  gpufence audit --policy-reports --quiet
+  gpufence audit --since 168h --output csv=waste.csv
+""",
+)
+@policy_option
+@namespaced_name_option(
+    "--policy-of",
+    "NAMESPACE/NAME",
+    "Use the policy of an installed release: gpufence-system/gpufence.",
+)
+@connection_options
+@output_option("audit")
+@color_option
+@quiet_option
+@click.option(
+    "--fail-on",
+    type=click.Choice(["never", "enforce", "warn"]),
+    default="enforce",
+    show_default=True,
+    help="Findings that fail the audit: only enforced findings, warnings as well, or none.",
+)
+@click.option(
+    "--policy-reports",
+    is_flag=True,
+    help="Write the findings to the cluster as PolicyReports, if it has that kind.",
+)
+@lifetime_option(
+    "--since",
+    "24h",
+    "The window of the device-hours: those that Pods hold, wait for and waste.",
+)
+@click.option(
+    "--prometheus",
+    type=_address,
+    metavar="URL",
+    help="Count idle devices, by the utilization that NVIDIA's exporter reports to Prometheus.",
+)
+def audit(
+    policy_choice: PolicyChoice,
+    policy_of: tuple[str, str] | None,
+    connection: Connection,
+    outputs: Sequence[Output],
+    color: Color,
+    quiet: bool,
+    fail_on: str,
+    policy_reports: bool,
+    since: timedelta,
+    prometheus: str | None,
+) -> int:
+    """Audit a live cluster: what the policy denies or changes among the existing workloads.
+
+    gpufence checks every workload and every bare Pod as if it were created now, and reports each
+    finding once, for the topmost owner. It also shows the pools: which Pods hold which devices,
+    which devices are free, which Pods run on GPU nodes without a device request, and which nodes
+    lack the taint or the labels of the pool. The report states the device-hours that are
+    wasted, the most expensive first. Resources that the account cannot list are skipped and
+    reported. The audit is read-only, except for --policy-reports.
+    """
+    if policy_of is not None and policy_choice.is_explicit:
+        raise click.UsageError("--policy and --policy-of exclude each other.")
+    check_outputs(outputs, [policy_choice.path, connection.kubeconfig])
+    now = datetime.now(UTC)
+    name = policy_choice.title if policy_of is None else "/".join(policy_of)
+
+    async def work(api: KubeApi) -> list[Result]:
+        with reading(enabled=not quiet) as progress:
+            policy = await _policy(api, policy_choice.path, policy_of)
+            audited = await run(api, policy, now.date(), progress)
+        results = list(results_of(audited))
+        window = Window((now - since).timestamp(), now.timestamp())
+        report = AuditReport(
+            name,
+            now,
+            results,
+            quiet,
+            audit=audited,
+            cluster=await api.host(),
+            waste=waste(audited.pools, window, _idle_hours(prometheus, window)),
+            hours=since / timedelta(hours=1),
+        )
+        write_reports("audit", report, outputs, color)
+        if policy_reports:  # Last, so that a failure does not hide the report.
+            published = await publish(api, audited, now)
+            click.echo(published.summary, err=True)
+            if published.rejections:
+                raise InputError(published.rejections)
+        return results
+
+    results = connection.run(work)
+    counting = {"never": (), "enforce": ("enforce",), "warn": ("enforce", "warn")}[fail_on]
+    fails = any(finding.action in counting for result in results for finding in result.findings)
+    return EXIT_FOUND if fails else 0
+
+
+def _idle_hours(prometheus: str | None, window: Window) -> dict[tuple[str, str], float]:
+    if prometheus is None:
+        return {}
+    try:
+        found = idle_hours(prometheus, window)
+    except PrometheusError as error:
+        problem = f"--prometheus: {prometheus} has not answered: {error}"
+        raise InputError([f"{problem}. Correct the address, or leave out the option."]) from error
+    if not found:
+        click.echo(
+            f"--prometheus: {prometheus} has no {METRIC} with the Pods of devices in this time, so "
+            "no idle device is counted. Let it scrape NVIDIA's dcgm-exporter.",
+            err=True,
+        )
+    return found
+
+
+async def _policy(api: KubeApi, path: str | None, release: tuple[str, str] | None) -> Policy:
+    """Return the policy of a release, or of a file."""
+    if release is None:
+        return load_policy(path)
+    namespace, name = release
+    config_map = f"/api/v1/namespaces/{namespace}/configmaps/{name}-policy"
+    return policy_of_release(namespace, name, await api.read(config_map))

@@ -1,0 +1,349 @@
+"""``gpufence check``: verdicts, findings and changes for manifests."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from datetime import UTC, date, datetime, timedelta
+from typing import TYPE_CHECKING
+
+import click
+from msgspec.structs import replace
+
+from policies.registry import RULES
+from policies.wording import counted, did_you_mean, printable
+from webhook.tools.cli.commands import EXIT_FOUND, EXIT_INPUT
+from webhook.tools.cli.evaluate import Result, evaluate, facts_among
+from webhook.tools.cli.manifests import (
+    PATCH_NOTE,
+    ExcludedPaths,
+    Source,
+    expand,
+    is_directory,
+    is_special_file,
+    no_objects_message,
+    read_sources,
+)
+from webhook.tools.cli.options import (
+    PATH,
+    Evaluation,
+    evaluation_options,
+    exclude_option,
+    quiet_option,
+)
+from webhook.tools.cli.report.content import CheckReport
+from webhook.tools.cli.report.output import (
+    STDOUT,
+    TEXT,
+    Color,
+    Output,
+    check_outputs,
+    color_option,
+    output_option,
+    real_path,
+    write_reports,
+)
+from webhook.tools.documents.document import InputError, sentence
+from webhook.tools.documents.files import STDIN, display_name
+from webhook.tools.documents.objects import Manifest
+from webhook.tools.documents.policy_files import load_policy
+
+if TYPE_CHECKING:
+    from webhook.tools.cli.fixes import Judge
+
+
+def _rule_names(
+    _ctx: click.Context, _param: click.Parameter, values: Sequence[str]
+) -> frozenset[str]:
+    """Parse lists of rule names, separated by commas."""
+    names = frozenset(name.strip() for names in values for name in names.split(",")) - {""}
+    if names:
+        known = [rule.id for rule in RULES]
+        for name in sorted(names.difference(known)):
+            near = did_you_mean(name, known) or f"Rules: {', '.join(known)}."
+            raise click.BadParameter(f"{name!r} is not a rule. {near}")
+    return names
+
+
+def _complete_rules(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+    """Complete the last name of a list, with the names before it."""
+    before, comma, start = incomplete.rpartition(",")
+    return [f"{before}{comma}{rule.id}" for rule in RULES if rule.id.startswith(start)]
+
+
+def _date(value: str) -> date:
+    """Parse a date: ``2026-12-31``."""
+    try:
+        return date.fromisoformat(value)
+    except ValueError as error:
+        raise click.BadParameter(
+            f"{value!r} is not a date. Write it as YYYY-MM-DD, for example 2026-12-31."
+        ) from error
+
+
+_LIFETIME = 90
+"""Days until generated exceptions expire, by default."""
+
+MISSING_FACTS = {
+    "nodes": "the webhook also checks whether spec.nodeName is a GPU node. To check this, add "
+    "--cluster or --nodes FILE",
+    "namespaces": "the webhook denies the request unless the labels of the namespace match "
+    "allowedNamespaces. To check this, add --cluster or the manifest of the Namespace",
+    "resourceclaims": "the verdict also depends on resource claims that are unknown. Add the "
+    "manifests of the claims or of their templates, or --cluster",
+}
+"""By fact: what depends on it, and how to provide it."""
+
+
+@click.command(
+    epilog="""\b
+Exit status:
+  0    no findings that fail the check (--fail-on)
+  1    at least one such finding; with --strict, also an unknown object
+  2    invalid input or usage; all other manifests are checked
+  70   a bug in gpufence
+  130  interrupted
+  141  the reader of the report closed the pipe
+
+\b
+Examples:
+  gpufence check train.yaml
+  gpufence check --policy policy.yaml --namespace ml deploy/
+  gpufence check --exclude charts --exclude '**/testdata'
+  gpufence check --diff deploy/ && gpufence check --fix deploy/
+  kustomize build . | gpufence check -
+  helm template chart/ | gpufence check --output json - > report.json
+  kubectl get nodes -o json | gpufence check --nodes - deploy/
+
+\b
+In a pipeline:
+  gpufence check --output github --output sarif=gpufence.sarif deploy/
+  gpufence check --output text --output gitlab=gpufence.json deploy/
+  gpufence check --output text --output junit=gpufence.xml --fail-on warn deploy/
+  gpufence check --output markdown deploy/ > comment.md
+  gpufence check --quiet --rules pool-trespass,device-leak deploy/
+
+\b
+To enforce a policy before all findings are fixed:
+  gpufence check --policy policy.yaml --generate-exceptions exceptions.yaml deploy/
+  (add the list to policy.yaml under exceptions:, with a reason for each entry)
+  gpufence check --policy policy.yaml deploy/
+""",
+)
+@click.argument("paths", nargs=-1, metavar="[PATH]...", type=PATH)
+@exclude_option
+@evaluation_options
+@output_option("check")
+@color_option
+@quiet_option
+@click.option(
+    "--rules",
+    multiple=True,
+    callback=_rule_names,
+    shell_complete=_complete_rules,
+    metavar="RULE,...",
+    help="Report only the findings of these rules. Mutations are reported in any case.",
+)
+@click.option(
+    "--fail-on",
+    type=click.Choice(["enforce", "warn"]),
+    default="enforce",
+    show_default=True,
+    help="Findings that fail the check: only enforced findings, or warnings as well.",
+)
+@click.option(
+    "--strict",
+    is_flag=True,
+    help="Fail if gpufence cannot judge something: an unknown object, or a document in a directory "
+    "with placeholders or without apiVersion. By default, it reports and skips them.",
+)
+@click.option(
+    "--fix",
+    is_flag=True,
+    help="Fix what has one obvious remedy, in the files: unequal device limits, missing shared "
+    "memory, misspelled devices, and tolerations and device variables of Pods that request no "
+    "device. Everything else in the files stays as it is. The report shows what remains.",
+)
+@click.option(
+    "--diff",
+    is_flag=True,
+    help="Show what --fix would change, and change nothing. Exit with 1 if there is something.",
+)
+@click.option(
+    "--allow-empty",
+    is_flag=True,
+    help="Exit with 0 when the files hold no objects. Empty standard input stays an error.",
+)
+@click.option(
+    "--generate-exceptions",
+    "exceptions_path",
+    metavar="FILE|-",
+    help="Generate exceptions for the current findings: in a new file, or with - on standard "
+    "output instead of the report. Add the list to the policy that --policy names. Exit with 0 "
+    "when the exceptions cover all findings.",
+)
+@click.option(
+    "--expires",
+    type=_date,
+    metavar="YYYY-MM-DD",
+    help="Date on which the generated exceptions expire. The default is 90 days from today.",
+)
+def check(
+    paths: tuple[str, ...],
+    exclude: tuple[str, ...],
+    evaluation: Evaluation,
+    outputs: Sequence[Output],
+    color: Color,
+    quiet: bool,
+    rules: frozenset[str],
+    fail_on: str,
+    strict: bool,
+    fix: bool,
+    diff: bool,
+    allow_empty: bool,
+    exceptions_path: str | None,
+    expires: date | None,
+) -> int:
+    """Check manifests: what the webhook denies, and what it changes.
+
+    PATH is a file, a directory (every .yaml, .yml and .json below it, without hidden files), a
+    pattern ('apps/*/deploy'), or - for standard input. The default is the working directory.
+    Multi-document YAML, JSON, JSON lines and Lists are accepted. A directory with Chart.yaml is
+    rendered with helm template. The patches that a kustomization.yaml names are skipped.
+
+    ResourceClaims, ResourceClaimTemplates, DeviceClasses and Namespaces among the manifests count
+    for the Pods in the other manifests. --nodes adds the nodes of a cluster, --cluster adds
+    everything that a live cluster knows.
+    """
+    paths = paths or (".",)
+    now = datetime.now(UTC)
+    today = now.date()
+    policy_choice, request = evaluation.policy_choice, evaluation.request
+    until = _until(exceptions_path, expires, today)
+    if exceptions_path == STDOUT:
+        outputs = [output for output in outputs if output.path != STDOUT]
+    elif exceptions_path and real_path(exceptions_path) in (real_path(o.path) for o in outputs):
+        raise click.UsageError(
+            f"A report and the exceptions both go to {exceptions_path}. Name two files."
+        )
+    for path in paths if fix else ():
+        if path == STDIN or (is_special_file(path) and not is_directory(path)):
+            what = "standard input" if path == STDIN else "no regular file"
+            raise click.UsageError(f"--fix changes files, and {path} is {what}. Name the files.")
+    policy = load_policy(policy_choice.path)
+    sources = expand(paths, ExcludedPaths(exclude))
+    inputs = [policy_choice.path, evaluation.nodes, *(source.path for source in sources)]
+    check_outputs(outputs, inputs, "Name another file for the report, or --exclude the input")
+    manifests = list(read_sources(sources, lenient=not strict))
+    with evaluation.facts(policy) as complete:
+        if fix or diff:
+            facts_in = facts_among(manifests, request.namespace)
+
+            def judge(some: Sequence[Manifest]) -> Iterable[Result]:
+                return _only(rules, evaluate(some, policy, request, complete, facts_in))
+
+            changed = _fix(sources, judge, diff=diff)
+            if diff:
+                return EXIT_FOUND if changed else 0
+            manifests = list(read_sources(sources, lenient=not strict))
+        results = _only(rules, evaluate(manifests, policy, request, complete))
+    write_reports("check", CheckReport(policy_choice.title, now, results, quiet), outputs, color)
+    _print_notes(results, strict=strict, with_errors=Output(TEXT) not in outputs)
+    if not results:
+        if STDIN in paths:
+            raise InputError([no_objects_message(paths)])
+        if not allow_empty:
+            cure = "Check the tool that wrote them, or add --allow-empty"
+            raise InputError([no_objects_message(paths, cure)])
+    denied = any(result.verdict == "denied" for result in results)
+    if exceptions_path is not None and until is not None:
+        from webhook.tools.cli.generated_exceptions import write_exceptions
+
+        write_exceptions(exceptions_path, results, today, until)
+        denied = False
+    if any(result.error is not None for result in results):
+        return EXIT_INPUT
+    warned = any(finding.action == "warn" for each in results for finding in each.findings)
+    unknown = any(each.decision.unjudged for each in results)
+    failed = denied or (fail_on == "warn" and warned) or (strict and unknown)
+    return EXIT_FOUND if failed else 0
+
+
+def _fix(sources: Iterable[Source], judge: Judge, *, diff: bool) -> bool:
+    """Fix files, or show how they would change; return whether there is something to fix."""
+    from webhook.tools.cli.fixes import fixed_files
+
+    found = False
+    for file in fixed_files(sources, judge):
+        found = True
+        if diff:
+            sys.stdout.buffer.write(file.difference().encode())
+            continue
+        file.write()
+        for line, rule, edits in file.fixes:
+            text = f"{display_name(file.path)}:{line}: {rule}: {', '.join(map(str, edits))}"
+            click.echo(f"Fixed: {printable(text)}.", err=True)
+    return found
+
+
+def _only(rules: frozenset[str], results: Iterable[Result]) -> list[Result]:
+    """Return the results without the findings of other rules, if there are ``rules``."""
+    results = list(results)
+    for result in results:
+        if rules and result.error is None:
+            findings = tuple(f for f in result.decision.findings if f.rule in rules)
+            excepted = tuple(f for f in result.decision.excepted if f.rule in rules)
+            result.decision = replace(result.decision, findings=findings, excepted=excepted)
+            result.verdict = result.decision.verdict
+    return results
+
+
+def _print_notes(results: Sequence[Result], *, strict: bool, with_errors: bool) -> None:
+    """Write to standard error what is skipped, not judged, or also depends on the cluster."""
+    patches = sum(result.note == PATCH_NOTE for result in results)
+    if skipped := sum(bool(result.note) for result in results) - patches:
+        documents = counted(skipped, "document")
+        cure = "To report them as errors, add --strict"
+        _print_note(f"skipped {documents} with placeholders or without apiVersion. {cure}.")
+    if patches:
+        files = counted(patches, "patch file")
+        cure = "To check the patched objects, use kustomize build DIRECTORY | gpufence check -"
+        _print_note(f"skipped {files} of kustomizations. {cure}.")
+    for result in results:
+        if result.duplicate is not None:
+            duplicate = sentence(result.manifest.document, result.duplicate)
+            click.echo(f"Warning: {printable(duplicate)}", err=True)
+    if unknown := sum(bool(result.decision.unjudged) for result in results):
+        verb, whose = ("is", "its") if unknown == 1 else ("are", "their")
+        cure = "" if strict else " To fail on them, add --strict."
+        why = f"gpufence cannot judge {whose} Pods before they are created"
+        _print_note(f"{counted(unknown, 'object')} {verb} unknown: {why}.{cure}")
+    missing = Counter(fact for result in results for fact in result.decision.missing_facts)
+    for fact, number in missing.items():
+        _print_note(f"{counted(number, 'object')}: {MISSING_FACTS[fact]}.")
+    fixable = sum(bool(finding.fix) for result in results for finding in result.findings)
+    if fixable and sys.stderr.isatty():
+        findings = counted(fixable, "finding")
+        _print_note(f"{findings} can be fixed: add --diff to see how, or --fix to do it.")
+    for result in results if with_errors else ():
+        if result.error is not None:
+            error = sentence(result.manifest.document, result.error)
+            click.echo(f"Error: {printable(error)}", err=True)
+
+
+def _print_note(text: str) -> None:
+    click.echo(f"Note: {text}", err=True)
+
+
+def _until(path: str | None, expires: date | None, today: date) -> date | None:
+    """Return the date on which generated exceptions expire; ``None`` without such exceptions."""
+    if path is None:
+        if expires is not None:
+            raise click.UsageError("--expires needs --generate-exceptions FILE.")
+        return None
+    if expires is not None:
+        if expires <= today:
+            raise click.UsageError(f"--expires {expires} is not after today, {today}.")
+        return expires
+    return today + timedelta(days=_LIFETIME)

@@ -1,0 +1,165 @@
+"""``gpufence doctor``: diagnose an installation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from certs import CertificateError
+from policies.wording import printable
+from webhook.kube.client import KubeApi
+from webhook.tools.cli.commands import EXIT_FOUND
+from webhook.tools.cli.commands.manifests import make_registration
+from webhook.tools.cli.commands.serve import serve
+from webhook.tools.cli.options import (
+    Connection,
+    connection_options,
+    name_option,
+    policy_path_option,
+    release_name_option,
+    release_namespace_option,
+)
+from webhook.tools.cli.report.output import (
+    Color,
+    Output,
+    check_outputs,
+    color_option,
+    output_option,
+    unwritable,
+    write_reports,
+)
+from webhook.tools.cli.yaml_writer import to_yaml
+from webhook.tools.doctor import DoctorLine, checks, device_access, trials
+from webhook.tools.doctor.installation import Deployed, examine
+from webhook.tools.documents.document import InputError
+
+
+@click.command(
+    epilog="""\b
+Exit status:
+  0  no check fails; warnings and skipped checks are reported
+  1  a check fails; each failed check says what to do
+  2  the cluster is not reachable
+
+\b
+Examples:
+  gpufence doctor
+  gpufence doctor --context production --try-in ml
+  gpufence doctor --evidence conformance --run-image registry.example/busybox:1
+  gpufence doctor --output json | jq '.lines[] | select(.status == "fail")'
+""",
+)
+@connection_options
+@release_namespace_option
+@release_name_option("The name of the release: its Deployment, Lease and webhook configurations.")
+@policy_path_option(
+    "Policy that must be active. The default is the policy in the ConfigMap of the release."
+)
+@name_option(
+    "--try-in",
+    default="default",
+    text="Namespace for the dry runs that create Pods. The API server does not store them.",
+)
+@click.option(
+    "--evidence",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="DIRECTORY",
+    help="Write the evidence for secure_accelerator_access of CNCF's Kubernetes AI Conformance: "
+    "JUnit, and the entry of PRODUCT.yaml.",
+)
+@click.option(
+    "--run-image",
+    metavar="IMAGE",
+    help="For the evidence, run Pods with this image, which needs a shell, in the namespace of "
+    "--try-in: one without a GPU, and two for each pool, with one GPU each. They are deleted.",
+)
+@output_option("doctor")
+@color_option
+def doctor(
+    connection: Connection,
+    namespace: str,
+    name: str,
+    policy_path: str | None,
+    try_in: str,
+    evidence: Path | None,
+    run_image: str | None,
+    outputs: Sequence[Output],
+    color: Color,
+) -> int:
+    """Diagnose an installation from end to end.
+
+    For each problem, it prints what to do. The doctor changes nothing in the cluster, except for
+    the Pods of --run-image. Checks for which the account lacks access are skipped and reported.
+    """
+    if run_image is not None and evidence is None:
+        raise click.UsageError("--run-image needs --evidence.")
+    files = _evidence_files(evidence) if evidence is not None else []
+    check_outputs([*outputs, *files], [policy_path, connection.kubeconfig])
+
+    async def work(api: KubeApi) -> tuple[list[DoctorLine], list[DoctorLine], str]:
+        try:
+            installed = await examine(api, namespace, name, policy_path, read_arguments)
+        except CertificateError as error:
+            raise InputError([str(error)]) from error
+        lines = [*checks.diagnosis(installed)]
+        tried = [line async for line in trials.check(api, installed, try_in)]
+        if evidence is not None:
+            evident = device_access.check(api, installed, try_in, run_image)
+            tried += [line async for line in evident]
+        return lines, tried, installed.version
+
+    lines, tried, version = connection.run(work)
+    write_reports("doctor", [*lines, *tried], outputs, color)
+    if files:
+        report, checklist = files
+        write_reports("doctor", tried, [report], color)
+        entry = device_access.entry(tried, version, Path(report.path).name)
+        Path(checklist.path).write_text(to_yaml(entry), encoding="utf-8")
+    return EXIT_FOUND if any(line.status == "fail" for line in [*lines, *tried]) else 0
+
+
+def _evidence_files(directory: Path) -> list[Output]:
+    """Create the directory, and return its files: the JUnit report, and the checklist in YAML.
+
+    Raises:
+        InputError: the directory cannot be created.
+    """
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise unwritable(printable(str(directory)), error) from error
+    path = str(directory / device_access.REQUIREMENT)
+    return [Output("junit", f"{path}.xml"), Output("yaml", f"{path}.yaml")]
+
+
+def read_arguments(arguments: list[str]) -> Deployed:
+    """Parse the arguments of a replica's container.
+
+    Raises:
+        InputError: this version does not know the arguments.
+    """
+    options = [argument for argument in arguments if argument != "serve"]
+    try:
+        # A replica of another version may have other options.
+        context = serve.make_context(
+            "serve",
+            options,
+            help_option_names=[],
+            ignore_unknown_options=True,
+            allow_extra_args=True,
+        )
+        registration = make_registration(**context.params)
+    except (click.ClickException, InputError) as error:
+        problem = f"the Deployment does not run a known gpufence serve: {error}"
+        cure = "Run the doctor of the installed version"
+        raise InputError([f"{problem}. {cure}."]) from error
+    given = context.params
+    return Deployed(
+        registration,
+        "" if given["tls_cert"] else given["secret"],
+        # Without the option, a replica in a cluster registers.
+        given["register"] is not False,
+        given["admission_policies"],
+    )

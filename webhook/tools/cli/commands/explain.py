@@ -1,0 +1,185 @@
+"""``gpufence explain``: the page of a rule, or the reasons for a decision."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Iterator
+from typing import Literal
+
+import click
+from click.shell_completion import CompletionItem
+
+from policies.policy import Policy
+from policies.registry import RULES, Rule
+from policies.wording import did_you_mean, printable
+from webhook.tools.cli import explanation
+from webhook.tools.cli.commands import EXIT_INPUT
+from webhook.tools.cli.manifests import no_objects_message, read_manifests
+from webhook.tools.cli.options import PATH, Evaluation, evaluation_options
+from webhook.tools.cli.report.output import (
+    BOLD,
+    DIM,
+    PLAIN,
+    Color,
+    Terminal,
+    color_option,
+    terminal_of,
+)
+from webhook.tools.documents.document import InputError
+
+Output = Literal["text", "markdown"]
+
+_FENCE = "```"
+_CODE_INDENT = "    "
+
+
+def _complete_subjects(
+    _ctx: click.Context, _param: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """Complete a rule or a file.
+
+    The file comes first: bash's script drops the words before it.
+    """
+    rules = [CompletionItem(rule.id) for rule in RULES if rule.id.startswith(incomplete)]
+    return [CompletionItem(incomplete, type="file"), *rules]
+
+
+@click.command(
+    epilog="""\b
+Exit status:
+  0  explained, whatever the verdict is
+  2  invalid input or usage; all other manifests are explained
+
+\b
+Examples:
+  gpufence explain                                  list the rules
+  gpufence explain pool-trespass                    the page of a rule
+  gpufence explain --output markdown pool-trespass  the page as Markdown
+  gpufence explain train.yaml                       the decision on a manifest
+  kubectl get nodes -o json | gpufence explain --nodes - train.yaml
+  kubectl get pod train -o yaml | gpufence explain --cluster -
+""",
+)
+@click.argument(
+    "subject",
+    required=False,
+    type=PATH,
+    metavar="[RULE|FILE]",
+    shell_complete=_complete_subjects,
+)
+@evaluation_options
+@click.option(
+    "--output",
+    "-o",
+    type=click.Choice(["text", "markdown"]),
+    default="text",
+    show_default=True,
+    help="Format of rule pages.",
+)
+@color_option
+def explain(
+    subject: str | None,
+    evaluation: Evaluation,
+    output: Output,
+    color: Color,
+) -> int:
+    """Explain a rule, or the decision on a manifest.
+
+    RULE is the name of a rule. FILE is a file, a directory, or - for standard input. For each Pod
+    and pod template, gpufence explains why it is a GPU Pod or not, what each mutation adds, where
+    the scheduler can place it, and what the checks find. --nodes and --cluster add the nodes of a
+    cluster. Without an argument, gpufence lists the rules.
+    """
+    policy = evaluation.policy_choice.load()
+    namespace = evaluation.request.namespace
+    if subject is None:
+        _write_list(policy, namespace, output, color)
+        return 0
+    for rule in RULES:
+        if rule.id == subject:
+            if os.path.lexists(subject):
+                note = f"To explain the file of that name, run gpufence explain ./{subject}."
+                click.echo(f"Note: this is the rule. {note}", err=True)
+            _write_page(rule, policy, namespace, output, color)
+            return 0
+    if output == "markdown":
+        raise click.UsageError("--output markdown is for rules, not for manifests.")
+    if subject != "-" and not os.path.lexists(subject):
+        raise InputError([_unknown(subject)])
+    results = evaluation.results(policy, read_manifests([subject]))
+    if not results:
+        raise InputError([no_objects_message([subject])])
+    sys.stdout.writelines(explanation.report(terminal_of(sys.stdout, color), results, policy))
+    return EXIT_INPUT if any(result.error for result in results) else 0
+
+
+def _unknown(name: str) -> str:
+    """Return the message about a name that is neither a rule nor a file."""
+    rules = [rule.id for rule in RULES]
+    containing = [rule for rule in rules if name and name.lower() in rule]
+    near = did_you_mean(name, rules) or (containing and f"Did you mean {' or '.join(containing)}?")
+    cure = near or "To list the rules, run gpufence explain. To explain a file, check its path."
+    return f"{printable(name)} is neither a rule nor a file. {cure}"
+
+
+def _write_list(policy: Policy, namespace: str, output: Output, color: Color) -> None:
+    """Write a line for each rule: its name, its action, and the title of its page."""
+    actions = policy.actions_in(namespace)
+    rows = [(rule.id, actions[rule.id], rule.page.partition("\n")[0]) for rule in RULES]
+    if output == "markdown":
+        table = ["| rule | action | |", "| --- | --- | --- |"]
+        sys.stdout.writelines(
+            f"{line}\n" for line in [*table, *(f"| {r} | {a} | {t} |" for r, a, t in rows)]
+        )
+        return
+    width, terminal = max(len(rule) for rule, _, _ in rows), terminal_of(sys.stdout, color)
+    sys.stdout.writelines(
+        terminal.row((f"{rule:{width}}", BOLD), (f"{action:7}", DIM), (title, PLAIN))
+        for rule, action, title in rows
+    )
+
+
+def _write_page(rule: Rule, policy: Policy, namespace: str, output: Output, color: Color) -> None:
+    """Write a rule's page, with its action in the policy."""
+    page = rule_markdown(rule, policy, namespace)
+    if output == "markdown":
+        sys.stdout.write(page)
+    elif (terminal := terminal_of(sys.stdout, color)) != Terminal():
+        _write_styled(page, terminal)
+    else:
+        sys.stdout.writelines(f"{line}\n" for line in _plain(page))
+
+
+def rule_markdown(rule: Rule, policy: Policy, namespace: str) -> str:
+    """Return a rule's page as Markdown: name, docstring and action."""
+    what = "mutation: it adds fields to Pods" if rule.is_mutation else "check: it returns findings"
+    action = policy.actions_in(namespace)[rule.id]
+    here = "" if action == rule.default else f" The policy sets it to `{action}`."
+    return (
+        f"# {rule.id}\n\n{rule.page.strip()}\n\n## Action\n\n"
+        f"The rule is a {what}. Its default action is `{rule.default}`.{here}\n"
+    )
+
+
+def _plain(page: str) -> Iterator[str]:
+    """Yield the lines of a page as in a manual: plain headings, indented code."""
+    in_code = False
+    for line in page.splitlines():
+        if line.startswith(_FENCE):
+            in_code = not in_code
+        elif in_code:
+            yield f"{_CODE_INDENT}{line}".rstrip()
+        elif heading := re.fullmatch(r"#+ (.*)", line):
+            yield heading[1].upper() if line.startswith("## ") else heading[1]
+        else:
+            yield line
+
+
+def _write_styled(page: str, terminal: Terminal) -> None:
+    from rich.console import Console
+    from rich.markdown import Markdown
+
+    console = Console(file=sys.stdout, force_terminal=True, no_color=not terminal.is_colored)
+    console.print(Markdown(page, code_theme="ansi_dark"))

@@ -1,0 +1,101 @@
+"""``gpufence mutate``: manifests with the mutations of the webhook."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import click
+
+from policies.kubernetes.editor import PatchOperation, patched
+from policies.wording import printable, printable_json
+from webhook.tools.cli.commands import EXIT_FOUND
+from webhook.tools.cli.evaluate import Result
+from webhook.tools.cli.manifests import ExcludedPaths, no_objects_message, read_manifests
+from webhook.tools.cli.options import PATH, Evaluation, evaluation_options, exclude_option
+from webhook.tools.cli.yaml_writer import to_yaml
+from webhook.tools.documents.document import Document, InputError, raise_errors
+
+
+@click.command(
+    epilog="""\b
+Exit status:
+  0  no enforced findings
+  1  enforced findings, reported on standard error; all manifests are printed, also the denied ones
+  2  invalid input or usage; nothing is printed
+
+\b
+Examples:
+  gpufence mutate train.yaml
+  gpufence mutate --output json train.yaml | jq .spec.tolerations
+
+\b
+To apply the manifests only if none is denied (a pipe into kubectl does not wait for that):
+  kustomize build . | gpufence mutate - > mutated.yaml && kubectl apply -f mutated.yaml
+""",
+)
+@click.argument("paths", nargs=-1, required=True, metavar="PATH...", type=PATH)
+@exclude_option
+@evaluation_options
+@click.option(
+    "--output",
+    "-o",
+    type=click.Choice(["yaml", "json"]),
+    default="yaml",
+    show_default=True,
+    help="YAML documents, or a sequence of JSON values.",
+)
+def mutate(
+    paths: tuple[str, ...],
+    exclude: tuple[str, ...],
+    evaluation: Evaluation,
+    output: str,
+) -> int:
+    """Print manifests with the mutations that the webhook makes.
+
+    PATH is a file, a directory (every .yaml, .yml and .json below it, without hidden files), a
+    pattern ('apps/*/deploy'), or - for standard input. All documents are printed in their order,
+    unchanged ones as well. Keys keep their order. Comments are dropped, and anchors are expanded.
+    """
+    policy = evaluation.policy_choice.load()
+    results = evaluation.results(policy, read_manifests(paths, ExcludedPaths(exclude)))
+    raise_errors((result.manifest.document, result.error or result.duplicate) for result in results)
+    if not results:
+        raise InputError([no_objects_message(paths)])
+    write_documents(mutated_documents(results), as_json=output == "json")
+    return report_denied(results)
+
+
+def mutated_documents(results: Iterable[Result]) -> Iterator[Any]:
+    """Yield each document with its objects mutated."""
+    operations: dict[Document, list[PatchOperation]] = {}
+    for result in results:
+        operations.setdefault(result.manifest.document, []).extend(result.operations)
+    for document, of_document in operations.items():
+        yield patched(document.value, tuple(of_document))
+
+
+def write_documents(documents: Iterable[Any], *, as_json: bool) -> None:
+    """Write documents to standard output: as YAML, or as a sequence of JSON values."""
+    if as_json:
+        texts = (json.dumps(document, indent=2, ensure_ascii=False) for document in documents)
+        text = "".join(f"{printable_json(text)}\n" for text in texts)
+    else:
+        text = "---\n".join(map(to_yaml, documents))
+    sys.stdout.buffer.write(text.encode())
+    sys.stdout.flush()
+
+
+def report_denied(results: Iterable[Result]) -> int:
+    """Write the enforced findings to standard error; return the exit status."""
+    status = 0
+    for result in results:
+        for finding in result.findings:
+            if finding.action == "enforce":
+                status = EXIT_FOUND
+                what = f"{result.title}: {finding.rule}: {finding.message}."
+                place = f"{result.manifest.document.path}:{result.manifest.line}"
+                click.echo(f"Denied: {printable(f'{place}: {what}')}", err=True)
+    return status

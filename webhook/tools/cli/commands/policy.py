@@ -1,0 +1,178 @@
+"""``gpufence policy``: show and validate policies, and print their schema."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+
+import click
+
+from policies.context import needed_facts
+from policies.exemptions import useless_exceptions
+from policies.shipped import PRESETS, default_policy_text, preset_text
+from policies.wording import counted
+from webhook.tools.cli.commands import SuggestingGroup
+from webhook.tools.cli.discover.drafts import draft
+from webhook.tools.cli.discover.text import policy_text
+from webhook.tools.cli.manifests import read_manifests
+from webhook.tools.cli.options import (
+    Connection,
+    connection_options,
+    context_option,
+    kubeconfig_option,
+    optional_connection,
+    policy_path_option,
+)
+from webhook.tools.documents.policy_files import (
+    load_policy,
+    policy_name,
+    read_policy,
+    read_policy_text,
+)
+
+
+@click.group(cls=SuggestingGroup)
+def policy() -> None:
+    """Show and validate policies (kind: FencePolicy)."""
+
+
+@policy.command(
+    epilog="""\b
+Examples:
+  gpufence policy show > policy.yaml
+  gpufence policy show --policy policy.yaml
+  gpufence policy show --preset amd > policy.yaml
+""",
+)
+@policy_path_option(
+    "Policy file to show, if it is valid. The default is gpufence's default policy."
+)
+@click.option(
+    "--preset",
+    type=click.Choice(sorted(preset.stem for preset in PRESETS.iterdir())),
+    help="Show the preset of a platform, a vendor or a scheduler instead: a policy to start from.",
+)
+def show(policy_path: str | None, preset: str | None) -> None:
+    """Print a policy with its comments."""
+    if preset is not None:
+        if policy_path is not None:
+            raise click.UsageError("--preset and --policy exclude each other.")
+        click.echo(preset_text(preset), nl=False)
+        return
+    if policy_path is None:
+        click.echo(default_policy_text(), nl=False)
+        return
+    text = read_policy_text(policy_path)
+    read_policy(policy_name(policy_path), text)
+    click.echo(text, nl=False)
+
+
+@policy.command(
+    epilog="""\b
+Exit status:
+  0  the policy is valid
+  2  the policy is invalid: standard error says where, why, and what is accepted
+
+\b
+Examples:
+  gpufence policy validate policy.yaml
+  gpufence policy show | gpufence policy validate -
+  gpufence policy validate --cluster policy.yaml
+""",
+)
+@click.argument("file")
+@click.option(
+    "--cluster",
+    is_flag=True,
+    help="Warn of pools whose labels no node and no node template of the cluster has.",
+)
+@kubeconfig_option
+@context_option
+def validate(file: str, cluster: bool, kubeconfig: Path | None, context: str | None) -> None:
+    """Validate a policy; FILE may be - for standard input."""
+    connection = optional_connection(cluster, kubeconfig, context)
+    policy = load_policy(file)
+    pools = [pool.name for pool in policy.pools]
+    names = ", ".join(pools)
+    click.echo(f"{policy_name(file)}: valid, with {counted(len(pools), 'pool')}: {names}")
+    if policy.unenforced:
+        click.echo(f"Warning: {policy.unenforced}.", err=True)
+    for index, problem in useless_exceptions(policy, datetime.now(UTC).date()):
+        cure = "Remove it, or change it"
+        click.echo(f"Warning: exceptions[{index}] {problem}. {cure}.", err=True)
+    for fact, consequence in needed_facts(policy).items():
+        # Nodes and device classes are needed by every policy, or by what is the default.
+        if fact in ("namespaces", "runtimeclasses"):
+            without = f"without the {fact} of the cluster, {consequence}"
+            cure = "Keep cluster facts on (clusterFacts in the chart), and check with --cluster"
+            click.echo(f"Warning: {without}. {cure}.", err=True)
+    if connection is not None:
+        from webhook.tools.audit.pools import label_problems
+        from webhook.tools.cli.cluster_facts import state_of_cluster
+
+        known = connection.run(state_of_cluster)
+        for label_problem in label_problems(policy, known.nodes.index, known.templates):
+            click.echo(f"Warning: {label_problem.problem}. {label_problem.remediation}.", err=True)
+
+
+@policy.command(
+    epilog="""\b
+Exit status:
+  0  a policy was written; its first comment lists what is inconsistent about the nodes
+  2  no node offers devices of a known vendor, or the cluster cannot be read
+
+\b
+Examples:
+  gpufence policy discover > policy.yaml
+  kubectl get nodes,nodepools,deviceclasses -o json | gpufence policy discover --nodes -
+""",
+)
+@click.option(
+    "--nodes",
+    metavar="FILE",
+    help="File with the cluster's nodes, as kubectl get -o json prints them, or - for standard "
+    "input. NodePools, NodeClaims, MachineDeployments and DeviceClasses in it count as well.",
+)
+@connection_options
+def discover(nodes: str | None, connection: Connection) -> None:
+    """Write a policy for the nodes of a cluster.
+
+    The policy has a pool for each accelerator model, by the resources, labels and taints of the
+    nodes. If an autoscaler adds nodes (Karpenter, Cluster API), the pools use labels that it knows
+    in advance. Without --nodes, gpufence reads the cluster. To see what the policy would deny in a
+    cluster, run gpufence adopt.
+    """
+    if nodes is not None and not connection.is_default:
+        raise click.UsageError("--nodes excludes --kubeconfig and --context.")
+    if nodes is None:
+        from webhook.tools.cli.cluster_facts import state_of_cluster
+
+        state = connection.run(state_of_cluster)
+    else:
+        from webhook.tools.cli.node_files import no_nodes, state_of
+
+        state = state_of(read_manifests([nodes]))
+        if not (len(state.nodes) or state.templates):
+            raise no_nodes(nodes)
+    drafted = draft(list(state.nodes.index), state.templates, state.device_classes.names())
+    for finding in drafted.findings:
+        click.echo(f"Warning: {finding}.", err=True)
+    namespaces = frozenset(state.namespaces.names()) if nodes is None else None
+    text = policy_text(drafted, namespaces)
+    # What is printed must be a valid policy, whatever the labels and taints of the nodes are.
+    read_policy("the discovered policy", text)
+    click.echo(text, nl=False)
+
+
+@policy.command(
+    epilog="""\b
+Examples:
+  gpufence policy schema > fencepolicy.schema.json
+""",
+)
+def schema() -> None:
+    """Print the JSON schema of policies, for editors and CI."""
+    from policies.document import schema_document
+
+    click.echo(json.dumps(schema_document(), indent=2))

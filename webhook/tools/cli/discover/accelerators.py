@@ -1,0 +1,161 @@
+"""Accelerators: what is known of vendors and clouds (``accelerators.yaml``), and their nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from policies.kubernetes.field_types import NameSet
+from policies.kubernetes.node_templates import NodeTemplate
+from policies.kubernetes.nodes import Node
+from policies.kubernetes.scheduling import FENCING_EFFECTS, Taint
+from policies.kubernetes.selector import selector_of
+from webhook.tools.documents.files import load_documents
+
+INSTANCE_TYPE = "node.kubernetes.io/instance-type"
+
+
+class Vendor(msgspec.Struct, frozen=True, eq=False, rename="camel", forbid_unknown_fields=True):
+    """A vendor of accelerators, and how its nodes are recognized.
+
+    ``products`` are the keys of labels whose value is the model. ``marks`` are labels of all nodes
+    of the vendor. Both start with the preferred one. ``taint`` is the key of the customary taint.
+    """
+
+    name: str
+    resource: str
+    """The resource of a whole device."""
+    resources: NameSet
+    taint: str
+    products: tuple[str, ...] = ()
+    marks: dict[str, str] = {}
+    device_classes: tuple[str, ...] = ()
+    namespaces: tuple[str, ...] = ()
+    """Where the vendor's documentation installs its operators and drivers."""
+
+
+class Accelerators(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """What is known of vendors and clouds."""
+
+    vendors: tuple[Vendor, ...]
+    node_groups: tuple[str, ...]
+    """Keys of labels whose value is the name of a group of equal nodes."""
+    partition_labels: tuple[str, ...]
+    """Keys of labels that tell whole GPUs, partitions and shares of one model apart."""
+    sharing_labels: tuple[str, ...]
+    sharing_strategies: tuple[str, ...]
+    """The values of ``sharing_labels`` with which a resource is a share of a device."""
+    transient_taints: tuple[str, ...]
+    """Prefixes of taints that come and go with the state of a node, or belong to control planes."""
+    generic_taints: tuple[str, ...]
+    """Taints that are about something else than accelerators. Pods choose such nodes by their own
+    tolerations."""
+    platform_namespaces: dict[str, tuple[str, ...]]
+    """By the prefix of a label of all nodes, the namespaces of a platform's device plugins."""
+
+
+[_document] = load_documents(str(Path(__file__).with_suffix(".yaml")))
+KNOWN = msgspec.convert(
+    _document.value, Accelerators, dec_hook=lambda _type, patterns: NameSet(patterns)
+)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Member:
+    """A node, or a template of nodes, with accelerators of a vendor."""
+
+    source: Node | NodeTemplate
+    devices: frozenset[str]
+    """The names of the vendor's resources that it offers, also those without a device."""
+    is_bare: bool = False
+    """Whether the node offers no device at the moment."""
+
+    @property
+    def name(self) -> str:
+        return self.source.name
+
+    @property
+    def is_template(self) -> bool:
+        return isinstance(self.source, NodeTemplate)
+
+    @property
+    def taints(self) -> frozenset[Taint]:
+        """The taints that keep Pods away for good."""
+        return frozenset(
+            taint
+            for taint in self.source.taints
+            if taint.effect in FENCING_EFFECTS and not taint.key.startswith(KNOWN.transient_taints)
+        )
+
+    @property
+    def shared(self) -> frozenset[str]:
+        """The resources that are shares of a device."""
+        strategies = {value for key in KNOWN.sharing_labels for value in self.values(key)}
+        is_shared = not strategies.isdisjoint(KNOWN.sharing_strategies)
+        return frozenset(name for name in self.devices if is_shared or name.endswith(".shared"))
+
+    @property
+    def kind(self) -> frozenset[str]:
+        """Whether the devices are whole ones, partitions or shares."""
+        shared = self.shared
+        is_partition = any(self.values("cloud.google.com/gke-gpu-partition-size"))
+        return frozenset(
+            "shares"
+            if device in shared
+            else "partitions"
+            if is_partition or "/mig-" in device or "px_" in device
+            else "whole devices"
+            for device in self.devices
+        )
+
+    def values(self, key: str) -> tuple[str, ...]:
+        """Return the values that a label has, or can have on the nodes of a template."""
+        if isinstance(self.source, NodeTemplate):
+            return tuple(self.source.values(key))
+        return (self.source.labels[key],) if key in self.source.labels else ()
+
+    def has(self, key: str, value: str) -> bool:
+        """Return whether the nodes have the label, or can have it."""
+        if isinstance(self.source, NodeTemplate):
+            return self.source.promises({key: (value,)})
+        return self.source.labels.get(key) == value
+
+
+def members_of(
+    vendor: Vendor, nodes: Iterable[Node], templates: Iterable[NodeTemplate]
+) -> list[Member]:
+    """Return the nodes and the templates with accelerators of the vendor."""
+    sources: tuple[Node | NodeTemplate, ...] = (*nodes, *templates)
+    members = [_member(source, vendor) for source in sources]
+    return [member for member in members if _is_of(member, vendor)]
+
+
+def _member(source: Node | NodeTemplate, vendor: Vendor) -> Member:
+    offered = source.allocatable or {}
+    has_device = any(count for name, count in offered.items() if name in vendor.resources)
+    is_bare = isinstance(source, Node) and not has_device
+    return Member(source, _devices(source.allocatable, vendor), is_bare)
+
+
+def _devices(allocatable: Mapping[str, int] | None, vendor: Vendor) -> frozenset[str]:
+    names = {name: count for name, count in (allocatable or {}).items() if name in vendor.resources}
+    # A node with partitions reports whole devices as well: none.
+    return frozenset(name for name, count in names.items() if count) or frozenset(names)
+
+
+def _is_of(member: Member, vendor: Vendor) -> bool:
+    source = member.source
+    if isinstance(source, NodeTemplate):
+        restricted = {requirement.key for requirement in source.requirements}
+        if about := [(key, value) for key, value in vendor.marks.items() if key in restricted]:
+            return source.promises(selector_of(dict(about)))
+        if any(t.key == vendor.taint or t.key in vendor.resources for t in source.taints):
+            return True
+    return bool(
+        member.devices
+        or any(any(member.values(key)) for key in vendor.products)
+        or any(value in member.values(key) for key, value in vendor.marks.items())
+    )

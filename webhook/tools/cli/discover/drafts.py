@@ -1,0 +1,376 @@
+"""Pools for the accelerators of a cluster, and what is inconsistent about its nodes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, TypeAlias
+
+from policies.kubernetes.node_templates import NodeTemplate
+from policies.kubernetes.nodes import Node
+from policies.kubernetes.scheduling import Taint
+from policies.kubernetes.selector import describe, includes
+from policies.reach import HOST as _HOST
+from policies.wording import counted, some
+from webhook.tools.cli.discover.accelerators import (
+    INSTANCE_TYPE,
+    KNOWN,
+    Member,
+    Vendor,
+    members_of,
+)
+
+_Trait: TypeAlias = frozenset[Any]
+_LONGEST_NAME = 63
+# Labels of other domains are the administrator's own.
+_OWNED_DOMAINS = re.compile(
+    r"(^|\.)(kubernetes\.io|k8s\.io|nvidia\.com|amd\.com|intel\.com|google\.com|amazonaws\.com|aws|"
+    r"azure\.com|openshift\.io|karpenter\.sh|habana\.ai)/"
+)
+
+
+@dataclass(slots=True)
+class PoolDraft:
+    """A pool: its labels, and the nodes and node templates that have them."""
+
+    vendor: Vendor
+    selector: dict[str, tuple[str, ...]]
+    members: list[Member]
+    name: str = ""
+    taints: list[Taint] = field(default_factory=list)
+    device_classes: list[str] = field(default_factory=list)
+
+    @property
+    def nodes(self) -> list[str]:
+        return [member.name for member in self.members if not member.is_template]
+
+    @property
+    def templates(self) -> list[str]:
+        return [member.name for member in self.members if member.is_template]
+
+    @property
+    def resources(self) -> list[str]:
+        """The resources of the nodes; those of MIG as one pattern.
+
+        A template that names no devices promises the vendor's.
+        """
+        names = {name for member in self.members for name in member.devices}
+        if not names or any(each.is_template and not each.devices for each in self.members):
+            names.add(self.vendor.resource)
+        mig = "nvidia.com/mig-"
+        return sorted({f"{mig}*" if name.startswith(mig) else name for name in names})
+
+    @property
+    def shared_resources(self) -> list[str]:
+        """The resources that are shares on every node that offers them."""
+        whole = {name for member in self.members for name in member.devices - member.shared}
+        return sorted({name for member in self.members for name in member.shared} - whole)
+
+    @property
+    def mixed_types(self) -> list[str]:
+        """The instance types, if there are several and the pool selects no model."""
+        types = {value for member in self.members for value in member.values(INSTANCE_TYPE)}
+        has_model = any(key in self.vendor.products for key in self.selector)
+        return [] if has_model or len(types) == 1 else sorted(types)
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """The pool as a part of the policy document."""
+        fields = {
+            "name": self.name,
+            "resources": self.resources,
+            "sharedResources": self.shared_resources,
+            "deviceClasses": self.device_classes,
+            "taints": [
+                {"key": t.key}
+                | ({} if t.value is None else {"value": t.value})
+                | {"effect": t.effect}
+                for t in self.taints
+            ],
+            "nodeSelector": {key: each[0] for key, each in self.selector.items() if len(each) == 1},
+            "matchExpressions": [
+                {"key": key, "operator": "In", "values": list(values)}
+                for key, values in self.selector.items()
+                if len(values) > 1
+            ],
+        }
+        return {name: value for name, value in fields.items() if value or name == "taints"}
+
+
+@dataclass(slots=True)
+class Draft:
+    """The pools for nodes and node templates, and a sentence for each inconsistency."""
+
+    nodes: Sequence[Node]
+    templates: Sequence[NodeTemplate]
+    pools: list[PoolDraft] = field(default_factory=list)
+    findings: list[str] = field(default_factory=list)
+
+
+def draft(
+    nodes: Sequence[Node], templates: Sequence[NodeTemplate], device_classes: Iterable[str]
+) -> Draft:
+    """Return the pools of the accelerators that nodes offer, and that templates will offer."""
+    drafted = Draft(nodes, templates)
+    known_classes = frozenset(device_classes)
+    by_vendor = {vendor: members_of(vendor, nodes, templates) for vendor in KNOWN.vendors}
+    offering = {member.source.name for members in by_vendor.values() for member in members}
+    common = {taint.key for node in nodes if node.name not in offering for taint in node.taints}
+    for vendor, members in by_vendor.items():
+        classes = [name for name in vendor.device_classes if name in known_classes]
+        if not members:
+            continue
+        if not classes and all(member.is_bare and not member.devices for member in members):
+            drafted.findings.append(_without_devices(vendor, members))
+            continue
+        parts = [
+            part
+            for selector, group in _labelled(vendor, members, drafted.findings)
+            for part in _split(PoolDraft(vendor, selector, group), drafted.findings)
+        ]
+        for pool in _merged(parts):
+            pool.device_classes = classes
+            _set_taints(pool, common, drafted.findings)
+            bare = [member for member in pool.members if member.is_bare]
+            if bare and not classes:
+                drafted.findings.append(_without_devices(vendor, bare))
+            drafted.pools.append(pool)
+    _set_names(drafted.pools)
+    return drafted
+
+
+class _Label(NamedTuple):
+    """A label that tells nodes apart: by its values, or by one value and its absence."""
+
+    key: str
+    value: str = ""
+
+    def values(self, member: Member) -> tuple[str, ...]:
+        """Return the values that count and that the nodes have, or can have."""
+        if self.value:
+            return (self.value,) if member.has(self.key, self.value) else ()
+        return member.values(self.key)
+
+    def groups(self, members: Iterable[Member]) -> dict[str, list[Member]]:
+        """Return the members by value, in the order of the values."""
+        groups: dict[str, list[Member]] = {}
+        for member in members:
+            for value in self.values(member):
+                groups.setdefault(value, []).append(member)
+        return dict(sorted(groups.items()))
+
+
+def _labelled(
+    vendor: Vendor, members: list[Member], findings: list[str]
+) -> Iterator[tuple[dict[str, tuple[str, ...]], list[Member]]]:
+    """Yield labels that identify nodes, and the nodes and templates that have them.
+
+    One label for all, if there is one. Otherwise one for each group, so that no node is left out.
+    """
+    models = [_Label(key) for key in vendor.products]
+    marks = [_Label(key, value) for key, value in vendor.marks.items()]
+    groups = [_Label(key) for key in (INSTANCE_TYPE, *KNOWN.node_groups)]
+    preference = [models, marks, groups]
+    rest, taken = members, set[Member]()
+    while rest:
+        label = next(
+            (each for each in (*models, *marks) if all(map(each.values, members))), None
+        ) or _identifying(rest, taken, preference)
+        if label is None:
+            yield from _by_last_resort(vendor, rest, taken, findings)
+            return
+        if not any(member.is_template for member in rest):
+            # A less specific label of the other nodes would cover these nodes as well.
+            level = next(n for n, labels in enumerate(preference) if label in labels)
+            preference = preference[: level + 1]
+        for value, group in label.groups(rest).items():
+            yield {label.key: (value,)}, group
+            taken.update(group)
+        rest = [member for member in rest if member not in taken]
+
+
+def _by_last_resort(
+    vendor: Vendor, rest: list[Member], taken: Iterable[Member], findings: list[str]
+) -> Iterator[tuple[dict[str, tuple[str, ...]], list[Member]]]:
+    """Yield the values of one label for all other nodes with devices, which needs a person."""
+    if templates := [member.name for member in rest if member.is_template]:
+        findings.append(
+            f"{some(templates)} promises no label that identifies {vendor.name} nodes. An "
+            "autoscaler adds no node for a Pod that requires another label. Add one to the template"
+        )
+    nodes = [member for member in rest if not member.is_template and not member.is_bare]
+    if not nodes:
+        return
+    names = some([member.name for member in nodes])
+    for key in (INSTANCE_TYPE, *KNOWN.node_groups, _HOST):
+        values = {value for member in nodes for value in member.values(key)}
+        if all(member.values(key) for member in nodes) and not any(
+            values.intersection(member.values(key)) for member in taken
+        ):
+            findings.append(
+                f"No label identifies the {vendor.name} accelerators of all nodes. A pool "
+                f"selects the others by {key}, and needs a change for new nodes: "
+                f"{names}. Give them a label of their own, and select it"
+            )
+            yield {key: tuple(sorted(values))}, nodes
+            return
+    findings.append(
+        f"{counted(len(nodes), 'node')} with {vendor.name} devices and without the label of a "
+        f"pool: {names}. GPU Pods are not placed there. Add the label {INSTANCE_TYPE}"
+    )
+
+
+def _identifying(
+    rest: list[Member], taken: Iterable[Member], preference: Iterable[Iterable[_Label]]
+) -> _Label | None:
+    """Return the preferred label of some nodes; with templates, one that all of them promise.
+
+    Otherwise one that the first template promises: a Pod that requires another label would not make
+    an autoscaler add a node.
+    """
+    covered: dict[_Label, list[Member]] = {}
+    for labels in preference:
+        covering = {label: [each for each in rest if label.values(each)] for label in labels}
+        # The sort is stable: of two labels for as many nodes, the preferred one comes first.
+        covered |= sorted(covering.items(), key=lambda item: len(item[1]), reverse=True)
+    templates = [member for member in rest if member.is_template]
+    for required in (templates, templates[:1], []):
+        found = [label for label, has in covered.items() if has and {*required} <= {*has}]
+        if found:
+            own = (label for label in found if not _overlaps(label.key, covered[label], taken))
+            return next(own, found[0])
+    return None
+
+
+def _overlaps(key: str, members: Iterable[Member], taken: Iterable[Member]) -> bool:
+    """Return whether nodes of earlier pools have one of the values of a label as well."""
+    values = {value for member in members for value in member.values(key)}
+    return any(not values.isdisjoint(member.values(key)) for member in taken)
+
+
+def _split(pool: PoolDraft, findings: list[str]) -> Iterator[PoolDraft]:
+    """Yield the pool, or a pool for each kind of devices and set of taints, if labels differ."""
+    for part in _split_by(pool, lambda member: member.kind, "devices", findings):
+        yield from _split_by(part, _taints_of, "taints", findings)
+
+
+def _split_by(
+    pool: PoolDraft, trait: Callable[[Member], _Trait], what: str, findings: list[str]
+) -> Iterator[PoolDraft]:
+    nodes = (member for member in pool.members if not member.is_template)
+    traits = {member: found for member in nodes if (found := trait(member))}
+    if len({*traits.values()}) < 2:
+        yield pool
+        return
+    labels = [label for label in _own_labels(pool) if _tells(label, pool.members, traits)]
+    label = min(labels, key=lambda label: len(label.groups(pool.members)), default=None)
+    if label is None:
+        alternatives = {" and ".join(sorted(map(str, found))) for found in traits.values()}
+        findings.append(
+            f"Nodes with {describe(pool.selector)} differ in their {what} "
+            f"({' or '.join(sorted(alternatives))}), and no label tells them apart, so they are "
+            "one pool. To separate them, label the nodes"
+        )
+        yield pool
+        return
+    for value, members in label.groups(pool.members).items():
+        yield PoolDraft(pool.vendor, {**pool.selector, label.key: (value,)}, members)
+
+
+def _own_labels(pool: PoolDraft) -> Iterator[_Label]:
+    keys = {key for member in pool.members for key in member.source.labels}
+    own = sorted(key for key in keys if not _OWNED_DOMAINS.search(key))
+    return map(_Label, (*KNOWN.partition_labels, *own))
+
+
+def _tells(label: _Label, members: list[Member], traits: Mapping[Member, _Trait]) -> bool:
+    """Return whether every member has one value, and each value stands for one trait."""
+    if any(len(label.values(member)) != 1 for member in members):
+        return False
+    return all(
+        len({traits[member] for member in group if member in traits}) == 1
+        for group in label.groups(members).values()
+    )
+
+
+def _merged(pools: Iterable[PoolDraft]) -> list[PoolDraft]:
+    """Return the pools, where one that has only nodes of another becomes part of it."""
+    merged: list[PoolDraft] = []
+    for pool in sorted(pools, key=lambda pool: len(pool.selector)):
+        wide = next((other for other in merged if includes(other.selector, pool.selector)), None)
+        if wide is None:
+            merged.append(pool)
+        else:
+            wide.members += [member for member in pool.members if member not in wide.members]
+    return merged
+
+
+def _taints_of(member: Member) -> _Trait:
+    return frozenset(taint for taint in member.taints if taint.key not in KNOWN.generic_taints)
+
+
+def _set_taints(pool: PoolDraft, common: set[str], findings: list[str]) -> None:
+    """Set the taints that fence the nodes, and report nodes without them."""
+    where = f"Nodes with {describe(pool.selector)}"
+    fencing = {taint for member in pool.members for taint in member.taints}
+    general = {t for t in fencing if t.key in common and t.key != pool.vendor.taint}
+    generic = {taint for taint in fencing if taint.key in KNOWN.generic_taints}
+    for unfit, why in (
+        (general, "which nodes without accelerators have as well"),
+        (generic, "which is not about accelerators"),
+    ):
+        findings += [
+            f"{where} have the taint {taint}, {why}. It is not part of the pool, so GPU Pods must "
+            "tolerate it themselves"
+            for taint in sorted(fencing & unfit)
+        ]
+        fencing -= unfit
+    fenced = {
+        member: member.name for member in pool.members if not fencing.isdisjoint(member.taints)
+    }
+    for taint in sorted(fencing):
+        untainted = [name for member, name in fenced.items() if taint not in member.taints]
+        if untainted:
+            findings.append(f"{where} have the taint {taint}, except {some(untainted)}")
+    if bare := [member.name for member in pool.members if member not in fenced]:
+        expected = min(fencing, default=Taint(pool.vendor.taint, "NoSchedule", "present"))
+        findings.append(
+            f"{where} must have a taint that keeps other Pods away. These have none: {some(bare)}. "
+            f"Add {expected} to their node group"
+        )
+    pool.taints = sorted(
+        {
+            Taint(t.key, t.effect) if t.key == pool.vendor.taint else t
+            for t in fencing or {Taint(pool.vendor.taint, "NoSchedule")}
+        }
+    )
+
+
+def _without_devices(vendor: Vendor, members: list[Member]) -> str:
+    names = [member.name for member in members]
+    return (
+        f"{counted(len(names), 'node')} with {vendor.name} labels and without {vendor.resource}: "
+        f"{some(names)}. Check the device plugin of the node"
+    )
+
+
+def _set_names(pools: list[PoolDraft]) -> None:
+    taken: set[str] = set()
+    for pool in pools:
+        values = [
+            each[0]
+            for key, each in pool.selector.items()
+            if len(each) == 1 and each != ("true",) and key != _HOST
+        ]
+        name = _slug("-".join(values)) or pool.vendor.name
+        unique, number = name, 1
+        while unique in taken:
+            number += 1
+            unique = f"{name[: _LONGEST_NAME - 3]}-{number}"
+        taken.add(unique)
+        pool.name = unique
+
+
+def _slug(text: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "-", text.lower())[:_LONGEST_NAME].strip("-")

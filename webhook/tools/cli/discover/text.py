@@ -1,0 +1,90 @@
+"""A discovered policy as YAML, with comments.
+
+The text is in ``policy.yaml.jinja``.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+
+from policies.finding import Mode
+from policies.wording import counted, printable, some
+from webhook.tools.cli.discover.accelerators import INSTANCE_TYPE, KNOWN
+from webhook.tools.cli.discover.drafts import Draft
+from webhook.tools.cli.yaml_writer import to_yaml
+from webhook.tools.documents.document import InputError
+
+_WIDTH = 98
+_OWN = ("kube-system", "gpufence-system")
+_ALWAYS_EXEMPT = (*_OWN, "node-feature-discovery")
+
+
+def policy_text(draft: Draft, namespaces: frozenset[str] | None, mode: Mode = "enforce") -> str:
+    """Return the policy as YAML, with comments.
+
+    ``namespaces`` are those of the cluster; ``None`` if they are unknown.
+
+    Raises:
+        InputError: the draft has no pool.
+    """
+    # It takes longer to import than other gpufence policy commands take.
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    if not draft.pools:
+        problem = "no node offers devices of a known vendor"
+        cure = "Install the device plugin, or start from gpufence policy show"
+        raise InputError([f"{problem}. {cure}."])
+    pools_of = Counter(name for pool in draft.pools for name in pool.device_classes)
+    keys = {key for node in draft.nodes for key in node.labels}
+    exempt = _exempt(draft, keys)
+    if namespaces is not None:
+        exempt = [name for name in exempt if name in {*namespaces, *_OWN}]
+    environment = Environment(  # noqa: S701 - the text is no markup
+        loader=FileSystemLoader(Path(__file__).parent),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.filters |= {"comment": _comment, "counted": counted, "some": some, "yaml": _yaml}
+    return environment.get_template("policy.yaml.jinja").render(
+        draft=draft,
+        nodes=draft.nodes,
+        templates=len(draft.templates),
+        mode=mode,
+        instance_type=INSTANCE_TYPE,
+        own_classes={name for name, count in pools_of.items() if count == 1},
+        is_openshift=any(key.startswith("node.openshift.io/") for key in keys),
+        knows_namespaces=namespaces is not None,
+        exempt=exempt,
+    )
+
+
+def _exempt(draft: Draft, keys: Iterable[str]) -> list[str]:
+    names = [*_ALWAYS_EXEMPT]
+    for vendor in dict.fromkeys(pool.vendor for pool in draft.pools):
+        names += vendor.namespaces
+    for prefix, namespaces in KNOWN.platform_namespaces.items():
+        if any(key.startswith(prefix) for key in keys):
+            names += namespaces
+    return names
+
+
+def _yaml(value: object) -> str:
+    return to_yaml(value).removesuffix("\n")
+
+
+def _comment(text: str, first: str = "# ", later: str = "") -> str:
+    """Return a paragraph as lines of a comment, each with its line end."""
+    lines = textwrap.wrap(
+        printable(text.strip().replace("\n", " ")),
+        _WIDTH,
+        initial_indent=first,
+        subsequent_indent=later or first,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    return "".join(f"{line}\n" for line in lines)

@@ -1,0 +1,165 @@
+"""``gpufence check --fix``: the mechanical fixes of findings, in the text of files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from difflib import SequenceMatcher, unified_diff
+from pathlib import Path
+from typing import NamedTuple
+
+from policies.finding import Edit, Finding
+from webhook.tools.cli.evaluate import Result
+from webhook.tools.cli.manifests import Source, is_special_file
+from webhook.tools.cli.text_edits import CannotEditError, TextEdit, edited
+from webhook.tools.documents.document import Document
+from webhook.tools.documents.files import STDIN, display_name, read_documents
+from webhook.tools.documents.objects import Manifest, field_steps, read_objects
+
+Judge = Callable[[Sequence[Manifest]], Iterable[Result]]
+
+_MOST_ROUNDS = 10
+"""A fix may lead to another finding: a device with the right name may need shared memory."""
+
+_MARK = "\ufeff"
+
+
+class Fix(NamedTuple):
+    """The edits that fix a finding of an object, and the line of the object."""
+
+    line: int
+    rule: str
+    edits: list[Edit]
+
+
+class FixedFile(NamedTuple):
+    """A file before and after its fixes."""
+
+    path: str
+    before: str
+    after: str
+    fixes: list[Fix]
+
+    def write(self) -> None:
+        """Write the file in place, with its permissions and links."""
+        Path(self.path).write_bytes(self.after.encode())
+
+    def difference(self) -> str:
+        """Return a unified difference, as git apply and review tools read it."""
+        name = display_name(self.path)
+        before, after = (text.splitlines(keepends=True) for text in (self.before, self.after))
+        lines = unified_diff(before, after, f"a/{name}", f"b/{name}")
+        return "".join(
+            line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n"
+            for line in lines
+        )
+
+
+class Replacement(NamedTuple):
+    """The lines that are removed from ``line`` on, if any, and those that come in their place."""
+
+    line: int
+    removed: list[str]
+    added: list[str]
+
+
+def fixed_files(sources: Iterable[Source], judge: Judge) -> Iterator[FixedFile]:
+    """Yield each file that has findings with a fix; files are not written.
+
+    Rendered charts, standard input, pipes, and files in another encoding than UTF-8 are left out.
+    """
+    for source in sources:
+        if source.error or source.is_chart or source.path == STDIN or is_special_file(source.path):
+            continue
+        try:
+            before = Path(source.path).read_bytes().decode()
+        except (OSError, UnicodeDecodeError):
+            continue  # The report has the error.
+        after, fixes = before.removeprefix(_MARK), []
+        for _ in range(_MOST_ROUNDS):
+            after, made = _fixed(source, after, judge)
+            fixes += made
+            if not made:
+                break
+        if fixes:
+            mark = _MARK if before.startswith(_MARK) else ""
+            yield FixedFile(source.path, before, mark + after, fixes)
+
+
+def replacements(result: Result, finding: Finding) -> list[Replacement]:
+    """Return how the text of a file changes by the fix of a finding; nothing without a fix."""
+    document = result.manifest.document
+    if not finding.fix or result.error is not None or document.path.startswith("<"):
+        return []
+    try:
+        text, _ = edited(document.text, _text_edits(result, finding))
+    except CannotEditError:
+        return []
+    before, after = (text.splitlines(keepends=True) for text in (document.text, text))
+    changes = SequenceMatcher(None, before, after, autojunk=False).get_opcodes()
+    return [
+        Replacement(document.text_line + start, before[start:end], after[new_start:new_end])
+        for tag, start, end, new_start, new_end in changes
+        if tag != "equal"
+    ]
+
+
+def _fixed(source: Source, text: str, judge: Judge) -> tuple[str, list[Fix]]:
+    """Return the text of a file with the fixes of all its findings, and these."""
+    documents = list(read_documents(display_name(source.path), text))
+    lines = [document.text_line for document in documents]
+    fixes: list[Fix] = []
+    for document in reversed(documents):
+        document.lenient = source.in_directory
+        if document.fault or lines.count(document.text_line) > 1:
+            continue
+        start = _offset(text, document)
+        after, made = _fixed_document(document, judge)
+        text = text[:start] + after + text[start + len(document.text) :]
+        fixes = made + fixes
+    return text, fixes
+
+
+def _fixed_document(document: Document, judge: Judge) -> tuple[str, list[Fix]]:
+    """Return the text of a document with all fixes that are certain, and these."""
+    fixes = [
+        (Fix(result.manifest.line, finding.rule, edits), _text_edits(result, finding))
+        for result in judge(list(read_objects(document)))
+        for finding in result.findings
+        if (edits := result.fix(finding))
+    ]
+    if not fixes:
+        return document.text, []
+    try:
+        text, effective = edited(document.text, [edit for _, edits in fixes for edit in edits])
+    except CannotEditError:
+        fixes = list(_certain(document.text, fixes))
+        text, effective = edited(document.text, [edit for _, edits in fixes for edit in edits])
+    return text, [fix for fix, edits in fixes if any(edit.key in effective for edit in edits)]
+
+
+def _certain(
+    text: str, fixes: Iterable[tuple[Fix, list[TextEdit]]]
+) -> Iterator[tuple[Fix, list[TextEdit]]]:
+    """Yield the fixes that are certain together with those before them."""
+    accepted: list[TextEdit] = []
+    for fix, edits in fixes:
+        try:
+            edited(text, [*accepted, *edits])
+        except CannotEditError:
+            continue
+        accepted += edits
+        yield fix, edits
+
+
+def _text_edits(result: Result, finding: Finding) -> list[TextEdit]:
+    place = tuple(map(str, result.manifest.path))
+    edits = result.fix(finding)
+    return [TextEdit(edit.kind, (*place, *field_steps(edit.path)), edit.value) for edit in edits]
+
+
+def _offset(text: str, document: Document) -> int:
+    """Return where the text of a document starts in that of its file."""
+    start = 0
+    for _ in range(document.text_line - 1):
+        start = text.index("\n", start) + 1
+    return text.index(document.text, start)

@@ -1,0 +1,58 @@
+"""Objects of a cluster from files, as ``kubectl get nodes -o json`` prints them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from msgspec.structs import replace
+
+from policies.policy import Policy
+from webhook.serve.cluster.state import ClusterState
+from webhook.tools.cli.evaluate import Complete
+from webhook.tools.cli.manifests import read_manifests
+from webhook.tools.documents.document import DocumentError, InputError, raise_errors
+from webhook.tools.documents.files import display_name
+from webhook.tools.documents.objects import Manifest
+
+
+def facts_of_nodes(path: str, policy: Policy) -> Complete:
+    """Return a function that adds the nodes and the node templates in a file to other facts.
+
+    The nodes have the policy's devices. Other kinds in the file are ignored.
+
+    Raises:
+        InputError: the file cannot be read, is partly invalid, or holds no nodes.
+    """
+    state = state_of(read_manifests([path]), policy)
+    if not len(state.nodes):
+        raise no_nodes(path)
+    nodes, templates = state.nodes.index, state.templates
+    return lambda _request, facts, _obj: replace(facts, nodes=nodes, templates=templates)
+
+
+def state_of(manifests: Iterable[Manifest], policy: Policy | None = None) -> ClusterState:
+    """Return the state of a cluster that has these objects.
+
+    Raises:
+        InputError: an object is invalid; with a line for each.
+    """
+    state = ClusterState(policy)
+    errors = []
+    for manifest in manifests:
+        error, obj = manifest.error, manifest.value or {}
+        if error is None:
+            try:
+                state.put(obj)
+            except ValueError as problem:
+                kind = obj.get("kind")
+                error = DocumentError(f"is not a valid {kind}: {problem}", line=manifest.line)
+        errors.append((manifest.document, error))
+    raise_errors(errors)
+    return state
+
+
+def no_nodes(path: str) -> InputError:
+    """Return the error of a file without nodes."""
+    return InputError(
+        [f"{display_name(path)} contains no nodes. Create it with kubectl get nodes -o json."]
+    )

@@ -1,0 +1,472 @@
+"""Options and arguments of several commands: files, policies, clusters, names and times."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import os
+import re
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+import click
+
+from policies.facts import Request
+from policies.kubernetes.quantity import is_subdomain
+from policies.wording import unknown
+from webhook.tools.documents.document import InputError
+from webhook.tools.documents.files import STDIN, display_name, load_documents
+from webhook.tools.documents.policy_files import MAX_BYTES, load_policy, policy_name
+
+# The client for the API server takes longer to import than a check without a cluster takes.
+if TYPE_CHECKING:
+    from policies.policy import Policy
+    from webhook.kube.client import KubeApi
+    from webhook.kube.credentials import Load
+    from webhook.tools.cli.evaluate import Complete, Result
+    from webhook.tools.documents.objects import Manifest
+
+T = TypeVar("T")
+Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+
+class _File(click.Path):
+    """A path, or ``-`` for standard input, which only one parameter can read.
+
+    The reader reports files that do not exist or are not readable.
+    """
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if value == STDIN and ctx is not None:
+            readers = ctx.meta.setdefault(STDIN, [])
+            readers += [] if param in readers else [param]
+            if len(readers) > 1:
+                names = " and ".join(map(_title, readers))
+                raise click.UsageError(
+                    f"{names} both read standard input. Name a file for all but one."
+                )
+        return super().convert(value, param, ctx)
+
+
+def _title(param: click.Parameter) -> str:
+    return param.opts[0] if isinstance(param, click.Option) else "the argument -"
+
+
+PATH = _File(readable=False)
+
+
+def _name(value: str) -> str:
+    # A name becomes part of a URL, where a slash or a question mark would change the request.
+    if not is_subdomain(value):
+        raise click.BadParameter(
+            f"{value!r} is not a valid name: use up to 253 lower-case letters, digits, '-' and "
+            "'.', with a letter or a digit at both ends."
+        )
+    return value
+
+
+def name_option(*names: str, text: str, default: str | None = None, **settings: Any) -> Decorator:
+    """Return an option for the name of an object; ``text`` is its help, also below."""
+    return click.option(
+        *names,
+        type=_name,
+        default=default,
+        show_default=default is not None,
+        metavar="NAME",
+        help=text,
+        **settings,
+    )
+
+
+def namespaced_name_option(name: str, metavar: str, text: str) -> Decorator:
+    """Return an option for an object in a namespace: a tuple of namespace and name."""
+
+    def parse(value: str) -> tuple[str, str]:
+        namespace, _, name = value.partition("/")
+        if not namespace or not name:
+            raise click.BadParameter(f"{value!r} is incomplete. Write {metavar}.")
+        return _name(namespace), _name(name)
+
+    return click.option(name, type=parse, metavar=metavar, help=text)
+
+
+def path_option(name: str, text: str) -> Decorator:
+    """Return an option for a file, as a ``Path``."""
+    return click.option(name, type=click.Path(path_type=Path), metavar="FILE", help=text)
+
+
+def policy_path_option(text: str) -> Decorator:
+    """Return --policy for a command that does not look for a policy elsewhere."""
+    return click.option("--policy", "policy_path", metavar="FILE", help=text)
+
+
+def as_argument(name: str, make: Callable[..., Any], *options: Decorator) -> Decorator:
+    """Return a decorator that adds options to a command, which receives them as one argument.
+
+    ``make`` returns the argument; its parameters are the names of the options.
+    """
+    names = inspect.signature(make).parameters
+
+    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(command)
+        def with_argument(**values: Any) -> Any:
+            argument = make(**{each: values.pop(each) for each in names if each in values})
+            return command(**{name: argument}, **values)
+
+        decorated: Callable[..., Any] = with_argument
+        for option in reversed(options):
+            decorated = option(decorated)
+        return decorated
+
+    return decorate
+
+
+# Policies.
+
+VARIABLE = "GPUFENCE_POLICY"
+PROJECT_FILE = ".gpufence.yaml"
+
+
+class PolicyChoice(NamedTuple):
+    """A policy file, or ``None`` for the default policy, and the setting that names it.
+
+    ``setting`` is empty where the command line names the file.
+    """
+
+    path: str | None = None
+    setting: str = ""
+
+    @property
+    def title(self) -> str:
+        """The policy's name in reports: ``policy.yaml, from GPUFENCE_POLICY``."""
+        name = policy_name(self.path)
+        return f"{name}, from {self.setting}" if self.setting else name
+
+    @property
+    def is_explicit(self) -> bool:
+        """Whether the command line names the policy."""
+        return self.path is not None and not self.setting
+
+    def announce(self) -> None:
+        """Name the policy on standard error if the command line does not name it."""
+        if self.setting:
+            click.echo(f"Policy: {self.title}", err=True)
+
+    def load(self) -> Policy:
+        """Announce the policy, and return it.
+
+        Raises:
+            InputError: the file cannot be read or is not a valid policy.
+        """
+        self.announce()
+        return load_policy(self.path)
+
+
+def choose_policy(path: str | None) -> PolicyChoice:
+    """Return the policy to use; ``path`` is the value of --policy.
+
+    Raises:
+        InputError: .gpufence.yaml is invalid, or what the variable names does not exist.
+    """
+    if path is not None:
+        return PolicyChoice(path)
+    if named := os.environ.get(VARIABLE):
+        if named != STDIN and not os.path.lexists(named):
+            problem = f"{display_name(named)} does not exist. Check the path, or unset the variable"
+            raise InputError([f"{VARIABLE}: {problem}."])
+        return PolicyChoice(named, VARIABLE)
+    if (project := _project_file()) is not None:
+        return PolicyChoice(_policy_of(project), os.path.relpath(project))
+    return PolicyChoice()
+
+
+def _project_file() -> Path | None:
+    """Return the nearest .gpufence.yaml, from the working directory upwards."""
+    try:
+        here = Path.cwd()
+    except OSError:  # The working directory is gone.
+        return None
+    candidates = (directory / PROJECT_FILE for directory in (here, *here.parents))
+    return next((path for path in candidates if path.is_file()), None)
+
+
+def _policy_of(project: Path) -> str:
+    """Return the path of the policy that a project file names.
+
+    The file and what it names may be those of a pull request. They must not select other files of
+    the machine that checks it.
+
+    Raises:
+        InputError: the project file is invalid, or names something else than a file below its
+            directory.
+    """
+    name = os.path.relpath(project)
+    documents = load_documents(name, MAX_BYTES)
+    value = documents[0].value if len(documents) == 1 else None
+    if not isinstance(value, dict) or not isinstance(value.get("policy"), str):
+        raise InputError([f"{name}: names no policy. Write one line: policy: PATH."])
+    if others := value.keys() - {"policy"}:
+        raise InputError([f"{name}: {min(others)}: {unknown('field', min(others), ['policy'])}."])
+    path: str = value["policy"]
+    if problem := _problem(project.parent, path):
+        cure = "Name a file below the directory of this file, or use --policy"
+        raise InputError([f"{name}: policy: {path} {problem}. {cure}."])
+    return os.path.relpath(project.parent / path)
+
+
+def _problem(directory: Path, path: str) -> str:
+    """Return why a path does not stand for a regular file below a directory; empty if it does."""
+    if Path(path).is_absolute():
+        return "is an absolute path"
+    try:
+        real = Path(os.path.realpath(directory / path))
+    except ValueError:  # A null character.
+        return "is not the path of a file"
+    if not real.is_relative_to(os.path.realpath(directory)):
+        return "is outside of the directory"
+    if not real.exists():
+        return "does not exist"
+    if not real.is_file():
+        return "is not a regular file"
+    return ""
+
+
+def _choose_policy(
+    ctx: click.Context, _param: click.Parameter, value: str | None
+) -> PolicyChoice | None:
+    return None if ctx.resilient_parsing else choose_policy(value)
+
+
+policy_option = click.option(
+    "--policy",
+    "policy_choice",
+    type=PATH,
+    metavar="FILE",
+    callback=_choose_policy,
+    help="Policy file. The default is the file that the environment variable GPUFENCE_POLICY "
+    "names, or the field policy of the nearest .gpufence.yaml, from the working directory upwards; "
+    "otherwise gpufence's default policy.",
+)
+
+exclude_option = click.option(
+    "--exclude",
+    multiple=True,
+    metavar="PATTERN",
+    help="Skip files and directories below a PATH, by name (charts, '*.tmpl.yaml') or by relative "
+    "path ('overlays/*/dev', 'base/**/test'). Repeatable. A file that PATH names is always read.",
+)
+
+
+quiet_option = click.option(
+    "--quiet",
+    "-q",
+    is_flag=True,
+    help="In text, show only findings and errors. Show no progress.",
+)
+
+
+# Clusters.
+
+kubeconfig_option = path_option(
+    "--kubeconfig",
+    "Path to the kubeconfig file. The default is the service account inside a Pod, and the file "
+    "that kubectl uses elsewhere.",
+)
+
+context_option = click.option(
+    "--context",
+    metavar="NAME",
+    help="Context of the kubeconfig file. The default is the current context.",
+)
+
+release_namespace_option = name_option(
+    "--namespace", "-n", default="gpufence-system", text="Namespace of gpufence."
+)
+
+
+def release_name_option(text: str) -> Decorator:
+    """Return --name: the name of a release's objects."""
+    return name_option("--name", default="gpufence", text=text)
+
+
+def secret_option(text: str) -> Decorator:
+    """Return --secret: the name of the Secret with the certificates."""
+    return name_option("--secret", default="gpufence-certificates", text=text)
+
+
+def is_inside() -> bool:
+    """Return whether this process runs in a Pod."""
+    return "KUBERNETES_SERVICE_HOST" in os.environ
+
+
+class Connection(NamedTuple):
+    """``--kubeconfig`` and ``--context``: how a command reaches its cluster."""
+
+    kubeconfig: Path | None
+    context: str | None = None
+
+    @property
+    def is_default(self) -> bool:
+        """Whether neither option is set."""
+        return self.kubeconfig is None and self.context is None
+
+    def load(self) -> Load:
+        """Return what loads the access to the cluster."""
+        from webhook.kube.credentials import in_cluster, kubeconfig
+
+        inside = self.is_default and is_inside()
+        return in_cluster() if inside else kubeconfig(self.kubeconfig, self.context)
+
+    def run(self, work: Callable[[KubeApi], Awaitable[T]], api: KubeApi | None = None) -> T:
+        """Connect to the cluster, or use ``api``, do the work, and return its result.
+
+        Raises:
+            InputError: the cluster is not reachable.
+        """
+        import asyncio
+
+        from webhook.kube.client import KubeApi
+        from webhook.kube.errors import ClusterError
+
+        async def connected() -> T:
+            connection = api or KubeApi(self.load())
+            try:
+                return await work(connection)
+            finally:
+                await connection.close()
+
+        try:
+            return asyncio.run(connected())
+        except ClusterError as error:
+            raise InputError([str(error)]) from error
+
+
+connection_options = as_argument("connection", Connection, kubeconfig_option, context_option)
+
+
+class Evaluation:
+    """What decisions on manifests depend on: a policy, a namespace, and a cluster."""
+
+    def __init__(
+        self,
+        policy_choice: PolicyChoice,
+        namespace: str,
+        nodes: str | None,
+        cluster: bool,
+        kubeconfig: Path | None,
+        context: str | None,
+    ) -> None:
+        if cluster and nodes is not None:
+            raise click.UsageError("--nodes and --cluster exclude each other.")
+        self.policy_choice = policy_choice
+        self.request = Request(namespace=namespace, today=datetime.now(UTC).date())
+        self.nodes = nodes
+        self._connection = optional_connection(cluster, kubeconfig, context)
+
+    @contextmanager
+    def facts(self, policy: Policy) -> Iterator[Complete]:
+        """Provide a function that adds cluster facts to those about an object.
+
+        Raises:
+            InputError: the file or the cluster cannot be read.
+        """
+        if self._connection is not None:
+            from webhook.tools.cli.cluster_facts import live_facts
+
+            with live_facts(self._connection.load(), policy) as complete:
+                yield complete
+        elif self.nodes is not None:
+            from webhook.tools.cli.node_files import facts_of_nodes
+
+            yield facts_of_nodes(self.nodes, policy)
+        else:
+            yield lambda _request, facts, _obj: facts
+
+    def results(self, policy: Policy, manifests: Sequence[Manifest]) -> list[Result]:
+        """Return a result for each object.
+
+        Raises:
+            InputError: the file or the cluster cannot be read.
+        """
+        from webhook.tools.cli.evaluate import evaluate
+
+        with self.facts(policy) as complete:
+            return list(evaluate(manifests, policy, self.request, complete))
+
+
+def optional_connection(
+    cluster: bool, kubeconfig: Path | None, context: str | None
+) -> Connection | None:
+    """Return the connection that ``--cluster`` requests; None without it."""
+    connection = Connection(kubeconfig, context)
+    if not cluster and not connection.is_default:
+        raise click.UsageError("--kubeconfig and --context need --cluster.")
+    return connection if cluster else None
+
+
+evaluation_options = as_argument(
+    "evaluation",
+    Evaluation,
+    policy_option,
+    click.option(
+        "--namespace",
+        "-n",
+        default="default",
+        show_default=True,
+        metavar="NAME",
+        help="Namespace of objects that do not set one.",
+    ),
+    click.option(
+        "--nodes",
+        type=PATH,
+        metavar="FILE",
+        help="File with the cluster's nodes, as kubectl get nodes -o json prints them, or - for "
+        "standard input.",
+    ),
+    click.option(
+        "--cluster",
+        is_flag=True,
+        help="Read nodes, classes, claims and namespaces from the cluster.",
+    ),
+    kubeconfig_option,
+    context_option,
+)
+
+
+# Times.
+
+_SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0}
+_SECONDS["h"] = 3600.0
+_PART = r"([0-9]{1,12}(?:\.[0-9]{0,12})?|\.[0-9]{1,12})(ns|us|µs|μs|ms|s|m|h)"
+_DURATION = re.compile(rf"(?:{_PART})+")
+_PARTS = re.compile(_PART)
+
+
+def parse_duration(value: str) -> timedelta:
+    """Parse a duration as Go writes them: ``90s``, ``1h30m``, ``8760h``.
+
+    Source: Go, ``time.ParseDuration``. Negative durations are invalid here.
+    """
+    if value == "0":
+        return timedelta(0)
+    if not _DURATION.fullmatch(value):
+        raise click.BadParameter(
+            f"{value!r:.40} is not a duration; write it like 3s, 1m30s or 500ms"
+        )
+    seconds = sum(float(number) * _SECONDS[unit] for number, unit in _PARTS.findall(value))
+    return timedelta(seconds=seconds)
+
+
+def lifetime_option(name: str, default: str, text: str) -> Decorator:
+    """Return an option for a duration, as a ``timedelta``."""
+    return click.option(
+        name,
+        type=parse_duration,
+        default=default,
+        show_default=True,
+        metavar="TIME",
+        help=text,
+    )

@@ -1,0 +1,21 @@
+"""The devices of an audit as a table: what Pods hold, wait for and waste."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator
+
+from webhook.tools.cli.report import json
+from webhook.tools.cli.report.content import AuditReport
+
+
+def audit(report: AuditReport) -> Iterator[str]:
+    """Yield a header, and a line for each pool, namespace and kind."""
+    text = io.StringIO()
+    columns = ("pool", "namespace", "kind", "devices", "deviceHours", "cost", "pods")
+    writer = csv.DictWriter(text, columns, lineterminator="\n")
+    writer.writeheader()
+    for row in json.waste(report)["rows"]:
+        writer.writerow({**row, "pods": " ".join(row["pods"])})
+    yield text.getvalue()

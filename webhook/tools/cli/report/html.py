@@ -1,0 +1,210 @@
+"""The reports as one page, for people who do not work in a terminal.
+
+The page needs nothing else: no network, no fonts, and no script to be readable. All that it shows
+comes from manifests or from a cluster, so none of it is trusted: Jinja escapes it, and a content
+security policy allows only the page's own style and script, by their hashes. The templates are in
+``templates``: ``page.html``, and a file for each section.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from policies.finding import ACTIONS
+from policies.wording import counted, printable
+from webhook.tools.cli.evaluate import Result, Verdict
+from webhook.tools.cli.report.content import (
+    AuditReport,
+    CheckReport,
+    finding_place,
+    pool_summary,
+    remediation,
+    rule_page,
+    waste_sentences,
+)
+from webhook.tools.cli.yaml_writer import difference
+from webhook.tools.documents.document import sentence
+
+if TYPE_CHECKING:
+    from webhook.tools.audit.pools import PoolNode, PoolState
+
+_TEMPLATES = Path(__file__).parent / "templates"
+_SHADES = 6
+_VERDICTS: tuple[tuple[Verdict, str], ...] = (
+    ("denied", "denied"),
+    ("mutated", "mutated"),
+    ("allowed", "allowed"),
+    ("unknown", "unknown"),
+    ("skipped", "skipped (no pod template)"),
+    ("invalid", "invalid"),
+)
+
+
+class _Number(NamedTuple):
+    """A figure at the top; a ``bad`` one is highlighted where it is above 0."""
+
+    value: int
+    what: str
+    bad: bool = False
+
+
+def check(report: CheckReport) -> Iterator[str]:
+    """Yield the page of a check, which shows the most severe findings first."""
+    subtitle = f"{report.created:%Y-%m-%d %H:%M} UTC, policy: {report.policy}"
+    numbers = _verdict_numbers(report.results)
+    yield _page("gpufence check", subtitle, numbers, _sections(report.results))
+
+
+def audit(report: AuditReport) -> Iterator[str]:
+    """Yield the page of an audit, with a picture of the pools."""
+    pools = report.audit.pools
+    subtitle = f"{report.cluster}, {report.created:%Y-%m-%d %H:%M} UTC, policy: {report.policy}"
+    unfenced = {n.name for s in pools for n in s.nodes.values() if not n.has_taint}
+    numbers = [
+        *_verdict_numbers(report.results),
+        _Number(report.audit.pods, "running Pods"),
+        _Number(sum(state.free for state in pools), "devices free"),
+        _Number(sum(state.trespassers for state in pools), "trespassers", bad=True),
+        _Number(len(unfenced), "GPU nodes without taint", bad=True),
+        *_wasted(report),
+    ]
+    sections: dict[str, Sequence[Any]] = {
+        "waste": [row for row in report.waste if row.kind != "held"],
+        "pools": pools,
+        **_sections(report.results),
+        "notes": [*(f"Not audited: {title}" for title in report.audit.skipped), *report.remarks],
+    }
+    yield _page("gpufence audit", subtitle, numbers, sections)
+
+
+def _page(
+    title: str, subtitle: str, numbers: Sequence[_Number], sections: Mapping[str, Sequence[Any]]
+) -> str:
+    """Return a page. Each section shows what it gets; only findings stay if there are none."""
+    environment = Environment(
+        loader=FileSystemLoader(_TEMPLATES),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=_printable,
+    )
+    environment.filters |= {"counted": counted}
+    environment.globals |= {
+        "cells": _cells,
+        "difference": difference,
+        "free_devices": _free_devices,
+        "node_states": _node_states,
+        "place": finding_place,
+        "pool_summary": pool_summary,
+        "remediation": remediation,
+        "rule_page": rule_page,
+        "shades": _SHADES,
+        "usages": _usages,
+        "waste_sentences": waste_sentences,
+    }
+    style, script = (
+        Markup((_TEMPLATES / name).read_text(encoding="utf-8").strip())  # noqa: S704 - own files
+        for name in ("page.css", "page.js")
+    )
+    shown = {name: items for name, items in sections.items() if items or name == "findings"}
+    page = environment.get_template("page.html").render(
+        title=title,
+        subtitle=subtitle,
+        numbers=numbers,
+        sections=shown,
+        style=style,
+        script=script,
+        style_hash=_hash(style),
+        script_hash=_hash(script),
+    )
+    return f"{page}\n"
+
+
+def _printable(value: Any) -> Any:
+    """Write control characters and changes of direction as escapes, wherever text is shown."""
+    return value if isinstance(value, Markup) else printable(str(value))
+
+
+def _hash(source: str) -> str:
+    digest = hashlib.sha256(source.encode()).digest()
+    return f"sha256-{base64.b64encode(digest).decode('ascii')}"
+
+
+def _verdict_numbers(results: Sequence[Result]) -> list[_Number]:
+    counts = Counter(result.verdict for result in results if result.is_object)
+    return [
+        _Number(counts.total(), "objects"),
+        *(
+            _Number(counts[verdict], words, bad=verdict in ("denied", "invalid"))
+            for verdict, words in _VERDICTS
+            if counts[verdict] or verdict == "denied"
+        ),
+    ]
+
+
+def _wasted(report: AuditReport) -> Iterator[_Number]:
+    if report.waste:
+        hours = sum(row.hours for row in report.waste if row.kind not in ("held", "pending"))
+        yield _Number(round(hours), f"device-hours wasted in {report.hours:g} h", bad=True)
+
+
+def _sections(results: Sequence[Result]) -> dict[str, Sequence[Any]]:
+    """Return the sections about findings, changes and invalid manifests."""
+    findings = [(result, finding) for result in results for finding in result.findings]
+    # Enforced findings come first; within an action, the objects keep their order.
+    findings.sort(key=lambda pair: ACTIONS.index(pair[1].action))
+    return {
+        "findings": findings,
+        "changes": [r for r in results if r.decision.operations],
+        "errors": [sentence(r.manifest.document, r.error) for r in results if r.error is not None],
+    }
+
+
+# What the section of the pools shows.
+
+
+def _usages(state: PoolState) -> Iterator[tuple[str, int, int, int]]:
+    """Yield namespace, devices on nodes, devices waited for, and the share of the pool in %."""
+    by_size = sorted(state.by_namespace.items(), key=lambda item: (-item[1].placed, item[0]))
+    for name, usage in by_size:
+        whole = state.allocatable
+        share = min(100, round(100 * usage.placed / whole)) if whole else 0
+        yield name, usage.placed, usage.waiting, share
+
+
+def _node_states(node: PoolNode) -> str:
+    """Return the words by which the page filters its nodes."""
+    states = [
+        "trespassed" if node.trespassers else "",
+        "" if node.has_taint and node.has_label else "unfenced",
+        "free" if node.free else "full",
+    ]
+    return " ".join(filter(None, states))
+
+
+def _free_devices(node: PoolNode) -> Iterable[tuple[str, str]]:
+    """Yield each resource of a node, and how many of its devices are free."""
+    for resource in dict.fromkeys([*node.offered, *node.held]):
+        offered, held = node.offered.get(resource, 0), node.held.get(resource, 0)
+        free = offered - min(held, offered)
+        yield resource, f"{free} of {counted(offered, 'device')} free"
+
+
+def _cells(node: PoolNode, resource: str) -> Iterator[tuple[str, str]]:
+    """Yield a class and a sign for each device: the number of the Pod that holds it."""
+    offered, drawn = node.offered.get(resource, 0), 0
+    for number, holding in enumerate(node.holdings, 1):
+        for _ in range(holding.count if holding.resource == resource else 0):
+            drawn += 1
+            yield f"held s{number % _SHADES}{' over' if drawn > offered else ''}", str(number)
+    for _ in range(offered - drawn):
+        yield "free", ""

@@ -1,0 +1,276 @@
+"""``--output`` and ``--color``: reports, their formats and files, and what a terminal shows."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import textwrap
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TextIO, TypeAlias, TypeVar
+
+import click
+
+from policies.wording import did_you_mean, printable
+from webhook.tools.cli.report.content import CheckReport, SuitesReport
+from webhook.tools.cli.yaml_writer import Marked
+from webhook.tools.documents.document import InputError
+from webhook.tools.documents.files import display_name
+
+if TYPE_CHECKING:
+    from webhook.tools.doctor import DoctorLine
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+Color = Literal["auto", "always", "never"]
+Command = Literal["check", "audit", "doctor", "suites"]
+
+TEXT = "text"
+STDOUT = "-"
+_STDOUT_DEVICES = ("/dev/stdout", "/dev/fd/1", "/proc/self/fd/1")
+
+FORMATS: dict[Command, tuple[str, ...]] = {
+    "check": (TEXT, "github", "gitlab", "html", "json", "junit", "markdown", "sarif"),
+    "audit": (TEXT, "csv", "html", "json", "junit", "markdown"),
+    "doctor": (TEXT, "json", "junit"),
+    "suites": (TEXT, "json", "junit"),
+}
+"""The formats of each command. The module of a format has a function with the command's name."""
+
+
+class Output(NamedTuple):
+    """A report to write; ``path`` is ``-`` for standard output."""
+
+    format: str
+    path: str = STDOUT
+
+
+Report: TypeAlias = "CheckReport | SuitesReport | Sequence[DoctorLine]"
+"""The content of a report, by command."""
+
+
+def output_option(command: Command) -> Callable[[F], F]:
+    """Return the option with the formats of a command's report, as the argument ``outputs``."""
+    names = FORMATS[command]
+
+    def parse(_ctx: click.Context, _param: click.Parameter, values: Sequence[str]) -> list[Output]:
+        outputs = [_output(text, names) for text in values or [TEXT]]
+        _check_places(outputs)
+        return outputs
+
+    def complete(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+        return [name for name in names if name.startswith(incomplete)]
+
+    return click.option(
+        "--output",
+        "-o",
+        "outputs",
+        multiple=True,
+        callback=parse,
+        shell_complete=complete,
+        metavar="FORMAT[=FILE]",
+        help=f"Format of the report: {', '.join(names)}. With =FILE, gpufence writes the report to "
+        "FILE, and replaces it only when the report is complete. Repeatable; only one report can "
+        "go to standard output.  [default: text]",
+    )
+
+
+color_option = click.option(
+    "--color",
+    type=click.Choice(["auto", "always", "never"]),
+    default="auto",
+    show_default=True,
+    help="Whether to color text. auto colors it on a terminal. The environment variables NO_COLOR "
+    "and FORCE_COLOR change what auto does.",
+)
+
+
+def real_path(path: str) -> str:
+    """Return the path of the file itself, whatever links and dots lead to it."""
+    return path if path == STDOUT else os.path.realpath(path)
+
+
+def _output(text: str, names: Sequence[str]) -> Output:
+    """Parse ``sarif`` or ``sarif=report.sarif``."""
+    name, equals, path = text.partition("=")
+    if name not in names:
+        near = did_you_mean(name, names) or f"Formats: {', '.join(names)}."
+        raise click.BadParameter(f"{name!r} is not a format of this report. {near}")
+    if equals and not path:
+        raise click.BadParameter(f"{text!r} names no file. Write {name}=FILE.")
+    return Output(name, STDOUT if path in ("", *_STDOUT_DEVICES) else path)
+
+
+def _check_places(outputs: Sequence[Output]) -> None:
+    """Reject two reports that go to the same place."""
+    by_place: dict[str, list[Output]] = {}
+    for output in outputs:
+        by_place.setdefault(real_path(output.path), []).append(output)
+    for place, same in by_place.items():
+        if len(same) > 1:
+            names = " and ".join(output.format for output in same)
+            where = "standard output" if place == STDOUT else same[0].path
+            cure = f"Write {same[0].format}=FILE" if place == STDOUT else "Name two files"
+            raise click.BadParameter(f"{names} both go to {where}. {cure}.")
+
+
+def check_outputs(
+    outputs: Iterable[Output],
+    inputs: Iterable[str | Path | None],
+    cure: str = "Name another file for the report",
+) -> None:
+    """Reject, before anything is checked, a report that cannot be written or overwrites an input.
+
+    Raises:
+        click.UsageError: a report and a file that the command reads are the same.
+        InputError: a file cannot be written.
+    """
+    reports = {real_path(output.path): output for output in outputs if output.path != STDOUT}
+    for path in map(str, filter(None, inputs)):
+        if output := reports.get(real_path(path)):
+            raise click.UsageError(
+                f"--output {output.format}={output.path} overwrites the input "
+                f"{display_name(path)}. {cure}."
+            )
+    for output in reports.values():
+        place = Path(output.path)
+        try:
+            existed = place.exists()
+            if existed and not (place.is_file() or place.is_dir()):
+                continue  # To open a pipe would wait for its reader.
+            place.open("a").close()
+            if not existed:
+                place.resolve().unlink()  # A link stays.
+        except OSError as error:
+            raise unwritable(printable(output.path), error) from error
+
+
+def unwritable(path: str, error: OSError) -> InputError:
+    """Return the error of a file that cannot be opened for writing."""
+    match error:
+        case FileNotFoundError():
+            problem = f"directory {Path(path).parent} does not exist. Create it"
+        case IsADirectoryError():
+            problem = "is a directory. Name a file in it"
+        case _:
+            problem = f"cannot be written ({error.strerror or error}). Name another file"
+    return InputError([f"{path}: {problem}."])
+
+
+def write_reports(
+    command: Command, report: Report, outputs: Sequence[Output], color: Color
+) -> None:
+    """Write a report in each of its formats. A file keeps its content until the report is made."""
+    for output in outputs:
+        # Only the module of this format is imported.
+        make = getattr(import_module(f"{__package__}.{output.format}"), command)
+        stream = sys.stdout if output.path == STDOUT else None
+        own = (report, terminal_of(stream, color)) if output.format == TEXT else (report,)
+        text = "".join(make(*own))
+        if stream is None:
+            Path(output.path).write_text(text, encoding="utf-8", newline="\n")
+        elif output.format == TEXT:
+            stream.write(text)
+        else:
+            # In UTF-8, whatever the encoding of the terminal is.
+            stream.buffer.write(text.encode())
+        sys.stdout.flush()
+
+
+# Terminals.
+
+
+Style = dict[str, Any]
+
+PLAIN: Style = {}
+BOLD: Style = {"bold": True}
+DIM: Style = {"dim": True}
+RED: Style = {"fg": "red"}
+GREEN: Style = {"fg": "green"}
+YELLOW: Style = {"fg": "yellow"}
+STYLES: dict[str, Style] = {
+    "allowed": GREEN,
+    "mutated": {"fg": "cyan"},
+    "denied": RED | BOLD,
+    "unknown": YELLOW,
+    "skipped": DIM,
+    "invalid": {"fg": "magenta"} | BOLD,
+    "enforce": RED,
+    "warn": YELLOW,
+    "audit": {"fg": "blue"},
+    "off": PLAIN,
+}
+"""The styles of verdicts and actions."""
+
+_MARKS: dict[str, Style] = {" ": PLAIN, "+": GREEN, "-": RED, "@": DIM}
+_NARROWEST = 20
+
+
+class Terminal(NamedTuple):
+    """How the lines of a text look. ``columns`` is 0 where nothing wraps, as in a file."""
+
+    is_colored: bool = False
+    columns: int = 0
+
+    def paint(self, text: str, style: Style) -> str:
+        """Return a text in a style, with control characters written as escapes."""
+        text = printable(text)
+        return click.style(text, **style) if self.is_colored and style and text else text
+
+    def line(self, text: str, indent: int = 0, style: Style = PLAIN, label: str = "") -> str:
+        """Return a paragraph. On a terminal, each of its lines has the indent.
+
+        A ``label`` is in green before the text.
+        """
+        text = printable(label + text)
+        width = max(_NARROWEST, self.columns - indent)
+        parts = textwrap.wrap(text, width, break_on_hyphens=False) if self.columns else [text]
+        first, *others = parts or [""]
+        shown = self.paint(label, GREEN) + self.paint(first.removeprefix(label), style)
+        return "".join(
+            f"{' ' * indent}{part}\n" for part in (shown, *(self.paint(o, style) for o in others))
+        )
+
+    def row(self, *cells: tuple[str, Style], indent: int = 0) -> str:
+        """Return a line of cells with two blanks between them. It does not wrap."""
+        return f"{' ' * indent}{'  '.join(self.paint(*cell) for cell in cells)}\n"
+
+    def changed(self, lines: Iterable[Marked], indent: int) -> str:
+        """Return the lines of a difference."""
+        return "".join(
+            f"{' ' * indent}{self.paint('@@' if mark == '@' else f'{mark}{text}', _MARKS[mark])}\n"
+            for mark, text in lines
+        )
+
+
+def terminal_of(stream: TextIO | None, color: Color) -> Terminal:
+    """Return how text looks in a stream, or in a file.
+
+    NO_COLOR (no-color.org) and FORCE_COLOR (force-color.org) change ``auto``. NO_COLOR wins.
+    FORCE_COLOR is for standard output, not for the files of reports.
+    """
+    is_terminal = stream is not None and stream.isatty()
+    is_colored = is_terminal and os.environ.get("TERM") != "dumb"
+    if color == "auto" and os.environ.get("NO_COLOR"):
+        is_colored = False
+    elif color == "auto" and os.environ.get("FORCE_COLOR") and stream is not None:
+        is_colored = True
+    elif color != "auto":
+        is_colored = color == "always"
+    return Terminal(is_colored, shutil.get_terminal_size().columns if is_terminal else 0)
+
+
+@contextmanager
+def reading(*, enabled: bool) -> Iterator[Callable[[str, int], None]]:
+    """Provide a function that shows on a terminal how many objects of a collection are read."""
+    if not enabled or sys.stderr is None or not sys.stderr.isatty():
+        yield lambda _title, _count: None
+        return
+    from rich.console import Console
+
+    # The line disappears before the report.
+    with Console(stderr=True).status("Reading") as status:
+        yield lambda title, count: status.update(f"Reading {title}: {count:,}")

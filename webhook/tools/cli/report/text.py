@@ -1,0 +1,256 @@
+"""The reports for people."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from policies.decision import Decision
+from policies.finding import Finding
+from policies.kubernetes.template import field_path
+from policies.kubernetes.templates import is_core_workload
+from policies.wording import counted
+from webhook.tools.cli.evaluate import Result
+from webhook.tools.cli.report.content import (
+    AuditReport,
+    CheckReport,
+    Outcome,
+    State,
+    SuitesReport,
+    by_severity,
+    finding_place,
+    message,
+    pool_summary,
+    remediation,
+    rule_page,
+    summary,
+    verdict_counts,
+    waste_sentences,
+)
+from webhook.tools.cli.report.output import BOLD, DIM, PLAIN, STYLES, YELLOW, Style, Terminal
+from webhook.tools.cli.yaml_writer import Marked, difference
+from webhook.tools.documents.document import explanation, place
+
+if TYPE_CHECKING:
+    from webhook.tools.doctor import DoctorLine, Status
+
+_WIDTH = len("allowed")
+_MAX_UNJUDGED = 3
+"""The parts of an object that are listed; the JSON report lists all of them."""
+
+_MOST_WASTE = 5
+
+_STATES: dict[State, Style] = {
+    "passed": STYLES["allowed"],
+    "failed": STYLES["denied"],
+    "error": STYLES["invalid"],
+}
+_STATUSES: dict[Status, tuple[Style, str]] = {
+    "ok": (STYLES["allowed"], "ok"),
+    "warn": (YELLOW, "warnings"),
+    "fail": (STYLES["denied"], "failed"),
+    "skip": (STYLES["skipped"], "skipped"),
+}
+"""The style of each status of a doctor's line, and its word in the summary."""
+
+
+def check(report: CheckReport, terminal: Terminal) -> Iterator[str]:
+    """Yield a verdict on each object, why, and what changes, and a summary."""
+    needs_blank = False
+    for result in report.results:
+        if report.quiet and not result.findings and result.error is None:
+            continue
+        text = _object(terminal, result, quiet=report.quiet)
+        needs_blank = text.count("\n") == 1
+        yield text if needs_blank else f"{text}\n"
+    if not report.quiet:
+        yield "\n" if needs_blank else ""
+        yield _summary(terminal, report.results, report.policy)
+
+
+def audit(report: AuditReport, terminal: Terminal) -> Iterator[str]:
+    """Yield the pools, the findings by severity, and what is not audited."""
+    if not report.quiet:
+        yield from _pools(report, terminal)
+        waste = list(islice(waste_sentences(report.waste), _MOST_WASTE))
+        yield from (terminal.line(each, label=f"waste in {report.hours:g} h  ") for each in waste)
+        yield "\n" if waste else ""
+    results = sorted(report.results, key=by_severity)
+    for result in results:
+        if result.findings or result.error is not None:
+            yield f"{_object(terminal, result, quiet=True)}\n"
+    if report.quiet:
+        return
+    for remark in report.remarks:
+        yield terminal.line(remark, style=DIM)
+    for skipped in report.audit.skipped:
+        yield terminal.row(("not audited", YELLOW), (skipped, PLAIN))
+    pods = f" with {counted(report.audit.pods, 'running Pod')}"
+    yield _summary(terminal, results, report.policy, pods)
+
+
+def suites(report: SuitesReport, terminal: Terminal) -> Iterator[str]:
+    """Yield each case and a summary; ``-`` marks what is expected, ``+`` what there is."""
+    for outcome in report.outcomes:
+        yield from _outcome(terminal, outcome)
+    states = Counter(outcome.state for outcome in report.outcomes)
+    total = f"{counted(states.total(), 'case')} in {counted(report.suites, 'suite')}"
+    counts = [
+        terminal.paint(f"{states[state]} {state}", style)
+        for state, style in _STATES.items()
+        if states[state]
+    ]
+    yield f"\n{summary(terminal.paint(total, BOLD), counts)}\n"
+    if report.unexercised:
+        yield terminal.line(f"No case exercises {', '.join(report.unexercised)}.", style=YELLOW)
+
+
+def doctor(lines: Sequence[DoctorLine], terminal: Terminal) -> Iterator[str]:
+    """Yield a line for each check, with what to do below it, and a summary."""
+    width = max((len(found.check) for found in lines), default=0)
+    for found in lines:
+        style, _ = _STATUSES[found.status]
+        name = found.check.ljust(width)
+        yield terminal.row((found.status.ljust(4), style), (name, BOLD), (found.detail, PLAIN))
+        if found.remediation:
+            yield terminal.line(f"{found.remediation}.", 8 + width, label="→ ")
+    counts = Counter(found.status for found in lines)
+    words = [(counts[status], word) for status, (_, word) in _STATUSES.items()]
+    parts = ", ".join(f"{count} {word}" for count, word in words if count)
+    yield f"\n{terminal.paint(parts, BOLD)}\n"
+
+
+# The parts of a report about one object.
+
+
+def heading(terminal: Terminal, result: Result) -> str:
+    """Return the verdict, the object and its place; of a broken object, what is wrong with it."""
+    document, paint = result.manifest.document, terminal.paint
+    start = f"{document.path}:{result.manifest.line}" if document.text else document.path
+    verdict = paint(result.verdict.ljust(_WIDTH), STYLES[result.verdict])
+    text = f"{verdict}  {paint(result.title, BOLD)}  {paint(start, DIM)}"
+    if tolerated := _tolerated(result):
+        text += paint(f"  with {tolerated}", YELLOW)
+    text += f"{paint(_remark(result), DIM)}\n"
+    if result.error is not None:
+        where, what = place(document, result.error), explanation(document, result.error)
+        label = "" if result.verdict == "invalid" else "invalid  "
+        text += terminal.line(f"{label}{where}: {what}", 2)
+    return text
+
+
+def finding_text(terminal: Terminal, result: Result, finding: Finding, indent: int = 2) -> str:
+    """Return one finding of an object: rule and place, what is wrong, and what to do."""
+    where = str(finding_place(result, finding))
+    cells = ((finding.action, STYLES[finding.action]), (finding.rule, BOLD), (where, DIM))
+    text = terminal.row(*cells, (finding.path, PLAIN), indent=indent)
+    text += terminal.line(message(finding), indent + 2)
+    if cure := remediation(finding):
+        text += terminal.line(cure, indent + 2, label="remediation: ")
+    return text
+
+
+def unjudged_text(terminal: Terminal, decision: Decision) -> str:
+    """Return a line for each part whose Pods are judged only when they are created."""
+    named = decision.unjudged[:_MAX_UNJUDGED]
+    texts = [f"unknown  {field_path(part.path)}: {part.reason}" for part in named]
+    if more := len(decision.unjudged) - len(named):
+        texts.append(f"unknown  {more} more")
+    if texts:
+        texts.append("The webhook judges these Pods when they are created.")
+    return "".join(terminal.line(text, 2, DIM) for text in texts)
+
+
+def _summary(terminal: Terminal, results: Sequence[Result], policy: str, pods: str = "") -> str:
+    """Return the last lines of a report: counts, and the commands that explain the rules."""
+    paint = terminal.paint
+    verdicts = Counter(result.verdict for result in results if result.is_object)
+    findings = [finding for result in results for finding in result.findings]
+    counts = verdict_counts(verdicts).items()
+    painted = (paint(words, STYLES[verdict]) for verdict, words in counts)
+    text = summary(paint(f"{counted(verdicts.total(), 'object')}{pods}", BOLD), painted)
+    warnings = sum(finding.action == "warn" for finding in findings)
+    if warnings and not pods:
+        text += f"; {paint(counted(warnings, 'warning'), YELLOW)}"
+    if unreadable := len(results) - verdicts.total():
+        files = f"{counted(unreadable, 'file')} that cannot be read"
+        text += f"; {paint(files, STYLES['invalid'])}"
+    text += f"{paint(f' (policy: {policy})', DIM)}\n"
+    for rule in filter(rule_page, dict.fromkeys(finding.rule for finding in findings)):
+        text += f"{paint('Explain the rule: ', DIM)}gpufence explain {rule}\n"
+    return text
+
+
+def _object(terminal: Terminal, result: Result, *, quiet: bool) -> str:
+    """Return the lines about one object; quiet ones leave out exceptions and changes."""
+    text = heading(terminal, result)
+    for finding in result.findings:
+        text += finding_text(terminal, result, finding)
+    decision = result.decision
+    if quiet:
+        return text
+    text += unjudged_text(terminal, decision)
+    for finding in decision.excepted:
+        words = f"excepted  {finding.rule}  {finding.reason} (at {finding.path})"
+        text += terminal.line(words, 2, DIM)
+    if result.verdict in ("mutated", "unknown"):
+        text += terminal.changed(difference(decision.original, decision.mutated), 2)
+    return text
+
+
+def _tolerated(result: Result) -> str:
+    """Count the findings of an object that is not denied: ``2 warnings and 1 audit finding``."""
+    if result.verdict == "denied":
+        return ""
+    actions = Counter(finding.action for finding in result.findings)
+    counts = [(actions["warn"], "warning"), (actions["audit"], "audit finding")]
+    return " and ".join(counted(count, noun) for count, noun in counts if count)
+
+
+def _remark(result: Result) -> str:
+    if result.note:
+        return f"  {result.note}"
+    if not result.kind and result.error is None:
+        return "  not a Kubernetes object"
+    if result.decision.exemption:
+        return f"  exempt: {result.decision.exemption}"
+    if result.decision.pools:
+        return f"  requests devices of pool {', '.join(result.decision.pools)}"
+    if not result.decision.has_template and is_core_workload(result.decision.original):
+        # An API server and the webhook reject such an object if it is not a patch.
+        return "  has no pod template, as if it were a patch"
+    return ""
+
+
+def _pools(report: AuditReport, terminal: Terminal) -> Iterator[str]:
+    for state in report.audit.pools:
+        trespassers = counted(state.trespassers, "trespasser")
+        style = STYLES["denied"] if state.trespassers else DIM
+        name = terminal.paint(state.pool.name, BOLD)
+        yield f"pool {name}  {pool_summary(state)}; {terminal.paint(trespassers, style)}\n"
+        width = max(map(len, state.by_namespace), default=0)
+        for namespace, usage in sorted(state.by_namespace.items()):
+            counts = f"{usage.placed:>5} on nodes  {usage.waiting:>5} waiting"
+            yield f"  {namespace.ljust(width)}  {counts}\n"
+    if report.audit.pools:
+        yield "\n"
+
+
+def _outcome(terminal: Terminal, outcome: Outcome) -> Iterator[str]:
+    state = (f"{outcome.state:6}", _STATES[outcome.state])
+    yield terminal.row(state, (outcome.name, BOLD), (f"{outcome.path}:{outcome.line}", DIM))
+    if outcome.error:
+        yield terminal.line(outcome.error, 4)
+    for failure in outcome.failures:
+        yield terminal.line(f"{failure.message}.", 4)
+        yield from _shown(terminal, failure.lines)
+
+
+def _shown(terminal: Terminal, lines: Iterable[Marked | str]) -> Iterator[str]:
+    for line in lines:
+        if isinstance(line, Marked):
+            yield terminal.changed([line], 6)
+        else:
+            yield terminal.line(f"{line}.", 6, DIM)

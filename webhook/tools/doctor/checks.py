@@ -1,0 +1,312 @@
+"""The checks that only read: the cluster, the policy, the replicas and their certificate."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from datetime import datetime
+from functools import partial
+
+from certs.keypair import is_overdue, leaf_problem, renewal_due
+from policies.context import needed_facts
+from policies.kubernetes.objects import JSONObject
+from webhook.controller.leader_election import DURATION, paused_since
+from webhook.controller.registrar import KINDS
+from webhook.controller.trust import ca_bundles
+from webhook.kube.client import ready_endpoints
+from webhook.tools.audit.pools import label_problems, node_findings, pool_states
+from webhook.tools.doctor import DoctorLine, fail, ok, registered, skip, warn
+from webhook.tools.doctor.installation import Installation, containers_of
+
+_OLDEST = (1, 30)
+_CLAIMS = "v1"
+# A leader renews its Lease every few seconds, whatever the duration of the Lease.
+_SILENT_SECONDS = 60
+_LOGS = "Run kubectl logs and kubectl describe, and check that the nodes can pull the image"
+_PLACEHOLDER = "gpufence"
+"""The image's name in a checkout. The chart of a release names the published image."""
+_RENEWAL = "Check the logs of the replicas for the reason. Do not delete the Secret"
+
+
+def diagnosis(installed: Installation) -> Iterator[DoctorLine]:
+    """Yield the lines of each check, causes before their consequences.
+
+    A check without the permission to read its object is skipped.
+    """
+    for name, check in _CHECKS.items():
+        error = installed.forbidden.get(name)
+        lines = check(installed) if error is None else [skip(f"cannot read it: {error}")]
+        for line in lines:
+            yield line._replace(check=name)
+
+
+def _version(installed: Installation) -> Iterator[DoctorLine]:
+    """Check that the API server is new enough, and serves the claims that gpufence reads."""
+    version, oldest = installed.version, ".".join(map(str, _OLDEST))
+    parts = re.match(r"v(\d+)\.(\d+)\.", version)
+    if parts is None:
+        yield skip(f"the version of the API server is unknown: it says {version!r}")
+    elif (int(parts[1]), int(parts[2])) < _OLDEST:
+        yield fail(f"{version} is older than {oldest}", f"Upgrade to Kubernetes {oldest} or newer")
+    elif "API groups" in installed.forbidden or _CLAIMS in installed.claim_versions:
+        yield ok(version)
+    elif not installed.claim_versions:
+        yield ok(f"{version}, without dynamic resource allocation")
+    else:
+        yield warn(
+            f"{version} serves resource.k8s.io only as {', '.join(installed.claim_versions)}: a "
+            "Pod that requests devices through a resource claim does not count as a GPU Pod",
+            "Upgrade to Kubernetes 1.34 or newer, or request devices as extended resources",
+        )
+
+
+def _policy(installed: Installation) -> Iterator[DoctorLine]:
+    if "ConfigMap" in installed.forbidden:
+        yield skip(f"cannot read it: {installed.forbidden['ConfigMap']}", "Set --policy FILE")
+    elif installed.policy is None:
+        cure = "Fix the policy. Until then, replicas keep using the last valid policy"
+        yield fail(installed.policy_problem, cure)
+    else:
+        pools = ", ".join(pool.name for pool in installed.policy.pools)
+        yield ok(f"{installed.policy_source} is valid; its pools: {pools}")
+
+
+def _mode(installed: Installation) -> Iterator[DoctorLine]:
+    if installed.policy is not None and installed.policy.unenforced:
+        cure = "Set mode: enforce in the policy once metrics and audit log are as expected"
+        yield warn(installed.policy.unenforced, cure)
+
+
+def _nodes(installed: Installation) -> Iterator[DoctorLine]:
+    if installed.policy is None:
+        return
+    states = pool_states(installed.policy, installed.nodes)
+    broken = node_findings(states)
+    for node in broken:
+        for finding in node.findings:
+            problem = f"node {node.name}: {finding.reason}; {finding.detail}"
+            yield fail(problem, finding.remediation)
+    count = sum(len(state.nodes) for state in states)
+    if not broken and count:
+        yield ok(f"{count} GPU nodes, each with the taint and the labels of its pool")
+    elif not broken:
+        yield skip("no node offers devices of a pool or has its labels")
+
+
+def _advisories(installed: Installation) -> Iterator[DoctorLine]:
+    for affected in installed.versions.affected():
+        yield warn(affected.problem, affected.remediation)
+
+
+def _node_labels(installed: Installation) -> Iterator[DoctorLine]:
+    if installed.policy is not None and installed.nodes is not None:
+        for lacking in label_problems(installed.policy, installed.nodes, installed.templates):
+            yield warn(lacking.problem, lacking.remediation)
+
+
+def _replicas(installed: Installation) -> Iterator[DoctorLine]:
+    where = f"Deployment {installed.namespace}/{installed.name}"
+    if installed.deployment is None:
+        yield warn(
+            f"{where} does not exist",
+            "Set --namespace and --name to the release, unless the replicas run outside of the "
+            "cluster",
+        )
+        return
+    desired = installed.deployment["spec"].get("replicas", 1)
+    ready = (installed.deployment.get("status") or {}).get("readyReplicas") or 0
+    if not ready:
+        scale = f"Run kubectl scale deployment {installed.name} --replicas 2"
+        cure = _image_hint(installed.deployment) or _LOGS
+        yield fail(f"{where}: 0 of {desired} are ready", cure if desired else scale)
+    elif ready < desired:
+        yield warn(f"{where}: {ready} of {desired} are ready", _LOGS)
+    elif desired == 1:
+        yield warn(f"{where} has one replica", "Run two or more, to survive the loss of a node")
+    else:
+        yield ok(f"all {desired} are ready")
+
+
+def _image_hint(deployment: JSONObject) -> str:
+    """Return what to do about an image without a registry: no node can pull it."""
+    for container in containers_of(deployment):
+        image = str(container.get("image") or "")
+        if image.partition(":")[0] == _PLACEHOLDER:
+            return (
+                f"The image {image} is the placeholder of a chart from a checkout. Build "
+                "deploy/Dockerfile, push the image, and set image.repository to its name"
+            )
+    return ""
+
+
+def _command_line(installed: Installation) -> Iterator[DoctorLine]:
+    """Report a Deployment whose Pods have no container of gpufence."""
+    if installed.deployment is not None and installed.deployed is None:
+        names = ", ".join(container["name"] for container in containers_of(installed.deployment))
+        yield warn(
+            f"Deployment {installed.namespace}/{installed.name} has no container named gpufence "
+            f"or with the command gpufence serve; its containers: {names}",
+            "Name the container gpufence, or set --namespace and --name to another release",
+        )
+
+
+def _endpoints(installed: Installation) -> Iterator[DoctorLine]:
+    address = installed.address
+    if address is None:
+        yield skip("the address of gpufence is unknown")
+    elif address.service is None:
+        yield skip(f"API servers use {address.url}, without a Service")
+    else:
+        namespace, name, _ = address.service
+        ready = sum(len(ready_endpoints(slice_)) for slice_ in installed.slices)
+        if ready:
+            endpoints = "endpoint" if ready == 1 else "endpoints"
+            yield ok(f"Service {namespace}/{name} has {ready} ready {endpoints}")
+        else:
+            yield fail(
+                f"Service {namespace}/{name} has no ready endpoint, so API servers cannot call "
+                "gpufence",
+                "Check that replicas are ready, and that the Service selects them",
+            )
+
+
+def _leader(installed: Installation) -> Iterator[DoctorLine]:
+    where = f"Lease {installed.namespace}/{installed.name}"
+    if installed.deployed is not None and not installed.deployed.registers:
+        yield skip("this release does not register itself, so there is no leader")
+        return
+    if installed.lease is None:
+        yield warn(f"{where} does not exist", "Check that a replica runs: it creates the Lease")
+        return
+    if since := paused_since(installed.lease):
+        cure = "Run gpufence unregister --undo after you fix the problem"
+        yield warn(f"gpufence was unregistered at {since}", cure)
+        return
+    spec = installed.lease.get("spec") or {}
+    holder, renewed = spec.get("holderIdentity"), spec.get("renewTime")
+    if not holder or not renewed:
+        yield warn(f"{where} has no holder", "Check that a replica runs, and its logs")
+        return
+    pod = holder.partition("_")[0]
+    age = (installed.now - datetime.fromisoformat(renewed)).total_seconds()
+    duration = spec.get("leaseDurationSeconds") or DURATION
+    if age <= min(2 * duration, _SILENT_SECONDS):
+        yield ok(f"{pod} is the leader")
+        return
+    yield warn(
+        f"{holder} has not renewed {where} for {age:.0f} s; another replica leads after "
+        f"{duration} s without renewal",
+        f"Check that a replica runs, and its logs. If {pod} no longer exists, run kubectl "
+        f"--namespace {installed.namespace} delete lease {installed.name}",
+    )
+
+
+def _facts(installed: Installation) -> Iterator[DoctorLine]:
+    """Check whether replicas may read what the policy needs to know about the cluster."""
+    if installed.policy is None or installed.deployed is None:
+        yield skip("the policy or the command line of the replicas is unknown")
+        return
+    needed = needed_facts(installed.policy)
+    if not installed.deployed.registration.with_nodes and needed:
+        cure = "Set clusterFacts: true in the chart, or run serve with --node-facts"
+        yield fail(f"they are off: {'; '.join(needed.values())}", cure)
+        return
+    for fact in installed.denied_facts:
+        problem = f"{installed.account} may not list and watch {fact}: {needed[fact]}"
+        cure = "Add the rule to the ClusterRole of gpufence's service account, as in the chart"
+        yield fail(problem, cure)
+    if not installed.denied_facts:
+        readable = f"{installed.account} may read {', '.join(needed)}"
+        yield ok(readable if needed else "none are needed")
+
+
+def _certificate(installed: Installation) -> Iterator[DoctorLine]:
+    stored = installed.stored
+    if installed.deployed is not None and not installed.deployed.secret:
+        yield skip("comes from files outside of gpufence; see the trials below")
+    elif installed.secret is None:
+        yield fail(
+            f"namespace {installed.namespace} has no Secret with CA and serving certificate",
+            "Check that a replica runs: it creates the Secret",
+        )
+    elif stored is None:
+        yield fail("the Secret has no CA or no serving certificate", _RENEWAL)
+    else:
+        problem = leaf_problem(stored.leaf, stored.authorities, installed.names, installed.now)
+        if problem:
+            yield fail(f"the {problem}", _RENEWAL)
+            return
+        leaf = stored.leaf.certificate
+        due, end = renewal_due(leaf).isoformat(), leaf.not_valid_after_utc.isoformat()
+        if is_overdue(leaf, installed.now):
+            problem = f"the renewal was due at {due}; the certificate expires at {end}"
+            yield warn(problem, _RENEWAL)
+        else:
+            yield ok(f"valid until {end}; renewal is due at {due}")
+
+
+def _ca_bundle(installed: Installation) -> Iterator[DoctorLine]:
+    """Check that every webhook trusts the CAs in the Secret."""
+    stored = installed.stored
+    if stored is None:
+        return
+    existing = {kind: each for kind, each in installed.configurations.items() if each}
+    wrong = [
+        f"{kind}, webhook {webhook.get('name')}"
+        for kind, each in existing.items()
+        for webhook, bundle in zip(each.get("webhooks") or (), ca_bundles(each), strict=True)
+        if not stored.is_carried_by(bundle)
+    ]
+    if not existing:
+        yield skip("there is no webhook configuration")
+    elif wrong:
+        yield fail(
+            f"does not contain the CA of the Secret in {'; '.join(wrong)}",
+            "Wait some seconds: registering replicas write it. Then check their logs, and run "
+            "gpufence certs status",
+        )
+    else:
+        yield ok("every webhook trusts the CA of the Secret")
+
+
+def _exempt_namespaces(installed: Installation) -> Iterator[DoctorLine]:
+    """Check that each exempt namespace that exists has a workload of an operator or an agent.
+
+    gpufence checks no Pod in such a namespace.
+    """
+    if installed.policy is None:
+        yield skip("the policy is unknown, and it names the namespaces")
+        return
+    unused = [name for name, is_used in installed.exempt_namespaces.items() if not is_used]
+    if unused:
+        yield warn(
+            f"no DaemonSet, Deployment or StatefulSet runs in {', '.join(unused)}: gpufence checks "
+            "no Pod there, only because of the name",
+            "Delete each namespace that the cluster does not need, or remove it from "
+            "exemptions.namespaces of the policy",
+        )
+    elif installed.exempt_namespaces:
+        yield ok(f"each has a workload: {', '.join(installed.exempt_namespaces)}")
+    else:
+        yield ok("no other exists")
+
+
+_CHECKS: dict[str, Callable[[Installation], Iterable[DoctorLine]]] = {
+    "Kubernetes": _version,
+    "policy": _policy,
+    "mode": _mode,
+    "nodes": _nodes,
+    "advisories": _advisories,
+    "node labels": _node_labels,
+    "replicas": _replicas,
+    "command line": _command_line,
+    "endpoints": _endpoints,
+    "leader": _leader,
+    "cluster facts": _facts,
+    "certificate": _certificate,
+    "caBundle": _ca_bundle,
+    **{kind: partial(registered.configuration, kind) for kind in KINDS},
+    "admission policies": registered.policies,
+    "admission policy types": registered.types,
+    "exempt namespaces": _exempt_namespaces,
+}

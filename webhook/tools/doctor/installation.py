@@ -1,0 +1,305 @@
+"""The objects of an installation in its cluster, as far as the doctor may read them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import urlsplit
+
+from certs.keypair import Names
+from certs.secret import Stored, read_secret
+from policies.context import Fact, needed_facts
+from policies.exemptions import ALWAYS_EXCLUDED
+from policies.kubernetes.node_templates import NodeTemplate
+from policies.kubernetes.nodes import NodeIndex
+from policies.kubernetes.objects import JSONObject
+from policies.policy import Policy
+from webhook.controller.cel.configurations import Registration
+from webhook.controller.certificates import SecretName, names_of
+from webhook.controller.leader_election import lease_path
+from webhook.controller.registrar import (
+    KINDS,
+    AdmissionPolicies,
+    admission_policies_of,
+    other_releases,
+)
+from webhook.kube.client import KubeApi, slices_query
+from webhook.kube.errors import FORBIDDEN, NOT_FOUND, ApiError
+from webhook.kube.listing import list_all, list_optional
+from webhook.serve.cluster.nodes import NODES
+from webhook.serve.cluster.state import ClusterState
+from webhook.tools.audit.advisories import NodeVersions, VersionedNode
+from webhook.tools.documents.document import InputError
+from webhook.tools.documents.policy_files import load_policy, policy_of_release
+
+_PROGRAM, _COMMAND = "gpufence", "serve"
+_GROUPS: dict[Fact, str] = {
+    "nodes": "",
+    "namespaces": "",
+    "runtimeclasses": "node.k8s.io",
+    "deviceclasses": "resource.k8s.io",
+}
+_WORKLOADS = ("daemonsets", "deployments", "statefulsets")
+
+
+@dataclass(frozen=True, slots=True)
+class Deployed:
+    """The options on the command line of the replicas.
+
+    ``secret`` is the name of the Secret with CA and certificate, empty where the replicas
+    serve with external files; ``registers`` whether they write the configurations, and
+    ``admission_policies`` whether they write those, too.
+    """
+
+    registration: Registration
+    secret: str
+    registers: bool
+    admission_policies: bool = True
+
+
+@dataclass(slots=True)
+class Installation:
+    """The objects that were read.
+
+    ``forbidden`` has the API server's error for each check whose object is unreadable. ``policy``
+    is None if there is no valid policy; ``policy_problem`` then has the reason.
+    """
+
+    namespace: str
+    name: str
+    now: datetime = field(default_factory=lambda: datetime.now(UTC))
+    version: str = ""
+    """The version of the API server, such as v1.36.3; empty if it is unknown."""
+    claim_versions: tuple[str, ...] = ()
+    """The versions of the API group resource.k8s.io that the API server serves."""
+    policy: Policy | None = None
+    policy_source: str = ""
+    policy_problem: str = ""
+    deployment: JSONObject | None = None
+    deployed: Deployed | None = None
+    account: str = ""
+    """The user as which the replicas read the cluster."""
+    configurations: dict[str, JSONObject | None] = field(default_factory=dict)
+    admission_policies: AdmissionPolicies = field(default_factory=dict)
+    """The policies and bindings in the API server, by kind; of kinds that it serves."""
+    secret: JSONObject | None = None
+    stored: Stored | None = None
+    names: Names | None = None
+    """The names that the serving certificate must have; None if they are unknown."""
+    slices: list[JSONObject] = field(default_factory=list)
+    lease: JSONObject | None = None
+    nodes: NodeIndex | None = None
+    versions: NodeVersions = field(default_factory=NodeVersions)
+    templates: tuple[NodeTemplate, ...] = ()
+    other_releases: frozenset[str] = frozenset()
+    """The namespaces of other releases in the cluster."""
+    denied_facts: tuple[Fact, ...] = ()
+    """The facts that the policy needs and that the service account may not read."""
+    exempt_namespaces: dict[str, bool] = field(default_factory=dict)
+    """Whether each exempt namespace that exists has a workload.
+
+    Without ``kube-system`` and the namespaces of gpufence, which are always needed.
+    """
+    forbidden: dict[str, str] = field(default_factory=dict)
+
+    @contextmanager
+    def permitted(self, check: str) -> Iterator[None]:
+        """Record a missing permission, or a missing API, as the reason to skip the check."""
+        try:
+            yield
+        except ApiError as error:
+            if error.status not in (FORBIDDEN, NOT_FOUND):
+                raise
+            self.forbidden[check] = str(error)
+
+    @property
+    def registers(self) -> bool:
+        """Whether the leader writes what API servers know of the release."""
+        return self.deployed is not None and self.deployed.registers
+
+    @property
+    def excluded_namespaces(self) -> frozenset[str]:
+        """The namespaces for which API servers do not call gpufence."""
+        if self.deployed is None:
+            return ALWAYS_EXCLUDED
+        return ALWAYS_EXCLUDED | self.deployed.registration.excluded_namespaces
+
+    @property
+    def address(self) -> Registration | None:
+        """The address of gpufence: from the options of the replicas, or from a configuration.
+
+        Replicas that do not register may have no such option.
+        """
+        if self.deployed is not None and self.deployed.registration.is_addressed:
+            return self.deployed.registration
+        for configuration in self.configurations.values():
+            for webhook in (configuration or {}).get("webhooks") or ():
+                return _registered(webhook, self.name)
+        return None
+
+
+async def examine(
+    api: KubeApi,
+    namespace: str,
+    name: str,
+    policy_path: str | None,
+    read_arguments: Callable[[list[str]], Deployed],
+) -> Installation:
+    """Read the objects of the installation.
+
+    The policy is that of the file, or without a path that of the release. ``read_arguments`` reads
+    the command line of a replica.
+
+    Raises:
+        ClusterError: a request failed. A missing permission is not an error.
+        CertificateError: the address of the release is invalid.
+        InputError: the policy file is not a valid policy.
+    """
+    installed = Installation(namespace, name)
+    core, apps = f"/api/v1/namespaces/{namespace}", f"/apis/apps/v1/namespaces/{namespace}"
+    with installed.permitted("Kubernetes"):
+        installed.version = (await api.read("/version") or {}).get("gitVersion", "")
+    with installed.permitted("API groups"):
+        claims = await api.read("/apis/resource.k8s.io") or {}
+        installed.claim_versions = tuple(each["version"] for each in claims.get("versions") or ())
+    if policy_path is not None:
+        installed.policy, installed.policy_source = load_policy(policy_path), policy_path
+    else:
+        installed.policy_source = f"ConfigMap {namespace}/{name}-policy"
+        with installed.permitted("ConfigMap"):
+            config_map = await api.read(f"{core}/configmaps/{name}-policy")
+            try:
+                installed.policy = policy_of_release(namespace, name, config_map)
+            except InputError as error:
+                installed.policy_problem = " ".join(error.lines)
+    with installed.permitted("replicas"):
+        installed.deployment = await api.read(f"{apps}/deployments/{name}")
+    if installed.deployment is not None:
+        account = installed.deployment["spec"]["template"]["spec"].get("serviceAccountName")
+        installed.account = f"system:serviceaccount:{namespace}:{account or 'default'}"
+        own = _own_container(containers_of(installed.deployment))
+        installed.deployed = read_arguments(_arguments(own)) if own is not None else None
+    for kind, path in KINDS.items():
+        with installed.permitted(kind):
+            installed.configurations[kind] = await api.read(f"{path}/{name}")
+    with installed.permitted("admission policies"):
+        installed.admission_policies = await admission_policies_of(api, name)
+    if secret := installed.deployed.secret if installed.deployed else f"{name}-certificates":
+        with installed.permitted("certificate"):
+            installed.secret = await api.read(SecretName(namespace, secret).path)
+            installed.stored = read_secret(installed.secret) if installed.secret else None
+    address = installed.address
+    installed.names = names_of(address) if address is not None else None
+    if address is not None and address.service is not None:
+        with installed.permitted("endpoints"):
+            slices = await api.read(*slices_query(*address.service[:2]))
+            installed.slices = (slices or {}).get("items") or []
+    installed.other_releases = await other_releases(api, name)
+    with installed.permitted("leader"):
+        installed.lease = await api.read(lease_path(namespace, name))
+    if installed.policy is not None:
+        with installed.permitted("nodes"):
+            await _nodes(api, installed, installed.policy)
+        with installed.permitted("cluster facts"):
+            await _facts(api, installed, installed.policy)
+        with installed.permitted("exempt namespaces"):
+            await _exempt_namespaces(api, installed, installed.policy)
+    installed.now = api.clock.now()
+    return installed
+
+
+async def _nodes(api: KubeApi, installed: Installation, policy: Policy) -> None:
+    state = ClusterState(policy)
+
+    def take(node: VersionedNode) -> None:
+        state.nodes.put(node)
+        installed.versions.take(node)
+
+    await list_all(api, NODES.path, VersionedNode, take)
+    await list_optional(api, state.template_stores)
+    installed.nodes, installed.templates = state.nodes.index, state.templates
+
+
+async def _facts(api: KubeApi, installed: Installation, policy: Policy) -> None:
+    if installed.deployed is None or not installed.deployed.registration.with_nodes:
+        return
+    facts = [
+        fact
+        for fact in needed_facts(policy)
+        if not all([await _may(api, installed, fact, verb) for verb in ("list", "watch")])
+    ]
+    installed.denied_facts = tuple(facts)
+
+
+async def _may(api: KubeApi, installed: Installation, fact: Fact, verb: str) -> bool:
+    """Return whether the replicas may read the fact."""
+    accounts = "system:serviceaccounts"
+    review = {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SubjectAccessReview",
+        "spec": {
+            "user": installed.account,
+            "groups": [accounts, f"{accounts}:{installed.namespace}", "system:authenticated"],
+            "resourceAttributes": {"group": _GROUPS[fact], "resource": fact, "verb": verb},
+        },
+    }
+    answer = await api.create("/apis/authorization.k8s.io/v1/subjectaccessreviews", review)
+    return bool((answer.get("status") or {}).get("allowed"))
+
+
+async def _exempt_namespaces(api: KubeApi, installed: Installation, policy: Policy) -> None:
+    exempt = policy.exemptions.namespaces | installed.excluded_namespaces
+    needed = {"kube-system", installed.namespace} | installed.other_releases
+    for name in sorted(exempt - needed):
+        if await api.read(f"/api/v1/namespaces/{name}") is None:
+            continue
+        lists = [
+            await api.read(f"/apis/apps/v1/namespaces/{name}/{kind}", {"limit": "1"})
+            for kind in _WORKLOADS
+        ]
+        installed.exempt_namespaces[name] = any((each or {}).get("items") for each in lists)
+
+
+def containers_of(deployment: JSONObject) -> list[JSONObject]:
+    containers: list[JSONObject] = deployment["spec"]["template"]["spec"]["containers"]
+    return containers
+
+
+def _own_container(containers: list[JSONObject]) -> JSONObject | None:
+    """Return the container named gpufence, as in the chart, or one that runs ``serve``.
+
+    It is not always the first: injected sidecars can come before it.
+    """
+    named = [container for container in containers if container["name"] == _PROGRAM]
+    serving = [container for container in containers if _serves(container)]
+    return next(iter((*named, *serving)), None)
+
+
+def _serves(container: JSONObject) -> bool:
+    """Return whether it runs ``gpufence serve``, or ``serve`` with the entrypoint of its image."""
+    words = _words(container)
+    if _COMMAND not in words:
+        return False
+    program = words[: words.index(_COMMAND)][-1:]
+    return not program or program[0].rpartition("/")[2] == _PROGRAM
+
+
+def _arguments(container: JSONObject) -> list[str]:
+    words = _words(container)
+    return words[words.index(_COMMAND) + 1 :] if _COMMAND in words else words
+
+
+def _words(container: JSONObject) -> list[str]:
+    return [*(container.get("command") or ()), *(container.get("args") or ())]
+
+
+def _registered(webhook: JSONObject, name: str) -> Registration:
+    config: dict[str, Any] = webhook.get("clientConfig") or {}
+    if service := config.get("service"):
+        address = service["namespace"], service["name"], service.get("port") or 443
+        return Registration(name=name, service=address)
+    url = urlsplit(str(config.get("url") or ""))
+    return Registration(name=name, url=f"{url.scheme}://{url.netloc}" if url.netloc else "")

@@ -1,0 +1,232 @@
+"""Files and standard input: their text, and its documents, split as kubectl splits them.
+
+Source: ``YAMLReader`` in ``k8s.io/apimachinery/pkg/util/yaml/decoder.go``. A broken document does
+not hide the others.
+"""
+
+from __future__ import annotations
+
+import codecs
+import errno
+import io
+import re
+import sys
+from collections.abc import Iterable, Iterator
+from typing import BinaryIO
+
+from policies.wording import printable
+from webhook.tools.documents.document import (
+    Document,
+    DocumentError,
+    InputError,
+    raise_errors,
+    sentence,
+    unreadable,
+)
+from webhook.tools.documents.json_reader import read_json
+from webhook.tools.documents.yaml_reader import read_yaml
+
+STDIN = "-"
+STDIN_NAME = "<stdin>"
+
+_ALLOW = "Give the user that runs gpufence read access"
+_CHECK_PATH = "Check the path"
+_CURES = {
+    errno.EACCES: _ALLOW,
+    errno.EPERM: _ALLOW,
+    errno.ENOENT: _CHECK_PATH,
+    errno.ENOTDIR: _CHECK_PATH,
+    errno.ENAMETOOLONG: _CHECK_PATH,
+    errno.EISDIR: "Name a file in it",
+    errno.ELOOP: "Make the link point to a file",
+}
+_OTHER_CURE = "Name a readable copy"
+
+# The longer ones first: UTF-32's mark starts with UTF-16's.
+_BYTE_ORDER_MARKS = (
+    (codecs.BOM_UTF32_LE, "utf-32"),
+    (codecs.BOM_UTF32_BE, "utf-32"),
+    (codecs.BOM_UTF16_LE, "utf-16"),
+    (codecs.BOM_UTF16_BE, "utf-16"),
+    (codecs.BOM_UTF8, "utf-8-sig"),
+)
+
+_SEPARATOR = "---"
+# A line with more than a comment or a directive. A comment ends at any line break of YAML 1.1.
+_CONTENT = re.compile(r"(?:^|[\r\x85\u2028\u2029])[^\S\n\r\x85\u2028\u2029]*+[^\s#%]", re.MULTILINE)
+_COMMENT = re.compile("#[^\r\x85\u2028\u2029]*")
+_BRACKET = re.compile(r"\s*[{\[]")
+# JSON continues like this after its first bracket; YAML in flow style rarely does.
+_JSON = re.compile(r"\s*(?:\{\s*[\"}]|\[\s*[\"{\[\]])")
+
+
+def load_documents(path: str, limit: int | None = None) -> list[Document]:
+    """Return the documents of a file or of standard input, none of which has a fault.
+
+    Raises:
+        InputError: the file cannot be read, has more bytes than ``limit``, or a document has a
+            fault; a line for each.
+    """
+    return valid_documents(display_name(path), read_text(path, limit))
+
+
+def valid_documents(name: str, text: str) -> list[Document]:
+    """Return the documents of a text, none of which has a fault; ``name`` is for messages.
+
+    Raises:
+        InputError: a document has an error or a key that is set twice; a line for each.
+    """
+    documents = list(read_documents(name, text))
+    raise_errors((document, document.fault) for document in documents)
+    return documents
+
+
+def read_text(path: str, limit: int | None = None) -> str:
+    """Return the text of a file, or of standard input.
+
+    Raises:
+        InputError: it cannot be read, has more bytes than ``limit``, or is not text.
+    """
+    try:
+        return text_of(path, limit)
+    except DocumentError as error:
+        document = unreadable(display_name(path), error)
+        raise InputError([printable(sentence(document, error))]) from error
+
+
+def text_of(path: str, limit: int | None = None) -> str:
+    """Return the text of a file, or of standard input.
+
+    Raises:
+        DocumentError: it cannot be read, has more bytes than ``limit``, or is not text.
+    """
+    try:
+        with _opened(path) as file:
+            # One byte more shows that there is more.
+            content = file.read(-1 if limit is None else limit + 1)
+    except OSError as error:
+        raise cannot_be_read(error) from error
+    if limit is not None and len(content) > limit:
+        raise DocumentError(f"is larger than {limit // 2**20} MiB", cure="Name a smaller file")
+    return decode(content)
+
+
+def _opened(path: str) -> BinaryIO:
+    """Open a file, or standard input.
+
+    Raises:
+        DocumentError: it cannot be opened.
+    """
+    # Python has no sys.stdin if its descriptor is closed at the start.
+    if path == STDIN and sys.stdin is None:
+        raise DocumentError("is closed", cure="Pipe manifests to it, or name files")
+    try:
+        return sys.stdin.buffer if path == STDIN else io.BufferedReader(io.FileIO(path))
+    except FileNotFoundError:
+        raise DocumentError("does not exist", cure=_CHECK_PATH) from None
+    except ValueError:  # A null character in the path.
+        raise DocumentError("is not the path of a file", cure=_CHECK_PATH) from None
+    except OSError as error:
+        raise cannot_be_read(error) from error
+
+
+def decode(data: bytes) -> str:
+    """Decode ``data``: UTF-8, or the encoding of its byte order mark.
+
+    Raises:
+        DocumentError: it is not text; the error names the line of the first invalid byte.
+    """
+    encoding = _encoding(data)
+    try:
+        return data.decode(encoding)
+    except UnicodeDecodeError as error:
+        before = data[: error.start].decode(encoding, "replace")
+        raise DocumentError(
+            f"is not {encoding.removesuffix('-sig').upper()} text: "
+            f"byte 0x{data[error.start]:02x} ({error.reason})",
+            line=before.count("\n") + 1,
+            cure="Save it as UTF-8",
+        ) from error
+
+
+def _encoding(start: bytes) -> str:
+    """Return the encoding of a text that starts with these bytes."""
+    return next((name for mark, name in _BYTE_ORDER_MARKS if start.startswith(mark)), "utf-8")
+
+
+def display_name(path: str) -> str:
+    """Return the file's name in reports."""
+    if path == STDIN:
+        return STDIN_NAME
+    # Bytes of a name that are not text cannot be written.
+    return path.encode(errors="backslashreplace").decode()
+
+
+def cannot_be_read(error: OSError) -> DocumentError:
+    return DocumentError(
+        f"cannot be read ({error.strerror or error})",
+        cure=_CURES.get(error.errno or 0, _OTHER_CURE),
+    )
+
+
+def read_documents(path: str, text: str) -> Iterator[Document]:
+    """Yield the documents of a text in order, without those that are empty or only comments."""
+    index = 0
+    for after, part, line in _split(io.StringIO(text)):
+        if line == 1 and not _CONTENT.search(part):
+            continue
+        if after:
+            error = DocumentError(
+                f"the document starts with --- {after:.40}, which kubectl does not accept",
+                cure="Put --- on a line of its own",
+            )
+            yield Document(line - 1, part, line, path=path, index=index, error=error)
+            index += 1
+            continue
+        for document in _read(part):
+            if document.value is not None or document.error is not None:
+                document.path, document.index = path, index
+                document.move_down(line - 1)
+                yield document
+            index += 1
+
+
+def _split(lines: Iterable[str]) -> Iterator[tuple[str, str, int]]:
+    """Yield the text after ``---`` on its line, the part below it, and the line of that part."""
+    part, first, after = io.StringIO(), 1, ""
+    for number, line in enumerate(lines, 1):
+        if not line.startswith(_SEPARATOR):
+            part.write(line)
+            continue
+        if number > 1:
+            yield after, part.getvalue(), first
+        after = line.removeprefix(_SEPARATOR).strip()
+        after = "" if _COMMENT.fullmatch(after) else after
+        part, first = io.StringIO(), number + 1
+    yield after, part.getvalue(), first
+
+
+def _read(part: str) -> Iterator[Document]:
+    """Read JSON, one value or several, or one document of YAML."""
+    if not _BRACKET.match(part):
+        yield _read_yaml(part)
+        return
+    values = read_json(part)
+    first = next(values)
+    if first.error is not None:
+        # YAML in flow style also starts with a bracket.
+        as_yaml = _read_yaml(part)
+        if as_yaml.error is None or not _JSON.match(part):
+            yield as_yaml
+            return
+    yield first
+    yield from values
+
+
+def _read_yaml(part: str) -> Document:
+    try:
+        return read_yaml(part) or Document(1, part)
+    except DocumentError as error:
+        content = _CONTENT.search(part)
+        line = part.count("\n", 0, content.start()) + 1 if content else 1
+        return Document(line, part, error=error)
