@@ -99,7 +99,7 @@ docs: $(STAMP)  ## the documentation as a site, into build/docs (the playground'
 .PHONY: golden
 golden: $(STAMP)  ## rewrite the expected outcomes of tests/cases, and reports (read the diff)
 	GPUFENCE_GOLDEN=1 $(BIN)/pytest -q tests/unit/policies/test_cases.py tests/unit/cli/discover tests/unit/cli/report \
-		tests/unit/cli/test_suites.py tests/unit/cli/commands/test_explain.py tests/unit/cli/commands/test_krm.py
+		tests/unit/cli/test_suites.py tests/unit/cli/commands/test_explain.py
 
 .PHONY: new-rule
 new-rule: $(STAMP)  ## add a check: module, cases, registry, default policy (NAME=too-many-sidecars)

@@ -47,7 +47,6 @@ _COMMANDS = {
     "mutate": "Print manifests with the mutations of the webhook.",
     "explain": "Explain a rule, or the decision on a manifest.",
     "test": "Test a policy with suites of cases.",
-    "krm": "Run as a KRM function, for kustomize and kpt.",
     "policy": "Show and validate policies.",
     "adopt": "Show what gpufence would change in a cluster, and prepare it.",
     "audit": "Audit the workloads and the GPU nodes of a cluster.",
