@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import signal
 import socket
 import sys
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +22,8 @@ from webhook.kube.client import KubeApi, ServerClock
 from webhook.kube.credentials import Load
 from webhook.kube.reflector import Watches
 from webhook.logs import JSONFormatter, TextFormatter, configure, event
+from webhook.periodic_task import PeriodicTask
+from webhook.policy_reload import ReloadingPolicy
 from webhook.serve.admission.handler import Admission
 from webhook.serve.cluster.device_inventory import DeviceInventory
 from webhook.serve.cluster.facts import ClusterFacts
@@ -31,8 +32,7 @@ from webhook.serve.http.listener import OPERATIONS, REVIEWS, Listener, listen, p
 from webhook.serve.http.tls import ServedCertificate
 from webhook.serve.metrics.cluster import ClusterMetrics, DeviceMetrics
 from webhook.serve.metrics.replica import Metrics
-from webhook.serve.periodic_task import PeriodicTask
-from webhook.serve.policy_reload import ReloadingPolicy
+from webhook.signals import Signals
 from webhook.tools.documents.policy_files import policy_name
 
 _log = logging.getLogger("gpufence")
@@ -92,7 +92,7 @@ def serve(options: ServeOptions) -> int:
 
 
 async def _serve(options: ServeOptions, policy: ReloadingPolicy) -> None:
-    signals = _Signals()
+    signals = Signals()
     replica = _Replica(options, policy)
     try:
         if await signals.unless_stopped(replica.start()):
@@ -102,33 +102,6 @@ async def _serve(options: ServeOptions, policy: ReloadingPolicy) -> None:
     finally:
         await replica.close()
     event(_log, logging.INFO, "stopped")
-
-
-class _Signals:
-    """The first signal requests a graceful stop, the second an immediate one."""
-
-    def __init__(self) -> None:
-        self.first = asyncio.Event()
-        self.second = asyncio.Event()
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(
-                number, lambda: (self.second if self.first.is_set() else self.first).set()
-            )
-
-    async def unless_stopped(self, work: Coroutine[None, None, None]) -> bool:
-        """Do the work, or cancel it at the first signal; return whether it is done."""
-        task = asyncio.create_task(work)
-        stopped = asyncio.create_task(self.first.wait())
-        try:
-            await asyncio.wait({task, stopped}, return_when=asyncio.FIRST_COMPLETED)
-            if task.done():
-                task.result()
-            return task.done()
-        finally:
-            for awaited in (task, stopped):
-                awaited.cancel()
-            await asyncio.gather(task, stopped, return_exceptions=True)
 
 
 class _Replica:
@@ -208,7 +181,7 @@ class _Replica:
     def start_tasks(self) -> None:
         self._running = [asyncio.create_task(task.run_forever()) for task in self._tasks]
 
-    async def drain(self, signals: _Signals) -> None:
+    async def drain(self, signals: Signals) -> None:
         """Keep serving, unready, while clients turn to other replicas; then finish all requests."""
         options = self._options
         self._edge.draining = True

@@ -11,8 +11,8 @@ from prometheus_client.core import Metric
 from policies.document import parse_policy
 from policies.policy import Policy
 from policies.shipped import default_policy_text
+from webhook.kube.nodes import Offer
 from webhook.serve.cluster.device_inventory import Holding
-from webhook.serve.cluster.nodes import Offer
 from webhook.serve.metrics.cluster import ClusterMetrics, DeviceMetrics
 from webhook.serve.metrics.replica import GAUGES, Metrics
 

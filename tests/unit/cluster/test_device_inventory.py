@@ -19,6 +19,7 @@ from policies.policy import Policy
 from reviewing import default_document
 from webhook.kube.client import KubeApi
 from webhook.kube.credentials import kubeconfig
+from webhook.kube.nodes import NodeObject, Offer, node_from, offers_of
 from webhook.kube.reflector import Watches
 from webhook.serve.cluster.device_inventory import (
     KEEP_SECONDS,
@@ -31,7 +32,6 @@ from webhook.serve.cluster.device_inventory import (
     of_pod,
 )
 from webhook.serve.cluster.facts import ClusterFacts
-from webhook.serve.cluster.nodes import NodeObject, Offer, node_from, offers_of
 from webhook.serve.metrics.cluster import MOST_NAMESPACES, OTHER_NAMESPACES, DeviceMetrics
 
 JSON = dict[str, Any]

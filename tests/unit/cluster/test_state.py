@@ -13,7 +13,7 @@ from clusters import gpu_node, node, policy
 from policies.kubernetes.nodes import Node
 from policies.kubernetes.scheduling import Taint
 from webhook.kube.collection import LabeledMetadata
-from webhook.serve.cluster.nodes import NodeObject, NodeStore
+from webhook.kube.nodes import NodeObject, NodeStore
 from webhook.serve.cluster.state import ClusterState, DeviceClassObject, DeviceClassSpec
 
 JSON = dict[str, Any]

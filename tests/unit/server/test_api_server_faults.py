@@ -22,10 +22,10 @@ from webhook.kube.credentials import Load, kubeconfig
 from webhook.kube.errors import ApiError
 from webhook.kube.listing import list_all
 from webhook.kube.reflector import Watches, WatchTiming
+from webhook.periodic_task import PeriodicTask
 from webhook.serve.cluster.device_inventory import CLAIMS, PODS, DeviceInventory
 from webhook.serve.cluster.facts import ClusterFacts
 from webhook.serve.metrics.replica import Metrics
-from webhook.serve.periodic_task import PeriodicTask
 
 LEASE = lease_path("system", "gpufence")
 FAST = WatchTiming(first_delay=0.01, longest_delay=0.05, quiet_seconds=0.5, steady_seconds=1)

@@ -9,7 +9,7 @@ import pytest
 
 from fake_apiserver import eventually
 from webhook.kube.errors import UnreachableError
-from webhook.serve.periodic_task import PeriodicTask
+from webhook.periodic_task import PeriodicTask
 from webhook.tools.documents.document import InputError
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from policies.policy import Policy
 from policies.shipped import default_policy_text
-from webhook.serve.policy_reload import ReloadingPolicy
+from webhook.policy_reload import ReloadingPolicy
 from webhook.tools.documents.document import InputError
 
 FIRST = default_policy_text()
@@ -62,7 +62,7 @@ async def test_an_invalid_policy_is_parsed_once_and_reported_until_it_changes(
     line = BAD[: BAD.index("poolz")].count("\n") + 1
     assert f"{watched.file}:{line}: poolz: unknown field; did you mean pools?" in problem
     with monkeypatch.context() as patch:
-        patch.setattr("webhook.serve.policy_reload.read_policy", None)
+        patch.setattr("webhook.policy_reload.read_policy", None)
         assert await watched.poll(BAD) == problem
     assert watched.policy.current is watched.first
     assert await watched.poll("kind: [")

@@ -21,9 +21,9 @@ from policies.policy import Policy, Pool
 from policies.reach import nodes_of_pools
 from policies.requests import Scope
 from webhook.kube.collection import AnnotatedMetadata, Collection, Identity, ItemT_contra
+from webhook.kube.nodes import NODES, NodeStore, Offer, offers_of
 from webhook.kube.reflector import Watches
 from webhook.serve.cluster.facts import ClusterFacts
-from webhook.serve.cluster.nodes import NODES, NodeStore, Offer, offers_of
 
 KEEP_SECONDS = 60.0
 """A replica that no longer leads keeps its inventory for this time: it may lead again."""

@@ -19,9 +19,9 @@ from policies.kubernetes.quantity import is_subdomain
 from policies.kubernetes.workload import Workload
 from policies.policy import Policy
 from webhook.kube.errors import ClusterError
+from webhook.kube.nodes import NODES
 from webhook.kube.reflector import Watches
 from webhook.serve.cluster.claims import LOOKUP_SECONDS, ClaimLookup, LookupResult, claims_named
-from webhook.serve.cluster.nodes import NODES
 from webhook.serve.cluster.state import (
     DEVICE_CLASSES,
     NAMESPACES,

@@ -17,7 +17,7 @@ from policies.kubernetes.node_templates import NodeTemplate
 from policies.kubernetes.objects import JSONObject
 from policies.policy import Policy
 from webhook.kube.collection import Collection, ItemT_contra, LabeledMetadata, Store
-from webhook.serve.cluster.nodes import NODES, NodeStore
+from webhook.kube.nodes import NODES, NodeStore
 from webhook.serve.cluster.templates import (
     MACHINE_DEPLOYMENTS,
     NODE_CLAIMS,

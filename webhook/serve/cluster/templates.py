@@ -16,7 +16,7 @@ from policies.kubernetes.node_templates import NodeTemplate
 from policies.kubernetes.quantity import NANOS, InvalidQuantityError, parse_quantity
 from policies.kubernetes.scheduling import Taint
 from webhook.kube.collection import AnnotatedMetadata, Collection, LabeledMetadata
-from webhook.serve.cluster.nodes import NodeStatus, TaintObject, taints_of
+from webhook.kube.nodes import NodeStatus, TaintObject, taints_of
 
 _CAPACITY = "capacity.cluster-autoscaler.kubernetes.io"
 # Labels that Cluster API copies from Machines to Nodes

@@ -15,10 +15,10 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from policies.policy import Policy, Pool
+from webhook.kube.nodes import Offer
 from webhook.kube.reflector import Watches
 from webhook.serve.cluster.claims import LookupResult
 from webhook.serve.cluster.device_inventory import DeviceInventory, Holding, pools_of
-from webhook.serve.cluster.nodes import Offer
 
 MOST_NAMESPACES = 200
 """Further namespaces, those with the fewest devices, are summed up as one."""

@@ -22,6 +22,7 @@ from certs.secret import Change, Stored
 from policies.finding import Finding
 from policies.kubernetes.templates import is_core_workload
 from policies.policy import Policy
+from webhook.policy_reload import ReloadResult
 
 Result = Literal["allowed", "patched", "denied", "malformed", "bad_request", "error", "overloaded"]
 """What became of a request; ``malformed`` faults the object, ``bad_request`` the call, and
@@ -32,9 +33,6 @@ OTHER_KIND = "other"
 
 Rejection = Literal["too_many", "handshake", "evicted"]
 """Why a connection was not accepted, or was closed in favor of another."""
-
-ReloadResult = Literal["applied", "rejected"]
-"""The result for a new policy document."""
 
 GAUGES = {
     "gpufence_certificate_expiry_timestamp_seconds": "Unix time at which the serving certificate "

@@ -17,7 +17,7 @@ import msgspec
 import yaml
 
 from policies.wording import counted, some
-from webhook.serve.cluster.nodes import NodeObject, NodeStatus
+from webhook.kube.nodes import NodeObject, NodeStatus
 
 Version = tuple[int, ...]
 

@@ -21,8 +21,8 @@ from webhook.kube.client import KubeApi
 from webhook.kube.collection import Collection
 from webhook.kube.errors import FORBIDDEN, NOT_FOUND, ApiError
 from webhook.kube.listing import list_all, list_optional
+from webhook.kube.nodes import NODES, room_of
 from webhook.serve.cluster.device_inventory import CLAIMS, PODS, ClaimObject
-from webhook.serve.cluster.nodes import NODES, room_of
 from webhook.serve.cluster.state import DEVICE_CLASSES, NAMESPACES, RUNTIME_CLASSES, ClusterState
 from webhook.tools.audit.advisories import AffectedNodes, VersionedNode
 from webhook.tools.audit.judge import Inventory, Judge, NodeDetails, RunningPod

@@ -23,10 +23,10 @@ from webhook.kube.collection import LabeledMetadata
 from webhook.kube.credentials import Load
 from webhook.kube.errors import ClusterError
 from webhook.kube.listing import list_all, list_optional
+from webhook.kube.nodes import NODES
 from webhook.kube.reflector import Watches
 from webhook.serve.cluster.claims import LookupResult
 from webhook.serve.cluster.facts import ClusterFacts
-from webhook.serve.cluster.nodes import NODES
 from webhook.serve.cluster.state import DEVICE_CLASSES, NAMESPACES, ClusterState
 from webhook.tools.cli.evaluate import Complete
 from webhook.tools.documents.document import InputError

@@ -29,7 +29,7 @@ from webhook.controller.registrar import (
 from webhook.kube.client import KubeApi, slices_query
 from webhook.kube.errors import FORBIDDEN, NOT_FOUND, ApiError
 from webhook.kube.listing import list_all, list_optional
-from webhook.serve.cluster.nodes import NODES
+from webhook.kube.nodes import NODES
 from webhook.serve.cluster.state import ClusterState
 from webhook.tools.audit.advisories import NodeVersions, VersionedNode
 from webhook.tools.documents.document import InputError

@@ -25,7 +25,7 @@ from policies.wording import counted
 from webhook.kube.client import MOST_BYTES, KubeApi, Query
 from webhook.kube.credentials import Access
 from webhook.kube.errors import NOT_FOUND, ApiError
-from webhook.serve.cluster.nodes import NODES
+from webhook.kube.nodes import NODES
 from webhook.serve.cluster.state import NAMESPACES
 from webhook.tools.audit.cluster_audit import Audit, Progress
 from webhook.tools.audit.cluster_audit import audit as run

@@ -1,4 +1,4 @@
-"""A task that runs at an interval for as long as the replica runs."""
+"""A task that runs at an interval for as long as the process runs."""
 
 from __future__ import annotations
 

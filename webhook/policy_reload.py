@@ -1,4 +1,4 @@
-"""The active policy, and how a new one replaces it while the replica serves.
+"""The active policy, and how a new one replaces it while the process runs.
 
 The document is a file, mostly of a mounted ConfigMap, which Kubernetes updates by swapping a
 symbolic link. It is read at an interval and compared by content.
@@ -9,14 +9,17 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from typing import Literal
 
 from policies.policy import Policy
 from policies.shipped import shipped_policy
 from webhook.logs import event
-from webhook.serve.metrics.replica import ReloadResult
 from webhook.tools.documents.document import InputError
 from webhook.tools.documents.files import STDIN
 from webhook.tools.documents.policy_files import policy_name, read_policy, read_policy_text
+
+ReloadResult = Literal["applied", "rejected"]
+"""The result for a new policy document."""
 
 _log = logging.getLogger("gpufence")
 
