@@ -176,7 +176,10 @@ class TestDocuments:
         self, oracle: Oracle, text: str, objects: list[str], fault: str
     ) -> None:
         found = oracle.documents(text)
-        assert found.objects == tuple(objects)
+        names = [
+            f"{obj['kind']}/{(obj.get('metadata') or {}).get('name', '')}" for obj in found.objects
+        ]
+        assert names == objects
         assert found.fault.startswith(fault)
         assert bool(found.fault) is bool(fault)
 

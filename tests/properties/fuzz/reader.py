@@ -25,7 +25,7 @@ from webhook.tools.documents.files import decode, read_documents
 from webhook.tools.documents.objects import locate, read_objects
 
 # YAML 1.1, 4.2: a bare carriage return ends a line, too.
-_LINE_BREAK = re.compile("\r\n?|[\n\x85\u2028\u2029]")
+_LINE_BREAK = re.compile("\r\n?|\n")
 _TODAY = date(2026, 11, 21)
 
 

@@ -18,9 +18,9 @@ type documentsRequest struct {
 }
 
 type documentsFound struct {
-	// Objects are told as kind/name, in their order, up to what is at fault.
-	Objects []string `json:"objects"`
-	Fault   string   `json:"fault"`
+	// Objects are told in their order, up to what is at fault.
+	Objects []map[string]any `json:"objects"`
+	Fault   string           `json:"fault"`
 }
 
 // documents asks which objects a file holds, as kubectl reads it: StreamVisitor and
@@ -31,7 +31,7 @@ func documents(line []byte) (any, error) {
 	if err := decode(line, &asked); err != nil {
 		return nil, err
 	}
-	found := documentsFound{Objects: []string{}}
+	found := documentsFound{Objects: []map[string]any{}}
 	decoder := yaml.NewYAMLOrJSONDecoder(strings.NewReader(asked.Text), 4096)
 	for {
 		var next runtime.RawExtension
@@ -50,22 +50,30 @@ func documents(line []byte) (any, error) {
 			found.Fault = err.Error()
 			return found, nil
 		}
-		found.Objects = append(found.Objects, names(obj)...)
+		objects, err := flat(obj)
+		if err != nil {
+			found.Fault = err.Error()
+			return found, nil
+		}
+		found.Objects = append(found.Objects, objects...)
 	}
 }
 
-func names(obj runtime.Object) []string {
+func flat(obj runtime.Object) ([]map[string]any, error) {
 	if !meta.IsListType(obj) {
-		one := obj.(*unstructured.Unstructured)
-		return []string{one.GetKind() + "/" + one.GetName()}
+		return []map[string]any{obj.(*unstructured.Unstructured).Object}, nil
 	}
 	items, err := meta.ExtractList(obj)
 	if err != nil {
-		return []string{err.Error()}
+		return nil, err
 	}
-	var all []string
+	var all []map[string]any
 	for _, item := range items {
-		all = append(all, names(item)...)
+		objects, err := flat(item)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, objects...)
 	}
-	return all
+	return all, nil
 }

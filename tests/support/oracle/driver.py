@@ -84,8 +84,7 @@ class Validation(Answer):
 class Documents(Answer):
     """The objects of a file, as kubectl reads it, up to the first error."""
 
-    objects: tuple[str, ...]
-    """Each as kind/name."""
+    objects: tuple[dict[str, Any], ...]
     fault: str
 
 

@@ -24,7 +24,7 @@ from webhook.tools.documents.yaml_reader import Parser, read_yaml
 _PLAIN = re.compile(r"[A-Za-z/][\w./-]*", re.ASCII)
 _COMMENT = re.compile(r"[ \t]*#")
 _REST = re.compile(r"[ \t]*(?:[ \t]#.*)?\r?$")
-_OTHER_LINE_BREAK = re.compile("\r(?!\n)|[\x85\u2028\u2029]")
+_OTHER_LINE_BREAK = re.compile("\r(?!\n)")
 # What is removed changes the indexes of lists, and what is renamed the paths of other edits.
 _ORDER: dict[EditKind, int] = {"set": 0, "append": 1, "remove": 2, "rename": 3}
 

@@ -6,7 +6,6 @@ not hide the others.
 
 from __future__ import annotations
 
-import codecs
 import errno
 import io
 import re
@@ -42,19 +41,12 @@ _CURES = {
 }
 _OTHER_CURE = "Name a readable copy"
 
-# The longer ones first: UTF-32's mark starts with UTF-16's.
-_BYTE_ORDER_MARKS = (
-    (codecs.BOM_UTF32_LE, "utf-32"),
-    (codecs.BOM_UTF32_BE, "utf-32"),
-    (codecs.BOM_UTF16_LE, "utf-16"),
-    (codecs.BOM_UTF16_BE, "utf-16"),
-    (codecs.BOM_UTF8, "utf-8-sig"),
-)
-
 _SEPARATOR = "---"
-# A line with more than a comment or a directive. A comment ends at any line break of YAML 1.1.
-_CONTENT = re.compile(r"(?:^|[\r\x85\u2028\u2029])[^\S\n\r\x85\u2028\u2029]*+[^\s#%]", re.MULTILINE)
+# A line with more than a comment or a directive.
+_CONTENT = re.compile(r"(?:^|\r)[^\S\n\r]*+[^\s#%]", re.MULTILINE)
 _COMMENT = re.compile("#[^\r\x85\u2028\u2029]*")
+# They end a line in YAML 1.1, but not in JSON and YAML 1.2, and go-yaml drops some of them.
+_OTHER_LINE_BREAK = re.compile("[\x85\u2028\u2029]")
 _BRACKET = re.compile(r"\s*[{\[]")
 # JSON continues like this after its first bracket; YAML in flow style rarely does.
 _JSON = re.compile(r"\s*(?:\{\s*[\"}]|\[\s*[\"{\[\]])")
@@ -131,27 +123,21 @@ def _opened(path: str) -> BinaryIO:
 
 
 def decode(data: bytes) -> str:
-    """Decode ``data``: UTF-8, or the encoding of its byte order mark.
+    """Decode UTF-8, with or without a byte order mark.
+
+    UTF-16 is an error: kubectl splits its bytes into documents, and this reader its characters.
 
     Raises:
-        DocumentError: it is not text; the error names the line of the first invalid byte.
+        DocumentError: it is not UTF-8; the error names the line of the first invalid byte.
     """
-    encoding = _encoding(data)
     try:
-        return data.decode(encoding)
+        return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        before = data[: error.start].decode(encoding, "replace")
         raise DocumentError(
-            f"is not {encoding.removesuffix('-sig').upper()} text: "
-            f"byte 0x{data[error.start]:02x} ({error.reason})",
-            line=before.count("\n") + 1,
+            f"is not UTF-8 text: byte 0x{error.object[error.start]:02x} ({error.reason})",
+            line=error.object.count(b"\n", 0, error.start) + 1,
             cure="Save it as UTF-8",
         ) from error
-
-
-def _encoding(start: bytes) -> str:
-    """Return the encoding of a text that starts with these bytes."""
-    return next((name for mark, name in _BYTE_ORDER_MARKS if start.startswith(mark)), "utf-8")
 
 
 def display_name(path: str) -> str:
@@ -173,6 +159,11 @@ def read_documents(path: str, text: str) -> Iterator[Document]:
     """Yield the documents of a text in order, without those that are empty or only comments."""
     index = 0
     for after, part, line in _split(io.StringIO(text)):
+        if found := _OTHER_LINE_BREAK.search(part) or _OTHER_LINE_BREAK.search(after):
+            error = _ambiguous_line_break(part, line, found)
+            yield Document(line, part, line, path=path, index=index, error=error)
+            index += 1
+            continue
         if line == 1 and not _CONTENT.search(part):
             continue
         if after:
@@ -189,6 +180,17 @@ def read_documents(path: str, text: str) -> Iterator[Document]:
                 document.move_down(line - 1)
                 yield document
             index += 1
+
+
+def _ambiguous_line_break(part: str, line: int, found: re.Match[str]) -> DocumentError:
+    """Return the error for a character that ends a line for some readers only."""
+    before = part[: found.start()] if found.string is part else ""
+    code = f"{ord(found[0]):04X}"
+    return DocumentError(
+        f"has the character U+{code}, which ends a line for some readers of YAML only",
+        line=line + before.count("\n") - (found.string is not part),
+        cure=f'Remove it, or write it as an escape in double quotes: "\\u{code.lower()}"',
+    )
 
 
 def _split(lines: Iterable[str]) -> Iterator[tuple[str, str, int]]:

@@ -140,6 +140,12 @@ def plain_key(text: str) -> str | None:
     return None if text == "<<" else key_text(resolve_plain(text))
 
 
+@lru_cache(maxsize=4096)
+def bare_word(text: str) -> str | None:
+    """Return a plain mapping key that is a string; ``None`` for others, and for ``<<``."""
+    return text if text != "<<" and isinstance(resolve_plain(text), str) else None
+
+
 def key_text(value: Scalar) -> str | None:
     """Return a mapping key as JSON has it, a string; ``None`` for an invalid key.
 

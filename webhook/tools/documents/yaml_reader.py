@@ -27,10 +27,11 @@ from webhook.tools.documents.document import HELM_CURE, Document, DocumentError,
 from webhook.tools.documents.scalars import (
     MAY_BE_SPECIAL,
     MERGE_TAG,
+    Scalar,
+    bare_word,
     check_collection,
     event_error,
     key_text,
-    plain_key,
     resolve,
 )
 
@@ -69,7 +70,7 @@ _CURES = {
     ),
     "block sequence entries are not allowed": "Put the list on the next line",
 }
-_LINE_BREAK = re.compile("\r\n?|[\n\x85\u2028\u2029]")
+_LINE_BREAK = re.compile("\r\n?|\n")
 # Characters that YAML does not accept unescaped (YAML 1.1, 4.1.1). The pattern is compiled on use,
 # because it is rarely needed and takes long to compile.
 _NOT_PRINTABLE = "[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]|\ufffe|\uffff"
@@ -100,6 +101,7 @@ class _Reader:
         self._text = text
         self._next = Parser(text).get_event
         self._anchors: dict[str, Any] = {}
+        self._spellings: dict[int, tuple[dict[str, Any], dict[str, Scalar]]] = {}
         self._measured: dict[int, tuple[Any, int, int]] = {}
         self._aliased = 0
         self._item_lines: list[int] = []
@@ -133,6 +135,8 @@ class _Reader:
             elif not quoted:
                 value = resolve(event)
             if event.anchor is not None:
+                if self._anchors.get(event.anchor) is _IN_PROGRESS:
+                    raise _anchor_within_itself(event)
                 self._anchors[event.anchor] = value
             return value
         if kind is AliasEvent:
@@ -142,6 +146,8 @@ class _Reader:
         if event.tag is not None:
             check_collection(event)
         if event.anchor is not None:
+            if self._anchors.get(event.anchor) is _IN_PROGRESS:
+                raise _anchor_within_itself(event)
             self._anchors[event.anchor] = _IN_PROGRESS
         below = depth + 1
         value = self._mapping(below) if kind is MappingStartEvent else self._sequence(below)
@@ -210,16 +216,22 @@ class _Reader:
                 and event.tag is None
                 and event.anchor is None
             )
-            key = plain_key(event.value) if is_bare else None
-            if key is None and (key := self._key(event, depth)) is None:
-                self._merge(mapping, merged, depth)
-                continue
+            key = bare_word(event.value) if is_bare else None
+            written: Scalar = key
+            if key is None:
+                if self._is_merge(event):
+                    self._merge(mapping, merged, depth)
+                    continue
+                key, written = self._key(event, depth)
             if key in mapping:
+                self._check_spelling(mapping, key, written, event)
                 if key in merged:
                     merged.remove(key)
                 elif self._duplicate is None:
                     problem = f"the key {key:.60} is already set above in the same mapping"
                     self._duplicate = event_error(problem, event, DUPLICATE_CURE)
+            if written is not key:
+                self._spelling(mapping)[key] = written
             event = get()
             if depth == 1 and key == "items" and _is_plain_sequence(event):
                 self._item_lines = []
@@ -228,17 +240,42 @@ class _Reader:
                 mapping[key] = self._value(event, depth)
         return mapping
 
-    def _key(self, event: Any, depth: int) -> str | None:
-        """Return a mapping's key, or ``None`` for the merge key."""
-        if type(event) is ScalarEvent and (
-            event.tag == MERGE_TAG or (event.implicit[0] and event.value == "<<")
-        ):
-            return None
+    def _is_merge(self, event: Any) -> bool:
+        """Return whether a key merges mappings, as go-yaml decides it."""
+        if type(event) is not ScalarEvent or event.value != "<<":
+            return False
+        is_merge = event.tag == MERGE_TAG or bool(event.implicit[0])
+        if is_merge and event.anchor is not None:
+            self._anchors[event.anchor] = event.value
+        return is_merge
+
+    def _key(self, event: Any, depth: int) -> tuple[str, Scalar]:
+        """Return a mapping's key as JSON has it, and the value that it is in YAML."""
         value = self._value(event, depth)
         key = key_text(value) if not isinstance(value, dict | list) else None
         if key is None:
             raise event_error("a mapping's key must be a string", event, "Put the key in quotes")
-        return key
+        return key, key if isinstance(value, str) else value
+
+    def _spelling(self, mapping: dict[str, Any]) -> dict[str, Scalar]:
+        """Return the keys of a mapping that are no strings in YAML, by the key in JSON."""
+        return self._spellings.setdefault(id(mapping), (mapping, {}))[1]
+
+    def _check_spelling(
+        self, mapping: dict[str, Any], key: str, written: Scalar, event: Any
+    ) -> None:
+        """Reject one key of JSON that is two keys of YAML: ``true`` and ``"true"``.
+
+        Source: ``convertToJSONableObject`` keeps the value that a map of Go yields last.
+        """
+        _, others = self._spellings.get(id(mapping), (None, {}))
+        other = others.get(key, key)
+        if type(other) is not type(written) or other != written:
+            raise event_error(
+                f"the key {key:.60} is already set above in another notation",
+                event,
+                "Remove one of the two: kubectl uses either of them",
+            )
 
     def _merge(self, mapping: dict[str, Any], merged: set[str], depth: int) -> None:
         """Merge the mappings that ``<<`` names over the keys above it, as go-yaml does."""
@@ -252,8 +289,27 @@ class _Reader:
                     event,
                     "Name the anchor of a mapping",
                 )
+            if self._spellings:
+                self._merge_spelling(mapping, source, event)
             mapping.update(source)
             merged.update(source)
+
+    def _merge_spelling(self, mapping: dict[str, Any], source: dict[str, Any], event: Any) -> None:
+        _, others = self._spellings.get(id(source), (None, {}))
+        for key in source:
+            if key in mapping:
+                self._check_spelling(mapping, key, others.get(key, key), event)
+        if others:
+            self._spelling(mapping).update(others)
+
+
+def _anchor_within_itself(event: Any) -> DocumentError:
+    """Return the error for an anchor that readers of YAML understand differently."""
+    return event_error(
+        f"the anchor {event.anchor:.60} is defined again within its own value",
+        event,
+        "Give one of the two another name",
+    )
 
 
 def _is_plain_sequence(event: Any) -> bool:
