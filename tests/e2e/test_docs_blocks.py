@@ -33,7 +33,6 @@ NOT_RUN = {
     "docs/get-started/quickstart.md": 5,
     "docs/index.md": 1,
     "docs/operate/adopt.md": 2,
-    "docs/operate/advisories.md": 1,
     "docs/operate/ai-conformance.md": 2,
     "docs/operate/audit.md": 1,
     "docs/operate/certificates.md": 2,

@@ -286,20 +286,6 @@ async def test_a_device_of_several_pools_is_counted_in_the_pool_of_the_node() ->
     }
 
 
-async def test_advisories_for_the_versions_of_nodes_are_reported(cluster: Cluster) -> None:
-    old = node("old", labels=LABELS, taints=[TAINT], resources={"nvidia.com/gpu": "2"})
-    old["status"] |= {
-        "nodeInfo": {"containerRuntimeVersion": "containerd://1.7.28"},
-        "images": [{"names": ["nvcr.io/nvidia/k8s/container-toolkit:v1.17.7-ubi9"]}, {}],
-    }
-    cluster.add("Node", old)
-    audit = await cluster.audit()
-    assert [affected.advisory.ids[0] for affected in audit.advisories] == [
-        "CVE-2025-23266",
-        "CVE-2024-25621",
-    ]
-
-
 async def test_nodes_with_devices_but_no_taint_or_label_are_reported(cluster: Cluster) -> None:
     cluster.add("Node", node("bare", resources={"nvidia.com/gpu": "2"}))
     cluster.add("Node", node("open", labels=LABELS, resources={"nvidia.com/gpu": "2"}))

@@ -21,10 +21,9 @@ from webhook.kube.client import KubeApi
 from webhook.kube.collection import Collection
 from webhook.kube.errors import FORBIDDEN, NOT_FOUND, ApiError
 from webhook.kube.listing import list_all, list_optional
-from webhook.kube.nodes import NODES, room_of
+from webhook.kube.nodes import NODES, NodeObject, room_of
 from webhook.serve.cluster.device_inventory import CLAIMS, PODS, ClaimObject
 from webhook.serve.cluster.state import DEVICE_CLASSES, NAMESPACES, RUNTIME_CLASSES, ClusterState
-from webhook.tools.audit.advisories import AffectedNodes, VersionedNode
 from webhook.tools.audit.judge import Inventory, Judge, NodeDetails, RunningPod
 from webhook.tools.audit.kinds import WORKLOADS, Discovery, GroupKind, Kind
 from webhook.tools.audit.owners import Owned
@@ -59,8 +58,6 @@ class Audit:
     ``RunningPod``)."""
     exceptions: tuple[str, ...]
     """A sentence for each exception of the policy that has expired or covers no finding."""
-    advisories: tuple[AffectedNodes, ...]
-    """The known advisories for the versions that nodes report."""
     settled: frozenset[GroupKind]
     """The kinds whose objects were all listed: an object that was not found does not exist."""
 
@@ -105,7 +102,6 @@ async def _audit(reader: _Reader, policy: Policy) -> Audit:
         tuple(pod.owned.full_name for pod in pods if pod.lacks_mutations),
         Counter(pod.user for pod in pods if pod.node and pod.devices),
         tuple(_unused_exceptions(policy, inventory)),
-        tuple(inventory.versions.affected()),
         inventory.settled,
     )
 
@@ -157,9 +153,8 @@ class _Reader:
         claims: dict[ObjectKey, Claim] = {}
         templates: dict[ObjectKey, Claim] = {}
 
-        def take_node(item: VersionedNode) -> None:
+        def take_node(item: NodeObject) -> None:
             state.nodes.put(item)
-            inventory.versions.take(item)
             inventory.node_details[item.metadata.name] = NodeDetails(
                 item.metadata.uid, bool(item.spec.unschedulable), room_of(item.status)
             )
@@ -171,7 +166,7 @@ class _Reader:
             spec = item.spec.get("spec")
             templates[item.metadata.namespace, item.metadata.name] = read_claim(spec)
 
-        nodes = await self._deciding(Collection(NODES.name, NODES.path, VersionedNode), take_node)
+        nodes = await self._deciding(NODES, take_node)
         await self._deciding(NAMESPACES, state.namespaces.put)
         runtime_classes = await self._deciding(RUNTIME_CLASSES, state.runtime_classes.put)
         await list_optional(self._connection, state.template_stores)

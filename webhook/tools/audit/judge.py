@@ -30,7 +30,6 @@ from policies.kubernetes.workload import Workload
 from policies.policy import Policy
 from policies.reach import DAEMON_SET_CONTROLLER, MIRROR_ANNOTATION
 from policies.requests import device_peaks
-from webhook.tools.audit.advisories import NodeVersions
 from webhook.tools.audit.kinds import NODE, POD, GroupKind, Kind
 from webhook.tools.audit.owners import Owned, OwnedMetadata, Owners
 from webhook.tools.audit.pod_status import PodStatus, PodTimes
@@ -98,7 +97,6 @@ class Inventory:
     audited."""
 
     nodes: NodeIndex | None = None
-    versions: NodeVersions = field(default_factory=NodeVersions)
     node_details: dict[str, NodeDetails] = field(default_factory=dict)
     workloads: list[Judged] = field(default_factory=list)
     owners: Owners = field(default_factory=Owners)

@@ -93,11 +93,6 @@ def _nodes(installed: Installation) -> Iterator[DoctorLine]:
         yield skip("no node offers devices of a pool or has its labels")
 
 
-def _advisories(installed: Installation) -> Iterator[DoctorLine]:
-    for affected in installed.versions.affected():
-        yield warn(affected.problem, affected.remediation)
-
-
 def _node_labels(installed: Installation) -> Iterator[DoctorLine]:
     if installed.policy is not None and installed.nodes is not None:
         for lacking in label_problems(installed.policy, installed.nodes, installed.templates):
@@ -296,7 +291,6 @@ _CHECKS: dict[str, Callable[[Installation], Iterable[DoctorLine]]] = {
     "policy": _policy,
     "mode": _mode,
     "nodes": _nodes,
-    "advisories": _advisories,
     "node labels": _node_labels,
     "replicas": _replicas,
     "command line": _command_line,

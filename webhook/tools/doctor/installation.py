@@ -29,9 +29,8 @@ from webhook.controller.registrar import (
 from webhook.kube.client import KubeApi, slices_query
 from webhook.kube.errors import FORBIDDEN, NOT_FOUND, ApiError
 from webhook.kube.listing import list_all, list_optional
-from webhook.kube.nodes import NODES
+from webhook.kube.nodes import NODES, NodeObject
 from webhook.serve.cluster.state import ClusterState
-from webhook.tools.audit.advisories import NodeVersions, VersionedNode
 from webhook.tools.documents.document import InputError
 from webhook.tools.documents.policy_files import load_policy, policy_of_release
 
@@ -92,7 +91,6 @@ class Installation:
     slices: list[JSONObject] = field(default_factory=list)
     lease: JSONObject | None = None
     nodes: NodeIndex | None = None
-    versions: NodeVersions = field(default_factory=NodeVersions)
     templates: tuple[NodeTemplate, ...] = ()
     other_releases: frozenset[str] = frozenset()
     """The namespaces of other releases in the cluster."""
@@ -213,12 +211,7 @@ async def examine(
 
 async def _nodes(api: KubeApi, installed: Installation, policy: Policy) -> None:
     state = ClusterState(policy)
-
-    def take(node: VersionedNode) -> None:
-        state.nodes.put(node)
-        installed.versions.take(node)
-
-    await list_all(api, NODES.path, VersionedNode, take)
+    await list_all(api, NODES.path, NodeObject, state.nodes.put)
     await list_optional(api, state.template_stores)
     installed.nodes, installed.templates = state.nodes.index, state.templates
 

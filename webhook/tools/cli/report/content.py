@@ -64,7 +64,7 @@ class AuditReport(CheckReport, frozen=True, kw_only=True):
 
     @property
     def remarks(self) -> Iterator[str]:
-        """Sentences about Pods without mutations, exceptions, advisories, and separate objects."""
+        """Sentences about Pods without mutations, exceptions, and separate objects."""
         if pods := self.audit.unmutated:
             yield (
                 f"{counted(len(pods), 'running Pod')} without the mutations of the policy: "
@@ -73,8 +73,6 @@ class AuditReport(CheckReport, frozen=True, kw_only=True):
                 "see what changes first"
             )
         yield from self.audit.exceptions
-        for affected in self.audit.advisories:
-            yield f"{affected.problem}. {affected.remediation}"
         for subject in self.audit.subjects:
             if subject.remark:
                 yield f"{subject.place} counts by itself: {subject.remark}"
