@@ -199,7 +199,6 @@ def test_the_marketplace_can_list_the_action() -> None:
 HOSTILE = [
     "'; touch PWNED; '",
     "x\ny; touch PWNED",
-    "--generate-exceptions=PWNED",
     "--output=json=PWNED",
     "${IFS}touch${IFS}PWNED",
     "a && touch PWNED",

@@ -52,8 +52,8 @@ def test_the_usage_names_kubectl_gpufence(kubectl_binary: Path, tmp_path: Path) 
 
 
 def test_kubectl_completes_the_options_of_the_plugin(kubectl_binary: Path, tmp_path: Path) -> None:
-    done = run(kubectl_binary, tmp_path, "__complete", "gpufence", "check", "--gen")
-    assert done.stdout.splitlines()[0].startswith("--generate-exceptions\t")
+    done = run(kubectl_binary, tmp_path, "__complete", "gpufence", "check", "--fai")
+    assert done.stdout.splitlines()[0].startswith("--fail-on\t")
     assert done.stdout.splitlines()[-1] == ":4"
 
 

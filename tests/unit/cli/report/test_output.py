@@ -154,16 +154,6 @@ def test_reports_are_written_to_devices_and_pipes(gpufence: Run, tmp_path: Path)
     assert json.loads(ran.err)["summary"]["allowed"] == 1
 
 
-def test_report_files_are_written_with_exceptions_on_standard_output(
-    gpufence: Run, tmp_path: Path
-) -> None:
-    args = ["--output", "sarif=report.sarif", "--generate-exceptions", "-"]
-    done = gpufence("check", *args, "-", stdin=TRESPASSER)
-    assert done.status == 0
-    assert "exceptions:" in done.out
-    assert "pool-trespass" in (tmp_path / "report.sarif").read_text()
-
-
 @pytest.mark.parametrize(
     ("outputs", "problem"),
     [
@@ -231,16 +221,6 @@ def test_a_previous_report_in_the_checked_directory_can_be_excluded(
     assert again.status == 2
     assert "or --exclude the input" in " ".join(again.err.split())
     assert gpufence(*args, "--exclude", "report.json").status == 1
-
-
-def test_a_report_and_exceptions_in_the_same_file_are_rejected(
-    gpufence: Run, tmp_path: Path
-) -> None:
-    args = ["--output", "json=./a.yaml", "--generate-exceptions", "a.yaml"]
-    done = gpufence("check", *args, "-", stdin=TRESPASSER)
-    assert done.status == 2
-    assert "both go to a.yaml. Name two files." in done.err
-    assert not list(tmp_path.iterdir())
 
 
 def test_an_audit_report_that_would_overwrite_an_input_is_rejected(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import click
@@ -34,14 +34,12 @@ from webhook.tools.cli.options import (
 )
 from webhook.tools.cli.report.content import CheckReport
 from webhook.tools.cli.report.output import (
-    STDOUT,
     TEXT,
     Color,
     Output,
     check_outputs,
     color_option,
     output_option,
-    real_path,
     write_reports,
 )
 from webhook.tools.documents.document import InputError, sentence
@@ -71,19 +69,6 @@ def _complete_rules(_ctx: click.Context, _param: click.Parameter, incomplete: st
     before, comma, start = incomplete.rpartition(",")
     return [f"{before}{comma}{rule.id}" for rule in RULES if rule.id.startswith(start)]
 
-
-def _date(value: str) -> date:
-    """Parse a date: ``2026-12-31``."""
-    try:
-        return date.fromisoformat(value)
-    except ValueError as error:
-        raise click.BadParameter(
-            f"{value!r} is not a date. Write it as YYYY-MM-DD, for example 2026-12-31."
-        ) from error
-
-
-_LIFETIME = 90
-"""Days until generated exceptions expire, by default."""
 
 MISSING_FACTS = {
     "nodes": "the webhook also checks whether spec.nodeName is a GPU node. To check this, add "
@@ -123,12 +108,6 @@ In a pipeline:
   gpufence check --output text --output junit=gpufence.xml --fail-on warn deploy/
   gpufence check --output markdown deploy/ > comment.md
   gpufence check --quiet --rules pool-trespass,device-leak deploy/
-
-\b
-To enforce a policy before all findings are fixed:
-  gpufence check --policy policy.yaml --generate-exceptions exceptions.yaml deploy/
-  (add the list to policy.yaml under exceptions:, with a reason for each entry)
-  gpufence check --policy policy.yaml deploy/
 """,
 )
 @click.argument("paths", nargs=-1, metavar="[PATH]...", type=PATH)
@@ -175,20 +154,6 @@ To enforce a policy before all findings are fixed:
     is_flag=True,
     help="Exit with 0 when the files hold no objects. Empty standard input stays an error.",
 )
-@click.option(
-    "--generate-exceptions",
-    "exceptions_path",
-    metavar="FILE|-",
-    help="Generate exceptions for the current findings: in a new file, or with - on standard "
-    "output instead of the report. Add the list to the policy that --policy names. Exit with 0 "
-    "when the exceptions cover all findings.",
-)
-@click.option(
-    "--expires",
-    type=_date,
-    metavar="YYYY-MM-DD",
-    help="Date on which the generated exceptions expire. The default is 90 days from today.",
-)
 def check(
     paths: tuple[str, ...],
     exclude: tuple[str, ...],
@@ -202,8 +167,6 @@ def check(
     fix: bool,
     diff: bool,
     allow_empty: bool,
-    exceptions_path: str | None,
-    expires: date | None,
 ) -> int:
     """Check manifests: what the webhook denies, and what it changes.
 
@@ -218,15 +181,7 @@ def check(
     """
     paths = paths or (".",)
     now = datetime.now(UTC)
-    today = now.date()
     policy_choice, request = evaluation.policy_choice, evaluation.request
-    until = _until(exceptions_path, expires, today)
-    if exceptions_path == STDOUT:
-        outputs = [output for output in outputs if output.path != STDOUT]
-    elif exceptions_path and real_path(exceptions_path) in (real_path(o.path) for o in outputs):
-        raise click.UsageError(
-            f"A report and the exceptions both go to {exceptions_path}. Name two files."
-        )
     for path in paths if fix else ():
         if path == STDIN or (is_special_file(path) and not is_directory(path)):
             what = "standard input" if path == STDIN else "no regular file"
@@ -256,14 +211,9 @@ def check(
         if not allow_empty:
             cure = "Check the tool that wrote them, or add --allow-empty"
             raise InputError([no_objects_message(paths, cure)])
-    denied = any(result.verdict == "denied" for result in results)
-    if exceptions_path is not None and until is not None:
-        from webhook.tools.cli.generated_exceptions import write_exceptions
-
-        write_exceptions(exceptions_path, results, today, until)
-        denied = False
     if any(result.error is not None for result in results):
         return EXIT_INPUT
+    denied = any(result.verdict == "denied" for result in results)
     warned = any(finding.action == "warn" for each in results for finding in each.findings)
     unknown = any(each.decision.unjudged for each in results)
     failed = denied or (fail_on == "warn" and warned) or (strict and unknown)
@@ -334,16 +284,3 @@ def _print_notes(results: Sequence[Result], *, strict: bool, with_errors: bool) 
 
 def _print_note(text: str) -> None:
     click.echo(f"Note: {text}", err=True)
-
-
-def _until(path: str | None, expires: date | None, today: date) -> date | None:
-    """Return the date on which generated exceptions expire; ``None`` without such exceptions."""
-    if path is None:
-        if expires is not None:
-            raise click.UsageError("--expires needs --generate-exceptions FILE.")
-        return None
-    if expires is not None:
-        if expires <= today:
-            raise click.UsageError(f"--expires {expires} is not after today, {today}.")
-        return expires
-    return today + timedelta(days=_LIFETIME)
