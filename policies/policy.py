@@ -509,7 +509,8 @@ class Policy(Part):
     exceptions: tuple[ExceptionEntry, ...] = ()
     """Findings that do not count, optionally until a date."""
     custom_workloads: tuple[CustomWorkloads, ...] = WELL_KNOWN
-    """Custom resources whose pod templates gpufence checks at creation. The default is a list of
+    """Custom resources whose pod templates gpufence checks: in audits, and at creation unless their
+    operator merges templates (Argo, Flink, KServe, Spark, Trainer). The default is a list of
     well-known ones."""
 
     def __post_init__(self) -> None:

@@ -202,5 +202,18 @@ WELL_KNOWN: tuple[CustomWorkloads, ...] = (
     CustomWorkloads("trainer.kubeflow.org", ("trainingruntimes", "trainjobs")),
     CustomWorkloads("workload.codeflare.dev", ("appwrappers",)),
 )
-"""The resources that a cluster is configured to send: with their definition in the projects' own
-CustomResourceDefinitions, in any version. Their templates are found whatever their kind."""
+"""Resources with the names of the projects' own CustomResourceDefinitions, in any version. Their
+templates are found whatever their kind."""
+
+MERGING_GROUPS = frozenset(
+    {
+        "argoproj.io",
+        "flink.apache.org",
+        "serving.kserve.io",
+        "sparkoperator.k8s.io",
+        "trainer.kubeflow.org",
+    }
+)
+"""Groups whose operators merge a template with defaults, with other objects, or with other fields:
+what their Pods are is certain when they are created. ``policies.kubernetes.composed`` estimates it
+for files and audits."""

@@ -22,9 +22,10 @@ in several pools must meet the entries of each.
 
 The run time and the queue belong to the workload: the Pods that a controller creates do not repeat
 them. gpufence judges them at the outermost workload of Kubernetes or of `customWorkloads`, and at
-the Pod if there is none. It judges the Pods of Argo Workflows and KServe themselves. A TrainJob
-needs its own `activeDeadlineSeconds`, and is not judged if its training runtime requests the
-devices.
+the Pod if there is none. It judges the Pods of Argo Workflows and KServe themselves. Flink, Spark
+and Kubeflow Trainer do not repeat these fields either, and API servers do not send their objects:
+`gpufence check` and `gpufence audit` judge them. A TrainJob needs its own `activeDeadlineSeconds`,
+and is not judged if its training runtime requests the devices.
 
 The number of devices is unknown if the Pod uses a resource claim (DRA) of the pool, or requests an
 amount of a device (`fractionalResources`). Then `minDevices`, `maxCPUPerDevice` and

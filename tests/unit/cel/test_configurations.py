@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from policies.engine import validate
 from policies.exemptions import ALWAYS_EXCLUDED
-from policies.kubernetes.kinds import WELL_KNOWN, CustomWorkloads
+from policies.kubernetes.composed import COMPOSERS
+from policies.kubernetes.kinds import MERGING_GROUPS, WELL_KNOWN, CustomWorkloads
 from policies.policy import FailurePolicy, Policy
 from reviewing import default_document, default_policy, plain_pod
 from webhook.controller.cel.configurations import Registration, configurations
@@ -53,7 +54,11 @@ def test_custom_resources_are_sent_with_failure_policy_ignore() -> None:
     custom = webhooks(default_policy())[CUSTOM]
     assert custom["failurePolicy"] == "Ignore"
     sent = {rule["apiGroups"][0]: tuple(rule["resources"]) for rule in custom["rules"]}
-    assert sent == {custom.group: custom.resources for custom in WELL_KNOWN}
+    assert sent == {
+        custom.group: custom.resources
+        for custom in WELL_KNOWN
+        if custom.group not in MERGING_GROUPS
+    }
     assert "pytorchjobs" in sent["kubeflow.org"]
     for rule in custom["rules"]:
         assert rule["apiVersions"] == ["*"]
@@ -67,6 +72,17 @@ def test_the_policy_selects_the_custom_resources_that_are_sent() -> None:
     [rule] = webhooks(replace(default_policy(), custom_workloads=mine))[CUSTOM]["rules"]
     assert (rule["apiGroups"], rule["resources"]) == (["train.example"], ["runs"])
     assert CUSTOM not in webhooks(replace(default_policy(), custom_workloads=()))
+
+
+def test_custom_resources_whose_operators_merge_templates_are_not_sent() -> None:
+    merged = {("flink.apache.org", "flinkdeployments"), ("trainer.kubeflow.org", "trainjobs")}
+    workloads = tuple(CustomWorkloads(group, (resource,)) for group, resource in merged)
+    policy = replace(default_policy(), custom_workloads=workloads)
+    assert CUSTOM not in webhooks(policy)
+
+
+def test_each_composed_kind_is_in_a_group_that_is_not_sent() -> None:
+    assert {group for group, _ in COMPOSERS} == MERGING_GROUPS
 
 
 def test_namespaces_that_a_cluster_needs_to_start_are_excluded() -> None:

@@ -5,12 +5,13 @@ Printed by ``gpufence manifests``, and applied by a server that registers itself
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
 from policies.exemptions import ALWAYS_EXCLUDED
 from policies.facts import NAMESPACE_LABEL
+from policies.kubernetes.kinds import MERGING_GROUPS, CustomWorkloads
 from policies.kubernetes.objects import JSONObject
 from policies.policy import FailurePolicy, Policy
 from policies.rules import check_pool_trespass
@@ -112,8 +113,9 @@ def _validating(policy: Policy, registration: Registration) -> JSONObject:
         for webhook in _of_pods(policy, registration)
         for by_mode in _by_mode(webhook, policy)
     ]
-    if policy.custom_workloads:
-        webhooks.append(_custom_workloads(policy, registration))
+    sent = [each for each in policy.custom_workloads if each.group not in MERGING_GROUPS]
+    if sent:
+        webhooks.append(_custom_workloads(sent, policy, registration))
     return _configuration("ValidatingWebhookConfiguration", webhooks, registration)
 
 
@@ -183,7 +185,9 @@ def _by_mode(webhook: JSONObject, policy: Policy) -> Iterator[JSONObject]:
         }
 
 
-def _custom_workloads(policy: Policy, registration: Registration) -> JSONObject:
+def _custom_workloads(
+    sent: Iterable[CustomWorkloads], policy: Policy, registration: Registration
+) -> JSONObject:
     """Return the webhook for custom resources, which brings forward what their Pods would meet.
 
     CEL cannot search an object for pod templates, so that this webhook gets every object. Its
@@ -195,7 +199,7 @@ def _custom_workloads(policy: Policy, registration: Registration) -> JSONObject:
         registration,
         rules=[
             resource_rule(custom.group, "*", ["CREATE", "UPDATE"], custom.resources)
-            for custom in policy.custom_workloads
+            for custom in sent
         ],
         condition=changes_spec(),
         condition_name="changes-the-spec",
