@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import hashlib
 import re
 from datetime import UTC, datetime
 from html.parser import HTMLParser
-from pathlib import Path
 
 import pytest
 
@@ -17,12 +17,11 @@ from controlplane.objects import node
 from policies.decision import Decision
 from policies.finding import Finding
 from policies.kubernetes.editor import PatchOperation
-from running import GPU_POD, PLAIN_POD, TRESPASSER, Run
 from webhook.tools.audit.waste import Window, waste
 from webhook.tools.cli.evaluate import Result
 from webhook.tools.cli.report import html
-from webhook.tools.cli.report.content import AuditReport, CheckReport, results_of
-from webhook.tools.documents.document import Document
+from webhook.tools.cli.report.content import AuditReport, results_of
+from webhook.tools.documents.document import Document, DocumentError
 from webhook.tools.documents.objects import Manifest
 
 NOW = datetime(2026, 11, 22, tzinfo=UTC)
@@ -95,10 +94,16 @@ def hostile_result(string: str) -> Result:
     return Result(manifest, "denied", Decision(obj, changed, findings=(finding,)), string)
 
 
+def page_of(policy: str, results: list[Result]) -> str:
+    """Return the page of an audit of an empty cluster, with these results."""
+    audit = asyncio.run(Cluster().audit())
+    return "".join(html.audit(AuditReport(policy, NOW, results, audit=audit, cluster="none")))
+
+
 @pytest.mark.parametrize("string", HOSTILE)
 def test_no_string_of_a_manifest_becomes_markup(string: str) -> None:
-    [source] = html.check(CheckReport(string, NOW, [hostile_result(string)]))
-    [harmless] = map(Page, html.check(CheckReport("x", NOW, [hostile_result("x")])))
+    source = page_of(string, [hostile_result(string)])
+    harmless = Page(page_of("x", [hostile_result("x")]))
     page = Page(source)
     assert page.elements == harmless.elements
     assert page.acting == ["script"]
@@ -126,8 +131,8 @@ async def test_no_name_in_an_audited_cluster_becomes_markup() -> None:
     assert page.words.count(hostile) > 5
 
 
-def test_the_content_security_policy_allows_only_the_inline_style_and_script(gpufence: Run) -> None:
-    source = gpufence("check", "--output", "html", "-", stdin=TRESPASSER).out
+def test_the_content_security_policy_allows_only_the_inline_style_and_script() -> None:
+    source = page_of("default", [hostile_result("pool-trespass")])
     [style] = re.findall(r"<style>(.*?)</style>", source, re.DOTALL)
     [script] = re.findall(r"<script>(.*?)</script>", source, re.DOTALL)
     [policy] = re.findall(r'Content-Security-Policy" content="(.*?)"', source)
@@ -142,21 +147,21 @@ def test_the_content_security_policy_allows_only_the_inline_style_and_script(gpu
     assert "http" not in links.replace("Content-Security-Policy", "").replace("http-equiv", "")
 
 
-def test_the_report_has_findings_mutations_and_invalid_files(gpufence: Run, tmp_path: Path) -> None:
-    for name, manifest in (("gpu", GPU_POD), ("web", TRESPASSER), ("plain", PLAIN_POD)):
-        (tmp_path / f"{name}.yaml").write_text(manifest)
-    (tmp_path / "broken.yaml").write_text("kind: [\n")
-    done = gpufence("check", "--output", "html=report.html", ".")
-    assert done.status == 2
-    page = Page((tmp_path / "report.html").read_text())
-    assert "4 objects 1 denied 1 mutated" in " ".join(page.words.split())
-    assert "1 finding" in page.words
-    assert "Deployment default/web" in page.words
-    assert "+      nvidia.com/gpu.present" not in page.words
-    assert "+  tolerations:" in page.words
-    assert "broken.yaml:" in page.words
+def test_the_report_has_findings_mutations_and_invalid_objects() -> None:
+    changed = hostile_result("web")
+    invalid = invalid_result(hostile_result("broken"))
+    words = " ".join(Page(page_of("default", [changed, invalid])).words.split())
+    assert "2 objects 1 denied 1 invalid" in words
+    assert "1 finding" in words
+    assert "+spec:" in words
+    assert "broken: it has no spec." in words
 
 
-def test_a_report_without_findings_has_a_message(gpufence: Run) -> None:
-    page = Page(gpufence("check", "--output", "html", "-", stdin=PLAIN_POD).out)
-    assert "No findings." in page.words
+def invalid_result(result: Result) -> Result:
+    """Return the result of an object that cannot be judged."""
+    error = DocumentError("it has no spec")
+    return Result(result.manifest, "invalid", error=error)
+
+
+def test_a_report_without_findings_has_a_message() -> None:
+    assert "No findings." in Page(page_of("default", [])).words

@@ -1,4 +1,4 @@
-"""The reports as one page, for people who do not work in a terminal.
+"""The report of an audit as one page, for people who do not work in a terminal.
 
 The page needs nothing else: no network, no fonts, and no script to be readable. All that it shows
 comes from manifests or from a cluster, so none of it is trusted: Jinja escapes it, and a content
@@ -23,7 +23,6 @@ from policies.wording import counted, printable
 from webhook.tools.cli.evaluate import Result, Verdict
 from webhook.tools.cli.report.content import (
     AuditReport,
-    CheckReport,
     finding_place,
     pool_summary,
     remediation,
@@ -56,13 +55,6 @@ class _Number(NamedTuple):
     bad: bool = False
 
 
-def check(report: CheckReport) -> Iterator[str]:
-    """Yield the page of a check, which shows the most severe findings first."""
-    subtitle = f"{report.created:%Y-%m-%d %H:%M} UTC, policy: {report.policy}"
-    numbers = _verdict_numbers(report.results)
-    yield _page("gpufence check", subtitle, numbers, _sections(report.results))
-
-
 def audit(report: AuditReport) -> Iterator[str]:
     """Yield the page of an audit, with a picture of the pools."""
     pools = report.audit.pools
@@ -82,12 +74,10 @@ def audit(report: AuditReport) -> Iterator[str]:
         **_sections(report.results),
         "notes": [*(f"Not audited: {title}" for title in report.audit.skipped), *report.remarks],
     }
-    yield _page("gpufence audit", subtitle, numbers, sections)
+    yield _page(subtitle, numbers, sections)
 
 
-def _page(
-    title: str, subtitle: str, numbers: Sequence[_Number], sections: Mapping[str, Sequence[Any]]
-) -> str:
+def _page(subtitle: str, numbers: Sequence[_Number], sections: Mapping[str, Sequence[Any]]) -> str:
     """Return a page. Each section shows what it gets; only findings stay if there are none."""
     environment = Environment(
         loader=FileSystemLoader(_TEMPLATES),
@@ -117,7 +107,6 @@ def _page(
     )
     shown = {name: items for name, items in sections.items() if items or name == "findings"}
     page = environment.get_template("page.html").render(
-        title=title,
         subtitle=subtitle,
         numbers=numbers,
         sections=shown,
