@@ -13,7 +13,6 @@ from typing import Any
 from aiohttp import web
 
 from controlplane import kubeconfig
-from fake_apiserver import eventually
 
 JSON = dict[str, Any]
 
@@ -54,12 +53,6 @@ def pod_with_less_than_signs() -> Callable[[int], bytes]:
     return filled(_pod(_container(env=[{"name": "A", "value": "FILLING"}])), LARGE_TEXT)
 
 
-def pod_with_capabilities() -> Callable[[int], bytes]:
-    """A Pod that adds 500,000 capabilities."""
-    capabilities = {"capabilities": {"add": "FILLING"}}
-    return filled(_pod(_container(securityContext=capabilities)), _listed('"A"', 500_000))
-
-
 def pod_with_labels() -> Callable[[int], bytes]:
     """A Pod with 70,000 labels, and an owner that does not exist."""
     owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "r", "uid": "r"}
@@ -89,15 +82,6 @@ def gpu_deployment_with_less_than_signs() -> Callable[[int], bytes]:
     return filled(_deployment(_container(env=env, resources=gpu)), LARGE_TEXT)
 
 
-def claim_with_selectors() -> Callable[[int], bytes]:
-    """A ResourceClaim with 130 CEL selectors of 10 KiB each."""
-    request = {"deviceClassName": "gpu.nvidia.com", "selectors": "FILLING"}
-    spec = {"devices": {"requests": [{"name": "a", "exactly": request}]}}
-    selector = f'{{"cel":{{"expression":"{ESCAPED * 10_240}"}}}}'
-    obj = {"metadata": {"name": "c-NUMBER", "namespace": "team"}, "spec": spec}
-    return filled(obj, _listed(selector, 130))
-
-
 def _listed(item: str, count: int) -> str:
     return f"[{','.join([item] * count)}]"
 
@@ -121,7 +105,7 @@ def _deployment(container: JSON) -> JSON:
 
 
 class HostileServer:
-    """Serves collections as an API server does: pages, and a watch with an event an object.
+    """Serves collections as an API server does, in pages.
 
     All other collections are empty. ``objects`` are the number of objects, and how to make one, by
     path.
@@ -131,8 +115,6 @@ class HostileServer:
         self.objects = objects
         self.lists: dict[str, list[int]] = {}
         """The limits of the pages that were requested, by path."""
-        self.watched: set[str] = set()
-        """Paths whose watch has sent all of its events, or was closed by the client."""
         self.url = ""
 
     @asynccontextmanager
@@ -158,14 +140,6 @@ class HostileServer:
             group = {"name": "resource.k8s.io", "preferredVersion": {"version": "v1"}}
             return web.json_response({"groups": [group]})
         await response.prepare(request)
-        if "watch" in request.query:
-            try:
-                for number in range(count):
-                    await response.write(b'{"type":"MODIFIED","object":' + make(number) + b"}\n")
-            finally:
-                self.watched.add(request.path)
-            await asyncio.sleep(60)
-            return response
         limit = int(request.query.get("limit", 1_000_000))
         self.lists.setdefault(request.path, []).append(limit)
         first = int(request.query.get("continue", 0))
@@ -179,19 +153,17 @@ class HostileServer:
         return response
 
 
-async def peak_of(program: str, config: Path, is_done: Callable[[], bool]) -> int:
+async def peak_of(program: str, config: Path) -> int:
     """Run a Python program, and return its peak memory in bytes.
 
-    The program gets the kubeconfig as its argument. It is done when it ends, or when ``is_done``
-    and its standard input ends; at its end it calls ``peak``, which is defined for it.
+    The program gets the kubeconfig as its argument. At its end it calls ``peak``, which is defined
+    for it.
     """
     source = f"{_PEAK}\n{program}"
-    pipe = asyncio.subprocess.PIPE
     running = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", source, str(config), stdin=pipe, stdout=pipe
+        sys.executable, "-c", source, str(config), stdout=asyncio.subprocess.PIPE
     )
-    await eventually(is_done, "the program", within=600)
-    output, _ = await running.communicate(b"")
+    output, _ = await running.communicate()
     return int(output) * 1024
 
 

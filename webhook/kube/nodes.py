@@ -6,10 +6,9 @@ none of these fields and are dropped.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -66,26 +65,6 @@ def room_of(status: NodeStatus) -> tuple[int, int]:
     """Return the CPU and the memory that a Node offers, in nanos."""
     offered = status.allocatable or {}
     return parse_quantity(offered.get("cpu")), parse_quantity(offered.get("memory"))
-
-
-class Offer(NamedTuple):
-    """Devices of a resource that a node offers as a node of a pool."""
-
-    resource: str
-    pool: str
-    node: str = ""
-    """The node, if several pools offer the resource."""
-
-
-def offers_of(nodes: Iterable[Node], policy: Policy) -> Counter[Offer]:
-    """Return the devices that nodes offer; 5,000 GPU nodes take 8 ms."""
-    offers: Counter[Offer] = Counter()
-    for node in nodes:
-        for resource, count in (node.allocatable or {}).items():
-            if policy.counts(resource) and (pool := policy.pool_of_device(resource, node)):
-                several = len(policy.pools_of_resource(resource)) > 1
-                offers[Offer(resource, pool.name, node.name if several else "")] += count
-    return +offers
 
 
 class NodeStore:

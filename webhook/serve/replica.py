@@ -25,12 +25,11 @@ from webhook.logs import JSONFormatter, TextFormatter, configure, event
 from webhook.periodic_task import PeriodicTask
 from webhook.policy_reload import ReloadingPolicy
 from webhook.serve.admission.handler import Admission
-from webhook.serve.cluster.device_inventory import DeviceInventory
 from webhook.serve.cluster.facts import ClusterFacts
 from webhook.serve.http.edge import Edge, operations_handler
 from webhook.serve.http.listener import OPERATIONS, REVIEWS, Listener, listen, port_of
 from webhook.serve.http.tls import ServedCertificate
-from webhook.serve.metrics.cluster import ClusterMetrics, DeviceMetrics
+from webhook.serve.metrics.cluster import ClusterMetrics
 from webhook.serve.metrics.replica import Metrics
 from webhook.signals import Signals
 from webhook.tools.documents.policy_files import policy_name
@@ -55,8 +54,6 @@ class ServeOptions:
     controller: ControllerOptions | None = None
     facts: Load | None = None
     """The cluster whose nodes, classes and claims the policy considers."""
-    devices: Load | None = None
-    """The cluster whose devices the metrics count."""
     host: str = "0.0.0.0"  # noqa: S104 - API servers and kubelets connect to the Pod
     port: int = 9443
     metrics_port: int = 8080
@@ -118,7 +115,7 @@ class _Replica:
         )
         self._metrics.track("gpufence_policy_generation", lambda: policy.generation)
         self._metrics.track("gpufence_policy_stale", lambda: bool(self._policy_reload.problem))
-        self._facts, self._devices = _cluster_state(options, policy, self._metrics, self._clock)
+        self._facts = _cluster_facts(options, policy, self._metrics, self._clock)
         self._admission = Admission(
             policy.current, self._metrics, lambda: self._clock.now().date(), self._facts
         )
@@ -203,8 +200,6 @@ class _Replica:
             await listener.close()
         if self._facts is not None:
             await self._facts.stop()
-        if self._devices is not None:
-            await self._devices.stop()
 
     def _unready(self) -> str:
         """Return why clients should not send requests to this replica; empty if they should."""
@@ -270,12 +265,6 @@ class _Replica:
                     registration.wake()
 
             tasks += [PeriodicTask("leader election", elect, every, failed), registration]
-        if (devices := self._devices) is not None:
-
-            async def count() -> None:
-                await devices.follow(controller is None or controller.is_leader)
-
-            tasks.append(PeriodicTask("device inventory", count, seconds, failed))
         return tasks
 
     def _pair_source(self) -> PairSource:
@@ -286,22 +275,15 @@ class _Replica:
         return file_source(self._options.tls_cert, self._options.tls_key)
 
 
-def _cluster_state(
+def _cluster_facts(
     options: ServeOptions, policy: ReloadingPolicy, metrics: Metrics, clock: ServerClock
-) -> tuple[ClusterFacts | None, DeviceInventory | None]:
+) -> ClusterFacts | None:
     """Return what the replica watches in the cluster, as the options configure it."""
-    if options.facts is None and options.devices is None:
-        return None, None
+    if options.facts is None:
+        return None
     counters = ClusterMetrics(metrics.registry)
-    facts = devices = None
-    if options.facts is not None:
-        watches = Watches(KubeApi(options.facts, clock), restarted=counters.watch_restarted)
-        facts = ClusterFacts(watches, policy.current, looked_up=counters.claim_looked_up)
-        policy.followers.append(facts.use)
-    if options.devices is not None:
-        watches = Watches(KubeApi(options.devices, clock), restarted=counters.watch_restarted)
-        devices = DeviceInventory(watches, policy.current, facts)
-        policy.followers.append(devices.use)
-        metrics.registry.register(DeviceMetrics(devices))
-    counters.track(*[part.watches for part in (facts, devices) if part is not None])
-    return facts, devices
+    watches = Watches(KubeApi(options.facts, clock), restarted=counters.watch_restarted)
+    facts = ClusterFacts(watches, policy.current, looked_up=counters.claim_looked_up)
+    policy.followers.append(facts.use)
+    counters.track(facts)
+    return facts

@@ -75,7 +75,6 @@ EFFECTS = {
     "webhook.clientCA.configMap": Effect("api-servers", {REPLICA}),
     "webhook.clientCA.key": Effect("a.pem", {REPLICA}, {"webhook": {"clientCA": {"secret": "b"}}}),
     "metrics.port": Effect(9090, {REPLICA, "Service gpufence", *NETWORK}),
-    "metrics.devices": Effect(False, {REPLICA, "ClusterRole gpufence"}),
     "metrics.serviceMonitor.enabled": Effect(True, {"ServiceMonitor gpufence"}),
     "metrics.serviceMonitor.interval": Effect("1m", {"ServiceMonitor gpufence"}, MONITORING),
     "metrics.serviceMonitor.labels": Effect(LABELS, {"ServiceMonitor gpufence"}, MONITORING),

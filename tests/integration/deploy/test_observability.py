@@ -21,14 +21,12 @@ FOREIGN = {
     # k8s.io/apiserver, pkg/admission/metrics/metrics.go; test_install.py sees them in /metrics.
     "apiserver_admission_webhook_rejection_count": {"name", "type", "error_type"},
     "apiserver_admission_webhook_admission_duration_seconds_bucket": {"name", "type", "le"},
-    # NVIDIA/dcgm-exporter, etc/default-counters.csv.
-    "DCGM_FI_DEV_GPU_UTIL": {"namespace", "pod"},
 }
 # What Prometheus itself adds to every series that it scrapes.
 TARGET = {"job", "instance", "namespace", "pod", "service"}
 
 # What Grafana puts in place of its variables.
-VARIABLES = {"$__rate_interval": "5m", "$dcgm_namespace": "namespace", "$__range": "7d"}
+VARIABLES = {"$__rate_interval": "5m"}
 
 
 def rules() -> list[dict[str, Any]]:

@@ -25,7 +25,6 @@ from pathlib import Path
 from bench.contestants import resident_mebibytes
 from controlplane import kubeconfig
 from controlplane.gpufence import Replica
-from controlplane.poll import until
 from controlplane.process import runs
 from fault_proxy import FAULTS, Fault, ProxyThread
 from release.load import Load
@@ -34,7 +33,7 @@ from soak.cluster import fenced_cluster
 REPLICAS = 2
 ROUNDS = 2
 # The intervals of an installation; other tests use shorter ones.
-FLAGS = ("--poll-seconds", "5", "--lease-seconds", "15", "--node-facts", "--device-metrics")
+FLAGS = ("--poll-seconds", "5", "--lease-seconds", "15", "--node-facts")
 
 
 @dataclass
@@ -48,7 +47,6 @@ class Sample:
     failed: int
     requests: int
     leaders: int
-    exporting: int
 
 
 @dataclass
@@ -88,7 +86,6 @@ def measure(minutes: float, directory: Path) -> Record:
         config = kubeconfig.write(directory / "proxy.kubeconfig", proxy.url, {"token": "unused"})
         flags = (*FLAGS, "--kubeconfig", str(config))
         with released.replicas(REPLICAS, *flags) as replicas:
-            until(lambda: sum(map(exports, replicas)) == 1, "the device metrics")
             record.lists_before = lists(proxy.requests)
             with Load(released.cluster.api, "default", every=0.05) as load:
                 for fault in schedule():
@@ -141,15 +138,9 @@ def sample(
                 len(load.failures) - failed,
                 thread.proxy.requests.total() - requests,
                 int(sum(replica.metric("gpufence_leader") for replica in replicas)),
-                sum(map(exports, replicas)),
             )
         )
     thread.end()
-
-
-def exports(replica: Replica) -> bool:
-    """Return whether a scrape of the replica has the devices of the pools."""
-    return "gpufence_pool_devices_allocatable{" in replica.get("/metrics")[1]
 
 
 def lists(requests: Counter[str]) -> dict[str, int]:
@@ -177,7 +168,6 @@ def plot(record: Record, path: Path) -> None:
     requests.plot(seconds, [sample.requests for sample in record.samples])
     requests.set_ylabel("requests to\nthe API server")
     leaders.step(seconds, [sample.leaders for sample in record.samples], label="leaders")
-    leaders.step(seconds, [sample.exporting for sample in record.samples], label="export devices")
     leaders.set_ylabel("replicas")
     leaders.set_ylim(-0.1, REPLICAS + 0.1)
     leaders.legend(loc="upper right")
@@ -219,7 +209,6 @@ def main(minutes: float, directory: Path) -> int:
             f"{sum(sample.created for sample in of_fault)} created, "
             f"{sum(sample.failed for sample in of_fault)} failed, "
             f"{sum(sample.leaders == 1 for sample in of_fault)} s with a leader, "
-            f"{sum(sample.exporting == 1 for sample in of_fault)} s with device metrics, "
             f"{sum(sample.requests for sample in of_fault)} requests to the API server"
         )
     for name, count in record.lists.items():

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import yaml
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import Metric
 
 from policies.document import parse_policy
-from policies.policy import Policy
 from policies.shipped import default_policy_text
-from webhook.kube.nodes import Offer
-from webhook.serve.cluster.device_inventory import Holding
-from webhook.serve.metrics.cluster import ClusterMetrics, DeviceMetrics
+from webhook.serve.metrics.cluster import ClusterMetrics
 from webhook.serve.metrics.replica import GAUGES, Metrics
 
 
@@ -35,8 +30,7 @@ def registry() -> CollectorRegistry:
     for gauge in GAUGES:
         metrics.track(gauge, lambda: 0)
     cluster = ClusterMetrics(metrics.registry)
-    cluster.track(_Cluster())  # type: ignore[arg-type]
-    metrics.registry.register(DeviceMetrics(_Inventory(policy)))  # type: ignore[arg-type]
+    cluster.track(_Facts())  # type: ignore[arg-type]
     return metrics.registry
 
 
@@ -57,7 +51,18 @@ def names(family: Metric) -> list[str]:
     return [family.name + ending for ending in endings.get(family.type, [""])]
 
 
-class _Cluster:
+class _Facts:
+    """As much of ClusterFacts as the metrics read."""
+
+    @property
+    def watches(self) -> _Watches:
+        return _Watches()
+
+    def nodes_without_labels(self) -> dict[str, int]:
+        return {"nvidia": 0}
+
+
+class _Watches:
     """What follows one collection."""
 
     def objects(self) -> dict[str, int]:
@@ -65,19 +70,3 @@ class _Cluster:
 
     def staleness(self) -> dict[str, float | None]:
         return {"nodes": 1.0}
-
-
-class _Inventory:
-    """As much of DeviceInventory as its metrics read."""
-
-    def __init__(self, policy: Policy) -> None:
-        self.policy = policy
-
-    def holdings(self) -> Iterator[tuple[Holding, int]]:
-        yield Holding("nvidia.com/gpu", "ml", scheduled=True), 1
-
-    def allocatable(self) -> dict[Offer, int]:
-        return {Offer("nvidia.com/gpu", "nvidia", ""): 8}
-
-    def without_labels(self) -> dict[str, int]:
-        return {"nvidia": 0}

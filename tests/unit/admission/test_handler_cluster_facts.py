@@ -60,7 +60,7 @@ async def hook(api: FakeApiServer, tmp_path: Path) -> AsyncIterator[Hook]:
         registry = CollectorRegistry()
         metrics = ClusterMetrics(registry)
         cluster = await stack.enter_async_context(facts_of(api, tmp_path, observer=metrics))
-        metrics.track(cluster.watches)
+        metrics.track(cluster)
         hook = await serve_policy(stack, policy(), cluster)
         hook.metrics.registry.register(registry)
         await eventually(lambda: not cluster.unready(), "the cluster to be known")

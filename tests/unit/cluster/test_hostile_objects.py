@@ -1,4 +1,4 @@
-"""The memory of a leader and of an audit, whatever tenants store in the cluster."""
+"""The memory of an audit, whatever tenants store in the cluster."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 import hostile
 from hostile import HostileServer, each, peak_of
-from webhook.serve.cluster.device_inventory import CLAIMS, PODS
+from webhook.tools.audit.cluster_audit import PODS
 from webhook.tools.audit.kinds import WORKLOADS
 
 MOST_BYTES = 150 * 1024 * 1024
@@ -20,43 +20,19 @@ import asyncio, sys
 from datetime import date
 from policies.shipped import shipped_policy
 from webhook.tools.audit.cluster_audit import audit
-from webhook.serve.cluster.device_inventory import DeviceInventory
 from webhook.kube.client import KubeApi
 from webhook.kube.credentials import kubeconfig
-from webhook.kube.reflector import Watches
 
-async def lead(api):
-    inventory = DeviceInventory(Watches(api), shipped_policy())
-    await inventory.follow(True)
-    await asyncio.to_thread(sys.stdin.read)
-    peak()
-    await inventory.stop()
-
-async def judge(api):
+async def main():
+    api = KubeApi(kubeconfig(Path(sys.argv[1])))
     await audit(api, shipped_policy(), date(2026, 1, 1))
     await api.close()
     peak()
-
-async def main():
-    await {}(KubeApi(kubeconfig(Path(sys.argv[1]))))
 
 asyncio.run(main())
 """
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-
-
-async def test_a_leader_keeps_its_memory_with_large_objects(tmp_path: Path) -> None:
-    pods = each(hostile.pod_with_less_than_signs(), hostile.pod_with_capabilities())
-    objects = {PODS.path: (10, pods), CLAIMS.path: (5, hostile.claim_with_selectors())}
-    async with HostileServer(objects).serving() as server:
-        config = server.kubeconfig(tmp_path / "kubeconfig")
-        peak = await peak_of(
-            PROGRAM.format("lead"), config, lambda: server.watched >= objects.keys()
-        )
-    assert peak < MOST_BYTES
-    for path, (count, _) in objects.items():
-        assert server.lists[path].count(1) == count  # the first list only: no watch was lost
 
 
 async def test_an_audit_keeps_its_memory_with_large_objects(tmp_path: Path) -> None:
@@ -69,6 +45,6 @@ async def test_an_audit_keeps_its_memory_with_large_objects(tmp_path: Path) -> N
     objects = {PODS.path: (12, pods), DEPLOYMENTS: (8, deployments)}
     async with HostileServer(objects).serving() as server:
         config = server.kubeconfig(tmp_path / "kubeconfig")
-        peak = await peak_of(PROGRAM.format("judge"), config, lambda: True)
+        peak = await peak_of(PROGRAM, config)
     assert peak < MOST_BYTES
     assert server.lists.keys() >= objects.keys()

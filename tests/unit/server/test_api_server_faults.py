@@ -23,7 +23,6 @@ from webhook.kube.errors import ApiError
 from webhook.kube.listing import list_all
 from webhook.kube.reflector import Watches, WatchTiming
 from webhook.periodic_task import PeriodicTask
-from webhook.serve.cluster.device_inventory import CLAIMS, PODS, DeviceInventory
 from webhook.serve.cluster.facts import ClusterFacts
 from webhook.serve.metrics.replica import Metrics
 
@@ -33,7 +32,7 @@ FAST = WatchTiming(first_delay=0.01, longest_delay=0.05, quiet_seconds=0.5, stea
 
 @pytest.fixture
 async def api() -> AsyncIterator[FakeApiServer]:
-    api = FakeApiServer(NODES, PODS.path, CLAIMS.path, "/apis/resource.k8s.io/v1/deviceclasses")
+    api = FakeApiServer(NODES, "/apis/resource.k8s.io/v1/deviceclasses")
     api.put(NODES, {"metadata": {"name": "gpu-1", "labels": {}}})
     await api.start()
     yield api
@@ -143,15 +142,13 @@ async def test_a_fault_during_a_watch_causes_no_relist(
     fault: Fault, api: FakeApiServer, proxy: FaultProxy, load: Load
 ) -> None:
     facts = ClusterFacts(Watches(KubeApi(load), timing=FAST), default_policy())
-    inventory = DeviceInventory(Watches(KubeApi(load), timing=FAST), default_policy())
     await facts.start()
-    await inventory.follow(True)
-    await eventually(lambda: not facts.unready() and api.watching(NODES) == 2, "the watches")
+    await eventually(lambda: not facts.unready() and api.watching(NODES) == 1, "the watch")
     lists = {name: n for name, n in proxy.requests.items() if name.startswith("LIST")}
     proxy.begin(fault)
     api.put(NODES, {"metadata": {"name": "gpu-2", "labels": {}}})
-    # Two reflectors watch nodes, and begin again after `quiet_seconds` at the latest.
-    attempts = proxy.requests["WATCH nodes"] + 2 * ATTEMPTS.get(fault, 1)
+    # The reflector begins again after `quiet_seconds` at the latest.
+    attempts = proxy.requests["WATCH nodes"] + ATTEMPTS.get(fault, 1)
     await eventually(lambda: proxy.requests["WATCH nodes"] >= attempts, "attempts")
     assert not facts.unready()
     # What is known stays.
@@ -160,7 +157,6 @@ async def test_a_fault_during_a_watch_causes_no_relist(
     await eventually(lambda: facts.watches.objects()["nodes"] == 2, "the new node")
     assert {name: n for name, n in proxy.requests.items() if name.startswith("LIST")} == lists
     await facts.stop()
-    await inventory.stop()
 
 
 async def test_retry_after_of_a_429_response_is_honored(

@@ -18,6 +18,7 @@ from policies.kubernetes.objects import MalformedObjectError, ObjectKey
 from policies.kubernetes.quantity import is_subdomain
 from policies.kubernetes.workload import Workload
 from policies.policy import Policy
+from policies.reach import nodes_of_pools
 from webhook.kube.errors import ClusterError
 from webhook.kube.nodes import NODES
 from webhook.kube.reflector import Watches
@@ -61,12 +62,14 @@ class ClusterFacts:
         self._started_at = watches.clock()
         self.state = ClusterState(policy)
         self._claims = ClaimLookup(watches.connection, looked_up=looked_up, wait=lookup_seconds)
+        self._policy = policy
         self._needed: dict[Fact, str] = {}
         self._resolves_claims = False
         self.use(policy)
 
     def use(self, policy: Policy) -> None:
         """Watch what this policy needs from now on."""
+        self._policy = policy
         self._needed = needed_facts(policy)
         self._resolves_claims = bool(policy.pools_of_class)
         need, state = self.watches.need, self.state
@@ -109,6 +112,16 @@ class ClusterFacts:
             for fact, consequence in self._needed.items()
             if fact in missing
         ]
+
+    def nodes_without_labels(self) -> dict[str, int]:
+        """Return by pool the nodes with its devices that have the labels of no pool.
+
+        It is empty until the nodes are listed.
+        """
+        if NODES.name not in self.watches.listed:
+            return {}
+        known = nodes_of_pools(self._policy, self.state.nodes.index).without_labels
+        return {pool.name: nodes.bit_count() for pool, nodes in known.items()}
 
     def claim_problem(self) -> str:
         """Return the error of the last claim lookup; empty if it succeeded."""

@@ -18,11 +18,10 @@ from policies.kubernetes.claims import Claim, read_claim
 from policies.kubernetes.objects import JSONObject, ObjectKey
 from policies.policy import Policy
 from webhook.kube.client import KubeApi
-from webhook.kube.collection import Collection
+from webhook.kube.collection import Collection, LabeledMetadata
 from webhook.kube.errors import FORBIDDEN, NOT_FOUND, ApiError
 from webhook.kube.listing import list_all, list_optional
 from webhook.kube.nodes import NODES, NodeObject, room_of
-from webhook.serve.cluster.device_inventory import CLAIMS, PODS, ClaimObject
 from webhook.serve.cluster.state import DEVICE_CLASSES, NAMESPACES, RUNTIME_CLASSES, ClusterState
 from webhook.tools.audit.judge import Inventory, Judge, NodeDetails, RunningPod
 from webhook.tools.audit.kinds import WORKLOADS, Discovery, GroupKind, Kind
@@ -116,6 +115,20 @@ def _unused_exceptions(policy: Policy, inventory: Inventory) -> Iterator[str]:
             yield f"exceptions[{index}] of the policy ({entry.reason}) {problem}"
 
 
+class ClaimObject(msgspec.Struct, frozen=True):
+    """A ResourceClaim, or its template. API servers store only those of the form that they know."""
+
+    metadata: LabeledMetadata
+    spec: JSONObject = {}
+
+
+# A Pod that has ended holds no devices; one that is being deleted does.
+PODS = Collection(
+    "pods", "/api/v1/pods", msgspec.Raw, fields="status.phase!=Succeeded,status.phase!=Failed"
+)
+_CLAIMS = Collection(
+    "resourceclaims", "/apis/resource.k8s.io/v1/resourceclaims", ClaimObject, optional=True
+)
 _CLAIM_TEMPLATES = Collection(
     "resourceclaimtemplates",
     "/apis/resource.k8s.io/v1/resourceclaimtemplates",
@@ -172,7 +185,7 @@ class _Reader:
         await list_optional(self._connection, state.template_stores)
         if self._policy.pools_of_class:
             await self._deciding(DEVICE_CLASSES, state.device_classes.put)
-            await self._deciding(CLAIMS, take_claim)
+            await self._deciding(_CLAIMS, take_claim)
             await self._deciding(_CLAIM_TEMPLATES, take_template)
         inventory.nodes = None if nodes is None else state.nodes.index
         inventory.namespace_labels = state.namespaces.all

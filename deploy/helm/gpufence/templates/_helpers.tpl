@@ -230,7 +230,6 @@ true
 {{- end }}
 - --service={{ .Release.Namespace }}/{{ $name }}
 - {{ ternary "--node-facts" "--no-node-facts" .Values.clusterFacts }}
-- {{ ternary "--device-metrics" "--no-device-metrics" .Values.metrics.devices }}
 - --timeout-seconds={{ .Values.registration.timeoutSeconds }}
 - --register={{ .Values.registration.enabled }}
 {{- if .Values.registration.enabled }}

@@ -128,12 +128,6 @@ Examples:
     "--certificate-lifetime", "8760h", "Lifetime of the certificate; renewed after 2/3."
 )
 @lifetime_option("--ca-lifetime", "87600h", "Lifetime of the CA; replaced after 2/3.")
-@click.option(
-    "--device-metrics/--no-device-metrics",
-    default=False,
-    help="Export metrics of the devices that nodes offer and that Pods and claims hold. Only the "
-    "leader exports them; with --register=false, every replica does.",
-)
 def serve(
     registration: Registration,
     policy_path: str | None,
@@ -145,7 +139,6 @@ def serve(
     metrics_port: int,
     drain_seconds: float,
     kubeconfig: Path | None,
-    device_metrics: bool,
     **registering: Any,
 ) -> int:
     """Run the admission webhook.
@@ -169,7 +162,6 @@ def serve(
             client_ca_file=client_ca_file,
             controller=controller,
             facts=to_cluster if has_cluster and registration.with_nodes else None,
-            devices=to_cluster if device_metrics else None,
             timeout_seconds=registration.timeout_seconds,
             host=host,
             port=port,
