@@ -411,13 +411,8 @@ evaluation_options = as_argument(
     "evaluation",
     Evaluation,
     policy_option,
-    click.option(
-        "--namespace",
-        "-n",
-        default="default",
-        show_default=True,
-        metavar="NAME",
-        help="Namespace of objects that do not set one.",
+    name_option(
+        "--namespace", "-n", default="default", text="Namespace of objects that do not set one."
     ),
     click.option(
         "--nodes",

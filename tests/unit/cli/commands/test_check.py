@@ -487,7 +487,7 @@ def test_a_namespace_below_the_pod_counts(gpufence: Run, tmp_path: Path, selecto
 
 def test_without_a_path_the_working_directory_is_checked(gpufence: Run, tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text(PLAIN_POD)
-    assert gpufence("check").out.splitlines()[0] == "allowed  Pod default/web  a.yaml:1"
+    assert gpufence("check", "-v").out.splitlines()[0] == "allowed  Pod default/web  a.yaml:1"
 
 
 def test_a_missing_file_does_not_count_as_an_object(gpufence: Run, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from running import PLAIN_POD, Run
+from running import PLAIN_POD, TRESPASSER, Run
 from webhook.tools.cli.evaluate import Result
 from webhook.tools.cli.report import text
 from webhook.tools.cli.report.content import CheckReport
@@ -41,7 +41,7 @@ def test_errors_of_invalid_list_items_have_the_line_of_the_item(gpufence: Run) -
 
 def test_a_path_with_a_colon_or_a_space_is_not_escaped(gpufence: Run, tmp_path: Path) -> None:
     (tmp_path / "a b:c.yaml").write_text(PLAIN_POD)
-    assert gpufence("check", "a b:c.yaml").out.splitlines()[0] == (
+    assert gpufence("check", "--verbose", "a b:c.yaml").out.splitlines()[0] == (
         "allowed  Pod default/web  a b:c.yaml:1"
     )
 
@@ -53,3 +53,31 @@ def test_an_error_without_a_line_has_the_line_of_its_document() -> None:
     assert lines(Result(one, "invalid", error=one.error))[1].startswith(
         "  a.yaml:1: document 1: has half of a surrogate pair"
     )
+
+
+def test_plain_objects_are_counted_and_shown_only_on_request(gpufence: Run, tmp_path: Path) -> None:
+    config_map = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}"
+    (tmp_path / "a.yaml").write_text("\n---\n".join([config_map, PLAIN_POD, TRESPASSER]))
+    ran = gpufence("check", "a.yaml")
+    assert [line.split()[0] for line in ran.out.splitlines() if line[:1].strip()] == [
+        "denied",
+        "3",
+        "Explain",
+    ]
+    assert "3 objects: 1 denied, 1 allowed, 1 skipped" in ran.out
+    verbose = gpufence("check", "--verbose", "a.yaml").out.splitlines()
+    assert [line.split()[0] for line in verbose if line[:1].strip()] == [
+        "skipped",
+        "allowed",
+        "denied",
+        "3",
+        "Explain",
+    ]
+    assert gpufence("check", "--verbose", "--quiet", "a.yaml").status == 2
+
+
+def test_statistics_count_the_findings_of_each_rule(gpufence: Run) -> None:
+    ran = gpufence("check", "--statistics", "-", stdin="\n---\n".join([TRESPASSER] * 3))
+    assert ran.status == 1
+    assert ran.out.splitlines()[0].split() == ["3", "enforce", "pool-trespass"]
+    assert "remediation" not in ran.out

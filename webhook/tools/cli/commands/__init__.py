@@ -19,6 +19,21 @@ if TYPE_CHECKING:
 EXIT_FOUND = 1
 EXIT_INPUT = 2
 
+GUESSES = {
+    "apply": "check PATH, then kubectl apply",
+    "diff": "check --diff PATH",
+    "discover": "policy discover",
+    "fix": "check --fix PATH",
+    "init": "policy discover",
+    "install": "adopt",
+    "lint": "check PATH",
+    "rules": "explain",
+    "scan": "audit",
+    "validate": "check PATH for manifests, or policy validate FILE for a policy",
+    "verify": "check PATH",
+}
+"""What to write instead of commands that other tools have."""
+
 
 class SuggestingGroup(click.Group):
     """A group that suggests commands for a mistyped name."""
@@ -32,6 +47,8 @@ class SuggestingGroup(click.Group):
             option = f"--{name}"
             if option in ("--help", "--version"):
                 near = f"Did you mean gpufence {option}?"
+            elif ctx.parent is None and (guess := GUESSES.get(name)):
+                near = f"Write {ctx.command_path} {guess}."
             else:
                 near = did_you_mean(name, names) or f"Commands: {', '.join(names)}."
             ctx.fail(f"{name!r} is not a command of {ctx.command_path}. {near}")

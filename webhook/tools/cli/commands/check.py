@@ -96,7 +96,7 @@ Examples:
   gpufence check train.yaml
   gpufence check --policy policy.yaml --namespace ml deploy/
   gpufence check --exclude charts --exclude '**/testdata'
-  gpufence check --diff deploy/ && gpufence check --fix deploy/
+  gpufence check --diff deploy/; gpufence check --fix deploy/
   kustomize build . | gpufence check -
   helm template chart/ | gpufence check --output json - > report.json
   kubectl get nodes -o json | gpufence check --nodes - deploy/
@@ -116,6 +116,17 @@ In a pipeline:
 @output_option("check")
 @color_option
 @quiet_option
+@click.option(
+    "--verbose",
+    "-v",
+    is_flag=True,
+    help="In text, show every object, those that are allowed or skipped as well.",
+)
+@click.option(
+    "--statistics",
+    is_flag=True,
+    help="In text, show how many findings each rule has instead of the findings.",
+)
 @click.option(
     "--rules",
     multiple=True,
@@ -161,6 +172,8 @@ def check(
     outputs: Sequence[Output],
     color: Color,
     quiet: bool,
+    verbose: bool,
+    statistics: bool,
     rules: frozenset[str],
     fail_on: str,
     strict: bool,
@@ -179,6 +192,8 @@ def check(
     for the Pods in the other manifests. --nodes adds the nodes of a cluster, --cluster adds
     everything that a live cluster knows.
     """
+    if quiet and verbose:
+        raise click.UsageError("--quiet and --verbose exclude each other.")
     paths = paths or (".",)
     now = datetime.now(UTC)
     policy_choice, request = evaluation.policy_choice, evaluation.request
@@ -203,7 +218,8 @@ def check(
                 return EXIT_FOUND if changed else 0
             manifests = list(read_sources(sources, lenient=not strict))
         results = _only(rules, evaluate(manifests, policy, request, complete))
-    write_reports("check", CheckReport(policy_choice.title, now, results, quiet), outputs, color)
+    report = CheckReport(policy_choice.title, now, results, quiet, verbose, statistics)
+    write_reports("check", report, outputs, color)
     _print_notes(results, strict=strict, with_errors=Output(TEXT) not in outputs)
     if not results:
         if STDIN in paths:

@@ -44,13 +44,16 @@ _MOST_SEVERE_FIRST: tuple[Verdict, ...] = (
 class CheckReport(msgspec.Struct, frozen=True):
     """A run of ``gpufence check``.
 
-    A quiet report leaves out what needs no attention. Only the format ``text`` can be quiet.
+    The rest is about the format ``text``. A ``quiet`` report has only findings and errors, and a
+    ``verbose`` one every object. With ``statistics``, it counts the findings instead.
     """
 
     policy: str
     created: datetime
     results: Sequence[Result]
     quiet: bool = False
+    verbose: bool = False
+    statistics: bool = False
 
 
 class AuditReport(CheckReport, frozen=True, kw_only=True):

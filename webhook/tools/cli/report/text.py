@@ -57,14 +57,16 @@ _STATUSES: dict[Status, tuple[Style, str]] = {
 
 
 def check(report: CheckReport, terminal: Terminal) -> Iterator[str]:
-    """Yield a verdict on each object, why, and what changes, and a summary."""
+    """Yield a verdict on each object that needs attention, why, what changes, and a summary."""
     needs_blank = False
-    for result in report.results:
-        if report.quiet and not result.findings and result.error is None:
+    for result in [] if report.statistics else report.results:
+        if not (report.verbose or _needs_attention(result, quiet=report.quiet)):
             continue
         text = _object(terminal, result, quiet=report.quiet)
         needs_blank = text.count("\n") == 1
         yield text if needs_blank else f"{text}\n"
+    if report.statistics:
+        yield from _statistics(terminal, report.results)
     if not report.quiet:
         yield "\n" if needs_blank else ""
         yield _summary(terminal, report.results, report.policy)
@@ -161,6 +163,24 @@ def unjudged_text(terminal: Terminal, decision: Decision) -> str:
     if texts:
         texts.append("The webhook judges these Pods when they are created.")
     return "".join(terminal.line(text, 2, DIM) for text in texts)
+
+
+def _needs_attention(result: Result, *, quiet: bool) -> bool:
+    """Return whether a report shows an object that not every report shows."""
+    if result.findings or result.error is not None:
+        return True
+    # What is skipped with a remark may be a mistake.
+    is_plain = result.verdict == "allowed" or (result.verdict == "skipped" and not _remark(result))
+    return not (quiet or (is_plain and result.decision.is_silent))
+
+
+def _statistics(terminal: Terminal, results: Sequence[Result]) -> Iterator[str]:
+    """Yield the number of findings of each rule and action, the largest first."""
+    findings = (finding for result in results for finding in result.findings)
+    counts = Counter((finding.action, finding.rule) for finding in findings)
+    for (action, rule), count in counts.most_common():
+        yield terminal.row((f"{count:>7,}", PLAIN), (f"{action:7}", STYLES[action]), (rule, BOLD))
+    yield "\n" if counts else ""
 
 
 def _summary(terminal: Terminal, results: Sequence[Result], policy: str, pods: str = "") -> str:
