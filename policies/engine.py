@@ -24,6 +24,7 @@ from policies.kubernetes.pod import Pod
 from policies.kubernetes.template import Unjudged
 from policies.kubernetes.workload import Workload
 from policies.policy import Actions, Policy
+from policies.reach import is_mirror_pod
 from policies.registry import (
     CHECKS_BY_PODS,
     MUTATIONS,
@@ -38,6 +39,11 @@ MOST_FINDINGS = 1000
 
 _TOO_MANY = f"it has more than {MOST_FINDINGS:,} findings, which is the limit"
 _DELETED = "it is being deleted"
+_SEND_AGAIN = (
+    "Send the request again. If it is denied again, ask the cluster administrator to rename the "
+    "configuration of the other webhook: API servers call mutating webhooks in the order of these "
+    "names, and the last one must be gpufence"
+)
 _MUTATION_IDS = [mutation.id for mutation in MUTATIONS]
 
 Object = JSONObject | PodObject | Workload
@@ -56,7 +62,7 @@ def mutate(
         MalformedObjectError: a field that a rule reads has the wrong type or an invalid quantity.
         OversizedObjectError: the object exceeds a limit.
     """
-    workload = _workload(obj)
+    workload = _as_stored(_workload(obj), request)
     if _stored(request) is not None and workload.is_being_deleted:
         return ()
     if policy.actions_in(request.namespace).mode != "enforce":
@@ -76,14 +82,15 @@ def validate(
 ) -> Decision:
     """Return the findings of an object that is about to be stored.
 
-    A Pod is judged as it is. A workload is judged by the Pods that will be created from it, which
-    the mutating webhook changes first. In a mode that changes nothing, both are judged as if the
-    mutating webhook had changed them.
+    A Pod is judged as it is, and denied if it lacks what the mutating webhook adds. A workload is
+    judged by the Pods that will be created from it, which the mutating webhook changes first. In a
+    mode that changes nothing, both are judged as if the mutating webhook had changed them.
 
     Raises:
         MalformedObjectError, OversizedObjectError: as ``mutate`` does.
     """
-    return _decide(_workload(obj), Scope(policy, request, facts), (), is_final=True)
+    workload = _as_stored(_workload(obj), request)
+    return _decide(workload, Scope(policy, request, facts), (), is_final=True)
 
 
 def decide(
@@ -108,6 +115,23 @@ def decide(
 
 def _workload(obj: Object) -> Workload:
     return obj if isinstance(obj, Workload) else Workload(obj)
+
+
+def _as_stored(obj: Workload, request: Request) -> Workload:
+    """Return the object that the API server will store.
+
+    Of a request for ephemeral containers, it takes nothing else from the client, but the mutating
+    webhooks get the object of the client (``k8s.io/kubernetes/pkg/registry/core/pod/strategy.go``,
+    ``dropNonEphemeralContainerUpdates``).
+    """
+    old = _stored(request)
+    if old is None or request.subresource != "ephemeralcontainers":
+        return obj
+    try:
+        return Workload(old).with_ephemeral_containers(obj)
+    except MalformedObjectError:
+        # The error of the client's object gets its path where its Pod is read.
+        return obj
 
 
 def _stored(request: Request) -> JSONObject | PodObject | None:
@@ -180,7 +204,9 @@ def _judge(
             if context.is_undecided(pod):
                 path = (*pod.template.spec_path, "resourceClaims")
                 unjudged.append(Unjudged(path, "its resource claims are unknown"))
-        if not (enforces and is_final and pod.kind == "Pod"):
+        if enforces and is_final and pod.kind == "Pod":
+            findings += _lost(pod, context, actions)
+        else:
             if obj.is_core_workload:
                 context = replace(context, written_devices=pod.device_resources)
             editor = mutate_pod(pod, context)
@@ -253,8 +279,25 @@ def _unmade(editor: Editor, pod: Pod, actions: Actions) -> Iterator[Finding]:
     for mutation in MUTATIONS:
         if changes := editor.made_by(mutation.id):
             why = f"the policy's mode is {actions.mode}"
-            finding = _change_finding(mutation, pod, changes, why)
+            finding = _unmade_finding(mutation, pod, changes, why)
             yield replace(finding, action=actions.mode, would="enforce")
+
+
+def _lost(pod: Pod, context: Context, actions: Actions) -> Iterator[Finding]:
+    """Yield a finding for each mutation whose changes the Pod does not have, and needs to keep.
+
+    Between the reviews, another webhook can change the Pod, and its author the claims.
+    """
+    if not context.may_have_device(pod) or is_mirror_pod(pod, context):
+        return
+    for mutation in _mutations_for(pod, context):
+        if not mutation.is_kept or actions[mutation.id] != "enforce":
+            continue
+        if not (changes := [*mutation.changes(pod, context)]):
+            continue
+        trial = Editor(pod, dry_run=True)
+        trial.apply(changes, mutation.id)
+        yield _lost_finding(mutation, pod, trial.made_by(mutation.id))
 
 
 def _findings(pod: Pod, context: Context, actions: Actions) -> Iterator[Finding]:
@@ -303,22 +346,38 @@ def _changes_to_report(
         trial.apply([*mutation.changes(pod, context)], mutation.id)
         if changes := trial.made_by(mutation.id):
             why = f"the policy sets {mutation.id} to {action}"
-            yield _change_finding(mutation, pod, changes, why)
+            yield _unmade_finding(mutation, pod, changes, why)
 
 
-def _change_finding(
+def _unmade_finding(
     mutation: Rule, pod: Pod, changes: Iterable[tuple[str, Any]], why: str
 ) -> Finding:
+    """Return the finding about changes that the policy prevents."""
+    verb, remediation = "add", "Add these fields to the manifest"
     if mutation.removes:
-        has, verb, remediation = "has", "remove", "Remove these entries from the manifest"
-        what = ", ".join(field for field, _ in changes)
-    else:
-        has, verb, remediation = "lacks", "add", "Add these fields to the manifest"
-        what = "; ".join(f"{field}: {json.dumps(value)}" for field, value in changes)
-    return Finding(
-        mutation.id,
-        pod.at("spec"),
-        f"the Pod {has} {mutation.summary}",
-        f"gpufence does not {verb} {what}, because {why}",
-        remediation,
+        verb, remediation = "remove", "Remove these entries from the manifest"
+    detail = f"gpufence does not {verb} {_described(mutation, changes)}, because {why}"
+    return _change_finding(mutation, pod, detail, remediation)
+
+
+def _lost_finding(mutation: Rule, pod: Pod, changes: Iterable[tuple[str, Any]]) -> Finding:
+    """Return the finding about changes that were made, or would be now, and are not in the Pod."""
+    verb, has = ("removes", "has") if mutation.removes else ("adds", "lacks")
+    claims = "its resource claims changed meanwhile, or " if pod.spec.resource_claims else ""
+    detail = (
+        f"gpufence {verb} {_described(mutation, changes)}, and the Pod {has} it: {claims}another "
+        "mutating webhook changed the Pod after gpufence"
     )
+    return _change_finding(mutation, pod, detail, _SEND_AGAIN)
+
+
+def _change_finding(mutation: Rule, pod: Pod, detail: str, remediation: str) -> Finding:
+    has = "has" if mutation.removes else "lacks"
+    reason = f"the Pod {has} {mutation.summary}"
+    return Finding(mutation.id, pod.at("spec"), reason, detail, remediation)
+
+
+def _described(mutation: Rule, changes: Iterable[tuple[str, Any]]) -> str:
+    if mutation.removes:
+        return ", ".join(field for field, _ in changes)
+    return "; ".join(f"{field}: {json.dumps(value)}" for field, value in changes)

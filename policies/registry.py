@@ -61,6 +61,8 @@ class Rule:
     ``changes`` adds to the Pod or, if the rule ``removes``, removes entries. It never changes a
     value. ``summary`` says what the Pod lacks, or has. With ``debug_containers``, the rule also
     fills ephemeral containers that are added to an existing Pod: all else of it is immutable.
+    If ``is_kept``, a GPU Pod that lacks the changes when it is validated is denied. The others have
+    a check of their own, or depend on what a replica knows of the cluster.
     ``check`` returns findings, and never changes the Pod.
     """
 
@@ -73,6 +75,7 @@ class Rule:
     summary: str = ""
     removes: bool = False
     debug_containers: bool = False
+    is_kept: bool = False
     check: Callable[[Pod, Context], Iterable[Finding]] = _nothing
 
     @property
@@ -117,12 +120,12 @@ def _rule(module: ModuleType, **options: Any) -> Rule:
 
 RULES: tuple[Rule, ...] = (
     _rule(set_device_requests, pods="requesting", devices_only=True),
-    _rule(set_pool_toleration, pods="gpu"),
-    _rule(set_pool_node_affinity, pods="gpu"),
+    _rule(set_pool_toleration, pods="gpu", is_kept=True),
+    _rule(set_pool_node_affinity, pods="gpu", is_kept=True),
     _rule(set_pool_exclusion),
     _rule(set_restricted_security_context, pods="gpu", debug_containers=True),
-    _rule(set_void_visible_devices, pods="gpu", debug_containers=True),
-    _rule(set_assigned_devices, pods="gpu", removes=True),
+    _rule(set_void_visible_devices, pods="gpu", debug_containers=True, is_kept=True),
+    _rule(set_assigned_devices, pods="gpu", removes=True, is_kept=True),
     _rule(set_gpu_runtime_class, pods="gpu"),
     _rule(check_unequal_device_limits, pods="requesting", devices_only=True),
     _rule(check_shared_device_count, pods="requesting", devices_only=True),

@@ -12,6 +12,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
+
+from policies.kubernetes.core_v1 import Affinity, NodeAffinity, NodeSelector, PodSpec
 from policies.kubernetes.objects import JSONObject, ObjectKey, mapping, mappings
 
 GROUP = "resource.k8s.io"
@@ -34,10 +37,12 @@ class Claim:
     """Whether a request, in each of its alternatives, is for more than one device."""
     tolerates_taints: bool = False
     """Whether a request may get a device with a taint: ``tolerations``."""
+    nodes: PodSpec | None = None
+    """The node selection of the devices that are allocated to the claim; ``None`` without any."""
 
 
-def read_claim(spec: Any) -> Claim:
-    """Return what a ResourceClaim's spec requests; entries that are no requests are left out."""
+def read_claim(spec: Any, status: Any = None) -> Claim:
+    """Return what a ResourceClaim requests and has; entries that are no requests are left out."""
     requests = []
     admin_access = is_for_several = tolerates = False
     for request in _list(mapping(mapping(spec).get("devices")).get("requests")):
@@ -49,7 +54,21 @@ def read_claim(spec: Any) -> Claim:
         tolerates |= any(a.get("tolerations") for a in alternatives)
         is_for_several |= all(map(_is_for_several, alternatives))
         requests.append(frozenset(name for name in classes if isinstance(name, str)))
-    return Claim(tuple(requests), admin_access, is_for_several, tolerates)
+    nodes = _nodes(mapping(status).get("allocation"))
+    return Claim(tuple(requests), admin_access, is_for_several, tolerates, nodes)
+
+
+def _nodes(allocation: Any) -> PodSpec | None:
+    """Return the selection of the nodes on which an allocation can be used: without one, of all."""
+    if not isinstance(allocation, dict):
+        return None
+    if allocation.get("nodeSelector") is None:
+        return PodSpec()
+    try:
+        selector = msgspec.convert(allocation["nodeSelector"], NodeSelector)
+    except msgspec.ValidationError:
+        return None
+    return PodSpec(affinity=Affinity(NodeAffinity(selector)))
 
 
 def _is_for_several(request: JSONObject) -> bool:
@@ -81,7 +100,7 @@ def read_claims(
             continue
         match obj.get("kind"):
             case "ResourceClaim":
-                claims[namespace, name] = read_claim(spec)
+                claims[namespace, name] = read_claim(spec, obj.get("status"))
             case "ResourceClaimTemplate":
                 templates[namespace, name] = read_claim(spec.get("spec"))
             case "DeviceClass" if isinstance(spec.get("extendedResourceName"), str):

@@ -132,6 +132,20 @@ class Workload:
         metadata_of_raw["annotations"] = self.metadata.annotations
         return Workload({**(self.raw or {}), "metadata": metadata_of_raw})
 
+    def with_ephemeral_containers(self, other: Workload) -> Workload:
+        """Return this Pod with the ephemeral containers of another one.
+
+        Raises:
+            MalformedObjectError: one of them is malformed.
+        """
+        ours, theirs = self._as_pod(), other._as_pod()
+        containers = checked_spec(theirs).ephemeral_containers
+        spec = replace(checked_spec(ours), ephemeral_containers=containers)
+        return Workload(replace(ours, spec=spec))
+
+    def _as_pod(self) -> PodObject:
+        return self._pod if self._pod is not None else convert(self.raw, PodObject)
+
     def role(self, pod: Pod) -> str:
         """Return what the object calls the Pods of a template: the Worker replicas, the head."""
         if self.raw is None or pod.kind == "Pod":

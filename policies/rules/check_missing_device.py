@@ -5,6 +5,9 @@
 - A GPU Pod sets `nodeName` to a node of the pool, and requests an extended resource that this node
   does not offer: for example `nvidia.com/mig-1g.10gb` on a node without MIG partitions. The check
   needs the nodes of the cluster.
+- A GPU Pod sets `nodeName`, and a resource claim (DRA) of it has no devices on that node yet. Only
+  the scheduler allocates devices to a claim. A ResourceClaim that has them already is accepted, a
+  claim template never is.
 - Only init containers of a GPU Pod request devices. This is a warning: the main containers get no
   device, and `void-visible-devices` hides the GPUs of the node from them.
 - A Pod requests eight GPUs or more, and no RDMA device (a resource with `rdma` in its name), and
@@ -13,12 +16,13 @@
   also skips Deployments and Pods without a controller, which mostly work on one node.
 
 The rule also checks extended resources that only a DeviceClass provides, because the scheduler
-allocates them. It does not check resource claims: the kubelet waits until a claim is allocated.
+allocates them.
 
 ## Why
 
 `nodeName` bypasses the scheduler. The kubelet ignores extended resources that its node does not
-offer, and starts the Pod without the device.
+offer, and starts the Pod without the device. A Pod whose claim is never allocated does not start,
+and keeps the CPUs and the memory of the GPU node from other Pods.
 
 ## Denied
 
@@ -63,6 +67,7 @@ from policies.finding import Finding
 from policies.kubernetes.nodes import NodeIndex
 from policies.kubernetes.pod import Pod
 from policies.kubernetes.quantity import is_extended_resource_name, is_rdma_resource_name
+from policies.kubernetes.scheduling import matches_node
 from policies.reach import is_mirror_pod, named_node, pools_of_node, rdma_resource_of
 from policies.requests import device_peaks, requesting_containers
 
@@ -82,8 +87,10 @@ def check(pod: Pod, context: Context) -> Iterator[Finding]:
     """
     if is_mirror_pod(pod, context):
         return
-    if pod.spec.node_name:
+    if pod.spec.node_name and not context.exists(pod):
         yield from _by_node_name(pod, context)
+        if pod.spec.resource_claims:
+            yield from _without_allocation(pod, context)
     if pod.spec.init_containers:
         yield from _in_init_containers_only(pod, context)
     if context.facts.nodes is not None:
@@ -170,6 +177,32 @@ def _by_node_name(pod: Pod, context: Context) -> Iterator[Finding]:
             f"node {node.name} of pool {pool.name} offers no {resource}, so its kubelet starts the "
             "Pod without the device",
             "Remove nodeName. The scheduler then finds a node with the device",
+        )
+
+
+def _without_allocation(pod: Pod, context: Context) -> Iterator[Finding]:
+    """Yield a finding for each claim that has no devices on the named node.
+
+    The kubelet waits for them, and only the scheduler allocates them; the Pod counts for the
+    scheduler meanwhile. A claim of a file may have them in the cluster.
+    """
+    name = pod.spec.node_name or ""
+    node = named_node(pod, context.facts.nodes)
+    for named in context.claims(pod):
+        nodes = named.claim.nodes if named.claim else None
+        if nodes is not None and matches_node(nodes, name, node.labels if node else {}):
+            continue
+        if nodes is None and not (named.is_template or context.request.fail_closed):
+            continue
+        what = "template of claims" if named.is_template else "claim"
+        yield Finding(
+            ID,
+            pod.at("spec.nodeName"),
+            "the Pod is bound to a node on which its claim has no devices",
+            f"{what} {named.claim_name} (at {named.path}) has no devices on node {name}, and "
+            "only the scheduler allocates them: the Pod would never start, and keep the CPUs and "
+            "the memory of the node from other Pods",
+            "Remove nodeName. The scheduler then allocates the devices and chooses their node",
         )
 
 

@@ -133,8 +133,8 @@ def with_value(value: JSON, path: str, new: Any) -> JSON:
 def without(value: JSON, path: str) -> JSON:
     """Return a copy without the field at a dotted path."""
     result = copy.deepcopy(value)
-    *parents, last = path.split(".")
-    node = result
+    *parents, last = [int(step) if step.isdigit() else step for step in path.split(".")]
+    node: Any = result
     for step in parents:
         node = node[step]
     del node[last]

@@ -6,20 +6,23 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cases.loading import load_all
+from cases.loading import load_all, policy_document
 from deciding import GPU, TOLERATION, deployment, pod, policy, update
 from paths import CASES
-from policies.engine import decide, mutate, validate
-from policies.facts import Request
+from policies.engine import NO_REQUEST, decide, mutate, validate
+from policies.facts import Facts, Request
 from policies.finding import ACTIONS, Action, Mode
+from policies.kubernetes.claims import Claim
+from policies.kubernetes.core_v1 import PodObject
 from policies.kubernetes.objects import MalformedObjectError
 from policies.policy import Override
 from policies.registry import MUTATIONS, RULES
-from reviewing import default_policy, gpu_pod
+from reviewing import default_policy, gpu_pod, with_value, without
 from strategies import JSON
 
 
@@ -59,6 +62,154 @@ class TestUpdates:
         assert (
             decide(deployment(pod(GPU)), policy(), update(deployment(pod()))).verdict == "mutated"
         )
+
+
+ENV = {"env": [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}]}
+DEBUG = {"name": "debug", "image": "cuda"}
+CLAIM_SPEC = {"resourceClaims": [{"name": "gpu", "resourceClaimName": "one"}]}
+USES_CLAIM = {"resources": {"claims": [{"name": "gpu"}]}}
+CLAIMED = Facts(claims={("default", "one"): Claim((frozenset({"gpu.nvidia.com"}),))})
+
+
+class TestMutationsThatAreLost:
+    """Another webhook, or the author of a claim, acts between the two reviews."""
+
+    @pytest.mark.parametrize(
+        ("path", "rule"),
+        [
+            ("spec.tolerations", "pool-toleration"),
+            ("spec.affinity", "pool-node-affinity"),
+            ("spec.containers.1.env", "void-visible-devices"),
+        ],
+    )
+    def test_a_created_gpu_pod_without_what_gpufence_added_is_denied(
+        self, path: str, rule: str
+    ) -> None:
+        mutated = decide(pod(GPU, {}), policy()).mutated
+        assert validate(mutated, policy()).allowed
+        [finding] = validate(without(mutated, path), policy()).findings
+        assert (finding.rule, finding.action) == (rule, "enforce")
+        assert "another mutating webhook changed the Pod after gpufence" in finding.message
+
+    def test_a_variable_that_comes_back_after_its_removal_is_denied(self) -> None:
+        mutated = decide(pod(GPU), policy()).mutated
+        shown = [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]
+        findings = validate(with_value(mutated, "spec.containers.0.env", shown), policy()).findings
+        assert [finding.rule for finding in findings] == ["assigned-devices"]
+        assert "removes spec.containers[0].env[0], and the Pod has it" in findings[0].message
+
+    def test_a_pod_whose_claim_became_a_gpu_between_the_reviews_is_denied(self) -> None:
+        hardened = decide(pod(USES_CLAIM, {}, **CLAIM_SPEC), policy(), NO_REQUEST, CLAIMED).mutated
+        hardened["spec"].pop("affinity")
+        del hardened["spec"]["containers"][1]["env"]
+        findings = validate(hardened, policy(), NO_REQUEST, CLAIMED).findings
+        assert {each.rule for each in findings} == {"pool-node-affinity", "void-visible-devices"}
+        assert all("its resource claims changed meanwhile" in each.detail for each in findings)
+        assert all(each.remediation.startswith("Send the request again") for each in findings)
+
+    def test_what_depends_on_the_cluster_or_has_a_check_of_its_own_denies_nothing(self) -> None:
+        """Replicas learn of a RuntimeClass one after the other, and runAsUser is a convenience."""
+        [pool] = policy_document("default")["pools"]
+        written = policy(pools=[pool | {"runtimeClass": "nvidia"}])
+        mutated = decide(pod(GPU), written).mutated
+        for field in ("runAsUser", "runAsGroup", "fsGroup"):
+            mutated["spec"]["securityContext"].pop(field, None)
+        assert validate(
+            mutated, written, NO_REQUEST, Facts(runtime_classes=frozenset({"nvidia"}))
+        ).allowed
+
+    @pytest.mark.parametrize("rules", [{}, {"void-visible-devices": "warn"}])
+    @pytest.mark.parametrize("mode", ["enforce", "audit"])
+    def test_a_mutation_denies_only_where_the_policy_enforces_it(
+        self, mode: Mode, rules: dict[str, Action]
+    ) -> None:
+        written = policy(mode=mode, rules=policy_document("default")["rules"] | rules)
+        mutated = decide(pod(GPU, {}), policy()).mutated
+        decision = validate(without(mutated, "spec.containers.1.env"), written)
+        assert decision.allowed == (mode == "audit" or bool(rules))
+
+    def test_an_exception_for_the_mutation_admits_the_pod(self) -> None:
+        entry = {
+            "rules": ["void-visible-devices"],
+            "namespaces": ["default"],
+            "reason": "its sidecar is rendered again",
+            "expires": "2099-01-01",
+        }
+        mutated = decide(pod(GPU, {}), policy()).mutated
+        bare = without(mutated, "spec.containers.1.env")
+        assert not validate(bare, policy()).allowed
+        assert validate(bare, policy(exceptions=[entry])).allowed
+
+    def test_an_update_of_a_pod_from_before_gpufence_is_allowed(self) -> None:
+        old = pod(GPU, {})
+        new = pod(GPU, {}, metadata={"labels": {"a": "b"}})
+        assert not validate(new, policy(), update(old)).findings
+
+    def test_a_mirror_pod_is_never_denied_for_it(self) -> None:
+        mutated = decide(pod(GPU, {}), policy()).mutated
+        bare = without(mutated, "spec.containers.1.env")
+        bare["metadata"]["annotations"] = {"kubernetes.io/config.mirror": "x"}
+        bare["spec"]["nodeName"] = "gpu-1"
+        request = Request(username="system:node:gpu-1")
+        assert not validate(bare, policy(), request).findings
+        assert validate(bare, policy(), Request(username="alice")).findings
+
+
+class TestEphemeralContainers:
+    """The API server takes nothing but the ephemeral containers from the client's object."""
+
+    @pytest.mark.parametrize(
+        "sent",
+        [
+            pod(GPU, metadata={"deletionTimestamp": "2026-11-21T00:00:00Z"}),
+            pod({}),
+            pod({"resources": {"limits": {"amd.com/gpu": 1}}}),
+            pod(GPU, runtimeClassName="gvisor"),
+            pod(GPU, ephemeralContainers=[]),
+        ],
+        ids=["deleted", "no request", "another vendor", "an exempt class", "as stored"],
+    )
+    @pytest.mark.parametrize("typed", [False, True])
+    def test_the_stored_pod_decides_what_a_new_container_gets(
+        self, sent: JSON, typed: bool
+    ) -> None:
+        written = policy(exemptions={"runtimeClasses": ["gvisor"]})
+        stored = decide(pod(GPU), policy()).mutated
+        debugged = with_value(sent, "spec.ephemeralContainers", [DEBUG])
+        obj, old = (
+            msgspec.convert(each, PodObject) if typed else each for each in (debugged, stored)
+        )
+        request = update({}, subresource="ephemeralcontainers")
+        request = msgspec.structs.replace(request, old=old)
+        added = [each for each in mutate(obj, written, request) if each.path.endswith("/env")]
+        assert [(each.path, each.value) for each in added] == [
+            ("/spec/ephemeralContainers/0/env", ENV["env"])
+        ]
+
+    def test_the_claims_of_the_stored_pod_count(self) -> None:
+        stored = decide(pod(USES_CLAIM, **CLAIM_SPEC), policy(), NO_REQUEST, CLAIMED).mutated
+        sent = pod(ephemeralContainers=[DEBUG])
+        request = update(stored, subresource="ephemeralcontainers")
+        paths = [each.path for each in mutate(sent, policy(), request, CLAIMED)]
+        assert "/spec/ephemeralContainers/0/env" in paths
+
+    def test_a_new_container_without_the_variable_is_denied(self) -> None:
+        stored = decide(pod(GPU), policy()).mutated
+        debugged = with_value(stored, "spec.ephemeralContainers", [DEBUG])
+        request = update(stored, subresource="ephemeralcontainers")
+        hardened = decide(debugged, policy(), request).mutated
+        assert validate(hardened, policy(), request).allowed
+        bare = without(hardened, "spec.ephemeralContainers.0.env")
+        [finding] = validate(bare, policy(), request).findings
+        assert finding.rule == "void-visible-devices"
+
+    def test_a_container_that_was_there_before_gpufence_denies_no_other(self) -> None:
+        stored = pod(GPU, ephemeralContainers=[{"name": "first", "image": "cuda"}])
+        containers = [*stored["spec"]["ephemeralContainers"], DEBUG]
+        debugged = with_value(stored, "spec.ephemeralContainers", containers)
+        request = update(stored, subresource="ephemeralcontainers")
+        hardened = decide(debugged, policy(), request).mutated
+        assert validate(hardened, policy(), request).allowed
 
 
 class TestVerdicts:

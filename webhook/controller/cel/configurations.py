@@ -88,9 +88,8 @@ def _mutating(policy: Policy, registration: Registration) -> JSONObject:
     mutated = is_mutated(policy)
     if registration.mutates:
         # What the admission policies deny needs no replica for it, and gets their reason.
-        mutated = all_of(
-            mutated, negated(is_denied(policy)), negated(is_complete(policy, registration.left_out))
-        )
+        settled = any_of(is_denied(policy), is_complete(policy, registration.left_out))
+        mutated = all_of(mutated, any_of('request.operation == "UPDATE"', negated(settled)))
     webhook = _webhook(
         "pods",
         policy,
@@ -100,7 +99,8 @@ def _mutating(policy: Policy, registration: Registration) -> JSONObject:
             resource_rule("", "v1", ["CREATE"], ["pods"]),
             resource_rule("", "v1", ["UPDATE"], ["pods/ephemeralcontainers"]),
         ],
-        condition=let("pod", "object", mutated),
+        # Of a new ephemeral container, the stored Pod decides what it gets.
+        condition=let("pod", '(request.operation == "CREATE" ? object : oldObject)', mutated),
     )
     webhook["reinvocationPolicy"] = "IfNeeded"
     enforced = list(_by_mode(webhook, policy))[:1]

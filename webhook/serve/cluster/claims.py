@@ -57,6 +57,7 @@ class _ClaimObject(msgspec.Struct, frozen=True):
     """A ResourceClaim or ResourceClaimTemplate."""
 
     spec: JSONObject
+    status: JSONObject = {}
 
 
 _log = logging.getLogger("gpufence")
@@ -177,10 +178,12 @@ class ClaimLookup:
                 return None
             raise
         try:
-            spec = _decoder.decode(body).spec
+            found = _decoder.decode(body)
         except msgspec.DecodeError as error:
             raise UnexpectedAnswerError(f"{path} returned an invalid claim: {error}") from error
-        return read_claim(spec if name.kind == "resourceclaims" else spec.get("spec"))
+        if name.kind == "resourceclaims":
+            return read_claim(found.spec, found.status)
+        return read_claim(found.spec.get("spec"))
 
     def _report(self, error: Exception) -> None:
         problem = str(error) or type(error).__name__
