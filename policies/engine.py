@@ -40,8 +40,8 @@ MOST_FINDINGS = 1000
 _TOO_MANY = f"it has more than {MOST_FINDINGS:,} findings, which is the limit"
 _DELETED = "it is being deleted"
 _SEND_AGAIN = (
-    "Send the request again. If it is denied again, ask the cluster administrator to rename the "
-    "configuration of the other webhook: API servers call mutating webhooks in the order of these "
+    "Send the request again. If it is denied again, contact the cluster administrator, who can "
+    "rename the configuration of the other webhook: API servers call mutating webhooks in the order of these "
     "names, and the last one must be gpufence"
 )
 _MUTATION_IDS = [mutation.id for mutation in MUTATIONS]

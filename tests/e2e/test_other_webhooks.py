@@ -220,7 +220,7 @@ def test_a_pod_that_another_webhook_makes_a_gpu_pod_is_complete_or_denied(
     path = f"/api/v1/namespaces/{namespace}/pods"
     with registered(control_plane, tmp_path, namespace, requests_a_gpu, order):
         if order[0] == "zz-last":
-            # The match condition did not hold, and an API server does not ask it again.
+            # The match condition did not hold, and an API server does not evaluate it again.
             message = control_plane.api.refusal(path, pod(name="train"))
             assert "- pool-toleration: spec: gpufence adds spec.tolerations" in message, message
         else:
@@ -237,7 +237,7 @@ def template(device_class: str) -> JSON:
 
 
 def hardened(**spec: Any) -> JSON:
-    """Return a Pod that meets the profile by itself, with a container beside the one it claims."""
+    """Return a Pod that meets the profile by itself, with a container that claims nothing."""
     dropped = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
     main = {
         "name": "main",
