@@ -41,8 +41,8 @@ _TOO_MANY = f"it has more than {MOST_FINDINGS:,} findings, which is the limit"
 _DELETED = "it is being deleted"
 _SEND_AGAIN = (
     "Send the request again. If it is denied again, contact the cluster administrator, who can "
-    "rename the configuration of the other webhook: API servers call mutating webhooks in the order of these "
-    "names, and the last one must be gpufence"
+    "rename the configuration of the other webhook: API servers call mutating webhooks in the "
+    "order of these names, and the last one must be gpufence"
 )
 _MUTATION_IDS = [mutation.id for mutation in MUTATIONS]
 
