@@ -66,8 +66,8 @@ class TestUpdates:
 
 ENV = {"env": [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}]}
 DEBUG = {"name": "debug", "image": "cuda"}
-CLAIM_SPEC = {"resourceClaims": [{"name": "gpu", "resourceClaimName": "one"}]}
-USES_CLAIM = {"resources": {"claims": [{"name": "gpu"}]}}
+CLAIM_SPEC: JSON = {"resourceClaims": [{"name": "gpu", "resourceClaimName": "one"}]}
+USES_CLAIM: JSON = {"resources": {"claims": [{"name": "gpu"}]}}
 CLAIMED = Facts(claims={("default", "one"): Claim((frozenset({"gpu.nvidia.com"}),))})
 
 
