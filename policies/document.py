@@ -18,13 +18,7 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core import core_schema
 
-from policies.kubernetes.field_types import (
-    LabelValue,
-    Part,
-    QualifiedName,
-    SubdomainName,
-    camel_case,
-)
+from policies.kubernetes.field_types import Part, SubdomainName, camel_case
 from policies.policy import Policy
 from policies.registry import RULES
 from policies.wording import uncapitalized, unknown
@@ -51,29 +45,28 @@ class PolicyError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Metadata(Part):
-    """The metadata of the document, for other tools. gpufence ignores them."""
+    """The metadata of the object. The API server knows more fields, which gpufence ignores."""
 
-    name: SubdomainName | None = None
-    """The name of the document."""
-    labels: Mapping[QualifiedName, LabelValue] = field(default_factory=dict)
-    """Labels."""
-    annotations: Mapping[QualifiedName, str] = field(default_factory=dict)
-    """Annotations."""
+    __pydantic_config__ = Part.__pydantic_config__ | {"extra": "ignore"}
+
+    name: SubdomainName
+    """The name of the object. Replicas follow the object with the name gpufence by default."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class _Head(Part):
+class FencePolicy(Part):
+    """The policy of gpufence, as an object of Kubernetes."""
+
     api_version: Literal["gpufence.dev/v1alpha1"]
-    """The document's version."""
+    """The version of the object."""
     kind: Literal["FencePolicy"]
-    """The document's kind."""
-    metadata: Metadata | None = None
-    """The metadata of the document, for other tools."""
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class FencePolicy(Policy, _Head):
-    """The policy document of gpufence."""
+    """The kind of the object."""
+    metadata: Metadata
+    """The metadata of the object."""
+    spec: Policy
+    """The policy."""
+    status: Mapping[str, Any] = field(default_factory=dict)
+    """What gpufence reports in a cluster. Files need none."""
 
 
 def parse_policy(document: Any) -> Policy:
@@ -82,8 +75,21 @@ def parse_policy(document: Any) -> Policy:
     Raises:
         PolicyError: the document is invalid.
     """
-    policy = validated(document, FencePolicy, "the policy")
+    if isinstance(document, Mapping) and "spec" not in document:
+        _reject_fields_outside_of_spec(document)
+    policy = validated(document, FencePolicy, "the policy").spec
     return replace(policy, rules=_DEFAULT_ACTIONS | dict(policy.rules))
+
+
+def _reject_fields_outside_of_spec(document: Mapping[Any, Any]) -> None:
+    """Raise one error about a policy without spec, in place of one for each of its fields."""
+    known = {camel_case(each.name) for each in fields(Policy)}
+    if outside := [key for key in document if key in known]:
+        problem = (
+            f"{outside[0]}: belongs under spec; write metadata: {{name: gpufence}} and spec: below "
+            f"kind, and indent {', '.join(outside)} by two spaces"
+        )
+        raise PolicyError([problem])
 
 
 def validated(document: Any, kind: type[_Document], root: str) -> _Document:

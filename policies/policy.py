@@ -488,7 +488,7 @@ class ExceptionEntry(Part):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Policy(Part):
-    """The policy document of gpufence, without its version and kind."""
+    """The spec of a FencePolicy."""
 
     mode: Mode = "enforce"
     """enforce: change and deny Pods. warn: change and deny nothing, and warn about each object that

@@ -34,7 +34,7 @@ def shipped_policy() -> Policy:
     validates it, and compares the two.
     """
     document = yaml.load(default_policy_text(), Loader=_LOADER)  # noqa: S506 - a safe loader
-    return msgspec.convert(_with_field_names(document), Policy, dec_hook=_made_of)
+    return msgspec.convert(_with_field_names(document["spec"]), Policy, dec_hook=_made_of)
 
 
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)

@@ -39,15 +39,16 @@ spec:
 ## Settings
 
 ```yaml
-pools:
-  - name: l4
-    resources: [nvidia.com/gpu]
-    nodeSelector: {nvidia.com/gpu.product: NVIDIA-L4}
-    runtimeClass: nvidia-legacy
-  - name: h100
-    resources: [nvidia.com/gpu]
-    nodeSelector: {nvidia.com/gpu.product: NVIDIA-H100-80GB-HBM3}
-    runtimeClass: nvidia
+spec:
+  pools:
+    - name: l4
+      resources: [nvidia.com/gpu]
+      nodeSelector: {nvidia.com/gpu.product: NVIDIA-L4}
+      runtimeClass: nvidia-legacy
+    - name: h100
+      resources: [nvidia.com/gpu]
+      nodeSelector: {nvidia.com/gpu.product: NVIDIA-H100-80GB-HBM3}
+      runtimeClass: nvidia
 ```
 
 - `pools[].runtimeClass`: the name of the RuntimeClass.

@@ -46,8 +46,9 @@ spec:
 ## Settings
 
 ```yaml
-pools:
-  - largestRequest: 8
+spec:
+  pools:
+    - largestRequest: 8
 ```
 
 - `pools[].largestRequest`: the largest number of the pool's devices that one Pod may request.

@@ -49,9 +49,10 @@ spec:
 ## Settings
 
 ```yaml
-pools:
-  - allowedNamespaces:
-      names: [research]
+spec:
+  pools:
+    - allowedNamespaces:
+        names: [research]
 ```
 
 - `pools[].allowedNamespaces.names`, `pools[].allowedNamespaces.matchLabels`: the namespaces

@@ -80,13 +80,14 @@ spec:
 ## Settings
 
 ```yaml
-pools:
-  - requires:
-      - action: enforce
-        labels:
-          team: [research, inference]
-        maxRuntime: 24h
-        maxCPUPerDevice: 12
+spec:
+  pools:
+    - requires:
+        - action: enforce
+          labels:
+            team: [research, inference]
+          maxRuntime: 24h
+          maxCPUPerDevice: 12
 ```
 
 - `pools[].requires`: the entries. A Pod must meet all of them.

@@ -62,12 +62,13 @@ spec:
 Or add an exception for a node agent:
 
 ```yaml
-exceptions:
-  - rules: [system-priority]
-    namespaces: [monitoring]
-    kinds: [DaemonSet]
-    names: [node-exporter]
-    reason: the agent of the cluster's monitoring
+spec:
+  exceptions:
+    - rules: [system-priority]
+      namespaces: [monitoring]
+      kinds: [DaemonSet]
+      names: [node-exporter]
+      reason: the agent of the cluster's monitoring
 ```
 """
 

@@ -26,8 +26,9 @@ spec:
 ## Settings
 
 ```yaml
-pools:
-  - runtimeClass: nvidia
+spec:
+  pools:
+    - runtimeClass: nvidia
 ```
 
 - `pools[].runtimeClass`: the name of the RuntimeClass.

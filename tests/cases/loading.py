@@ -13,7 +13,6 @@ from typing import Any, get_args
 import yaml
 
 from policies.decision import Decision
-from policies.document import parse_policy
 from policies.engine import decide
 from policies.facts import Facts, Operation, Request
 from policies.finding import Finding
@@ -23,7 +22,8 @@ from policies.kubernetes.objects import JSONObject
 from policies.kubernetes.scheduling import Taint
 from policies.policy import Policy
 from policies.registry import RULES
-from policies.shipped import PRESETS, default_policy_text
+from policies.shipped import PRESETS
+from specs import default_spec, policy_of
 
 HERE = Path(__file__).parent
 
@@ -65,20 +65,20 @@ class Case:
 
     def decide(self, instead: JSONObject | None = None) -> Decision:
         """Decide on the object, or another one, with this rule and no other of its kind."""
-        obj, document, request, facts = self._read(self._others_off())
-        return decide(instead or obj, compiled(document), request, facts)
+        obj, spec, request, facts = self._read(self._others_off())
+        return decide(instead or obj, compiled(spec), request, facts)
 
     def read(self) -> tuple[JSONObject, JSONObject, Request, Facts]:
-        """Return the object, the policy document with every rule at work, request and facts."""
+        """Return the object, the spec of the policy with every rule at work, request and facts."""
         return self._read({})
 
     def _read(self, off: dict[str, str]) -> tuple[JSONObject, JSONObject, Request, Facts]:
         """Read the case; the rules ``off`` are off unless the header chooses their action."""
         obj, header, others = self._parts()
-        document = policy_document(header.get("policy", "default"))
-        document["rules"] = document.get("rules", {}) | off | header.get("rules", {})
+        spec = policy_spec(header.get("policy", "default"))
+        spec["rules"] = spec.get("rules", {}) | off | header.get("rules", {})
         request = _request(header)
-        return obj, document, request, _facts(request.namespace, others)
+        return obj, spec, request, _facts(request.namespace, others)
 
     def _parts(self) -> tuple[JSONObject, JSONObject, list[JSONObject]]:
         """Return the object, the header and the facts as they are written."""
@@ -187,23 +187,23 @@ def _cases(whole: Case) -> list[Case]:
     ]
 
 
-def policy_document(name: str) -> JSONObject:
-    """Return the policy ``default``, one of ``policies/``, or an example of the documentation."""
+def policy_spec(name: str) -> JSONObject:
+    """Return the spec of the policy ``default``, of a preset, or of one of ``policies/``."""
     if name == "default":
-        (document,) = load_all(default_policy_text())
-        return document
+        return default_spec()
     files = [HERE / "policies" / f"{name}.yaml", PRESETS / f"{name}.yaml"]
     (document,) = load_all(next(file for file in files if file.exists()).read_text())
-    return document
+    spec: JSONObject = document["spec"]
+    return spec
 
 
-def compiled(document: JSONObject) -> Policy:
-    return _compiled(json.dumps(document, default=str))
+def compiled(spec: JSONObject) -> Policy:
+    return _compiled(json.dumps(spec, default=str))
 
 
 @cache
-def _compiled(document: str) -> Policy:
-    return parse_policy(json.loads(document))
+def _compiled(spec: str) -> Policy:
+    return policy_of(json.loads(spec))
 
 
 def load_all(text: str) -> list[JSONObject]:

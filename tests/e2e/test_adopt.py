@@ -72,7 +72,7 @@ def test_adopt_says_what_would_change_and_writes_policy_values_and_report(
     assert policy.mode == "audit"
     assert [pool.selector for pool in policy.pools]
     values = yaml.safe_load((out / "values.yaml").read_text())
-    assert yaml.safe_load(values["policyDocument"]) == document
+    assert values["policy"] == document["spec"]
     assert f"{running}" in (out / "report.html").read_text()
     assert again.status == 2
     assert "exists already. Set another directory with --out." in again.err

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from controlplane.api import Api
 from controlplane.objects import node, taint, workload
@@ -22,7 +21,7 @@ from controlplane.versions import CLAIMS
 from deploy import kubelet
 from deploy.chart import Helm, Values
 from deploy.installation import Installation, installation
-from policies.shipped import default_policy_text
+from specs import default_spec
 
 pytestmark = [
     pytest.mark.skipif(
@@ -47,7 +46,7 @@ LAB = {
     "nodeSelector": {"example.com/lab-gpu": "true"},
     "allowedNamespaces": {"matchLabels": {"team": "lab"}},
 }
-VALUES: Values = {"policy": {"pools": [*yaml.safe_load(default_policy_text())["pools"], LAB]}}
+VALUES: Values = {"policy": {"pools": [*default_spec()["pools"], LAB]}}
 
 
 @pytest.fixture(scope="module")

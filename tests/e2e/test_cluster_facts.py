@@ -20,8 +20,7 @@ from controlplane.poll import until
 from controlplane.versions import CLAIMS, EXTENDED_RESOURCES
 from controlplane.webhooks import unregister, wait_until_called
 from paths import DEPLOY
-from policies.document import parse_policy
-from policies.shipped import default_policy_text
+from specs import default_spec, fence_policy, policy_of
 from webhook.controller.cel.configurations import Registration, configurations
 
 pytestmark = [pytest.mark.usefixtures("server")]
@@ -57,10 +56,10 @@ POOLS = [
 ]
 
 
-def document() -> JSON:
-    policy: JSON = yaml.safe_load(default_policy_text())
-    policy["pools"] += POOLS
-    return policy
+def spec() -> JSON:
+    changed = default_spec()
+    changed["pools"] += POOLS
+    return changed
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +69,7 @@ def server(
     """A registered webhook that follows the cluster, with the rights that it says it needs."""
     directory = tmp_path_factory.mktemp("cluster-facts")
     policy_file = directory / "policy.yaml"
-    policy_file.write_text(yaml.safe_dump(document()))
+    policy_file.write_text(yaml.safe_dump(fence_policy(spec())))
     with service_account(control_plane, directory) as kubeconfig:
         flags = ["--policy", str(policy_file), "--kubeconfig", str(kubeconfig), "--node-facts"]
         with Server(directory, flags) as running:
@@ -79,7 +78,7 @@ def server(
                 ca_bundle=base64.b64encode(running.authority).decode(),
                 timeout_seconds=10,
             )
-            wanted = configurations(parse_policy(document()), registration)
+            wanted = configurations(policy_of(spec()), registration)
             unregister(control_plane)
             control_plane.kubectl.apply(*wanted)
             try:

@@ -6,13 +6,12 @@ import re
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from controlplane.cluster import ControlPlane
 from controlplane.fence import running
 from controlplane.objects import TOLERATION, workload
 from in_tree import in_tree, path_of
-from policies.shipped import default_policy_text, shipped_policy
+from policies.shipped import shipped_policy
+from specs import default_spec
 
 JSON = dict[str, Any]
 
@@ -114,8 +113,7 @@ def test_a_denial_says_the_same_with_replicas_and_without(
     policy = shipped_policy()
     with in_tree(control_plane, policy):
         alone = denials(control_plane)
-    document = yaml.safe_load(default_policy_text())
-    with running(control_plane, tmp_path, document) as fence, fence.registered():
+    with running(control_plane, tmp_path, default_spec()) as fence, fence.registered():
         with_replicas = denials(control_plane)
     for name, text in alone.items():
         print(f"\n### {name}\n\nwithout replicas:\n{text}\n\nwith:\n{with_replicas[name]}")

@@ -21,9 +21,9 @@ from controlplane.objects import node, taint
 from docs.blocks import LIFE, VALUES, Block, agrees, blocks, fence_policies, pages
 from in_tree import in_tree
 from paths import PROJECT
-from policies.document import parse_policy
-from policies.shipped import default_policy_text, shipped_policy
+from policies.shipped import shipped_policy
 from running import Run
+from specs import default_spec, policy_of
 
 PAGES = [page for page in pages() if page not in LIFE]
 NOT_RUN = {
@@ -231,7 +231,7 @@ def test_every_yaml_block_is_valid_and_tested(block: Block) -> None:
     documents = list(yaml.safe_load_all(block.text))
     found = fence_policies(block)
     for policy in found:
-        parse_policy(yaml.safe_load(default_policy_text()) | policy)
+        policy_of(default_spec() | policy["spec"])
     assert all(isinstance(document, dict) for document in documents), block.place
     tried = (
         bool(found)

@@ -14,10 +14,10 @@ from controlplane.api import Api, ApiError
 from controlplane.cluster import ControlPlane
 from controlplane.poll import until
 from controlplane.versions import MUTATING_POLICIES
-from policies.document import parse_policy
 from policies.engine import validate
 from policies.facts import Request
 from release.release import release
+from specs import fence_policy, policy_of
 
 pytestmark = MUTATING_POLICIES
 
@@ -36,9 +36,7 @@ def pool(name: str, product: str, **fields: Any) -> JSON:
     }
 
 
-DOCUMENT = {
-    "apiVersion": "gpufence.dev/v1alpha1",
-    "kind": "FencePolicy",
+SPEC = {
     "pools": [
         pool("a100", "A100"),
         pool("h100", "H100"),
@@ -60,7 +58,7 @@ def cluster(
     """A control plane with a node of each product, and a release whose replica is dead."""
     directory = tmp_path_factory.mktemp("without-replicas")
     file = directory / "policy.yaml"
-    file.write_text(yaml.safe_dump(DOCUMENT))
+    file.write_text(yaml.safe_dump(fence_policy(SPEC)))
     api = control_plane.api
     names = [create_node(api, product, resource) for product, resource in NODES.items()]
     control_plane.create_namespace("research")
@@ -132,9 +130,7 @@ def assert_complete(pod: JSON, namespace: str, places: set[str]) -> None:
     assert pod["spec"]["nodeName"] in places
     assert pod["spec"]["securityContext"]["runAsNonRoot"] is True
     known = {key: value for key, value in pod["spec"].items() if key != "nodeName"}
-    decision = validate(
-        {**pod, "spec": known}, parse_policy(DOCUMENT), Request(namespace=namespace)
-    )
+    decision = validate({**pod, "spec": known}, policy_of(SPEC), Request(namespace=namespace))
     assert [f for f in decision.findings if f.action == "enforce"] == []
 
 

@@ -23,7 +23,6 @@ from controlplane.poll import until
 from controlplane.versions import CLAIMS
 from laws.profile import live_law as law
 from policies.device_injection import ANNOTATIONS
-from policies.document import parse_policy
 from policies.engine import mutate, validate
 from policies.facts import Facts, Request
 from policies.kubernetes.claims import Claim
@@ -31,8 +30,9 @@ from policies.kubernetes.field_types import NameSet
 from policies.kubernetes.nodes import Node, NodeIndex
 from policies.kubernetes.scheduling import Taint
 from policies.policy import Policy, Pool
-from policies.shipped import default_policy_text, preset_text
+from policies.shipped import preset_text
 from release.recorder import MARK, Recorder
+from specs import default_spec, policy_of
 from strategies import JSON, facts
 from valid_strategies import WORKLOADS, pod, valid_specs, workload
 from webhook.controller.cel.configurations import Registration, configurations
@@ -67,8 +67,7 @@ def ten_pools() -> Policy:
 
 
 def _default() -> Policy:
-    document = yaml.safe_load(default_policy_text())
-    return parse_policy({**document, "exemptions": {}})
+    return policy_of(default_spec() | {"exemptions": {}})
 
 
 def without_classes() -> Policy:
@@ -79,8 +78,7 @@ def without_classes() -> Policy:
 
 def kai() -> Policy:
     """Return the policy for the KAI Scheduler, whose annotations request devices."""
-    document = yaml.safe_load(preset_text("kai"))
-    return parse_policy({**document, "exemptions": {}})
+    return policy_of(yaml.safe_load(preset_text("kai"))["spec"] | {"exemptions": {}})
 
 
 def two_models() -> Policy:

@@ -7,13 +7,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import yaml
-
 from controlplane.cluster import ControlPlane
 from controlplane.fence import running
 from controlplane.objects import TOLERATION, pod
 from controlplane.poll import until
-from policies.shipped import default_policy_text
+from specs import default_spec
 
 PODS = "/api/v1/namespaces/{}/pods"
 
@@ -26,12 +24,11 @@ def test_only_the_namespace_with_mode_enforce_is_fenced_and_waits_for_a_replica(
     audited, enforced = (
         PODS.format(control_plane.create_namespace(f"{name}-")) for name in ("audited", "enforced")
     )
-    document = yaml.safe_load(default_policy_text())
-    document["mode"] = "audit"
+    spec = default_spec() | {"mode": "audit"}
     # The probe for active webhooks is created in the namespace default.
     namespaces = [enforced.split("/")[4], "default"]
-    document["overrides"] = [{"namespaces": namespaces, "mode": "enforce"}]
-    with running(control_plane, tmp_path, document) as fence, fence.registered():
+    spec["overrides"] = [{"namespaces": namespaces, "mode": "enforce"}]
+    with running(control_plane, tmp_path, spec) as fence, fence.registered():
         stored = [
             api.request("POST", f"{path}?dryRun=All", gpu_pod)["spec"]
             for path in (audited, enforced)

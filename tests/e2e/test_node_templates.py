@@ -89,7 +89,7 @@ def test_discover_selects_labels_of_the_node_templates(
     assert done.status == 0, done.err
     print(f"\n{done.out}")
     policy = yaml.safe_load(done.out)
-    selectors = [pool["nodeSelector"] for pool in policy["pools"]]
+    selectors = [pool["nodeSelector"] for pool in policy["spec"]["pools"]]
     assert {"karpenter.sh/nodepool": "gpu"} in selectors
     assert {"nvidia.com/gpu.product": "A100"} in selectors
     (tmp_path / "policy.yaml").write_text(done.out)

@@ -13,7 +13,6 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import pytest
-import yaml
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -25,13 +24,12 @@ from controlplane.poll import until
 from laws.profile import live_law as law
 from pod_security_strategies import creatable_pods
 from policies.decision import Decision
-from policies.document import parse_policy
 from policies.engine import decide
 from policies.facts import NAMESPACE_LABEL, Request
 from policies.kubernetes.templates import find
 from policies.rules.check_pool_trespass import ID as TRESPASS
 from policies.rules.check_unrestricted_gpu_pod import ID as UNRESTRICTED
-from policies.shipped import default_policy_text
+from specs import default_spec, policy_of
 from strategies import JSON
 from valid_strategies import WORKLOADS, pod, valid_specs, workload
 from webhook.controller.cel.configurations import Registration, configurations
@@ -43,9 +41,9 @@ AMD_POOL = {
     "taints": [{"key": "amd.com/gpu"}, {"key": "gpu", "value": "true", "effect": "NoExecute"}],
     "nodeSelector": {"feature.node.kubernetes.io/amd-gpu": "true", "node-type": "gpu"},
 }
-DOCUMENT: JSON = yaml.safe_load(default_policy_text())
-DOCUMENT["pools"].append(AMD_POOL)
-POLICY = parse_policy(DOCUMENT)
+SPEC: JSON = default_spec()
+SPEC["pools"].append(AMD_POOL)
+POLICY = policy_of(SPEC)
 RULE = re.compile(r"^- ([a-z-]+): ", re.MULTILINE)
 TOKEN_VOLUME = re.compile(r"kube-api-access-\w+")
 PODS = "/api/v1/namespaces/{}/pods"
@@ -111,7 +109,7 @@ def spaces(
         control_plane.create_namespace("unconditional-"),
     )
     directory = tmp_path_factory.mktemp("one-verdict")
-    with running(control_plane, directory, DOCUMENT) as fence, fence.registered():
+    with running(control_plane, directory, SPEC) as fence, fence.registered():
         paths = register_unconditional(fence, found)
         try:
             until(lambda: is_sent_everything(found), "the API server to send everything")

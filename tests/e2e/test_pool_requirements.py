@@ -7,7 +7,7 @@ from contextlib import suppress
 
 import pytest
 
-from cases.loading import Case, cases_of_check, compiled, policy_document
+from cases.loading import Case, cases_of_check, compiled, policy_spec
 from controlplane.api import ApiError
 from controlplane.cluster import ControlPlane
 from in_tree import SETUP_USER, InTree, in_tree, path_of
@@ -27,7 +27,7 @@ def line(control_plane: ControlPlane) -> Iterator[InTree]:
             priority = {"metadata": {"name": name}, "value": 1}
             path = "/apis/scheduling.k8s.io/v1/priorityclasses"
             control_plane.api.request("POST", path, priority)
-    with in_tree(control_plane, compiled(policy_document("requirements"))) as line:
+    with in_tree(control_plane, compiled(policy_spec("requirements"))) as line:
         yield line
 
 

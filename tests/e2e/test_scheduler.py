@@ -13,7 +13,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-import yaml
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
@@ -22,7 +21,7 @@ from controlplane.fence import Fence, running
 from controlplane.objects import node, taint
 from controlplane.placing import Outcome, place
 from laws.profile import law
-from policies.shipped import default_policy_text
+from specs import default_spec
 from strategies import AMD, MEMORY, NODE_TYPE, PRESENT, ZONE, gpu_pods, pods
 from valid_strategies import valid_specs
 
@@ -125,9 +124,9 @@ def pools_of(outcome: Outcome) -> Counter[str]:
 
 @pytest.fixture(scope="module")
 def fence(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fence]:
-    document = yaml.safe_load(default_policy_text())
-    document["pools"].append(AMD_POOL)
-    with running(control_plane, tmp_path_factory.mktemp("scheduler"), document) as fence:
+    spec = default_spec()
+    spec["pools"].append(AMD_POOL)
+    with running(control_plane, tmp_path_factory.mktemp("scheduler"), spec) as fence:
         yield fence
 
 

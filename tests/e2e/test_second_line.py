@@ -19,8 +19,8 @@ from controlplane.objects import GPU_NODE, node, taint, workload
 from controlplane.poll import until
 from controlplane.versions import MUTATING_POLICIES
 from controlplane.webhooks import in_tree_denial
-from policies.shipped import default_policy_text
 from release.release import NAME, Release, release
+from specs import default_spec, fence_policy
 
 JSON = dict[str, Any]
 DENYING = f"{NAME}-pods"
@@ -36,8 +36,7 @@ class Installed:
 
     def use(self, **changes: Any) -> None:
         """Change the policy of the replicas."""
-        document = yaml.safe_load(default_policy_text())
-        self.file.write_text(yaml.safe_dump(document | changes))
+        self.file.write_text(yaml.safe_dump(fence_policy(default_spec() | changes)))
 
 
 @pytest.fixture
@@ -62,7 +61,7 @@ def test_a_policy_change_updates_admission_policies_without_a_gap(
         "taints": [{"key": "amd.com/gpu"}],
         "nodeSelector": {"feature.node.kubernetes.io/amd-gpu": "true"},
     }
-    pools = yaml.safe_load(default_policy_text())["pools"]
+    pools = default_spec()["pools"]
     with installed.release.replicas(2, *flags(installed)):
         until(lambda: DENYING in in_tree_denial(installed.api), "the second line")
         for changes in ({"pools": [*pools, second]}, {}, {"pools": [*pools, second]}):

@@ -19,6 +19,7 @@ from controlplane.poll import until
 from policies.shipped import default_policy_text
 from release.load import GPU_POD, Load
 from release.release import WEBHOOKS, Release, release
+from specs import default_spec
 
 pytestmark = [
     pytest.mark.timeout(300 + 10 * int(os.environ.get("GPUFENCE_LOAD_SECONDS", "0"))),
@@ -133,15 +134,15 @@ def changes(pair: Pair) -> list[str]:
     ]
 
 
-DOCUMENT = yaml.safe_load(default_policy_text())
+SPEC = default_spec()
 SECOND_POOL = {
     "name": "amd",
     "resources": ["amd.com/gpu"],
     "taints": [{"key": "amd.com/gpu"}],
     "nodeSelector": {"amd.com/gpu.present": "true"},
 }
-SECOND = DOCUMENT | {
-    "pools": [*DOCUMENT["pools"], SECOND_POOL],
+SECOND = SPEC | {
+    "pools": [*SPEC["pools"], SECOND_POOL],
     "failurePolicy": "Ignore",
     "customWorkloads": [],
 }
@@ -172,7 +173,7 @@ def test_policy_reloads_take_effect_and_fail_no_admission(pair: Pair, namespace:
         until(lambda: failure_policies(released) == ["Ignore", "Ignore"], "both to follow")
         until(lambda: not reviews_custom_resources(released), "an unneeded webhook to go")
 
-        policy.write("kind: FencePolicy\npoolz: []\n")
+        policy.write("kind: FencePolicy\nspec: {poolz: []}\n")
         refused = 'gpufence_policy_reload_total{result="rejected"}'
         until(lambda: [r.metric(refused) for r in replicas] == [1, 1], "it to be refused")
         for replica in replicas:

@@ -15,11 +15,10 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from fake_apiserver import FakeApiServer
-from policies.document import parse_policy
 from policies.facts import Facts, Request
 from policies.kubernetes.workload import Workload
 from policies.policy import Policy
-from reviewing import default_document
+from specs import default_spec, policy_of
 from webhook.kube.client import KubeApi
 from webhook.kube.credentials import kubeconfig
 from webhook.kube.reflector import Watches, WatchTiming
@@ -65,9 +64,9 @@ class Counts:
 
 def policy(**pool: Any) -> Policy:
     """Return the default policy with other fields for its pool."""
-    document = default_document()
-    document["pools"][0] |= pool
-    return parse_policy(document)
+    spec = default_spec()
+    spec["pools"][0] |= pool
+    return policy_of(spec)
 
 
 def node(

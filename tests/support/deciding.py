@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from cases.loading import compiled, policy_document
+from cases.loading import compiled, policy_spec
 from policies.facts import Request
 from policies.kubernetes.scheduling import REQUIRED
 from policies.policy import Policy
@@ -12,7 +12,7 @@ from strategies import JSON
 
 GPU = {"resources": {"limits": {"nvidia.com/gpu": 1}}}
 TOLERATION = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
-POOL = policy_document("default")["pools"][0]
+POOL = policy_spec("default")["pools"][0]
 
 
 def pod(*containers: JSON, metadata: JSON | None = None, **spec: Any) -> JSON:
@@ -45,7 +45,7 @@ def required(*terms: JSON | str) -> JSON:
 
 
 def policy(**fields: Any) -> Policy:
-    return compiled(policy_document("default") | fields)
+    return compiled(policy_spec("default") | fields)
 
 
 def update(old: JSON, **request: Any) -> Request:

@@ -6,36 +6,21 @@ import base64
 import copy
 import itertools
 import json
-from functools import cache
 from typing import Any
 
-import yaml
-
-from policies.document import parse_policy
 from policies.policy import Policy
-from policies.shipped import default_policy_text
+from specs import default_spec, policy_of
 
 JSON = dict[str, Any]
 
 UID = "705ab4f5-6393-11e8-b7cc-42010a800002"
 
 
-@cache
-def _default_document() -> str:
-    return json.dumps(yaml.safe_load(default_policy_text()))
-
-
-def default_document() -> JSON:
-    """Return the document of the default policy, which the test may change."""
-    document: JSON = json.loads(_default_document())
-    return document
-
-
 def default_policy(**rules: str) -> Policy:
     """Return the policy that ships with gpufence, with other actions for some of its rules."""
-    document = default_document()
-    document["rules"] |= {rule.replace("_", "-"): action for rule, action in rules.items()}
-    return parse_policy(document)
+    spec = default_spec()
+    spec["rules"] |= {rule.replace("_", "-"): action for rule, action in rules.items()}
+    return policy_of(spec)
 
 
 def plain_pod() -> JSON:

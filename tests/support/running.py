@@ -65,12 +65,12 @@ def gpufence(
 
 
 def write_policy(directory: Path, *changes: tuple[str, str], end: str = "") -> None:
-    """Write ``policy.yaml``: the default policy with changes of its text, and with an end."""
+    """Write ``policy.yaml``: the default policy with changes of its text, and more in its spec."""
     text = default_policy_text()
     for old, new in changes:
         assert old in text
         text = text.replace(old, new)
-    (directory / "policy.yaml").write_text(text + end)
+    (directory / "policy.yaml").write_text(text + textwrap.indent(end, "  "))
 
 
 def assert_golden(path: Path, text: str) -> None:

@@ -16,13 +16,13 @@ from typing import Any
 from hypothesis import strategies as st
 
 from pod_security_strategies import CONTAINER_CONTEXTS, POD_CONTEXTS
-from policies.document import parse_policy
 from policies.facts import Facts
 from policies.kubernetes.claims import Claim
 from policies.kubernetes.nodes import Node
 from policies.kubernetes.pod import RESOURCE_SIDES
 from policies.kubernetes.scheduling import Taint
 from policies.policy import Policy, Pool
+from specs import policy_of
 
 JSON = dict[str, Any]
 
@@ -498,8 +498,7 @@ def _exists(key: str) -> JSON:
 
 
 def _policy(*pools: JSON, **fields: Any) -> Policy:
-    document = {"apiVersion": "gpufence.dev/v1alpha1", "kind": "FencePolicy", "pools": list(pools)}
-    return parse_policy(document | fields)
+    return policy_of({"pools": list(pools), **fields})
 
 
 def policies() -> dict[str, Policy]:

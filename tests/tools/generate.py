@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import re
 import sys
-import textwrap
 from pathlib import Path
 from typing import Any
 
 from paths import CHART, DEPLOY, PROJECT
-from policies.document import FencePolicy, json_schema
+from policies.document import json_schema
 from policies.exemptions import ALWAYS_EXCLUDED
+from policies.policy import Policy
 from policies.shipped import default_policy_text
 
 # The build backend of pyproject.toml, and its dependencies on Linux.
@@ -29,9 +29,10 @@ def texts() -> dict[Path, str]:
 
 
 def values_text() -> str:
-    """Return values.yaml, with the default policy as its last value."""
+    """Return values.yaml, with the spec of the default policy as its last value."""
     own, _, _ = (CHART / "values.yaml").read_text().partition("\npolicy:\n")
-    return f"{own}\npolicy:\n{textwrap.indent(default_policy_text(), '  ')}"
+    _, _, spec = default_policy_text().partition("\nspec:\n")
+    return f"{own}\npolicy:\n{spec}"
 
 
 def excluded_text() -> str:
@@ -40,11 +41,10 @@ def excluded_text() -> str:
 
 
 def schema_text() -> str:
-    """Return values.schema.json, with the schema of the policy document as its definitions."""
+    """Return values.schema.json, with the schema of the policy as its definitions."""
     schema = json.loads((CHART / "values.schema.json").read_text())
-    policy = json_schema(FencePolicy)
-    definitions = {**policy.pop("$defs"), "FencePolicy": policy}
-    schema["$defs"] = _as_values(definitions)
+    policy = json_schema(Policy)
+    schema["$defs"] = _as_values({**policy.pop("$defs"), "Policy": policy})
     return json.dumps(schema, indent=2) + "\n"
 
 

@@ -18,6 +18,7 @@ from controlplane.versions import CLAIMS
 from deploy.chart import Helm, Object, Values, one
 from policies.kubernetes.kinds import WELL_KNOWN
 from running import Outcome, run_command
+from specs import fence_policy
 
 VALUES: Values = {"audit": {"enabled": True}}
 ACCOUNT = "gpufence-audit"
@@ -173,14 +174,8 @@ def test_policy_of_reads_the_policy_of_a_release(audited: Audited) -> None:
     assert "configmaps" in done.err
     api = audited.cluster.api
     path = "/api/v1/namespaces/batch/configmaps"
-    policy = {
-        "apiVersion": "gpufence.dev/v1alpha1",
-        "kind": "FencePolicy",
-        "pools": [
-            {"name": "other", "resources": ["example.com/gpu"], "nodeSelector": {"gpu": "yes"}}
-        ],
-    }
-    data = {"policy.yaml": json.dumps(policy)}
+    pool = {"name": "other", "resources": ["example.com/gpu"], "nodeSelector": {"gpu": "yes"}}
+    data = {"policy.yaml": json.dumps(fence_policy({"pools": [pool]}))}
     api.request("POST", path, {"metadata": {"name": "gpufence-policy"}, "data": data})
     admin = Audited(audited.cluster, audited.cluster.kubeconfig)
     try:

@@ -66,12 +66,12 @@ def test_the_chart_accepts_the_values_of_the_pages(helm: Helm, given: Values) ->
     ],
 )
 def test_the_chart_accepts_the_policies_of_the_pages(helm: Helm, given: Values) -> None:
-    parse_policy(policy(helm.objects({"policy": given})))
+    parse_policy(policy(helm.objects({"policy": given["spec"]})))
 
 
 @pytest.mark.parametrize("path", sorted(PRESETS.glob("*.yaml")), ids=lambda path: path.stem)
 def test_the_chart_accepts_the_presets(helm: Helm, path: Path) -> None:
-    parse_policy(policy(helm.objects({"policyDocument": path.read_text()})))
+    parse_policy(policy(helm.objects({"policy": yaml.safe_load(path.read_text())["spec"]})))
 
 
 def policy(objects: list[Object]) -> Any:
@@ -151,6 +151,9 @@ def test_the_commands_of_the_pages_succeed_in_order(fresh: Installation, tmp_pat
     directory.mkdir()
     (directory / "deploy").symlink_to(PROJECT / "deploy")
     (directory / "policy.yaml").write_text(default_policy_text())
+    for block in LIFECYCLE_BLOCKS:
+        if name := block.notes.get("file"):
+            (directory / name).write_text(block.text)
     kubectl = fresh.cluster.kubectl
     programs = [kubectl.binary.parent, fresh.helm.binary.parent, COMMAND.parent]
     path = os.pathsep.join([*map(str, programs), os.environ["PATH"]])

@@ -15,7 +15,6 @@ from contextlib import closing, nullcontext
 from pathlib import Path
 
 import pytest
-import yaml
 
 from controlplane import pki
 from controlplane.poll import until
@@ -25,8 +24,8 @@ from deploy import kubelet
 from deploy.chart import NAMESPACE, RELEASE, Helm, Object, Values, memory
 from deploy.installation import KINDS, Installation, installation
 from deploy.series import exported
-from policies.shipped import default_policy_text
 from release.load import Load
+from specs import default_spec
 from webhook.controller.cel.admission_policies import BINDING_KIND, POLICY_KIND, all_names
 from webhook.controller.registrar import POLICY_KINDS as PATHS
 
@@ -61,7 +60,7 @@ VALUES: Values = {
     "policy": {
         "pools": [
             {
-                **yaml.safe_load(default_policy_text())["pools"][0],
+                **default_spec()["pools"][0],
                 "runtimeClass": "nvidia",
                 "allowedNamespaces": {"matchLabels": {"gpus": "yes"}, "names": ["default"]},
             }

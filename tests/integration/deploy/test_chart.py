@@ -15,11 +15,12 @@ import yaml
 
 from controlplane.binaries import VERSION
 from deploy.chart import NAMESPACE, Helm, Object, Values, one
-from deploy.variants import DOCUMENT, VARIANTS
+from deploy.variants import VARIANTS
 from paths import CHART
 from policies.document import PolicyError, parse_policy
 from policies.exemptions import ALWAYS_EXCLUDED
 from policies.shipped import default_policy_text
+from specs import default_spec, policy_of
 from webhook.tools.cli.main import cli
 
 each_variant = pytest.mark.parametrize("values", VARIANTS.values(), ids=VARIANTS.keys())
@@ -71,26 +72,14 @@ def test_the_policy_is_valid_and_exempts_the_namespace_of_the_release(
     for namespace in (NAMESPACE, "elsewhere"):
         document = policy(helm.objects(values, namespace), name)
         parse_policy(document)
-        assert document["exemptions"]["namespaces"].count(namespace) == 1
+        assert document["spec"]["exemptions"]["namespaces"].count(namespace) == 1
 
 
 def test_policy_values_are_merged_into_the_default_policy(helm: Helm) -> None:
     rules = {"pool-trespass": "warn", "device-leak": False}
     document = policy(helm.objects({"policy": {"rules": rules}}))
-    assert document == yaml.safe_load(default_policy_text()) | {
-        "rules": yaml.safe_load(default_policy_text())["rules"] | rules
-    }
+    assert document["spec"] == default_spec() | {"rules": default_spec()["rules"] | rules}
     assert parse_policy(document).rules["device-leak"] == "off"
-
-
-def test_a_policy_document_keeps_nulls_and_dates(helm: Helm) -> None:
-    values = VARIANTS["a policy document from a file"]
-    parsed = parse_policy(policy(helm.objects(values)))
-    assert parsed.hardening.run_as_user is None
-    assert [pool.name for pool in parsed.pools] == ["amd"]
-    [exception] = parsed.exceptions
-    assert str(exception.expires) == "2027-01-31"
-    assert parsed.exemptions.namespaces == {NAMESPACE}
 
 
 @pytest.mark.parametrize(
@@ -125,8 +114,9 @@ def test_a_policy_document_keeps_nulls_and_dates(helm: Helm) -> None:
             {"policy": {"rules": {"pool-trespas": "warn"}}},
             "at '/policy/rules': additional properties 'pool-trespas' not allowed",
         ),
-        ({"policy": None}, "policy is empty, and so is policyDocument"),
-        ({"policyDocument": "- a list"}, "policyDocument is no YAML mapping"),
+        ({"policy": None}, "policy is empty: leave it out for the chart's own policy"),
+        ({"policyDocument": "kind: FencePolicy"}, "policyDocument"),
+        ({"policy": {"kind": "Deployment"}}, "'kind' not allowed"),
         ({"policy": {"pools": [pool("a", "b.c/d"), pool("a", "b.c/e")]}}, "two pools named a"),
         *(
             (
@@ -141,16 +131,6 @@ def test_a_policy_document_keeps_nulls_and_dates(helm: Helm) -> None:
                 ("b.c/*", "b.c/d*"),
             )
         ),
-        (
-            {"policyDocument": f"{DOCUMENT}---\n# the second\n{DOCUMENT}"},
-            "policyDocument holds 2 documents, but a policy is one",
-        ),
-        (
-            {"policyDocument": DOCUMENT.replace("pools:\n", "pools:\n  - {name: amd}\n")},
-            "two pools named amd",
-        ),
-        ({"policyDocument": ""}, "policyDocument is empty: name a file"),
-        ({"policyDocument": "# nothing but a comment\n"}, "policyDocument is empty: name a file"),
     ],
     ids=lambda each: each if isinstance(each, str) else None,
 )
@@ -184,7 +164,7 @@ def test_the_chart_rejects_pools_that_the_policy_parser_rejects(
     helm: Helm, given: Values, complaint: str
 ) -> None:
     with pytest.raises(PolicyError):
-        parse_policy(yaml.safe_load(default_policy_text()) | given)
+        policy_of(default_spec() | given)
     assert complaint in helm.refusal({"policy": given})
 
 
@@ -195,16 +175,8 @@ def test_a_policy_can_leave_the_user_to_the_image(
     assert parse_policy(document).hardening.run_as_user is None
 
 
-@pytest.mark.parametrize("text", ["", "{}"], ids=["policy is null", "policy is empty"])
-def test_a_policy_document_replaces_the_policy_value(helm: Helm, text: str) -> None:
-    beside = {"policy": yaml.safe_load(text)}
-    document = policy(helm.objects({**beside, "policyDocument": DOCUMENT}))
-    assert [pool.name for pool in parse_policy(document).pools] == ["amd"]
-
-
-@pytest.mark.parametrize("values", [{}, {"policyDocument": None}], ids=["unset", "null"])
-def test_the_default_policy_applies_without_a_policy_document(helm: Helm, values: Values) -> None:
-    assert policy(helm.objects(values)) == yaml.safe_load(default_policy_text())
+def test_the_default_policy_applies_without_values(helm: Helm) -> None:
+    assert policy(helm.objects({})) == yaml.safe_load(default_policy_text())
 
 
 def test_kubernetes_before_1_30_is_rejected(helm: Helm) -> None:
@@ -460,9 +432,8 @@ def test_distinguishable_pools_are_accepted(helm: Helm, one: Any, two: Any) -> N
 def test_indistinguishable_pools_are_rejected(helm: Helm, one: Any, two: Any, wide: str) -> None:
     message = helm.refusal({"policy": {"pools": [one, two]}})
     assert f"add a label to the nodeSelector of {wide}" in message
-    document = yaml.safe_load(default_policy_text()) | {"pools": [one, two]}
     with pytest.raises(PolicyError, match="every node of"):
-        parse_policy(document)
+        policy_of(default_spec() | {"pools": [one, two]})
 
 
 @pytest.mark.parametrize("enabled", [True, False])

@@ -15,7 +15,6 @@ from deploy.chart import Helm, Values, one
 from gpufence_docs.chart import ELSEWHERE, values
 from paths import CHART
 from policies.kubernetes.objects import merge
-from policies.shipped import preset_text
 from webhook.tools.cli.main import cli
 
 AUDIT: Values = {"audit": {"enabled": True}}
@@ -143,10 +142,6 @@ EFFECTS = {
     "audit.policyReports": Effect(False, {AUDITS, "ClusterRole gpufence-audit"}, AUDIT),
     "audit.activeDeadlineSeconds": Effect(60, {AUDITS}, AUDIT),
     "audit.resources": Effect({"limits": {"memory": "2Gi"}}, {AUDITS}, AUDIT),
-    "policyDocument": Effect(
-        preset_text("amd"),
-        {"ConfigMap gpufence-policy", "ValidatingAdmissionPolicy gpufence-namespace-guard"},
-    ),
 }
 NAMES = {"nameOverride": "guard", "fullnameOverride": "guard"}
 LISTED = [value for value in values() if value.default]

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from sphinx.errors import ExtensionError
 
 import browser as chromium
@@ -21,6 +22,7 @@ from controlplane import cache
 from gpufence_docs import playground
 from paths import PROJECT
 from running import Run
+from specs import fence_policy
 
 SAMPLES: list[dict[str, Any]] = playground.data()["samples"]
 SECONDS = 200
@@ -152,7 +154,7 @@ def test_broken_yaml_is_marked_at_its_line(loaded: Browser) -> None:
 
 def test_an_invalid_policy_is_reported_with_its_line(loaded: Browser) -> None:
     edit(loaded, "#sample", "web")
-    policy = "apiVersion: gpufence.dev/v1alpha1\nkind: FencePolicy\npools: 3\n"
+    policy = yaml.safe_dump(fence_policy({"pools": 3}), sort_keys=False)
     shown = edit(loaded, "#policy-editor textarea", policy)
     assert shown["verdict"] == "The policy is invalid"
     assert shown["errors"][0].startswith("policy.yaml line 3 pools: ")

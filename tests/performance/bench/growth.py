@@ -9,17 +9,14 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
-import yaml
-
 from bench import pods
 from bench.engine import microseconds
-from policies.document import parse_policy
 from policies.engine import mutate, validate
 from policies.facts import Facts, Request
 from policies.kubernetes.editor import patched
 from policies.kubernetes.nodes import Node, NodeIndex
 from policies.policy import Policy
-from policies.shipped import default_policy_text
+from specs import default_spec, policy_of
 
 JSON = dict[str, Any]
 Cost = Callable[[int], float]
@@ -46,7 +43,7 @@ def _with_containers(number: int) -> float:
 
 
 def _with_pools(number: int) -> float:
-    [nvidia] = _document()["pools"]
+    [nvidia] = default_spec()["pools"]
     others = [
         {
             "name": f"pool-{n}",
@@ -82,10 +79,5 @@ def cost_of(policy: Policy, facts: Facts, pod: JSON | None = None) -> float:
     )
 
 
-def _document() -> JSON:
-    document: JSON = yaml.safe_load(default_policy_text())
-    return document
-
-
 def policy_with(changes: JSON) -> Policy:
-    return parse_policy({**_document(), **changes})
+    return policy_of(default_spec() | changes)

@@ -15,8 +15,8 @@ from certs.files import write_pairs
 from certs.keypair import Names
 from controlplane.gpufence import Server
 from fake_apiserver import NODES, FakeApiServer
-from policies.shipped import default_policy_text
 from soak.traffic import HOST
+from specs import default_spec, fence_policy
 
 POLICY_USERS = (65532, 65533)
 """The user IDs of the two policies, which alternate."""
@@ -24,16 +24,14 @@ POLICY_USERS = (65532, 65533)
 FIRST_NODES = 500
 
 
-def policy_document(user: int) -> dict[str, Any]:
-    document: dict[str, Any] = yaml.safe_load(default_policy_text())
-    document.setdefault("hardening", {})["runAsUser"] = user
-    return document
+def policy_spec(user: int) -> dict[str, Any]:
+    return default_spec() | {"hardening": {"runAsUser": user}}
 
 
 def write_policy(path: Path, user: int) -> None:
     """Replace the policy atomically, as a kubelet updates a ConfigMap."""
     temporary = path.with_suffix(".new")
-    temporary.write_text(yaml.safe_dump(policy_document(user)))
+    temporary.write_text(yaml.safe_dump(fence_policy(policy_spec(user))))
     temporary.replace(path)
 
 

@@ -18,13 +18,13 @@ from pathlib import Path
 
 from bench import engine, reviews
 from fake_apiserver import DEVICE_CLASSES, NAMESPACES, NODES, RUNTIME_CLASSES, FakeApiServer
-from policies.document import parse_policy
 from reviewing import encode, review, trespassing_pod
 from soak import churn
 from soak.abuse import Abuse
 from soak.replica import policy_file, replica, run, trusting
 from soak.sampling import Record, quiet_seconds
 from soak.traffic import Client, ExpectedReview, Outcomes, saturate, send
+from specs import policy_of
 from webhook.serve.admission.handler import Admission
 from webhook.serve.metrics.replica import Metrics
 
@@ -37,7 +37,7 @@ def expected_reviews() -> list[ExpectedReview]:
     """Return reviews with the responses under each of the policies."""
     admissions = []
     for user in churn.POLICY_USERS:
-        policy = parse_policy(churn.policy_document(user))
+        policy = policy_of(churn.policy_spec(user))
         admissions.append(Admission(policy, Metrics(policy, "soak"), date.today))
     requests = [
         (engine.PATHS[endpoint], reviews.body(case, endpoint))

@@ -8,12 +8,12 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cases.loading import compiled, policy_document
+from cases.loading import compiled, policy_spec
 from policies.engine import decide
 from policies.finding import Finding
 from policies.kubernetes.quantity import parse_quantity
 
-DEFAULT = policy_document("default")
+DEFAULT = policy_spec("default")
 # The warning about shared memory depends on the count, and names a volume instead of a count.
 RULES = DEFAULT["rules"] | {"missing-shared-memory": "off"}
 POLICY = compiled(DEFAULT | {"rules": RULES})

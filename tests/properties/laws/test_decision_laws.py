@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 import strategies
-from cases.loading import compiled, policy_document
+from cases.loading import compiled, policy_spec
 from laws.profile import law
 from policies.decision import Decision
 from policies.engine import decide, validate
@@ -30,10 +30,10 @@ pytestmark = pytest.mark.timeout(3600)
 
 POLICIES = strategies.policies()
 EXEMPTING = compiled(
-    policy_document("default")
+    policy_spec("default")
     | {"exemptions": {"namespaces": ["ops"], "usernames": ["root"], "runtimeClasses": ["gvisor"]}}
 )
-SHARED = compiled(policy_document("fractions") | {"rules": {"device-requests": "off"}})
+SHARED = compiled(policy_spec("fractions") | {"rules": {"device-requests": "off"}})
 objects = st.one_of(strategies.pods(), strategies.workloads())
 policies = st.sampled_from(list(POLICIES.values()))
 anything = st.recursive(
@@ -151,7 +151,7 @@ RULE_IDS = MUTATION_IDS + [rule.id for rule in CHECKS]
 
 
 def with_rules(actions: dict[str, str]) -> Policy:
-    return compiled(policy_document("default") | {"rules": actions})
+    return compiled(policy_spec("default") | {"rules": actions})
 
 
 EACH_RULE = {

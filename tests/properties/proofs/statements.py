@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 from msgspec import to_builtins
 
 from policies.context import Context
-from policies.document import parse_policy
 from policies.engine import mutate_pod
 from policies.facts import Facts, Request
 from policies.kubernetes.claims import Claim
@@ -56,6 +55,7 @@ from policies.rules import check_ambiguous_pool, check_pool_trespass
 from proofs import judge, quotient
 from proofs.judge import Nodes, NodeTaint
 from proofs.quotient import NODE_VALUES, TAINT_VALUES, Constraint
+from specs import policy_of
 
 GPU, OTHER_GPU = "example.com/gpu", "example.com/other"
 EFFECTS = ("NoSchedule", "NoExecute", "PreferNoSchedule")
@@ -565,5 +565,4 @@ def _make_policy(
     ]
     # The other mutations add nothing that placement depends on.
     off = ("restricted-security-context", "void-visible-devices", "gpu-runtime-class")
-    document = {"apiVersion": "gpufence.dev/v1alpha1", "kind": "FencePolicy", "pools": pools}
-    return parse_policy(document | {"rules": dict.fromkeys(off, "off")})
+    return policy_of({"pools": pools, "rules": dict.fromkeys(off, "off")})

@@ -14,11 +14,11 @@ from controlplane.cluster import ControlPlane
 from controlplane.gpufence import Server
 from controlplane.poll import until
 from controlplane.webhooks import unregister, wait_until_called
-from policies.document import parse_policy
+from specs import fence_policy, policy_of
 from webhook.controller.cel.configurations import Registration, configurations
 
-Document = dict[str, Any]
-"""A FencePolicy as parsed YAML."""
+Spec = dict[str, Any]
+"""The spec of a FencePolicy."""
 
 
 class Fence:
@@ -27,11 +27,11 @@ class Fence:
     The registration follows the first policy: the conditions contain its pools.
     """
 
-    def __init__(self, cluster: ControlPlane, directory: Path, policy: Document) -> None:
+    def __init__(self, cluster: ControlPlane, directory: Path, policy: Spec) -> None:
         self.policy = policy
         self._cluster = cluster
         self._file = directory / "policy.yaml"
-        self._file.write_text(yaml.safe_dump(policy))
+        self._file.write_text(yaml.safe_dump(fence_policy(policy)))
         flags = ["--policy", str(self._file), "--reload-seconds", "0.05"]
         self.server = Server(directory, flags)
 
@@ -42,7 +42,7 @@ class Fence:
         registration = Registration(
             url=url or self.server.url, ca_bundle=bundle, timeout_seconds=10
         )
-        objects = configurations(parse_policy(self.policy), registration)
+        objects = configurations(policy_of(self.policy), registration)
         self._cluster.kubectl.apply(*objects)
 
     @contextmanager
@@ -56,7 +56,7 @@ class Fence:
             unregister(self._cluster)
 
     @contextmanager
-    def other_policy(self, policy: Document) -> Iterator[None]:
+    def other_policy(self, policy: Spec) -> Iterator[None]:
         """Use another policy inside the block."""
         self._use(policy)
         try:
@@ -64,11 +64,11 @@ class Fence:
         finally:
             self._use(self.policy)
 
-    def _use(self, policy: Document) -> None:
+    def _use(self, policy: Spec) -> None:
         before = self._applied()
         # The replica never reads half of a file that is put in place whole.
         written = self._file.with_suffix(".new")
-        written.write_text(yaml.safe_dump(policy))
+        written.write_text(yaml.safe_dump(fence_policy(policy)))
         written.replace(self._file)
         until(lambda: self._applied() > before, "the new policy to be applied")
 
@@ -77,7 +77,7 @@ class Fence:
 
 
 @contextmanager
-def running(cluster: ControlPlane, directory: Path, policy: Document) -> Iterator[Fence]:
+def running(cluster: ControlPlane, directory: Path, policy: Spec) -> Iterator[Fence]:
     """Run a server inside the block; it is not registered."""
     fence = Fence(cluster, directory, policy)
     with fence.server:

@@ -6,13 +6,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import yaml
 
 from controlplane import binaries
 from controlplane.cluster import ControlPlane
 from controlplane.fence import Fence, running
-from policies.shipped import default_policy_text
 from programs import fixtures, program
+from specs import default_spec
 
 RUNNING = pytest.StashKey[ControlPlane]()
 WITHOUT = pytest.StashKey[set[pytest.Item]]()
@@ -84,7 +83,7 @@ def control_plane(
 @pytest.fixture(scope="module")
 def fence(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fence]:
     """A replica with the default policy, registered for the tests of one module."""
-    policy = yaml.safe_load(default_policy_text())
+    policy = default_spec()
     with (
         running(control_plane, tmp_path_factory.mktemp("fence"), policy) as fence,
         fence.registered(),

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import yaml
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import Metric
 
-from policies.document import parse_policy
-from policies.shipped import default_policy_text
+from specs import default_spec, policy_of
 from webhook.serve.metrics.cluster import ClusterMetrics
 from webhook.serve.metrics.replica import GAUGES, Metrics
 
@@ -25,7 +23,7 @@ def exported() -> dict[str, set[str]]:
 
 def registry() -> CollectorRegistry:
     """Return a registry with every metric that a replica can expose."""
-    policy = parse_policy(yaml.safe_load(default_policy_text()))
+    policy = policy_of(default_spec())
     metrics = Metrics(policy, "test")
     for gauge in GAUGES:
         metrics.track(gauge, lambda: 0)

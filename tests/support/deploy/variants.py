@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import textwrap
-
 from deploy.chart import Values
 
-DOCUMENT = textwrap.dedent("""\
-    apiVersion: gpufence.dev/v1alpha1
-    kind: FencePolicy
-    pools:
-      - name: amd
-        resources: [amd.com/gpu]
-        taints: [{key: amd.com/gpu}]
-        nodeSelector: {feature.node.kubernetes.io/amd-gpu: "true"}
-    hardening: {runAsUser: null}
-    exceptions:
-      - namespaces: [legacy]
-        reason: Moves in January.
-        expires: 2027-01-31
-""")
+AMD: Values = {
+    "pools": [
+        {
+            "name": "amd",
+            "resources": ["amd.com/gpu"],
+            "taints": [{"key": "amd.com/gpu"}],
+            "nodeSelector": {"feature.node.kubernetes.io/amd-gpu": "true"},
+        }
+    ],
+    "exceptions": [
+        {"namespaces": ["legacy"], "reason": "Moves in January.", "expires": "2027-01-31"}
+    ],
+}
 
 VARIANTS: dict[str, Values] = {
     "default": {},
@@ -128,6 +125,6 @@ VARIANTS: dict[str, Values] = {
     },
     "the user is left to the image": {"policy": {"hardening": {"runAsUser": None}}},
     "ids beyond a million": {"policy": {"hardening": {"runAsUser": 1000650000}}},
-    "a policy document from a file": {"policyDocument": DOCUMENT},
+    "another vendor": {"policy": AMD},
     "a name of its own": {"fullnameOverride": "gpu-fence"},
 }

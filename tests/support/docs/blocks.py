@@ -98,12 +98,13 @@ def blocks(page: str) -> list[Block]:
 
 
 def fence_policies(block: Block) -> list[dict[str, Any]]:
-    """Return the documents of a YAML block that are policies or parts of one."""
+    """Return the documents of a YAML block that are policies, or that show a part of the spec."""
     documents = yaml.safe_load_all(block.text) if block.language == "yaml" else ()
     return [
         document
         for document in documents
         if isinstance(document, dict)
+        and "spec" in document
         and document.keys() <= _POLICY_KEYS
         and document.get("kind", KIND) == KIND
     ]

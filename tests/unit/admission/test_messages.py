@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from policies.decision import Decision
-from policies.document import parse_policy
 from policies.engine import mutate
 from policies.finding import Action, Finding
-from reviewing import default_document, gpu_pod
+from reviewing import gpu_pod
+from specs import default_spec, policy_of
 from webhook.serve.admission.messages import (
     DENIAL_LENGTH,
     assigned_user,
@@ -163,15 +163,15 @@ def test_a_pod_is_told_of_a_user_only_if_the_patch_gives_it_one(
 ) -> None:
     """Another mutation adds annotations, too."""
     requires = [{"doNotDisrupt": True, "action": "enforce"}]
-    document = default_document()
-    document["pools"][0]["requires"] = requires
+    spec = default_spec()
+    spec["pools"][0]["requires"] = requires
     obj = gpu_pod()
     obj["metadata"].pop("annotations", None)
     if annotations:
         obj["metadata"]["annotations"] = annotations
     if user:
         obj["spec"]["securityContext"] = {"runAsUser": user}
-    operations = mutate(obj, parse_policy(document))
+    operations = mutate(obj, policy_of(spec))
     assert any("do-not-disrupt" in f"{each.path}{each.value}" for each in operations)
     found = assigned_user(operations)
     assert len(found) == count

@@ -8,13 +8,12 @@ import pytest
 
 from audit.fleet import LABELS, TAINT, pod_spec
 from audit.simulated import NODES, PATHS, TODAY, Cluster, Object, owned, pod, workload
-from cases.loading import policy_document
+from cases.loading import policy_spec
 from controlplane.objects import node
-from policies.document import parse_policy
 from policies.kubernetes.field_types import NameSet
 from policies.policy import ExceptionEntry
 from policies.shipped import shipped_policy
-from reviewing import default_document
+from specs import default_spec, policy_of
 from webhook.kube.errors import ApiError
 from webhook.tools.audit.cluster_audit import Audit
 from webhook.tools.audit.subjects import Subject
@@ -194,9 +193,9 @@ async def test_exceptions_that_cover_nothing_are_reported(cluster: Cluster) -> N
     audit = await cluster.audit(replace(shipped_policy(), exceptions=exceptions))
     assert reasons_by_object(audit) == {}
     assert audit.exceptions == (
-        "exceptions[1] of the policy (moving) covers no finding of this audit",
-        f"exceptions[2] of the policy (spring) expired on {TODAY}",
-        "exceptions[3] of the policy (moving) covers nothing: its namespaces are exempt",
+        "spec.exceptions[1] of the policy (moving) covers no finding of this audit",
+        f"spec.exceptions[2] of the policy (spring) expired on {TODAY}",
+        "spec.exceptions[3] of the policy (moving) covers nothing: its namespaces are exempt",
     )
 
 
@@ -249,7 +248,7 @@ async def test_pods_with_a_gpu_fraction_are_no_trespassers_and_hold_no_device() 
     part = pod("part", pod_spec(1), node="gpu")
     part["spec"]["containers"][0]["resources"]["limits"] |= {"nvidia.com/gpumem": "3000"}
     cluster.add("Pod", part)
-    policy = parse_policy(policy_document("fractions"))
+    policy = policy_of(policy_spec("fractions"))
     audit = await cluster.audit(policy)
     assert reasons_by_object(audit) == {"Pod plain": [SITS]}
     [pool] = audit.pools
@@ -264,8 +263,8 @@ async def test_a_device_of_several_pools_is_counted_in_the_pool_of_the_node() ->
     cluster.add("Pod", pod("own", pod_spec(4), node="h100", namespace="research"))
     cluster.add("Pod", pod("waits", pod_spec(2), namespace="research"))
     cluster.add("Pod", pod("intruder", pod_spec(1), node="h100"))
-    document = default_document()
-    document["pools"] = [
+    spec = default_spec()
+    spec["pools"] = [
         {
             "name": model,
             "resources": ["nvidia.com/gpu"],
@@ -275,7 +274,7 @@ async def test_a_device_of_several_pools_is_counted_in_the_pool_of_the_node() ->
         }
         for model in ("a100", "h100")
     ]
-    audit = await cluster.audit(parse_policy(document))
+    audit = await cluster.audit(policy_of(spec))
     a100, h100 = audit.pools
     assert (list(a100.nodes), list(h100.nodes)) == (["a100"], ["h100"])
     assert (a100.allocatable, a100.requested, a100.waiting, a100.trespassers) == (8, 2, 2, 0)

@@ -10,8 +10,7 @@ import pytest
 from audit.fleet import LABELS, TAINT, pod_spec
 from audit.simulated import Cluster, Object, pod
 from controlplane.objects import node
-from policies.document import parse_policy
-from reviewing import default_document
+from specs import default_spec, policy_of
 from webhook.tools.audit.waste import Row, Window, waste
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -80,9 +79,9 @@ async def table(
     price: float | None = PRICE,
 ) -> dict[tuple[str, str], Row]:
     """Return the rows by namespace and kind."""
-    document = default_document()
-    document["pools"][0]["pricePerDeviceHour"] = price
-    audited = await cluster.audit(parse_policy(document))
+    spec = default_spec()
+    spec["pools"][0]["pricePerDeviceHour"] = price
+    audited = await cluster.audit(policy_of(spec))
     rows = waste(audited.pools, DAY, idle or {})
     assert rows == sorted(rows, key=lambda row: row.kind in ("held", "pending"))
     return {(row.namespace, row.kind): row for row in rows}

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from policies.document import parse_policy
 from policies.exemptions import ALWAYS_EXCLUDED
 from policies.finding import Action
 from policies.kubernetes.field_types import NameSet
 from policies.policy import ExceptionEntry, Override, Policy
-from reviewing import default_document, default_policy
+from reviewing import default_policy
+from specs import default_spec, policy_of
 from webhook.controller.cel.admission_policies import (
     BINDING_KIND,
     COMPILED_RULES,
@@ -89,7 +89,7 @@ def test_a_namespace_override_applies_to_the_policy_of_its_action() -> None:
 @pytest.mark.parametrize("action", ["enforce", "warn", "audit"])
 @pytest.mark.parametrize("rule", sorted(COMPILED_RULES))
 def test_law_compiled_prefix_overrides_agree_with_the_engine(rule: str, action: Action) -> None:
-    document = default_document() | {
+    spec = default_spec() | {
         "overrides": [
             {"namespaces": ["team-*", "lab"], "rules": {"pool-trespass": "warn"}},
             {"namespaces": ["team-a-*"], "rules": {"pool-trespass": "enforce"}},
@@ -97,7 +97,7 @@ def test_law_compiled_prefix_overrides_agree_with_the_engine(rule: str, action: 
             {"namespaces": ["la*"], "rules": {"device-leak": "warn"}},
         ]
     }
-    policy = parse_policy(document)
+    policy = policy_of(spec)
     elsewhere = in_namespaces(policy, lambda actions: actions[rule] != action)
     for namespace in ("team-x", "team-a-1", "team-a-2", "team", "lab", "labs", "a"):
         expected = policy.actions_in(namespace)[rule] != action

@@ -15,7 +15,8 @@ from policies.exemptions import ALWAYS_EXCLUDED
 from policies.kubernetes.composed import COMPOSERS
 from policies.kubernetes.kinds import MERGING_GROUPS, WELL_KNOWN, CustomWorkloads
 from policies.policy import FailurePolicy, Policy
-from reviewing import default_document, default_policy, plain_pod
+from reviewing import default_policy, plain_pod
+from specs import default_spec
 from webhook.controller.cel.configurations import Registration, configurations
 from webhook.controller.cel.match_conditions import device_directory
 
@@ -108,7 +109,7 @@ def test_only_ephemeral_containers_and_resize_of_pod_subresources_are_sent() -> 
 
 STEPS = ["", ".", "dev", "devices", "char", "dri", "nvidia0", "kfd", "fuse", "proc", "1", "root"]
 PATHS = st.lists(st.sampled_from(STEPS), max_size=6).map("/".join)
-RULES = dict.fromkeys(default_document()["rules"], "off") | {"device-leak": "enforce"}
+RULES = dict.fromkeys(default_spec()["rules"], "off") | {"device-leak": "enforce"}
 
 
 @given(path=PATHS, sub_path=PATHS)

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from policies.document import parse_policy
 from policies.policy import Policy
+from specs import policy_of
 from webhook.controller.cel.admission_policies import BINDING_KIND, POLICY_KIND, admission_policies
 from webhook.controller.cel.configurations import Registration, configurations
 from webhook.controller.cel.covered import conditions, targets
@@ -30,8 +30,7 @@ def pool(name: str, **fields: Any) -> JSON:
 
 
 def policy(*pools: JSON, **fields: Any) -> Policy:
-    document = {"apiVersion": "gpufence.dev/v1alpha1", "kind": "FencePolicy", "pools": list(pools)}
-    return parse_policy(document | fields)
+    return policy_of({"pools": list(pools), **fields})
 
 
 def names(made: Policy, *left_out: str) -> list[tuple[str, ...]]:

@@ -163,7 +163,7 @@ def test_path_exclude_policy_and_namespace_inputs_are_passed_to_check(runner: Ru
     assert runner.check(paths=".", exclude="charts\nb c").out.count("::error ") == 1
     assert runner.check(namespace="kube-system").status == 0
     policy = yaml.safe_load((PROJECT / "policies" / "default.yaml").read_text())
-    policy["rules"]["pool-trespass"] = "warn"
+    policy["spec"]["rules"]["pool-trespass"] = "warn"
     (runner.checkout / ".policy.yaml").write_text(yaml.safe_dump(policy))
     assert runner.check(policy=".policy.yaml").status == 0
     assert runner.check(policy=".policy.yaml", fail_on="warn").status == 1

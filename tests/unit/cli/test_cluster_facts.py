@@ -19,8 +19,8 @@ from fake_apiserver import (
     RUNTIME_CLASSES,
     FakeApiServer,
 )
-from policies.shipped import default_policy_text
 from running import Outcome, Run
+from specs import default_spec, fence_policy
 
 JSON = dict[str, Any]
 
@@ -284,10 +284,10 @@ def test_a_claim_template_in_the_input_overrides_the_one_in_the_cluster(
 def test_check_reads_runtime_classes_and_namespaces_from_the_cluster(
     gpufence: Run, tmp_path: Path, cluster: list[str]
 ) -> None:
-    policy = yaml.safe_load(default_policy_text())
+    policy = default_spec()
     allowed_namespaces = {"matchLabels": {"team": "ml"}, "unknown": "deny"}
     policy["pools"][0] |= {"runtimeClass": "nvidia", "allowedNamespaces": allowed_namespaces}
-    write(tmp_path / "policy.yaml", policy)
+    write(tmp_path / "policy.yaml", fence_policy(policy))
     train = requesting("train", {"nvidia.com/gpu": 1})
     elsewhere = train | {"metadata": {"name": "elsewhere", "namespace": "unheard-of"}}
     pods = write(tmp_path / "pods.yaml", train, elsewhere)
@@ -322,9 +322,9 @@ def test_namespace_labels_are_the_result_of_kubectl_apply(
         key = "kubectl.kubernetes.io/last-applied-configuration"
         present["metadata"]["annotations"] = {key: last}
     api.put(NAMESPACES, present)
-    policy = yaml.safe_load(default_policy_text())
+    policy = default_spec()
     policy["pools"][0] |= {"allowedNamespaces": {"matchLabels": {"team": "ml"}}}
-    write(tmp_path / "policy.yaml", policy)
+    write(tmp_path / "policy.yaml", fence_policy(policy))
     train = requesting("train", {"nvidia.com/gpu": 1})
     namespace = {"apiVersion": "v1", "kind": "Namespace", **named("ml", own)}
     pods = write(tmp_path / "pods.yaml", namespace, train)

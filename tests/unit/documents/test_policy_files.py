@@ -13,7 +13,7 @@ from webhook.tools.documents.document import InputError
 from webhook.tools.documents.policy_files import MAX_BYTES, load_policy, policy_of_release
 
 DEFAULT = default_policy_text()
-POOLS_LINE = DEFAULT.partition("\npools:")[0].count("\n") + 2
+POOLS_LINE = DEFAULT.partition("\n  pools:")[0].count("\n") + 2
 INVALID = {
     "not UTF-8": (b"kind: \xff", "{file}:1: is not UTF-8 text"),
     "invalid YAML": (b"kind: [", "{file}:1"),
@@ -22,9 +22,9 @@ INVALID = {
     "empty": (b"", "must hold one document of kind FencePolicy, but holds 0"),
     "an unknown key": (
         DEFAULT.replace("pools:", "poolz:").encode(),
-        f"{{file}}:{POOLS_LINE}: poolz: unknown field; did you mean pools?",
+        f"{{file}}:{POOLS_LINE}: spec.poolz: unknown field; did you mean pools?",
     ),
-    "a lone surrogate": (DEFAULT.replace("pools:", '"\\ud800": 1\npools:').encode(), "{file}"),
+    "a lone surrogate": (DEFAULT.replace("pools:", '"\\ud800": 1\n  pools:').encode(), "{file}"),
 }
 
 
@@ -63,9 +63,9 @@ def test_all_problems_of_a_policy_are_reported_at_once(tmp_path: Path) -> None:
         load_policy(str(file))
     places = [line.removeprefix(f"{file}:").partition(": ")[2] for line in caught.value.lines]
     assert [place.partition(": ")[0] for place in places] == [
-        "pools[0].taints[0].efect",
-        "hardening.level",
-        "rules[device-leek]",
+        "spec.pools[0].taints[0].efect",
+        "spec.hardening.level",
+        "spec.rules[device-leek]",
     ]
     assert all("accepted" in line or "Accepted" in line or "must be" in line for line in places)
 

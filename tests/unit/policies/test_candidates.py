@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from cases.loading import compiled, policy_document
+from cases.loading import compiled, policy_spec
 from deciding import pod, required
 from policies.context import Context, missing_facts
 from policies.decision import Decision
@@ -18,8 +18,8 @@ from policies.policy import Policy
 from strategies import JSON
 from typed import pod_of
 
-MODELS = compiled(policy_document("models"))
-BY_SEVERAL_LABELS = compiled(policy_document("models-by-several-labels"))
+MODELS = compiled(policy_spec("models"))
+BY_SEVERAL_LABELS = compiled(policy_spec("models-by-several-labels"))
 PRODUCT = "nvidia.com/gpu.product"
 ZONES = [f"zone In z{n}" for n in range(101)]
 
@@ -99,7 +99,7 @@ def test_each_request_must_be_met_by_the_nodes_of_those_before() -> None:
         {"name": f"n{n}", "resources": resources, "nodeSelector": {"model": f"m{n}"}}
         for n, resources in enumerate((["x.io/a"], ["x.io/a", "x.io/b"], ["x.io/b", "x.io/c"]))
     ]
-    own = compiled(policy_document("default") | {"pools": pools})
+    own = compiled(policy_spec("default") | {"pools": pools})
     made = pod({"resources": {"limits": {f"x.io/{name}": 1 for name in "abc"}}})
     found = [each for each in decide(made, own).findings if each.rule == "unschedulable-gpu-pod"]
     assert [finding.path for finding in found] == ["spec.containers[0].resources.limits[x.io/c]"]
@@ -116,10 +116,10 @@ def test_each_request_must_be_met_by_the_nodes_of_those_before() -> None:
 def test_unknown_namespace_labels_are_missing_facts_for_candidate_pools(
     unknown: str, fail_closed: bool, pools: list[str]
 ) -> None:
-    document = policy_document("models")
+    spec = policy_spec("models")
     allowed = {"matchLabels": {"tier": "gold"}, "unknown": unknown}
-    document["pools"][1]["allowedNamespaces"] = allowed
-    policy, request = compiled(document), Request("default", fail_closed=fail_closed)
+    spec["pools"][1]["allowedNamespaces"] = allowed
+    policy, request = compiled(spec), Request("default", fail_closed=fail_closed)
     context = Context.of(pod_of(pod(limits(gpu=1))), policy, request, Facts())
     assert [pool.name for pool in context.requested_pools] == pools
     assert list(missing_facts(pod_of(pod(limits(gpu=1))), context)) == ["namespaces"]
@@ -138,8 +138,8 @@ def test_unknown_namespace_labels_are_missing_facts_for_candidate_pools(
 def test_namespace_match_expressions_follow_label_selector_semantics(
     labels: dict[str, str], allowed: bool
 ) -> None:
-    document = policy_document("models")
-    document["pools"][1]["allowedNamespaces"] = {
+    spec = policy_spec("models")
+    spec["pools"][1]["allowedNamespaces"] = {
         "matchExpressions": [
             {"key": "tier", "operator": "In", "values": ["gold", "silver"]},
             {"key": "region", "operator": "NotIn", "values": ["north"]},
@@ -148,7 +148,7 @@ def test_namespace_match_expressions_follow_label_selector_semantics(
         ]
     }
     facts = Facts(namespace_labels=labels)
-    context = Context.of(pod_of(pod(limits(gpu=1))), compiled(document), Request("default"), facts)
+    context = Context.of(pod_of(pod(limits(gpu=1))), compiled(spec), Request("default"), facts)
     assert ("h100" in {pool.name for pool in context.requested_pools}) is allowed
 
 
@@ -163,7 +163,7 @@ def test_node_selector_terms_above_the_limit_are_reported_and_not_added(
 
 
 MODELS_OF_A_CLASS = compiled(
-    policy_document("default")
+    policy_spec("default")
     | {
         "pools": [
             {"name": "nic", "resources": ["x.io/nic"], "nodeSelector": {"nic": "true"}},

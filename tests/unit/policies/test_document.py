@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
-from cases.loading import HERE, load_all, policy_document
+from cases.loading import HERE, load_all, policy_spec
 from paths import CHART
 from policies.document import FencePolicy, PolicyError, json_schema, parse_policy
 from policies.kubernetes.field_types import NameSet
@@ -25,6 +25,7 @@ from policies.kubernetes.nodes import Node
 from policies.policy import Policy
 from policies.registry import RULES
 from policies.shipped import PRESETS, default_policy_text, shipped_policy
+from specs import fence_policy, policy_of
 
 JSON = dict[str, Any]
 DEFAULT = "default-scheduler"
@@ -38,27 +39,25 @@ POOL: JSON = {
 
 
 # Each as a validator, because jsonschema.validate also validates the schema, each time.
-SCHEMAS = [
-    Draft202012Validator(json_schema(FencePolicy)),
-    Draft202012Validator(
-        {
-            "$ref": "#/$defs/FencePolicy",
-            "$defs": json.loads((CHART / "values.schema.json").read_text())["$defs"],
-        }
-    ),
-]
-"""Of gpufence policy schema, and of the values of the chart."""
+SCHEMA = Draft202012Validator(json_schema(FencePolicy))
+VALUES = Draft202012Validator(
+    {
+        "$ref": "#/$defs/Policy",
+        "$defs": json.loads((CHART / "values.schema.json").read_text())["$defs"],
+    }
+)
+"""The schema of the chart's value policy: the spec."""
 
 PRESENT: JSON = {"key": "nvidia.com/gpu.present", "operator": "Exists"}
 
 
 def document(*pools: JSON, **fields: Any) -> JSON:
-    return {
-        "apiVersion": "gpufence.dev/v1alpha1",
-        "kind": "FencePolicy",
-        "pools": list(pools or [POOL]),
-        **fields,
-    }
+    return fence_policy({"pools": list(pools or [POOL]), **fields})
+
+
+def schemas_accept(given: JSON) -> list[bool]:
+    """Return whether the schema of policies and the one of the chart's values accept a policy."""
+    return [SCHEMA.is_valid(given), VALUES.is_valid(given["spec"])]
 
 
 def pool(**fields: Any) -> JSON:
@@ -84,11 +83,11 @@ def settings(policy: Policy) -> JSON:
 
 class TestDefaultPolicy:
     def test_the_default_policy_lists_every_rule_with_its_default_action(self) -> None:
-        rules = policy_document("default")["rules"]
+        rules = policy_spec("default")["rules"]
         assert list(rules.items()) == [(rule.id, rule.default) for rule in RULES]
 
     def test_the_default_policy_exempts_system_and_gpu_operator_namespaces(self) -> None:
-        assert policy_document("default")["exemptions"]["namespaces"] == [
+        assert policy_spec("default")["exemptions"]["namespaces"] == [
             "kube-system",
             "gpu-operator",
             "gpu-operator-resources",
@@ -100,9 +99,9 @@ class TestDefaultPolicy:
         ]
 
     def test_the_default_policy_equals_a_policy_without_optional_settings(self) -> None:
-        given = policy_document("default")
-        short = {key: given[key] for key in ("apiVersion", "kind", "pools", "exemptions")}
-        message, meant = (parse_policy(one) for one in (given, short))
+        given = policy_spec("default")
+        short = {key: given[key] for key in ("pools", "exemptions")}
+        message, meant = (policy_of(one) for one in (given, short))
         assert (message.hardening, message.rules) == (meant.hardening, meant.rules)
         assert (message.failure_policy, message.custom_workloads) == ("Fail", WELL_KNOWN)
         assert (meant.failure_policy, meant.custom_workloads) == ("Fail", WELL_KNOWN)
@@ -190,10 +189,10 @@ class TestCompiledDocument:
         ]
         assert covered == ["team-a", "legacy"]
 
-    def test_metadata_does_not_change_the_compiled_policy(self) -> None:
-        metadata = {"name": "gpus", "labels": {"team": "infra"}, "annotations": {"a.b/c": "x y"}}
-        with_metadata = parse_policy(document(metadata=metadata))
-        assert settings(with_metadata) == settings(parse_policy(document()))
+    def test_metadata_and_status_of_a_live_object_do_not_change_the_policy(self) -> None:
+        metadata = {"name": "gpus", "uid": "1", "generation": 3, "managedFields": [{"a": 1}]}
+        live = document() | {"metadata": metadata, "status": {"conditions": [{"type": "x"}]}}
+        assert settings(parse_policy(live)) == settings(parse_policy(document()))
 
     @pytest.mark.parametrize("written", ["2026-12-31", date(2026, 12, 31)])
     def test_an_expiry_date_may_be_a_string_or_a_yaml_date(self, written: Any) -> None:
@@ -216,16 +215,27 @@ class TestCompiledDocument:
             policy.failure_policy = "Ignore"  # type: ignore[misc]
 
 
-MISTAKES: list[Any] = [
+NO_POLICIES: list[Any] = [
     (None, "the policy: must be a mapping with kind: FencePolicy, but is None"),
     (["x"], "the policy: must be a mapping with kind: FencePolicy, but is ['x']"),
-    (document(kind="Policy"), "kind: is 'Policy', but must be 'FencePolicy'"),
-    (document(apiVersion="v1"), "apiVersion: is 'v1', but must be 'gpufence.dev/v1alpha1'"),
+    (document() | {"kind": "Policy"}, "kind: is 'Policy', but must be 'FencePolicy'"),
+    (
+        document() | {"apiVersion": "v1"},
+        "apiVersion: is 'v1', but must be 'gpufence.dev/v1alpha1'",
+    ),
+    (document() | {7: 1}, "[7]: keys should be strings (found 7)"),
+    (document() | {"spec": None}, "spec: must be a mapping, but is None"),
+    (document() | {"metadata": {}}, "metadata.name: this field is required"),
+    (
+        document() | {"pools": []},
+        "pools: unknown field; accepted: apiVersion, kind, metadata, spec, status",
+    ),
+]
+MISTAKES: list[Any] = [
     pytest.param(
         document(pool=[]),
-        "pool: unknown field; did you mean pools? Accepted: apiVersion, kind, metadata, mode, "
-        "failurePolicy, pools, hardening, rules, exemptions, overrides, exceptions, "
-        "customWorkloads",
+        "pool: unknown field; did you mean pools? Accepted: mode, failurePolicy, pools, "
+        "hardening, rules, exemptions, overrides, exceptions, customWorkloads",
     ),
     pytest.param(
         document(pool(taints=[{"key": "gpu", "color": "red"}])),
@@ -275,7 +285,6 @@ MISTAKES: list[Any] = [
         "customWorkloads[0].resources[0]: is 'RayJob'; use up to 63 lower-case letters, digits "
         "and '-'",
     ),
-    (document() | {7: 1}, "[7]: keys should be strings (found 7)"),
     (document(pools=[]), "pools: is empty; add at least one entry"),
     (document(pools={"name": "x"}), "pools: must be a list, but is {'name': 'x'}"),
     (document(pools=["nvidia"]), "pools[0]: must be a mapping, but is 'nvidia'"),
@@ -355,7 +364,10 @@ MISTAKES: list[Any] = [
         "pools[0].allowedNamespaces.matchExpressions[0]: has no values; add at least one "
         "(operator In)",
     ),
-    (document(pool(largestRequest=0)), "pools[0].largestRequest: must be at least 1, but is 0"),
+    (
+        document(pool(largestRequest=0)),
+        "pools[0].largestRequest: must be at least 1, but is 0",
+    ),
     pytest.param(
         document(pool(pricePerDeviceHour=-1)),
         "pools[0].pricePerDeviceHour: must be at least 0, but is -1",
@@ -369,7 +381,10 @@ MISTAKES: list[Any] = [
         document(hardening={"level": "privileged"}),
         "hardening.level: is 'privileged', but must be 'restricted', 'baseline' or 'off'",
     ),
-    (document(hardening={"runAsUser": 0}), "hardening.runAsUser: must be at least 1, but is 0"),
+    (
+        document(hardening={"runAsUser": 0}),
+        "hardening.runAsUser: must be at least 1, but is 0",
+    ),
     pytest.param(
         document(hardening={"runAsUser": 2**31}),
         "hardening.runAsUser: must be at most 2147483647, but is 2147483648",
@@ -401,12 +416,6 @@ KNOWN_TO_SERVERS_ONLY: list[Any] = [
         "pools[0]: has two requirements on the label 'nvidia.com/gpu.present'; keep one of them",
     ),
     pytest.param(
-        document(POOL, pool(name="any", nodeSelector={}, matchExpressions=[PRESENT])),
-        "the policy: has 'nvidia.com/gpu' in two pools, 'nvidia' and 'any', but every node of "
-        "'nvidia' is also a node of 'any'; add a label to the nodeSelector of 'any' that tells "
-        "them apart",
-    ),
-    pytest.param(
         document(pool(sharedResources=["nvidia.com/gpu.shared"])),
         "pools[0]: has the shared resource 'nvidia.com/gpu.shared', which is not in resources; "
         "add it there as well",
@@ -423,16 +432,30 @@ KNOWN_TO_SERVERS_ONLY: list[Any] = [
 ]
 
 
+@pytest.mark.parametrize(("given", "expected"), NO_POLICIES)
+def test_an_object_that_is_no_policy_is_reported(given: Any, expected: str) -> None:
+    assert problems(given) == [expected]
+    assert not SCHEMA.is_valid(given)
+
+
+def test_fields_outside_of_spec_are_one_problem_that_says_where_they_belong() -> None:
+    head = {"apiVersion": "gpufence.dev/v1alpha1", "kind": "FencePolicy"}
+    (problem,) = problems(head | {"mode": "warn", "pools": [POOL], "rules": {}})
+    assert problem == (
+        "mode: belongs under spec; write metadata: {name: gpufence} and spec: below kind, and "
+        "indent mode, pools, rules by two spaces"
+    )
+
+
 @pytest.mark.parametrize(("given", "expected"), MISTAKES)
 def test_a_mistake_is_reported_with_path_and_remediation(given: Any, expected: str) -> None:
-    assert problems(given) == [expected]
-    for schema in SCHEMAS:
-        assert not schema.is_valid(given)
+    assert problems(given) == [f"spec.{expected}"]
+    assert not any(schemas_accept(given))
 
 
 @pytest.mark.parametrize(("given", "expected"), KNOWN_TO_SERVERS_ONLY)
 def test_a_mistake_that_no_schema_rejects_is_reported(given: Any, expected: str) -> None:
-    assert problems(given) == [expected]
+    assert problems(given) == [f"spec.{expected}"]
 
 
 @pytest.mark.parametrize("name", ["cpu", "nvidia.com/", "*", "nvidia.com/*gpu", "kubernetes.io/x"])
@@ -440,8 +463,8 @@ def test_a_mistake_that_no_schema_rejects_is_reported(given: Any, expected: str)
 def test_a_resource_that_is_no_extended_resource_or_prefix_is_rejected(name: str, key: str) -> None:
     (problem,) = problems(document(pool(**{key: ["nvidia.com/gpu", name]})))
     assert problem == (
-        f"pools[0].{key}[1]: is not the name of an extended resource; use vendor.example/name or "
-        "vendor.example/prefix-*"
+        f"spec.pools[0].{key}[1]: is not the name of an extended resource; use "
+        "vendor.example/name or vendor.example/prefix-*"
     )
 
 
@@ -456,20 +479,24 @@ def test_all_unknown_rules_are_reported_with_the_accepted_rules() -> None:
     )
     ids = ", ".join(rule.id for rule in RULES)
     assert messages == [
-        f"rules[no-such]: unknown rule; accepted: {ids}",
-        f"rules[nor-this]: unknown rule; accepted: {ids}",
+        f"spec.rules[no-such]: unknown rule; accepted: {ids}",
+        f"spec.rules[nor-this]: unknown rule; accepted: {ids}",
     ]
 
 
 def test_all_problems_are_reported_at_once() -> None:
     messages = problems(
-        {"kind": "FencePolicy", "pools": [pool(name="A", taint=[])], "hardening": {"level": ""}}
+        {
+            "kind": "FencePolicy",
+            "spec": {"pools": [pool(name="A", taint=[])], "hardening": {"level": ""}},
+        }
     )
     assert [line.partition(":")[0] for line in messages] == [
         "apiVersion",
-        "pools[0].name",
-        "pools[0].taint",
-        "hardening.level",
+        "metadata",
+        "spec.pools[0].name",
+        "spec.pools[0].taint",
+        "spec.hardening.level",
     ]
 
 
@@ -489,8 +516,17 @@ def test_pools_with_the_same_labels_and_a_shared_resource_are_rejected(
     pools = pool(name="one", resources=first), pool(name="two", resources=second)
     (problem,) = problems(document(*pools))
     assert problem == (
-        f"the policy: has {shared!r} in two pools, 'one' and 'two', but every node of 'two' is "
+        f"spec: has {shared!r} in two pools, 'one' and 'two', but every node of 'two' is "
         "also a node of 'one'; add a label to the nodeSelector of 'one' that tells them apart"
+    )
+
+
+def test_pools_that_one_label_with_any_value_selects_are_rejected() -> None:
+    wide = pool(name="any", nodeSelector={}, matchExpressions=[PRESENT])
+    (problem,) = problems(document(POOL, wide))
+    assert problem == (
+        "spec: has 'nvidia.com/gpu' in two pools, 'nvidia' and 'any', but every node of 'nvidia' "
+        "is also a node of 'any'; add a label to the nodeSelector of 'any' that tells them apart"
     )
 
 
@@ -529,13 +565,13 @@ def test_pools_with_nested_labels_and_the_same_resource_are_rejected(
 def test_pools_with_the_same_labels_and_a_shared_class_are_rejected() -> None:
     amd = pool(name="amd", resources=["amd.com/gpu"], deviceClasses=["gpu.example.com"])
     (problem,) = problems(document(pool(deviceClasses=["gpu.example.com"]), amd))
-    assert problem.startswith("the policy: has 'gpu.example.com' in two pools, 'nvidia' and 'amd'")
+    assert problem.startswith("spec: has 'gpu.example.com' in two pools, 'nvidia' and 'amd'")
 
 
 def test_two_pools_with_the_same_name_are_rejected() -> None:
     other = pool(resources=["amd.com/gpu"])
     assert problems(document(POOL, other)) == [
-        "the policy: has two pools named 'nvidia'; give each its own name"
+        "spec: has two pools named 'nvidia'; give each its own name"
     ]
 
 
@@ -547,7 +583,7 @@ def test_exempting_the_runtime_class_of_a_pool_is_rejected() -> None:
 
 
 def test_a_problem_truncates_a_long_input_value() -> None:
-    for long in (document(kind="x" * 9999), document(pools="y" * 9999), "z" * 9999):
+    for long in (document() | {"kind": "x" * 9999}, document(pools="y" * 9999), "z" * 9999):
         (problem,) = problems(long)
         assert len(problem) < 200
 
@@ -568,7 +604,6 @@ PLACES: dict[str, Callable[[str], JSON]] = {
         matchExpressions=[{"key": text, "operator": "Exists"}]
     ),
     "a runtime class": lambda text: document(pool(runtimeClass=text)),
-    "the name of the document": lambda text: document(metadata={"name": text}),
     "an exempt namespace": lambda text: document(exemptions={"namespaces": [text]}),
     "the namespace of an override": lambda text: document(
         overrides=[{"namespaces": [text], "rules": {"device-leak": "warn"}}]
@@ -602,14 +637,14 @@ BAD = {f"{place} with a space": named("example.com/a b") for place, named in PLA
 
 
 def test_the_schemas_are_valid() -> None:
-    for schema in SCHEMAS:
+    for schema in (SCHEMA, VALUES):
         schema.check_schema(schema.schema)
 
 
 @pytest.mark.parametrize("given", BAD.values(), ids=BAD.keys())
 def test_the_schemas_reject_documents_that_the_server_rejects(given: JSON) -> None:
     assert problems(given)
-    assert not any(schema.is_valid(given) for schema in SCHEMAS)
+    assert not any(schemas_accept(given))
 
 
 @given(
@@ -629,8 +664,7 @@ def test_law_the_schema_accepts_every_name_that_the_server_accepts(
         parse_policy(written)
     except PolicyError:
         return
-    for schema in SCHEMAS:
-        assert schema.is_valid(written)
+    assert all(schemas_accept(written))
 
 
 def test_the_schema_accepts_every_rule_in_rules_overrides_and_exceptions() -> None:
@@ -641,5 +675,4 @@ def test_the_schema_accepts_every_rule_in_rules_overrides_and_exceptions() -> No
         exceptions=[{"namespaces": ["a"], "reason": "why", "rules": list(rules)}],
     )
     parse_policy(whole)
-    for schema in SCHEMAS:
-        schema.validate(whole)
+    assert all(schemas_accept(whole))

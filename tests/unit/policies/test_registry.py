@@ -7,20 +7,21 @@ from typing import Any
 
 import pytest
 
-from cases.loading import compiled, load_all, policy_document
+from cases.loading import compiled, load_all, policy_spec
 from new_rule import PAGE, SUITE_FILE
 from paths import PROJECT
 from policies import registry
 from policies.decision import Decision
-from policies.document import schema_document
+from policies.document import json_schema
 from policies.engine import decide
 from policies.facts import Facts, Request
 from policies.kubernetes.claims import read_claims
 from policies.kubernetes.nodes import Node, NodeIndex
 from policies.kubernetes.objects import JSONObject
+from policies.policy import Policy
 from policies.registry import CHECKS, RULES, Rule
 
-SCHEMA = schema_document()
+SCHEMA = json_schema(Policy)
 CHECK_PAGE = ["What it checks", "Why", "Denied", "Use instead", "Settings"]
 MUTATION_PAGE = ["Why", "Before", "After", "Settings"]
 
@@ -130,9 +131,9 @@ def examples(rule: Rule, heading: str) -> list[JSONObject]:
 
 def decide_as_on_page(rule: Rule, heading: str) -> Decision:
     """Decide by the default policy, with the YAML examples under Settings laid over it."""
-    policy = policy_document("default")
+    policy = policy_spec("default")
     for shown in examples(rule, "Settings"):
-        policy = laid_over(policy, shown)
+        policy = laid_over(policy, shown["spec"])
     *beside, manifest = examples(rule, heading)
     namespace = manifest["metadata"].get("namespace", "default")
     # As on a cluster: a namespace without labels, the NVIDIA operator's RuntimeClass, and nodes.
@@ -173,7 +174,7 @@ def assert_contains(whole: Any, part: Any, path: str) -> None:
 
 
 def assert_setting(name: str) -> None:
-    """Assert that the policy document has the field, its path written as ``pools[].taints``."""
+    """Assert that the spec of a policy has the field, its path written as ``pools[].taints``."""
     *outer, last = name.split(".")
     part = SCHEMA
     for step in outer:

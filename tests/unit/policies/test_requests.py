@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given
 
 import strategies
-from cases.loading import policy_document
+from cases.loading import policy_spec
 from policies.context import Context
-from policies.document import parse_policy
 from policies.facts import Facts, Operation, Request
 from policies.kubernetes.claims import Claim
 from policies.kubernetes.pod import Pod, host_peaks
@@ -18,6 +17,7 @@ from policies.kubernetes.quantity import NANOS, parse_quantity
 from policies.kubernetes.template import Template
 from policies.policy import Policy
 from policies.requests import Scope, device_peaks, device_requests, named_claims, peak_in_pool
+from specs import policy_of
 from strategies import JSON
 from typed import pod_of
 
@@ -25,7 +25,7 @@ TWO_POOLS = strategies.policies()["two pools"]
 IMPLICIT = "deviceclass.resource.kubernetes.io/"
 
 
-SHARED = parse_policy(policy_document("fractions"))
+SHARED = policy_of(policy_spec("fractions"))
 
 
 def scope(own: Policy = SHARED, **request: Any) -> Scope:

@@ -112,7 +112,7 @@ def _unused_exceptions(policy: Policy, inventory: Inventory) -> Iterator[str]:
         if problem is None and not any(entry.covers(*found) for found in inventory.excepted):
             problem = "covers no finding of this audit"
         if problem is not None:
-            yield f"exceptions[{index}] of the policy ({entry.reason}) {problem}"
+            yield f"spec.exceptions[{index}] of the policy ({entry.reason}) {problem}"
 
 
 class ClaimObject(msgspec.Struct, frozen=True):

@@ -153,35 +153,15 @@ true
 {{- end -}}
 {{- end -}}
 
-{{/* The policy document, with the release's own namespace exempt: gpufence must never wait for itself. */}}
+{{/* The spec of the policy, with the release's own namespace exempt: gpufence must never wait for itself. */}}
 {{- define "gpufence.policy" -}}
-{{- $policy := dict -}}
-{{- if kindIs "string" .Values.policyDocument -}}
-{{- $policy = fromYaml .Values.policyDocument -}}
-{{- if hasKey $policy "Error" -}}
-{{- fail (printf "policyDocument is no YAML mapping: %s" (get $policy "Error")) -}}
-{{- end -}}
-{{- $documents := 0 -}}
-{{- range regexSplit "(?m)^---" .Values.policyDocument -1 -}}
-{{- if fromYaml . -}}
-{{- $documents = add1 $documents -}}
-{{- end -}}
-{{- end -}}
-{{- if gt $documents 1 -}}
-{{- fail (printf "policyDocument holds %d documents, but a policy is one: put the pools of all into one list" $documents) -}}
-{{- end -}}
+{{- $policy := deepCopy (default dict .Values.policy) -}}
 {{- if empty $policy -}}
-{{- fail "policyDocument is empty: name a file that holds a policy, or leave it null for the chart's own policy" -}}
-{{- end -}}
-{{- else -}}
-{{- $policy = deepCopy (default dict .Values.policy) -}}
-{{- if empty $policy -}}
-{{- fail "policy is empty, and so is policyDocument: leave policy out for the chart's own policy" -}}
+{{- fail "policy is empty: leave it out for the chart's own policy" -}}
 {{- end -}}
 {{- /* Helm drops a key that is given as null. This one means something: the user is left to the image. */}}
 {{- if and (kindIs "map" $policy.hardening) (not (hasKey $policy.hardening "runAsUser")) -}}
 {{- $_ := set $policy.hardening "runAsUser" nil -}}
-{{- end -}}
 {{- end -}}
 {{- include "gpufence.poolsDoNotOverlap" $policy -}}
 {{- include "gpufence.poolsFit" $policy -}}

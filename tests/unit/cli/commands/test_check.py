@@ -227,15 +227,18 @@ def test_byte_order_marks_and_windows_line_endings_are_accepted(
 POLICY = manifest("""
     apiVersion: gpufence.dev/v1alpha1
     kind: FencePolicy
-    pools:
-      - name: nvidia
-        resources: [nvidia.com/gpu]
-        taints: [{key: nvidia.com/gpu}]
-        nodeSelector: {nvidia.com/gpu.present: "true"}
-    rules:
-      pool-trespass: warn
-    exemptions:
-      namespaces: [agents]
+    metadata:
+      name: gpufence
+    spec:
+      pools:
+        - name: nvidia
+          resources: [nvidia.com/gpu]
+          taints: [{key: nvidia.com/gpu}]
+          nodeSelector: {nvidia.com/gpu.present: "true"}
+      rules:
+        pool-trespass: warn
+      exemptions:
+        namespaces: [agents]
     """)
 
 

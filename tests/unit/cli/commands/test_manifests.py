@@ -13,6 +13,7 @@ from fake_apiserver import FakeApiServer
 from paths import PROJECT
 from policies.exemptions import ALWAYS_EXCLUDED
 from running import Run
+from specs import fence_policy
 
 SERVICE = ("--service", "gpufence-system/gpufence")
 
@@ -65,10 +66,8 @@ def test_manifests_with_cert_manager_have_the_annotation_and_no_ca_bundle(gpufen
 
 def test_manifests_exclude_system_and_given_namespaces(gpufence: Run, tmp_path: Path) -> None:
     policy = tmp_path / "policy.yaml"
-    policy.write_text(
-        "apiVersion: gpufence.dev/v1alpha1\nkind: FencePolicy\npools:\n"
-        "  - {name: a, resources: [a.example/gpu], nodeSelector: {a.example/gpu: 'true'}}\n"
-    )
+    pool = {"name": "a", "resources": ["a.example/gpu"], "nodeSelector": {"a.example/gpu": "true"}}
+    policy.write_text(yaml.safe_dump(fence_policy({"pools": [pool]})))
     arguments = ("--policy", policy, "--service", "fence/gpufence", "--exclude-namespace", "more")
     done = gpufence("manifests", *arguments, "--cert-manager", "fence/serving")
     [selector] = next(yaml.safe_load_all(done.out))["webhooks"][0]["namespaceSelector"][

@@ -11,11 +11,9 @@ import pytest
 import yaml
 
 from paths import CASES
-from policies.document import parse_policy
 from policies.engine import decide
 from policies.facts import Request
 from policies.policy import Policy
-from policies.shipped import default_policy_text
 from running import (
     BROKEN,
     CONFIG_MAP,
@@ -26,12 +24,13 @@ from running import (
     Run,
     manifest,
 )
+from specs import default_spec, policy_of
 from webhook.tools.documents.files import read_documents
 
 
 @cache
 def default_policy() -> Policy:
-    return parse_policy(yaml.safe_load(default_policy_text()))
+    return policy_of(default_spec())
 
 
 def decided(document: Any) -> Any:

@@ -14,18 +14,22 @@ from policies.document import SCHEMA_ID
 from policies.rules.check_unknown_device_resource import ACCELERATORS
 from policies.shipped import PRESETS, default_policy_text
 from running import Run
+from specs import default_spec, fence_policy
 
 FAULTY = """\
 apiVersion: gpufence.dev/v1alpha1
 kind: FencePolicy
-pools:
-- name: nvidia
-  resources: [nvidia.com/gpu]
-  taint: []
-  nodeSelector: {present: true}
-rules:
-  pool-tresspass: warn
-  device-leak: enforced
+metadata:
+  name: gpufence
+spec:
+  pools:
+  - name: nvidia
+    resources: [nvidia.com/gpu]
+    taint: []
+    nodeSelector: {present: true}
+  rules:
+    pool-tresspass: warn
+    device-leak: enforced
 """
 
 
@@ -67,8 +71,8 @@ def test_validate_reports_the_pools_of_a_valid_policy(gpufence: Run, tmp_path: P
 
 
 def test_validate_warns_of_a_setting_that_needs_the_cluster(gpufence: Run) -> None:
-    by_label = "    allowedNamespaces: {matchLabels: {team: ml}}\n"
-    text = default_policy_text().replace("    taints:\n", f"{by_label}    taints:\n", 1)
+    by_label = "      allowedNamespaces: {matchLabels: {team: ml}}\n"
+    text = default_policy_text().replace("      taints:\n", f"{by_label}      taints:\n", 1)
     done = gpufence("policy", "validate", "-", stdin=text)
     assert done.status == 0
     assert done.err.startswith(
@@ -79,22 +83,22 @@ def test_validate_warns_of_a_setting_that_needs_the_cluster(gpufence: Run) -> No
 
 def test_validate_warns_of_exceptions_that_cover_nothing(gpufence: Run) -> None:
     exceptions = """
-exceptions:
-  - {namespaces: [legacy], reason: moving}
-  - {namespaces: [legacy], reason: spring, expires: 2020-04-01}
-  - {namespaces: [kube-system], reason: exempt}
-  - {namespaces: [legacy, lab], rules: [missing-device], reason: it is off}
-  - {namespaces: ["team-*"], rules: [missing-device], reason: on in one of them}
-overrides:
-  - {namespaces: [legacy, lab], rules: {missing-device: off}}
+  exceptions:
+    - {namespaces: [legacy], reason: moving}
+    - {namespaces: [legacy], reason: spring, expires: 2020-04-01}
+    - {namespaces: [kube-system], reason: exempt}
+    - {namespaces: [legacy, lab], rules: [missing-device], reason: it is off}
+    - {namespaces: ["team-*"], rules: [missing-device], reason: on in one of them}
+  overrides:
+    - {namespaces: [legacy, lab], rules: {missing-device: off}}
 """
     done = gpufence("policy", "validate", "-", stdin=default_policy_text() + exceptions)
     assert done.status == 0
     cure = "Remove it, or change it"
     assert done.err.splitlines() == [
-        f"Warning: exceptions[1] expired on 2020-04-01. {cure}.",
-        f"Warning: exceptions[2] covers nothing: its namespaces are exempt. {cure}.",
-        f"Warning: exceptions[3] covers nothing: its rules are off in its namespaces. {cure}.",
+        f"Warning: spec.exceptions[1] expired on 2020-04-01. {cure}.",
+        f"Warning: spec.exceptions[2] covers nothing: its namespaces are exempt. {cure}.",
+        f"Warning: spec.exceptions[3] covers nothing: its rules are off in its namespaces. {cure}.",
     ]
 
 
@@ -104,10 +108,10 @@ def test_validate_reports_every_error_with_its_line(gpufence: Run, tmp_path: Pat
     assert (done.status, done.out) == (2, "")
     places = [line.partition(": ")[2].split(": ")[:2] for line in done.err.splitlines()]
     assert sorted(map(tuple, places)) == [
-        ("policy.yaml:10", "rules[device-leak]"),
-        ("policy.yaml:6", "pools[0].taint"),
-        ("policy.yaml:7", "pools[0].nodeSelector[present]"),
-        ("policy.yaml:9", "rules[pool-tresspass]"),
+        ("policy.yaml:13", "spec.rules[device-leak]"),
+        ("policy.yaml:9", "spec.pools[0].taint"),
+        ("policy.yaml:10", "spec.pools[0].nodeSelector[present]"),
+        ("policy.yaml:12", "spec.rules[pool-tresspass]"),
     ]
     assert all(line.startswith("Error: ") and line.endswith(".") for line in done.err.splitlines())
 
@@ -121,9 +125,9 @@ def test_an_unquoted_off_switches_a_rule_off(gpufence: Run) -> None:
 def test_the_schema_accepts_the_default_policy_and_rejects_an_invalid_policy(gpufence: Run) -> None:
     schema: dict[str, Any] = json.loads(gpufence("policy", "schema").out)
     jsonschema.Draft202012Validator.check_schema(schema)
-    jsonschema.validate(yaml.safe_load(default_policy_text()), schema)
+    jsonschema.validate(fence_policy(default_spec()), schema)
     assert schema["$id"] == SCHEMA_ID
-    rules = schema["properties"]["rules"]["properties"]
+    rules = schema["$defs"]["Policy"]["properties"]["rules"]["properties"]
     title = "Container that uses devices without requesting them."
     assert rules["device-leak"]["description"] == title
     with pytest.raises(jsonschema.ValidationError):

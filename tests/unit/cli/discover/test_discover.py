@@ -102,5 +102,5 @@ spec:
 def test_a_template_without_named_devices_offers_those_of_the_vendor(gpufence: Run) -> None:
     partitioned = NODE.replace('cpu: "8"', 'nvidia.com/mig-1g.10gb: "7"')
     done = gpufence("policy", "discover", "--nodes", "-", stdin=partitioned + TEMPLATE)
-    [pool] = yaml.safe_load(done.out)["pools"]
+    [pool] = yaml.safe_load(done.out)["spec"]["pools"]
     assert pool["resources"] == ["nvidia.com/gpu", "nvidia.com/mig-*"]

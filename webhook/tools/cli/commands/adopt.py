@@ -11,7 +11,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from textwrap import indent
 from typing import Any, NamedTuple
 
 import click
@@ -36,8 +35,9 @@ from webhook.tools.cli.manifests import read_manifests
 from webhook.tools.cli.options import Connection, connection_options, policy_path_option
 from webhook.tools.cli.report.content import AuditReport, results_of
 from webhook.tools.cli.report.output import Output, reading, write_reports
+from webhook.tools.cli.yaml_writer import to_yaml
 from webhook.tools.documents.document import InputError, raise_errors
-from webhook.tools.documents.files import display_name
+from webhook.tools.documents.files import display_name, valid_documents
 from webhook.tools.documents.policy_files import policy_name, read_policy, read_policy_text
 
 _SHOWN = 10
@@ -145,11 +145,17 @@ async def _adopt(api: KubeApi, policy_path: str | None, progress: Progress) -> A
 
 
 def _values(policy: str) -> str:
-    """Return chart values with the policy as a document."""
+    """Return chart values with the spec of the policy.
+
+    Helm merges the values into the chart's own, which exempt namespaces.
+    """
     head = (
         "# Values for the chart: helm install gpufence deploy/helm/gpufence --values values.yaml\n"
     )
-    return f"{head}policyDocument: |\n{indent(policy, '  ')}"
+    [document] = valid_documents("policy.yaml", policy)
+    spec: JSONObject = document.value["spec"]
+    exemptions = {"namespaces": []} | (spec.get("exemptions") or {})
+    return head + to_yaml({"policy": spec | {"exemptions": exemptions}})
 
 
 def _summary(adoption: Adoption, out: Path) -> Iterator[str]:

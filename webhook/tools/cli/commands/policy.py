@@ -100,7 +100,7 @@ def validate(file: str, cluster: bool, kubeconfig: Path | None, context: str | N
         click.echo(f"Warning: {policy.unenforced}.", err=True)
     for index, problem in useless_exceptions(policy, datetime.now(UTC).date()):
         cure = "Remove it, or change it"
-        click.echo(f"Warning: exceptions[{index}] {problem}. {cure}.", err=True)
+        click.echo(f"Warning: spec.exceptions[{index}] {problem}. {cure}.", err=True)
     for fact, consequence in needed_facts(policy).items():
         # Nodes and device classes are needed by every policy, or by what is the default.
         if fact in ("namespaces", "runtimeclasses"):
