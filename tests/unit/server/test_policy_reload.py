@@ -60,7 +60,7 @@ async def test_an_invalid_policy_is_parsed_once_and_reported_until_it_changes(
 ) -> None:
     problem = await watched.poll(BAD)
     line = BAD[: BAD.index("poolz")].count("\n") + 1
-    assert f"{watched.file}:{line}: poolz: unknown field; did you mean pools?" in problem
+    assert f"{watched.file}:{line}: spec.poolz: unknown field; did you mean pools?" in problem
     with monkeypatch.context() as patch:
         patch.setattr("webhook.policy_reload.read_policy", None)
         assert await watched.poll(BAD) == problem

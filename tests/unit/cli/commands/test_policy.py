@@ -108,10 +108,10 @@ def test_validate_reports_every_error_with_its_line(gpufence: Run, tmp_path: Pat
     assert (done.status, done.out) == (2, "")
     places = [line.partition(": ")[2].split(": ")[:2] for line in done.err.splitlines()]
     assert sorted(map(tuple, places)) == [
-        ("policy.yaml:13", "spec.rules[device-leak]"),
-        ("policy.yaml:9", "spec.pools[0].taint"),
         ("policy.yaml:10", "spec.pools[0].nodeSelector[present]"),
         ("policy.yaml:12", "spec.rules[pool-tresspass]"),
+        ("policy.yaml:13", "spec.rules[device-leak]"),
+        ("policy.yaml:9", "spec.pools[0].taint"),
     ]
     assert all(line.startswith("Error: ") and line.endswith(".") for line in done.err.splitlines())
 
