@@ -378,13 +378,18 @@ class Pool(Part):
             whole = [name for name in self.resources.exact if name not in self.fractional_resources]
             return f"Set {min(whole or self.resources.exact)}: 1 under resources.limits"
         if self.resources.prefixes:
-            return f"Set {self.resources.prefixes[0]}...: 1 under resources.limits"
+            return f"Set {example_of(self.resources.prefixes[0])}: 1 under resources.limits"
         return f"Use a resource claim on device class {min(self.device_classes)}"
 
     def shared_device(self, other: Pool) -> str | None:
         """Return the name of a resource or device class that both pools offer, if there is one."""
         classes = sorted(self.device_classes & other.device_classes)
         return self.resources.overlap(other.resources) or next(iter(classes), None)
+
+
+def example_of(prefix: str) -> str:
+    """Return a name that starts with the prefix and that Kubernetes accepts."""
+    return f"{prefix}{'1g.10gb' if prefix.endswith('/mig-') else 'NAME'}"
 
 
 @dataclass(frozen=True, slots=True)

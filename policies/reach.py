@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial, reduce
 from operator import and_, or_
+from typing import NamedTuple
 
 from policies.context import Context
 from policies.facts import Facts
 from policies.kubernetes.core_v1 import Toleration
-from policies.kubernetes.nodes import Node, NodeIndex, NodeSet, lowest
+from policies.kubernetes.nodes import Node, NodeIndex, NodeSet
 from policies.kubernetes.pod import Pod
 from policies.kubernetes.quantity import is_rdma_resource_name
 from policies.kubernetes.scheduling import Alternative, reached_taint
@@ -18,6 +19,7 @@ from policies.kubernetes.selector import (
     can_match,
     confines,
     requires,
+    requires_labels,
     selector_of,
     surely_accepts,
 )
@@ -69,17 +71,13 @@ def _pools_by_key(pod: Pod, context: Context) -> Iterable[Pool]:
 
 
 def _pools_by_nodes(pod: Pod, policy: Policy, nodes: NodeIndex) -> Iterator[Pool]:
-    """Yield the pools of the node that the Pod is bound to, and of one for each alternative.
-
-    A finding needs all accepted nodes in one pool, so the first one names the pool.
-    """
+    """Yield the pools of the node that the Pod is bound to, and of alternatives without others."""
     known = nodes_of_pools(policy, nodes)
-    selected = pod.selected_nodes(nodes).by_alternative
-    numbers = {lowest(accepted) for accepted in selected if accepted}
+    for accepted in pod.selected_nodes(nodes).by_alternative:
+        if accepted and not accepted & ~known.all:
+            yield from (pool for pool in policy.pools if known.of(pool) & accepted)
     if (node := named_node(pod, nodes)) is not None:
-        numbers.add(nodes.number(node.name))
-    for number in numbers:
-        yield from known.pools_with(number)
+        yield from known.pools_with(nodes.number(node.name))
 
 
 class NodesOfPools:
@@ -99,6 +97,8 @@ class NodesOfPools:
             pool: labeled | of_no_pool & (nodes.fenced_by(pool.taints) | offering[pool])
             for pool, labeled in self._labeled.items()
         }
+        self.all: NodeSet = reduce(or_, self._nodes.values(), 0)
+        """The nodes of any pool."""
         self._pools: dict[int, tuple[Pool, ...]] = {}
 
     def of(self, pool: Pool) -> NodeSet:
@@ -177,6 +177,46 @@ def pools_by_toleration(
         if any(reached_taint(toleration, pool.taints) for toleration in tolerations)
         and not is_kept_off(pod, pool, context)
     ]
+
+
+class Named(NamedTuple):
+    """The pools that one alternative of a node selection names, and its nodes at present.
+
+    ``nodes`` is 0 if the alternative names the pools by their labels.
+    """
+
+    alternative: Alternative
+    pools: Sequence[Pool]
+    nodes: int = 0
+
+
+def named_pools(pod: Pod, pools: Sequence[Pool], context: Context) -> Iterator[Named]:
+    """Yield the foreign pools that each alternative of the Pod's node selection names.
+
+    It names pools by their labels, or because it accepts their known nodes and no others. An
+    alternative that accepts every node names none, unless it lists their names.
+    """
+    selectors, nodes = [pool.selector for pool in pools], context.facts.nodes
+    for index, alternative in enumerate(pod.selection()):
+        named = [pool for pool in pools if requires_labels(alternative, pool.selector)]
+        if not named and confines(alternative, selectors):
+            named = [pool for pool in pools if can_match(alternative, pool.selector)]
+        if named:
+            yield Named(alternative, named)
+        elif nodes is not None:
+            accepted = pod.selected_nodes(nodes).by_alternative[index]
+            known = nodes_of_pools(context.policy, nodes)
+            found = [pool for pool in pools if known.of(pool) & accepted]
+            outside = reduce(and_, (~known.of(pool) for pool in found), accepted)
+            if accepted and not outside and _is_choice(alternative, accepted, nodes):
+                yield Named(alternative, found, accepted.bit_count())
+
+
+def _is_choice(alternative: Alternative, accepted: NodeSet, nodes: NodeIndex) -> bool:
+    """Return whether the alternative chooses among the nodes, or lists them by their names."""
+    names_label = bool(alternative.expressions or alternative.labels.keys() - EVERY_NODE.keys())
+    chooses = names_label or bool(alternative.fields)
+    return (chooses and accepted.bit_count() < len(nodes)) or _lists_hosts(alternative)
 
 
 def named_node(pod: Pod, nodes: NodeIndex | None) -> Node | None:
@@ -263,11 +303,14 @@ def is_node_agent(pod: Pod, context: Context) -> bool:
 
 def names_hosts(pod: Pod) -> bool:
     """Return whether the Pod's node selection lists nodes by their names."""
-    return any(
+    return any(map(_lists_hosts, pod.selection()))
+
+
+def _lists_hosts(alternative: Alternative) -> bool:
+    return (
         HOST in alternative.labels
         or any(field.operator == "In" for field in alternative.fields)
-        or any(e.key == HOST and e.operator == "In" for e in alternative.expressions)
-        for alternative in pod.selection()
+        or any(each.key == HOST and each.operator == "In" for each in alternative.expressions)
     )
 
 

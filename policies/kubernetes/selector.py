@@ -4,7 +4,7 @@ Source of the operators: ``k8s.io/apimachinery/pkg/labels/selector.go``."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
@@ -92,6 +92,12 @@ def can_match(alternative: Alternative, selector: Selector) -> bool:
             elif not alternative.has_possible_value(key, present=key in selector):
                 return False
     return not alternative.fields or alternative.has_possible_name()
+
+
+def can_meet(alternative: Alternative, added: Iterable[Requirement]) -> bool:
+    """Return whether some node could meet the alternative with further expressions."""
+    expressions = (*alternative.expressions, *added)
+    return can_match(Alternative(alternative.labels, expressions, alternative.fields, ""), {})
 
 
 def surely_accepts(alternative: Alternative, selector: Selector) -> bool:

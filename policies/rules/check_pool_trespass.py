@@ -8,13 +8,13 @@ The rule reports a Pod that requests no device of a pool and does one of the fol
 - It tolerates every taint (`operator: Exists` without a key), and its node selection does not
   exclude the nodes of the pool. `pool-exclusion` adds what excludes them, so that this is a finding
   only if the policy turns that rule off, or if a GPU node does not have its labels yet.
-- It requires the labels of the pool, in `nodeSelector` or in any term of its required node
-  affinity.
+- It requires the labels of the pool, or of one of several pools, in `nodeSelector` or in any term
+  of its required node affinity.
 
 If the nodes of the cluster are known, the rule also reports a Pod that does one of the following:
 
-- It sets `nodeName` to a node of the pool.
-- It selects only nodes of the pool by other labels, for example an instance type or a host name.
+- It sets `nodeName` to a node of a pool.
+- It selects only nodes of pools by other labels, for example an instance type or a host name.
 
 A node that has the taint or the devices of the pool, and the labels of no pool, belongs to the
 pool: new nodes get their labels late. In a cluster, a Pod that is bound to an unknown node is
@@ -78,7 +78,7 @@ spec:
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from policies.context import Context
 from policies.finding import Edit, Finding
@@ -89,21 +89,21 @@ from policies.kubernetes.scheduling import (
     is_wildcard,
     reached_taint,
 )
-from policies.kubernetes.selector import includes, requires_labels
+from policies.kubernetes.selector import can_match, includes
 from policies.policy import Pool
 from policies.reach import (
-    EVERY_NODE,
+    Named,
     foreign_pools,
     is_confined,
     is_kept_off,
     is_mirror_pod,
     is_node_agent,
     named_node,
-    nodes_of_pools,
+    named_pools,
     pools_of_node,
 )
-from policies.requests import ignored_annotations
-from policies.wording import capitalized
+from policies.requests import describe_pools, ignored_annotations
+from policies.wording import capitalized, listing
 
 ID = "pool-trespass"
 
@@ -121,75 +121,117 @@ def check(pod: Pod, context: Context) -> Iterable[Finding]:
     return _findings(pod, context, foreign) if foreign or pod.spec.node_name else ()
 
 
-def _findings(pod: Pod, context: Context, foreign: Iterable[Pool]) -> Iterator[Finding]:
+def _findings(pod: Pod, context: Context, foreign: Sequence[Pool]) -> Iterator[Finding]:
     yield from _by_unknown_node(pod, context)
     requested = context.requested_pools
     confined = is_confined(pod, requested)
-    for pool in foreign:
-        # A pool whose labels all nodes of a requested pool carry: the Pod is there by right.
-        included = confined and any(includes(pool.selector, own.selector) for own in requested)
-        if not confined:
-            yield from _by_toleration(pod, pool, context)
-        by_label = [] if included else list(_by_label(pod, pool, context))
-        yield from by_label
-        yield from _by_node_name(pod, pool, context)
-        if not (by_label or included):
-            yield from _by_known_nodes(pod, pool, context)
-
-
-def _by_toleration(pod: Pod, pool: Pool, context: Context) -> Iterator[Finding]:
-    reaching = [
-        (index, toleration, taint)
-        for index, toleration in enumerate(pod.spec.tolerations or ())
-        if (taint := reached_taint(toleration, pool.taints)) is not None
+    # A pool whose labels all nodes of a requested pool carry: the Pod is there by right.
+    selectable = [
+        pool
+        for pool in foreign
+        if not (confined and any(includes(pool.selector, own.selector) for own in requested))
     ]
-    if not reaching or is_kept_off(pod, pool, context):
-        return
-    for index, toleration, taint in reaching:
+    named = [*named_pools(pod, selectable, context)]
+    for pools in _alike(pod, foreign, context):
+        if not confined:
+            yield from _by_toleration(pod, pools, named, context)
+        yield from _by_selection(pod, pools, named, context)
+        yield from _by_node_name(pod, pools, context)
+
+
+def _alike(pod: Pod, foreign: Iterable[Pool], context: Context) -> Iterable[Sequence[Pool]]:
+    """Return the pools in groups with the same finding."""
+    groups: dict[tuple[str, str], list[Pool]] = {}
+    for pool in foreign:
+        said = _subject(pool, context), _lack(pod, pool, context)
+        groups.setdefault(said, []).append(pool)
+    return groups.values()
+
+
+def _by_toleration(
+    pod: Pod, pools: Sequence[Pool], named: Sequence[Named], context: Context
+) -> Iterator[Finding]:
+    """Yield a finding for each toleration of a taint of the pools.
+
+    A wildcard is not at fault where the node selection is: without it, the Pod stays off.
+    """
+    reachable = [pool for pool in pools if not is_kept_off(pod, pool, context)]
+    by_wildcard = [
+        pool for pool in reachable if not _is_named_wherever_it_matches(pool, pod, named)
+    ]
+    for index, toleration in enumerate(pod.spec.tolerations or ()):
+        candidates = by_wildcard if is_wildcard(toleration) else reachable
+        taints = {pool: reached_taint(toleration, pool.taints) for pool in candidates}
+        reached = [pool for pool, taint in taints.items() if taint is not None]
+        if not reached:
+            continue
         path = pod.at(f"spec.tolerations[{index}]")
         fix: tuple[Edit, ...] = ()
         if is_wildcard(toleration):
-            reason = f"{_subject(pool, context)} tolerates every taint"
+            reason = f"{_subject(reached[0], context)} tolerates every taint"
             remediation = (
-                _remediation("remove the host names of GPU nodes", pod, pool, context)
+                _remediation("remove the host names of GPU nodes", pod, reached, context)
                 if pod.kind == "DaemonSet"
-                else wildcard_remediation(pool)
+                else wildcard_remediation(reached)
             )
         else:
-            reason = f"{_subject(pool, context)} tolerates the taint of GPU nodes"
-            remediation = _remediation(TOLERATION, pod, pool, context)
+            reason = f"{_subject(reached[0], context)} tolerates the taint of GPU nodes"
+            remediation = _remediation(TOLERATION, pod, reached, context)
             if not (context.may_mean_a_device(pod) or pod.kind == "DaemonSet"):
                 fix = (Edit("remove", path),)
-        lack = _lack(pod, pool, context)
+        lack = _lack(pod, reached[0], context)
+        covered = _covered(toleration)
         yield Finding(
             ID,
             path,
             reason,
-            f"{tolerates(pool)}, but {lack}",
+            f"{tolerates(reached)}, but {lack}",
             remediation,
-            subjects=frozenset([f"{_covered(toleration)} for {taint} of {pool.name}: {lack}"]),
+            subjects=frozenset(
+                f"{covered} for {taints[pool]} of {pool.name}: {lack}" for pool in reached
+            ),
             fix=fix,
         )
 
 
-def _by_label(pod: Pod, pool: Pool, context: Context) -> Iterator[Finding]:
-    paths = [
-        _selecting_path(alternative, pool)
-        for alternative in pod.selection()
-        if requires_labels(alternative, pool.selector)
-    ]
-    for path in dict.fromkeys(paths):
+def _is_named_wherever_it_matches(pool: Pool, pod: Pod, named: Iterable[Named]) -> bool:
+    paths = {each.alternative.path for each in named if pool in each.pools}
+    return bool(paths) and not any(
+        each.path not in paths and can_match(each, pool.selector) for each in pod.selection()
+    )
+
+
+def _by_selection(
+    pod: Pod, pools: Sequence[Pool], named: Iterable[Named], context: Context
+) -> Iterator[Finding]:
+    """Yield a finding for each part of the node selection that names the pools."""
+    by_path: dict[str, tuple[Named, dict[Pool, None]]] = {}
+    for each in named:
+        for pool in each.pools:
+            if pool in pools:
+                path = _selecting_path(each.alternative, pool)
+                by_path.setdefault(path, (each, {}))[1][pool] = None
+    for path, (each, selected) in by_path.items():
         yield Finding(
             ID,
             pod.at(path),
-            f"{_subject(pool, context)} selects GPU nodes",
-            f"{selects(pool)}, but {_lack(pod, pool, context)}",
-            _remediation(SELECTION, pod, pool, context),
+            f"{_subject(pools[0], context)} selects GPU nodes",
+            f"{_found(each, selected)}, but {_lack(pod, pools[0], context)}",
+            _remediation(SELECTION, pod, selected, context),
         )
 
 
-def _by_node_name(pod: Pod, pool: Pool, context: Context) -> Iterator[Finding]:
-    """Yield a finding if the Pod's author bound it to a node of the pool.
+def _found(named: Named, pools: Iterable[Pool]) -> str:
+    if not named.nodes:
+        return selects(pools)
+    return (
+        f"every node that the Pod selects ({named.nodes} at present) belongs to "
+        f"{describe_pools(named.pools)}"
+    )
+
+
+def _by_node_name(pod: Pod, pools: Sequence[Pool], context: Context) -> Iterator[Finding]:
+    """Yield a finding if the Pod's author bound it to a node of the pools.
 
     Without the scheduler, a NoSchedule taint repels nothing: the kubelet checks NoExecute only
     (``k8s.io/kubernetes/pkg/kubelet/lifecycle/predicate.go``).
@@ -197,16 +239,17 @@ def _by_node_name(pod: Pod, pool: Pool, context: Context) -> Iterator[Finding]:
     node = named_node(pod, context.facts.nodes)
     if node is None:
         return
-    pools = pools_of_node(node, context)
-    if pool not in pools or any(own in pools for own in context.requested_pools):
+    of_node = pools_of_node(node, context)
+    own = [pool for pool in pools if pool in of_node]
+    if not own or any(pool in of_node for pool in context.requested_pools):
         return
     yield Finding(
         ID,
         pod.at("spec.nodeName"),
-        f"{_subject(pool, context)} is bound to a GPU node",
-        f"nodeName binds the Pod to GPU node {node.name} (pool {pool.name}), but "
-        f"{_lack(pod, pool, context)}",
-        _remediation("remove nodeName", pod, pool, context),
+        f"{_subject(own[0], context)} is bound to a GPU node",
+        f"nodeName binds the Pod to GPU node {node.name} ({describe_pools(own)}), but "
+        f"{_lack(pod, own[0], context)}",
+        _remediation("remove nodeName", pod, own, context),
     )
 
 
@@ -232,40 +275,11 @@ def _by_unknown_node(pod: Pod, context: Context) -> Iterator[Finding]:
     )
 
 
-def _by_known_nodes(pod: Pod, pool: Pool, context: Context) -> Iterator[Finding]:
-    """Yield a finding for each alternative that selects nodes of the pool only, by other labels.
-
-    An alternative that selects all known nodes selects nothing.
-    """
-    nodes = context.facts.nodes
-    if nodes is None:
-        return
-    outside = ~nodes_of_pools(context.policy, nodes).of(pool)
-    selected = pod.selected_nodes(nodes).by_alternative
-    for alternative, numbers in zip(pod.selection(), selected, strict=True):
-        if numbers & outside or not 0 < numbers.bit_count() < len(nodes):
-            continue
-        if not (
-            alternative.expressions
-            or alternative.fields
-            or alternative.labels.keys() - EVERY_NODE.keys()
-        ):
-            continue
-        yield Finding(
-            ID,
-            pod.at(alternative.path or "spec.nodeSelector"),
-            f"{_subject(pool, context)} selects GPU nodes",
-            f"every node that the Pod selects ({numbers.bit_count()} at present) belongs to pool "
-            f"{pool.name}, but {_lack(pod, pool, context)}",
-            _remediation(SELECTION, pod, pool, context),
-        )
-
-
 def _selecting_path(alternative: Alternative, pool: Pool) -> str:
     for key in pool.selector:
         if key in alternative.labels:
             return f"spec.nodeSelector[{key}]"
-    return alternative.path
+    return alternative.path or "spec.nodeSelector"
 
 
 def _subject(pool: Pool, context: Context) -> str:
@@ -276,34 +290,39 @@ def _subject(pool: Pool, context: Context) -> str:
     return "a Pod without a GPU request"
 
 
-def tolerates(pool: Pool) -> str:
-    """Return the clause about a toleration of the pool's taint."""
-    return f"the toleration lets the Pod run on GPU nodes (pool {pool.name})"
+def tolerates(pools: Iterable[Pool]) -> str:
+    """Return the clause about a toleration of the pools' taint."""
+    return f"the toleration lets the Pod run on GPU nodes ({describe_pools(pools)})"
 
 
-def selects(pool: Pool) -> str:
-    """Return the clause about a node selection that names the pool's labels."""
-    return f"the node selection places the Pod on GPU nodes (pool {pool.name})"
+def selects(pools: Iterable[Pool]) -> str:
+    """Return the clause about a node selection that names the pools' labels."""
+    return f"the node selection places the Pod on GPU nodes ({describe_pools(pools)})"
 
 
-def wildcard_remediation(pool: Pool) -> str:
+def wildcard_remediation(pools: Iterable[Pool]) -> str:
     """Return what to do about a toleration of every taint."""
+    exclusions = dict.fromkeys(map(exclusion, pools))
     return (
         "Name the taints that the Pod needs to tolerate, or exclude GPU nodes with "
-        f"{exclusion(pool)} in every term of the required node affinity"
+        f"{listing(exclusions)} in every term of the required node affinity"
     )
 
 
-def request_or(remove: str, pool: Pool) -> str:
-    """Return the remediation of a Pod that may use the pool's nodes with a request."""
-    return f"{pool.request}, or {remove}"
+def request_or(remove: str, pools: Iterable[Pool]) -> str:
+    """Return the remediation of a Pod that may use the nodes of one of the pools with a request."""
+    likeliest = min(pools, key=lambda pool: not pool.resources.exact)
+    return f"{likeliest.request}, or {remove}"
 
 
-def _remediation(remove: str, pod: Pod, pool: Pool, context: Context) -> str:
-    """Return how the Pod may use the pool's nodes, if it may, or else what to remove."""
+def _remediation(remove: str, pod: Pod, pools: Iterable[Pool], context: Context) -> str:
+    """Return how the Pod may use the nodes of a pool, if it may, or else what to remove."""
     if pod.kind == "DaemonSet":
         return f"{capitalized(remove)}, or exempt the namespace of this agent in the policy"
-    if not context.may_request(pool) or context.why_excluded(pool):
+    usable = [
+        pool for pool in pools if context.may_request(pool) and not context.why_excluded(pool)
+    ]
+    if not usable:
         return capitalized(remove)
     for index, entry in enumerate(pod.spec.resource_claims or ()):
         if entry.source:
@@ -318,13 +337,14 @@ def _remediation(remove: str, pod: Pod, pool: Pool, context: Context) -> str:
         name = unused[0].name
         return f"Use claim {name} in a container, under resources.claims, or {remove}"
     for name, annotation in ignored_annotations(pod, context.policy):
-        if pool in context.policy.pools_of_annotations[annotation]:
+        if any(pool in usable for pool in context.policy.pools_of_annotations[annotation]):
             scheduler = annotation.scheduler_name
             return f"Set schedulerName: {scheduler}, the scheduler that reads {name}, or {remove}"
     for request in context.device_requests:
-        if request.certain and all(own.selector != pool.selector for own in request.pools):
-            return f"{pool.request} in place of {request.what}, or {remove}"
-    return request_or(remove, pool)
+        own = [pool.selector for pool in request.pools]
+        if request.certain and all(pool.selector not in own for pool in usable):
+            return f"{usable[0].request} in place of {request.what}, or {remove}"
+    return request_or(remove, usable)
 
 
 def exclusion(pool: Pool) -> str:

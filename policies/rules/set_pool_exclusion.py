@@ -7,7 +7,9 @@ its node selection does not exclude the nodes of the pool, the rule excludes the
 of the pool with `NotIn` or `DoesNotExist` to every term of the required node affinity that can
 match these nodes. If the Pod has no required node affinity, the rule adds one.
 
-It adds nothing to Pods of DaemonSets: node agents run on every node. It adds nothing for a
+It adds nothing to a term that selects nodes of the pool only, by the labels of the pool, or by a
+host name or another label of known nodes: no node would meet the term. `pool-trespass` denies such
+a Pod. It adds nothing to Pods of DaemonSets: node agents run on every node. It adds nothing for a
 toleration with the key of a pool's taint: `pool-trespass` denies such a Pod.
 
 ## Why
@@ -47,12 +49,12 @@ spec:
 ## Settings
 
 - `pools[].nodeSelector`, `pools[].matchExpressions`: the labels that identify the pool's nodes. The
-  rule excludes the first one.
+  rule excludes the first one, or the next one if the term requires the first one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from policies.context import Context
 from policies.kubernetes.core_v1 import NodeSelectorTerm, Requirement
@@ -60,12 +62,13 @@ from policies.kubernetes.editor import Addition
 from policies.kubernetes.pod import Pod
 from policies.kubernetes.scheduling import (
     REQUIRED_TERMS,
+    Alternative,
     is_wildcard,
     required_terms,
 )
-from policies.kubernetes.selector import can_match
+from policies.kubernetes.selector import can_match, can_meet
 from policies.policy import Pool
-from policies.reach import is_daemon_set_pod, pools_by_toleration
+from policies.reach import is_daemon_set_pod, named_pools, nodes_of_pools, pools_by_toleration
 from policies.rules.set_pool_node_affinity import TERMS, affinity_of
 
 ID = "pool-exclusion"
@@ -83,30 +86,54 @@ def changes(pod: Pod, context: Context) -> Iterable[Addition]:
     ):
         return ()
     pools = pools_by_toleration(pod, wildcards, context)
-    return _additions(pod, pools) if pools else ()
+    return _additions(pod, pools, context) if pools else ()
 
 
-def _additions(pod: Pod, pools: Iterable[Pool]) -> Iterator[Addition]:
+def _additions(pod: Pod, pools: Sequence[Pool], context: Context) -> Iterator[Addition]:
+    named = {each.alternative.path: each.pools for each in named_pools(pod, pools, context)}
+    by_path = {alternative.path: alternative for alternative in pod.selection()}
     terms = required_terms(pod.spec)
     if terms is None:
-        term = NodeSelectorTerm(_exclusions(pools))
-        yield Addition(pod.spec, ("spec", "affinity"), affinity_of([term]))
+        unnamed = [pool for pool in pools if pool not in named.get("", ())]
+        if added := _exclusions(unnamed, by_path[""], context):
+            affinity = affinity_of([NodeSelectorTerm(added)])
+            yield Addition(pod.spec, ("spec", "affinity"), affinity)
         return
-    by_path = {alternative.path: alternative for alternative in pod.selection()}
     for index, each in enumerate(terms):
-        alternative = by_path.get(f"{REQUIRED_TERMS}[{index}]")
-        if alternative is not None:
-            matched = [pool for pool in pools if can_match(alternative, pool.selector)]
-            if matched:
-                path = (*TERMS, index, "matchExpressions")
-                yield Addition(each, path, _exclusions(matched))
+        at = f"{REQUIRED_TERMS}[{index}]"
+        if alternative := by_path.get(at):
+            matched = [
+                pool
+                for pool in pools
+                if pool not in named.get(at, ()) and can_match(alternative, pool.selector)
+            ]
+            if added := _exclusions(matched, alternative, context):
+                yield Addition(each, (*TERMS, index, "matchExpressions"), added)
 
 
-def _exclusions(pools: Iterable[Pool]) -> list[Requirement]:
-    """Return expressions that no node of the pools meets. Pools with one label share one."""
+def _exclusions(
+    pools: Sequence[Pool], alternative: Alternative, context: Context
+) -> list[Requirement]:
+    """Return expressions that no node of the pools meets. Pools with one label share one.
+
+    Each pool is excluded by the first of its labels that leaves the alternative nodes to accept.
+    """
+    chosen: dict[Pool, str] = {}
+    # A pool with one label leaves no choice.
+    for pool in sorted(pools, key=lambda pool: len(pool.selector)):
+        for key in pool.selector:
+            trial = chosen | {pool: key}
+            if _leaves_nodes(alternative, _without(trial), context):
+                chosen = trial
+                break
+    return _without({pool: chosen[pool] for pool in pools if pool in chosen})
+
+
+def _without(labels: Mapping[Pool, str]) -> list[Requirement]:
+    """Return expressions that no node with the labels of the pools meets, by their keys."""
     unwanted: dict[str, list[str]] = {}
-    for pool in pools:
-        key, values = pool.first_label
+    for pool, key in labels.items():
+        values = pool.selector[key]
         if not values or unwanted.get(key) == []:
             unwanted[key] = []
         else:
@@ -117,3 +144,14 @@ def _exclusions(pools: Iterable[Pool]) -> list[Requirement]:
         else Requirement(key, "DoesNotExist")
         for key, values in unwanted.items()
     ]
+
+
+def _leaves_nodes(alternative: Alternative, added: Sequence[Requirement], context: Context) -> bool:
+    """Return whether nodes of no pool still meet the alternative: some node, and a known one."""
+    if not can_meet(alternative, added):
+        return False
+    nodes = context.facts.nodes
+    if nodes is None:
+        return True
+    outside = nodes.accepted_by(alternative) & ~nodes_of_pools(context.policy, nodes).all
+    return not outside or bool(outside & nodes.accepted_by(Alternative({}, tuple(added), (), "")))

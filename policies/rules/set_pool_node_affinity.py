@@ -12,6 +12,9 @@ its own node selection allow. If the labels of these pools differ in one key onl
 expression with all values. Otherwise it copies each term for each pool. It adds nothing if that
 takes more than 100 new terms.
 
+If no node could meet the completed terms, the rule adds nothing, and `unschedulable-gpu-pod`
+reports the Pod: its own node selection excludes the pool.
+
 If nodes offer the device and no node has the labels of one of these pools, the rule adds nothing:
 the Pod would stay `Pending`. `unschedulable-gpu-pod` then warns.
 
@@ -65,7 +68,7 @@ from policies.kubernetes.scheduling import (
     Alternative,
     required_terms,
 )
-from policies.kubernetes.selector import can_match, confines, requirement, requires
+from policies.kubernetes.selector import can_match, can_meet, confines, requirement, requires
 from policies.policy import Pool
 from policies.reach import unlabeled_nodes
 
@@ -84,7 +87,7 @@ Label = tuple[str, tuple[str, ...]]
 def changes(pod: Pod, context: Context) -> Iterator[Addition]:
     """Require the labels of the pools that the Pod cannot do without, in every term."""
     missing = _missing(pod, context)
-    if missing is None:
+    if missing is None or not _leaves_nodes(pod, missing):
         return
     terms = required_terms(pod.spec)
     if terms is None:
@@ -99,6 +102,17 @@ def changes(pod: Pod, context: Context) -> Iterator[Addition]:
         copies += [NodeSelectorTerm([*own, *other], term.match_fields) for other in others]
     if copies:
         yield Addition(pod.spec, ("spec", "affinity"), affinity_of(copies))
+
+
+def _leaves_nodes(pod: Pod, missing: Sequence[Sequence[Expressions]]) -> bool:
+    """Return whether some node can meet a completed term."""
+    terms = required_terms(pod.spec)
+    by_path = {alternative.path: alternative for alternative in pod.selection()}
+    for index, completions in enumerate(missing):
+        alternative = by_path.get("" if terms is None else f"{REQUIRED_TERMS}[{index}]")
+        if alternative and any(can_meet(alternative, way) for way in completions):
+            return True
+    return False
 
 
 def affinity_of(terms: list[NodeSelectorTerm]) -> Affinity:

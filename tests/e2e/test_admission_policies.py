@@ -39,7 +39,15 @@ from policies.kubernetes.nodes import Node, NodeIndex
 from policies.kubernetes.workload import LIMITS
 from policies.policy import ExceptionEntry, Policy
 from policies.rules.check_device_leak import variable_remediation, visible_devices_variables
-from policies.rules.check_pool_trespass import SELECTION, TOLERATION, request_or
+from policies.rules.check_pool_trespass import (
+    LACK,
+    SELECTION,
+    TOLERATION,
+    request_or,
+    selects,
+    tolerates,
+    wildcard_remediation,
+)
 from strategies import AMD, JSON, MEMORY, NODE_TYPE, PRESENT, ZONE, facts, policies
 from valid_strategies import WORKLOADS, pod, valid_specs, workload
 from webhook.controller.cel.admission_policies import COMPILED_RULES
@@ -177,12 +185,21 @@ def is_text_of(said: str, findings: Iterable[Finding], policy: Policy) -> bool:
 
     The advice may be less specific, and no note tells of an exception that has expired.
     """
-    general = [request_or(what, pool) for what in (TOLERATION, SELECTION) for pool in policy.pools]
+    general = [
+        request_or(what, [pool]) for what in (TOLERATION, SELECTION) for pool in policy.pools
+    ]
+    # A finding names all pools of a toleration, and a denial has a sentence for each pool.
+    of_one_pool = [
+        f"{said([pool])}, but {LACK}" for said in (tolerates, selects) for pool in policy.pools
+    ]
+    general += [wildcard_remediation([pool]) for pool in policy.pools]
     general += [variable_remediation(name, policy) for name in visible_devices_variables(policy)]
     left = said
     for finding in findings:
-        detail = finding.detail.partition("; its exception (")[0]
-        for advice in (finding.remediation, *general):
+        own = finding.detail.partition("; its exception (")[0]
+        for detail, advice in itertools.product(
+            (own, *of_one_pool), (finding.remediation, *general)
+        ):
             left = left.replace(f"{finding.rule}: {finding.path}: {detail}. {advice}", "", 1)
     return said == TOO_LONG or (left != said and not left.strip(". "))
 

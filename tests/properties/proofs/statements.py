@@ -51,7 +51,12 @@ from policies.kubernetes.selector import (
     surely_accepts,
 )
 from policies.policy import Policy
-from policies.rules import check_ambiguous_pool, check_pool_trespass
+from policies.reach import HOST
+from policies.rules import (
+    check_ambiguous_pool,
+    check_pool_trespass,
+    check_unschedulable_gpu_pod,
+)
 from proofs import judge, quotient
 from proofs.judge import Nodes, NodeTaint
 from proofs.quotient import NODE_VALUES, TAINT_VALUES, Constraint
@@ -196,6 +201,9 @@ def _check_mutation(layout: str, spec: PodSpec, device: str = GPU) -> None:
     candidates = _members(nodes, *(each for i, each in enumerate(selectors) if f"p{i}" in names))
     case = (layout, spec, pod.spec)
     require(not after & ~before, "T1: the mutation allows a node", *case)
+    require(bool(after) or not before, "T4: the mutation leaves no node", *case)
+    if any(check_unschedulable_gpu_pod.check(pod, context)):
+        return
     if any(check_ambiguous_pool.check(pod, context)):
         return
     require(not after & ~candidates, "T2: a node outside of the candidate pools", *case)
@@ -320,11 +328,12 @@ def fenced_from_other_pools(small: bool) -> Iterator[int]:
 
 
 def excluded_by_mutation(small: bool) -> Iterator[int]:
-    """T1 and T3 for ``pool-exclusion``: a Pod that tolerates every taint stays off the pools."""
+    """T1, T3 and T4 for ``pool-exclusion``: a wildcard's Pod stays off the pools, or is denied."""
     nodes = _nodes("a", "b")
     for layout, selectors in _LAYOUTS.items():
         policy, members = _policy(layout), _members(nodes, *selectors)
-        excluded = _members(nodes, *(dict([pool.first_label]) for pool in policy.pools))
+        labels = (dict([label]) for pool in policy.pools for label in pool.selector.items())
+        excluded = _members(nodes, *labels)
         for spec, effect in itertools.product(selections(small, fields=True), (None, "NoSchedule")):
             spec.tolerations = [Toleration(None, "Exists", None, effect)]
             pod = Pod(_copy(spec))
@@ -334,9 +343,44 @@ def excluded_by_mutation(small: bool) -> Iterator[int]:
             case = (layout, spec, pod.spec)
             require(not after & ~before, "T1: the mutation allows a node", *case)
             require(not before & ~after & ~excluded, "a node of no pool is lost", *case)
-            require(not after & members, "T3: the mutated Pod fits", *case)
+            require(bool(after) or not before, "T4: the mutation leaves no node", *case)
             denied = any(check_pool_trespass.check(pod, context))
-            require(not (after and denied), "a Pod that fits no node of a pool is denied", *case)
+            fits = bool(after & members)
+            require(denied or not fits, "T3: the mutated Pod fits", *case)
+            require(fits or not denied, "a Pod that fits no node of a pool is denied", *case)
+            yield 1
+
+
+def left_known_nodes(small: bool) -> Iterator[int]:
+    """T4 with node facts: the mutation leaves a known node, or the Pod is denied."""
+    taint = (Taint("gpu", "NoSchedule", ""),)
+    known = [
+        Node("n1", {"a": "5", "b": "1", HOST: "n1"}, taint, {GPU: 1}),
+        Node("n2", {"a": "7", "b": "1", HOST: "n2"}, taint, {GPU: 1}),
+        Node("n3", {"b": "2", HOST: "n3"}, taint, {GPU: 1}),
+        Node("n4", {"a": "5", "b": "y", HOST: "n4"}),
+        Node("n5", {"b": "2", HOST: "n5"}),
+    ]
+    names = [(), *((_name(op, n),) for op in _OPS for n in ("n1", "n4"))]
+    layouts = ("one label", "two labels", "two pools, one label", "two pools, two labels")
+    for layout, listed in itertools.product(
+        layouts, (each for size in (1, 2, 3) for each in itertools.combinations(known, size))
+    ):
+        policy, index = _policy(layout), NodeIndex(listed)
+        nodes = Nodes([(node.name, node.labels) for node in listed])
+        hosts = [_UNCONSTRAINED, Constraint("n1", ()), Constraint("n4", ())]
+        every = itertools.product(_classes("a", True), _B_CONSTRAINTS[:3], hosts, names)
+        for a, b, host, field in itertools.islice(every, 0, None, 17 if small else 1):
+            spec = _spec({"a": a, "b": b, HOST: host}, fields=field)
+            spec.tolerations = [Toleration(None, "Exists")]
+            pod = Pod(_copy(spec))
+            context = Context.of(pod, policy, Request(), Facts(nodes=index))
+            mutate_pod(pod, context)
+            before, after = nodes.selected_by(spec), nodes.selected_by(pod.spec)
+            # A Pod that accepts every node waits for one that is in no pool.
+            left = bool(after) or before in (0, nodes.all)
+            denied = any(check_pool_trespass.check(pod, context))
+            require(left or denied, "T4: no known node is left", layout, spec, pod.spec)
             yield 1
 
 
@@ -380,10 +424,15 @@ STATEMENTS = (
         fenced_from_other_pools,
     ),
     Statement(
-        "T1, T3 exclusion",
-        "a Pod that tolerates every taint loses only nodes with the first label of a pool, and "
-        "accepts no node of a pool",
+        "T1, T3, T4 exclusion",
+        "a Pod that tolerates every taint loses only nodes with a label of a pool, keeps a node if "
+        "it had one, and accepts no node of a pool or is denied",
         excluded_by_mutation,
+    ),
+    Statement(
+        "T4 known nodes",
+        "a Pod that tolerates every taint keeps a known node, or is denied",
+        left_known_nodes,
     ),
 )
 

@@ -118,6 +118,11 @@ def variables(policy: Policy) -> Iterator[Variable]:
 def _of_pool(pool: Pool) -> Iterator[Variable]:
     name, about = identifier(pool), f"pool {pool.name}"
     found = []
+    yield Variable(
+        f"terms_{name}",
+        f"The indexes of the terms that require the labels of {about}; 0 for the node selector.",
+        call("variables.placements", "map", "p", _true(_terms(pool))),
+    )
     if pool.fence:
         labels = ", ".join(
             f"{text(key)}: {names(values)}"
@@ -142,13 +147,14 @@ def _of_pool(pool: Pool) -> Iterator[Variable]:
             call("variables.placements", "map", "p", _true(_tolerations(pool))),
         )
         said = _tolerates(pool, "variables.placements[i].tolerations[n]")
-        each = call(f"variables.tolerations_{name}[i]", "map", "n", said)
+        # A wildcard is no finding where the node selection is one.
+        at_fault = any_of(
+            "has(variables.placements[i].tolerations[n].key)",
+            f"size(variables.terms_{name}[i]) == 0",
+        )
+        reported = call(f"variables.tolerations_{name}[i]", "filter", "n", at_fault)
+        each = call(reported, "map", "n", said)
         found.append(f"(variables.accepts_{name}[i]\n  ? {below(each)}\n  : [])")
-    yield Variable(
-        f"terms_{name}",
-        f"The indexes of the terms that require the labels of {about}; 0 for the node selector.",
-        call("variables.placements", "map", "p", _true(_terms(pool))),
-    )
     found.append(_selects(pool, f"variables.terms_{name}[i]", "variables.placements[i].selector"))
     yield Variable(
         f"sentences_{name}", f"The sentences about {about}.", by_old_and_new(joined(*found))
@@ -207,16 +213,16 @@ def _tolerates(pool: Pool, toleration: str) -> str:
     return joined(
         "variables.path",
         '".tolerations[" + string(n)',
-        sentence(f"]: {tolerates(pool)}, but {LACK}. "),
+        sentence(f"]: {tolerates([pool])}, but {LACK}. "),
         f"(has({toleration}.key)\n"
         f"  ? {below(remediation)}\n"
-        f"  : {below(sentence(wildcard_remediation(pool)))})",
+        f"  : {below(sentence(wildcard_remediation([pool])))})",
     )
 
 
 def _remediation(remove: str, pool: Pool) -> str:
     """Return CEL for what to do: it depends on the namespace of the object."""
-    said = sentence(request_or(remove, pool))
+    said = sentence(request_or(remove, [pool]))
     if pool.allowed_namespaces:
         allowed = is_in("request.namespace", pool.allowed_namespaces.names)
         said = f"({allowed}\n  ? {below(said)}\n  : {text(capitalized(remove))})"
@@ -247,7 +253,7 @@ def _selects(pool: Pool, terms: str, selector: str) -> str:
     said = joined(
         "variables.path",
         f"({by_key}\n  : {text(f'.{TERMS}[')} + string(n) + {text(']')})",
-        sentence(f": {selects(pool)}, but {LACK}. "),
+        sentence(f": {selects([pool])}, but {LACK}. "),
         _remediation(SELECTION, pool),
     )
     is_alone = f"{names(pool.selector)}.exists(k, k in {selector})"
