@@ -217,3 +217,28 @@ def test_sarif_and_json_carry_the_fix(gpufence: Run) -> None:
     region, text = replacement["deletedRegion"], replacement["insertedContent"]["text"]
     assert region == {"startLine": 13, "startColumn": 1, "endLine": 14, "endColumn": 1}
     assert text == FIXED_TRAINING.splitlines(keepends=True)[12]
+
+
+@pytest.mark.parametrize("path", ["link.yaml", "*.yaml", ".", "apps", "apps/web.yaml", "apps/*"])
+def test_fix_changes_no_file_elsewhere_through_a_link(
+    gpufence: Run, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, path: str
+) -> None:
+    outside = tmp_path_factory.mktemp("outside")
+    (outside / "web.yaml").write_text(TRESPASSER)
+    (tmp_path / "link.yaml").symlink_to(outside / "web.yaml")
+    (tmp_path / "apps").symlink_to(outside)
+    for option in ("--fix", "--diff"):
+        done = gpufence("check", option, path)
+        assert "Fixed" not in done.err
+        assert "--- a/" not in done.out
+        assert (outside / "web.yaml").read_text() == TRESPASSER
+    assert "is a link" in gpufence("check", "--fix", path).err
+
+
+def test_fix_follows_a_link_within_the_working_directory(gpufence: Run, tmp_path: Path) -> None:
+    (tmp_path / "web.yaml").write_text(TRESPASSER)
+    (tmp_path / "apps").mkdir()
+    (tmp_path / "apps" / "link.yaml").symlink_to("../web.yaml")
+    assert gpufence("check", "--fix", "apps/link.yaml").status == 0
+    assert (tmp_path / "apps" / "link.yaml").is_symlink()
+    assert "tolerations" not in (tmp_path / "web.yaml").read_text()

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from running import FILES, PLAIN_POD, TRESPASSER, Run
+from webhook.tools.cli import charts
 
 
 def paths_of(gpufence: Run, *args: str) -> list[str]:
@@ -133,14 +134,88 @@ def test_a_chart_is_rendered_and_checked(gpufence: Run, tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("helm", "chart")
-def test_a_chart_in_a_subdirectory_is_rendered_and_can_be_excluded(
-    gpufence: Run, tmp_path: Path
-) -> None:
+def test_a_chart_in_a_directory_is_rendered_only_with_helm(gpufence: Run, tmp_path: Path) -> None:
     (tmp_path / "apps.yaml").write_text(PLAIN_POD)
-    report = gpufence("check", "-o", "json", ".").report
-    paths = [result["source"]["path"] for result in report["results"]]
-    assert paths == ["apps.yaml", "<helm template web>"]
-    assert gpufence("check", "--exclude", "web", ".").status == 0
+    done = gpufence("check", "--output", "json", ".")
+    verdicts = {result["source"]["path"]: result["verdict"] for result in done.report["results"]}
+    assert verdicts == {
+        "apps.yaml": "allowed",
+        "web": "skipped",
+        "web/templates/web.yaml": "skipped",
+    }
+    assert done.status == 0
+    assert "skipped web: is a Helm chart that is not rendered. To render it, add --helm" in done.err
+    assert not (tmp_path / "arguments").exists()
+    assert gpufence("check", "--strict", "--exclude", "templates", ".").status == 1
+    assert paths_of(gpufence, "--helm", ".") == ["apps.yaml", "<helm template web>"]
+    assert gpufence("check", "--helm", ".").status == 1
+    assert gpufence("check", "--exclude", "web", "--strict", ".").status == 0
+
+
+@pytest.mark.usefixtures("helm")
+@pytest.mark.parametrize("named", [".", "../tree"])
+def test_a_chart_file_hides_no_manifest_beside_it(
+    gpufence: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, named: str
+) -> None:
+    tree = tmp_path / "tree"
+    tree.mkdir()
+    monkeypatch.chdir(tree)
+    (tree / "Chart.yaml").write_text("apiVersion: v2\nname: web\nversion: 1.0.0\n")
+    (tree / "web.yaml").write_text(TRESPASSER)
+    (tmp_path / "rendered").write_text("")
+    done = gpufence("check", "--output", "json", named)
+    assert done.status == 1
+    assert "denied" in done.verdicts
+
+
+@pytest.mark.usefixtures("chart")
+def test_a_chart_gets_no_environment_of_the_caller(
+    gpufence: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, helm: Path
+) -> None:
+    monkeypatch.setenv("TOKEN", "secret")
+    helm.write_text(f"#!/bin/sh\nenv > {tmp_path}/environment\n")
+    gpufence("check", "web")
+    names = {line.partition("=")[0] for line in (tmp_path / "environment").read_text().split()}
+    assert {"PATH", "HOME"} <= names <= {"PATH", "HOME", "PWD", "OLDPWD", "SHLVL", "_"}
+
+
+@pytest.mark.parametrize("link", ["x", "templates/x", "files/deep/x"])
+@pytest.mark.parametrize("target", ["/proc/self/environ", "../../../../secret", "/proc/self"])
+def test_a_chart_with_a_link_that_leaves_it_is_an_error(
+    gpufence: Run, tmp_path: Path, chart: Path, helm: Path, link: str, target: str
+) -> None:
+    (tmp_path / "secret").write_text("secret\n")
+    (chart / link).parent.mkdir(parents=True, exist_ok=True)
+    (chart / link).symlink_to(target)
+    assert helm.exists()
+    for args in (("web",), ("--helm", ".")):
+        done = gpufence("check", *args)
+        assert done.status == 2
+        assert f"web: has a link that leaves the chart: {link}." in done.out
+    assert not (tmp_path / "arguments").exists()
+
+
+def test_a_link_within_a_chart_is_followed(gpufence: Run, chart: Path, helm: Path) -> None:
+    (chart / "values.yaml").symlink_to("templates/web.yaml")
+    assert helm.exists()
+    assert gpufence("check", "web").out.startswith("denied")
+
+
+@pytest.mark.usefixtures("chart")
+@pytest.mark.parametrize(
+    "script",
+    ["while :; do :; done", "yes > $HOME/x", "yes", "x=x; while :; do x=$x$x; done", "sleep 60"],
+)
+def test_a_chart_that_takes_too_much_is_an_error(
+    gpufence: Run, monkeypatch: pytest.MonkeyPatch, helm: Path, script: str
+) -> None:
+    monkeypatch.setattr(charts, "SECONDS", 1)
+    monkeypatch.setattr(charts, "MEMORY", 64 * 2**20)
+    monkeypatch.setattr(charts, "OUTPUT", 2**20)
+    helm.write_text(f"#!/bin/sh\n{script}\n")
+    done = gpufence("check", "web")
+    assert done.status == 2
+    assert "web: cannot be rendered within 1 s, 64 MiB of memory and 1 MiB of output." in done.out
 
 
 @pytest.mark.usefixtures("chart")
@@ -186,10 +261,83 @@ def test_the_patches_of_a_kustomization_are_skipped_with_a_note(
         "web.yaml": "allowed",
     }
     assert done.status == 0
-    assert "Note: skipped 1 patch file of kustomizations." in done.err
+    assert "patch.yaml: is a patch of a kustomization" in done.err
+    assert gpufence("check", "--strict", tmp_path).status == 1
 
 
 def test_a_patch_that_is_named_itself_is_checked(gpufence: Run, tmp_path: Path) -> None:
     (tmp_path / "kustomization.yaml").write_text("patches: [{path: patch.yaml}]\n")
     (tmp_path / "patch.yaml").write_text(TRESPASSER)
     assert gpufence("check", tmp_path / "patch.yaml").status == 1
+
+
+@pytest.mark.parametrize(
+    "name", [".web.yaml", ".apps/web.yaml", "apps/.hidden/deep/web.json", ".a/.b.yml"]
+)
+def test_what_is_hidden_is_listed(gpufence: Run, tmp_path: Path, name: str) -> None:
+    (tmp_path / "pod.yaml").write_text(PLAIN_POD)
+    hidden = tmp_path / name
+    hidden.parent.mkdir(parents=True, exist_ok=True)
+    hidden.write_text(TRESPASSER)
+    done = gpufence("check", "--output", "json", ".")
+    assert (done.status, sorted(done.verdicts)) == (0, ["allowed", "skipped"])
+    assert "is hidden and not checked" in done.err
+    assert gpufence("check", "--strict", ".").status == 1
+    assert gpufence("check", "--strict", "--exclude", ".*", ".").status == 0
+    assert gpufence("check", name).status == 1
+
+
+def test_hidden_files_that_hold_no_objects_are_not_listed(gpufence: Run, tmp_path: Path) -> None:
+    for name in (".github/workflows/ci.yaml", ".pre-commit-config.yaml", ".git/config.yaml"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("on: push\n")
+    (tmp_path / ".git" / "object.yaml").write_text(TRESPASSER)
+    (tmp_path / "pod.yaml").write_text(PLAIN_POD)
+    done = gpufence("check", "--strict", "--output", "json", ".")
+    assert (done.status, done.verdicts, done.err) == (0, ["allowed"], "")
+
+
+def test_a_link_out_of_the_directory_is_listed_and_not_read(
+    gpufence: Run, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    outside = tmp_path_factory.mktemp("outside")
+    (outside / "web.yaml").write_text(TRESPASSER)
+    (tmp_path / "pod.yaml").write_text(PLAIN_POD)
+    (tmp_path / "copy.yaml").symlink_to("pod.yaml")
+    (tmp_path / "file.yaml").symlink_to(outside / "web.yaml")
+    (tmp_path / "directory").symlink_to(outside)
+    for path in (".", "*"):
+        done = gpufence("check", "--output", "json", path)
+        verdicts = {r["source"]["path"]: r["verdict"] for r in done.report["results"]}
+        assert verdicts["file.yaml"] == "skipped"
+        assert verdicts["copy.yaml"] == "allowed"
+        assert "is a link out of the directory" in done.err
+        assert gpufence("check", "--strict", path).status == 1
+    assert "directory" in paths_of(gpufence, ".")
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        "patches: [{target: {kind: Pod}, patch: '[]'}]",
+        "resources: [https://example.com/base?ref=main]",
+        "helmCharts: [{name: web}]",
+        "patches: 5",
+    ],
+)
+def test_a_kustomization_that_makes_other_objects_is_listed(
+    gpufence: Run, tmp_path: Path, fields: str
+) -> None:
+    (tmp_path / "kustomization.yaml").write_text(f"{fields}\n")
+    (tmp_path / "pod.yaml").write_text(PLAIN_POD)
+    done = gpufence("check", ".")
+    assert done.status == 0
+    assert "skipped kustomization.yaml: makes objects that stand in no file" in done.err
+    assert gpufence("check", "--strict", ".").status == 1
+
+
+def test_an_object_in_a_file_with_the_name_of_a_kustomization_is_checked(
+    gpufence: Run, tmp_path: Path
+) -> None:
+    (tmp_path / "kustomization.yaml").write_text(f"{TRESPASSER}patches: [{{patch: x}}]\n")
+    assert gpufence("check", ".").status == 1

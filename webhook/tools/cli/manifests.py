@@ -1,23 +1,21 @@
 """The objects that paths stand for: in files, directories, patterns, and Helm charts.
 
-A chart is rendered with the helm of the machine.
+What stands in a directory and is not judged is a note: nothing in a pull request hides a manifest.
 """
 
 from __future__ import annotations
 
 import os
-import shlex
-import shutil
 import stat
-import subprocess
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from fnmatch import fnmatchcase
 from itertools import chain
 from pathlib import Path, PurePath
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from policies.kubernetes.objects import mapping
+from policies.kubernetes.objects import JSONObject, mapping
+from webhook.tools.cli.charts import CHART, RENDERED, VALUES, is_chart, render_chart
 from webhook.tools.documents.document import Document, DocumentError, InputError, unreadable
 from webhook.tools.documents.files import (
     STDIN,
@@ -27,16 +25,21 @@ from webhook.tools.documents.files import (
     read_documents,
     text_of,
 )
-from webhook.tools.documents.objects import Manifest, read_objects
+from webhook.tools.documents.objects import KUSTOMIZE_KINDS, Manifest, read_objects
 
 SUFFIXES = (".yaml", ".yml", ".json")
 _PATTERN_MARKS = "*?["
+_GIT = ".git"
 
-CHART = "Chart.yaml"
 _KUSTOMIZATIONS = ("kustomization.yaml", "kustomization.yml", "Kustomization")
 _PATCH_FIELDS = ("patches", "patchesStrategicMerge", "patchesJson6902")
+_RESOURCE_FIELDS = ("resources", "bases", "components", "crds")
+_GENERATING_FIELDS = ("generators", "helmCharts", "helmChartInflationGenerator", "transformers")
+CHART_NOTE = "is a Helm chart that is not rendered. To render it, add --helm or name it as a path"
+HIDDEN_NOTE = "is hidden and not checked. To check it, name it as a path"
+LINK_NOTE = "is a link out of the directory and not checked. To check it, name its target"
 PATCH_NOTE = "is a patch of a kustomization; check what kustomize build prints"
-_HELM_SECONDS = 60
+BUILD_NOTE = "makes objects that stand in no file; check what kustomize build prints"
 
 
 class ExcludedPaths:
@@ -64,13 +67,16 @@ NOTHING = ExcludedPaths(())
 
 
 class Source(NamedTuple):
-    """A file to read, or a Helm chart to render; ``error`` says why there is nothing to read."""
+    """A file to read, or a Helm chart to render.
+
+    ``error`` says why there is nothing to read, and ``note`` why a file is not judged.
+    """
 
     path: str
     error: DocumentError | None = None
     in_directory: bool = False
     is_chart: bool = False
-    is_patch: bool = False
+    note: str = ""
 
 
 def read_manifests(paths: Iterable[str], exclude: ExcludedPaths = NOTHING) -> list[Manifest]:
@@ -85,6 +91,9 @@ def read_sources(sources: Iterable[Source], *, lenient: bool = False) -> Iterato
     """
     for source in sources:
         path = display_name(source.path)
+        if source.note:
+            yield Manifest(Document(1, "", path=path), None, (), 1, note=source.note)
+            continue
         try:
             name = f"<helm template {path}>" if source.is_chart else path
             documents = list(read_documents(name, _text(source)))
@@ -92,10 +101,7 @@ def read_sources(sources: Iterable[Source], *, lenient: bool = False) -> Iterato
             documents = [unreadable(path, problem)]
         for document in documents:
             document.lenient = lenient and source.in_directory
-            if source.is_patch:
-                yield Manifest(document, None, (), document.line, note=PATCH_NOTE)
-            else:
-                yield from read_objects(document)
+            yield from read_objects(document)
 
 
 def _text(source: Source) -> str:
@@ -114,31 +120,36 @@ def no_objects_message(paths: Iterable[str], cure: str = "Check the tool that wr
     return f"no objects in {', '.join(map(display_name, paths))}. {cure}."
 
 
-def expand(paths: Iterable[str], exclude: ExcludedPaths = NOTHING) -> list[Source]:
+def expand(
+    paths: Iterable[str], exclude: ExcludedPaths = NOTHING, *, helm: bool = False
+) -> list[Source]:
     """Return what ``paths`` mean, each file once.
 
     A directory stands for the regular files below it that end in ``.yaml``, ``.yml`` or ``.json``,
-    sorted, without hidden directories and without what is excluded. A directory with a Chart.yaml
-    is a Helm chart, and is rendered. A path that does not exist and has ``*``, ``?`` or ``[`` in it
-    is a pattern of such files and directories (``**`` for any number of directories).
+    sorted, without what is excluded. Hidden files and directories, charts and patches are notes. A
+    chart is rendered if ``helm`` is set, or if a path names it. A path that does not exist and has
+    ``*``, ``?`` or ``[`` in it is a pattern of such files and directories (``**`` for any number of
+    directories).
     """
     sources: dict[str, Source] = {}
     for path in paths:
-        for source in _sources(path, exclude):
+        for source in _sources(path, exclude, helm):
             sources.setdefault(source.path, source)
     return list(sources.values())
 
 
-def _sources(path: str, exclude: ExcludedPaths) -> list[Source]:
+def _sources(path: str, exclude: ExcludedPaths, helm: bool) -> list[Source]:
     suffixes = ", ".join(SUFFIXES)
     if path == STDIN:
         return [Source(path)]
     if is_directory(path):
-        found = list(_walk(path, path, exclude))
+        # A working directory is a chart by chance, and a path by intention.
+        renders = helm or (is_chart(path) and os.path.normpath(path) != ".")
+        found = list(_Walk(path, path, exclude, renders).sources())
         problem = f"is a directory without manifests ({suffixes})"
         cure = "Name the directory or the files that hold them"
     elif any(mark in path for mark in _PATTERN_MARKS) and not os.path.lexists(path):
-        found = list(_matching(path, exclude))
+        found = list(_matching(path, exclude, helm))
         problem, cure = f"matches no manifests ({suffixes})", "Check the pattern"
     else:
         return [Source(path)]
@@ -160,7 +171,21 @@ def is_special_file(path: str) -> bool:
         return False
 
 
-def _matching(pattern: str, exclude: ExcludedPaths) -> Iterator[Source]:
+def leaves(path: str, root: str) -> bool:
+    """Return whether a link leads from a path out of ``root`` and of the working directory."""
+    target = Path(os.path.realpath(path))
+    return not any(target.is_relative_to(os.path.realpath(base)) for base in (root, "."))
+
+
+def is_link_elsewhere(argument: str) -> bool:
+    """Return whether a path that a user names leads out of where it stands, by a link."""
+    parts = PurePath(argument).parts
+    named = next((n for n, part in enumerate(parts) if "*" in part), len(parts))
+    path, here = Path(*parts[:named]).absolute(), Path.cwd()
+    return leaves(str(path), str(here if path.is_relative_to(here) else path.parent))
+
+
+def _matching(pattern: str, exclude: ExcludedPaths, helm: bool) -> Iterator[Source]:
     parts = PurePath(pattern).parts
     fixed = next(n for n, part in enumerate(parts) if any(mark in part for mark in _PATTERN_MARKS))
     root = Path(*parts[:fixed])
@@ -176,95 +201,135 @@ def _matching(pattern: str, exclude: ExcludedPaths) -> Iterator[Source]:
             continue
         file = str(path)
         if is_directory(file):
-            yield from _walk(file, str(root), exclude)
+            yield from _Walk(file, str(root), exclude, helm).sources()
+        elif path.name.endswith(SUFFIXES) and leaves(file, str(root)):
+            yield Source(file, note=LINK_NOTE)
         elif path.name.endswith(SUFFIXES) and not is_special_file(file):
             yield Source(file)
 
 
-def _walk(directory: str, root: str, exclude: ExcludedPaths) -> Iterator[Source]:
-    """Yield the manifests and charts below a directory, sorted.
+class _Walk:
+    """The manifests and charts below a directory.
 
     Patterns of ``exclude`` are relative to ``root``.
     """
-    sources: list[Source] = []
-    errors: list[OSError] = []
-    patches: set[str] = set()
-    for parent, directories, files in os.walk(str(PurePath(directory)), onerror=errors.append):
-        below = os.path.relpath(parent, root)
-        patches.update(_patches(parent, files))
-        directories[:] = _kept(directories, below, exclude)
-        files = _kept(files, below, exclude)
-        if CHART in files:
-            directories.clear()
-            path = parent.removeprefix("./")
-            sources.append(Source(path, in_directory=True, is_chart=True))
+
+    def __init__(self, directory: str, root: str, exclude: ExcludedPaths, renders: bool) -> None:
+        self._directory = str(PurePath(directory))
+        self._root = root
+        self._exclude = exclude
+        self._renders = renders
+        self._found: list[Source] = []
+        self._notes: dict[str, str] = {}
+        """By normalized path: why a file is not judged."""
+
+    def sources(self) -> Iterator[Source]:
+        """Yield them sorted, directory by directory: a/z before a-b/x."""
+        errors: list[OSError] = []
+        for parent, directories, files in os.walk(self._directory, onerror=errors.append):
+            self._visit(parent, directories, files)
+        for error in errors:
+            yield Source(str(error.filename), cannot_be_read(error))
+        for source in sorted(self._found, key=lambda source: source.path.split("/")):
+            note = source.note or self._notes.get(os.path.normpath(source.path), "")
+            yield source._replace(note=note)
+
+    def _visit(self, parent: str, directories: list[str], files: list[str]) -> None:
+        below = os.path.relpath(parent, self._root)
+        self._notes.update(_kustomization_notes(parent, files))
+        names = [name for name in directories + files if f"{below}/{name}" not in self._exclude]
+        found = {name: f"{parent.rstrip('/')}/{name}".removeprefix("./") for name in names}
+        if CHART in names:
+            self._chart(parent, directories, found)
+        for name, path in found.items():
+            note = self._note(path)
+            is_visible = name in files and name.endswith(SUFFIXES) and name[0] != "."
+            if note or (is_visible and not is_special_file(path)):
+                self._found.append(Source(path, in_directory=True, note=note))
+        directories[:] = [name for name in directories if name in found and name[0] != "."]
+
+    def _note(self, path: str) -> str:
+        """Return why a file or a directory is not read; empty if it is."""
+        name = PurePath(path).name
+        is_link = os.path.islink(path)  # noqa: PTH114 - false if it cannot be read
+        if name.startswith("."):
+            return HIDDEN_NOTE if name != _GIT and _may_hold_objects(path, self._root) else ""
+        if is_directory(path):
+            # os.walk follows no link. What it names below the root is found there.
+            return LINK_NOTE if is_link and _is_outside(path, self._root) else ""
+        is_manifest = name.endswith(SUFFIXES)
+        return LINK_NOTE if is_link and is_manifest and leaves(path, self._root) else ""
+
+    def _chart(self, parent: str, directories: list[str], found: dict[str, str]) -> None:
+        """Render a chart, or read its files as those of any directory, with a note."""
+        path = parent.removeprefix("./")
+        if self._renders:
+            self._found.append(Source(path, in_directory=True, is_chart=True))
+            for name in RENDERED:
+                found.pop(name, None)
+        else:
+            self._found.append(Source(path, note=CHART_NOTE))
+        for name in (CHART, VALUES):
+            if name in found and not _may_hold_objects(found[name], self._root):
+                del found[name]
+
+
+def _is_outside(path: str, root: str) -> bool:
+    return not Path(os.path.realpath(path)).is_relative_to(os.path.realpath(root))
+
+
+def _may_hold_objects(path: str, root: str) -> bool:
+    """Return whether a file, or one below a directory, has a document with a kind or an error."""
+    if _is_outside(path, root):
+        return is_directory(path) or path.endswith(SUFFIXES)
+    walked = (f"{parent}/{name}" for parent, _, names in os.walk(path) for name in names)
+    for file in walked if is_directory(path) else [path]:
+        if not file.endswith(SUFFIXES):
             continue
-        sources += [
-            Source(f"{parent.rstrip('/')}/{name}".removeprefix("./"), in_directory=True)
-            for name in files
-            if name.endswith(SUFFIXES)
-        ]
-    for error in errors:
-        yield Source(str(error.filename), cannot_be_read(error))
-    # Directory by directory: a/z before a-b/x.
-    for source in sorted(sources, key=lambda source: source.path.split("/")):
-        if source.is_chart or not is_special_file(source.path):
-            yield source._replace(is_patch=os.path.normpath(source.path) in patches)
+        if _is_outside(file, root):
+            return True
+        if is_special_file(file):
+            continue
+        try:
+            documents = list(read_documents(file, text_of(file)))
+        except DocumentError:
+            return True
+        if any(each.error or mapping(each.value).get("kind") for each in documents):
+            return True
+    return False
 
 
-def _kept(names: Iterable[str], below: str, exclude: ExcludedPaths) -> list[str]:
-    """Return the names in a directory that are neither hidden nor excluded."""
-    visible = (name for name in names if not name.startswith("."))
-    return [name for name in visible if f"{below}/{name}" not in exclude]
+def _kustomization_notes(directory: str, files: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Yield the patches that the kustomization of a directory names, and itself if it makes more.
 
-
-def _patches(directory: str, files: Sequence[str]) -> Iterator[str]:
-    """Yield the paths of the patches that the kustomization of a directory names."""
-    documents: list[Document] = []
-    for name in set(files).intersection(_KUSTOMIZATIONS):
-        with suppress(InputError):  # the reader of the file reports it
-            documents += load_documents(f"{directory}/{name}")
-    for document in documents:
-        fields = mapping(document.value)
-        for entry in chain.from_iterable(fields.get(field) or () for field in _PATCH_FIELDS):
-            patch = entry.get("path") if isinstance(entry, dict) else entry
-            if isinstance(patch, str) and "\n" not in patch:
-                yield os.path.normpath(f"{directory}/{patch}")
-
-
-def render_chart(chart: str) -> str:
-    """Return what ``helm template`` makes of a chart and its default values.
-
-    Raises:
-        DocumentError: helm is not installed, or cannot render the chart.
+    kubectl reads a file with another kind as any other file.
     """
-    command = f"helm template {shlex.quote(chart)}"
-    helm = shutil.which("helm")
-    if helm is None:
-        raise DocumentError(
-            "is a Helm chart, and helm is not in PATH",
-            cure=f"Where helm is installed, run {command} | gpufence check -",
-        )
-    try:
-        completed = subprocess.run(  # noqa: S603 - a list of arguments, no shell
-            [helm, "template", "--", chart],
-            capture_output=True,
-            text=True,
-            encoding="utf-8",
-            errors="replace",
-            check=False,
-            stdin=subprocess.DEVNULL,
-            timeout=_HELM_SECONDS,
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise DocumentError(f"cannot be rendered ({error})", cure=f"Run {command}") from error
-    if completed.returncode:
-        output = " ".join(completed.stderr.split()) or f"exit status {completed.returncode}"
-        raise DocumentError(
-            f"cannot be rendered with its default values: {output.removeprefix('Error: ')}",
-            cure=f"Run {command} with your values, and pipe it into gpufence check -",
-        )
-    return completed.stdout
+    for name in set(files).intersection(_KUSTOMIZATIONS):
+        file = f"{directory}/{name}"
+        documents: list[Document] = []
+        with suppress(InputError):  # the reader of the file reports it
+            documents = load_documents(file)
+        for fields in (mapping(document.value) for document in documents):
+            if fields.get("kind") not in (None, *KUSTOMIZE_KINDS):
+                continue
+            patches = [
+                entry.get("path") if isinstance(entry, dict) else entry
+                for entry in _entries(fields, _PATCH_FIELDS)
+            ]
+            named = [patch for patch in patches if isinstance(patch, str) and "\n" not in patch]
+            yield from ((os.path.normpath(f"{directory}/{each}"), PATCH_NOTE) for each in named)
+            is_remote = any(
+                not os.path.lexists(f"{directory}/{entry}")
+                for entry in _entries(fields, _RESOURCE_FIELDS)
+            )
+            if is_remote or len(named) < len(patches) or _entries(fields, _GENERATING_FIELDS):
+                yield os.path.normpath(file), BUILD_NOTE
+
+
+def _entries(fields: JSONObject, names: Iterable[str]) -> list[Any]:
+    """Return the entries of lists, and what should be a list."""
+    values = (fields.get(name) or [] for name in names)
+    return list(chain.from_iterable(v if isinstance(v, list) else [v] for v in values))
 
 
 def _parts(pattern: str) -> tuple[str, ...]:

@@ -29,8 +29,9 @@ MAX_TEXT = 5_000_000
 
 _STEP = re.compile(r"(?:^|\.)(?P<name>[^.\[]+)|\[(?P<entry>[^\]]*)\]")
 
-# kustomize's own files, which may omit their apiVersion.
-_KUSTOMIZE_KINDS = ("Kustomization", "Component")
+KUSTOMIZE_KINDS = ("Kustomization", "Component")
+"""The kinds of kustomize's own files, which may omit their apiVersion."""
+
 _TEMPLATE_NOTE = "is a template, with placeholders such as {{ }}"
 _PATCH_NOTE = "has no apiVersion, as a patch may"
 _CURES = {
@@ -147,7 +148,7 @@ def _read_object(manifest: Manifest, value: Any) -> None:
         )
         return
     kind, version = value.get("kind"), value.get("apiVersion")
-    if kind is None or (kind in _KUSTOMIZE_KINDS and not isinstance(version, str)):
+    if kind is None or (kind in KUSTOMIZE_KINDS and not isinstance(version, str)):
         return
     if manifest.document.lenient and version is None:
         manifest.note = _PATCH_NOTE

@@ -45,7 +45,7 @@ def test_the_exit_status_depends_on_the_verdict(
     assert (done.status, done.verdicts) == (status, [verdict])
 
 
-def test_directories_are_read_recursively_in_order_without_hidden_files(
+def test_directories_are_read_recursively_in_order_and_hidden_files_are_listed(
     gpufence: Run, tmp_path: Path
 ) -> None:
     names = ["b.yml", "a/z.json", "a/y.yaml", "c.txt", ".hidden.yaml", ".git/x.yaml", "a-b/x.yaml"]
@@ -54,11 +54,13 @@ def test_directories_are_read_recursively_in_order_without_hidden_files(
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(PLAIN_POD)
     done = gpufence("check", "--output", "json", "manifests", "manifests/b.yml")
-    assert [result["source"]["path"] for result in done.report["results"]] == [
-        "manifests/a/y.yaml",
-        "manifests/a/z.json",
-        "manifests/a-b/x.yaml",
-        "manifests/b.yml",
+    results = done.report["results"]
+    assert [(result["source"]["path"], result["verdict"]) for result in results] == [
+        ("manifests/.hidden.yaml", "skipped"),
+        ("manifests/a/y.yaml", "allowed"),
+        ("manifests/a/z.json", "allowed"),
+        ("manifests/a-b/x.yaml", "allowed"),
+        ("manifests/b.yml", "allowed"),
     ]
 
 

@@ -12,15 +12,15 @@ import click
 from msgspec.structs import replace
 
 from policies.registry import RULES
-from policies.wording import counted, did_you_mean, printable
+from policies.wording import counted, did_you_mean, printable, some
 from webhook.tools.cli.commands import EXIT_FOUND, EXIT_INPUT
 from webhook.tools.cli.evaluate import Result, evaluate, facts_among
 from webhook.tools.cli.manifests import (
-    PATCH_NOTE,
     ExcludedPaths,
     Source,
     expand,
     is_directory,
+    is_link_elsewhere,
     is_special_file,
     no_objects_message,
     read_sources,
@@ -85,7 +85,7 @@ MISSING_FACTS = {
     epilog="""\b
 Exit status:
   0    no findings that fail the check (--fail-on)
-  1    at least one such finding; with --strict, also an unknown object
+  1    at least one such finding; with --strict, also what is unknown or skipped with a note
   2    invalid input or usage; all other manifests are checked
   70   a bug in gpufence
   130  interrupted
@@ -145,8 +145,14 @@ In a pipeline:
 @click.option(
     "--strict",
     is_flag=True,
-    help="Fail if gpufence cannot judge something: an unknown object, or a document in a directory "
-    "with placeholders or without apiVersion. By default, it reports and skips them.",
+    help="Fail if gpufence does not judge something: an unknown object, a document in a directory "
+    "with placeholders or without apiVersion, a hidden file, a chart, or a patch. By default, it "
+    "reports and skips them.",
+)
+@click.option(
+    "--helm",
+    is_flag=True,
+    help="Render the charts in directories with helm template and their default values.",
 )
 @click.option(
     "--fix",
@@ -177,16 +183,17 @@ def check(
     rules: frozenset[str],
     fail_on: str,
     strict: bool,
+    helm: bool,
     fix: bool,
     diff: bool,
     allow_empty: bool,
 ) -> int:
     """Check manifests: what the webhook denies, and what it changes.
 
-    PATH is a file, a directory (every .yaml, .yml and .json below it, without hidden files), a
-    pattern ('apps/*/deploy'), or - for standard input. The default is the working directory.
-    Multi-document YAML, JSON, JSON lines and Lists are accepted. A directory with Chart.yaml is
-    rendered with helm template. The patches that a kustomization.yaml names are skipped.
+    PATH is a file, a directory (every .yaml, .yml and .json below it), a Helm chart, a pattern
+    ('apps/*/deploy'), or - for standard input. The default is the working directory. Multi-document
+    YAML, JSON, JSON lines and Lists are accepted. Charts below a directory, hidden files, and the
+    patches that a kustomization.yaml names are skipped with a note.
 
     ResourceClaims, ResourceClaimTemplates, DeviceClasses and Namespaces among the manifests count
     for the Pods in the other manifests. --nodes adds the nodes of a cluster, --cluster adds
@@ -201,8 +208,14 @@ def check(
         if path == STDIN or (is_special_file(path) and not is_directory(path)):
             what = "standard input" if path == STDIN else "no regular file"
             raise click.UsageError(f"--fix changes files, and {path} is {what}. Name the files.")
+    for path in paths if fix or diff else ():
+        if path != STDIN and is_link_elsewhere(path):
+            raise click.UsageError(
+                f"--fix changes no file elsewhere, and {display_name(path)} is a link to one. "
+                "Name its target."
+            )
     policy = load_policy(policy_choice.path)
-    sources = expand(paths, ExcludedPaths(exclude))
+    sources = expand(paths, ExcludedPaths(exclude), helm=helm)
     inputs = [policy_choice.path, evaluation.nodes, *(source.path for source in sources)]
     check_outputs(outputs, inputs, "Name another file for the report, or --exclude the input")
     manifests = list(read_sources(sources, lenient=not strict))
@@ -232,7 +245,8 @@ def check(
     denied = any(result.verdict == "denied" for result in results)
     warned = any(finding.action == "warn" for each in results for finding in each.findings)
     unknown = any(each.decision.unjudged for each in results)
-    failed = denied or (fail_on == "warn" and warned) or (strict and unknown)
+    skipped = any(result.note for result in results)
+    failed = denied or (fail_on == "warn" and warned) or (strict and (unknown or skipped))
     return EXIT_FOUND if failed else 0
 
 
@@ -267,15 +281,19 @@ def _only(rules: frozenset[str], results: Iterable[Result]) -> list[Result]:
 
 def _print_notes(results: Sequence[Result], *, strict: bool, with_errors: bool) -> None:
     """Write to standard error what is skipped, not judged, or also depends on the cluster."""
-    patches = sum(result.note == PATCH_NOTE for result in results)
-    if skipped := sum(bool(result.note) for result in results) - patches:
-        documents = counted(skipped, "document")
+    unread: dict[str, list[str]] = {}
+    documents_skipped = 0
+    for result in results:
+        if result.note and result.manifest.document.text:
+            documents_skipped += 1
+        elif result.note:
+            unread.setdefault(result.note, []).append(result.manifest.document.path)
+    for note, paths in unread.items():
+        _print_note(printable(f"skipped {some(paths)}: {note}."))
+    if documents_skipped:
+        documents = counted(documents_skipped, "document")
         cure = "To report them as errors, add --strict"
         _print_note(f"skipped {documents} with placeholders or without apiVersion. {cure}.")
-    if patches:
-        files = counted(patches, "patch file")
-        cure = "To check the patched objects, use kustomize build DIRECTORY | gpufence check -"
-        _print_note(f"skipped {files} of kustomizations. {cure}.")
     for result in results:
         if result.duplicate is not None:
             duplicate = sentence(result.manifest.document, result.duplicate)

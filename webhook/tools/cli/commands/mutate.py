@@ -16,7 +16,12 @@ from webhook.tools.cli.evaluate import Result
 from webhook.tools.cli.manifests import ExcludedPaths, no_objects_message, read_manifests
 from webhook.tools.cli.options import PATH, Evaluation, evaluation_options, exclude_option
 from webhook.tools.cli.yaml_writer import to_yaml
-from webhook.tools.documents.document import Document, InputError, raise_errors
+from webhook.tools.documents.document import (
+    Document,
+    DocumentError,
+    InputError,
+    raise_errors,
+)
 
 
 @click.command(
@@ -61,11 +66,16 @@ def mutate(
     """
     policy = evaluation.policy_choice.load()
     results = evaluation.results(policy, read_manifests(paths, ExcludedPaths(exclude)))
-    raise_errors((result.manifest.document, result.error or result.duplicate) for result in results)
+    raise_errors((result.manifest.document, _fault(result)) for result in results)
     if not results:
         raise InputError([no_objects_message(paths)])
     write_documents(mutated_documents(results), as_json=output == "json")
     return report_denied(results)
+
+
+def _fault(result: Result) -> DocumentError | None:
+    """Return why a result cannot be written: applying the output would leave something out."""
+    return result.error or result.duplicate or (DocumentError(result.note) if result.note else None)
 
 
 def mutated_documents(results: Iterable[Result]) -> Iterator[Any]:
