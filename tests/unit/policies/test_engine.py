@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cases.loading import load_all, policy_document
+from cases.loading import load_all
 from deciding import GPU, TOLERATION, deployment, pod, policy, update
 from paths import CASES
 from policies.engine import NO_REQUEST, decide, mutate, validate
@@ -23,6 +23,7 @@ from policies.kubernetes.objects import MalformedObjectError
 from policies.policy import Override
 from policies.registry import MUTATIONS, RULES
 from reviewing import default_policy, gpu_pod, with_value, without
+from specs import default_spec
 from strategies import JSON
 
 
@@ -109,7 +110,7 @@ class TestMutationsThatAreLost:
 
     def test_what_depends_on_the_cluster_or_has_a_check_of_its_own_denies_nothing(self) -> None:
         """Replicas learn of a RuntimeClass one after the other, and runAsUser is a convenience."""
-        [pool] = policy_document("default")["pools"]
+        [pool] = default_spec()["pools"]
         written = policy(pools=[pool | {"runtimeClass": "nvidia"}])
         mutated = decide(pod(GPU), written).mutated
         for field in ("runAsUser", "runAsGroup", "fsGroup"):
@@ -123,7 +124,7 @@ class TestMutationsThatAreLost:
     def test_a_mutation_denies_only_where_the_policy_enforces_it(
         self, mode: Mode, rules: dict[str, Action]
     ) -> None:
-        written = policy(mode=mode, rules=policy_document("default")["rules"] | rules)
+        written = policy(mode=mode, rules=default_spec()["rules"] | rules)
         mutated = decide(pod(GPU, {}), policy()).mutated
         decision = validate(without(mutated, "spec.containers.1.env"), written)
         assert decision.allowed == (mode == "audit" or bool(rules))
