@@ -16,14 +16,15 @@ from webhook.tools.documents.document import InputError
 
 _log = logging.getLogger("gpufence")
 
-# How soon a failed step is retried, as in client-go's leader election (RetryPeriod).
+# How soon a failed step is retried.
 _RETRY_SECONDS = 2.0
 
 
 class PeriodicTask:
     """Runs ``step`` every ``seconds`` and survives its failures, after which it retries sooner.
 
-    A failure that repeats is logged once, and counted by ``failed`` each time.
+    A failure that repeats is logged once. After each run, ``failed`` or ``succeeded`` is called
+    with the name.
     """
 
     def __init__(
@@ -32,14 +33,18 @@ class PeriodicTask:
         step: Callable[[], object],
         seconds: float,
         failed: Callable[[str], None] = lambda _name: None,
+        succeeded: Callable[[str], None] = lambda _name: None,
     ) -> None:
         self.problem = ""
         """Why the last run failed; empty if it succeeded."""
+        self.has_succeeded = False
+        """Whether a run has succeeded."""
         self.name = name
         self._delay = seconds
         self._step = step
         self._seconds = seconds
         self._failed = failed
+        self._succeeded = succeeded
         self._woken = asyncio.Event()
 
     def wake(self) -> None:
@@ -66,15 +71,9 @@ class PeriodicTask:
             return False
         if self.problem:
             event(_log, logging.INFO, f"{self.name} restored")
-        self.problem, self._delay = "", self._seconds
+        self.problem, self.has_succeeded, self._delay = "", True, self._seconds
+        self._succeeded(self.name)
         return True
-
-    async def run_until_success(self) -> None:
-        """Run the step until it succeeds once."""
-        while True:
-            if await self.run_once():
-                return
-            await asyncio.sleep(self._delay)
 
     async def run_forever(self) -> NoReturn:
         """Run the step now, and then at the interval or when woken."""

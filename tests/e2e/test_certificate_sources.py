@@ -1,13 +1,13 @@
 """Upgrades that change where certificates come from: no GPU Pod is rejected, and they end.
 
-cert-manager itself does not run: its Secret is mounted, as files.
+cert-manager itself does not run: a Secret stands for the one that it writes.
 """
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -15,82 +15,102 @@ import pytest
 
 from certs.authority import create_authority, issue_leaf
 from certs.keypair import Names
+from certs.secret import serving_data, with_data
 from controlplane.cluster import ControlPlane
 from controlplane.gpufence import Replica
 from controlplane.poll import until
 from release.load import Load
-from release.release import WEBHOOKS, Release, release
+from release.release import SERVING, WEBHOOKS, Release, release
 
-PROPAGATION = ("--ca-propagation-delay", "2s")
+WAITS = ("--ca-propagation-delay", "2s", "--ca-overlap", "5s")
+EXTERNAL = "external"
+"""The Secret of another controller."""
+SOURCES = {
+    "another controller": (EXTERNAL, ("--no-issue", "--serving-secret", EXTERNAL)),
+    "the built-in CA": (SERVING, ()),
+}
+"""The Secret that replicas mount, and the options of the controller."""
 
 
-@dataclass
-class Files:
-    """A pair and its CA, in a directory as a Secret that is mounted, and what names them."""
-
-    parts: dict[str, bytes]
-    flags: tuple[str, ...]
-
-
-@pytest.fixture
-def files(tmp_path: Path) -> Files:
+def fill(released: Release) -> None:
+    """Write the Secret as another controller does."""
     now = datetime.now(UTC)
     ca = create_authority(now)
     pair = issue_leaf(ca, Names.parse(["localhost"]), now)
-    parts = {
-        "ca.crt": ca.certificate_pem,
-        "tls.crt": pair.certificate_pem,
-        "tls.key": pair.key_pem,
-    }
-    directory = tmp_path / "tls"
-    directory.mkdir()
-    for name, pem in parts.items():
-        (directory / name).write_bytes(pem)
-    named = zip(("--ca-file", "--tls-cert", "--tls-key"), parts, strict=True)
-    return Files(parts, tuple(f"{flag}={directory / name}" for flag, name in named))
+    secret = with_data({"metadata": {"name": EXTERNAL}}, serving_data(pair, ca))
+    path = f"/api/v1/namespaces/{released.namespace}/secrets"
+    if EXTERNAL in released.secrets():
+        patch = "application/merge-patch+json"
+        released.cluster.api.request("PATCH", f"{path}/{EXTERNAL}", secret, patch)
+    else:
+        released.cluster.api.request("POST", path, secret)
 
 
-@contextmanager
-def upgrade(
-    released: Release, namespace: str, old: Sequence[Replica], flags: Sequence[str]
-) -> Iterator[None]:
-    """Replace the replicas one by one, as a Deployment does: each once its successor is ready.
-
-    GPU Pods are created until the end of the block, and none may fail. At the end, a replica is
-    alone that keeps the CA of the others for a second. The others keep it for an hour: the upgrade
-    may take as long as it likes on a busy machine.
-    """
-    with ExitStack() as stack:
-
-        def replace(replaced: Replica, *more: str) -> Replica:
-            replica = stack.enter_context(released.replica(*PROPAGATION, *flags, *more))
-            others = [each for each in released.service.replicas if each is not replaced]
-            released.service.select([*others, replica])
-            replaced.stop()
-            return replica
-
-        with Load(released.cluster.api, namespace) as load:
-            first, second = (replace(each) for each in old)
-            last = replace(first, "--ca-overlap", "1s")
-            released.service.select([last])
-            second.stop()
-            yield
-        load.check("an upgrade")
-
-
-@pytest.mark.parametrize("to", ["files", "the built-in CA"])
-def test_an_upgrade_between_files_and_the_built_in_ca_rejects_no_pod(
-    control_plane: ControlPlane, namespace: str, tmp_path: Path, files: Files, to: str
+@pytest.mark.parametrize("to", SOURCES)
+def test_an_upgrade_between_sources_rejects_no_pod(
+    control_plane: ControlPlane, namespace: str, tmp_path: Path, to: str
 ) -> None:
-    before, after = ((), files.flags) if to == "files" else (files.flags, ())
-    with (
-        release(control_plane, tmp_path) as released,
-        released.replicas(2, *PROPAGATION, *before) as old,
-        upgrade(released, namespace, old, after),
-    ):
-        published(released, files.parts["ca.crt"] if after else released.secret()["ca.crt"])
+    """Controller and replicas are replaced at the same time, as Deployments do it."""
+    [old] = [name for name in SOURCES if name != to]
+    (mounted, flags), (mounted_after, flags_after) = SOURCES[old], SOURCES[to]
+    with release(control_plane, tmp_path) as released, ExitStack() as stack:
+        fill(released)
+        before = stack.enter_context(
+            released.replicas(2, mounted=mounted, controller=(*WAITS, *flags))
+        )
+        with Load(released.cluster.api, namespace) as load:
+            before.controller.stop()
+            stack.enter_context(released.controller(*WAITS, *flags_after))
+            replace_all(released, stack, mounted_after)
+            authority = released.secret(mounted_after)["ca.crt"]
+            until(lambda: released.bundles() == [authority] * WEBHOOKS, "the CA to be alone")
+        load.check(f"an upgrade to {to}")
 
 
-def published(released: Release, ca: bytes) -> None:
-    """Wait until API servers are to trust this CA alone."""
-    until(lambda: released.bundles() == [ca] * WEBHOOKS, "the CA to be alone")
+def replace_all(released: Release, stack: ExitStack, mounted: str) -> None:
+    """Replace the replicas one by one, as a Deployment does: each once its successor is ready."""
+    volume = stack.enter_context(released.mounted(mounted))
+    until(volume.file("tls.crt").exists, "the Secret to be mounted")
+    for old in list(released.service.replicas):
+        new = released.replica(volume=volume)
+        stack.callback(new.stop)
+        new.start()
+        # It is behind the Service from its start: its readiness keeps requests away.
+        released.service.select([*released.service.replicas, new])
+        new.wait()
+        released.service.select([each for each in released.service.replicas if each is not old])
+        old.stop()
+
+
+def test_another_ca_of_another_controller_rejects_no_pod(
+    control_plane: ControlPlane, namespace: str, tmp_path: Path
+) -> None:
+    """A kubelet may mount the new pair before the controller has published its CA."""
+    mounted, flags = SOURCES["another controller"]
+    with release(control_plane, tmp_path) as released, ExitStack() as stack:
+        fill(released)
+        slow = (*WAITS, "--poll-seconds", "2")
+        running = stack.enter_context(
+            released.replicas(
+                2, "--reload-seconds", "0.2", mounted=mounted, controller=(*slow, *flags)
+            )
+        )
+        with Load(released.cluster.api, namespace) as load:
+            fill(released)
+            authority = released.secret(mounted)["ca.crt"]
+            until(
+                lambda: all(serves(running.replicas, authority)), "replicas to serve the new pair"
+            )
+            until(lambda: released.bundles() == [authority] * WEBHOOKS, "the CA to be alone")
+        load.check("another CA")
+
+
+def serves(replicas: Sequence[Replica], authority: bytes) -> Iterator[bool]:
+    """Yield for each replica whether it serves a certificate of the CA."""
+    for replica in replicas:
+        try:
+            replica.certificate(authority)
+        except ssl.SSLError:
+            yield False
+        else:
+            yield True

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import time
 from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from certs.authority import create_authority, issue_leaf
 from certs.keypair import Names
+from certs.secret import serving_data
 from controlplane.cluster import ControlPlane
 from controlplane.gpufence import Replica
 from controlplane.poll import until
 from controlplane.versions import MUTATING_POLICIES
 from release.load import GPU_POD, Load
-from release.release import SECRET, Release, release
+from release.release import CA, SERVING, Release, release
+from release.volume import Volume
 
 pytestmark = MUTATING_POLICIES
 
@@ -32,36 +33,33 @@ def test_no_gpu_pod_fails_while_replicas_restart_and_certificates_are_bad(
     with release(control_plane, tmp_path) as released, ExitStack() as stack:
         api.request("POST", "/api/v1/nodes", NODE)
         stack.callback(api.request, "DELETE", "/api/v1/nodes/gpu")
-        replica = run(released, stack)
+        running = stack.enter_context(released.replicas(1, controller=["--mutating-policy"]))
         until(released.mutates, "the policy that mutates")
-        replica.kill()
+        running.replicas[0].kill()
         until(lambda: not api.refusal(pods, GPU_POD), "the API server to mutate")
         with Load(api, namespace) as load:
             for _ in range(2):
                 run(released, stack).kill()
             load.check("two restarts")
 
-            lost = released.secret()["ca.crt"]
-            path = f"/api/v1/namespaces/{released.namespace}/secrets/{SECRET}"
-            api.request("DELETE", path)
-            start = time.monotonic()
-            replica = run(released, stack)
-            trusted = released.secret()["ca.crt"]
+            lost = released.secret(CA)["ca.crt"]
+            for name in (CA, SERVING):
+                released.cluster.kubectl("delete", "secret", name, "-n", released.namespace)
+            until(lambda: CA in released.secrets(), "another CA")
+            trusted = released.secret(CA)["ca.crt"]
             assert trusted != lost
             until(lambda: trusts(released, trusted), "the new CA to be trusted")
-            # Longer than this machine now takes to start a replica that registers its CA.
-            lifetime = timedelta(seconds=15 + 2 * (time.monotonic() - start))
-            replica.kill()
-            load.check("a lost Secret")
+            run(released, stack).kill()
+            load.check("lost Secrets")
 
-            expiring = start_with_an_expiring_ca(released, stack, tmp_path, lifetime)
+            expiring = start_with_an_expired_certificate(released, stack, tmp_path)
             released.service.select([expiring])
             assert "failed calling webhook" in api.refusal(pods, BOUND_POD)
             status, problems = expiring.get("/readyz")
             assert (status, "expired" in problems) == (503, True), problems
             before = load.created
             until(lambda: load.created > before + 20, "more GPU Pods")
-            load.check("an expired CA")
+            load.check("an expired certificate")
 
 
 def trusts(released: Release, ca: bytes) -> bool:
@@ -71,33 +69,22 @@ def trusts(released: Release, ca: bytes) -> bool:
 
 def run(released: Release, stack: ExitStack) -> Replica:
     """Start a replica behind the Service, and wait until it answers."""
-    replica = released.replica("--mutating-policy")
+    replica = released.replica()
     released.start([replica], stack)
     return replica
 
 
-def start_with_an_expiring_ca(
-    released: Release, stack: ExitStack, directory: Path, lifetime: timedelta
+def start_with_an_expired_certificate(
+    released: Release, stack: ExitStack, directory: Path
 ) -> Replica:
-    """Start a replica outside of the Service, and wait until its registered CA has expired."""
-    now = datetime.now(UTC)
-    ca = create_authority(now, lifetime)
-    pair = issue_leaf(ca, Names.parse(["localhost"]), now)
-    parts = {
-        "--ca-file": ca.certificate_pem,
-        "--tls-cert": pair.certificate_pem,
-        "--tls-key": pair.key_pem,
-    }
-    flags = []
-    for flag, pem in parts.items():
-        file = directory / flag.strip("-")
-        file.write_bytes(pem)
-        flags.append(f"{flag}={file}")
-    replica = released.replica("--mutating-policy", *flags)
+    """Start a replica outside of the Service."""
+    past = datetime.now(UTC) - timedelta(days=30)
+    ca = create_authority(past, timedelta(days=60))
+    pair = issue_leaf(ca, Names.parse(["localhost"]), past, timedelta(days=1))
+    volume = Volume(directory / "expired")
+    volume.write(serving_data(pair, ca))
+    replica = released.replica(volume=volume)
     stack.callback(replica.stop)
     replica.start()
-    replica.wait()
-    until(lambda: trusts(released, ca.certificate_pem), "its CA to be registered")
-    end = now + lifetime + timedelta(seconds=1)
-    until(lambda: datetime.now(UTC) > end, "its CA to expire", within=lifetime.total_seconds() + 60)
+    until(lambda: "expired" in replica.unready(), "the replica to say that it has expired")
     return replica

@@ -62,10 +62,13 @@ def cluster(
     api = control_plane.api
     names = [create_node(api, product, resource) for product, resource in NODES.items()]
     control_plane.create_namespace("research")
-    flags = ("--policy", str(file), "--mutating-policy")
-    with release(control_plane, directory) as released, released.replicas(1, *flags) as [replica]:
+    flags, mutates = ("--policy", str(file)), ["--mutating-policy"]
+    with (
+        release(control_plane, directory) as released,
+        released.replicas(1, *flags, controller=mutates) as running,
+    ):
         until(released.mutates, "the policy that mutates")
-        replica.kill()
+        running.replicas[0].kill()
         until(lambda: not api.refusal(pods("default"), gpu_pod()), "the API server to mutate")
         yield control_plane
     for name in names:

@@ -30,7 +30,8 @@ def descriptors() -> Iterator[None]:
 def test_every_gpu_pod_is_created_during_two_floods(
     control_plane: ControlPlane, tmp_path: Path, namespace: str
 ) -> None:
-    with release(control_plane, tmp_path) as released, released.replicas(1) as [replica]:
+    with release(control_plane, tmp_path) as released, released.replicas(1) as running:
+        [replica] = running.replicas
         context = ssl.create_default_context(cadata=released.secret()["ca.crt"].decode())
         slow = Flood(replica.port, ["127.0.0.2"], 230, ONE_BYTE, context)
         idle = Flood(replica.port, ["127.0.0.3", "127.0.0.4"], 400, IDLE, context)

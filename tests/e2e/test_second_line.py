@@ -222,13 +222,13 @@ def outage(
         installed.use(failurePolicy=failure_policy)
         given = ["--mutating-policy"] if mutates else []
         given += [] if second_line else ["--no-admission-policies"]
-        with released.replicas(1, *flags(installed), *given) as [replica]:
+        with released.replicas(1, *flags(installed), controller=given) as running:
             if second_line:
                 until(lambda: DENYING in in_tree_denial(installed.api), "the second line")
             until(lambda: "-placement." in placements(installed.api), "the placement webhooks")
             if mutates:
                 until(released.mutates, "the policy that mutates")
-            replica.kill()
+            running.replicas[0].kill()
             if mutates:
                 gpu_pod = TRIED[WAITS]["GPU Pod"]
                 until(

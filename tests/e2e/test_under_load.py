@@ -6,7 +6,6 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 
 import pytest
 import yaml
@@ -18,7 +17,8 @@ from controlplane.gpufence import Replica
 from controlplane.poll import until
 from policies.shipped import default_policy_text
 from release.load import GPU_POD, Load
-from release.release import WEBHOOKS, Release, release
+from release.release import CA, SERVING, Release, Running, release
+from release.volume import Volume
 from specs import default_spec
 
 pytestmark = [
@@ -29,53 +29,41 @@ SECONDS = float(os.environ.get("GPUFENCE_LOAD_SECONDS", "6"))
 """How long each load goes on at least."""
 
 
-class ConfigMapVolume:
-    """A mounted ConfigMap, as a kubelet updates it: a new directory and a swapped link."""
-
-    def __init__(self, directory: Path) -> None:
-        directory.mkdir()
-        self.file = directory / "policy.yaml"
-        self.file.symlink_to(Path("..data") / "policy.yaml")
-        self._directory = directory
-        self._version = 0
-
-    def write(self, text: str) -> None:
-        self._version += 1
-        version = self._directory / f"..{self._version}"
-        version.mkdir()
-        (version / "policy.yaml").write_text(text)
-        link = self._directory / "..data_tmp"
-        link.symlink_to(version.name)
-        link.rename(self._directory / "..data")
-
-
 @dataclass
 class Pair:
-    """Two replicas behind one address, and what they are started with."""
+    """Two replicas behind one address, their controller, and the policy of all three."""
 
     release: Release
-    policy: ConfigMapVolume
-    flags: tuple[str, ...]
-    replicas: list[Replica]
+    policy: Volume
+    running: Running
+
+    @property
+    def replicas(self) -> list[Replica]:
+        return self.running.replicas
+
+    def write(self, policy: str) -> None:
+        self.policy.write({"policy.yaml": policy.encode()})
+
+
+CONTROLLER = (
+    # Valid from 30 s before its issue to 30 s after: 2/3 of that are over after 10 s.
+    *("--certificate-lifetime", "30s"),
+    *("--ca-propagation-delay", "2s", "--ca-overlap", "5s"),
+)
 
 
 @pytest.fixture(scope="module")
 def pair(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
     """Two replicas whose serving certificate is renewed every few seconds in these tests."""
     directory = tmp_path_factory.mktemp("release")
-    policy = ConfigMapVolume(directory / "policy")
-    policy.write(default_policy_text())
-    flags = (
-        *("--policy", str(policy.file)),
-        # Valid from 12 s before its issue to 12 s after: 2/3 of that are over after 4 s.
-        *("--certificate-lifetime", "12s"),
-        *("--ca-propagation-delay", "2s", "--ca-overlap", "3s"),
-    )
-    with release(control_plane, directory) as released, released.replicas(2, *flags) as replicas:
-        pair = Pair(released, policy, flags, list(replicas))
-        yield pair
-        for replica in pair.replicas:
-            replica.stop()
+    policy = Volume(directory / "policy")
+    policy.write({"policy.yaml": default_policy_text().encode()})
+    flags = ("--policy", str(policy.file("policy.yaml")))
+    with (
+        release(control_plane, directory) as released,
+        released.replicas(2, *flags, controller=CONTROLLER) as running,
+    ):
+        yield Pair(released, policy, running)
 
 
 def leaf(released: Release) -> x509.Certificate:
@@ -95,43 +83,49 @@ def test_frequent_leaf_certificate_renewal_fails_no_admission(pair: Pair, namesp
     load.check(f"{len(seen)} leaves, one after the other")
 
 
-def test_a_rotation_of_the_ca_fails_no_admission(pair: Pair, namespace: str) -> None:
+@pytest.mark.parametrize("lost", [[CA], [SERVING], [CA, SERVING]], ids=["CA", "pair", "both"])
+def test_a_rotation_of_the_ca_and_a_lost_secret_fail_no_admission(
+    pair: Pair, namespace: str, lost: list[str]
+) -> None:
+    """A rotation is the loss of the CA: the controller creates another one."""
     released = pair.release
+    before = released.secret(), released.secret(CA)
     with Load(released.cluster.api, namespace) as load:
         for _ in load.seconds(SECONDS / 3):
             pass
-        before = released.secret()
-        released.run("certs", "rotate", "--namespace", released.namespace)
+        for name in lost:
+            released.cluster.kubectl("delete", "secret", name, "-n", released.namespace)
+        until(lambda: set(released.secrets()) >= {CA, SERVING}, "both Secrets")
 
-        def with_the_next() -> dict[str, bytes]:
-            found = released.secret()
-            return found if found["ca.crt"] != before["ca.crt"] else {}
+        def signs() -> bool:
+            pair, authority = released.secret(), released.secret(CA)
+            is_new = (authority != before[1]) == (CA in lost)
+            return is_new and pair["ca.crt"] == authority["ca.crt"] and pair != before[0]
 
-        during = until(with_the_next, "the next one to sign")
-        assert during["old-ca.crt"] == before["ca.crt"]
-        assert "next-ca.key" not in during
-        until(lambda: "old-ca.crt" not in released.secret(), "the old one to be dropped")
-        after = released.secret()
-        until(
-            lambda: released.bundles() == [after["ca.crt"]] * WEBHOOKS,
-            "callers to trust only the new",
-        )
+        until(signs, "the CA in the Secret to sign")
+        authority = released.secret(CA)["ca.crt"]
+        until(lambda: set(released.bundles()) == {authority}, "callers to trust only that")
         for _ in load.seconds(SECONDS / 3):
             pass
-    steps = ["promote-next-authority", "retire-old-authority"]
-    until(lambda: set(steps) <= set(changes(pair)), "the log lines")
-    assert sorted(change for change in changes(pair) if change in steps) == steps
-    assert before["ca.key"] not in after.values()
-    load.check("a rotation of the CA")
+    load.check(f"a loss of {' and '.join(lost)}")
 
 
-def changes(pair: Pair) -> list[str]:
-    """Return the changes of certificates that the replicas have logged."""
-    return [
-        event["change"]
-        for replica in pair.replicas
-        for event in replica.events("certificate change")
-    ]
+def test_nothing_fails_while_the_controller_is_gone(pair: Pair, namespace: str) -> None:
+    """Renewal and repair wait for it, admission does not."""
+    released = pair.release
+    pair.running.controller.kill()
+    with Load(released.cluster.api, namespace) as load:
+        for _ in load.seconds(SECONDS):
+            pass
+        next_one = released.controller(
+            *("--policy", str(pair.policy.file("policy.yaml"))), *CONTROLLER
+        )
+        pair.running.controller.process = next_one.process
+        pair.running.controller.metrics_port = next_one.metrics_port
+        next_one.start()
+        serial = leaf(released).serial_number
+        until(lambda: leaf(released).serial_number != serial, "a renewal by the next one")
+    load.check(f"{SECONDS:.0f} s without a controller")
 
 
 SPEC = default_spec()
@@ -157,11 +151,11 @@ AMD_POD = {
 
 
 def test_policy_reloads_take_effect_and_fail_no_admission(pair: Pair, namespace: str) -> None:
-    released, policy, replicas = pair.release, pair.policy, pair.replicas
+    released, replicas = pair.release, pair.replicas
     api, path = released.cluster.api, f"/api/v1/namespaces/{namespace}/pods"
     with Load(api, namespace) as load:
         assert not tolerates(api.request("POST", path, AMD_POD), "amd.com/gpu")
-        policy.write(yaml.safe_dump(SECOND))
+        pair.write(yaml.safe_dump(SECOND))
         until(
             lambda: tolerates(try_to_create(api, f"{path}?dryRun=All", AMD_POD), "amd.com/gpu"),
             "the new policy to be in force",
@@ -173,7 +167,7 @@ def test_policy_reloads_take_effect_and_fail_no_admission(pair: Pair, namespace:
         until(lambda: failure_policies(released) == ["Ignore", "Ignore"], "both to follow")
         until(lambda: not reviews_custom_resources(released), "an unneeded webhook to go")
 
-        policy.write("kind: FencePolicy\nspec: {poolz: []}\n")
+        pair.write("kind: FencePolicy\nspec: {poolz: []}\n")
         refused = 'gpufence_policy_reload_total{result="rejected"}'
         until(lambda: [r.metric(refused) for r in replicas] == [1, 1], "it to be refused")
         for replica in replicas:
@@ -188,7 +182,7 @@ def test_policy_reloads_take_effect_and_fail_no_admission(pair: Pair, namespace:
             assert "poolz: unknown field" in event["problem"]
         assert tolerates(api.request("POST", path, AMD_POD), "amd.com/gpu")
 
-        policy.write(default_policy_text())
+        pair.write(default_policy_text())
         until(lambda: generations(pair) == [3, 3], "the cure")
         until(lambda: failure_policies(released) == ["Fail", "Fail"], "the registration to follow")
         until(lambda: reviews_custom_resources(released), "the webhook to be back")

@@ -1,4 +1,4 @@
-"""Replicas on nodes whose clocks are wrong, next to one whose clock is right."""
+"""A controller and replicas on nodes whose clocks are wrong, next to one whose clock is right."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from controlplane.cluster import ControlPlane
 from controlplane.poll import until
 from controlplane.webhooks import wait_until_called
 from release.load import Load
-from release.release import WEBHOOKS, release
+from release.release import CA, WEBHOOKS, release
 
 # More than the lifetime of a serving certificate: whatever is issued is invalid by this clock.
 YEARS = timedelta(days=800)
@@ -23,27 +23,24 @@ def test_replicas_with_wrong_clocks_serve_each_new_certificate(
     control_plane: ControlPlane, namespace: str, tmp_path: Path
 ) -> None:
     with release(control_plane, tmp_path) as released, ExitStack() as stack:
-        behind = released.replica(*FLAGS, clock_ahead=-YEARS)
-        released.start([behind], stack)
-        wait_until_called(released.cluster)
-        issued = behind.certificate(released.secret()["ca.crt"])
+        controller = released.controller(*FLAGS, clock_ahead=-YEARS)
+        stack.callback(controller.stop)
+        controller.start()
+        stack.enter_context(released.mounted())
+        until(released.volume.file("tls.crt").exists, "the serving certificate")
         now = datetime.now(UTC)
+        issued = x509.load_pem_x509_certificate(released.secret()["tls.crt"])
         assert issued.not_valid_before_utc < now < issued.not_valid_after_utc
-
-        others = [released.replica(*FLAGS, clock_ahead=YEARS), released.replica(*FLAGS)]
-        released.start(others, stack)
-        replicas = [behind, *others]
-        released.service.select(replicas)
+        replicas = [released.replica(clock_ahead=ahead) for ahead in (-YEARS, YEARS, timedelta())]
+        released.start(replicas, stack)
+        wait_until_called(released.cluster)
         with Load(released.cluster.api, namespace) as load:
             before = released.secret()["ca.crt"]
-            released.run("certs", "rotate", "--namespace", released.namespace)
+            released.cluster.kubectl("delete", "secret", CA, "-n", released.namespace)
             until(lambda: released.secret()["ca.crt"] != before, "the next CA to sign")
-            until(lambda: "old-ca.crt" not in released.secret(), "the retired CA to go")
             after = released.secret()["ca.crt"]
             until(lambda: released.bundles() == [after] * WEBHOOKS, "the bundle to follow")
-            for _ in load.seconds(2):
-                pass
             new = x509.load_pem_x509_certificate(released.secret()["tls.crt"])
-            assert [each.certificate(after) for each in replicas] == [new] * 3
+            until(lambda: [each.certificate(after) for each in replicas] == [new] * 3, "the pair")
         load.check("a rotation with wrong clocks")
         assert [each.get("/readyz") for each in replicas] == [(200, "ok\n")] * 3

@@ -1,4 +1,4 @@
-"""Webhook configurations, leader election, drift, and the certificate Secret.
+"""What writes: certificates, webhook configurations and admission policies; it answers nothing.
 
 Whatever sends a request raises ClusterError (``webhook.kube.errors``) if it fails.
 """

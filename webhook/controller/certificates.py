@@ -1,40 +1,51 @@
-"""The CA and the serving certificate in their Secret: every replica creates, renews and reads them.
+"""The certificates of an installation, kept in the Secrets in which replicas find them.
 
-All replicas do the same, and none waits for another. The first write wins, because the API server
-rejects a write that is based on an older Secret. `certs.secret` decides what to write, and when.
+The API server rejects a write that is based on an older Secret, so two controllers at a time do no
+harm. `certs.secret` says what is due, and why.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Protocol
 from urllib.parse import urlsplit
 
 from certs import CertificateError
-from certs.files import PairSource
-from certs.keypair import KeyPair, Names
-from certs.secret import Change, Step, Stored, Timing, next_step, read_secret, write_secret
+from certs.authority import create_authority, issue_leaf
+from certs.keypair import KeyPair, Names, is_certificate, leaf_problem
+from certs.secret import (
+    CA_CERTIFICATE,
+    Timing,
+    authority_data,
+    authority_problem,
+    read_authority,
+    read_certificate,
+    read_leaf,
+    serving_data,
+    serving_problem,
+    with_data,
+)
 from policies.kubernetes.objects import JSONObject
-from webhook.controller.cel.configurations import Registration
+from webhook.controller.cel.configurations import LABELS, Registration
+from webhook.controller.owner import Owner
 from webhook.controller.registrar import configurations_of
-from webhook.controller.trust import ca_bundles
+from webhook.controller.trust import bundles, carries
 from webhook.kube.client import KubeApi
-from webhook.kube.errors import CONFLICT, ApiError, ClusterError
+from webhook.kube.errors import ClusterError
 from webhook.logs import event
 
 CERT_MANAGER = "cert-manager.io/certificate-name"
 """The annotation of a Secret that cert-manager writes."""
-
-_ATTEMPTS = 5
 
 _log = logging.getLogger("gpufence")
 
 
 @dataclass(frozen=True, slots=True)
 class SecretName:
-    """The namespace and name of the Secret."""
+    """The namespace and name of a Secret."""
 
     namespace: str
     name: str
@@ -61,148 +72,156 @@ def names_of(registration: Registration) -> Names:
     return Names.parse([], [host]) if is_address else Names.parse([host])
 
 
-class CertificateReconciler:
-    """Keeps the Secret as it should be, and holds the serving certificate that it contains.
+class Certificates(Protocol):
+    """Where the serving certificate of the replicas comes from."""
 
-    ``configuration`` is the name of the webhook configurations, whose caBundle must carry a CA
-    before it signs. ``clock`` returns monotonic seconds; ``changed`` is called for each change that
-    this replica makes.
-    """
-
-    def __init__(
-        self,
-        api: KubeApi,
-        secret: SecretName,
-        names: Names,
-        timing: Timing,
-        *,
-        configuration: str,
-        clock: Callable[[], float],
-        changed: Callable[[Change], None] = lambda _change: None,
-    ) -> None:
-        self.stored: Stored | None = None
-        """What the Secret held when it was last read or written."""
-        self.source = PairSource(self._pair, f"tls.crt of {secret}", f"tls.key of {secret}")
-        self._api = api
-        self._secret = secret
-        self._names = names
-        self._timing = timing
-        self._configuration = configuration
-        self._clock = clock
-        self._changed = changed
-        self._carried: tuple[tuple[bytes, ...], float] | None = None
-
-    async def reconcile(self) -> Stored:
-        """Read the Secret, take the step that is due, if any, and return what it then holds.
+    async def reconcile(self) -> bytes:
+        """Do what is due, and return the CAs that API servers must trust now (PEM).
 
         Raises:
             ClusterError: a request failed.
             CertificateError: a certificate cannot be issued.
         """
-        for _ in range(_ATTEMPTS):
-            stored = await self._attempt()
-            if stored is not None:
-                self.stored = stored
-                return stored
-        raise ClusterError(
-            f"other clients changed {self._secret} {_ATTEMPTS} times in a row; see "
-            "metadata.managedFields for who writes it"
-        )
 
-    def _pair(self) -> KeyPair:
-        if self.stored is None:
+
+class ExternalCertificates:
+    """Another controller, such as cert-manager, fills the Secret that replicas mount."""
+
+    def __init__(self, api: KubeApi, secret: SecretName) -> None:
+        self._api = api
+        self._secret = secret
+
+    async def reconcile(self) -> bytes:
+        authority = read_certificate(await self._api.read(self._secret.path))
+        if not is_certificate(authority):
+            # API servers store any caBundle, and reach no webhook with an invalid one.
             raise CertificateError(
-                "has not been read yet",
+                f"has no CA certificate in {CA_CERTIFICATE}",
                 where=str(self._secret),
-                cure="Wait: the server reads it as soon as it reaches the API server",
+                cure="Have its controller write one: with cert-manager, use an issuer that is a CA",
             )
-        return self.stored.leaf
+        return authority
 
-    async def _attempt(self) -> Stored | None:
-        """Return what the Secret holds after the step that is due; None after a conflict.
+
+class IssuedCertificates:
+    """The built-in CA: a Secret for the CA, and one for the pair that replicas serve.
+
+    ``configuration`` is the name of the webhook configurations, whose caBundle must carry a CA
+    before it signs. ``owner`` owns the Secrets. ``clock`` returns monotonic seconds; ``changed`` is
+    called with the name of each Secret that is written.
+    """
+
+    def __init__(
+        self,
+        api: KubeApi,
+        ca: SecretName,
+        serving: SecretName,
+        names: Names,
+        timing: Timing,
+        *,
+        configuration: str,
+        owner: Owner | None,
+        clock: Callable[[], float],
+        changed: Callable[[str], None] = lambda _secret: None,
+    ) -> None:
+        self._api = api
+        self._ca = ca
+        self._serving = serving
+        self._names = names
+        self._timing = timing
+        self._configuration = configuration
+        self._owner = owner
+        self._clock = clock
+        self._changed = changed
+        self._trusted: tuple[KeyPair, float] | None = None
+        """A CA that every configuration carries, and since when."""
+
+    async def reconcile(self) -> bytes:
+        """Renew the CA and the serving pair if that is due; return both CAs (PEM).
 
         Certificates are issued for API servers, and are valid by their clock.
         """
-        live = await self._api.read(self._secret.path)
+        authority = await self._authority()
+        signer = await self._signer(authority)
+        own = authority.certificate_pem
+        return own if signer in own else own + signer
+
+    async def _authority(self) -> KeyPair:
+        """Return the CA that is to sign, which is a new one if the one in the Secret is too old."""
+        live = await self._read(self._ca)
         now = self._api.clock.now()
+        authority = read_authority(live)
+        reason = authority_problem(authority, now)
+        if authority is None or reason:
+            authority = create_authority(now, self._timing.authority)
+            await self._write(self._ca, "Opaque", authority_data(authority), live, reason)
+        return authority
+
+    async def _signer(self, authority: KeyPair) -> bytes:
+        """Sign a new serving pair if one is due; return the CA (PEM) of the pair before.
+
+        Some replicas serve that pair until they have loaded the new one.
+        """
+        live = await self._read(self._serving)
+        now = self._api.clock.now()
+        leaf, signer = read_leaf(live), read_certificate(live)
+        is_trusted = await self._is_trusted(authority)
+        reason = serving_problem(leaf, authority, self._names, now)
+        if reason and (is_trusted or _is_useless(leaf, signer, now)):
+            leaf = issue_leaf(authority, self._names, now, self._timing.leaf)
+            data = serving_data(leaf, authority)
+            await self._write(self._serving, "kubernetes.io/tls", data, live, reason)
+        return signer if is_certificate(signer) else b""
+
+    async def _is_trusted(self, authority: KeyPair) -> bool:
+        """Return whether callers have trusted the CA for long enough, or no client calls yet."""
+        live = await configurations_of(self._api, self._configuration)
+        carried = [bundle for each in live.values() for bundle in bundles(each).values()]
+        if not all(carries(bundle, authority.certificate) for bundle in carried):
+            self._trusted = None
+            return False
+        now = self._clock()
+        if self._trusted is None or self._trusted[0] != authority:
+            self._trusted = authority, now
+        return not carried or timedelta(seconds=now - self._trusted[1]) >= self._timing.settle
+
+    async def _read(self, secret: SecretName) -> JSONObject | None:
+        live = await self._api.read(secret.path)
         if live is not None and CERT_MANAGER in (live["metadata"].get("annotations") or {}):
             raise ClusterError(
-                f"cert-manager writes {self._secret}; use another Secret (--secret), or serve with "
-                "--tls-cert and --tls-key"
+                f"cert-manager writes {secret}; choose another Secret, or let gpufence issue "
+                "nothing (--no-issue)"
             )
-        stored = read_secret(live) if live is not None else None
-        step = await self._restore(stored, now)
-        if step is None:
-            carried_for = await self._carried_for(stored) if stored and stored.next else None
-            step = next_step(stored, self._names, now, self._timing, carried_for)
-        if step is None:
-            return stored
-        if not await self._write(step.after, live):
-            return None
-        event(
-            _log,
-            logging.INFO,
-            "certificate change",
-            change=step.change,
-            reason=step.reason,
-            secret=str(self._secret),
-        )
-        self._changed(step.change)
-        return step.after
+        return live
 
-    async def _restore(self, stored: Stored | None, now: datetime) -> Step | None:
-        """Return what to write if the Secret was changed by hand; None if it was not.
+    async def _write(
+        self,
+        secret: SecretName,
+        kind: str,
+        data: Mapping[str, bytes],
+        live: JSONObject | None,
+        reason: str,
+    ) -> None:
+        """Write the Secret. If another client wrote it in between, the next round looks again."""
+        base: JSONObject = live or {"apiVersion": "v1", "kind": "Secret", "type": kind}
+        metadata = {**(base.get("metadata") or {}), "name": secret.name}
+        metadata["labels"] = {**(metadata.get("labels") or {}), **LABELS}
+        if self._owner is not None:
+            metadata["ownerReferences"] = [await self._owner.reference(self._api)]
+        desired = with_data({**base, "metadata": metadata}, data)
+        if live is None:
+            await self._api.create(secret.collection, desired)
+        else:
+            await self._api.replace(secret.path, desired)
+        event(_log, logging.INFO, "certificate issued", secret=str(secret), reason=reason)
+        self._changed(secret.name)
 
-        A person who empties, deletes or edits the Secret of a running release does not intend to
-        break it.
-        """
-        served = self.stored
-        if served is None or stored == served:
-            return None
-        if stored is None:
-            return Step(Change.CREATE, "the Secret was emptied or deleted", served)
-        if not served.can_serve(now):
-            return None
-        if not (stored.can_sign(now) or stored.can_serve(now)):
-            return Step(Change.CREATE, "the Secret has no usable certificate", served)
-        own, other = (Stored(each.authority, each.leaf) for each in (served, stored))
-        if own.is_carried_by(stored.bundle):
-            return None
-        # A replica that could not read the Secret for long may have missed a whole rotation. But as
-        # long as configurations carry the CA that it serves, so may other replicas: a backup that
-        # lacks this CA must not take it from the configurations at once.
-        succeeded = other.is_carried_by(served.bundle) or await self._is_carried(stored)
-        if succeeded and not await self._is_carried(own):
-            return None
-        after = replace(served, next=stored.authority) if stored.can_sign(now) else served
-        return Step(Change.PUBLISH, "the Secret holds another CA", after)
 
-    async def _carried_for(self, stored: Stored) -> timedelta | None:
-        """Return for how long every configuration has carried all CAs."""
-        if not await self._is_carried(stored):
-            self._carried = None
-            return None
-        if self._carried is None or self._carried[0] != stored.authorities:
-            self._carried = stored.authorities, self._clock()
-        return timedelta(seconds=self._clock() - self._carried[1])
+def _is_useless(leaf: KeyPair | None, signer: bytes, now: datetime) -> bool:
+    """Return whether no caller accepts the pair in the Secret, whatever it trusts.
 
-    async def _is_carried(self, stored: Stored) -> bool:
-        for configuration in (await configurations_of(self._api, self._configuration)).values():
-            carried = ca_bundles(configuration)
-            if not carried or not all(map(stored.is_carried_by, carried)):
-                return False
-        return True
-
-    async def _write(self, stored: Stored, live: JSONObject | None) -> bool:
-        """Write the Secret, and return whether no other client wrote it in between."""
-        desired = write_secret(stored, self._secret.name, self._secret.namespace, live)
-        try:
-            if live is None:
-                await self._api.create(self._secret.collection, desired)
-            else:
-                await self._api.replace(self._secret.path, desired)
-        except ApiError as error:
-            if error.status == CONFLICT:
-                return False
-            raise
-        return True
+    Replicas may still serve the pair of a Secret that was deleted: what they have is unknown.
+    """
+    if leaf is None:
+        return False
+    return not is_certificate(signer) or bool(leaf_problem(leaf, [signer], None, now))

@@ -1,7 +1,7 @@
 """How a registered object differs from the one that is wanted, and what repairs it. Pure.
 
-One comparison for webhook configurations, admission policies and their bindings: the leader repairs
-the differences and logs them, and ``gpufence doctor`` prints them.
+One comparison for webhook configurations, admission policies and their bindings: the controller
+repairs the differences and logs them, and ``gpufence doctor`` prints them.
 """
 
 from __future__ import annotations

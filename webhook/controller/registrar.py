@@ -1,7 +1,7 @@
 """Writes webhook configurations and admission policies, and keeps them as they should be.
 
-The replicas write the configurations once they can answer; no installer does. So there is no
-configuration without a replica, the match conditions fit the active policy, and the caBundle
+The controller writes the configurations once a replica can answer; no installer does. So there is
+no configuration without a replica, the match conditions fit the active policy, and the caBundle
 carries the current CA.
 """
 
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 
 from policies.kubernetes.objects import JSONObject
 from webhook.controller.cel.admission_policies import (
@@ -19,11 +18,10 @@ from webhook.controller.cel.admission_policies import (
     POLICY_KIND,
     all_names,
 )
-from webhook.controller.cel.configurations import API_VERSION, RELEASE_LABEL
-from webhook.controller.drift import Difference, drift, is_own, repaired
+from webhook.controller.cel.configurations import API_VERSION
+from webhook.controller.drift import Difference, drift, repaired
 from webhook.kube.client import KubeApi, ready_endpoints, slices_query
 from webhook.kube.errors import FORBIDDEN, ApiError, ClusterError
-from webhook.kube.listing import list_all
 from webhook.logs import event
 
 _API = f"/apis/{API_VERSION}"
@@ -42,52 +40,11 @@ POLICY_KINDS = {
 _SINCE = {POLICY_KIND: "Kubernetes 1.30", MUTATING_POLICY_KIND: "Kubernetes 1.36"}
 """The first version that serves the kind and its bindings as v1."""
 
-_RBAC = "rbac.authorization.k8s.io/v1"
-_OWNERS = {
-    "clusterrole": (_RBAC, "ClusterRole", f"/apis/{_RBAC}/clusterroles"),
-    "clusterrolebinding": (_RBAC, "ClusterRoleBinding", f"/apis/{_RBAC}/clusterrolebindings"),
-    "namespace": ("v1", "Namespace", "/api/v1/namespaces"),
-}
-
 _log = logging.getLogger("gpufence")
 
 
 class RegistrationError(ClusterError):
     """The configurations cannot be written as they should be."""
-
-
-@dataclass(frozen=True, slots=True)
-class Owner:
-    """A cluster-scoped object of the release, with which the configurations go."""
-
-    kind: str
-    name: str
-
-    @classmethod
-    def parse(cls, text: str) -> Owner:
-        """Read ``clusterrole/NAME``; raises ValueError."""
-        kind, _, name = text.partition("/")
-        if kind.lower() not in _OWNERS or not name:
-            kinds = ", ".join(_OWNERS)
-            raise ValueError(f"{text!r} is not an owner; write KIND/NAME with one of {kinds}")
-        return cls(kind.lower(), name)
-
-    async def reference(self, api: KubeApi) -> JSONObject:
-        """Look the object up, and return its ownerReference.
-
-        Raises:
-            RegistrationError: there is no such object: whatever it owned would be deleted at once.
-            ClusterError: it cannot be looked up.
-        """
-        api_version, kind, path = _OWNERS[self.kind]
-        owner = await api.read(f"{path}/{self.name}")
-        if owner is None:
-            raise RegistrationError(
-                f"{kind} {self.name} does not exist, so it cannot own the webhook configurations; "
-                "set --owner to an object of the release"
-            )
-        uid = owner["metadata"]["uid"]
-        return {"apiVersion": api_version, "kind": kind, "name": self.name, "uid": uid}
 
 
 class Registrar:
@@ -137,10 +94,6 @@ class Registrar:
                 self._note(kind, name, "deleted", [])
         for warning in type_warnings(live):
             self._report(warning)
-
-    def forget(self) -> None:
-        """Treat live objects as written by another replica."""
-        self._written.clear()
 
     async def _reconcile(self, path: str, desired: JSONObject, live: JSONObject | None) -> None:
         missing = [Difference("", "it is missing")]
@@ -206,51 +159,6 @@ def type_warnings(live: AdmissionPolicies) -> Iterator[str]:
         checked = (policy.get("status") or {}).get("typeChecking") or {}
         for warning in checked.get("expressionWarnings") or ():
             yield f"{name}: {warning.get('fieldRef')}: {warning.get('warning')}"
-
-
-async def unregister(api: KubeApi, name: str) -> dict[str, bool]:
-    """Delete both configurations; return for each kind whether it was there."""
-    return {kind: await api.delete(f"{path}/{name}") for kind, path in KINDS.items()}
-
-
-async def unregister_policies(api: KubeApi, name: str) -> dict[str, bool]:
-    """Delete bindings and policies; return for each kind whether one was there."""
-    live = await admission_policies_of(api, name)
-    deleted = {POLICY_KIND: False, BINDING_KIND: False}
-    for kind in reversed(live):
-        for each in live[kind]:
-            was_there = await api.delete(f"{POLICY_KINDS[kind]}/{each}")
-            deleted[kind] = deleted.get(kind, False) or was_there
-    return deleted
-
-
-async def releases(api: KubeApi) -> dict[str, str]:
-    """Return the namespace of each release in the cluster by name; empty for one without Service.
-
-    No release may depend on another to start: after an outage of both, each would wait for the
-    other. Without the permission to list the configurations, no release is found.
-    """
-    labels = ",".join(f"{key}={value}" for key, value in RELEASE_LABEL.items())
-    path = KINDS["ValidatingWebhookConfiguration"]
-    try:
-        registered = await list_all(api, path, JSONObject, lambda obj: obj, labels=labels)
-    except ApiError as error:
-        if error.status == FORBIDDEN:
-            return {}
-        raise
-    return {
-        configuration["metadata"]["name"]: (config.get("service") or {}).get("namespace", "")
-        for configuration in registered
-        for webhook in configuration.get("webhooks") or ()
-        if is_own(webhook.get("name"))
-        if (config := webhook.get("clientConfig") or {})
-    }
-
-
-async def other_releases(api: KubeApi, name: str) -> frozenset[str]:
-    """Return the namespaces of the other releases in the cluster; see ``releases``."""
-    found = await releases(api)
-    return frozenset(namespace for each, namespace in found.items() if each != name and namespace)
 
 
 async def is_reachable(api: KubeApi, service: tuple[str, str, int]) -> bool:

@@ -1,6 +1,6 @@
 """A client of one API server: single objects as raw JSON, and the lines of a watch.
 
-gpufence writes only its own objects: the Secret, the Lease, webhook configurations, admission
+gpufence writes only its own objects: its Secrets, webhook configurations, admission
 policies and policy reports. ``webhook.serve.cluster`` reads cluster facts.
 
 The model objects of ``kubernetes.aio`` are not used: to make one of a Node's watch event takes
@@ -44,7 +44,7 @@ _APPLY = "application/apply-patch+yaml"
 
 _CONNECT_SECONDS = 10.0
 
-# A leader must renew its Lease in less time, and a lost watch must be noticed soon.
+# A lost watch must be noticed soon.
 _MAX_RETRY_AFTER = 5.0
 
 _HEADERS = {

@@ -15,9 +15,8 @@ from ssl import SSLContext
 import uvloop
 from prometheus_client import disable_created_metrics
 
-from certs.files import PairSource, file_source
+from certs.files import file_source
 from policies.context import needed_facts
-from webhook.controller.controller import ControllerOptions, RegistrationController
 from webhook.kube.client import KubeApi, ServerClock
 from webhook.kube.credentials import Load
 from webhook.kube.reflector import Watches
@@ -36,22 +35,17 @@ from webhook.tools.documents.policy_files import policy_name
 
 _log = logging.getLogger("gpufence")
 
-# How soon the first reconciliation of the certificates is retried: no review is answered before it.
-_FIRST_RETRY_SECONDS = 1.0
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServeOptions:
     """The options of ``gpufence serve``, as plain values. Port 0 selects a free port."""
 
+    tls_cert: Path
+    tls_key: Path
     policy: str | None = None
     """The path of the policy file, or ``-`` for standard input. Without it, the default policy."""
-    tls_cert: Path | None = None
-    """Required, with ``tls_key``, unless ``controller`` names a Secret."""
-    tls_key: Path | None = None
     client_ca_file: Path | None = None
     """A PEM file of CAs. If set, clients must present a certificate that one of them signed."""
-    controller: ControllerOptions | None = None
     facts: Load | None = None
     """The cluster whose nodes, classes and claims the policy considers."""
     host: str = "0.0.0.0"  # noqa: S104 - API servers and kubelets connect to the Pod
@@ -122,8 +116,8 @@ class _Replica:
         self._edge = Edge(self._admission, self._metrics, options.timeout_seconds)
         policy.followers += [self._admission.use, self._metrics.use]
         policy.count = self._metrics.policy_reloaded
-        self._controller = self._registration_controller()
-        self._certificate = ServedCertificate(self._pair_source(), options.client_ca_file)
+        pair = file_source(options.tls_cert, options.tls_key)
+        self._certificate = ServedCertificate(pair, options.client_ca_file)
         self._metrics.track(
             "gpufence_admission_requests_in_flight", lambda: self._edge.open_requests
         )
@@ -132,29 +126,21 @@ class _Replica:
             lambda: self._certificate.expires.timestamp(),
         )
         self._listeners: list[Listener] = []
-        self._first_certificates: PeriodicTask | None = None
         self._tasks = self._periodic_tasks()
         self._running: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
         """Listen on both ports, and return once the replica can answer reviews."""
         options = self._options
-        if self._controller is None or self._controller.source is None:
-            # The replica cannot serve without valid files, so an invalid file ends the start.
-            self._certificate.context()
+        # The replica cannot serve without valid files, so an invalid file ends the start.
+        self._certificate.context()
         if self._facts is not None:
             await self._facts.start()
-        # The plain port first, so that probes succeed while the certificate is not available.
         operations = listen(options.host, options.metrics_port, "metrics-port")
         pages = operations_handler(self._metrics, self._unready, self._problems)
         self._listen(Listener(pages, OPERATIONS, self._metrics.connection_rejected), operations)
-        if self._controller is not None:
-            first = self._controller.reconcile_certificates
-            self._first_certificates = PeriodicTask("certificates", first, _FIRST_RETRY_SECONDS)
-            await self._first_certificates.run_until_success()
         reviews = listen(options.host, options.port, "port")
         listener = Listener(self._edge.handle, REVIEWS, self._metrics.connection_rejected)
-        self._certificate.context()
         self._listen(listener, reviews, self._certificate.context)
         self._serving = True
         event(
@@ -194,8 +180,6 @@ class _Replica:
     async def close(self) -> None:
         for task in self._running:
             task.cancel()
-        if self._controller is not None:
-            await self._controller.close()
         for listener in self._listeners:
             await listener.close()
         if self._facts is not None:
@@ -207,16 +191,13 @@ class _Replica:
             return "shutting down"
         if not self._serving:
             return "starting"
-        return (
-            self._certificate.invalid(self._clock.now())
-            or (self._controller.untrusted if self._controller else "")
-            or (self._facts.unready() if self._facts else "")
+        return self._certificate.invalid(self._clock.now()) or (
+            self._facts.unready() if self._facts else ""
         )
 
     def _problems(self) -> list[str]:
         """Return what an operator should look at, one line for each problem."""
-        tasks = [*self._tasks, *([self._first_certificates] if self._first_certificates else ())]
-        lines = [f"{task.name}: {task.problem}" for task in tasks if task.problem]
+        lines = [f"{task.name}: {task.problem}" for task in self._tasks if task.problem]
         if unenforced := self._policy.current.unenforced:
             lines.append(unenforced)
         return lines + self._unknown_facts()
@@ -228,22 +209,9 @@ class _Replica:
         consequences = needed_facts(self._policy.current).values()
         return [f"cluster facts are off: {'; '.join(consequences)}"] if consequences else []
 
-    def _registration_controller(self) -> RegistrationController | None:
-        if self._options.controller is None:
-            return None
-        return RegistrationController(
-            self._options.controller,
-            lambda: self._policy.current,
-            self._metrics,
-            lambda: self._serving and not self._edge.draining,
-            lambda: self._certificate.chain(),
-            self._clock,
-            lambda: self._facts.state.nodes.index if self._facts else None,
-        )
-
     def _periodic_tasks(self) -> list[PeriodicTask]:
         seconds, failed = self._options.reload_seconds, self._metrics.task_failed
-        tasks = [
+        return [
             self._policy_reload,
             PeriodicTask(
                 "certificate reload",
@@ -252,27 +220,6 @@ class _Replica:
                 failed,
             ),
         ]
-        controller = self._controller
-        if controller is not None and self._options.controller is not None:
-            every = self._options.controller.poll_seconds
-            registration = PeriodicTask("registration", controller.reconcile, every, failed)
-            # What is registered follows from the policy: it changes with it.
-            self._policy.followers.append(lambda _policy: registration.wake())
-
-            async def elect() -> None:
-                """Take part in the election; a new leader registers at once."""
-                if await controller.elect():
-                    registration.wake()
-
-            tasks += [PeriodicTask("leader election", elect, every, failed), registration]
-        return tasks
-
-    def _pair_source(self) -> PairSource:
-        if self._controller is not None and self._controller.source is not None:
-            return self._controller.source
-        if self._options.tls_cert is None or self._options.tls_key is None:
-            raise ValueError("the options name neither files nor a Secret for the certificate")
-        return file_source(self._options.tls_cert, self._options.tls_key)
 
 
 def _cluster_facts(

@@ -6,7 +6,6 @@ import base64
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import NamedTuple
@@ -18,15 +17,14 @@ import yaml
 import junit_schema
 from certs.authority import create_authority, issue_leaf
 from certs.keypair import Names
-from certs.secret import Stored, read_secret, write_secret
+from certs.secret import serving_data, with_data
 from controlplane.api import ApiError
 from controlplane.objects import node
 from controlplane.poll import until
 from deploy import kubelet
 from deploy.chart import NAMESPACE, RELEASE, Helm, Object
-from deploy.installation import KINDS, Installation, installation
+from deploy.installation import CONTROLLERS, KINDS, Installation, installation
 from running import run_command
-from webhook.controller.leader_election import PAUSED
 
 pytestmark = [
     pytest.mark.skipif(
@@ -35,10 +33,12 @@ pytestmark = [
 ]
 
 MUTATING, VALIDATING = (f"/apis/admissionregistration.k8s.io/v1/{kind}/{RELEASE}" for kind in KINDS)
-LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/{RELEASE}"
-SECRET = f"/api/v1/namespaces/{NAMESPACE}/secrets/{RELEASE}-certificates"
+SECRET = f"/api/v1/namespaces/{NAMESPACE}/secrets/{RELEASE}-serving"
 CONFIG_MAP = f"/api/v1/namespaces/{NAMESPACE}/configmaps/{RELEASE}-policy"
-DEPLOYMENT = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/{RELEASE}"
+DEPLOYMENT, CONTROLLER = (
+    f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/{name}"
+    for name in (RELEASE, f"{RELEASE}-controller")
+)
 MERGE, JSON_PATCH = "application/merge-patch+json", "application/json-patch+json"
 
 
@@ -88,16 +88,13 @@ def restored(installed: Installation, path: str) -> Iterator[Object]:
 
 @pytest.fixture(scope="module")
 def paused(installed: Installation) -> Iterator[Installation]:
-    """An installation whose replicas never repair the configurations."""
+    """An installation without its controller, so that nothing repairs the configurations."""
     api = installed.cluster.api
-    pause: Object = {"metadata": {"annotations": {PAUSED: "2026-11-21T00:00:00+00:00"}}}
-    api.request("PATCH", LEASE, pause, MERGE)
-    # Not "not registered" alone: a leader also logs that while the Service has no endpoint yet.
-    heeded = "not registered, because gpufence unregister was run"
-    until(lambda: heeded in installed.kubelet.logs(), "replicas to heed it")
+    api.request("PATCH", CONTROLLER, {"spec": {"replicas": 0}}, MERGE)
+    until(lambda: not installed.pods(CONTROLLERS), "the controller to be gone")
     yield installed
-    pause["metadata"]["annotations"][PAUSED] = None
-    api.request("PATCH", LEASE, pause, MERGE)
+    api.request("PATCH", CONTROLLER, {"spec": {"replicas": 1}}, MERGE)
+    until(lambda: installed.is_controlled(), "the controller to be ready")
 
 
 def test_all_checks_of_a_healthy_installation_are_ok(installed: Installation) -> None:
@@ -184,7 +181,7 @@ def test_missing_and_foreign_configurations_fail(paused: Installation) -> None:
     assert missing in output.detail("fail", "MutatingWebhookConfiguration")
     other = "does not contain the CA of the Secret in ValidatingWebhookConfiguration, webhook pods"
     assert other in output.detail("fail", "caBundle")
-    assert "gpufence was unregistered" in output.detail("warn", "leader")
+    assert "nothing renews certificates" in output.detail("warn", "controller")
 
 
 def test_an_admitted_trespasser_fails_the_trial(paused: Installation) -> None:
@@ -244,27 +241,25 @@ def test_a_policy_that_differs_from_the_installed_policy_is_reported(
 
 @pytest.fixture(scope="module")
 def idle(installed: Installation) -> Installation:
-    """An installation without a replica; the last tests of the module, for it takes a while."""
+    """An installation without any Pod; the last tests of the module, for it takes a while."""
     api = installed.cluster.api
-    api.request("PATCH", DEPLOYMENT, {"spec": {"replicas": 0}}, MERGE)
-    until(lambda: not installed.pods(), "the replicas to be gone")
+    for deployment in (CONTROLLER, DEPLOYMENT):
+        api.request("PATCH", deployment, {"spec": {"replicas": 0}}, MERGE)
+    until(lambda: not installed.pods("gpufence,gpufence-controller"), "the Pods to be gone")
     return installed
 
 
-def expired(stored: Stored) -> Stored:
+def expired() -> dict[str, bytes]:
     """Return another CA and a serving certificate that has expired."""
     past = datetime.now(UTC) - timedelta(days=30)
     names = Names.parse([f"{RELEASE}.{NAMESPACE}.svc"])
     old = create_authority(past, timedelta(days=60))
-    return replace(stored, authority=old, leaf=issue_leaf(old, names, past, timedelta(days=29)))
+    return serving_data(issue_leaf(old, names, past, timedelta(days=29)), old)
 
 
 def test_missing_replicas_and_an_expired_certificate_fail(idle: Installation) -> None:
-    with restored(idle, SECRET) as secret:
-        stored = read_secret(secret)
-        assert stored is not None
-        written = write_secret(expired(stored), f"{RELEASE}-certificates", NAMESPACE, secret)
-        idle.cluster.api.request("PUT", SECRET, written)
+    with restored(idle, SECRET):
+        idle.cluster.api.request("PATCH", SECRET, with_data({}, expired()), MERGE)
         # The EndpointSlices follow the Pods.
         until(lambda: doctor(idle).detail("fail", "endpoints"), "the endpoints to be gone")
         output = doctor(idle)
@@ -279,7 +274,7 @@ def test_a_missing_secret_is_reported(idle: Installation) -> None:
     with restored(idle, SECRET):
         idle.cluster.api.request("DELETE", SECRET)
         output = doctor(idle)
-    assert "has no Secret" in output.detail("fail", "certificate")
+    assert "gpufence-serving does not exist" in output.detail("fail", "certificate")
 
 
 def test_checks_without_permissions_are_skipped(installed: Installation) -> None:

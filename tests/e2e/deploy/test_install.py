@@ -22,8 +22,8 @@ from controlplane.versions import CLAIMS
 from controlplane.webhooks import calls, wait_until_called
 from deploy import kubelet
 from deploy.chart import NAMESPACE, RELEASE, Helm, Object, Values, memory
-from deploy.installation import KINDS, Installation, installation
-from deploy.series import exported
+from deploy.installation import CONTROLLER_USER, KINDS, REPLICA_USER, Installation, installation
+from deploy.series import registry, series
 from release.load import Load
 from specs import default_spec
 from webhook.controller.cel.admission_policies import BINDING_KIND, POLICY_KIND, all_names
@@ -48,8 +48,12 @@ IN_TREE = (PATHS[POLICY_KIND], PATHS[BINDING_KIND])
 """Where the API has the admission policies and their bindings."""
 Right = tuple[str, str, str]
 """API group, resource (with a subresource after a slash) and verb."""
-SECRETS, LEASES = (f"namespaces/{NAMESPACE}/{kind}" for kind in ("secrets", "leases"))
-CERTIFICATES = "gpufence-certificates"
+SECRETS = f"/api/v1/namespaces/{NAMESPACE}/secrets"
+CA, SERVING = "gpufence-ca", "gpufence-serving"
+AS_ACCOUNT = tuple(
+    f"--as-group=system:{group}"
+    for group in ("serviceaccounts", f"serviceaccounts:{NAMESPACE}", "authenticated")
+)
 GPU_POD = pod(gpu=True)
 TRESPASSER = pod(tolerations=[{"key": "nvidia.com/gpu", "operator": "Exists"}])
 
@@ -104,17 +108,25 @@ def test_gpu_pods_are_admitted_through_the_service(installed: Installation) -> N
     assert {kind for kind, _ in made} == {"admit", "validating"}
 
 
+def test_replicas_mount_no_key_of_the_ca(installed: Installation) -> None:
+    assert secret(installed, CA).keys() == {"ca.crt", "ca.key"}
+    assert secret(installed, SERVING).keys() == {"ca.crt", "tls.crt", "tls.key"}
+    for each in installed.pods():
+        mounted = [volume.get("secret", {}).get("secretName") for volume in each["spec"]["volumes"]]
+        assert CA not in mounted
+        assert SERVING in mounted
+
+
+def secret(installed: Installation, name: str) -> dict[str, str]:
+    """Return the data of a Secret."""
+    data: dict[str, str] = installed.cluster.api.request("GET", f"{SECRETS}/{name}")["data"]
+    return data
+
+
 def test_installed_objects_do_not_differ_from_the_rendered_chart(installed: Installation) -> None:
-    """Nothing that gpufence writes, into its Secret or its Lease, is a difference to the chart."""
-    stored = installed.cluster.kubectl.json("get", "secret", CERTIFICATES, "-n", NAMESPACE)
-    assert stored["data"].keys() >= {"ca.crt", "ca.key", "tls.crt", "tls.key"}
+    """Nothing that gpufence writes is a difference to the chart."""
     diff = ("diff", "--server-side", "--force-conflicts", "--field-manager=git", "-f", "-")
-    rendered = installed.helm.text(VALUES)
-    for _ in range(5):
-        found = installed.cluster.kubectl(*diff, stdin=rendered, check=False)
-        # The leader may renew its Lease between the two reads of kubectl diff.
-        if found.returncode == 0:
-            break
+    found = installed.cluster.kubectl(*diff, stdin=installed.helm.text(VALUES), check=False)
     assert (found.returncode, found.stdout) == (0, ""), found.stdout + found.stderr
 
 
@@ -126,7 +138,7 @@ def test_a_new_policy_takes_effect_without_a_restart(installed: Installation) ->
     until(lambda: not installed.refusal(TRESPASSER), "the new policy to be in force")
     installed.upgrade(VALUES)
     until(lambda: installed.refusal(TRESPASSER), "the old policy to be in force again")
-    # A replica has the policy before the leader has written the admission policies.
+    # A replica has the policy before the controller has written the admission policies.
     until(lambda: objects(installed) == old_objects, "the objects of the old policy")
     assert {each["metadata"]["uid"] for each in installed.pods()} == before
 
@@ -144,7 +156,7 @@ def test_an_upgrade_and_a_rollback_lead_to_the_same_objects(installed: Installat
 
 
 def own_policies(installed: Installation) -> list[Object]:
-    """Return the admission policies that the leader has written, and their bindings."""
+    """Return the admission policies that the controller has written, and their bindings."""
     return [
         {**item, "kind": kind}
         for kind, path in PATHS.items()
@@ -163,7 +175,7 @@ _CHANGES = ("creationTimestamp", "generation", "managedFields", "resourceVersion
 
 
 def objects(installed: Installation) -> dict[str, Object]:
-    """Return all objects of the chart and of its leader, without what changes with each write."""
+    """Return all objects of chart and controller, without what changes with each write."""
     listed = [
         {"kind": path.rpartition("/")[2], **item}
         for path in _COLLECTIONS
@@ -206,8 +218,7 @@ def test_no_gpu_pod_fails_during_an_upgrade_to_client_certificates(installed: In
 def test_clients_without_a_certificate_of_the_ca_are_rejected(
     installed: Installation, tmp_path: Path
 ) -> None:
-    secret = installed.cluster.kubectl.json("get", "secret", CERTIFICATES, "-n", NAMESPACE)
-    authority = base64.b64decode(secret["data"]["ca.crt"]).decode()
+    authority = base64.b64decode(secret(installed, SERVING)["ca.crt"]).decode()
     # Which error a client sees depends on how far it is when the server closes the connection.
     rejected = pytest.raises((ConnectionError, ssl.SSLError))
     outcomes = (
@@ -230,23 +241,21 @@ def test_clients_without_a_certificate_of_the_ca_are_rejected(
 
 def test_deleted_objects_are_created_again(installed: Installation) -> None:
     kubectl = installed.cluster.kubectl
-    kubectl("delete", "secret", CERTIFICATES, "--namespace", NAMESPACE)
-    kubectl("delete", "lease", RELEASE, "--namespace", NAMESPACE)
+    before = secret(installed, SERVING)
+    kubectl("delete", "secret", SERVING, CA, "--namespace", NAMESPACE)
     kubectl("delete", "mutatingwebhookconfiguration", RELEASE)
 
     def back() -> bool:
-        names = {
-            item["metadata"]["name"]
-            for path in (f"/api/v1/{SECRETS}", f"/apis/coordination.k8s.io/v1/{LEASES}")
-            for item in installed.cluster.api.request("GET", path)["items"]
-        }
-        return {CERTIFICATES, RELEASE} <= names and len(installed.configurations()) == 2
+        items = installed.cluster.api.request("GET", SECRETS)["items"]
+        names = {item["metadata"]["name"] for item in items}
+        return {CA, SERVING} <= names and len(installed.configurations()) == 2
 
-    until(back, "Secret, Lease and configuration to be back")
+    until(back, "Secrets and configuration to be back")
     wait_until_called(installed.cluster, created=True)
-    before = kubectl.json("get", "secret", CERTIFICATES, "-n", NAMESPACE)["data"]
+    after = secret(installed, SERVING)
+    assert after["ca.crt"] != before["ca.crt"]
     installed.upgrade(WITH_CLIENT_CA)
-    assert kubectl.json("get", "secret", CERTIFICATES, "-n", NAMESPACE)["data"] == before
+    assert secret(installed, SERVING) == after
 
 
 def test_additions_to_a_webhook_are_removed(installed: Installation) -> None:
@@ -288,7 +297,7 @@ def test_additions_to_the_admission_policies_are_reverted(installed: Installatio
 
 def test_the_memory_of_a_replica_is_below_the_request_of_the_chart(installed: Installation) -> None:
     requested = memory(installed.helm, {})["requests"]
-    replicas = list(installed.kubelet.pods.values())
+    replicas = installed.replicas()
     assert replicas
     for running in replicas:
         found = re.search(r"(?m)^process_resident_memory_bytes (\S+)$", running.metrics())
@@ -300,9 +309,9 @@ def test_the_memory_of_a_replica_is_below_the_request_of_the_chart(installed: In
 def test_a_replica_exposes_exactly_the_known_metrics(
     installed: Installation,
 ) -> None:
-    [running, _] = list(installed.kubelet.pods.values())
+    [running, _] = installed.replicas()
     exposed = set(re.findall(r"(?m)^# TYPE (gpufence_\w+)", running.metrics()))
-    known = {re.sub("_(bucket|sum|count)$", "", name) for name in exported()}
+    known = {re.sub("_(bucket|sum|count)$", "", name) for name in series(registry())}
     assert exposed == {name for name in known if name.startswith("gpufence_")}
 
 
@@ -316,45 +325,77 @@ def test_the_api_server_exposes_the_metrics_that_the_alerts_query(installed: Ins
     assert "apiserver_admission_webhook_admission_duration_seconds_bucket{" in text
 
 
-@CLAIMS
-def test_the_service_account_has_exactly_the_permissions_that_are_used(
-    installed: Installation,
-) -> None:
-    for claim in ({"resourceClaimName": "none"}, {"resourceClaimTemplateName": "none"}):
-        installed.refusal(pod(resourceClaims=[{"name": "gpu", **claim}]))
-    used: set[Right] = set()
-    refused: set[Right] = set()
+def used(installed: Installation, user: str) -> set[Right]:
+    """Return the rights that an account has used; none may have been denied."""
+    found: set[Right] = set()
     for each in installed.audit():
+        if each["user"]["username"] != user:
+            continue
         target = each.get("objectRef", {})
         right = (target.get("apiGroup", ""), target.get("resource", ""), each["verb"])
-        (refused if each["responseStatus"]["code"] == 403 else used).add(right)
-    assert not refused
-    granted = {
+        assert each["responseStatus"]["code"] != 403, right
+        found.add(right)
+    return found
+
+
+def granted(installed: Installation, role: str) -> set[Right]:
+    """Return the rights of a ClusterRole, and of the Role of that name."""
+    kubectl = installed.cluster.kubectl
+    rules = kubectl.json("get", "clusterrole", role)["rules"]
+    found = kubectl("get", "role", role, "-n", NAMESPACE, "-o", "json", check=False)
+    rules += json.loads(found.stdout)["rules"] if found.returncode == 0 else []
+    return {
         (group, resource, verb)
-        for kind, scope in (("clusterrole", ()), ("role", ("--namespace", NAMESPACE)))
-        for rule in installed.cluster.kubectl.json("get", kind, RELEASE, *scope)["rules"]
+        for rule in rules
         for group in rule["apiGroups"]
         for resource in rule["resources"]
         for verb in rule["verbs"]
     }
-    # An apply that creates is recorded as a patch, and needs the right to create as well.
-    kinds = (*KINDS, *(path.rpartition("/")[2] for path in IN_TREE))
-    hidden = {("admissionregistration.k8s.io", kind, "create") for kind in kinds}
+
+
+@CLAIMS
+def test_replicas_have_exactly_the_permissions_that_they_use(installed: Installation) -> None:
+    for claim in ({"resourceClaimName": "none"}, {"resourceClaimTemplateName": "none"}):
+        installed.refusal(pod(resourceClaims=[{"name": "gpu", **claim}]))
+    rights = granted(installed, RELEASE)
     # A namespace is read only if its first Pod arrives before the watch event.
     rare = {("", "namespaces", "get")}
     # Without an autoscaler, the lists answer 404, and nothing is watched.
     autoscalers = {"karpenter.sh", "cluster.x-k8s.io"}
-    rare |= {right for right in granted if right[0] in autoscalers and right[2] == "watch"}
-    # The leader deletes the policies that mutate only once they are turned off.
-    rare |= {right for right in granted if "mutatingadmissionpolic" in right[1]}
-    assert used | rare == granted - hidden
-    assert hidden < granted
+    rare |= {right for right in rights if right[0] in autoscalers and right[2] == "watch"}
+    assert used(installed, REPLICA_USER) | rare == rights
+    assert {verb for _, _, verb in rights} == {"get", "list", "watch"}
 
 
-def bundles(installed: Installation) -> set[str]:
-    """Return the caBundles of all webhooks."""
-    found = [webhook for each in installed.configurations() for webhook in each["webhooks"]]
-    return {webhook["clientConfig"]["caBundle"] for webhook in found}
+def test_replicas_may_write_nothing_and_read_no_secret(installed: Installation) -> None:
+    """As the API server sees it, with what it grants to every account."""
+    kubectl = installed.cluster.kubectl
+    allowed = ("auth", "can-i", "--list", "--as", REPLICA_USER, "-n", NAMESPACE)
+    rows = kubectl(*allowed, *AS_ACCOUNT, "--no-headers").stdout.splitlines()
+    verbs = {row.split(" ")[0]: row.rpartition("[")[2].rstrip("]").split() for row in rows}
+    # Every account may query what it may do.
+    reviews = ("selfsubjectreviews.", "selfsubjectaccessreviews.", "selfsubjectrulesreviews.")
+    written = {
+        resource: found
+        for resource, found in verbs.items()
+        if not set(found) <= {"get", "list", "watch"} and not resource.startswith(reviews)
+    }
+    assert not written
+    assert "nodes" in verbs
+    assert "secrets" not in verbs
+
+
+def test_the_controller_has_exactly_the_permissions_that_it_uses(
+    installed: Installation,
+) -> None:
+    rights = granted(installed, f"{RELEASE}-controller")
+    # An apply that creates is recorded as a patch, and needs the right to create as well.
+    kinds = (*KINDS, *(path.rpartition("/")[2] for path in IN_TREE))
+    hidden = {("admissionregistration.k8s.io", kind, "create") for kind in kinds}
+    # The controller deletes the policies that mutate only once they are turned off.
+    rare = {right for right in rights if "mutatingadmissionpolic" in right[1]}
+    assert used(installed, CONTROLLER_USER) | rare == rights - hidden
+    assert hidden < rights
 
 
 def test_without_replicas_gpu_pods_are_rejected_and_plain_pods_admitted(
@@ -371,24 +412,21 @@ def test_without_replicas_gpu_pods_are_rejected_and_plain_pods_admitted(
     # What a node needs before a replica can run there.
     for namespace in ("kube-system", "calico-system", "kube-flannel"):
         installed.create_pod(agent, namespace)
-    # The replicas run without certificates, and no earlier replica can supply them.
-    copy = kubectl.json("get", "secret", CERTIFICATES, "-n", NAMESPACE)
-    kubectl("delete", "secret", CERTIFICATES, "-n", NAMESPACE)
+    # The replicas start once the controller has restored both Secrets.
+    copy = secret(installed, CA)
+    kubectl("delete", "secret", CA, SERVING, "-n", NAMESPACE)
     kubectl("scale", "deployment", RELEASE, "--replicas=2", "--namespace", NAMESPACE)
-    kubelet.wait_ready(installed.kubelet, 2)
+    kubelet.wait_ready(installed.kubelet, 3)
     until(lambda: not installed.refusal(GPU_POD), "GPU Pods to be created again")
-    assert copy["data"]["ca.crt"] not in bundles(installed)
-    # An administrator restores the Secret from a backup while replicas run.
-    fresh = kubectl.json("get", "secret", CERTIFICATES, "-n", NAMESPACE)
-    kubectl("replace", "-f", "-", stdin=json.dumps({**fresh, "data": copy["data"]}))
+    assert secret(installed, SERVING)["ca.crt"] != copy["ca.crt"]
+    # An administrator restores the CA from a backup while replicas run.
+    fresh = kubectl.json("get", "secret", CA, "-n", NAMESPACE)
+    kubectl("replace", "-f", "-", stdin=json.dumps({**fresh, "data": copy}))
     refusals = set()
 
     def signs() -> bool:
         refusals.add(installed.refusal(GPU_POD))
-        path = f"/api/v1/{SECRETS}/{CERTIFICATES}"
-        data = installed.cluster.api.request("GET", path)["data"]
-        same = {key for key in ("ca.crt", "tls.crt") if data[key] == copy["data"][key]}
-        return same == {"ca.crt"}
+        return secret(installed, SERVING)["ca.crt"] == copy["ca.crt"]
 
     # The CA that replicas serve stays trusted, so that no request fails.
     until(signs, "the restored CA to sign")
@@ -413,7 +451,7 @@ def test_uninstall_deletes_all_objects_except_the_namespace(installed: Installat
     installed.uninstall()
     until(lambda: not installed.configurations(), "both configurations to be gone")
     until(lambda: not installed.refusal(TRESPASSER), "the API server to forget them")
-    until(lambda: not installed.pods(), "the Pods to be gone")
+    until(lambda: not installed.pods("gpufence,gpufence-controller"), "the Pods to be gone")
     until(lambda: len(left()) == 1, "all else to be gone", every=1)
     [namespace] = left()
     assert namespace.split() == ["Namespace", NAMESPACE]

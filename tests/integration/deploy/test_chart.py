@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from controlplane.binaries import VERSION
-from deploy.chart import NAMESPACE, Helm, Object, Values, one
+from deploy.chart import NAMESPACE, Helm, Object, Values, is_controllers, one
 from deploy.variants import VARIANTS
 from paths import CHART
 from policies.document import PolicyError, parse_policy
@@ -38,10 +38,15 @@ def pool(name: str, *resources: str, **labels: str) -> Any:
     return {"name": name, "resources": list(resources), "nodeSelector": labels or {"gpu": "true"}}
 
 
-def arguments(objects: list[Object]) -> list[str]:
-    [container] = pod(objects)["containers"]
+def arguments(deployment: Object) -> list[str]:
+    [container] = deployment["spec"]["template"]["spec"]["containers"]
     args: list[str] = container["args"]
     return args
+
+
+def deployments(objects: list[Object]) -> list[Object]:
+    """Return that of the replicas and, if there is one, that of the controller."""
+    return [each for each in objects if each["kind"] == "Deployment"]
 
 
 @pytest.mark.parametrize(
@@ -57,11 +62,17 @@ def test_helm_lint_reports_no_errors_or_warnings(helm: Helm, variant: str) -> No
 
 
 @each_variant
-def test_serve_accepts_the_arguments_of_the_deployment(helm: Helm, values: Values) -> None:
-    command, *options = arguments(helm.objects(values))
-    serve = cli.get_command(click.Context(cli), command)
-    assert serve is not None
-    serve.make_context(command, options)
+def test_gpufence_accepts_the_arguments_of_the_deployments(helm: Helm, values: Values) -> None:
+    commands = set()
+    for deployment in deployments(helm.objects(values)):
+        name, *options = arguments(deployment)
+        command = cli.get_command(click.Context(cli), name)
+        assert command is not None
+        command.make_context(name, options)
+        commands.add(name)
+    assert commands == {"serve", "controller"} - (
+        {"controller"} if "controller" in values else set()
+    )
 
 
 @each_variant
@@ -107,6 +118,8 @@ def test_policy_values_are_merged_into_the_default_policy(helm: Helm) -> None:
         ({"webhook": {"clientCA": {"secret": "a", "configMap": "b"}}}, "clientCA"),
         ({"networkPolicy": {"apiServerPorts": []}}, "apiServerPorts"),
         ({"certificates": {"source": "vault"}}, "source"),
+        ({"controller": {"enabled": False}}, "the controller that issues them is off"),
+        ({"registration": {"enabled": False}}, "'enabled' not allowed"),
         ({"certificates": {"source": "secret"}}, "secretName"),
         ({"certificates": {"source": "certManager"}}, "issuerRef"),
         ({"certificates": {"lifetime": "1 year"}}, "lifetime"),
@@ -213,6 +226,10 @@ def test_the_termination_grace_period_grows_with_the_drain(helm: Helm) -> None:
 @each_variant
 def test_ports_are_consistent_across_all_objects(helm: Helm, values: Values) -> None:
     objects = helm.objects(values)
+    for controller in filter(is_controllers, deployments(objects)):
+        [container] = controller["spec"]["template"]["spec"]["containers"]
+        [metrics] = container["ports"]
+        assert f"--metrics-port={metrics['containerPort']}" in container["args"]
     [container] = pod(objects)["containers"]
     ports = {each["name"]: each["containerPort"] for each in container["ports"]}
     assert f"--port={ports['https']}" in container["args"]
@@ -234,11 +251,19 @@ def test_ports_are_consistent_across_all_objects(helm: Helm, values: Values) -> 
 def test_every_selector_matches_only_its_pods(helm: Helm, values: Values) -> None:
     objects = helm.objects(values)
     serving = one(objects, "Deployment")["spec"]["template"]["metadata"]["labels"].items()
-    auditing = [
+    others = [
         each["spec"]["jobTemplate"]["spec"]["template"]["metadata"]["labels"].items()
         for each in objects
         if each["kind"] == "CronJob"
     ]
+    for each in objects:
+        if is_controllers(each) and each["kind"] == "Deployment":
+            controlling = each["spec"]["template"]["metadata"]["labels"].items()
+            others.append(controlling)
+            service = one(objects, "Service", each["metadata"]["name"])
+            for selector in (each["spec"]["selector"]["matchLabels"], service["spec"]["selector"]):
+                assert selector.items() <= controlling
+                assert not selector.items() <= serving
     selectors = [
         one(objects, "Deployment")["spec"]["selector"]["matchLabels"],
         one(objects, "Service")["spec"]["selector"],
@@ -247,7 +272,7 @@ def test_every_selector_matches_only_its_pods(helm: Helm, values: Values) -> Non
     for selector in selectors:
         assert selector
         assert selector.items() <= serving
-        assert not any(selector.items() <= labels for labels in auditing)
+        assert not any(selector.items() <= labels for labels in others)
     policies = [
         each["spec"]["podSelector"]["matchLabels"].items()
         for each in objects
@@ -255,8 +280,8 @@ def test_every_selector_matches_only_its_pods(helm: Helm, values: Values) -> Non
     ]
     for selected in policies:
         assert selected
-        assert len([labels for labels in (serving, *auditing) if selected <= labels]) == 1
-    assert len(policies) in (0, 1 + len(auditing))
+        assert len([labels for labels in (serving, *others) if selected <= labels]) == 1
+    assert len(policies) in (0, 1 + len(others))
 
 
 GKE, OTHER = "networking.gke.io/v1", "v1"
@@ -336,7 +361,8 @@ def test_every_object_name_is_valid_for_the_api_server(
         for label in each["metadata"]["labels"].values():
             assert len(label) <= 63
     service = one(objects, "Service")["metadata"]["name"]
-    assert f"--service=default/{service}" in arguments(objects)
+    for each in filter(is_controllers, deployments(objects)):
+        assert f"--service=default/{service}" in arguments(each)
     if release == "gpufence":
         assert service == "gpufence"
 
@@ -400,6 +426,26 @@ def test_values_override_the_pod_fields_of_the_chart(helm: Helm) -> None:
     assert metadata["labels"] == own["labels"] | {label: "mine", "c": "d"}
     assert helm.text(values).count(f"{key}:") == 1
     assert helm.text(values).count(f"{label}:") == helm.text({}).count(f"{label}:")
+
+
+def test_the_rules_about_prometheus_are_for_both_services(helm: Helm) -> None:
+    objects = helm.objects(VARIANTS["everything for Prometheus and Grafana"])
+    selector = one(objects, "ServiceMonitor")["spec"]["selector"]
+    [expression] = selector["matchExpressions"]
+    services = [each["metadata"]["labels"] for each in objects if each["kind"] == "Service"]
+    assert len(services) == 2
+    for labels in services:
+        assert selector["matchLabels"].items() <= labels.items()
+        assert labels[expression["key"]] in expression["values"]
+
+
+def test_replicas_may_only_read_and_no_secret(helm: Helm) -> None:
+    for values in VARIANTS.values():
+        for each in helm.objects(values):
+            if each["kind"] in ("ClusterRole", "Role") and each["metadata"]["name"] == "gpufence":
+                for rule in each["rules"]:
+                    assert set(rule["verbs"]) <= {"get", "list", "watch"}
+                    assert "secrets" not in rule["resources"]
 
 
 @pytest.mark.parametrize(

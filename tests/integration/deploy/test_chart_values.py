@@ -27,10 +27,12 @@ MONITORING: Values = {
 }
 QUOTA: Values = {"priorityQuota": True}
 
-REPLICA = "Deployment gpufence"
+REPLICA, CONTROLLER = "Deployment gpufence", "Deployment gpufence-controller"
 AUDITS = "CronJob gpufence-audit"
-FENCE_ROLES = {"ClusterRole gpufence", "Role gpufence"}
-NETWORK = {"NetworkPolicy gpufence"}
+PODS = {REPLICA, CONTROLLER, AUDITS}
+ROLE = "Role gpufence-controller"
+CLUSTER_ROLE = "ClusterRole gpufence-controller"
+NETWORK = {"NetworkPolicy gpufence", "NetworkPolicy gpufence-controller"}
 LABELS = {"team": "platform"}
 PEERS: list[Values] = [{"podSelector": {}}]
 
@@ -50,12 +52,14 @@ def guard(name: str) -> set[str]:
 
 
 EFFECTS = {
-    "image.repository": Effect("registry.example/gpufence", {REPLICA, AUDITS}, AUDIT),
-    "image.tag": Effect("nightly", {REPLICA, AUDITS}, AUDIT),
-    "image.digest": Effect(f"sha256:{'0' * 64}", {REPLICA, AUDITS}, AUDIT),
-    "image.pullPolicy": Effect("Always", {REPLICA, AUDITS}, AUDIT),
+    "image.repository": Effect("registry.example/gpufence", PODS, AUDIT),
+    "image.tag": Effect("nightly", PODS, AUDIT),
+    "image.digest": Effect(f"sha256:{'0' * 64}", PODS, AUDIT),
+    "image.pullPolicy": Effect("Always", PODS, AUDIT),
     "imagePullSecrets": Effect(
-        [{"name": "registry"}], {"ServiceAccount gpufence", "ServiceAccount gpufence-audit"}, AUDIT
+        [{"name": "registry"}],
+        {f"ServiceAccount gpufence{suffix}" for suffix in ("", "-controller", "-audit")},
+        AUDIT,
     ),
     "replicas": Effect(5, {REPLICA, "ResourceQuota gpufence-priority"}, QUOTA),
     "autoscaling.enabled": Effect(True, {REPLICA, "HorizontalPodAutoscaler gpufence"}),
@@ -68,12 +72,15 @@ EFFECTS = {
     "autoscaling.targetCPUUtilizationPercentage": Effect(
         80, {"HorizontalPodAutoscaler gpufence"}, AUTOSCALING
     ),
-    "webhook.port": Effect(10250, {REPLICA, *NETWORK}),
+    "webhook.port": Effect(10250, {REPLICA, "NetworkPolicy gpufence"}),
     "webhook.drainSeconds": Effect(30, {REPLICA}),
     "webhook.clientCA.secret": Effect("api-servers", {REPLICA}),
     "webhook.clientCA.configMap": Effect("api-servers", {REPLICA}),
     "webhook.clientCA.key": Effect("a.pem", {REPLICA}, {"webhook": {"clientCA": {"secret": "b"}}}),
-    "metrics.port": Effect(9090, {REPLICA, "Service gpufence", *NETWORK}),
+    "metrics.port": Effect(
+        9090,
+        {REPLICA, CONTROLLER, "Service gpufence", "Service gpufence-controller", *NETWORK},
+    ),
     "metrics.serviceMonitor.enabled": Effect(True, {"ServiceMonitor gpufence"}),
     "metrics.serviceMonitor.interval": Effect("1m", {"ServiceMonitor gpufence"}, MONITORING),
     "metrics.serviceMonitor.labels": Effect(LABELS, {"ServiceMonitor gpufence"}, MONITORING),
@@ -82,46 +89,56 @@ EFFECTS = {
     "metrics.dashboard.enabled": Effect(True, {"ConfigMap gpufence-dashboard"}),
     "metrics.dashboard.labels": Effect(LABELS, {"ConfigMap gpufence-dashboard"}, MONITORING),
     "networkPolicy.enabled": Effect(False, {*NETWORK, "NetworkPolicy gpufence-audit"}, AUDIT),
-    "networkPolicy.webhookFrom": Effect(PEERS, NETWORK),
+    "networkPolicy.webhookFrom": Effect(PEERS, {"NetworkPolicy gpufence"}),
     "networkPolicy.metricsFrom": Effect(PEERS, NETWORK),
     "networkPolicy.apiServerPorts": Effect(
         [16443], {*NETWORK, "NetworkPolicy gpufence-audit"}, AUDIT
     ),
-    "priorityClassName": Effect("high", {REPLICA, "ResourceQuota gpufence-priority"}, QUOTA),
+    "priorityClassName": Effect(
+        "high", {REPLICA, CONTROLLER, "ResourceQuota gpufence-priority"}, QUOTA
+    ),
     "priorityQuota": Effect(True, {"ResourceQuota gpufence-priority"}),
     "hostNetwork": Effect(True, {REPLICA}),
     "resources.requests": Effect({"cpu": "1"}, {REPLICA}, AUDIT),
     "resources.limits": Effect({"cpu": "1"}, {REPLICA}, AUDIT),
-    "podSecurityContext": Effect({"fsGroup": 1000}, {REPLICA, AUDITS}, AUDIT),
-    "securityContext": Effect({"runAsUser": 1000}, {REPLICA, AUDITS}, AUDIT),
+    "podSecurityContext": Effect({"fsGroup": 1000}, PODS, AUDIT),
+    "securityContext": Effect({"runAsUser": 1000}, PODS, AUDIT),
     "podLabels": Effect(LABELS, {REPLICA}, AUDIT),
     "podAnnotations": Effect(LABELS, {REPLICA}, AUDIT),
-    "nodeSelector": Effect(LABELS, {REPLICA, AUDITS}, AUDIT),
-    "tolerations": Effect([], {REPLICA, AUDITS}, AUDIT),
+    "nodeSelector": Effect(LABELS, PODS, AUDIT),
+    "tolerations": Effect([], PODS, AUDIT),
     "affinity": Effect({"podAffinity": {}}, {REPLICA}, AUDIT),
     "topologySpreadConstraints": Effect([{"maxSkew": 1}], {REPLICA}, AUDIT),
     "createNamespace": Effect(True, {"Namespace gpufence-system"}),
-    "clusterFacts": Effect(False, {REPLICA, "ClusterRole gpufence"}),
-    "registration.enabled": Effect(
-        False, {REPLICA, "Lease gpufence", *FENCE_ROLES, *guard("registration")}
+    "clusterFacts": Effect(False, {REPLICA, CONTROLLER, "ClusterRole gpufence", CLUSTER_ROLE}),
+    "controller.enabled": Effect(
+        False,
+        {
+            *(
+                f"{kind} gpufence-controller"
+                for kind in (
+                    *("ClusterRole", "ClusterRoleBinding", "Deployment", "NetworkPolicy"),
+                    *("Role", "RoleBinding", "Service", "ServiceAccount"),
+                )
+            ),
+            *guard("registration"),
+        },
+        {"certificates": {"source": "secret", "secretName": "tls"}},
     ),
-    "registration.timeoutSeconds": Effect(9, {REPLICA}),
+    "controller.resources": Effect({"limits": {"memory": "1Gi"}}, {CONTROLLER}),
+    "registration.timeoutSeconds": Effect(9, {REPLICA, CONTROLLER}),
     "registration.excludeNamespaces": Effect(
-        ["cilium"], {REPLICA, "ValidatingAdmissionPolicy gpufence-namespace-guard"}
+        ["cilium"], {CONTROLLER, "ValidatingAdmissionPolicy gpufence-namespace-guard"}
     ),
-    "registration.annotations": Effect(LABELS, {REPLICA}),
-    "admissionPolicies.enabled": Effect(
-        False, {REPLICA, "ClusterRole gpufence", *guard("namespace")}
-    ),
-    "admissionPolicies.mutate": Effect(True, {REPLICA, "ClusterRole gpufence"}),
+    "registration.annotations": Effect(LABELS, {CONTROLLER}),
+    "admissionPolicies.enabled": Effect(False, {CONTROLLER, CLUSTER_ROLE, *guard("namespace")}),
+    "admissionPolicies.mutate": Effect(True, {CONTROLLER, CLUSTER_ROLE}),
     "certificates.source": Effect(
-        "secret", {REPLICA, "Role gpufence", "Secret tls"}, {"certificates": {"secretName": "tls"}}
+        "secret", {CONTROLLER, ROLE}, {"certificates": {"secretName": "tls"}}
     ),
-    "certificates.secretName": Effect(
-        "tls", {REPLICA, "Role gpufence", "Secret gpufence-certificates", "Secret tls"}
-    ),
-    "certificates.lifetime": Effect("24h", {REPLICA}),
-    "certificates.caLifetime": Effect("48h", {REPLICA}),
+    "certificates.secretName": Effect("tls", {REPLICA, CONTROLLER, ROLE}),
+    "certificates.lifetime": Effect("24h", {CONTROLLER}),
+    "certificates.caLifetime": Effect("48h", {CONTROLLER}),
     "certificates.issuerRef.name": Effect("b", {"Certificate gpufence"}, CERT_MANAGER),
     "certificates.issuerRef.kind": Effect("ClusterIssuer", {"Certificate gpufence"}, CERT_MANAGER),
     "certificates.issuerRef.group": Effect("b.example", {"Certificate gpufence"}, CERT_MANAGER),

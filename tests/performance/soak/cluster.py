@@ -28,5 +28,5 @@ def fenced_cluster(directory: Path, count: int) -> Iterator[tuple[Release, list[
         # Dry runs store nothing: the scheduler has no work, but uses CPU.
         cluster.scheduler.stop()
         with release(cluster, directory / "release") as released, ExitStack() as stack:
-            replicas = stack.enter_context(released.replicas(count)) if count else []
+            replicas = stack.enter_context(released.replicas(count)).replicas if count else []
             yield released, replicas

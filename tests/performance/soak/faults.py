@@ -6,9 +6,6 @@ The replicas reach a real API server through a proxy that injects each fault twi
 long recovery after each. The API server reaches the replicas directly and creates GPU Pods all the
 time: every one must be created and mutated. The exit status is 1 if one is not, if a collection is
 listed again, or if a replica ends. DIRECTORY (build/faults) receives faults.json and faults.png.
-
-A fault that lasts longer than two thirds of the Lease's 15 s may leave the release without a
-leader, and so without device metrics, until it ends.
 """
 
 from __future__ import annotations
@@ -33,7 +30,7 @@ from soak.cluster import fenced_cluster
 REPLICAS = 2
 ROUNDS = 2
 # The intervals of an installation; other tests use shorter ones.
-FLAGS = ("--poll-seconds", "5", "--lease-seconds", "15", "--node-facts")
+FLAGS = ("--poll-seconds", "5", "--node-facts")
 
 
 @dataclass
@@ -46,7 +43,6 @@ class Sample:
     created: int
     failed: int
     requests: int
-    leaders: int
 
 
 @dataclass
@@ -57,7 +53,6 @@ class Record:
     samples: list[Sample] = field(default_factory=list)
     lists: dict[str, int] = field(default_factory=dict)
     lists_before: dict[str, int] = field(default_factory=dict)
-    lease_transitions: int = 0
     longest: float = 0.0
     failures: list[str] = field(default_factory=list)
     ended: list[str] = field(default_factory=list)
@@ -69,9 +64,8 @@ class Record:
             problems.append(f"{len(self.failures)} Pods not created: {self.failures[0]}")
         problems += [f"replica ended: {replica}" for replica in self.ended]
         for name, count in self.lists.items():
-            # A new leader lists the collections of the device metrics.
             before = self.lists_before.get(name, 0)
-            if before and count > before + self.lease_transitions:
+            if before and count > before:
                 problems.append(f"{name}: {count - before} more during the faults")
         return problems
 
@@ -85,7 +79,8 @@ def measure(minutes: float, directory: Path) -> Record:
         proxy = thread.proxy
         config = kubeconfig.write(directory / "proxy.kubeconfig", proxy.url, {"token": "unused"})
         flags = (*FLAGS, "--kubeconfig", str(config))
-        with released.replicas(REPLICAS, *flags) as replicas:
+        with released.replicas(REPLICAS, *flags) as running:
+            replicas = running.replicas
             record.lists_before = lists(proxy.requests)
             with Load(released.cluster.api, "default", every=0.05) as load:
                 for fault in schedule():
@@ -93,9 +88,6 @@ def measure(minutes: float, directory: Path) -> Record:
             record.lists = lists(proxy.requests)
             record.longest = max(load.durations, default=0.0)
             record.failures = load.failures
-            path = f"/apis/coordination.k8s.io/v1/namespaces/{released.namespace}/leases/gpufence"
-            spec = released.cluster.api.request("GET", path)["spec"]
-            record.lease_transitions = spec.get("leaseTransitions", 0)
     return record
 
 
@@ -137,7 +129,6 @@ def sample(
                 load.created - created,
                 len(load.failures) - failed,
                 thread.proxy.requests.total() - requests,
-                int(sum(replica.metric("gpufence_leader") for replica in replicas)),
             )
         )
     thread.end()
@@ -154,7 +145,7 @@ def plot(record: Record, path: Path) -> None:
 
     seconds = [sample.second / 60 for sample in record.samples]
     figure = Figure(figsize=(9, 8), layout="constrained")
-    memory, creations, requests, leaders = figure.subplots(4, 1, sharex=True)
+    memory, creations, requests = figure.subplots(3, 1, sharex=True)
     for index in range(REPLICAS):
         values = [sample.memory[index] for sample in record.samples]
         memory.plot(seconds, values, label=f"replica {index + 1}")
@@ -167,12 +158,8 @@ def plot(record: Record, path: Path) -> None:
     creations.legend(loc="upper right")
     requests.plot(seconds, [sample.requests for sample in record.samples])
     requests.set_ylabel("requests to\nthe API server")
-    leaders.step(seconds, [sample.leaders for sample in record.samples], label="leaders")
-    leaders.set_ylabel("replicas")
-    leaders.set_ylim(-0.1, REPLICAS + 0.1)
-    leaders.legend(loc="upper right")
-    leaders.set_xlabel("minutes")
-    for axes in (memory, creations, requests, leaders):
+    requests.set_xlabel("minutes")
+    for axes in (memory, creations, requests):
         for sample in record.samples:
             if sample.fault:
                 axes.axvspan((sample.second - 1) / 60, sample.second / 60, color="0.9", lw=0)
@@ -208,7 +195,6 @@ def main(minutes: float, directory: Path) -> int:
             f"{fault or 'no fault':<18} {len(of_fault):4} s: "
             f"{sum(sample.created for sample in of_fault)} created, "
             f"{sum(sample.failed for sample in of_fault)} failed, "
-            f"{sum(sample.leaders == 1 for sample in of_fault)} s with a leader, "
             f"{sum(sample.requests for sample in of_fault)} requests to the API server"
         )
     for name, count in record.lists.items():
@@ -216,7 +202,7 @@ def main(minutes: float, directory: Path) -> int:
         print(f"{name}: {at_start} at the start, {count - at_start} more during the faults")
     memory = [max(sample.memory) for sample in record.samples]
     print(
-        f"Lease transitions: {record.lease_transitions}; memory of the larger replica: "
+        f"Memory of the larger replica: "
         f"{memory[0]:.0f} MiB at the start, {max(memory):.0f} at most, {memory[-1]:.0f} at the end"
     )
     for problem in record.problems():

@@ -1,4 +1,4 @@
-"""The real `gpufence serve` as a process on the loopback interface."""
+"""The real `gpufence serve` and `gpufence controller` as processes on the loopback interface."""
 
 from __future__ import annotations
 
@@ -25,34 +25,29 @@ QUICK = (sys.executable, "-P", str(Path(__file__).with_name("quick.py")))
 HOST = "127.0.0.1"
 
 
-class Replica:
-    """`gpufence serve` with ports of its own; as a context manager it runs during the block.
+class _Gpufence:
+    """A process of gpufence that serves metrics; as a context manager it runs during the block.
 
-    `flags` are arguments in addition to its address. It logs to a file in `directory`.
+    It logs to a file in `directory`.
     """
 
     def __init__(
         self,
         directory: Path,
-        flags: Sequence[str | Path],
+        arguments: Sequence[str | Path],
         *,
-        command: Sequence[str | Path] = QUICK,
+        command: Sequence[str | Path],
         environ: Mapping[str, str] | None = None,
-        port: int = 0,
+        stop_within: float = 20,
     ) -> None:
         directory.mkdir(parents=True, exist_ok=True)
-        free_port, self.metrics_port = free_ports(2)
-        self.port = port or free_port
-        self.url = f"https://{HOST}:{self.port}"
-        """Scheme, host and port, as an API server calls it."""
-        address = ("--host", HOST, "--port", str(self.port))
-        metrics = ("--metrics-port", str(self.metrics_port))
+        [self.metrics_port] = free_ports(1)
         self.process = Process(
             "gpufence",
-            [*command, "serve", *address, *metrics, *flags],
-            directory / f"gpufence-{self.port}.log",
+            [*command, *arguments, "--host", HOST, "--metrics-port", str(self.metrics_port)],
+            directory / f"gpufence-{self.metrics_port}.log",
             environ=environ,
-            stop_within=20,
+            stop_within=stop_within,
         )
 
     def start(self) -> None:
@@ -80,7 +75,7 @@ class Replica:
         try:
             status, text = self.get("/readyz")
         except (OSError, http.client.HTTPException) as error:
-            return str(error)
+            return str(error) or type(error).__name__
         return "" if status == 200 else text
 
     def get(self, path: str) -> tuple[int, str]:
@@ -100,21 +95,6 @@ class Replica:
                 return float(line.rpartition(" ")[2])
         return 0.0
 
-    def certificate(self, ca: bytes) -> x509.Certificate:
-        """Return the certificate that it serves to a client that trusts only `ca` (PEM).
-
-        Raises:
-            ssl.SSLError: the client does not trust it.
-        """
-        context = ssl.create_default_context(cadata=ca.decode())
-        with (
-            socket.create_connection((HOST, self.port), timeout=10) as raw,
-            context.wrap_socket(raw, server_hostname="localhost") as connection,
-        ):
-            der = connection.getpeercert(binary_form=True)
-        assert der is not None
-        return x509.load_der_x509_certificate(der)
-
     def events(self, name: str) -> list[dict[str, Any]]:
         """Return the events of that name that it has logged."""
         logged = [json.loads(line) for line in self.process.log_lines() if line.startswith("{")]
@@ -131,6 +111,53 @@ class Replica:
 
     def __exit__(self, *_: object) -> None:
         self.stop()
+
+
+class Controller(_Gpufence):
+    """`gpufence controller`; `flags` are arguments in addition to its address."""
+
+    def __init__(
+        self,
+        directory: Path,
+        flags: Sequence[str | Path],
+        *,
+        command: Sequence[str | Path] = QUICK,
+    ) -> None:
+        super().__init__(directory, ["controller", *flags], command=command)
+
+
+class Replica(_Gpufence):
+    """`gpufence serve` with ports of its own; `flags` are arguments in addition to its address."""
+
+    def __init__(
+        self,
+        directory: Path,
+        flags: Sequence[str | Path],
+        *,
+        command: Sequence[str | Path] = QUICK,
+        environ: Mapping[str, str] | None = None,
+        port: int = 0,
+    ) -> None:
+        self.port = port or free_ports(1)[0]
+        self.url = f"https://{HOST}:{self.port}"
+        """Scheme, host and port, as an API server calls it."""
+        arguments = ["serve", "--port", str(self.port), *flags]
+        super().__init__(directory, arguments, command=command, environ=environ)
+
+    def certificate(self, ca: bytes) -> x509.Certificate:
+        """Return the certificate that it serves to a client that trusts only `ca` (PEM).
+
+        Raises:
+            ssl.SSLError: the client does not trust it.
+        """
+        context = ssl.create_default_context(cadata=ca.decode())
+        with (
+            socket.create_connection((HOST, self.port), timeout=10) as raw,
+            context.wrap_socket(raw, server_hostname="localhost") as connection,
+        ):
+            der = connection.getpeercert(binary_form=True)
+        assert der is not None
+        return x509.load_der_x509_certificate(der)
 
 
 class Server(Replica):

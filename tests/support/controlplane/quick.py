@@ -1,4 +1,4 @@
-"""Run `gpufence serve` with shorter waits than an operator can set: `quick.py ARGUMENTS...`.
+"""Run `gpufence` with shorter waits than an operator can set: `quick.py ARGUMENTS...`.
 
 Each option of this program stands for a constant of gpufence, in seconds.
 """
@@ -11,7 +11,7 @@ import sys
 from datetime import timedelta
 
 from certs import secret
-from webhook.controller import controller
+from webhook.controller import process
 from webhook.serve import replica
 from webhook.tools.cli.main import main as gpufence
 
@@ -24,7 +24,6 @@ OPTIONS = argparse.ArgumentParser(allow_abbrev=False, add_help=False)
 OPTIONS.add_argument("--ca-propagation-delay", type=_seconds, default=30)
 OPTIONS.add_argument("--ca-overlap", type=_seconds, default=3600)
 OPTIONS.add_argument("--poll-seconds", type=_seconds, default=5)
-OPTIONS.add_argument("--lease-seconds", type=int, default=15)
 OPTIONS.add_argument("--reload-seconds", type=_seconds, default=2)
 
 
@@ -38,10 +37,10 @@ def main() -> int | None:
                 "overlap": timedelta(seconds=waits.ca_overlap),
             }
         },
-        controller: {
-            "ControllerOptions": {
-                "lease_seconds": waits.lease_seconds,
+        process: {
+            "ProcessOptions": {
                 "poll_seconds": waits.poll_seconds,
+                "reload_seconds": waits.reload_seconds,
             }
         },
         replica: {"ServeOptions": {"reload_seconds": waits.reload_seconds}},

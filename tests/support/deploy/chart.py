@@ -115,13 +115,20 @@ def _rendered(helm: Helm, values: str, namespace: str) -> str:
 
 
 def one(objects: list[Object], kind: str, name: str = "") -> Object:
-    """Return the only object of a kind, and of a name if one is given."""
+    """Return the only object of a kind that is not the controller's, or the one of a name."""
     [match] = [
         obj
         for obj in objects
-        if obj["kind"] == kind and (not name or obj["metadata"]["name"] == name)
+        if obj["kind"] == kind
+        and (obj["metadata"]["name"] == name if name else not is_controllers(obj))
     ]
     return match
+
+
+def is_controllers(obj: Object) -> bool:
+    """Return whether an object belongs to the controller."""
+    found: str = obj["metadata"]["name"]
+    return found.endswith("-controller")
 
 
 def memory(helm: Helm, values: Values) -> dict[str, int]:

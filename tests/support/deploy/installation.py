@@ -9,6 +9,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import yaml
 
@@ -18,16 +19,19 @@ from controlplane.objects import RESTRICTED, node, taint
 from controlplane.poll import until
 from controlplane.webhooks import wait_until_called
 from deploy.chart import NAMESPACE, RELEASE, Helm, Object, Values
-from deploy.kubelet import Kubelet, kubelet, wait_ready
+from deploy.kubelet import Kubelet, RunningPod, kubelet, wait_ready
 from paths import PROJECT
 
-USER = f"system:serviceaccount:{NAMESPACE}:{RELEASE}"
+REPLICAS, CONTROLLERS = "gpufence", "gpufence-controller"
+"""The label app.kubernetes.io/name of the Pods."""
+REPLICA_USER = f"system:serviceaccount:{NAMESPACE}:{RELEASE}"
+CONTROLLER_USER = f"{REPLICA_USER}-controller"
 KINDS = ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
 AUDIT = {
     "apiVersion": "audit.k8s.io/v1",
     "kind": "Policy",
     "omitStages": ["RequestReceived"],
-    "rules": [{"level": "Metadata", "users": [USER]}, {"level": "None"}],
+    "rules": [{"level": "Metadata", "users": [REPLICA_USER, CONTROLLER_USER]}, {"level": "None"}],
 }
 NODES = (
     node("one"),
@@ -53,10 +57,10 @@ class Installation:
     """Signed the certificate that the API server presents to a replica that requests one."""
 
     def install(self, values: Values) -> None:
-        """Install, and wait until both replicas are ready and registered."""
+        """Install, and wait until both replicas are ready, and the controller has registered."""
         action = ("install", RELEASE)
         self.helm.with_values(action, values, "--namespace", NAMESPACE)
-        wait_ready(self.kubelet, 2)
+        wait_ready(self.kubelet, 3)
         until(lambda: len(self.configurations()) == 2, "both webhook configurations")
         # Status that kubelet and replicas write reaches other clients with a delay.
         self.wait_rolled_out()
@@ -80,6 +84,7 @@ class Installation:
             return current and counts == [2, 2] and status["replicas"] == 2
 
         until(rolled_out, "the Deployment to be rolled out")
+        until(self.is_controlled, "the controller to be ready")
         until(lambda: len(self.pods()) == 2, "the old Pods to be gone")
 
     def uninstall(self) -> None:
@@ -94,10 +99,25 @@ class Installation:
             own += [item for item in items if item["metadata"]["name"] == RELEASE]
         return own
 
-    def pods(self) -> list[Object]:
-        path = f"/api/v1/namespaces/{NAMESPACE}/pods"
+    def pods(self, names: str = REPLICAS) -> list[Object]:
+        """Return the Pods with one of these names, separated by commas, in their label."""
+        selector = quote(f"app.kubernetes.io/name in ({names})")
+        path = f"/api/v1/namespaces/{NAMESPACE}/pods?labelSelector={selector}"
         items: list[Object] = self.cluster.api.request("GET", path)["items"]
         return items
+
+    def is_controlled(self) -> bool:
+        """Return whether a controller is ready."""
+        path = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/{RELEASE}-controller"
+        deployment = self.cluster.api.request("GET", path)
+        current = deployment["status"].get("observedGeneration")
+        ready = deployment["status"].get("readyReplicas", 0)
+        return bool(ready == 1 and current == deployment["metadata"]["generation"])
+
+    def replicas(self) -> list[RunningPod]:
+        """Return the replicas that run."""
+        names = {each["metadata"]["name"] for each in self.pods()}
+        return [each for each in list(self.kubelet.pods.values()) if each.name in names]
 
     def create_pod(self, pod: Object, namespace: str = "default") -> Object:
         """Create a Pod as a dry run; raise an ApiError if it is rejected."""
@@ -109,7 +129,7 @@ class Installation:
         return self.cluster.api.refusal("/api/v1/namespaces/default/pods", pod)
 
     def audit(self) -> list[Any]:
-        """Return the audit events of the replicas' requests."""
+        """Return the audit events of the requests of replicas and controller."""
         # The last line may be half written.
         written = self.audit_log.read_text().rpartition("\n")[0]
         return [json.loads(line) for line in written.splitlines()]

@@ -7,6 +7,7 @@ is the image (the command is this environment's) and the user. Two waits are sho
 
 from __future__ import annotations
 
+import base64
 import http.client
 import itertools
 import os
@@ -29,6 +30,7 @@ from controlplane.gpufence import QUICK
 from controlplane.poll import until
 from controlplane.process import Process, runs
 from relay import Relay
+from release.volume import Volume
 
 if TYPE_CHECKING:
     from controlplane.cluster import ControlPlane
@@ -37,7 +39,7 @@ Object = dict[str, Any]
 
 EVERY = 0.4
 SHORT_WAITS = ("--ca-propagation-delay=5s", "--poll-seconds=1")
-"""What a replica here is started with in addition, so that tests wait for seconds."""
+"""What gpufence is started with here in addition, so that tests wait for seconds."""
 _ACCOUNT = "/run/secrets/kubernetes.io/serviceaccount"
 # The namespace of its own that `ip netns exec` has made for mounts is where these are done.
 _ENTER = f"""
@@ -121,6 +123,7 @@ class RunningPod:
         [self._container] = self.spec["containers"]
         self._mounts = {mount["name"]: mount for mount in self._container["volumeMounts"]}
         self.sandbox = Sandbox(cluster.api.port)
+        self._volumes: dict[str, Volume] = {}
         self._mount_account()
         (directory / "hosts").write_text(f"{self.sandbox.host} localhost\n")
         self.process = self._process()
@@ -131,23 +134,14 @@ class RunningPod:
     def mount_volumes(self) -> None:
         """Write the files of the Pod's ConfigMaps and Secrets as they are now."""
         for volume in self.spec["volumes"]:
-            if "configMap" in volume and volume["name"] in self._mounts:
-                name = volume["configMap"]["name"]
-                try:
-                    config_map = self._get("configmaps", name)
-                except ApiError:
-                    if self.process.pid is None:
-                        raise
-                    # As in a kubelet, a mounted volume stays until its content changes.
-                    continue
-                for key, text in config_map["data"].items():
-                    target = self._directory / "volumes" / volume["name"] / key
-                    if not target.exists() or target.read_text() != text:
-                        target.parent.mkdir(parents=True, exist_ok=True)
-                        # As a kubelet does it: the old file, or all of the new one.
-                        fresh = target.with_suffix(".new")
-                        fresh.write_text(text)
-                        fresh.replace(target)
+            content = _content(self._cluster, self._namespace, volume)
+            # As in a kubelet, a mounted volume stays until its content changes.
+            if content is not None and volume["name"] in self._mounts:
+                mounted = self._volumes.get(volume["name"])
+                if mounted is None:
+                    directory = self._directory / "volumes" / volume["name"]
+                    mounted = self._volumes[volume["name"]] = Volume(directory)
+                mounted.write(content)
 
     def look(self) -> None:
         """Run the readiness probe, and write what has changed into the Pod's status.
@@ -335,7 +329,7 @@ class Kubelet:
             leaving = "deletionTimestamp" in pod["metadata"]
             if uid in self.pods and leaving:
                 self._end(uid)
-            elif uid not in self.pods and not leaving and pod["spec"].get("nodeName"):
+            elif uid not in self.pods and not leaving and self._may_start(pod):
                 directory = self._directory / pod["metadata"]["name"]
                 self.pods[uid] = RunningPod(self._cluster, {**pod}, directory)
         for uid in self.pods.keys() - bound.keys():
@@ -344,10 +338,35 @@ class Kubelet:
             pod.mount_volumes()
             pod.look()
 
+    def _may_start(self, pod: Object) -> bool:
+        """Return whether it is bound, and its volumes can be mounted."""
+        volumes = pod["spec"].get("volumes") or () if pod["spec"].get("nodeName") else ()
+        contents = [_content(self._cluster, self._namespace, volume) for volume in volumes]
+        return bool(contents) and None not in contents
+
     def _end(self, uid: str) -> None:
         thread = threading.Thread(target=self.pods.pop(uid).end)
         thread.start()
         self._ending.append(thread)
+
+
+def _content(cluster: ControlPlane, namespace: str, volume: Object) -> dict[str, bytes] | None:
+    """Return the files of a volume; None if its ConfigMap or Secret does not exist."""
+    core = f"/api/v1/namespaces/{namespace}"
+    try:
+        if source := volume.get("configMap"):
+            found = cluster.api.request("GET", f"{core}/configmaps/{source['name']}")
+            files = {key: text.encode() for key, text in found["data"].items()}
+        elif source := volume.get("secret"):
+            found = cluster.api.request("GET", f"{core}/secrets/{source['secretName']}")
+            files = {key: base64.b64decode(text) for key, text in found["data"].items()}
+        else:
+            return {}
+    except ApiError:
+        return None
+    if items := source.get("items"):
+        return {item["path"]: files[item["key"]] for item in items}
+    return files
 
 
 @contextmanager

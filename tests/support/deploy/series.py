@@ -1,4 +1,4 @@
-"""The series of a server, and their labels, from the registry that it exposes."""
+"""The series of replica and controller, and their labels, from the registries that they expose."""
 
 from __future__ import annotations
 
@@ -6,13 +6,18 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import Metric
 
 from specs import default_spec, policy_of
+from webhook.controller.metrics import ControllerMetrics
 from webhook.serve.metrics.cluster import ClusterMetrics
 from webhook.serve.metrics.replica import GAUGES, Metrics
 
 
 def exported() -> dict[str, set[str]]:
-    """Return the series of a server by name, with the labels that they carry."""
-    everything = registry()
+    """Return the series of both processes by name, with the labels that they carry."""
+    return series(registry()) | series(ControllerMetrics().registry)
+
+
+def series(everything: CollectorRegistry) -> dict[str, set[str]]:
+    """Return the series of a registry by name, with their labels."""
     labels_of = labels(everything)
     return {
         name: labels_of[family.name] | ({"le"} if name.endswith("_bucket") else set())

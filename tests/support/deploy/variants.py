@@ -96,9 +96,8 @@ VARIANTS: dict[str, Values] = {
         "webhook": {"clientCA": {"configMap": "api-servers", "key": "bundle.pem"}}
     },
     "devices are not counted": {"metrics": {"devices": False}},
-    "configurations in Git": {"registration": {"enabled": False}},
     "configurations in Git, certificates of somebody else": {
-        "registration": {"enabled": False},
+        "controller": {"enabled": False},
         "certificates": {"source": "secret", "secretName": "gpufence-tls"},
     },
     "certificates of cert-manager": {

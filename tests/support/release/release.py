@@ -1,12 +1,14 @@
-"""A release of gpufence: its namespace, ClusterRole, Service and the objects that it writes."""
+"""A release of gpufence: its namespace, ClusterRole, Service, processes, and what they write."""
 
 from __future__ import annotations
 
 import base64
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -15,13 +17,15 @@ import yaml
 
 from controlplane.api import ApiError
 from controlplane.cluster import ControlPlane
-from controlplane.gpufence import COMMAND, QUICK, Replica
+from controlplane.gpufence import COMMAND, QUICK, Controller, Replica
 from controlplane.poll import until
 from controlplane.webhooks import unregister, wait_until_called
 from release.service import Service
+from release.volume import Volume
 
 NAME = "gpufence"
-SECRET = "gpufence-certificates"  # noqa: S105 - its name
+CA, SERVING = "gpufence-ca", "gpufence-serving"
+"""The names of the Secrets."""
 KINDS = ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
 WEBHOOKS = 4
 """How many webhooks are in the two of them."""
@@ -33,6 +37,14 @@ _TABLE = "hidesDevices"
 _WRONG_CLOCK = Path(__file__).with_name("wrong_clock.py")
 
 
+@dataclass
+class Running:
+    """What runs of a release."""
+
+    controller: Controller
+    replicas: list[Replica]
+
+
 class Release:
     """One release in one cluster, which has no other."""
 
@@ -41,25 +53,70 @@ class Release:
         self.directory = directory
         self.service = service
         self.namespace = cluster.create_namespace("release-")
+        self.volume = Volume(directory / SERVING)
+        """The serving Secret as replicas mount it."""
 
-    def replica(self, *flags: str, clock_ahead: timedelta = timedelta()) -> Replica:
-        """Return a replica that is yet to be started; its clock is ahead by `clock_ahead`."""
-        own = [
+    def controller(self, *flags: str, clock_ahead: timedelta = timedelta()) -> Controller:
+        """Return a controller that is yet to be started; its clock is ahead by `clock_ahead`."""
+        own = (
             *("--kubeconfig", str(self.cluster.kubeconfig), "--namespace", self.namespace),
-            *("--register=true", "--url", self.service.url, "--owner", f"clusterrole/{NAME}"),
-            *("--poll-seconds", "0.5", "--lease-seconds", "3", "--drain-seconds", "1", *TIMEOUT),
-        ]
-        command = QUICK
-        if clock_ahead:
-            command = (sys.executable, str(_WRONG_CLOCK), str(clock_ahead.total_seconds()))
-        return Replica(self.directory, [*own, *flags], command=command)
+            *("--url", self.service.url, "--owner", f"clusterrole/{NAME}"),
+            *("--poll-seconds", "0.5", *TIMEOUT),
+        )
+        command = _command(clock_ahead)
+        return Controller(self.directory, [*own, *flags], command=command)
+
+    def replica(
+        self,
+        *flags: str,
+        volume: Volume | None = None,
+        clock_ahead: timedelta = timedelta(),
+    ) -> Replica:
+        """Return a replica that is yet to be started; its clock is ahead by `clock_ahead`."""
+        mounted = volume or self.volume
+        own = (
+            *("--kubeconfig", str(self.cluster.kubeconfig), "--drain-seconds", "1", *TIMEOUT),
+            *("--tls-cert", str(mounted.file("tls.crt"))),
+            *("--tls-key", str(mounted.file("tls.key"))),
+        )
+        return Replica(self.directory, [*own, *flags], command=_command(clock_ahead))
 
     @contextmanager
-    def replicas(self, count: int, *flags: str) -> Iterator[list[Replica]]:
-        """Run so many replicas behind the Service in the block, and wait until they are called."""
-        running = [self.replica(*flags) for _ in range(count)]
+    def mounted(self, secret: str = SERVING, every: float = 0.5) -> Iterator[Volume]:
+        """Keep a volume as the Secret is, as a kubelet does, in the block."""
+        over = threading.Event()
+        volume = self.volume if secret == SERVING else Volume(self.directory / secret)
+
+        def mount() -> None:
+            while not over.wait(every):
+                with suppress(ApiError, OSError):
+                    volume.write(self.secret(secret))
+
+        thread = threading.Thread(target=mount, daemon=True)
+        thread.start()
+        try:
+            yield volume
+        finally:
+            over.set()
+            thread.join()
+
+    @contextmanager
+    def replicas(
+        self, count: int, *flags: str, mounted: str = SERVING, controller: Sequence[str] = ()
+    ) -> Iterator[Running]:
+        """Run a controller and so many replicas behind the Service in the block.
+
+        It begins once they are called. `flags` are for both, and `controller` for that alone;
+        replicas mount the Secret `mounted`.
+        """
+        running = Running(self.controller(*flags, *controller), [])
         with ExitStack() as stack:
-            self.start(running, stack)
+            stack.callback(running.controller.stop)
+            running.controller.start()
+            volume = stack.enter_context(self.mounted(mounted))
+            until(volume.file("tls.crt").exists, "the serving certificate")
+            running.replicas += [self.replica(*flags, volume=volume) for _ in range(count)]
+            self.start(running.replicas, stack)
             wait_until_called(self.cluster)
             yield running
 
@@ -89,11 +146,16 @@ class Release:
         done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
         return list(yaml.safe_load_all(done.stdout))
 
-    def secret(self) -> dict[str, bytes]:
-        """Return the decoded data of the Secret."""
-        path = f"/api/v1/namespaces/{self.namespace}/secrets/{SECRET}"
+    def secret(self, name: str = SERVING) -> dict[str, bytes]:
+        """Return the decoded data of a Secret."""
+        path = f"/api/v1/namespaces/{self.namespace}/secrets/{name}"
         data = self.cluster.api.request("GET", path)["data"]
         return {key: base64.b64decode(value) for key, value in data.items()}
+
+    def secrets(self) -> list[str]:
+        """Return the names of the release's Secrets that exist."""
+        path = f"/api/v1/namespaces/{self.namespace}/secrets"
+        return [each["metadata"]["name"] for each in self.cluster.api.request("GET", path)["items"]]
 
     def configurations(self) -> list[dict[str, Any]]:
         """Return the webhook configurations that there are."""
@@ -119,6 +181,12 @@ class Release:
             for configuration in self.configurations()
             for webhook in configuration["webhooks"]
         ]
+
+
+def _command(clock_ahead: timedelta) -> Sequence[str | Path]:
+    if clock_ahead:
+        return (sys.executable, str(_WRONG_CLOCK), str(clock_ahead.total_seconds()))
+    return QUICK
 
 
 def _stop(replicas: Sequence[Replica]) -> None:

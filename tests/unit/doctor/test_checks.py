@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
 from certs.authority import create_authority, issue_leaf
 from certs.keypair import Names
-from certs.secret import Stored
 from policies.kubernetes.objects import JSONObject
 from webhook.controller.certificates import names_of
-from webhook.controller.leader_election import with_holder
 from webhook.tools.doctor import DoctorLine, Status
 from webhook.tools.doctor.checks import diagnosis
-from webhook.tools.doctor.installation import Installation
+from webhook.tools.doctor.installation import Deployed, Installation
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 AUTHORITY = create_authority(NOW)
@@ -57,30 +55,17 @@ def test_without_permission_for_api_groups_claims_are_not_reported() -> None:
 
 
 def test_a_check_without_permission_is_skipped() -> None:
-    found = line("leader", forbidden={"leader": "leases is forbidden"})
-    assert found == DoctorLine("skip", "leader", "cannot read it: leases is forbidden")
+    found = line("controller", forbidden={"controller": "deployments is forbidden"})
+    assert found == DoctorLine("skip", "controller", "cannot read it: deployments is forbidden")
 
 
-@pytest.mark.parametrize(
-    ("silent", "duration", "leads"),
-    [(0, 15, True), (30, 15, True), (31, 15, False), (60, 15_000, True), (61, 15_000, False)],
-)
-def test_a_holder_that_does_not_renew_its_lease_is_a_warning(
-    silent: float, duration: int, leads: bool
-) -> None:
-    lease = with_holder(None, "gpufence-7d_1234", NOW - timedelta(seconds=silent), duration)
-    found = line("leader", lease=lease)
-    if leads:
-        assert found == DoctorLine("ok", "leader", "gpufence-7d is the leader")
-        return
-    assert found == DoctorLine(
-        "warn",
-        "leader",
-        f"gpufence-7d_1234 has not renewed Lease fence/gpufence for {silent} s; another replica "
-        f"leads after {duration} s without renewal",
-        "Check that a replica runs, and its logs. If gpufence-7d no longer exists, run "
-        "kubectl --namespace fence delete lease gpufence",
-    )
+@pytest.mark.parametrize(("ready", "status"), [(1, "ok"), (0, "warn")])
+def test_a_controller_that_is_not_ready_is_a_warning(ready: int, status: Status) -> None:
+    pod = {"containers": [{"name": "gpufence", "image": "gpufence:0.2.0"}]}
+    controller = {"spec": {"template": {"spec": pod}}, "status": {"readyReplicas": ready}}
+    found = line("controller", controller=controller)
+    assert found.status == status
+    assert ("image.repository" in found.remediation) is not bool(ready)
 
 
 def registered(url: str) -> dict[str, object]:
@@ -103,11 +88,18 @@ def registered(url: str) -> dict[str, object]:
 def test_a_certificate_without_the_registered_host_fails(
     url: str, names: Names, missing: str
 ) -> None:
-    stored = Stored(AUTHORITY, issue_leaf(AUTHORITY, names, NOW))
+    leaf = issue_leaf(AUTHORITY, names, NOW)
     configurations: dict[str, JSONObject | None] = {"Kind": registered(url)}
     address = Installation("fence", "gpufence", configurations=configurations).address
     assert address is not None
-    found = line("certificate", names=names_of(address), secret={}, stored=stored)
+    found = line(
+        "certificate",
+        deployed=Deployed(address, "serving"),
+        names=names_of(address),
+        secret={},
+        leaf=leaf,
+        signer=AUTHORITY.certificate_pem,
+    )
     assert found.status == ("fail" if missing else "ok")
     if missing:
         assert found.detail == f"the serving certificate lacks {missing}"

@@ -21,12 +21,14 @@ SERVICE = ("fence", "gpufence", 443)
 OWN = frozenset({"fence"})
 NOW = datetime(2026, 11, 22, tzinfo=UTC)
 REGISTRATION = Registration(service=SERVICE, excluded_namespaces=OWN)
+DEPLOYED = Deployed(REGISTRATION, "serving")
+CONTROLLER = {"spec": {}, "status": {"readyReplicas": 1}}
 
 
-def installation(registers: bool | None, **registration: Any) -> Installation:
+def installation(registers: bool, **registration: Any) -> Installation:
     """Return an installation whose configurations say what was given beyond the command line.
 
-    ``registers`` is None where there is no Deployment to read.
+    ``registers`` says whether it has a controller.
     """
     made = configurations(
         shipped_policy(),
@@ -37,7 +39,8 @@ def installation(registers: bool | None, **registration: Any) -> Installation:
         "gpufence",
         NOW,
         policy=shipped_policy(),
-        deployed=None if registers is None else Deployed(REGISTRATION, "secret", registers),
+        controller=CONTROLLER if registers else None,
+        deployed=DEPLOYED if registers else None,
         configurations={each["kind"]: each for each in made},
     )
 
@@ -49,15 +52,15 @@ def line(found: Installation, check: str) -> DoctorLine:
     return next(line for line in diagnosis(found) if line.check == check)
 
 
-@pytest.mark.parametrize("registers", [True, False, None])
-def test_matching_configurations_are_ok(registers: bool | None) -> None:
+@pytest.mark.parametrize("registers", [True, False])
+def test_matching_configurations_are_ok(registers: bool) -> None:
     found = installation(registers)
     assert {line(found, kind).status for kind in (MUTATING, VALIDATING)} == {"ok"}
 
 
-@pytest.mark.parametrize(("registers", "status"), [(True, "fail"), (False, "warn"), (None, "warn")])
+@pytest.mark.parametrize(("registers", "status"), [(True, "fail"), (False, "warn")])
 def test_an_additional_excluded_namespace_fails_only_with_registration(
-    registers: bool | None, status: Status
+    registers: bool, status: Status
 ) -> None:
     found = installation(registers, excluded_namespaces=OWN | {"payments"})
     message = line(found, VALIDATING)
@@ -116,10 +119,8 @@ def test_remediation_of_missing_configurations_depends_on_registration() -> None
         found = installation(registers)
         found.configurations = dict.fromkeys(found.configurations)
         cures.append({line(found, kind).remediation for kind in (MUTATING, VALIDATING)})
-    assert cures[0] == {"Check the logs of the replicas for the reason"}
-    assert cures[1] == {
-        "Apply the output of gpufence manifests: this release does not register itself"
-    }
+    assert cures[0] == {"Check the log of the controller for the reason"}
+    assert cures[1] == {"Apply the output of gpufence manifests: this release has no controller"}
 
 
 def compiled(*excluded: str) -> AdmissionPolicies:
@@ -134,8 +135,6 @@ def compiled(*excluded: str) -> AdmissionPolicies:
 NONE: AdmissionPolicies = {kind: {} for kind in POLICY_KINDS}
 OF_1_30 = {kind: compiled("fence")[kind] for kind in (POLICY_KIND, BINDING_KIND)}
 MUTATES = replace(REGISTRATION, mutates=True)
-DEPLOYED = Deployed(REGISTRATION, "secret", registers=True)
-PRINTED = replace(DEPLOYED, registers=False)
 
 
 @pytest.mark.parametrize(
@@ -151,15 +150,15 @@ PRINTED = replace(DEPLOYED, registers=False)
         ),
         # A namespace that only the policies exclude.
         (compiled("fence", "payments"), DEPLOYED, "fail", "payments"),
-        (compiled("fence", "payments"), PRINTED, "warn", "payments"),
-        # Policies that no leader writes, and those that it writes.
+        (compiled("fence", "payments"), None, "warn", "payments"),
+        # Policies that no controller writes, and those that it writes.
         (NONE, replace(DEPLOYED, admission_policies=False), "warn", "admissionPolicies.enabled"),
-        (NONE, PRINTED, "warn", "gpufence manifests"),
+        (NONE, None, "warn", "gpufence manifests"),
         (NONE, DEPLOYED, "fail", f"{POLICY_KIND} gpufence-pods: it does not exist"),
     ],
 )
 def test_admission_policies_are_compared_with_what_replicas_write(
-    found: AdmissionPolicies, deployed: Deployed, status: Status, words: str
+    found: AdmissionPolicies, deployed: Deployed | None, status: Status, words: str
 ) -> None:
     installed = replace(installation(True), deployed=deployed, admission_policies=found)
     message = line(installed, "admission policies")

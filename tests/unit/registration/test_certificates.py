@@ -1,48 +1,81 @@
-"""The Secret with several replicas at work on it, and everything that can happen in between."""
+"""The Secrets of the certificates, and everything that can happen to them."""
 
 from __future__ import annotations
 
 import base64
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from certs import CertificateError
-from certs.authority import CLOCK_SKEW, create_authority, issue_leaf
-from certs.keypair import Names
-from certs.secret import Change, Stored, Timing, read_secret, write_secret
+from certs.authority import create_authority, issue_leaf
+from certs.keypair import KeyPair, Names, is_trusted_by
+from certs.secret import (
+    Timing,
+    authority_data,
+    read_authority,
+    read_certificate,
+    read_leaf,
+    serving_data,
+    with_data,
+)
 from fake_apiserver import FakeKubeApi
-from webhook.controller.certificates import CERT_MANAGER, CertificateReconciler, SecretName
+from policies.kubernetes.objects import JSONObject
+from webhook.controller.certificates import (
+    CERT_MANAGER,
+    ExternalCertificates,
+    IssuedCertificates,
+    SecretName,
+)
+from webhook.controller.owner import Owner
 from webhook.controller.registrar import KINDS
+from webhook.controller.trust import Bundle, bundles
 from webhook.kube.errors import ApiError, ClusterError
 
 NOW = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
 DAY = timedelta(days=1)
-SECRET = SecretName("system", "certificates")
+CA, SERVING = SecretName("system", "ca"), SecretName("system", "serving")
 NAMES = Names.parse(["gpufence.system.svc"])
-TIMING = Timing(authority=300 * DAY, leaf=30 * DAY, settle=timedelta(seconds=30), overlap=DAY)
+TIMING = Timing(
+    authority=300 * DAY,
+    leaf=30 * DAY,
+    settle=timedelta(seconds=30),
+    overlap=timedelta(hours=1),
+)
+OWNER = "/apis/rbac.authorization.k8s.io/v1/clusterroles/gpufence"
 
 
-class Replica:
-    def __init__(self, api: FakeKubeApi) -> None:
+class Controller:
+    """One controller, at times of the test's choice."""
+
+    def __init__(self, api: FakeKubeApi, owner: Owner | None = None) -> None:
+        self.api = api
         self.clock = 0.0
-        self.changes: list[Change] = []
-        self.reconciler = CertificateReconciler(
+        self.issued: list[str] = []
+        self.certificates = IssuedCertificates(
             api,
-            SECRET,
+            CA,
+            SERVING,
             NAMES,
             TIMING,
             configuration="gpufence",
+            owner=owner,
             clock=lambda: self.clock,
-            changed=self.changes.append,
+            changed=self.issued.append,
         )
-        self._api = api
+        self.bundle = Bundle(TIMING.overlap, clock=lambda: self.clock)
 
-    async def reconcile(self, now: datetime) -> Stored:
-        """Reconcile when the API server has this time."""
-        self._api.now = now
-        return await self.reconciler.reconcile()
+    async def reconcile(self, now: datetime = NOW, *, after: float = 0) -> bytes:
+        """Reconcile when the API server has this time, so many seconds after the last time."""
+        self.clock += after
+        self.api.now = now
+        return await self.certificates.reconcile()
+
+    async def register(self, now: datetime = NOW, *, after: float = 0) -> None:
+        """Reconcile, and publish the CAs in both configurations."""
+        own = await self.reconcile(now, after=after)
+        published = [bundle for each in registered(self.api) for bundle in bundles(each).values()]
+        carry(self.api, self.bundle.publish(own, published))
 
 
 @pytest.fixture
@@ -50,237 +83,240 @@ def api() -> FakeKubeApi:
     return FakeKubeApi()
 
 
-def carry(api: FakeKubeApi, *bundles: bytes) -> None:
-    """Have each configuration's webhook carry a bundle."""
-    for path, bundle in zip(KINDS.values(), bundles, strict=True):
-        encoded = base64.b64encode(bundle).decode()
+def carry(api: FakeKubeApi, *carried: bytes) -> None:
+    """Have the webhooks of each configuration carry a bundle; the last one stands for the rest."""
+    for path, bundle in zip(KINDS.values(), [*carried, carried[-1]], strict=False):
+        config = {"caBundle": base64.b64encode(bundle).decode()}
         webhooks = [
-            {"clientConfig": {"caBundle": encoded}},
-            {"clientConfig": {"caBundle": encoded}},
+            {"name": "pods.gpufence.dev", "clientConfig": config},
+            {"name": "pods-placement.gpufence.dev", "clientConfig": config},
+            {"name": "other.example", "clientConfig": {}},
         ]
         api.objects[f"{path}/gpufence"] = {"metadata": {}, "webhooks": webhooks}
 
 
-async def test_the_first_replica_creates_the_secret_and_the_second_reads_it(
+def registered(api: FakeKubeApi) -> list[JSONObject]:
+    return [
+        api.objects[f"{path}/gpufence"]
+        for path in KINDS.values()
+        if f"{path}/gpufence" in api.objects
+    ]
+
+
+def authority(api: FakeKubeApi) -> KeyPair:
+    found = read_authority(api.objects[CA.path])
+    assert found is not None
+    return found
+
+
+def leaf(api: FakeKubeApi) -> KeyPair:
+    found = read_leaf(api.objects[SERVING.path])
+    assert found is not None
+    return found
+
+
+def is_served_and_trusted(api: FakeKubeApi, served: KeyPair) -> bool:
+    """Return whether every webhook trusts a pair that replicas may still serve."""
+    found = [bundle for each in registered(api) for bundle in bundles(each).values()]
+    return bool(found) and all(is_trusted_by(served.certificate_pem, each) for each in found)
+
+
+async def test_both_secrets_are_created_at_once_before_anything_is_registered(
     api: FakeKubeApi,
 ) -> None:
-    first, second = Replica(api), Replica(api)
-    with pytest.raises(CertificateError, match="has not been read yet"):
-        first.reconciler.source.read()
-    stored = await first.reconcile(NOW)
-    assert await second.reconcile(NOW) == stored
-    assert first.changes == [Change.CREATE]
-    assert second.changes == []
-    assert first.reconciler.source.read() == second.reconciler.source.read() == stored.leaf
+    controller = Controller(api)
+    published = await controller.reconcile()
+    assert published == authority(api).certificate_pem
+    assert is_trusted_by(leaf(api).certificate_pem, published)
+    assert api.objects[SERVING.path]["type"] == "kubernetes.io/tls"
+    assert set(api.objects[SERVING.path]["data"]) == {"tls.crt", "tls.key", "ca.crt"}
+    assert set(api.objects[CA.path]["data"]) == {"ca.crt", "ca.key"}
+    assert controller.issued == ["ca", "serving"]
+    assert await controller.reconcile() == published
+    assert controller.issued == ["ca", "serving"]
 
 
-@pytest.mark.parametrize("change", [Change.CREATE, Change.RENEW])
-async def test_a_replica_that_loses_a_race_uses_the_secret_of_the_winner(
-    api: FakeKubeApi, change: Change
-) -> None:
-    first, second, now = Replica(api), Replica(api), NOW
-    if change is Change.RENEW:
-        for replica in (first, second):
-            await replica.reconcile(NOW)
-        now += 20 * DAY
-    api.between(lambda: first.reconcile(now))
-    stored = await second.reconcile(now)
-    assert stored == first.reconciler.stored == read_secret(api.objects[SECRET.path])
-    assert (first.changes[-1], second.changes) == (change, [])
+async def test_what_is_written_is_owned_and_labeled(api: FakeKubeApi) -> None:
+    api.objects[OWNER] = {"metadata": {"name": "gpufence", "uid": "1"}}
+    await Controller(api, Owner.parse("clusterrole/gpufence")).reconcile()
+    for secret in (CA, SERVING):
+        metadata = api.objects[secret.path]["metadata"]
+        assert [owner["uid"] for owner in metadata["ownerReferences"]] == ["1"]
+        assert metadata["labels"] == {"app.kubernetes.io/name": "gpufence"}
 
 
-async def test_an_empty_secret_of_the_installer_is_filled(api: FakeKubeApi) -> None:
-    await api.create(SECRET.collection, {"metadata": {"name": SECRET.name}, "type": "Opaque"})
-    replica = Replica(api)
-    assert read_secret(api.objects[SECRET.path]) is None
-    stored = await replica.reconcile(NOW)
-    assert read_secret(api.objects[SECRET.path]) == stored
+async def test_nothing_is_written_once_the_owner_is_gone(api: FakeKubeApi) -> None:
+    """While the release is uninstalled, the garbage collector deletes the Secrets."""
+    with pytest.raises(ClusterError, match="ClusterRole gpufence does not exist"):
+        await Controller(api, Owner.parse("clusterrole/gpufence")).reconcile()
+    assert api.objects == {}
 
 
-@pytest.mark.parametrize("emptied", [True, False])
-async def test_a_deleted_or_emptied_secret_is_restored(api: FakeKubeApi, emptied: bool) -> None:
-    replica = Replica(api)
-    stored = await replica.reconcile(NOW)
-    if emptied:
-        api.objects[SECRET.path]["data"] = {}
-    else:
-        del api.objects[SECRET.path]
-    assert await replica.reconcile(NOW) == stored
-    assert read_secret(api.objects[SECRET.path]) == stored
+async def test_two_controllers_use_the_same_ca(api: FakeKubeApi) -> None:
+    first, second = Controller(api), Controller(api)
+    api.between(first.reconcile)
+    with pytest.raises(ApiError, match="already exists"):
+        await second.reconcile()
+    assert await second.reconcile() == await first.reconcile()
+    assert second.issued == []
 
 
-async def test_a_rotation_waits_until_both_cas_settle_in_all_configurations(
+async def test_a_renewal_that_loses_a_race_changes_nothing(api: FakeKubeApi) -> None:
+    first, second = Controller(api), Controller(api)
+    await first.register()
+    for controller in (first, second):
+        await controller.reconcile(after=0)
+    later = NOW + 20 * DAY
+    for controller in (first, second):
+        controller.clock += 30
+
+    async def renew() -> None:
+        await first.reconcile(later)
+
+    read, renewed = api.read, False
+
+    async def reading(path: str, query: object = None) -> JSONObject | None:
+        nonlocal renewed
+        found = await read(path)
+        if path.endswith("/gpufence") and not renewed:
+            renewed = True
+            await renew()
+        return found
+
+    api.read = reading  # type: ignore[method-assign]
+    with pytest.raises(ApiError, match="modified"):
+        await second.reconcile(later)
+    assert (first.issued[-1], second.issued) == ("serving", [])
+
+
+async def test_a_leaf_is_renewed_at_two_thirds_of_its_life(api: FakeKubeApi) -> None:
+    controller = Controller(api)
+    await controller.register()
+    before, ca = leaf(api), authority(api)
+    await controller.register(NOW + 19 * DAY, after=60)
+    assert leaf(api) == before
+    await controller.register(NOW + 20 * DAY, after=60)
+    assert leaf(api) != before
+    assert authority(api) == ca
+
+
+async def test_a_new_ca_signs_once_all_webhooks_have_carried_it_for_a_while(
     api: FakeKubeApi,
 ) -> None:
-    replica, now = Replica(api), NOW
-    before = await replica.reconcile(now)
-    now += 199 * DAY
-    await replica.reconcile(now)  # a certificate for the time of the rotation
-    now += DAY
-    published = await replica.reconcile(now)
-    assert published.next is not None
-    old, both = before.bundle, published.bundle
-
-    async def signs() -> bool:
-        return (await replica.reconcile(now)).authority == published.next
-
-    assert not await signs()  # there is no configuration at all
-    carry(api, both, old)
-    replica.clock += 100
-    assert not await signs()
-    carry(api, both, both)
-    assert not await signs()
-    replica.clock += 29
-    assert not await signs()
-    carry(api, old, both)  # an administrator restores an old one
-    assert not await signs()
-    carry(api, both, both)
-    assert not await signs()
-    replica.clock += 29
-    assert not await signs()
-    replica.clock += 1
-    assert await signs()
-    assert replica.changes[-2:] == [Change.PUBLISH, Change.PROMOTE]
-    now += DAY
-    after = await replica.reconcile(now)
-    assert after.authorities == (published.next.certificate_pem,)
-    assert replica.changes[-1] is Change.RETIRE
+    controller, now = Controller(api), NOW + 200 * DAY
+    await controller.register()
+    await controller.register(NOW + 190 * DAY, after=60)
+    served, old = leaf(api), authority(api)
+    await controller.reconcile(now, after=5)
+    new = authority(api)
+    assert new != old
+    # One of the configurations does not carry it yet, and then for too short a time.
+    both = old.certificate_pem + new.certificate_pem
+    carry(api, both, old.certificate_pem)
+    await controller.reconcile(now, after=60)
+    carry(api, both)
+    await controller.reconcile(now, after=60)
+    await controller.reconcile(now, after=29)
+    assert leaf(api) == served
+    # A client takes it out again: the wait starts again.
+    carry(api, old.certificate_pem)
+    await controller.reconcile(now, after=1)
+    carry(api, both)
+    await controller.reconcile(now, after=1)
+    await controller.reconcile(now, after=29)
+    assert leaf(api) == served
+    await controller.reconcile(now, after=1)
+    assert is_trusted_by(leaf(api).certificate_pem, new.certificate_pem)
 
 
-async def test_a_forbidden_write_is_not_a_conflict(api: FakeKubeApi) -> None:
-    api.write_error = ApiError(403, "secrets is forbidden")
-    with pytest.raises(ApiError, match="forbidden"):
-        await Replica(api).reconcile(NOW)
-
-
-async def test_reconcile_fails_after_five_conflicts_in_a_row(api: FakeKubeApi) -> None:
-    api.write_error = ApiError(409, "the object has been modified")
-    with pytest.raises(ClusterError, match=r"5 times in a row.*managedFields"):
-        await Replica(api).reconcile(NOW)
-
-
-# A Secret that an administrator edits under running replicas.
-
-
-def put(api: FakeKubeApi, stored: Stored, **parts: bytes) -> None:
-    """Have the Secret hold this, with other parts (`ca_crt`) in the place of some."""
-    wanted = write_secret(stored, SECRET.name, SECRET.namespace, api.objects[SECRET.path])
-    wanted["data"] |= {
-        part.replace("_", "."): base64.b64encode(value).decode() for part, value in parts.items()
-    }
-    api.objects[SECRET.path] = wanted
-
-
-OTHER = create_authority(NOW)
-DAMAGE: dict[str, dict[str, bytes]] = {
-    "a truncated CA": {"ca_crt": OTHER.certificate_pem[:200]},
-    "a CA without its key": {"ca_crt": OTHER.certificate_pem},
-    "invalid keys": {"ca_key": b"no key", "tls_key": b"no key"},
-    "invalid data in every key": dict.fromkeys(("ca_crt", "ca_key", "tls_crt", "tls_key"), b"none"),
+LOSSES = {
+    "the CA": lambda api: [api.objects.pop(CA.path)],
+    "the serving pair": lambda api: [api.objects.pop(SERVING.path)],
+    "both": lambda api: [api.objects.pop(CA.path), api.objects.pop(SERVING.path)],
+    "the content of both": lambda api: [
+        api.objects[secret.path].update(data={}) for secret in (CA, SERVING)
+    ],
+    "the key of the CA": lambda api: [api.objects[CA.path]["data"].pop("ca.key")],
+    "another CA": lambda api: [
+        api.objects.update(
+            {CA.path: with_data(api.objects[CA.path], authority_data(create_authority(NOW)))}
+        )
+    ],
 }
+"""What can happen to the Secrets, by a person or by a backup that is restored."""
 
 
-@pytest.mark.parametrize("parts", DAMAGE.values(), ids=DAMAGE)
-async def test_a_damaged_secret_is_restored(api: FakeKubeApi, parts: dict[str, bytes]) -> None:
-    first, second = Replica(api), Replica(api)
-    stored = await first.reconcile(NOW)
-    await second.reconcile(NOW)
-    put(api, stored, **parts)
-    for replica in (second, first):
-        assert await replica.reconcile(NOW) == stored
-    assert read_secret(api.objects[SECRET.path]) == stored
-    assert (first.changes, second.changes) == ([Change.CREATE], [Change.CREATE])
-    # A replica that knows no other Secret starts over.
-    put(api, stored, **parts)
-    assert (await Replica(api).reconcile(NOW)).authority != stored.authority
+@pytest.mark.parametrize("restarted", [False, True], ids=["alive", "dead"])
+@pytest.mark.parametrize("lost", LOSSES)
+async def test_replicas_stay_trusted_after_a_loss(
+    api: FakeKubeApi, lost: str, restarted: bool
+) -> None:
+    """Kubelets keep what is mounted until the Secret has a new pair, and a minute longer."""
+    controller = Controller(api)
+    for _ in range(2):
+        await controller.register(after=30)
+    mounted = leaf(api)
+    LOSSES[lost](api)
+    if restarted:
+        controller = Controller(api)
+    for _ in range(20):
+        await controller.register(after=5)
+        assert is_served_and_trusted(api, mounted)
+        if SERVING.path in api.objects and read_leaf(api.objects[SERVING.path]):
+            assert is_served_and_trusted(api, leaf(api))
+    assert is_trusted_by(leaf(api).certificate_pem, authority(api).certificate_pem)
+    # What a replica mounts in the meantime is trusted until all have it, and then only that.
+    for _ in range(3):
+        await controller.register(after=3600)
+    for bundle in bundles(registered(api)[0]).values():
+        assert bundle == authority(api).certificate_pem
 
 
-async def test_a_damaged_secret_is_replaced_if_the_served_leaf_has_expired(
+async def test_an_expired_pair_is_replaced_at_once(api: FakeKubeApi) -> None:
+    """No client accepts it, so there is nothing to wait for."""
+    controller = Controller(api)
+    await controller.register()
+    controller = Controller(api)
+    later = NOW + 400 * DAY
+    await controller.reconcile(later)
+    assert leaf(api).certificate.not_valid_after_utc > later
+
+
+async def test_a_pair_of_an_old_backup_is_replaced_and_its_ca_is_published(
     api: FakeKubeApi,
 ) -> None:
-    replica = Replica(api)
-    stored = await replica.reconcile(NOW)
-    put(api, stored, ca_crt=b"none")
-    after = await replica.reconcile(NOW + 31 * DAY)
-    assert after.authority != stored.authority
+    controller = Controller(api)
+    for _ in range(3):
+        await controller.register(after=30)
+    old = create_authority(NOW)
+    restored = issue_leaf(old, NAMES, NOW, 30 * DAY)
+    live = api.objects[SERVING.path]
+    api.objects[SERVING.path] = with_data(live, serving_data(restored, old))
+    await controller.register(after=5)
+    # A replica may have mounted it in between.
+    assert is_served_and_trusted(api, restored)
+    assert leaf(api) != restored
+    await controller.register(after=5)
+    assert is_served_and_trusted(api, restored)
 
 
-@pytest.mark.parametrize("leaf", [True, False], ids=["with its leaf", "with the previous leaf"])
-async def test_a_ca_put_into_the_secret_signs_after_configurations_trust_it(
-    api: FakeKubeApi, leaf: bool
-) -> None:
-    first, second = Replica(api), Replica(api)
-    stored = await first.reconcile(NOW)
-    await second.reconcile(NOW)
-    carry(api, stored.bundle, stored.bundle)
-    put(api, Stored(OTHER, issue_leaf(OTHER, NAMES, NOW) if leaf else stored.leaf))
-    for replica in (first, second):
-        published = await replica.reconcile(NOW)
-        assert published == replace(stored, next=OTHER)
-    carry(api, published.bundle, published.bundle)
-    await first.reconcile(NOW)
-    first.clock += 30
-    promoted = await first.reconcile(NOW)
-    assert (promoted.authority, promoted.old) == (OTHER, stored.authority.certificate_pem)
-    assert await second.reconcile(NOW) == promoted
-    assert first.changes == [Change.CREATE, Change.PUBLISH, Change.PROMOTE]
+async def test_a_secret_of_cert_manager_is_never_written(api: FakeKubeApi) -> None:
+    annotations = {CERT_MANAGER: "gpufence"}
+    api.objects[SERVING.path] = {"metadata": {"name": "serving", "annotations": annotations}}
+    with pytest.raises(ClusterError, match="cert-manager writes Secret system/serving; choose"):
+        await Controller(api).reconcile()
+    assert "data" not in api.objects[SERVING.path]
 
 
-async def test_a_replaced_ca_that_configurations_trust_is_adopted_at_once(api: FakeKubeApi) -> None:
-    """A cluster that was restored, and a replica that could not look while others had rotated."""
-    replica = Replica(api)
-    stored = await replica.reconcile(NOW)
-    restored = Stored(OTHER, issue_leaf(OTHER, NAMES, NOW, 30 * DAY))
-    put(api, restored)
-    carry(api, restored.bundle, restored.bundle)
-    assert await replica.reconcile(NOW) == restored
-    assert replica.changes == [Change.CREATE]
-    assert restored.authority != stored.authority
-
-
-@pytest.mark.parametrize("rotated", [True, False], ids=["after a rotation", "of another CA"])
-async def test_the_served_ca_stays_trusted_after_a_backup_is_restored(
-    api: FakeKubeApi, rotated: bool
-) -> None:
-    """Configurations trust both CAs, and other replicas have not read the Secret yet."""
-    backup = Stored(OTHER, issue_leaf(OTHER, NAMES, NOW, 30 * DAY))
-    first, second = Replica(api), Replica(api)
-    served = await first.reconcile(NOW)
-    both = served.bundle + backup.bundle
-    carry(api, both, both)
-    if rotated:
-        put(api, replace(served, old=OTHER.certificate_pem, promoted=NOW))
-        served = await first.reconcile(NOW)
-    assert await second.reconcile(NOW) == served
-    put(api, backup)
-
-    for replica in (first, second):
-        stored = await replica.reconcile(NOW)
-        assert stored.authority == served.authority
-        assert stored.next == backup.authority
-    second.clock += 30
-    stored = await second.reconcile(NOW)
-    assert stored.authority == backup.authority
-    assert served.authority.certificate_pem in stored.authorities
-
-
-async def test_reconcile_uses_the_time_of_the_api_server(api: FakeKubeApi) -> None:
-    """It is API servers that judge what is issued; a replica's own clock may be anything."""
-    replica, far = Replica(api), datetime.now(UTC).replace(microsecond=0) + 1000 * DAY
-    await replica.reconcile(far)
-    renewed = await replica.reconcile(far + 20 * DAY)
-    assert replica.changes == [Change.CREATE, Change.RENEW]
-    begins = renewed.leaf.certificate.not_valid_before_utc
-    assert begins == far + 20 * DAY - CLOCK_SKEW
-
-
-async def test_a_secret_that_cert_manager_writes_is_not_touched(api: FakeKubeApi) -> None:
-    replica = Replica(api)
-    served = await replica.reconcile(NOW)
-    found = api.objects[SECRET.path]
-    found["metadata"]["annotations"] = {CERT_MANAGER: "gpufence"}
-    found["data"] = {}
-    with pytest.raises(ClusterError, match="cert-manager writes Secret system/certificates"):
-        await replica.reconcile(NOW)
-    assert api.objects[SECRET.path]["data"] == {}
-    assert replica.reconciler.source.read() == served.leaf
+async def test_the_ca_of_another_controller_is_read(api: FakeKubeApi) -> None:
+    external = ExternalCertificates(api, SERVING)
+    with pytest.raises(CertificateError, match=r"^Secret system/serving: has no CA certificate in"):
+        await external.reconcile()
+    ca = create_authority(NOW)
+    pair = issue_leaf(ca, NAMES, NOW)
+    api.objects[SERVING.path] = with_data({"metadata": {}}, serving_data(pair, ca))
+    assert await external.reconcile() == ca.certificate_pem
+    api.objects[SERVING.path]["data"]["ca.crt"] = base64.b64encode(b"cut off").decode()
+    with pytest.raises(CertificateError, match="use an issuer that is a CA"):
+        await external.reconcile()
+    assert read_certificate(api.objects[SERVING.path]) == b"cut off"

@@ -1,444 +1,251 @@
-"""What one replica does in a round: its certificates first, and the rest only while it serves."""
+"""What the controller does in a round: certificates, and what API servers know of gpufence."""
 
 from __future__ import annotations
 
 import base64
 import dataclasses
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from certs import CertificateError
 from certs.authority import create_authority, issue_leaf
-from certs.keypair import Names, is_trusted_by
-from certs.secret import Stored, Timing, write_secret
+from certs.keypair import Names
+from certs.secret import Timing, authority_data, read_certificate, serving_data, with_data
 from fake_apiserver import FakeKubeApi
 from policies.kubernetes.field_types import NameSet
+from policies.kubernetes.nodes import Node, NodeIndex
 from policies.kubernetes.objects import JSONObject
 from policies.policy import ExceptionEntry
 from reviewing import default_policy
 from webhook.controller import controller as module
 from webhook.controller.cel.admission_policies import POLICY_KIND
-from webhook.controller.cel.configurations import Registration, configurations
+from webhook.controller.cel.configurations import Registration
 from webhook.controller.certificates import SecretName
-from webhook.controller.controller import ControllerOptions, RegistrationController
-from webhook.controller.leader_election import lease_path, pause
-from webhook.controller.registrar import KINDS, Owner
+from webhook.controller.controller import Controller, ControllerOptions
+from webhook.controller.metrics import ControllerMetrics
+from webhook.controller.owner import Owner
+from webhook.controller.registrar import KINDS
 from webhook.controller.registrar import POLICY_KINDS as PATHS
-from webhook.kube.client import Query, ServerClock
+from webhook.kube.client import Query
 from webhook.kube.credentials import Access, Load
 from webhook.kube.errors import ApiError, ClusterError
-from webhook.serve.metrics.replica import Metrics
 
 NOW = datetime.now(UTC)
 ENDPOINTS = "/apis/discovery.k8s.io/v1/namespaces/system/endpointslices"
-SECRET = SecretName("system", "certificates")
-LEASE = lease_path("system", "gpufence")
+READY = {"items": [{"endpoints": [{"conditions": {"ready": True}}]}]}
+CA, SERVING = SecretName("system", "ca"), SecretName("system", "serving")
 CONFIGURATIONS = [f"{path}/gpufence" for path in KINDS.values()]
+POLICY = f"{PATHS[POLICY_KIND]}/gpufence-pods"
+SERVICE = Registration(service=("system", "gpufence", 443))
 
 
 class Api(FakeKubeApi):
-    """Made where RegistrationController makes its connection."""
+    """Made where the controller makes its connection."""
 
-    def __init__(self, _load: Load, _clock: ServerClock | None = None) -> None:
+    def __init__(self, _load: Load) -> None:
         super().__init__()
 
 
-class Replica:
-    def __init__(self, **given: Any) -> None:
+class Rounds:
+    """A controller, and its API server, which serves the admission policies."""
+
+    def __init__(self, *, nodes: NodeIndex | None = None, **given: Any) -> None:
         async def load() -> Access:
             raise AssertionError("nothing is to be connected")
 
         options: dict[str, Any] = {
             "load": load,
-            "namespace": "system",
             "registration": Registration(url="https://localhost:1"),
-            "secret": SECRET,
+            "serving_secret": SERVING,
+            "ca_secret": CA,
         }
-        self.can_serve = True
-        self.served = b""
         policy = given.pop("policy", default_policy())
-        metrics = Metrics(policy, "test")
+        metrics = ControllerMetrics()
         self.registry = metrics.registry
-        self.controller = RegistrationController(
-            ControllerOptions(**{**options, **given}),
-            lambda: policy,
-            metrics,
-            lambda: self.can_serve,
-            lambda: self.served,
+        self.controller = Controller(
+            ControllerOptions(**{**options, **given}), lambda: policy, metrics, lambda: nodes
         )
         api = self.controller._api  # noqa: SLF001 - what the test stands in for
         assert isinstance(api, Api)
         self.api = api
+        api.objects.update({path: {"items": []} for path in PATHS.values()})
 
     async def reconcile(self) -> None:
-        await self.controller.elect()
-        await self.controller.reconcile()
+        await self.controller.keep_certificates()
+        await self.controller.register()
 
     @property
     def registered(self) -> list[bool]:
         return [path in self.api.objects for path in CONFIGURATIONS]
 
     @property
-    def webhooks(self) -> list[JSONObject]:
-        """The registered webhooks of both configurations."""
-        return [each for path in CONFIGURATIONS for each in self.api.objects[path]["webhooks"]]
-
-    def serve_secret(self) -> bytes:
-        """Serve the certificate of the Secret, and return it."""
-        assert self.controller.source is not None
-        self.served = self.controller.source.read().certificate_pem
-        return self.served
-
-    def register_other_ca(self) -> str:
-        """Have all webhooks carry another CA, and return it."""
-        other = base64.b64encode(create_authority(NOW).certificate_pem).decode()
-        for webhook in self.webhooks:
-            webhook["clientConfig"]["caBundle"] = other
-        return other
+    def bundles(self) -> set[bytes]:
+        """The different caBundles of all webhooks."""
+        webhooks = [each for path in CONFIGURATIONS for each in self.api.objects[path]["webhooks"]]
+        return {base64.b64decode(each["clientConfig"]["caBundle"]) for each in webhooks}
 
 
 @pytest.fixture
-def make(monkeypatch: pytest.MonkeyPatch) -> type[Replica]:
+def make(monkeypatch: pytest.MonkeyPatch) -> type[Rounds]:
     monkeypatch.setattr(module, "KubeApi", Api)
-    return Replica
+    return Rounds
 
 
-async def test_the_configurations_carry_the_ca_of_the_secret(make: type[Replica]) -> None:
-    replica = make()
-    await replica.reconcile()
-    authority = replica.api.objects[SECRET.path]["data"]["ca.crt"]
-    assert {each["clientConfig"]["caBundle"] for each in replica.webhooks} == {authority}
-    assert replica.registry.get_sample_value("gpufence_leader") == 1
+async def test_the_configurations_carry_the_ca_of_the_secret(make: type[Rounds]) -> None:
+    rounds = make()
+    await rounds.reconcile()
+    assert rounds.bundles == {read_certificate(rounds.api.objects[CA.path])}
+    assert rounds.registry.get_sample_value("gpufence_ca_bundle_certificates") == 1
+    issued = {
+        secret.name: rounds.registry.get_sample_value(
+            "gpufence_certificates_issued_total", {"secret": secret.name}
+        )
+        for secret in (CA, SERVING)
+    }
+    assert issued == {"ca": 1, "serving": 1}
 
 
-async def test_a_replica_registers_and_holds_the_lease_only_while_it_serves(
-    make: type[Replica],
-) -> None:
-    replica = make()
-    replica.can_serve = False
-    await replica.reconcile()
-    assert SECRET.path in replica.api.objects
-    assert LEASE not in replica.api.objects
-    replica.can_serve = True
-    await replica.reconcile()
-    assert replica.registered == [True, True]
-    replica.can_serve = False
-    await replica.reconcile()
-    assert replica.api.objects[LEASE]["spec"]["holderIdentity"] == ""
+async def test_other_cas_to_trust_are_reported(make: type[Rounds]) -> None:
+    """So that they are registered at once."""
+    rounds = make()
+    assert await rounds.controller.keep_certificates()
+    assert not await rounds.controller.keep_certificates()
+    del rounds.api.objects[CA.path]
+    assert await rounds.controller.keep_certificates()
 
 
-async def test_with_register_false_only_the_secret_is_written(make: type[Replica]) -> None:
-    replica = make(register=False)
-    await replica.reconcile()
-    assert list(replica.api.objects) == [SECRET.path]
-
-
-async def test_is_leader_follows_the_lease_and_is_true_without_registration(
-    make: type[Replica],
-) -> None:
-    registering = make()
-    assert not registering.controller.is_leader
-    await registering.reconcile()
-    assert registering.controller.is_leader
-    await registering.controller.close()
-    assert not registering.controller.is_leader
-    assert make(register=False).controller.is_leader
-
-
-async def test_the_configurations_carry_the_current_and_previous_ca_of_the_file(
-    make: type[Replica], tmp_path: Path
-) -> None:
-    file = tmp_path / "ca.crt"
-    replica = make(secret=None, ca_file=file)
-    assert replica.controller.source is None
-    before = b""
-    for authority in (create_authority(NOW), create_authority(NOW)):
-        file.write_bytes(authority.certificate_pem)
-        await replica.reconcile()
-        # Other replicas may still serve a certificate of the CA that the file held before.
-        assert registered_bundle(replica) == authority.certificate_pem + before
-        before = authority.certificate_pem
-    assert SECRET.path not in replica.api.objects
-
-
-@pytest.mark.parametrize("cut", [0, 200], ids=["empty", "cut off"])
-async def test_a_ca_file_without_a_certificate_is_never_registered(
-    make: type[Replica], tmp_path: Path, cut: int
-) -> None:
-    """An API server would store it, and then fail every request that it should send."""
-    file = tmp_path / "ca.crt"
-    replica = make(secret=None, ca_file=file)
-    whole = create_authority(NOW).certificate_pem
-    file.write_bytes(whole)
-    await replica.reconcile()
-    file.write_bytes(whole[:cut])
-    with pytest.raises(CertificateError, match=f"^{file}: contains no valid PEM certificate"):
-        await replica.reconcile()
-    assert registered_bundle(replica) == whole
-
-
-def registered_bundle(replica: Replica) -> bytes:
-    return base64.b64decode(replica.webhooks[0]["clientConfig"]["caBundle"])
-
-
-async def test_only_the_first_registration_waits_for_a_ready_endpoint(make: type[Replica]) -> None:
-    replica = make(registration=Registration(service=("system", "gpufence", 443)))
+async def test_the_first_registration_waits_for_a_ready_endpoint(make: type[Rounds]) -> None:
+    rounds = make(registration=SERVICE)
     with pytest.raises(ClusterError, match="has no ready endpoint"):
-        await replica.reconcile()
-    assert replica.registered == [False, False]
-    replica.api.objects[ENDPOINTS] = {"items": [{"endpoints": [{"conditions": {"ready": True}}]}]}
-    await replica.reconcile()
-    assert replica.registered == [True, True]
-    del replica.api.objects[ENDPOINTS], replica.api.objects[CONFIGURATIONS[0]]
-    await replica.reconcile()
-    assert replica.registered == [True, True]
+        await rounds.reconcile()
+    # Replicas need it to become ready.
+    assert SERVING.path in rounds.api.objects
+    assert rounds.registered == [False, False]
+    assert POLICY not in rounds.api.objects
+    rounds.api.objects[ENDPOINTS] = READY
+    await rounds.reconcile()
+    assert rounds.registered == [True, True]
+    assert POLICY in rounds.api.objects
+
+
+async def test_what_is_registered_is_kept_while_no_replica_is_ready(make: type[Rounds]) -> None:
+    rounds = make(registration=SERVICE)
+    rounds.api.objects[ENDPOINTS] = READY
+    await rounds.reconcile()
+    del rounds.api.objects[ENDPOINTS], rounds.api.objects[CONFIGURATIONS[0]]
+    await rounds.reconcile()
+    assert rounds.registered == [True, True]
+
+
+async def test_nothing_is_registered_before_the_ca_is_known(make: type[Rounds]) -> None:
+    rounds = make()
+    with pytest.raises(ClusterError, match="the CA of the replicas is not known"):
+        await rounds.controller.register()
+    assert rounds.registered == [False, False]
 
 
 async def test_an_unreadable_secret_does_not_prevent_registration(
-    make: type[Replica], monkeypatch: pytest.MonkeyPatch
+    make: type[Rounds], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A lost right or a failed encryption provider must not open the fence."""
-    replica = make()
-    await replica.reconcile()
-    authority = registered_bundle(replica)
-    read = replica.api.read
+    rounds = make()
+    await rounds.reconcile()
+    before = rounds.bundles
+    read = rounds.api.read
 
     async def refusing(path: str, query: Query | None = None) -> JSONObject | None:
-        if path == SECRET.path:
+        if path == CA.path:
             raise ApiError(403, "secrets is forbidden")
         return await read(path, query)
 
-    monkeypatch.setattr(replica.api, "read", refusing)
-    del replica.api.objects[CONFIGURATIONS[0]]
+    monkeypatch.setattr(rounds.api, "read", refusing)
+    del rounds.api.objects[CONFIGURATIONS[0]]
     with pytest.raises(ApiError, match="secrets is forbidden"):
-        await replica.reconcile()
-    assert replica.registered == [True, True]
-    assert registered_bundle(replica) == authority
-    # One that has never read it has nothing to register.
-    fresh = make()
-    monkeypatch.setattr(fresh.api, "read", refusing)
-    with pytest.raises(ApiError, match="secrets is forbidden"):
-        await fresh.reconcile()
-    assert fresh.registered == [False, False]
+        await rounds.controller.keep_certificates()
+    await rounds.controller.register()
+    assert rounds.bundles == before
 
 
-async def test_nothing_is_registered_if_the_owner_does_not_exist(make: type[Replica]) -> None:
-    replica = make(owner=Owner.parse("clusterrole/gpufence"))
-    with pytest.raises(ClusterError, match="ClusterRole gpufence does not exist"):
-        await replica.reconcile()
-    assert replica.registered == [False, False]
-
-
-async def test_a_pause_stops_registration_and_its_end_is_not_counted_as_drift(
-    make: type[Replica],
-) -> None:
-    replica = make()
-    await replica.reconcile()
-    await pause(replica.api, "system", "gpufence", "noon")
-    for path in CONFIGURATIONS:
-        await replica.api.delete(path)
-    with pytest.raises(ClusterError, match="at noon; gpufence unregister --undo reverts that"):
-        await replica.reconcile()
-    assert replica.registered == [False, False]
-    await pause(replica.api, "system", "gpufence", None)
-    await replica.reconcile()
-    assert replica.registered == [True, True]
-    for kind in KINDS:
-        labels = {"kind": kind, "reason": "drift"}
-        name = "gpufence_registration_writes_total"
-        assert replica.registry.get_sample_value(name, labels) is None
-
-
-async def test_a_follower_reconciles_certificates_but_does_not_register(
-    make: type[Replica],
-) -> None:
-    replica = make()
-    spec = {"holderIdentity": "other", "leaseDurationSeconds": 15}
-    await replica.api.create(lease_path("system"), {"metadata": {"name": "gpufence"}, "spec": spec})
-    await replica.reconcile()
-    assert SECRET.path in replica.api.objects
-    assert replica.registered == [False, False]
-    assert replica.registry.get_sample_value("gpufence_leader") == 0
-    assert replica.registry.get_sample_value("gpufence_ca_bundle_certificates") == 1
-
-
-async def test_a_replica_is_untrusted_until_it_has_checked_the_configurations(
-    make: type[Replica],
-) -> None:
-    """A probe that finds it ready sends it requests for the next ten seconds."""
-    replica = make(registration=Registration(service=("system", "gpufence", 443)))
-    replica.api.error = ClusterError("the API server is out of reach")
-    with pytest.raises(ClusterError, match="out of reach"):
-        await replica.controller.reconcile()
-    assert replica.controller.untrusted == "the webhook configurations are not checked yet"
-    replica.api.error = None
-    # None is registered: the replica must become ready first.
-    with pytest.raises(ClusterError, match="has no ready endpoint"):
-        await replica.reconcile()
-    assert replica.controller.untrusted == ""
-
-
-async def test_a_replica_is_untrusted_until_its_ca_is_back_in_the_ca_bundle(
-    make: type[Replica],
-) -> None:
-    replica = make()
-    await replica.reconcile()
-    replica.serve_secret()
-    await replica.reconcile()
-    assert replica.controller.untrusted == ""
-    # Another replica leads, and registers another CA.
-    replica.can_serve = False
-    replica.register_other_ca()
-    await replica.reconcile()
-    assert replica.controller.untrusted == (
-        "the caBundle of MutatingWebhookConfiguration and ValidatingWebhookConfiguration gpufence "
-        "does not trust the served certificate"
-    )
-    # The broken configuration is why there is no endpoint, so the leader repairs it without one.
-    replica.can_serve = True
-    await replica.reconcile()
-    assert replica.controller.untrusted == ""
-
-
-async def test_no_replica_adds_its_ca_while_registration_is_paused(make: type[Replica]) -> None:
-    replica = make()
-    await replica.reconcile()
-    replica.serve_secret()
-    await pause(replica.api, "system", "gpufence", "noon")
-    other = replica.register_other_ca()
-    for _ in range(2):
-        with pytest.raises(ClusterError, match="at noon"):
-            await replica.reconcile()
-    assert "does not trust" in replica.controller.untrusted
-    assert {each["clientConfig"]["caBundle"] for each in replica.webhooks} == {other}
-
-
-@pytest.mark.parametrize("upgraded", ["to files", "from files"])
-async def test_replicas_of_two_cas_are_trusted_before_and_after_leader_change(
-    make: type[Replica], tmp_path: Path, upgraded: str
-) -> None:
-    """While an upgrade changes where certificates come from: else it would never end."""
-    authority = create_authority(NOW)
-    file = tmp_path / "ca.crt"
-    file.write_bytes(authority.certificate_pem)
-    timing = Timing(settle=timedelta())
-    files = make(secret=None, ca_file=file, timing=timing)
-    own = make(timing=timing)
-    files.served = issue_leaf(authority, Names.parse(["localhost"]), NOW).certificate_pem
-    old, new = (own, files) if upgraded == "to files" else (files, own)
-    new.api.server = old.api.server
-
-    async def reconcile_old_and_new() -> None:
-        for replica in (old, new):
-            await replica.reconcile()
-            if replica is own:
-                own.serve_secret()
-
-    for _ in range(3):
-        await reconcile_old_and_new()
-    assert old.controller.is_leader
-    assert (old.controller.untrusted, new.controller.untrusted) == ("", "")
-    await old.controller.close()
-    old.can_serve = False
-    for _ in range(3):
-        await reconcile_old_and_new()
-    assert new.controller.is_leader
-    assert (old.controller.untrusted, new.controller.untrusted) == ("", "")
-
-
-async def test_a_starting_replica_waits_until_its_new_ca_has_propagated_or_it_leads(
-    make: type[Replica], tmp_path: Path
-) -> None:
-    authority = create_authority(NOW)
-    file = tmp_path / "ca.crt"
-    file.write_bytes(authority.certificate_pem)
-    old, new = make(), make(secret=None, ca_file=file)
-    new.served = issue_leaf(authority, Names.parse(["localhost"]), NOW).certificate_pem
-    new.api.server = old.api.server
-    await old.reconcile()
-    await new.reconcile()
-    assert "does not trust" in new.controller.untrusted
-    await new.reconcile()
-    assert new.controller.untrusted == (
-        "waiting until API servers have seen the CA of the served certificate"
-    )
-    # Without other replicas, the wait would prolong an outage.
-    await old.controller.close()
-    await new.reconcile()
-    assert new.controller.is_leader
-    assert new.controller.untrusted == ""
-
-
-async def test_a_leader_that_starts_after_a_backup_is_restored_keeps_the_served_ca(
-    make: type[Replica],
-) -> None:
-    """It has never read the Secret with that CA, which other replicas serve until they poll."""
-    old, new = make(), make()
-    new.api.server = old.api.server
-    await old.reconcile()
-    served = old.serve_secret()
+async def test_nothing_is_registered_if_the_owner_does_not_exist(make: type[Rounds]) -> None:
+    rounds = make(owner=Owner.parse("clusterrole/gpufence"), ca_secret=None)
     ca = create_authority(NOW)
-    backup = Stored(ca, issue_leaf(ca, Names.parse(["localhost"]), NOW))
-    live = old.api.objects[SECRET.path]
-    old.api.objects[SECRET.path] = write_secret(backup, SECRET.name, SECRET.namespace, live)
-    # It no longer leads, and has not read the Secret.
-    await old.controller.close()
-    await new.reconcile()
-    assert new.controller.is_leader
-    assert is_trusted_by(backup.leaf.certificate_pem, registered_bundle(new))
-    assert is_trusted_by(served, registered_bundle(new))
+    serve(rounds, ca)
+    with pytest.raises(ClusterError, match="ClusterRole gpufence does not exist"):
+        await rounds.reconcile()
+    assert rounds.registered == [False, False]
 
 
-async def test_a_release_excludes_the_namespaces_of_other_releases(make: type[Replica]) -> None:
-    """After an outage of both, none may wait for the other."""
-    replica = make()
-    other = Registration(name="second", service=("second-system", "second", 443))
-    for configuration in configurations(default_policy(), other):
-        await replica.api.create(KINDS[configuration["kind"]], configuration)
-    foreign = {**configuration, "metadata": {"name": "foreign", "labels": {}}}
-    await replica.api.create(KINDS[configuration["kind"]], foreign)
-    await replica.reconcile()
-    for webhook in replica.webhooks:
-        [selector] = webhook["namespaceSelector"]["matchExpressions"]
-        assert "second-system" in selector["values"]
+def serve(rounds: Rounds, ca: Any) -> None:
+    """Have another controller write a serving certificate of the CA."""
+    leaf = issue_leaf(ca, Names.parse(["localhost"]), NOW)
+    rounds.api.objects[SERVING.path] = with_data({"metadata": {}}, serving_data(leaf, ca))
 
 
-async def test_registration_succeeds_without_permission_to_list_configurations(
-    make: type[Replica],
+async def test_the_cas_of_another_controller_are_carried_for_the_overlap(
+    make: type[Rounds],
 ) -> None:
-    replica = make()
-    replica.api.server.errors[KINDS["ValidatingWebhookConfiguration"]] = (403, "forbidden")
-    await replica.reconcile()
-    assert replica.registered == [True, True]
+    """Other replicas may still serve a certificate of the CA before."""
+    rounds = make(ca_secret=None, timing=Timing(overlap=timedelta(hours=1)))
+    first, second = create_authority(NOW), create_authority(NOW)
+    serve(rounds, first)
+    await rounds.reconcile()
+    assert rounds.bundles == {first.certificate_pem}
+    serve(rounds, second)
+    await rounds.reconcile()
+    assert rounds.bundles == {second.certificate_pem + first.certificate_pem}
+    assert CA.path not in rounds.api.objects
 
 
-POLICY = f"{PATHS[POLICY_KIND]}/gpufence-pods"
-
-
-def with_admission_policies(replica: Replica) -> Replica:
-    """Have the API serve the collections, which are empty."""
-    replica.api.objects.update({path: {"items": []} for path in PATHS.values()})
-    return replica
-
-
-async def test_admission_policies_are_written_before_an_endpoint_is_ready(
-    make: type[Replica],
+async def test_an_upgrade_to_the_built_in_ca_publishes_it_before_it_signs(
+    make: type[Rounds],
 ) -> None:
-    registration = Registration(service=("system", "gpufence", 443))
-    replica = with_admission_policies(make(registration=registration))
-    with pytest.raises(ClusterError, match="has no ready endpoint"):
-        await replica.reconcile()
-    assert replica.registered == [False, False]
-    assert POLICY in replica.api.objects
+    """Replicas of the release before serve certificates of the CA that is registered."""
+    rounds = make(ca_secret=None, timing=Timing(settle=timedelta()))
+    before = create_authority(NOW)
+    serve(rounds, before)
+    await rounds.reconcile()
+    upgraded = make(timing=Timing(settle=timedelta()))
+    upgraded.api.server = rounds.api.server
+    del rounds.api.objects[SERVING.path]
+    await upgraded.reconcile()
+    new = read_certificate(rounds.api.objects[CA.path])
+    assert upgraded.bundles == {new + before.certificate_pem}
+    assert SERVING.path not in rounds.api.objects
+    await upgraded.reconcile()
+    assert read_certificate(rounds.api.objects[SERVING.path]) == new
+
+
+async def test_two_controllers_keep_the_cas_of_both(make: type[Rounds]) -> None:
+    """For a moment, in the middle of an upgrade that changes the Secrets."""
+    old, new = make(), make(ca_secret=SecretName("system", "other"))
+    new.api.server = old.api.server
+    for _ in range(3):
+        await old.reconcile()
+        await new.reconcile()
+    cas = {
+        name: read_certificate(old.api.objects[f"{CA.collection}/{name}"])
+        for name in ("ca", "other")
+    }
+    [bundle] = old.bundles
+    assert all(ca in bundle for ca in cas.values())
+
+
+async def test_a_ca_that_a_person_replaces_is_published(make: type[Rounds]) -> None:
+    rounds = make()
+    await rounds.reconcile()
+    other = create_authority(NOW)
+    live = rounds.api.objects[CA.path]
+    before = read_certificate(live)
+    rounds.api.objects[CA.path] = with_data(live, authority_data(other))
+    await rounds.reconcile()
+    assert rounds.bundles == {other.certificate_pem + before}
 
 
 async def test_exceptions_in_admission_policies_expire_by_api_server_time(
-    make: type[Replica],
+    make: type[Rounds],
 ) -> None:
-    """The clock of the replica may be wrong."""
+    """The clock of the controller may be wrong."""
     exception = ExceptionEntry(
         rules=frozenset({"pool-trespass"}),
         namespaces=NameSet(["legacy"]),
@@ -448,33 +255,47 @@ async def test_exceptions_in_admission_policies_expire_by_api_server_time(
         expires=NOW.date() + timedelta(days=10),
     )
     policy = dataclasses.replace(default_policy(), exceptions=(exception,))
-    replica = with_admission_policies(make(policy=policy))
+    rounds = make(policy=policy)
     for days, stands in ((0, True), (20, False)):
-        replica.api.now = NOW + timedelta(days=days)
-        await replica.reconcile()
-        assert ("legacy" in str(replica.api.objects[POLICY]["spec"])) == stands
+        rounds.api.now = NOW + timedelta(days=days)
+        await rounds.reconcile()
+        assert ("legacy" in str(rounds.api.objects[POLICY]["spec"])) == stands
 
 
 async def test_webhooks_are_registered_if_admission_policies_are_forbidden(
-    make: type[Replica], monkeypatch: pytest.MonkeyPatch
+    make: type[Rounds], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As after an upgrade of the image without the chart's new rights."""
-    replica = with_admission_policies(make())
-    apply = replica.api.apply
+    rounds = make()
+    apply = rounds.api.apply
 
     async def limited(path: str, obj: JSONObject) -> JSONObject:
         if path.startswith(tuple(PATHS.values())):
             raise ApiError(403, "may not patch validatingadmissionpolicies")
         return await apply(path, obj)
 
-    monkeypatch.setattr(replica.api, "apply", limited)
+    monkeypatch.setattr(rounds.api, "apply", limited)
     with pytest.raises(ClusterError, match="may not patch validatingadmissionpolicies"):
-        await replica.reconcile()
-    assert replica.registered == [True, True]
+        await rounds.reconcile()
+    assert rounds.registered == [True, True]
 
 
-async def test_admission_policies_are_not_written_if_disabled(make: type[Replica]) -> None:
-    replica = with_admission_policies(make(admission_policies=False))
-    await replica.reconcile()
-    assert replica.registered == [True, True]
-    assert POLICY not in replica.api.objects
+async def test_admission_policies_are_not_written_if_disabled(make: type[Rounds]) -> None:
+    rounds = make(admission_policies=False)
+    await rounds.reconcile()
+    assert rounds.registered == [True, True]
+    assert POLICY not in rounds.api.objects
+
+
+async def test_policies_that_mutate_wait_for_the_list_of_nodes(make: type[Rounds]) -> None:
+    """Before, every pool would count as one that has nodes with its labels."""
+    registration = Registration(url="https://localhost:1", mutates=True)
+    rounds = make(registration=registration)
+    with pytest.raises(ClusterError, match="the list of the nodes is not complete"):
+        await rounds.reconcile()
+    assert rounds.registered == [False, False]
+    nodes = NodeIndex()
+    nodes.update(Node("one", {}))
+    rounds = make(registration=registration, nodes=nodes)
+    await rounds.reconcile()
+    assert rounds.registered == [True, True]

@@ -13,18 +13,16 @@ from reviewing import default_policy
 from webhook.controller.cel.admission_policies import BINDING_KIND, POLICY_KIND, admission_policies
 from webhook.controller.cel.configurations import Registration, configurations
 from webhook.controller.drift import drift
+from webhook.controller.owner import Owner
 from webhook.controller.registrar import (
     KINDS,
-    Owner,
     Registrar,
     RegistrationError,
     is_reachable,
-    unregister,
-    unregister_policies,
 )
 from webhook.controller.registrar import POLICY_KINDS as PATHS
 from webhook.kube.client import Query
-from webhook.kube.errors import ApiError
+from webhook.kube.errors import ApiError, ClusterError
 
 OWNER = {
     "apiVersion": "rbac.authorization.k8s.io/v1",
@@ -192,19 +190,6 @@ async def test_drift_that_remains_after_registration_is_an_error() -> None:
         await registrar(api).register((VALIDATING,))
 
 
-async def test_unregistering_is_idempotent_and_keeps_objects_of_others() -> None:
-    api = Api()
-    await registrar(api).register((MUTATING, VALIDATING))
-    await registrar(api).register_policies(WANTED)
-    foreign = f"{PATHS[BINDING_KIND]}/of-another-product"
-    api.objects[foreign] = {"metadata": {"name": "of-another-product"}, "spec": {}}
-    for was_there in (True, False):
-        assert await unregister(api, "gpufence") == dict.fromkeys(KINDS, was_there)
-        deleted = await unregister_policies(api, "gpufence")
-        assert deleted == dict.fromkeys((POLICY_KIND, BINDING_KIND), was_there)
-    assert list(api.objects) == [foreign]
-
-
 @pytest.mark.parametrize("text", ["gpufence", "deployment/gpufence", "clusterrole/", ""])
 def test_an_owner_without_a_cluster_scoped_kind_and_a_name_is_rejected(text: str) -> None:
     with pytest.raises(ValueError, match="write KIND/NAME with one of clusterrole"):
@@ -214,7 +199,7 @@ def test_an_owner_without_a_cluster_scoped_kind_and_a_name_is_rejected(text: str
 async def test_a_missing_owner_is_an_error_and_an_existing_owner_is_referenced() -> None:
     api = FakeKubeApi()
     owner = Owner.parse("ClusterRole/gpufence")
-    with pytest.raises(RegistrationError, match="ClusterRole gpufence does not exist"):
+    with pytest.raises(ClusterError, match="ClusterRole gpufence does not exist"):
         await owner.reference(api)
     roles = "/apis/rbac.authorization.k8s.io/v1/clusterroles"
     created = await api.create(roles, {"metadata": {"name": "gpufence", "uid": "1234"}})

@@ -1,4 +1,4 @@
-"""When a replica may take requests after its CA was added, and when a CA leaves the caBundle."""
+"""Which CAs are in the caBundle, and when one leaves it."""
 
 from __future__ import annotations
 
@@ -7,84 +7,13 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from certs.authority import create_authority, issue_leaf
-from certs.keypair import Names
+from certs.authority import create_authority
 from clusters import Clock
-from policies.kubernetes.objects import JSONObject
-from webhook.controller.trust import Bundle, Trust, with_cas
+from webhook.controller.trust import Bundle, bundles, carries
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
-OWN, OTHER = (create_authority(NOW) for _ in range(2))
-SERVED = issue_leaf(OWN, Names.parse(["localhost"]), NOW).certificate_pem
-LACKING = OTHER.certificate_pem
-TRUSTING = LACKING + OWN.certificate_pem
-
-
-class Replica:
-    """What a replica finds in the configurations, at times of the test's choice."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-        self.trust = Trust("gpufence", timedelta(seconds=30), clock=lambda: self.now)
-
-    def finds(self, bundle: bytes, *, at: float, leads: bool = False) -> str:
-        self.now = at
-        self.trust.check(SERVED, {"Kind": configuration(bundle)}, leads=leads)
-        return self.trust.problem
-
-
-def configuration(bundle: bytes) -> JSONObject:
-    encoded = base64.b64encode(bundle).decode()
-    return {"webhooks": [{"name": "pods.gpufence.dev", "clientConfig": {"caBundle": encoded}}]}
-
-
-@pytest.fixture
-def replica() -> Replica:
-    return Replica()
-
-
-MISSING = "the caBundle of Kind gpufence does not trust the served certificate"
-WAITING = "waiting until API servers have seen the CA of the served certificate"
-
-
-def test_a_starting_replica_waits_until_api_servers_have_seen_its_ca(replica: Replica) -> None:
-    assert replica.finds(LACKING, at=0) == MISSING
-    assert replica.finds(TRUSTING, at=5) == WAITING
-    assert replica.finds(TRUSTING, at=34) == WAITING
-    assert replica.finds(TRUSTING, at=35) == ""
-
-
-def test_the_wait_starts_again_if_the_ca_is_removed(replica: Replica) -> None:
-    replica.finds(LACKING, at=0)
-    replica.finds(TRUSTING, at=5)
-    assert replica.finds(LACKING, at=30) == MISSING
-    assert replica.finds(TRUSTING, at=35) == WAITING
-    assert replica.finds(TRUSTING, at=65) == ""
-
-
-def test_a_replica_whose_ca_is_already_there_does_not_wait(replica: Replica) -> None:
-    assert replica.finds(TRUSTING, at=0) == ""
-
-
-def test_a_replica_does_not_wait_without_configurations(replica: Replica) -> None:
-    replica.trust.check(SERVED, {"Kind": {}}, leads=False)
-    assert replica.trust.problem == ""
-
-
-def test_a_leader_does_not_wait(replica: Replica) -> None:
-    assert replica.finds(LACKING, at=0, leads=True) == MISSING
-    assert replica.finds(TRUSTING, at=5, leads=True) == ""
-
-
-def test_a_replica_that_was_trusted_before_does_not_wait(replica: Replica) -> None:
-    replica.finds(TRUSTING, at=0)
-    assert replica.finds(LACKING, at=5) == MISSING
-    assert replica.finds(TRUSTING, at=10) == ""
-
-
-# The bundle of the leader.
-
-FIRST, SECOND, THIRD = (create_authority(NOW).certificate_pem for _ in range(3))
+CAS = [create_authority(NOW) for _ in range(3)]
+FIRST, SECOND, THIRD = (each.certificate_pem for each in CAS)
 HOUR = timedelta(hours=1)
 
 
@@ -93,45 +22,56 @@ def clock() -> Clock:
     return Clock()
 
 
-@pytest.mark.parametrize("rotates", [True, False])
-def test_a_ca_of_another_replica_is_kept_for_the_overlap(clock: Clock, rotates: bool) -> None:
-    bundle = Bundle(HOUR, clock=clock, rotates=rotates)
+def test_a_ca_that_is_found_is_kept_for_the_overlap(clock: Clock) -> None:
+    bundle = Bundle(HOUR, clock=clock)
     published = bundle.publish(FIRST, [SECOND, b""])
     assert published == FIRST + SECOND
     clock.now += 3599
     assert bundle.publish(FIRST, [published]) == published
     clock.now += 1
     assert bundle.publish(FIRST, [published]) == FIRST
-    # A replica that adds its CA again still serves.
+    # A client adds it again.
     assert bundle.publish(FIRST, [FIRST]) == FIRST
     assert bundle.publish(FIRST, [published]) == published
 
 
-def test_the_previous_ca_of_the_file_is_kept_for_the_overlap(clock: Clock) -> None:
-    bundle = Bundle(HOUR, clock=clock, rotates=False)
+def test_the_previous_ca_is_kept_for_the_overlap(clock: Clock) -> None:
+    bundle = Bundle(HOUR, clock=clock)
     assert bundle.publish(FIRST, []) == FIRST
-    assert bundle.publish(SECOND, [FIRST]) == SECOND + FIRST
+    assert bundle.publish(SECOND + FIRST, [FIRST]) == SECOND + FIRST
+    clock.now += 7200
+    assert bundle.publish(SECOND, [SECOND + FIRST, FIRST]) == SECOND + FIRST
+    clock.now += 3600
+    assert bundle.publish(SECOND, [SECOND + FIRST]) == SECOND
 
 
-def test_a_ca_retired_by_the_rotation_is_removed(clock: Clock) -> None:
-    bundle = Bundle(HOUR, clock=clock, rotates=True)
-    assert bundle.publish(FIRST + SECOND, []) == FIRST + SECOND
-    assert bundle.publish(SECOND, [FIRST + SECOND + THIRD]) == SECOND + THIRD
-
-
-def test_a_ca_is_added_only_to_gpufence_webhooks() -> None:
-    def webhook(name: str, bundle: bytes) -> dict[str, object]:
-        config = {"caBundle": base64.b64encode(bundle).decode()} if bundle else {}
-        return {"name": name, "clientConfig": config}
-
+def test_a_ca_is_published_once(clock: Clock) -> None:
     # A file need not end with a line feed.
-    found = [
-        webhook("pods.gpufence.dev", FIRST.rstrip()),
-        webhook("workloads.gpufence.dev", FIRST + SECOND),
-        webhook("cronjobs.gpufence.dev", b""),
-        webhook("other.example", FIRST),
-    ]
-    assert with_cas({"kind": "A", "webhooks": found}, SECOND) == {
-        "kind": "A",
-        "webhooks": [webhook("pods.gpufence.dev", FIRST + SECOND), *found[1:]],
+    assert Bundle(HOUR, clock=clock).publish(FIRST.rstrip() + b"\n" + FIRST, [FIRST]) == FIRST
+
+
+def test_the_bundles_of_gpufence_webhooks_are_read() -> None:
+    def webhook(name: str, bundle: bytes) -> dict[str, object]:
+        return {"name": name, "clientConfig": {"caBundle": base64.b64encode(bundle).decode()}}
+
+    found = bundles(
+        {
+            "webhooks": [
+                webhook("pods.gpufence.dev", FIRST),
+                {"name": "workloads.gpufence.dev", "clientConfig": {}},
+                {"name": "cronjobs.gpufence.dev", "clientConfig": {"caBundle": "?"}},
+                webhook("other.example", SECOND),
+            ]
+        }
+    )
+    assert found == {
+        "pods.gpufence.dev": FIRST,
+        "workloads.gpufence.dev": b"",
+        "cronjobs.gpufence.dev": b"",
     }
+
+
+def test_carries_compares_certificates_and_not_text() -> None:
+    assert carries(b"# a comment\n" + SECOND + FIRST.rstrip(), CAS[0].certificate)
+    assert not carries(SECOND + THIRD, CAS[0].certificate)
+    assert not carries(FIRST[:200], CAS[0].certificate)

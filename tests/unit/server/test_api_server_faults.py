@@ -1,4 +1,4 @@
-"""Each controller of a replica against each fault of its API server."""
+"""The controller and the watches against each fault of the API server."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from fault_proxy import FAULTS, Fault, FaultProxy
 from reviewing import default_policy
 from webhook.controller.cel.configurations import Registration
 from webhook.controller.certificates import SecretName
-from webhook.controller.controller import ControllerOptions, RegistrationController
-from webhook.controller.leader_election import lease_path
+from webhook.controller.controller import Controller, ControllerOptions
+from webhook.controller.metrics import ControllerMetrics
 from webhook.kube.client import KubeApi
 from webhook.kube.credentials import Load, kubeconfig
 from webhook.kube.errors import ApiError
@@ -24,9 +24,7 @@ from webhook.kube.listing import list_all
 from webhook.kube.reflector import Watches, WatchTiming
 from webhook.periodic_task import PeriodicTask
 from webhook.serve.cluster.facts import ClusterFacts
-from webhook.serve.metrics.replica import Metrics
 
-LEASE = lease_path("system", "gpufence")
 FAST = WatchTiming(first_delay=0.01, longest_delay=0.05, quiet_seconds=0.5, steady_seconds=1)
 
 
@@ -52,24 +50,18 @@ def load(api: FakeApiServer, proxy: FaultProxy, tmp_path: Path) -> Load:
     return kubeconfig(config)
 
 
-def registration_controller(load: Load, lease: int) -> RegistrationController:
+@pytest.fixture
+async def controller(load: Load) -> AsyncIterator[Controller]:
+    """A controller that has issued and registered."""
     options = ControllerOptions(
         load=load,
-        namespace="system",
         registration=Registration(url="https://localhost:1"),
-        secret=SecretName("system", "certificates"),
-        lease_seconds=lease,
+        serving_secret=SecretName("system", "serving"),
+        ca_secret=SecretName("system", "ca"),
     )
-    metrics = Metrics(default_policy(), "test")
-    return RegistrationController(options, default_policy, metrics, lambda: True)
-
-
-@pytest.fixture
-async def controller(load: Load) -> AsyncIterator[RegistrationController]:
-    """A controller that leads, and has registered."""
-    controller = registration_controller(load, 60)
-    await controller.elect()
-    await controller.reconcile()
+    controller = Controller(options, default_policy, ControllerMetrics())
+    await controller.keep_certificates()
+    await controller.register()
     yield controller
     await controller.close()
 
@@ -81,60 +73,28 @@ ATTEMPTS: dict[Fault, int] = {"server error": 5, "reset": 5}
 
 
 @EACH
-async def test_a_leader_keeps_its_lease_and_all_objects_during_a_fault(
-    fault: Fault, api: FakeApiServer, proxy: FaultProxy, controller: RegistrationController
+async def test_a_controller_keeps_all_objects_during_a_fault(
+    fault: Fault, api: FakeApiServer, proxy: FaultProxy, controller: Controller
 ) -> None:
     before = dict(api.objects)
     tasks = [
-        PeriodicTask("leader election", controller.elect, 0.05),
-        PeriodicTask("registration", controller.reconcile, 0.05),
+        PeriodicTask("certificates", controller.keep_certificates, 0.05),
+        PeriodicTask("registration", controller.register, 0.05),
     ]
     proxy.begin(fault)
     running = [asyncio.create_task(task.run_forever()) for task in tasks]
-    attempts = proxy.requests["GET leases"] + ATTEMPTS.get(fault, 1)
-    await eventually(lambda: proxy.requests["GET leases"] >= attempts, "attempts")
+    attempts = proxy.requests["GET secrets"] + ATTEMPTS.get(fault, 1)
+    await eventually(lambda: proxy.requests["GET secrets"] >= attempts, "attempts")
     if fault not in ("delay", "silence"):
         await eventually(lambda: all(task.problem for task in tasks), "the problems")
-    assert controller.is_leader
     proxy.end()
-    renewals = proxy.requests["PUT leases"]
-    await eventually(lambda: proxy.requests["PUT leases"] > renewals + 1, "renewals")
+    reads = proxy.requests["GET secrets"]
+    await eventually(lambda: proxy.requests["GET secrets"] > reads + 1, "further rounds")
     await eventually(lambda: not any(task.problem for task in tasks), "the end of the problem")
     for task in running:
         task.cancel()
     await asyncio.gather(*running, return_exceptions=True)
-    assert controller.is_leader
-    assert api.objects[LEASE]["spec"]["leaseTransitions"] == 0
-    assert {path: obj for path, obj in api.objects.items() if path != LEASE} == {
-        path: obj for path, obj in before.items() if path != LEASE
-    }
-
-
-async def test_a_leader_keeps_its_lease_while_all_responses_are_delayed(
-    api: FakeApiServer, proxy: FaultProxy, load: Load
-) -> None:
-    """The registrations take longer than the renew deadline, which is 4 s."""
-    controller = registration_controller(load, 6)
-    await controller.elect()
-    proxy.begin("delay")
-
-    start = time.monotonic()
-
-    async def register() -> None:
-        while time.monotonic() < start + 4:
-            await controller.reconcile()
-
-    registering = asyncio.create_task(register())
-    renewing = asyncio.create_task(
-        PeriodicTask("leader election", controller.elect, 0.1).run_forever()
-    )
-    while not registering.done():
-        assert controller.is_leader
-        await asyncio.sleep(0.01)
-    renewing.cancel()
-    await asyncio.gather(registering, renewing, return_exceptions=True)
-    proxy.end()
-    await controller.close()
+    assert api.objects == before
 
 
 @EACH

@@ -84,7 +84,7 @@ async def test_a_new_certificate_is_served_without_a_restart_once_it_is_valid(pa
         problem = f"{pair / 'tls.crt'}: contains no valid"
         assert text.startswith(f"ok\ncertificate reload: {problem}")
         _, exposed = await get(f"{running.operations}/metrics")
-        assert 'gpufence_controller_failures_total{task="certificate reload"}' in exposed
+        assert 'gpufence_task_failures_total{task="certificate reload"}' in exposed
         issue(["localhost"], ["127.0.0.1"], pair, datetime.now(UTC), force=True)
         running.tls.load_verify_locations(pair / "ca.crt")
         await running.logged("certificate reloaded")

@@ -1,6 +1,6 @@
 """What a release registers: its names, its scope, and its two webhook configurations.
 
-Printed by ``gpufence manifests``, and applied by a server that registers itself.
+Printed by ``gpufence manifests``, and applied by the controller.
 """
 
 from __future__ import annotations
@@ -35,8 +35,9 @@ DOMAIN = ".gpufence.dev"
 DESCRIPTION = "gpufence.dev/description"
 """Annotation of an admission policy: what it does, in a sentence."""
 
-RELEASE_LABEL = {"app.kubernetes.io/name": "gpufence"}
-"""The label by which the releases of a cluster find each other's configurations."""
+LABELS = {"app.kubernetes.io/name": "gpufence"}
+"""The label by which a person deletes everything that is registered (docs/operate/break-glass.md).
+"""
 
 _WRITES = ("CREATE", "UPDATE")
 
@@ -73,7 +74,7 @@ class Registration:
         return self.service is not None or bool(self.url)
 
     def metadata(self, name: str) -> JSONObject:
-        metadata: JSONObject = {"name": name}
+        metadata: JSONObject = {"name": name, "labels": dict(LABELS)}
         if self.owner is not None:
             metadata["ownerReferences"] = [dict(self.owner)]
         return metadata
@@ -208,7 +209,7 @@ def _custom_workloads(
 
 
 def _configuration(kind: str, webhooks: list[JSONObject], registration: Registration) -> JSONObject:
-    metadata = {**registration.metadata(registration.name), "labels": dict(RELEASE_LABEL)}
+    metadata = registration.metadata(registration.name)
     if registration.annotations:
         metadata["annotations"] = dict(registration.annotations)
     return {"apiVersion": API_VERSION, "kind": kind, "metadata": metadata, "webhooks": webhooks}

@@ -18,7 +18,6 @@ from prometheus_client import (
 )
 from prometheus_client.exposition import choose_encoder
 
-from certs.secret import Change, Stored
 from policies.finding import Finding
 from policies.kubernetes.templates import is_core_workload
 from policies.policy import Policy
@@ -41,7 +40,6 @@ GAUGES = {
     "gpufence_policy_generation": "Number of policies that have been active since the start.",
     "gpufence_policy_stale": "1 while the newest policy document is rejected and an older one is "
     "active.",
-    "gpufence_leader": "1 on the replica that writes the webhook configurations.",
 }
 """The gauges of ``Metrics.track``, and their help."""
 
@@ -99,32 +97,8 @@ class Metrics:
             ("result",),
         )
         self._reloads = {result: reloads.labels(result) for result in get_args(ReloadResult)}
-        self.registered: Callable[[str, str], None] = self._counting(
-            "gpufence_registration_writes",
-            "Writes of webhook configurations and admission policies, by reason: created, changed, "
-            "drift (repaired), or deleted.",
-            "kind",
-            "reason",
-        )
-        self.certificates_changed: Callable[[Change], None] = self._counting(
-            "gpufence_certificate_changes",
-            "Changes that this replica made to the Secret with CA and serving certificate.",
-            "change",
-        )
         self.task_failed: Callable[[str], None] = self._counting(
-            "gpufence_controller_failures",
-            "Failed attempts to reconcile certificates, registration or policy.",
-            "task",
-        )
-        self._authorities = Gauge(
-            "gpufence_ca_expiry_timestamp_seconds",
-            "Unix time at which the CA expires.",
-            registry=self.registry,
-        )
-        self._published = Gauge(
-            "gpufence_ca_bundle_certificates",
-            "CAs in the caBundle: two during a rotation.",
-            registry=self.registry,
+            "gpufence_task_failures", "Failed runs of a periodic task.", "task"
         )
 
     def _counter(self, name: str, text: str, labels: Sequence[str] = ()) -> Counter:
@@ -161,11 +135,6 @@ class Metrics:
 
     def policy_reloaded(self, result: ReloadResult) -> None:
         self._reloads[result].inc()
-
-    def authorities(self, stored: Stored) -> None:
-        """Show which CAs are in the Secret."""
-        self._authorities.set(stored.authority.certificate.not_valid_after_utc.timestamp())
-        self._published.set(len(stored.authorities))
 
     def expose(self, accept: str) -> tuple[bytes, str]:
         """Return all metrics, and their content type, in a format that ``accept`` prefers."""

@@ -52,9 +52,9 @@ _COMMANDS = {
     "audit": "Audit the workloads and the GPU nodes of a cluster.",
     "doctor": "Diagnose an installation.",
     "serve": "Run the admission webhook.",
+    "controller": "Keep certificates, webhook configurations and admission policies.",
     "manifests": "Print the webhook configurations of a policy.",
-    "unregister": "Remove the webhook configurations in an emergency.",
-    "certs": "Issue, show and rotate certificates.",
+    "certs": "Issue and show certificates.",
     "completion": "Print a shell completion script.",
 }
 """The commands and their help in one line."""

@@ -93,9 +93,10 @@ def namespaced_name_option(name: str, metavar: str, text: str) -> Decorator:
     return click.option(name, type=parse, metavar=metavar, help=text)
 
 
-def path_option(name: str, text: str) -> Decorator:
+def path_option(name: str, text: str, *, required: bool = False) -> Decorator:
     """Return an option for a file, as a ``Path``."""
-    return click.option(name, type=click.Path(path_type=Path), metavar="FILE", help=text)
+    kind = click.Path(path_type=Path)
+    return click.option(name, type=kind, metavar="FILE", required=required, help=text)
 
 
 def policy_path_option(text: str) -> Decorator:
@@ -268,6 +269,47 @@ quiet_option = click.option(
 )
 
 
+ca_secret_option = name_option(
+    "--ca-secret", default="gpufence-ca", text="Secret with the CA and its key."
+)
+
+serving_secret_option = name_option(
+    "--serving-secret",
+    default="gpufence-serving",
+    text="Secret with the serving certificate, which replicas mount.",
+)
+
+
+# Servers.
+
+PORT = click.IntRange(0, 65535)
+
+host_option = click.option(
+    "--host",
+    default="0.0.0.0",  # noqa: S104 - a Pod is reached on its own address
+    show_default=True,
+    metavar="ADDRESS",
+    help="Address to listen on.",
+)
+
+timeout_option = click.option(
+    "--timeout-seconds",
+    type=click.IntRange(1, 30),
+    default=3,
+    show_default=True,
+    help="Time that API servers wait for a response.",
+)
+
+node_facts_option = click.option(
+    "--node-facts/--no-node-facts",
+    "with_nodes",
+    default=True,
+    help="Use the cluster's nodes, namespaces, classes and claims in decisions. The API server "
+    "then calls gpufence for every Pod with a node selection. Rules that need these facts "
+    "fail closed without them. Default: on in a cluster.",
+)
+
+
 # Clusters.
 
 kubeconfig_option = path_option(
@@ -290,11 +332,6 @@ release_namespace_option = name_option(
 def release_name_option(text: str) -> Decorator:
     """Return --name: the name of a release's objects."""
     return name_option("--name", default="gpufence", text=text)
-
-
-def secret_option(text: str) -> Decorator:
-    """Return --secret: the name of the Secret with the certificates."""
-    return name_option("--secret", default="gpufence-certificates", text=text)
 
 
 def is_inside() -> bool:

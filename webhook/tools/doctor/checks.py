@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator
-from datetime import datetime
 from functools import partial
 
-from certs.keypair import is_overdue, leaf_problem, renewal_due
+from certs.keypair import (
+    is_certificate,
+    is_overdue,
+    is_trusted_by,
+    leaf_problem,
+    renewal_due,
+)
 from policies.context import needed_facts
 from policies.kubernetes.objects import JSONObject
-from webhook.controller.leader_election import DURATION, paused_since
 from webhook.controller.registrar import KINDS
-from webhook.controller.trust import ca_bundles
+from webhook.controller.trust import bundles
 from webhook.kube.client import ready_endpoints
 from webhook.tools.audit.pools import label_problems, node_findings, pool_states
 from webhook.tools.doctor import DoctorLine, fail, ok, registered, skip, warn
@@ -20,12 +24,10 @@ from webhook.tools.doctor.installation import Installation, containers_of
 
 _OLDEST = (1, 30)
 _CLAIMS = "v1"
-# A leader renews its Lease every few seconds, whatever the duration of the Lease.
-_SILENT_SECONDS = 60
 _LOGS = "Run kubectl logs and kubectl describe, and check that the nodes can pull the image"
 _PLACEHOLDER = "gpufence"
 """The image's name in a checkout. The chart of a release names the published image."""
-_RENEWAL = "Check the logs of the replicas for the reason. Do not delete the Secret"
+_RENEWAL = "Check that the controller runs, and its log for the reason"
 
 
 def diagnosis(installed: Installation) -> Iterator[DoctorLine]:
@@ -136,7 +138,7 @@ def _image_hint(deployment: JSONObject) -> str:
 
 def _command_line(installed: Installation) -> Iterator[DoctorLine]:
     """Report a Deployment whose Pods have no container of gpufence."""
-    if installed.deployment is not None and installed.deployed is None:
+    if installed.deployment is not None and installed.uses_facts is None:
         names = ", ".join(container["name"] for container in containers_of(installed.deployment))
         yield warn(
             f"Deployment {installed.namespace}/{installed.name} has no container named gpufence "
@@ -165,44 +167,24 @@ def _endpoints(installed: Installation) -> Iterator[DoctorLine]:
             )
 
 
-def _leader(installed: Installation) -> Iterator[DoctorLine]:
-    where = f"Lease {installed.namespace}/{installed.name}"
-    if installed.deployed is not None and not installed.deployed.registers:
-        yield skip("this release does not register itself, so there is no leader")
-        return
-    if installed.lease is None:
-        yield warn(f"{where} does not exist", "Check that a replica runs: it creates the Lease")
-        return
-    if since := paused_since(installed.lease):
-        cure = "Run gpufence unregister --undo after you fix the problem"
-        yield warn(f"gpufence was unregistered at {since}", cure)
-        return
-    spec = installed.lease.get("spec") or {}
-    holder, renewed = spec.get("holderIdentity"), spec.get("renewTime")
-    if not holder or not renewed:
-        yield warn(f"{where} has no holder", "Check that a replica runs, and its logs")
-        return
-    pod = holder.partition("_")[0]
-    age = (installed.now - datetime.fromisoformat(renewed)).total_seconds()
-    duration = spec.get("leaseDurationSeconds") or DURATION
-    if age <= min(2 * duration, _SILENT_SECONDS):
-        yield ok(f"{pod} is the leader")
-        return
-    yield warn(
-        f"{holder} has not renewed {where} for {age:.0f} s; another replica leads after "
-        f"{duration} s without renewal",
-        f"Check that a replica runs, and its logs. If {pod} no longer exists, run kubectl "
-        f"--namespace {installed.namespace} delete lease {installed.name}",
-    )
+def _controller(installed: Installation) -> Iterator[DoctorLine]:
+    where = f"Deployment {installed.namespace}/{installed.name}-controller"
+    if installed.controller is None:
+        yield skip(f"{where} does not exist: others keep certificates and configurations")
+    elif (installed.controller.get("status") or {}).get("readyReplicas"):
+        yield ok("it is ready")
+    else:
+        problem = "nothing renews certificates or repairs configurations"
+        yield warn(f"{where} is not ready: {problem}", _image_hint(installed.controller) or _LOGS)
 
 
 def _facts(installed: Installation) -> Iterator[DoctorLine]:
     """Check whether replicas may read what the policy needs to know about the cluster."""
-    if installed.policy is None or installed.deployed is None:
+    if installed.policy is None or installed.uses_facts is None:
         yield skip("the policy or the command line of the replicas is unknown")
         return
     needed = needed_facts(installed.policy)
-    if not installed.deployed.registration.with_nodes and needed:
+    if not installed.uses_facts and needed:
         cure = "Set clusterFacts: true in the chart, or run serve with --node-facts"
         yield fail(f"they are off: {'; '.join(needed.values())}", cure)
         return
@@ -216,22 +198,22 @@ def _facts(installed: Installation) -> Iterator[DoctorLine]:
 
 
 def _certificate(installed: Installation) -> Iterator[DoctorLine]:
-    stored = installed.stored
-    if installed.deployed is not None and not installed.deployed.secret:
-        yield skip("comes from files outside of gpufence; see the trials below")
+    if installed.deployed is None:
+        yield skip("the Secret that replicas mount is unknown; see the trials below")
     elif installed.secret is None:
         yield fail(
-            f"namespace {installed.namespace} has no Secret with CA and serving certificate",
-            "Check that a replica runs: it creates the Secret",
+            f"Secret {installed.namespace}/{installed.deployed.serving_secret} does not exist",
+            _RENEWAL,
         )
-    elif stored is None:
-        yield fail("the Secret has no CA or no serving certificate", _RENEWAL)
+    elif installed.leaf is None:
+        yield fail("the Secret has no serving certificate", _RENEWAL)
     else:
-        problem = leaf_problem(stored.leaf, stored.authorities, installed.names, installed.now)
+        authorities = [installed.signer] if is_certificate(installed.signer) else []
+        problem = leaf_problem(installed.leaf, authorities, installed.names, installed.now)
         if problem:
             yield fail(f"the {problem}", _RENEWAL)
             return
-        leaf = stored.leaf.certificate
+        leaf = installed.leaf.certificate
         due, end = renewal_due(leaf).isoformat(), leaf.not_valid_after_utc.isoformat()
         if is_overdue(leaf, installed.now):
             problem = f"the renewal was due at {due}; the certificate expires at {end}"
@@ -241,27 +223,26 @@ def _certificate(installed: Installation) -> Iterator[DoctorLine]:
 
 
 def _ca_bundle(installed: Installation) -> Iterator[DoctorLine]:
-    """Check that every webhook trusts the CAs in the Secret."""
-    stored = installed.stored
-    if stored is None:
+    """Check that every webhook trusts the certificate in the Secret."""
+    if installed.leaf is None:
         return
     existing = {kind: each for kind, each in installed.configurations.items() if each}
     wrong = [
-        f"{kind}, webhook {webhook.get('name')}"
+        f"{kind}, webhook {name}"
         for kind, each in existing.items()
-        for webhook, bundle in zip(each.get("webhooks") or (), ca_bundles(each), strict=True)
-        if not stored.is_carried_by(bundle)
+        for name, bundle in bundles(each).items()
+        if not is_trusted_by(installed.leaf.certificate_pem, bundle)
     ]
     if not existing:
         yield skip("there is no webhook configuration")
     elif wrong:
         yield fail(
             f"does not contain the CA of the Secret in {'; '.join(wrong)}",
-            "Wait some seconds: registering replicas write it. Then check their logs, and run "
+            "Wait some seconds: the controller writes it. Then check its log, and run "
             "gpufence certs status",
         )
     else:
-        yield ok("every webhook trusts the CA of the Secret")
+        yield ok("every webhook trusts the serving certificate")
 
 
 def _exempt_namespaces(installed: Installation) -> Iterator[DoctorLine]:
@@ -295,7 +276,7 @@ _CHECKS: dict[str, Callable[[Installation], Iterable[DoctorLine]]] = {
     "replicas": _replicas,
     "command line": _command_line,
     "endpoints": _endpoints,
-    "leader": _leader,
+    "controller": _controller,
     "cluster facts": _facts,
     "certificate": _certificate,
     "caBundle": _ca_bundle,

@@ -9,8 +9,8 @@ from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import urlsplit
 
-from certs.keypair import Names
-from certs.secret import Stored, read_secret
+from certs.keypair import KeyPair, Names
+from certs.secret import read_certificate, read_leaf
 from policies.context import Fact, needed_facts
 from policies.exemptions import ALWAYS_EXCLUDED
 from policies.kubernetes.node_templates import NodeTemplate
@@ -19,13 +19,7 @@ from policies.kubernetes.objects import JSONObject
 from policies.policy import Policy
 from webhook.controller.cel.configurations import Registration
 from webhook.controller.certificates import SecretName, names_of
-from webhook.controller.leader_election import lease_path
-from webhook.controller.registrar import (
-    KINDS,
-    AdmissionPolicies,
-    admission_policies_of,
-    other_releases,
-)
+from webhook.controller.registrar import KINDS, AdmissionPolicies, admission_policies_of
 from webhook.kube.client import KubeApi, slices_query
 from webhook.kube.errors import FORBIDDEN, NOT_FOUND, ApiError
 from webhook.kube.listing import list_all, list_optional
@@ -34,7 +28,7 @@ from webhook.serve.cluster.state import ClusterState
 from webhook.tools.documents.document import InputError
 from webhook.tools.documents.policy_files import load_policy, policy_of_release
 
-_PROGRAM, _COMMAND = "gpufence", "serve"
+_PROGRAM = "gpufence"
 _GROUPS: dict[Fact, str] = {
     "nodes": "",
     "namespaces": "",
@@ -46,16 +40,15 @@ _WORKLOADS = ("daemonsets", "deployments", "statefulsets")
 
 @dataclass(frozen=True, slots=True)
 class Deployed:
-    """The options on the command line of the replicas.
+    """The options on the command line of the controller.
 
-    ``secret`` is the name of the Secret with CA and certificate, empty where the replicas
-    serve with external files; ``registers`` whether they write the configurations, and
-    ``admission_policies`` whether they write those, too.
+    ``serving_secret`` is the name of the Secret that replicas mount, and ``issues`` whether the
+    controller fills it; ``admission_policies`` says whether it writes those.
     """
 
     registration: Registration
-    secret: str
-    registers: bool
+    serving_secret: str
+    issues: bool = True
     admission_policies: bool = True
 
 
@@ -78,6 +71,11 @@ class Installation:
     policy_source: str = ""
     policy_problem: str = ""
     deployment: JSONObject | None = None
+    """The Deployment of the replicas."""
+    uses_facts: bool | None = None
+    """Whether replicas decide with cluster facts; None if their command line is unknown."""
+    controller: JSONObject | None = None
+    """The Deployment of the controller. A release need not have one."""
     deployed: Deployed | None = None
     account: str = ""
     """The user as which the replicas read the cluster."""
@@ -85,15 +83,15 @@ class Installation:
     admission_policies: AdmissionPolicies = field(default_factory=dict)
     """The policies and bindings in the API server, by kind; of kinds that it serves."""
     secret: JSONObject | None = None
-    stored: Stored | None = None
+    """The Secret that replicas mount."""
+    leaf: KeyPair | None = None
+    signer: bytes = b""
+    """The CA of the serving certificate (PEM)."""
     names: Names | None = None
     """The names that the serving certificate must have; None if they are unknown."""
     slices: list[JSONObject] = field(default_factory=list)
-    lease: JSONObject | None = None
     nodes: NodeIndex | None = None
     templates: tuple[NodeTemplate, ...] = ()
-    other_releases: frozenset[str] = frozenset()
-    """The namespaces of other releases in the cluster."""
     denied_facts: tuple[Fact, ...] = ()
     """The facts that the policy needs and that the service account may not read."""
     exempt_namespaces: dict[str, bool] = field(default_factory=dict)
@@ -115,8 +113,8 @@ class Installation:
 
     @property
     def registers(self) -> bool:
-        """Whether the leader writes what API servers know of the release."""
-        return self.deployed is not None and self.deployed.registers
+        """Whether a controller writes what API servers know of the release."""
+        return self.deployed is not None
 
     @property
     def excluded_namespaces(self) -> frozenset[str]:
@@ -127,10 +125,7 @@ class Installation:
 
     @property
     def address(self) -> Registration | None:
-        """The address of gpufence: from the options of the replicas, or from a configuration.
-
-        Replicas that do not register may have no such option.
-        """
+        """The address of gpufence: from the options of the controller, or from a configuration."""
         if self.deployed is not None and self.deployed.registration.is_addressed:
             return self.deployed.registration
         for configuration in self.configurations.values():
@@ -144,12 +139,13 @@ async def examine(
     namespace: str,
     name: str,
     policy_path: str | None,
+    uses_facts: Callable[[list[str]], bool],
     read_arguments: Callable[[list[str]], Deployed],
 ) -> Installation:
     """Read the objects of the installation.
 
-    The policy is that of the file, or without a path that of the release. ``read_arguments`` reads
-    the command line of a replica.
+    The policy is that of the file, or without a path that of the release. ``uses_facts`` reads the
+    command line of a replica, and ``read_arguments`` that of the controller.
 
     Raises:
         ClusterError: a request failed. A missing permission is not an error.
@@ -178,26 +174,30 @@ async def examine(
     if installed.deployment is not None:
         account = installed.deployment["spec"]["template"]["spec"].get("serviceAccountName")
         installed.account = f"system:serviceaccount:{namespace}:{account or 'default'}"
-        own = _own_container(containers_of(installed.deployment))
-        installed.deployed = read_arguments(_arguments(own)) if own is not None else None
+        if (arguments := _arguments(installed.deployment, "serve")) is not None:
+            installed.uses_facts = uses_facts(arguments)
+    with installed.permitted("controller"):
+        installed.controller = await api.read(f"{apps}/deployments/{name}-controller")
+        if installed.controller is not None:
+            arguments = _arguments(installed.controller, "controller")
+            installed.deployed = None if arguments is None else read_arguments(arguments)
     for kind, path in KINDS.items():
         with installed.permitted(kind):
             installed.configurations[kind] = await api.read(f"{path}/{name}")
     with installed.permitted("admission policies"):
         installed.admission_policies = await admission_policies_of(api, name)
-    if secret := installed.deployed.secret if installed.deployed else f"{name}-certificates":
+    if installed.deployed is not None:
         with installed.permitted("certificate"):
-            installed.secret = await api.read(SecretName(namespace, secret).path)
-            installed.stored = read_secret(installed.secret) if installed.secret else None
+            secret = SecretName(namespace, installed.deployed.serving_secret)
+            installed.secret = await api.read(secret.path)
+            installed.leaf = read_leaf(installed.secret)
+            installed.signer = read_certificate(installed.secret)
     address = installed.address
     installed.names = names_of(address) if address is not None else None
     if address is not None and address.service is not None:
         with installed.permitted("endpoints"):
             slices = await api.read(*slices_query(*address.service[:2]))
             installed.slices = (slices or {}).get("items") or []
-    installed.other_releases = await other_releases(api, name)
-    with installed.permitted("leader"):
-        installed.lease = await api.read(lease_path(namespace, name))
     if installed.policy is not None:
         with installed.permitted("nodes"):
             await _nodes(api, installed, installed.policy)
@@ -217,7 +217,7 @@ async def _nodes(api: KubeApi, installed: Installation, policy: Policy) -> None:
 
 
 async def _facts(api: KubeApi, installed: Installation, policy: Policy) -> None:
-    if installed.deployed is None or not installed.deployed.registration.with_nodes:
+    if not installed.uses_facts:
         return
     facts = [
         fact
@@ -245,7 +245,7 @@ async def _may(api: KubeApi, installed: Installation, fact: Fact, verb: str) -> 
 
 async def _exempt_namespaces(api: KubeApi, installed: Installation, policy: Policy) -> None:
     exempt = policy.exemptions.namespaces | installed.excluded_namespaces
-    needed = {"kube-system", installed.namespace} | installed.other_releases
+    needed = {"kube-system", installed.namespace}
     for name in sorted(exempt - needed):
         if await api.read(f"/api/v1/namespaces/{name}") is None:
             continue
@@ -261,28 +261,28 @@ def containers_of(deployment: JSONObject) -> list[JSONObject]:
     return containers
 
 
-def _own_container(containers: list[JSONObject]) -> JSONObject | None:
-    """Return the container named gpufence, as in the chart, or one that runs ``serve``.
+def _arguments(deployment: JSONObject, command: str) -> list[str] | None:
+    """Return the arguments of a command of gpufence in a Deployment; None if it runs none.
 
-    It is not always the first: injected sidecars can come before it.
+    It is that of the container named gpufence, as in the chart, or of one that runs the command.
+    Injected sidecars can come before it.
     """
+    containers = containers_of(deployment)
     named = [container for container in containers if container["name"] == _PROGRAM]
-    serving = [container for container in containers if _serves(container)]
-    return next(iter((*named, *serving)), None)
+    running = [container for container in containers if _runs(container, command)]
+    for container in (*named, *running):
+        words = _words(container)
+        return words[words.index(command) + 1 :] if command in words else words
+    return None
 
 
-def _serves(container: JSONObject) -> bool:
-    """Return whether it runs ``gpufence serve``, or ``serve`` with the entrypoint of its image."""
+def _runs(container: JSONObject, command: str) -> bool:
+    """Return whether it runs ``gpufence COMMAND``, or the command with its image's entrypoint."""
     words = _words(container)
-    if _COMMAND not in words:
+    if command not in words:
         return False
-    program = words[: words.index(_COMMAND)][-1:]
+    program = words[: words.index(command)][-1:]
     return not program or program[0].rpartition("/")[2] == _PROGRAM
-
-
-def _arguments(container: JSONObject) -> list[str]:
-    words = _words(container)
-    return words[words.index(_COMMAND) + 1 :] if _COMMAND in words else words
 
 
 def _words(container: JSONObject) -> list[str]:

@@ -14,14 +14,13 @@ from webhook.controller.cel.admission_policies import (
 )
 from webhook.controller.cel.configurations import Registration, configurations
 from webhook.controller.drift import UNNEEDED, Difference, drift
-from webhook.controller.leader_election import paused_since
 from webhook.controller.registrar import type_warnings
 from webhook.tools.doctor import DoctorLine, fail, ok, skip, warn
 from webhook.tools.doctor.installation import Installation
 
 _REPAIR = (
-    "Wait some seconds: the leader repairs it. Then check its log, and metadata.managedFields for "
-    "other writers"
+    "Wait some seconds: the controller repairs it. Then check its log, and metadata.managedFields "
+    "for other writers"
 )
 _HARMLESS = frozenset({"timeoutSeconds", UNNEEDED})
 _OPTIONS = frozenset({"timeoutSeconds", "namespaceSelector", "metadata"})
@@ -38,9 +37,8 @@ def expected_registration(installed: Installation) -> Registration | None:
         return None
     if installed.policy is not None:
         address = replace(address, left_out=unlabeled_pools(installed.policy, installed.nodes))
-    if installed.deployed is not None and installed.deployed.registration.is_addressed:
-        excluded = address.excluded_namespaces | installed.other_releases
-        return replace(address, ca_bundle="", excluded_namespaces=excluded)
+    if installed.deployed is not None:
+        return replace(address, ca_bundle="")
     timeouts = {
         webhook.get("timeoutSeconds")
         for configuration in installed.configurations.values()
@@ -129,7 +127,7 @@ def _compared(installed: Installation, policy: Policy, registration: Registratio
 def _line(
     good: str, differences: Sequence[Difference], installed: Installation, command: str
 ) -> DoctorLine:
-    """Return the line for an object; ``command`` prints it where no leader writes it."""
+    """Return the line for an object; ``command`` prints it where no controller writes it."""
     if not differences:
         return ok(good)
     problem = "; ".join(map(str, differences))
@@ -141,8 +139,6 @@ def _line(
 
 
 def _why_missing(installed: Installation) -> str:
-    if since := paused_since(installed.lease):
-        return f"Run gpufence unregister --undo: gpufence was unregistered at {since}"
-    if installed.deployed is not None and not installed.deployed.registers:
-        return "Apply the output of gpufence manifests: this release does not register itself"
-    return "Check the logs of the replicas for the reason"
+    if installed.controller is None:
+        return "Apply the output of gpufence manifests: this release has no controller"
+    return "Check the log of the controller for the reason"

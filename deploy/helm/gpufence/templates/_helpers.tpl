@@ -171,10 +171,28 @@ true
 {{- toYaml $policy -}}
 {{- end -}}
 
-{{/* The Secret of the serving certificate: gpufence's own, cert-manager's, or one that somebody else fills. */}}
+{{/* The Secret of the serving certificate: the controller's, cert-manager's, or one that somebody else fills. */}}
 {{- define "gpufence.secret" -}}
-{{- $suffix := ternary "tls" "certificates" (eq .Values.certificates.source "certManager") -}}
+{{- $suffix := ternary "tls" "serving" (eq .Values.certificates.source "certManager") -}}
 {{- default (printf "%s-%s" (include "gpufence.name" .) $suffix) .Values.certificates.secretName -}}
+{{- end -}}
+
+{{/* The Secret of the CA and its key, which only the controller reads. */}}
+{{- define "gpufence.caSecret" -}}
+{{ include "gpufence.name" . }}-ca
+{{- end -}}
+
+{{/* Labels that select the controller's Pod, and must not select the replicas': the Service would take it for one. */}}
+{{- define "gpufence.controllerSelector" -}}
+app.kubernetes.io/name: {{ .Chart.Name }}-controller
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end -}}
+
+{{- define "gpufence.controllerLabels" -}}
+{{ include "gpufence.controllerSelector" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end -}}
 
 {{/* Whether clients must show a certificate: not empty if so. */}}
@@ -192,6 +210,9 @@ true
 {{- if and .Values.autoscaling.enabled (lt (int .Values.autoscaling.maxReplicas) (int .Values.autoscaling.minReplicas)) -}}
 {{- fail (printf "autoscaling.maxReplicas is %d, below autoscaling.minReplicas, which is %d: raise it" (int .Values.autoscaling.maxReplicas) (int .Values.autoscaling.minReplicas)) -}}
 {{- end -}}
+{{- if and (not .Values.controller.enabled) (eq .Values.certificates.source "self") -}}
+{{- fail "certificates.source is self, and the controller that issues them is off (controller.enabled): choose certManager or secret" -}}
+{{- end -}}
 {{- if eq (toString .Values.enabled) "false" -}}
 {{- fail "enabled is for a chart that depends on this one (condition: gpufence.enabled) and leaves nothing out by itself" -}}
 {{- end -}}
@@ -208,11 +229,21 @@ true
 {{- if include "gpufence.verifiesClients" . }}
 - --client-ca-file=/etc/gpufence/clients/{{ .Values.webhook.clientCA.key }}
 {{- end }}
+- --tls-cert=/etc/gpufence/tls/tls.crt
+- --tls-key=/etc/gpufence/tls/tls.key
+- {{ ternary "--node-facts" "--no-node-facts" .Values.clusterFacts }}
+- --timeout-seconds={{ .Values.registration.timeoutSeconds }}
+{{- end -}}
+
+{{/* The command line of the controller. */}}
+{{- define "gpufence.controllerArgs" -}}
+{{- $name := include "gpufence.name" . -}}
+- controller
+- --policy=/etc/gpufence/policy/policy.yaml
+- --metrics-port={{ .Values.metrics.port }}
 - --service={{ .Release.Namespace }}/{{ $name }}
 - {{ ternary "--node-facts" "--no-node-facts" .Values.clusterFacts }}
 - --timeout-seconds={{ .Values.registration.timeoutSeconds }}
-- --register={{ .Values.registration.enabled }}
-{{- if .Values.registration.enabled }}
 - --name={{ $name }}
 - --owner=clusterrole/{{ $name }}
 - {{ ternary "--admission-policies" "--no-admission-policies" .Values.admissionPolicies.enabled }}
@@ -225,15 +256,13 @@ true
 {{- range $key, $value := .Values.registration.annotations }}
 - {{ printf "--annotation=%s=%s" $key $value | quote }}
 {{- end }}
-{{- end }}
+- --serving-secret={{ include "gpufence.secret" . }}
 {{- if eq .Values.certificates.source "self" }}
-- --secret={{ include "gpufence.secret" . }}
+- --ca-secret={{ include "gpufence.caSecret" . }}
 - --certificate-lifetime={{ .Values.certificates.lifetime }}
 - --ca-lifetime={{ .Values.certificates.caLifetime }}
 {{- else }}
-- --tls-cert=/etc/gpufence/tls/tls.crt
-- --tls-key=/etc/gpufence/tls/tls.key
-- --ca-file=/etc/gpufence/tls/ca.crt
+- --no-issue
 {{- end }}
 {{- end -}}
 

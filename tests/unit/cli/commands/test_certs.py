@@ -1,4 +1,4 @@
-"""`gpufence certs`: files that are issued, and the state of the Secret of replicas."""
+"""`gpufence certs`: files that are issued, and the state of those that replicas serve."""
 
 from __future__ import annotations
 
@@ -10,15 +10,16 @@ from pathlib import Path
 import pytest
 
 from certs.authority import create_authority, issue_leaf
-from certs.keypair import KeyPair, Names, parse_certificates
-from certs.secret import Stored, read_secret, write_secret
+from certs.keypair import KeyPair, Names
+from certs.secret import authority_data, serving_data, with_data
 from fake_apiserver import FakeKubeApi
 from policies.shipped import shipped_policy
 from running import Run
 from webhook.controller.cel.configurations import Registration, configurations
 from webhook.controller.certificates import SecretName
 from webhook.controller.registrar import KINDS
-from webhook.tools.cli.commands.certs import publish_next, shown
+from webhook.tools.cli.commands.certs import shown
+from webhook.tools.documents.document import InputError
 
 ISSUE = ("certs", "issue", "--ip", "127.0.0.1", "--dns-name", "localhost", "--out", "certs")
 
@@ -63,19 +64,21 @@ def test_issue_rejects_invalid_arguments_with_a_reason(
     assert not (tmp_path / "certs").exists()
 
 
-# The Secret.
+# The Secrets.
 
 NOW = datetime.now(UTC)
-SECRET = SecretName("fence", "certificates")
+SERVING, CA = SecretName("fence", "serving"), SecretName("fence", "ca")
 AUTHORITY, OTHER = create_authority(NOW), create_authority(NOW)
 NAMES = Names.parse(["gpufence.fence.svc"])
 LEAF = issue_leaf(AUTHORITY, NAMES, NOW)
 
 
-def cluster(stored: Stored) -> FakeKubeApi:
-    """Return one with this Secret, and configurations with its CA."""
+def cluster(leaf: KeyPair, signer: KeyPair, authority: KeyPair | None = None) -> FakeKubeApi:
+    """Return one with these Secrets, and configurations with the first CA."""
     api = FakeKubeApi()
-    api.objects[SECRET.path] = write_secret(stored, SECRET.name, SECRET.namespace, None)
+    api.objects[SERVING.path] = with_data({"metadata": {}}, serving_data(leaf, signer))
+    if authority is not None:
+        api.objects[CA.path] = with_data({"metadata": {}}, authority_data(authority))
     registration = Registration(
         service=("fence", "gpufence", 443),
         ca_bundle=base64.b64encode(AUTHORITY.certificate_pem).decode(),
@@ -87,49 +90,55 @@ def cluster(stored: Stored) -> FakeKubeApi:
 
 BROKEN = {
     "a certificate of another CA": (
-        Stored(AUTHORITY, issue_leaf(OTHER, NAMES, NOW)),
+        cluster(issue_leaf(OTHER, NAMES, NOW), AUTHORITY),
         "problem: serving certificate is not signed by a current CA",
     ),
     "a key of another certificate": (
-        Stored(AUTHORITY, KeyPair(LEAF.certificate_pem, OTHER.key_pem)),
+        cluster(KeyPair(LEAF.certificate_pem, OTHER.key_pem), AUTHORITY),
         "problem: private key does not belong to serving certificate",
     ),
     "an invalid CA certificate": (
-        Stored(KeyPair(b"none", AUTHORITY.key_pem), LEAF),
-        "MutatingWebhookConfiguration gpufence, pods.gpufence.dev: DOES NOT TRUST the CA",
+        cluster(LEAF, KeyPair(b"none", AUTHORITY.key_pem)),
+        "problem: serving certificate is not signed by a current CA",
+    ),
+    "a CA that is not registered": (
+        cluster(issue_leaf(OTHER, NAMES, NOW), OTHER),
+        "MutatingWebhookConfiguration gpufence, pods.gpufence.dev: DOES NOT TRUST the certificate",
     ),
 }
 
 
-async def test_a_certificate_that_the_webhook_configurations_trust_is_healthy() -> None:
-    api = cluster(Stored(AUTHORITY, LEAF))
-    assert await shown(api, SECRET.namespace, SECRET.name, "gpufence")
-
-
-@pytest.mark.parametrize(("stored", "expected"), BROKEN.values(), ids=BROKEN)
-async def test_an_untrusted_certificate_is_reported(
-    stored: Stored, expected: str, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("authority", [None, AUTHORITY], ids=["external", "built-in"])
+async def test_a_certificate_that_the_webhook_configurations_trust_is_healthy(
+    authority: KeyPair | None, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert not await shown(cluster(stored), SECRET.namespace, SECRET.name, "gpufence")
+    assert await shown(cluster(LEAF, AUTHORITY, authority), SERVING, CA, "gpufence")
+    assert "next CA" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("api", "expected"), BROKEN.values(), ids=BROKEN)
+async def test_an_untrusted_certificate_is_reported(
+    api: FakeKubeApi, expected: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert not await shown(api, SERVING, CA, "gpufence")
     assert expected in capsys.readouterr().out
+
+
+async def test_the_ca_that_signs_next_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    assert await shown(cluster(LEAF, AUTHORITY, OTHER), SERVING, CA, "gpufence")
+    assert f"next CA: {OTHER.certificate.serial_number:x}, " in capsys.readouterr().out
+
+
+async def test_a_missing_secret_is_an_error() -> None:
+    with pytest.raises(InputError, match="Secret fence/serving does not exist"):
+        await shown(FakeKubeApi(), SERVING, CA, "gpufence")
 
 
 async def test_expiry_is_determined_by_the_clock_of_the_api_server(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """The clock of the machine with the command line may be wrong."""
-    api = cluster(Stored(AUTHORITY, LEAF))
+    api = cluster(LEAF, AUTHORITY, AUTHORITY)
     api.now = NOW + timedelta(days=400)
-    assert not await shown(api, SECRET.namespace, SECRET.name, "gpufence")
+    assert not await shown(api, SERVING, CA, "gpufence")
     assert " EXPIRED, " in capsys.readouterr().out
-
-
-async def test_the_next_ca_is_valid_by_the_clock_of_the_api_server() -> None:
-    api = cluster(Stored(AUTHORITY, LEAF))
-    api.now = NOW - timedelta(days=400)
-    api.objects[SECRET.path]["metadata"]["resourceVersion"] = "1"
-    await publish_next(api, SECRET.namespace, SECRET.name, timedelta(days=10))
-    stored = read_secret(api.objects[SECRET.path])
-    assert stored is not None
-    [certificate] = parse_certificates(stored.next_certificate, "test")
-    assert certificate.not_valid_before_utc < api.now < certificate.not_valid_after_utc

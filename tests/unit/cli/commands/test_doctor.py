@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from typing import Any
 
 import pytest
 
@@ -13,19 +14,32 @@ from policies.kubernetes.objects import JSONObject
 from policies.shipped import DEFAULT, shipped_policy
 from webhook.controller.cel.configurations import Registration, configurations
 from webhook.controller.registrar import KINDS
-from webhook.tools.cli.commands.doctor import read_arguments
+from webhook.tools.cli.commands.doctor import read_arguments, uses_facts
 from webhook.tools.doctor import DoctorLine, checks, trials
 from webhook.tools.doctor.installation import examine
 
-FILES = ["serve", "--tls-cert=/certs/tls.crt", "--tls-key=/certs/tls.key", "--register=false"]
+SERVE = ["serve", "--tls-cert=/certs/tls.crt", "--tls-key=/certs/tls.key"]
+DEPLOYMENTS = "/apis/apps/v1/namespaces/fence/deployments"
+CONTROL = ["controller", "--service=fence/web"]
+SIDECAR = {"name": "proxy", "command": ["proxy"], "args": ["--service=mesh/proxy", "--port=15001"]}
 
 
-def diagnose(arguments: list[str], registered: Registration | None = None) -> list[DoctorLine]:
-    return diagnose_containers([{"name": "gpufence", "args": arguments}], registered)
+REPLICA, CONTROLLER = ({"name": "gpufence", "args": arguments} for arguments in (SERVE, CONTROL))
+
+
+def diagnose(
+    replica: JSONObject = REPLICA,
+    controller: JSONObject | None = CONTROLLER,
+    registered: Registration | None = None,
+    **options: Any,
+) -> list[DoctorLine]:
+    containers = None if controller is None else [controller]
+    return diagnose_containers([replica], containers, registered, **options)
 
 
 def diagnose_containers(
-    containers: list[JSONObject],
+    replica: list[JSONObject],
+    controller: list[JSONObject] | None = None,
     registered: Registration | None = None,
     try_in: str = "default",
     forbidden: frozenset[str] = frozenset(),
@@ -34,10 +48,12 @@ def diagnose_containers(
     api = FakeKubeApi(FakeApiServer(NODES))
     api.objects.update(objects)
     api.server.forbidden |= forbidden
-    api.objects["/apis/apps/v1/namespaces/fence/deployments/gpufence"] = {
-        "spec": {"replicas": 2, "template": {"spec": {"containers": containers}}},
-        "status": {"readyReplicas": 2},
-    }
+    for name, containers in (("gpufence", replica), ("gpufence-controller", controller)):
+        if containers is not None:
+            api.objects[f"{DEPLOYMENTS}/{name}"] = {
+                "spec": {"replicas": 2, "template": {"spec": {"containers": containers}}},
+                "status": {"readyReplicas": 2},
+            }
     if registered is not None:
         for each in configurations(shipped_policy(), registered):
             api.objects[f"{KINDS[each['kind']]}/gpufence"] = each
@@ -45,7 +61,7 @@ def diagnose_containers(
 
 
 async def diagnose_release(api: FakeKubeApi, try_in: str) -> list[DoctorLine]:
-    installed = await examine(api, "fence", "gpufence", str(DEFAULT), read_arguments)
+    installed = await examine(api, "fence", "gpufence", str(DEFAULT), uses_facts, read_arguments)
     tried = [line async for line in trials.check(api, installed, try_in)]
     return [*checks.diagnosis(installed), *tried]
 
@@ -56,18 +72,23 @@ def found(lines: list[DoctorLine], check: str) -> str:
 
 def test_the_address_defaults_to_the_registered_service() -> None:
     registered = Registration(service=("fence", "web", 443), excluded_namespaces=frozenset({"x"}))
-    lines = diagnose(FILES, registered)
+    lines = diagnose(controller=None, registered=registered)
     assert found(lines, "endpoints").startswith("Service fence/web has no ready endpoint")
     assert "clientConfig" not in found(lines, "ValidatingWebhookConfiguration")
 
 
-@pytest.mark.parametrize("arguments", [FILES, [], ["serve", "--help"]])
+@pytest.mark.parametrize("arguments", [[], ["controller", "--help"]])
 def test_an_unknown_address_is_reported_without_an_error(arguments: list[str]) -> None:
-    assert found(diagnose(arguments), "endpoints") == "the address of gpufence is unknown"
+    controller = {"name": "gpufence", "args": arguments}
+    lines = diagnose(controller=controller)
+    assert found(lines, "endpoints") == "the address of gpufence is unknown"
 
 
-SERVE = ["serve", "--service=fence/web"]
-SIDECAR = {"name": "proxy", "command": ["proxy"], "args": ["--service=mesh/proxy", "--port=15001"]}
+def test_an_installation_without_a_controller_is_no_failure() -> None:
+    [line] = [line for line in diagnose(controller=None) if line.check == "controller"]
+    assert line.status == "skip"
+    assert line.detail.startswith("Deployment fence/gpufence-controller does not exist: others")
+    assert found(diagnose(), "controller") == "it is ready"
 
 
 def test_a_cluster_without_access_reviews_ends_no_other_check() -> None:
@@ -83,7 +104,7 @@ def test_a_cluster_without_access_reviews_ends_no_other_check() -> None:
 
 
 def test_disabled_cluster_facts_fail() -> None:
-    lines = diagnose([*SERVE, "--no-node-facts"])
+    lines = diagnose({"name": "gpufence", "args": [*SERVE, "--no-node-facts"]})
     [line] = [line for line in lines if line.check == "cluster facts"]
     assert line.status == "fail"
     assert line.detail.startswith("they are off: Pods with spec.nodeName are denied")
@@ -91,15 +112,14 @@ def test_disabled_cluster_facts_fail() -> None:
 
 
 def test_missing_permission_to_read_cluster_facts_fails() -> None:
-    own = [{"name": "gpufence", "args": SERVE}]
-    lines = diagnose_containers(own, forbidden=frozenset({"nodes"}))
+    lines = diagnose(forbidden=frozenset({"nodes"}))
     [line] = [line for line in lines if line.check == "cluster facts"]
     assert line.status == "fail"
     account = "system:serviceaccount:fence:default"
     assert line.detail.startswith(
         f"{account} may not list and watch nodes: Pods with spec.nodeName"
     )
-    [line] = [line for line in diagnose_containers(own) if line.check == "cluster facts"]
+    [line] = [line for line in diagnose() if line.check == "cluster facts"]
     assert (line.status, line.detail) == ("ok", f"{account} may read nodes, deviceclasses")
 
 
@@ -115,14 +135,13 @@ def test_labels_of_nodes_that_cannot_be_listed_are_not_missing() -> None:
 
 def exempt_namespaces(*workloads: str) -> DoctorLine:
     """Return the line for a cluster with two exempt namespaces and workloads of these kinds."""
-    own = [{"name": "gpufence", "args": SERVE}]
     existing: dict[str, JSONObject] = {
         f"/api/v1/namespaces/{name}": {} for name in ("gpu-operator", "kube-flannel")
     }
     listed: dict[str, JSONObject] = {
         f"/apis/apps/v1/namespaces/{each}": {"items": [{}]} for each in workloads
     }
-    lines = diagnose_containers(own, objects=existing | listed)
+    lines = diagnose(objects=existing | listed)
     return next(line for line in lines if line.check == "exempt namespaces")
 
 
@@ -137,23 +156,23 @@ def test_an_exempt_namespace_without_a_workload_is_reported() -> None:
 @pytest.mark.parametrize(
     "own",
     [
-        {"name": "gpufence", "args": SERVE},
-        {"name": "gpufence", "command": ["python", "-m", "webhook"], "args": SERVE},
-        {"name": "webhook", "args": SERVE},
-        {"name": "webhook", "command": ["/usr/local/bin/gpufence"], "args": SERVE},
-        {"name": "webhook", "command": ["/sbin/tini", "--", "gpufence", *SERVE]},
+        {"name": "gpufence", "args": CONTROL},
+        {"name": "gpufence", "command": ["python", "-m", "webhook"], "args": CONTROL},
+        {"name": "webhook", "args": CONTROL},
+        {"name": "webhook", "command": ["/usr/local/bin/gpufence"], "args": CONTROL},
+        {"name": "webhook", "command": ["/sbin/tini", "--", "gpufence", *CONTROL]},
     ],
 )
 def test_the_arguments_are_read_from_the_gpufence_container(own: JSONObject) -> None:
     for containers in ([own], [SIDECAR, own], [own, SIDECAR]):
-        lines = diagnose_containers(containers)
+        lines = diagnose_containers([REPLICA], containers)
         assert found(lines, "endpoints").startswith("Service fence/web has no ready endpoint")
 
 
 def test_the_arguments_of_a_sidecar_with_serve_are_ignored() -> None:
-    other = {"name": "models", "args": ["serve", "--service=mesh/models"]}
-    lines = diagnose_containers([other, {"name": "gpufence", "args": SERVE}])
-    assert found(lines, "endpoints").startswith("Service fence/web has no ready endpoint")
+    other = {"name": "models", "args": ["serve", "--no-node-facts"]}
+    lines = diagnose_containers([other, REPLICA], [CONTROLLER])
+    assert not found(lines, "cluster facts").startswith("they are off")
 
 
 def test_a_deployment_without_a_container_of_gpufence_is_reported() -> None:
@@ -167,13 +186,13 @@ def test_a_deployment_without_a_container_of_gpufence_is_reported() -> None:
 
 def test_a_wildcard_host_in_the_url_is_rejected() -> None:
     with pytest.raises(CertificateError, match="is not a host name"):
-        diagnose(["serve", "--url=https://*.example:443"])
+        diagnose(controller={"name": "gpufence", "args": ["controller", "--url=https://*.x:443"]})
 
 
 @pytest.mark.parametrize("try_in", ["kube-flannel", "fence", "storage"])
 def test_no_trial_runs_in_an_excluded_namespace(try_in: str) -> None:
-    serving = [*SERVE, "--exclude-namespace=storage"]
-    lines = diagnose_containers([{"name": "gpufence", "args": serving}], try_in=try_in)
+    controller = {"name": "gpufence", "args": [*CONTROL, "--exclude-namespace=storage"]}
+    lines = diagnose(controller=controller, try_in=try_in)
     [tried] = [line for line in lines if line.check == "trials"]
     assert (tried.status, tried.detail, tried.remediation) == (
         "skip",

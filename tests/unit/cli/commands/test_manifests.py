@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import base64
-import re
 from pathlib import Path
 
 import pytest
 import yaml
 
 from fake_apiserver import FakeApiServer
-from paths import PROJECT
 from policies.exemptions import ALWAYS_EXCLUDED
 from running import Run
 from specs import fence_policy
@@ -114,24 +112,32 @@ def test_manifests_rejects_missing_or_invalid_options(
     ("arguments", "expected"),
     [
         ([], "Specify how API servers reach gpufence"),
-        (["--tls-cert", "tls.crt"], "--tls-cert and --tls-key need each other"),
-        (["--register=true", "--tls-cert", "a", "--tls-key", "b"], "Specify how API servers reach"),
         ([*SERVICE, "--owner", "deployment/gpufence"], "write KIND/NAME with one of clusterrole"),
         ([*SERVICE, "--certificate-lifetime", "soon"], "'soon' is not a duration"),
         (["--url", "https://*.example:9443"], "is not a host name (RFC 1123)"),
+        (
+            [*SERVICE, "--host", "203.0.113.7", "--metrics-port", "0"],
+            "cannot listen on 203.0.113.7",
+        ),
     ],
 )
-def test_serve_rejects_missing_or_invalid_registration_options(
+def test_controller_rejects_missing_or_invalid_options(
     gpufence: Run, monkeypatch: pytest.MonkeyPatch, arguments: list[str], expected: str
 ) -> None:
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
-    done = gpufence("serve", *arguments)
+    done = gpufence("controller", *arguments)
     assert done.status == 2
     assert expected in done.err
     assert "bug" not in done.err
 
 
-@pytest.mark.parametrize("command", [["unregister"], ["certs", "status"], ["certs", "rotate"]])
+def test_serve_requires_a_certificate(gpufence: Run) -> None:
+    done = gpufence("serve", "--tls-cert", "tls.crt")
+    assert done.status == 2
+    assert "Missing option '--tls-key'" in done.err
+
+
+@pytest.mark.parametrize("command", [["doctor"], ["certs", "status"]])
 def test_a_missing_kubeconfig_or_context_is_an_error(
     gpufence: Run, tmp_path: Path, command: list[str]
 ) -> None:
@@ -143,15 +149,6 @@ def test_a_missing_kubeconfig_or_context_is_an_error(
     done = gpufence(*command, "--kubeconfig", kubeconfig, "--context", "other")
     assert done.status == 2
     assert f"{kubeconfig}, context other: cannot be used" in done.err
-
-
-def test_the_help_of_unregister_has_the_kubectl_commands_of_its_page(gpufence: Run) -> None:
-    page = (PROJECT / "docs" / "operate" / "break-glass.md").read_text()
-    commands = re.findall(r"(?m)^\$ (kubectl .*(?:annotate|delete).*)$", page)
-    assert len(commands) == 3
-    shown = gpufence("unregister", "--help").out.replace("\\\n", "")
-    words = " ".join(shown.split())
-    assert [command for command in commands if command in words] == commands
 
 
 def test_manifests_prints_admission_policies_with_excluded_namespaces(gpufence: Run) -> None:

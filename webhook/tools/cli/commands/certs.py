@@ -1,50 +1,54 @@
-"""``gpufence certs``: certificates as files, and those that replicas manage in their Secret."""
+"""``gpufence certs``: certificates as files, and those that replicas of a release serve."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import click
+from cryptography import x509
 
 from certs import CertificateError
-from certs.authority import AUTHORITY_LIFETIME, LEAF_LIFETIME, create_authority
+from certs.authority import AUTHORITY_LIFETIME, LEAF_LIFETIME
 from certs.files import issue as issue_files
 from certs.keypair import (
     is_certificate,
     is_overdue,
+    is_trusted_by,
     leaf_problem,
     names_of,
     parse_certificates,
     renewal_due,
 )
-from certs.secret import Stored, read_secret, write_secret
-from policies.kubernetes.objects import JSONObject
+from certs.secret import read_authority, read_certificate, read_leaf
+from webhook.controller.certificates import SecretName
 from webhook.controller.registrar import KINDS
-from webhook.controller.trust import ca_bundles
+from webhook.controller.trust import bundles
 from webhook.kube.client import KubeApi
 from webhook.tools.cli.commands import EXIT_FOUND, SuggestingGroup
 from webhook.tools.cli.options import (
     Connection,
+    ca_secret_option,
     connection_options,
-    lifetime_option,
     release_name_option,
     release_namespace_option,
-    secret_option,
+    serving_secret_option,
 )
 from webhook.tools.documents.document import InputError
-
-_secret_option = secret_option("Secret with the CA and the serving certificate.")
 
 
 @click.group(cls=SuggestingGroup)
 def certs() -> None:
-    """Issue certificates as files, or show and rotate those that gpufence manages."""
+    """Issue certificates as files, or show those that replicas serve."""
 
 
 @certs.command(
     epilog="""\b
+To replace the CA early, delete its Secret: kubectl --namespace gpufence-system delete secret
+gpufence-ca. The controller creates another one, and lets it sign once every webhook configuration
+trusts it.
+
+\b
 Exit status:
   0  every webhook configuration trusts the certificate, and no renewal is overdue
   1  a problem, which the output names
@@ -58,37 +62,16 @@ Examples:
 )
 @connection_options
 @release_namespace_option
-@_secret_option
+@serving_secret_option
+@ca_secret_option
 @release_name_option("Name of both webhook configurations.")
-def status(connection: Connection, namespace: str, secret: str, name: str) -> int:
-    """Show the certificates that running replicas manage in their Secret."""
-    well = connection.run(lambda api: shown(api, namespace, secret, name))
+def status(
+    connection: Connection, namespace: str, serving_secret: str, ca_secret: str, name: str
+) -> int:
+    """Show the certificate that replicas serve, its CA, and who trusts it."""
+    serving, ca = SecretName(namespace, serving_secret), SecretName(namespace, ca_secret)
+    well = connection.run(lambda api: shown(api, serving, ca, name))
     return 0 if well else EXIT_FOUND
-
-
-@certs.command(
-    epilog="""\b
-The command publishes the next CA together with the current one. Running replicas do the rest: once
-every webhook configuration trusts both, the next CA signs, and later the old one is removed. To see
-the progress, run gpufence certs status.
-
-\b
-Examples:
-  gpufence certs rotate
-  gpufence certs rotate --ca-lifetime 8760h && gpufence certs status
-""",
-)
-@connection_options
-@release_namespace_option
-@_secret_option
-@lifetime_option("--ca-lifetime", "87600h", "Lifetime of the next CA.")
-def rotate(connection: Connection, namespace: str, secret: str, ca_lifetime: timedelta) -> None:
-    """Rotate the CA early."""
-    connection.run(lambda api: publish_next(api, namespace, secret, ca_lifetime))
-    click.echo(
-        f"Secret {namespace}/{secret}: the next CA is published. Running replicas complete the "
-        "rotation."
-    )
 
 
 @certs.command(
@@ -162,71 +145,48 @@ def issue(
     )
 
 
-async def publish_next(api: KubeApi, namespace: str, secret: str, lifetime: timedelta) -> None:
-    """Write the next CA into the Secret. It is valid by the API server's clock, as all are.
+async def shown(api: KubeApi, serving: SecretName, ca: SecretName, name: str) -> bool:
+    """Print the certificates and who trusts them; return whether there is no problem.
 
     Raises:
-        InputError: there is no Secret, or a rotation is in progress.
-        ClusterError: the request failed, for example because a replica renews the certificate.
+        InputError: there is no serving certificate.
+        ClusterError: a request failed.
     """
-    live, stored = await _read(api, namespace, secret)
-    if stored.next is not None or stored.old:
-        raise InputError(
-            ["A rotation is in progress. To see when it completes, run gpufence certs status."]
-        )
-    after = replace(stored, next=create_authority(api.clock.now(), lifetime))
-    path = f"/api/v1/namespaces/{namespace}/secrets/{secret}"
-    await api.replace(path, write_secret(after, secret, namespace, live))
-
-
-async def shown(api: KubeApi, namespace: str, secret: str, name: str) -> bool:
-    """Print the certificates and who trusts them; return whether there is no problem."""
-    _, stored = await _read(api, namespace, secret)
-    well = _show(stored, api.clock.now())
-    return await _show_configurations(api, name, stored) and well
-
-
-async def _read(api: KubeApi, namespace: str, secret: str) -> tuple[JSONObject, Stored]:
-    live = await api.read(f"/api/v1/namespaces/{namespace}/secrets/{secret}")
-    stored = read_secret(live) if live is not None else None
-    if live is None or stored is None:
-        state = "does not exist" if live is None else "holds no certificates"
-        cure = "Running replicas create it, unless they serve with --tls-cert"
-        raise InputError([f"Secret {namespace}/{secret} {state}. {cure}."])
-    return live, stored
-
-
-def _show(stored: Stored, now: datetime) -> bool:
-    """Print each certificate with its lifetime; return whether there is no problem."""
-    parts = {
-        "certificate": stored.leaf.certificate_pem,
-        "CA": stored.authority.certificate_pem,
-        "next CA": stored.next_certificate,
-        "old CA": stored.old,
-    }
-    well = True
-    for part, pem in parts.items():
-        if not is_certificate(pem):
-            # API servers do not trust a CA that is missing or damaged, which is reported below.
-            continue
-        certificate = parse_certificates(pem, part)[0]
-        end, due = certificate.not_valid_after_utc, renewal_due(certificate)
-        late = "" if part == "old CA" or now < due else ", overdue"
-        expired = " EXPIRED" if now > end else ""
-        click.echo(
-            f"{part}: {certificate.serial_number:x}, valid until {end.isoformat()}{expired}, "
-            f"renewal at {due.isoformat()}{late}"
-        )
-        well = well and (part == "old CA" or not is_overdue(certificate, now))
-    if problem := leaf_problem(stored.leaf, stored.authorities, None, now):
+    secret = await api.read(serving.path)
+    leaf, signer = read_leaf(secret), read_certificate(secret)
+    if leaf is None:
+        state = "does not exist" if secret is None else "holds no serving certificate"
+        raise InputError([f"{serving} {state}. Check that the controller runs: it writes it."])
+    now = api.clock.now()
+    parts = {"certificate": leaf.certificate_pem, "CA": signer}
+    authority = read_authority(await api.read(ca.path))
+    if authority is not None and authority.certificate_pem not in signer:
+        parts["next CA"] = authority.certificate_pem
+    # API servers do not trust a CA that is missing or damaged, which is reported below.
+    known = {part: pem for part, pem in parts.items() if is_certificate(pem)}
+    on_time = [_show(part, parse_certificates(pem, part)[0], now) for part, pem in known.items()]
+    well = all(on_time)
+    trusted = [signer] if is_certificate(signer) else []
+    if problem := leaf_problem(leaf, trusted, None, now):
         click.echo(f"problem: {problem}")
-    return well and not problem
+        well = False
+    return await _show_configurations(api, name, leaf.certificate_pem) and well
 
 
-async def _show_configurations(api: KubeApi, name: str, stored: Stored) -> bool:
-    """Print whether each webhook trusts all CAs; return whether all do."""
-    count = len(stored.authorities)
-    what = "the CA" if count < 2 else f"all {count} CAs"
+def _show(part: str, certificate: x509.Certificate, now: datetime) -> bool:
+    """Print a certificate with its lifetime; return whether its renewal is not overdue."""
+    end, due = certificate.not_valid_after_utc, renewal_due(certificate)
+    late = "" if now < due else ", overdue"
+    expired = " EXPIRED" if now > end else ""
+    click.echo(
+        f"{part}: {certificate.serial_number:x}, valid until {end.isoformat()}{expired}, "
+        f"renewal at {due.isoformat()}{late}"
+    )
+    return not is_overdue(certificate, now)
+
+
+async def _show_configurations(api: KubeApi, name: str, served: bytes) -> bool:
+    """Print whether each webhook trusts the served certificate (PEM); return whether all do."""
     well = True
     for kind, path in KINDS.items():
         configuration = await api.read(f"{path}/{name}")
@@ -234,10 +194,9 @@ async def _show_configurations(api: KubeApi, name: str, stored: Stored) -> bool:
             click.echo(f"{kind} {name}: does not exist")
             well = False
             continue
-        webhooks = configuration.get("webhooks") or ()
-        for webhook, bundle in zip(webhooks, ca_bundles(configuration), strict=True):
-            carries = stored.is_carried_by(bundle)
-            words = "trusts" if carries else "DOES NOT TRUST"
-            click.echo(f"{kind} {name}, {webhook.get('name')}: {words} {what}")
-            well = well and carries
+        for webhook, bundle in bundles(configuration).items():
+            trusts = is_trusted_by(served, bundle)
+            words = "trusts" if trusts else "DOES NOT TRUST"
+            click.echo(f"{kind} {name}, {webhook}: {words} the certificate")
+            well = well and trusts
     return well

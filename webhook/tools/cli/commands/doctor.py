@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -11,6 +12,7 @@ from certs import CertificateError
 from policies.wording import printable
 from webhook.kube.client import KubeApi
 from webhook.tools.cli.commands import EXIT_FOUND
+from webhook.tools.cli.commands.controller import controller
 from webhook.tools.cli.commands.manifests import make_registration
 from webhook.tools.cli.commands.serve import serve
 from webhook.tools.cli.options import (
@@ -53,7 +55,7 @@ Examples:
 )
 @connection_options
 @release_namespace_option
-@release_name_option("The name of the release: its Deployment, Lease and webhook configurations.")
+@release_name_option("The name of the release: its Deployment and webhook configurations.")
 @policy_path_option(
     "Policy that must be active. The default is the policy in the ConfigMap of the release."
 )
@@ -100,7 +102,7 @@ def doctor(
 
     async def work(api: KubeApi) -> tuple[list[DoctorLine], list[DoctorLine], str]:
         try:
-            installed = await examine(api, namespace, name, policy_path, read_arguments)
+            installed = await examine(api, namespace, name, policy_path, uses_facts, read_arguments)
         except CertificateError as error:
             raise InputError([str(error)]) from error
         lines = [*checks.diagnosis(installed)]
@@ -134,32 +136,44 @@ def _evidence_files(directory: Path) -> list[Output]:
     return [Output("junit", f"{path}.xml"), Output("yaml", f"{path}.yaml")]
 
 
+def uses_facts(arguments: list[str]) -> bool:
+    """Return whether a replica with these arguments decides with cluster facts."""
+    return bool(_parsed(serve, arguments)["with_nodes"])
+
+
 def read_arguments(arguments: list[str]) -> Deployed:
-    """Parse the arguments of a replica's container.
+    """Parse the arguments of the controller's container.
 
     Raises:
         InputError: this version does not know the arguments.
     """
-    options = [argument for argument in arguments if argument != "serve"]
+    given = _parsed(controller, arguments)
+    return Deployed(
+        make_registration(**given),
+        given["serving_secret"],
+        given["issue"],
+        given["admission_policies"],
+    )
+
+
+def _parsed(command: click.Command, arguments: list[str]) -> dict[str, Any]:
+    """Return the options of a command.
+
+    Raises:
+        InputError: this version does not know the arguments.
+    """
+    name = command.name or ""
     try:
-        # A replica of another version may have other options.
-        context = serve.make_context(
-            "serve",
-            options,
+        # Another version may have other options.
+        context = command.make_context(
+            name,
+            [argument for argument in arguments if argument != name],
             help_option_names=[],
             ignore_unknown_options=True,
             allow_extra_args=True,
         )
-        registration = make_registration(**context.params)
     except (click.ClickException, InputError) as error:
-        problem = f"the Deployment does not run a known gpufence serve: {error}"
+        problem = f"the Deployment does not run a known gpufence {name}: {error}"
         cure = "Run the doctor of the installed version"
         raise InputError([f"{problem}. {cure}."]) from error
-    given = context.params
-    return Deployed(
-        registration,
-        "" if given["tls_cert"] else given["secret"],
-        # Without the option, a replica in a cluster registers.
-        given["register"] is not False,
-        given["admission_policies"],
-    )
+    return context.params

@@ -1,6 +1,6 @@
 """``gpufence manifests``: what gpufence registers with API servers, as YAML for Git.
 
-The options of the webhook configurations are those of ``gpufence serve`` as well.
+The options of the webhook configurations are those of ``gpufence controller`` as well.
 """
 
 from __future__ import annotations
@@ -25,8 +25,10 @@ from webhook.tools.cli.options import (
     as_argument,
     name_option,
     namespaced_name_option,
+    node_facts_option,
     path_option,
     policy_option,
+    timeout_option,
 )
 from webhook.tools.cli.yaml_writer import to_yaml
 from webhook.tools.documents.document import InputError
@@ -121,13 +123,7 @@ registration_options = as_argument(
         metavar="URL",
         help="Address of gpufence without a Service: https://HOST:PORT.",
     ),
-    click.option(
-        "--timeout-seconds",
-        type=click.IntRange(1, 30),
-        default=3,
-        show_default=True,
-        help="Time that API servers wait for a response.",
-    ),
+    timeout_option,
     click.option(
         "--annotation",
         "annotations",
@@ -145,14 +141,7 @@ registration_options = as_argument(
         "the namespaces of common CNI agents, exempt namespaces of the policy, and gpufence's "
         "own. Repeatable.",
     ),
-    click.option(
-        "--node-facts/--no-node-facts",
-        "with_nodes",
-        default=True,
-        help="Use the cluster's nodes, namespaces, classes and claims in decisions. The API server "
-        "then calls gpufence for every Pod with a node selection. Rules that need these facts "
-        "fail closed without them. Default: on in a cluster.",
-    ),
+    node_facts_option,
     click.option(
         "--mutating-policy/--no-mutating-policy",
         "mutates",
@@ -166,8 +155,8 @@ registration_options = as_argument(
 
 @click.command(
     epilog="""\b
-The objects depend on the policy: print them again when it changes, and run the server with
---register=false, so that it does not write them itself.
+The objects depend on the policy: print them again when it changes. Do not run gpufence controller,
+which would write them itself.
 
 \b
 Examples:
