@@ -2,6 +2,8 @@
 //
 // `#sample=NAME` is an unchanged sample. `#1=DATA` is a state: JSON, compressed, in base64url.
 
+const MOST_BYTES = 2 ** 21;
+
 export async function encode(state) {
   const bytes = await through(new TextEncoder().encode(JSON.stringify(state)), CompressionStream);
   const binary = Array.from(bytes, (byte) => String.fromCharCode(byte)).join("");
@@ -13,10 +15,22 @@ export async function decode(fragment) {
   if (!fragment.startsWith("#1=")) return undefined;
   const binary = atob(fragment.slice(3).replaceAll("-", "+").replaceAll("_", "/"));
   const bytes = Uint8Array.from(binary, (character) => character.charCodeAt(0));
-  return JSON.parse(new TextDecoder().decode(await through(bytes, DecompressionStream)));
+  return JSON.parse(new TextDecoder().decode(await through(bytes, DecompressionStream, MOST_BYTES)));
 }
 
-async function through(bytes, Stream) {
+// A link of some kilobytes can expand to gigabytes, so that reading stops at a limit.
+async function through(bytes, Stream, mostBytes = Infinity) {
   const stream = new Blob([bytes]).stream().pipeThrough(new Stream("deflate-raw"));
-  return new Uint8Array(await new Response(stream).arrayBuffer());
+  const chunks = [];
+  let size = 0;
+  for (const reader = stream.getReader(); ; ) {
+    const { done, value } = await reader.read();
+    if (done) return new Uint8Array(await new Blob(chunks).arrayBuffer());
+    size += value.length;
+    if (size > mostBytes) {
+      await reader.cancel();
+      throw new RangeError("the state is too large");
+    }
+    chunks.push(value);
+  }
 }

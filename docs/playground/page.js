@@ -53,8 +53,12 @@ async function restore() {
   let state;
   try {
     state = await decode(location.hash);
-  } catch {
-    say("This link is damaged: its end may be missing. Ask for it again.", "invalid");
+  } catch (error) {
+    const text =
+      error instanceof RangeError
+        ? "This link is too large: it expands to more than 2 MiB."
+        : "This link is damaged: its end may be missing. Ask for it again.";
+    say(text, "invalid");
     return;
   }
   if (!state) {

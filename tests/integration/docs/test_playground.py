@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 import re
+import shutil
 import subprocess
 import sys
 import zipfile
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -265,3 +268,36 @@ def test_a_runtime_with_another_digest_is_rejected(
 
 def test_the_data_of_the_page_is_that_of_the_project(site: Path) -> None:
     assert json.loads((site / "playground" / "data.json").read_text()) == playground.data()
+
+
+DECODE = """
+import { text } from "node:stream/consumers";
+import { decode } from "%s";
+const before = process.memoryUsage().rss;
+const found = await decode(await text(process.stdin)).catch((error) => error.name);
+const mebibytes = Math.round((process.memoryUsage().rss - before) / 2 ** 20);
+console.log(JSON.stringify({ found, mebibytes }));
+"""
+
+
+@pytest.mark.parametrize(
+    ("length", "found"), [(1000, {"manifest": "x" * 1000}), (300_000_000, "RangeError")]
+)
+def test_a_link_expands_to_a_limited_size(length: int, found: Any) -> None:
+    node = shutil.which("node")
+    if node is None:
+        pytest.skip("node is not installed")
+    compressor = zlib.compressobj(1, zlib.DEFLATED, -zlib.MAX_WBITS)
+    state = compressor.compress(b'{"manifest":"' + b"x" * length + b'"}') + compressor.flush()
+    fragment = f"#1={base64.urlsafe_b64encode(state).decode().rstrip('=')}"
+    script = DECODE % (PROJECT / "docs" / "playground" / "link.js")
+    done = subprocess.run(
+        [node, "--input-type=module", "--eval", script],
+        input=fragment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    result = json.loads(done.stdout)
+    assert result["found"] == found
+    assert result["mebibytes"] < 100

@@ -125,20 +125,27 @@ def _exact(value: object) -> object:
 
 
 @law
-@given(st.one_of(texts(), odd_texts(), odd_texts()))
-@example("# said\rapiVersion: v1\rkind: Pod\rmetadata: {name: p}\n")
-@example(f"--- # said\r{_FLOW}\n")
-@example(_LIST % _JSON)
-@example("\n".join([*_POD, "!!merge spec: {hostNetwork: true}\n"]))
-@example("\n".join([*_POD, "a: &a [1, &a 2]\nspec: *a\n"]))
-@example("\n".join([*_POD, "a: &a 1\n? &a <<\n: {}\nspec: *a\n"]))
-@example("\n".join([*_POD, "a: &a {1: x}\nspec: {'1': y, <<: *a}\n"]))
-@example(f'{_FLOW}\n---\n{{"apiVersion": "v1", "kind": "Pod", "a": "b\u2028c"}}\n')
+@given(st.one_of(texts(), odd_texts(), odd_texts()), st.booleans())
+@example("# said\rapiVersion: v1\rkind: Pod\rmetadata: {name: p}\n", False)
+@example(f"--- # said\r{_FLOW}\n", False)
+@example(_LIST % _JSON, False)
+@example("\n".join([*_POD, "!!merge spec: {hostNetwork: true}\n"]), False)
+@example("\n".join([*_POD, "a: &a [1, &a 2]\nspec: *a\n"]), False)
+@example("\n".join([*_POD, "a: &a 1\n? &a <<\n: {}\nspec: *a\n"]), False)
+@example("\n".join([*_POD, "a: &a {1: x}\nspec: {'1': y, <<: *a}\n"]), False)
+@example("\n".join([*_POD, "%YAML 1.2\n"]), True)
+@example("\n".join([*_POD, "a: !b c\n"]), True)
+@example(f'{_FLOW}\n---\n{{"apiVersion": "v1", "kind": "Pod", "a": "b\u2028c"}}\n', False)
 def test_every_object_that_kubectl_would_create_is_read_or_an_error(
-    oracle: Oracle, text: str
+    oracle: Oracle, text: str, in_directory: bool
 ) -> None:
+    if in_directory:
+        text += "\n# {{ or what looks like a template }}\n"
     expected = oracle.documents(text)
-    found = [m for document in read_documents("a.yaml", text) for m in read_objects(document)]
+    documents = list(read_documents("a.yaml", text))
+    for document in documents:
+        document.lenient = in_directory
+    found = [manifest for document in documents for manifest in read_objects(document)]
     faults = [manifest for manifest in found if manifest.error is not None]
     objects = [
         _exact(manifest.value)
@@ -149,4 +156,5 @@ def test_every_object_that_kubectl_would_create_is_read_or_an_error(
     if not faults:
         # There may be more: of two objects in JSON below a separator, kubectl drops the second.
         rest = iter(objects)
-        assert all(_exact(wanted) in rest for wanted in expected.objects)
+        wanted = [obj for obj in expected.objects if obj.get("apiVersion")]
+        assert all(_exact(obj) in rest for obj in wanted)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from difflib import unified_diff
 from pathlib import Path
 from typing import Any
 
@@ -242,3 +243,26 @@ def test_fix_follows_a_link_within_the_working_directory(gpufence: Run, tmp_path
     assert gpufence("check", "--fix", "apps/link.yaml").status == 0
     assert (tmp_path / "apps" / "link.yaml").is_symlink()
     assert "tolerations" not in (tmp_path / "web.yaml").read_text()
+
+
+@pytest.mark.parametrize("end", ["", "\n", "\n---\n"])
+def test_the_difference_of_many_documents_is_that_of_git(
+    gpufence: Run, tmp_path: Path, end: str
+) -> None:
+    """Each document is compared with itself, and the result is that of the whole file."""
+    texts = [TRESPASSER, PLAIN_POD, "a: 1\n", TRESPASSER.replace("name: web", "name: api")]
+    before = "---\n".join(texts * 3).rstrip() + end
+    (tmp_path / "all.yaml").write_text(before)
+    difference = gpufence("check", "--diff", "all.yaml").out
+    assert gpufence("check", "--fix", "all.yaml").status == 0
+    after = (tmp_path / "all.yaml").read_text()
+    lines = unified_diff(
+        before.splitlines(keepends=True),
+        after.splitlines(keepends=True),
+        "a/all.yaml",
+        "b/all.yaml",
+    )
+    missing = "\n\\ No newline at end of file\n"
+    assert difference == "".join(
+        line if line.endswith("\n") else f"{line}{missing}" for line in lines
+    )

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from webhook.tools.documents import files
 from webhook.tools.documents.document import Document
 from webhook.tools.documents.files import read_documents
 from webhook.tools.documents.yaml_reader import MAX_DEPTH
@@ -112,3 +113,13 @@ def test_a_character_that_ends_a_line_for_some_readers_only_is_an_error(
     code = f"{ord(end):04x}"
     assert document.error.problem.startswith(f"has the character U+{code.upper()}, which ends")
     assert document.error.cure.endswith(f'in double quotes: "\\u{code}"')
+
+
+def test_a_file_with_very_many_documents_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "MAX_DOCUMENTS", 3)
+    for text in ("{}\n" * 10, "{}{}\n---\n" * 10, "---\na: 1\n" * 10):
+        *documents, last = read(text)
+        assert [document.error for document in documents] == [None] * 3
+        assert last.error is not None
+        assert last.error.problem == "the file holds more than 3 documents"
+    assert len(read("{}\n" * 3)) == 3

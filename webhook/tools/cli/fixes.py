@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from difflib import SequenceMatcher, unified_diff
+from difflib import SequenceMatcher
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from policies.finding import Edit, Finding
 from webhook.tools.cli.evaluate import Result
@@ -47,11 +49,58 @@ class FixedFile(NamedTuple):
         """Return a unified difference, as git apply and review tools read it."""
         name = display_name(self.path)
         before, after = (text.splitlines(keepends=True) for text in (self.before, self.after))
-        lines = unified_diff(before, after, f"a/{name}", f"b/{name}")
+        lines = [f"--- a/{name}\n", f"+++ b/{name}\n"]
+        for group in _ByDocument(None, before, after, autojunk=False).get_grouped_opcodes():
+            (_, start, _, new_start, _), (_, _, end, _, new_end) = group[0], group[-1]
+            lines.append(f"@@ -{_range(start, end)} +{_range(new_start, new_end)} @@\n")
+            for tag, start, end, new_start, new_end in group:
+                if tag == "equal":
+                    lines += (f" {line}" for line in before[start:end])
+                    continue
+                lines += (f"-{line}" for line in before[start:end])
+                lines += (f"+{line}" for line in after[new_start:new_end])
         return "".join(
             line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n"
             for line in lines
         )
+
+
+class _ByDocument(SequenceMatcher[str]):
+    """Compares each document with itself: the time for a file grows with its length alone.
+
+    Fixes add and remove no separator.
+    """
+
+    def get_opcodes(self) -> list[tuple[Any, int, int, int, int]]:
+        merged: list[tuple[Any, int, int, int, int]] = []
+        start = new_start = 0
+        for end, new_end in zip(_ends(self.a), _ends(self.b), strict=True):
+            before, after = self.a[start:end], self.b[new_start:new_end]
+            opcodes = (
+                [("equal", 0, len(before), 0, len(after))]
+                if before == after
+                else SequenceMatcher(None, before, after, autojunk=False).get_opcodes()
+            )
+            for tag, i, j, new_i, new_j in opcodes:
+                first, new_first = start + i, new_start + new_i
+                if merged and merged[-1][0] == tag:
+                    _, first, _, new_first, _ = merged.pop()
+                merged.append((tag, first, start + j, new_first, new_start + new_j))
+            start, new_start = end, new_end
+        return merged
+
+
+def _ends(lines: Sequence[str]) -> list[int]:
+    """Return where documents end."""
+    separators = [n for n, line in enumerate(lines) if n and line.startswith("---")]
+    return [*separators, len(lines)]
+
+
+def _range(start: int, end: int) -> str:
+    """Return a range of lines as unified differences have it."""
+    if end - start == 1:
+        return f"{start + 1}"
+    return f"{start + (end > start)},{end - start}"
 
 
 class Replacement(NamedTuple):
@@ -109,17 +158,21 @@ def replacements(result: Result, finding: Finding) -> list[Replacement]:
 def _fixed(source: Source, text: str, judge: Judge) -> tuple[str, list[Fix]]:
     """Return the text of a file with the fixes of all its findings, and these."""
     documents = list(read_documents(display_name(source.path), text))
-    lines = [document.text_line for document in documents]
+    lines = Counter(document.text_line for document in documents)
+    starts = [0, *(match.end() for match in re.finditer("\n", text))]
+    parts: list[str] = []
     fixes: list[Fix] = []
-    for document in reversed(documents):
+    end = 0
+    for document in documents:
         document.lenient = source.in_directory
-        if document.fault or lines.count(document.text_line) > 1:
+        if document.fault or lines[document.text_line] > 1:
             continue
-        start = _offset(text, document)
         after, made = _fixed_document(document, judge)
-        text = text[:start] + after + text[start + len(document.text) :]
-        fixes = made + fixes
-    return text, fixes
+        start = text.index(document.text, starts[document.text_line - 1])
+        parts += [text[end:start], after]
+        end = start + len(document.text)
+        fixes += made
+    return "".join([*parts, text[end:]]), fixes
 
 
 def _fixed_document(document: Document, judge: Judge) -> tuple[str, list[Fix]]:
@@ -158,11 +211,3 @@ def _text_edits(result: Result, finding: Finding) -> list[TextEdit]:
     place = tuple(map(str, result.manifest.path))
     edits = result.fix(finding)
     return [TextEdit(edit.kind, (*place, *field_steps(edit.path)), edit.value) for edit in edits]
-
-
-def _offset(text: str, document: Document) -> int:
-    """Return where the text of a document starts in that of its file."""
-    start = 0
-    for _ in range(document.text_line - 1):
-        start = text.index("\n", start) + 1
-    return text.index(document.text, start)

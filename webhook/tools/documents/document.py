@@ -19,11 +19,21 @@ class DocumentError(Exception):
     """An invalid document.
 
     ``problem`` is a clause, ``cure`` a sentence without its period, or empty. ``line`` and
-    ``column`` count from 1 within the text; 0 if unknown.
+    ``column`` count from 1 within the text; 0 if unknown. ``for_kubectl`` means that kubectl cannot
+    read the document either, so that it creates nothing.
     """
 
-    def __init__(self, problem: str, *, line: int = 0, column: int = 0, cure: str = "") -> None:
+    def __init__(
+        self,
+        problem: str,
+        *,
+        line: int = 0,
+        column: int = 0,
+        cure: str = "",
+        for_kubectl: bool = False,
+    ) -> None:
         super().__init__(problem)
+        self.for_kubectl = for_kubectl
         self.problem = problem
         self.line = line
         self.column = column

@@ -25,6 +25,9 @@ from webhook.tools.documents.document import (
 from webhook.tools.documents.json_reader import read_json
 from webhook.tools.documents.yaml_reader import read_yaml
 
+MAX_DOCUMENTS = 50_000
+"""The largest number of documents of one file: each takes about 1 KiB of memory, however short."""
+
 STDIN = "-"
 STDIN_NAME = "<stdin>"
 
@@ -156,7 +159,20 @@ def cannot_be_read(error: OSError) -> DocumentError:
 
 
 def read_documents(path: str, text: str) -> Iterator[Document]:
-    """Yield the documents of a text in order, without those that are empty or only comments."""
+    """Yield the documents of a text in order, without those that are empty or only comments.
+
+    The last one is an error if there are more than ``MAX_DOCUMENTS``.
+    """
+    for document in _documents(path, text):
+        if document.index == MAX_DOCUMENTS:
+            problem = f"the file holds more than {MAX_DOCUMENTS:,} documents"
+            document.error = DocumentError(problem, cure="Split the file")
+            yield document
+            return
+        yield document
+
+
+def _documents(path: str, text: str) -> Iterator[Document]:
     index = 0
     for after, part, line in _split(io.StringIO(text)):
         if found := _OTHER_LINE_BREAK.search(part) or _OTHER_LINE_BREAK.search(after):

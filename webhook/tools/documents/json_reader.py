@@ -152,6 +152,8 @@ def _duplicate(text: str, at: int, end: int, key: str) -> DocumentError:
 def _is_deeper_than(depth: int, value: Any) -> bool:
     level: list[Any] = [[value]]
     for _ in range(depth + 1):
+        if not level:
+            return False
         level = [
             child
             for parent in level

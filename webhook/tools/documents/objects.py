@@ -96,10 +96,12 @@ def _objects(document: Document) -> Iterator[Manifest]:
         yield from _items(document, (), value, document.line, count())
         return
     manifest = Manifest(document, None, (), document.line)
-    if document.error is not None and document.lenient and looks_like_template(document.text):
-        manifest.note = _TEMPLATE_NOTE
-    elif document.error is not None:
-        manifest.error = document.error
+    if document.error is not None:
+        is_template = document.error.for_kubectl and looks_like_template(document.text)
+        if document.lenient and is_template:
+            manifest.note = _TEMPLATE_NOTE
+        else:
+            manifest.error = document.error
     elif not isinstance(value, list):
         _read_object(manifest, value)
     elif any(isinstance(entry, dict) and entry.get("kind") is not None for entry in value):
@@ -115,6 +117,16 @@ def _items(
 ) -> Iterator[Manifest]:
     """Yield the items of a List, numbered across nested Lists."""
     items = value.get("items")
+    others = value.keys() - {"apiVersion", "kind", "metadata", "items"}
+    if others and not value["kind"].endswith("List"):
+        error = DocumentError(
+            f"has items and {min(others):.60}: kubectl reads it as a list, and other tools as one "
+            f"object of kind {value['kind']:.60}",
+            line=line,
+            cure="Remove items, or write kind: List",
+        )
+        yield Manifest(document, None, path, line, error=error)
+        return
     if not isinstance(items, list | None):
         error = DocumentError(
             f"items must be a list, but is {_TYPES[type(items)]}",

@@ -86,10 +86,15 @@ def read_yaml(text: str) -> Document | None:
     Raises:
         DocumentError: it is not YAML, or has a value that JSON and Kubernetes do not have.
     """
+    reader = None
     try:
-        return _Reader(text).document()
+        reader = _Reader(text)
+        return reader.document()
     except yaml.YAMLError as error:
-        raise _syntax_error(error, text) from error
+        located = _syntax_error(error, text)
+        # kubectl creates the first document, and does not read what is below its end.
+        located.for_kubectl = reader is None or not reader.is_complete
+        raise located from error
     except DocumentError as error:
         error.cure = HELM_CURE if looks_like_template(text) else error.cure
         _clamp_to_text(error, text)
@@ -99,6 +104,8 @@ def read_yaml(text: str) -> Document | None:
 class _Reader:
     def __init__(self, text: str) -> None:
         self._text = text
+        self.is_complete = False
+        """Whether the first document has ended."""
         self._next = Parser(text).get_event
         self._anchors: dict[str, Any] = {}
         self._spellings: dict[int, tuple[dict[str, Any], dict[str, Scalar]]] = {}
@@ -114,6 +121,7 @@ class _Reader:
         event = self._next()
         value = self._value(event, 0)
         self._next()
+        self.is_complete = True
         extra = self._next()
         if type(extra) is not StreamEndEvent:
             raise event_error(
@@ -254,7 +262,9 @@ class _Reader:
         value = self._value(event, depth)
         key = key_text(value) if not isinstance(value, dict | list) else None
         if key is None:
-            raise event_error("a mapping's key must be a string", event, "Put the key in quotes")
+            error = event_error("a mapping's key must be a string", event, "Put the key in quotes")
+            error.for_kubectl = True
+            raise error
         return key, key if isinstance(value, str) else value
 
     def _spelling(self, mapping: dict[str, Any]) -> dict[str, Scalar]:
