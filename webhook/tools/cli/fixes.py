@@ -50,7 +50,7 @@ class FixedFile(NamedTuple):
         name = display_name(self.path)
         before, after = (text.splitlines(keepends=True) for text in (self.before, self.after))
         lines = [f"--- a/{name}\n", f"+++ b/{name}\n"]
-        for group in _ByDocument(None, before, after, autojunk=False).get_grouped_opcodes():
+        for group in _ByDocument(before, after).get_grouped_opcodes():
             (_, start, _, new_start, _), (_, _, end, _, new_end) = group[0], group[-1]
             lines.append(f"@@ -{_range(start, end)} +{_range(new_start, new_end)} @@\n")
             for tag, start, end, new_start, new_end in group:
@@ -71,11 +71,15 @@ class _ByDocument(SequenceMatcher[str]):
     Fixes add and remove no separator.
     """
 
+    def __init__(self, before: Sequence[str], after: Sequence[str]) -> None:
+        super().__init__(None, before, after, autojunk=False)
+        self._before, self._after = before, after
+
     def get_opcodes(self) -> list[tuple[Any, int, int, int, int]]:
         merged: list[tuple[Any, int, int, int, int]] = []
         start = new_start = 0
-        for end, new_end in zip(_ends(self.a), _ends(self.b), strict=True):
-            before, after = self.a[start:end], self.b[new_start:new_end]
+        for end, new_end in zip(_ends(self._before), _ends(self._after), strict=True):
+            before, after = self._before[start:end], self._after[new_start:new_end]
             opcodes = (
                 [("equal", 0, len(before), 0, len(after))]
                 if before == after
