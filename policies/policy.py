@@ -37,6 +37,7 @@ from policies.kubernetes.field_types import (
     SchedulerName,
     SubdomainName,
     UserID,
+    UserIDOrNone,
     Validation,
     before,
     described,
@@ -218,13 +219,13 @@ class Hardening(Part):
 
     level: ProfileLevel = "restricted"
     """The Pod Security profile that GPU Pods must meet. off accepts every security context."""
-    run_as_user: UserID | None = 65532
-    """The user ID for Pods that set none. null does not set it."""
+    run_as_user: UserIDOrNone = 65532
+    """The user ID for Pods that set none, or none to leave the user to the image."""
     run_as_group: UserID | None = None
-    """The group ID for Pods that set none. null does not set it."""
+    """The group ID for Pods that set none."""
     fs_group: UserID | None = None
-    """The group that owns volumes, for Pods that set none, with fsGroupChangePolicy OnRootMismatch.
-    null does not set it."""
+    """The group that owns volumes, for Pods that set none, with fsGroupChangePolicy
+    OnRootMismatch."""
     host_users: Literal[False] | None = None
     """false gives a Pod that sets neither a user nor hostUsers a user namespace instead of
     runAsUser: root in its containers has no privileges on the node."""

@@ -161,6 +161,23 @@ def _whole(lowest: int, highest: int | None = None) -> Validation:
     )
 
 
+def _user_id_or_none(core: Any, _type: Any, _handler: Any) -> Any:
+    """Return the schema of a user ID, or ``none``. A null would not survive kubectl apply."""
+
+    def given(value: Any) -> Any:
+        if value is None:
+            raise ValueError("is null, which kubectl apply drops; use a number, or none")
+        return None if value == "none" else value
+
+    number = core.int_schema(strict=True, ge=1, le=_MAX_ID)
+    alternatives = [{"type": "integer", "minimum": 1, "maximum": _MAX_ID}, {"const": "none"}]
+    return core.no_info_before_validator_function(
+        given,
+        core.nullable_schema(number),
+        metadata={"pydantic_js_updates": {"anyOf": alternatives}},
+    )
+
+
 def _price(core: Any, _type: Any, _handler: Any) -> Any:
     return core.float_schema(strict=True, ge=0, allow_inf_nan=False)
 
@@ -308,6 +325,7 @@ Amount = Annotated[
 ]
 Flag = Annotated[bool, _STRICT]
 UserID = Annotated[int, _whole(1, _MAX_ID)]
+UserIDOrNone = Annotated[int | None, Validation(_user_id_or_none)]
 Positive = Annotated[int, _whole(1)]
 Price = Annotated[float, Validation(_price)]
 ResourceNames = Annotated[NameSet, _list_of(ResourcePattern)]

@@ -39,7 +39,7 @@ node. Such Pods need Kubernetes 1.33 or newer, and nodes that support user names
 
 Most manifests do not set all of these fields, and a namespace that enforces `restricted` rejects
 Pods without them. An image that expects to run as root may need changes to run as another user.
-With `hardening.runAsUser: null`, gpufence does not set the user.
+With `hardening.runAsUser: none`, gpufence does not set the user.
 
 ## Before
 

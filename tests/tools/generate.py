@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import crd
 from paths import CHART, DEPLOY, PROJECT
 from policies.document import json_schema
 from policies.exemptions import ALWAYS_EXCLUDED
@@ -22,6 +23,7 @@ def texts() -> dict[Path, str]:
     """Return the content of every generated file."""
     return {
         DEPLOY / "build-requirements.txt": backend_text(),
+        CHART / "crds" / "fencepolicies.yaml": crd.text(),
         CHART / "values.yaml": values_text(),
         CHART / "values.schema.json": schema_text(),
         CHART / "files" / "excluded-namespaces.yaml": excluded_text(),
@@ -82,6 +84,7 @@ def _as_values(schema: Any) -> Any:
 def write(path: Path, text: str) -> None:
     """Write a generated file and print its name, unless it is up to date."""
     if not path.exists() or path.read_text() != text:
+        path.parent.mkdir(exist_ok=True)
         path.write_text(text)
         print(f"wrote {path.relative_to(PROJECT)}")
 

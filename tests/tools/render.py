@@ -7,6 +7,7 @@ import tempfile
 from importlib.metadata import version
 from pathlib import Path
 
+import crd
 from controlplane.errors import ControlPlaneError
 from deploy.chart import Helm, HelmError, binary
 from generate import write
@@ -23,8 +24,9 @@ HEADER = """\
 
 
 def install_text(helm: Helm) -> str:
-    """Return install.yaml: the output of the chart with its default values."""
-    return HEADER.format(version=version("gpufence")) + helm.text({"createNamespace": True})
+    """Return install.yaml: the definition, and the chart with its default values."""
+    chart = helm.text({"createNamespace": True})
+    return f"{HEADER.format(version=version('gpufence'))}---\n{crd.text()}{chart}"
 
 
 def main() -> int:

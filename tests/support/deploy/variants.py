@@ -122,7 +122,7 @@ VARIANTS: dict[str, Values] = {
     "a rule that only warns, one that is off": {
         "policy": {"rules": {"pool-trespass": "warn", "device-leak": False}}
     },
-    "the user is left to the image": {"policy": {"hardening": {"runAsUser": None}}},
+    "the user is left to the image": {"policy": {"hardening": {"runAsUser": "none"}}},
     "ids beyond a million": {"policy": {"hardening": {"runAsUser": 1000650000}}},
     "another vendor": {"policy": AMD},
     "a name of its own": {"fullnameOverride": "gpu-fence"},

@@ -394,6 +394,10 @@ MISTAKES: list[Any] = [
         "hardening.runAsUser: must be a whole number, but is '1000'",
     ),
     pytest.param(
+        document(hardening={"runAsUser": None}),
+        "hardening.runAsUser: is null, which kubectl apply drops; use a number, or none",
+    ),
+    pytest.param(
         document(hardening={"fsGroup": True}),
         "hardening.fsGroup: must be a whole number, but is True",
     ),

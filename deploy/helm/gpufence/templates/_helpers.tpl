@@ -159,10 +159,6 @@ true
 {{- if empty $policy -}}
 {{- fail "policy is empty: leave it out for the chart's own policy" -}}
 {{- end -}}
-{{- /* Helm drops a key that is given as null. This one means something: the user is left to the image. */}}
-{{- if and (kindIs "map" $policy.hardening) (not (hasKey $policy.hardening "runAsUser")) -}}
-{{- $_ := set $policy.hardening "runAsUser" nil -}}
-{{- end -}}
 {{- include "gpufence.poolsDoNotOverlap" $policy -}}
 {{- include "gpufence.poolsFit" $policy -}}
 {{- $exemptions := default dict $policy.exemptions -}}
