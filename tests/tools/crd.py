@@ -51,10 +51,10 @@ _STATUS: Schema = {
             "format": "int64",
             "description": "The generation of the policy that the status is about.",
         },
-        "mode": {"type": "string", "description": "The mode in force."},
+        "mode": {"type": "string", "description": "The active mode."},
         "pools": {
             "type": "array",
-            "description": "The names of the pools in force.",
+            "description": "The names of the active pools.",
             "items": {"type": "string"},
         },
         "conditions": _CONDITIONS,
