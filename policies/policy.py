@@ -22,6 +22,8 @@ from policies.kubernetes.field_types import (
     Day,
     Duration,
     Flag,
+    InAPIServer,
+    InReplica,
     Label,
     LabelValue,
     NameSet,
@@ -105,12 +107,12 @@ class LabelRequirement(Part):
         }
     )
 
-    key: QualifiedName
+    key: InReplica[QualifiedName]
     """The label's key."""
-    operator: Literal["In", "NotIn", "Exists", "DoesNotExist"]
+    operator: InReplica[Literal["In", "NotIn", "Exists", "DoesNotExist"]]
     """In and NotIn compare the label's value with values. A namespace without the label meets NotIn
     and DoesNotExist."""
-    values: tuple[LabelValue, ...] = ()
+    values: InReplica[tuple[LabelValue, ...]] = ()
     """The values, for In and NotIn only."""
 
     def __post_init__(self) -> None:
@@ -136,9 +138,11 @@ class LabelRequirement(Part):
 class NodeRequirement(LabelRequirement):
     """A requirement on a label of nodes, as in the node selector terms of Kubernetes."""
 
-    operator: Literal["In", "Exists"]
+    key: InAPIServer[QualifiedName]
+    """The label's key."""
+    operator: InAPIServer[Literal["In", "Exists"]]
     """In compares the label's value with values. Exists accepts every value."""
-    values: tuple[LabelValue, ...] = ()
+    values: InAPIServer[tuple[LabelValue, ...]] = ()
     """The values, for In only."""
 
 
@@ -152,13 +156,13 @@ class AllowedNamespaces(Part):
         )
     )
 
-    names: NamespaceNames = NO_NAMES
+    names: InAPIServer[NamespaceNames] = NO_NAMES
     """Names of namespaces, or prefixes followed by *."""
-    match_labels: Mapping[QualifiedName, LabelValue] = field(default_factory=dict)
+    match_labels: InReplica[Mapping[QualifiedName, LabelValue]] = field(default_factory=dict)
     """Labels that a namespace must have, all of them."""
-    match_expressions: tuple[LabelRequirement, ...] = ()
+    match_expressions: InReplica[tuple[LabelRequirement, ...]] = ()
     """Requirements that the labels of a namespace must meet, in addition to matchLabels."""
-    unknown: Literal["allow", "deny"] = "allow"
+    unknown: InReplica[Literal["allow", "deny"]] = "allow"
     """Whether to allow a namespace whose labels are unknown."""
 
     def __post_init__(self) -> None:
@@ -195,15 +199,15 @@ class AllowedNamespaces(Part):
 class AnnotationRequest(Part):
     """Annotations by which a Pod requests a device of a scheduler."""
 
-    annotations: Annotated[tuple[QualifiedName, ...], NOT_EMPTY]
+    annotations: InAPIServer[Annotated[tuple[QualifiedName, ...], NOT_EMPTY]]
     """Keys of annotations. Each of them is a request if its value is a positive number."""
-    scheduler_name: SchedulerName
+    scheduler_name: InAPIServer[SchedulerName]
     """The scheduler that reads the annotations. For Pods with another schedulerName, they are no
     request."""
-    container_annotation: QualifiedName | None = None
+    container_annotation: InAPIServer[QualifiedName | None] = None
     """The annotation that names the container with the device. The default is the first
     container."""
-    count_annotation: QualifiedName | None = None
+    count_annotation: InAPIServer[QualifiedName | None] = None
     """The annotation with the number of devices. The default is one device."""
 
     @property
@@ -217,16 +221,16 @@ class AnnotationRequest(Part):
 class Hardening(Part):
     """The security context of GPU Pods, and the Pod Security profile that they must meet."""
 
-    level: ProfileLevel = "restricted"
+    level: InReplica[ProfileLevel] = "restricted"
     """The Pod Security profile that GPU Pods must meet. off accepts every security context."""
-    run_as_user: UserIDOrNone = 65532
+    run_as_user: InReplica[UserIDOrNone] = 65532
     """The user ID for Pods that set none, or none to leave the user to the image."""
-    run_as_group: UserID | None = None
+    run_as_group: InReplica[UserID | None] = None
     """The group ID for Pods that set none."""
-    fs_group: UserID | None = None
+    fs_group: InReplica[UserID | None] = None
     """The group that owns volumes, for Pods that set none, with fsGroupChangePolicy
     OnRootMismatch."""
-    host_users: Literal[False] | None = None
+    host_users: InReplica[Literal[False] | None] = None
     """false gives a Pod that sets neither a user nor hostUsers a user namespace instead of
     runAsUser: root in its containers has no privileges on the node."""
 
@@ -249,25 +253,27 @@ class PoolRequirement(Part):
 
     __pydantic_config__ = described(anyOf=[{"required": [name]} for name in _REQUIREMENTS])
 
-    action: Literal["warn", "enforce"] = "warn"
+    action: InReplica[Literal["warn", "enforce"]] = "warn"
     """Whether gpufence warns about a Pod that does not meet the entry, or denies it. The action of
     the rule pool-requirements can weaken it."""
-    labels: Mapping[QualifiedName, tuple[LabelValue, ...]] = field(default_factory=dict)
+    labels: InAPIServer[Mapping[QualifiedName, tuple[LabelValue, ...]]] = field(
+        default_factory=dict
+    )
     """Labels of the Pod, each with its possible values. An empty list accepts every value."""
-    max_runtime: Duration | None = None
+    max_runtime: InReplica[Duration | None] = None
     """The longest activeDeadlineSeconds of the Pod or of its workload, such as 24h."""
-    queue: Flag = False
+    queue: InAPIServer[Flag] = False
     """Whether the Pod or its workload must name a queue of Kueue (the label
     kueue.x-k8s.io/queue-name)."""
-    max_cpu_per_device: Amount | None = None
+    max_cpu_per_device: InReplica[Amount | None] = None
     """The most CPU that a Pod may request for each of its devices."""
-    max_memory_per_device: Amount | None = None
+    max_memory_per_device: InReplica[Amount | None] = None
     """The most memory that a Pod may request for each of its devices."""
-    min_devices: Positive | None = None
+    min_devices: InReplica[Positive | None] = None
     """The smallest number of the pool's devices that a Pod may request."""
-    priority_classes: frozenset[SubdomainName] = frozenset()
+    priority_classes: InReplica[frozenset[SubdomainName]] = frozenset()
     """The PriorityClasses that Pods may have. A Pod without a PriorityClass is accepted."""
-    do_not_disrupt: Flag = False
+    do_not_disrupt: InReplica[Flag] = False
     """Whether a Pod whose work is lost when it ends early has the annotations that keep Karpenter
     and cluster-autoscaler from removing its node. With action enforce, gpufence adds them."""
 
@@ -287,41 +293,41 @@ class Pool(Part):
         ]
     )
 
-    name: Label
+    name: InAPIServer[Label]
     """A short name: lower-case letters, digits and '-', up to 63."""
-    resources: ResourceNames = NO_NAMES
+    resources: InAPIServer[ResourceNames] = NO_NAMES
     """Extended resources of the nodes: exact names, or a prefix followed by *. Pools with the same
     resource must differ in their labels."""
-    shared_resources: ResourceNames = NO_NAMES
+    shared_resources: InReplica[ResourceNames] = NO_NAMES
     """Resources of the pool that are shares of a device (time-slicing, MPS). A container may
     request one."""
-    fractional_resources: ResourceNames = NO_NAMES
+    fractional_resources: InAPIServer[ResourceNames] = NO_NAMES
     """Resources of the pool that are an amount of a device, such as its memory in MiB. They make a
     GPU Pod, and do not count as devices."""
-    annotation_requests: tuple[AnnotationRequest, ...] = ()
+    annotation_requests: InAPIServer[tuple[AnnotationRequest, ...]] = ()
     """Annotations by which Pods request a device of a scheduler."""
-    device_classes: frozenset[SubdomainName] = frozenset()
+    device_classes: InAPIServer[frozenset[SubdomainName]] = frozenset()
     """DeviceClasses (DRA) of the nodes' devices."""
-    taints: tuple[Taint, ...] = ()
+    taints: InAPIServer[tuple[Taint, ...]] = ()
     """The taints of the nodes."""
-    node_selector: Mapping[QualifiedName, LabelValue] = field(default_factory=dict)
+    node_selector: InAPIServer[Mapping[QualifiedName, LabelValue]] = field(default_factory=dict)
     """The labels that identify the nodes, all of them. A label with a value is the short form of an
     entry of matchExpressions."""
-    match_expressions: tuple[NodeRequirement, ...] = ()
+    match_expressions: InAPIServer[tuple[NodeRequirement, ...]] = ()
     """Requirements on the labels that identify the nodes, in addition to nodeSelector: one of
     several values (In), or any value (Exists)."""
-    runtime_class: SubdomainName | None = None
+    runtime_class: InReplica[SubdomainName | None] = None
     """The RuntimeClass for GPU Pods that set none."""
-    allowed_namespaces: AllowedNamespaces | None = None
+    allowed_namespaces: InAPIServer[AllowedNamespaces | None] = None
     """The namespaces that may request the pool. The default is all namespaces."""
-    hardening: Hardening | None = None
+    hardening: InReplica[Hardening | None] = None
     """The security settings of the pool's GPU Pods, instead of the policy's."""
-    largest_request: Positive | None = None
+    largest_request: InReplica[Positive | None] = None
     """The largest number of the pool's devices that one Pod may request."""
-    price_per_device_hour: Price | None = None
+    price_per_device_hour: InReplica[Price | None] = None
     """The price of a device for one hour, in any currency. gpufence audit uses it to state the cost
     of unused devices."""
-    requires: tuple[PoolRequirement, ...] = ()
+    requires: InAPIServer[tuple[PoolRequirement, ...]] = ()
     """What Pods must state to use the pool."""
 
     def __post_init__(self) -> None:
@@ -397,11 +403,11 @@ def example_of(prefix: str) -> str:
 class Exemptions(Part):
     """The Pods to which the policy does not apply."""
 
-    namespaces: frozenset[SubdomainName] = frozenset()
+    namespaces: InAPIServer[frozenset[SubdomainName]] = frozenset()
     """Names of namespaces."""
-    usernames: frozenset[NonEmpty] = frozenset()
+    usernames: InAPIServer[frozenset[NonEmpty]] = frozenset()
     """Names of users or service accounts."""
-    runtime_classes: frozenset[SubdomainName] = frozenset()
+    runtime_classes: InAPIServer[frozenset[SubdomainName]] = frozenset()
     """Names of the RuntimeClasses of Pods."""
 
     def cover(self, namespace: str, username: str, pods: Iterable[Pod]) -> str:
@@ -429,13 +435,13 @@ class Override(Part):
         ]
     )
 
-    namespaces: Annotated[tuple[NamespacePattern, ...], NOT_EMPTY]
+    namespaces: InAPIServer[Annotated[tuple[NamespacePattern, ...], NOT_EMPTY]]
     """Names of namespaces, or prefixes followed by *."""
-    rules: Mapping[RuleId, RuleAction] = field(default_factory=dict)
+    rules: InAPIServer[Mapping[RuleId, RuleAction]] = field(default_factory=dict)
     """The action of each rule in these namespaces."""
-    mode: Mode | None = None
+    mode: InAPIServer[Mode | None] = None
     """The mode in these namespaces. The default is the policy's mode."""
-    hardening: Hardening | None = None
+    hardening: InReplica[Hardening | None] = None
     """The security settings of GPU Pods in these namespaces, before those of the pools."""
 
     def __post_init__(self) -> None:
@@ -466,17 +472,17 @@ class Actions(dict[str, Action]):
 class ExceptionEntry(Part):
     """Findings that do not count, optionally until a date."""
 
-    rules: frozenset[RuleId] = frozenset()
+    rules: InAPIServer[frozenset[RuleId]] = frozenset()
     """Names of rules. The default is all rules."""
-    namespaces: Annotated[NamespaceNames, NOT_EMPTY]
+    namespaces: InAPIServer[Annotated[NamespaceNames, NOT_EMPTY]]
     """Names of namespaces, or prefixes followed by *."""
-    kinds: frozenset[NonEmpty] = frozenset()
+    kinds: InAPIServer[frozenset[NonEmpty]] = frozenset()
     """Kinds of objects, for example Deployment. The default is all kinds."""
-    names: ObjectNames = NO_NAMES
+    names: InAPIServer[ObjectNames] = NO_NAMES
     """Names of objects: exact, or a prefix followed by *. The default is all objects."""
-    reason: NonEmpty
+    reason: InReplica[NonEmpty]
     """The reason for the exception."""
-    expires: Day | None = None
+    expires: InAPIServer[Day | None] = None
     """The first day on which the exception no longer applies: YYYY-MM-DD."""
 
     def covers(self, rule: str, namespace: str, kind: str, name: str) -> bool:
@@ -496,25 +502,25 @@ class ExceptionEntry(Part):
 class Policy(Part):
     """The spec of a FencePolicy."""
 
-    mode: Mode = "enforce"
+    mode: InAPIServer[Mode] = "enforce"
     """enforce: change and deny Pods. warn: change and deny nothing, and warn about each object that
     enforce would change or deny. audit: the same, in the audit log and the metrics only."""
-    failure_policy: FailurePolicy = "Fail"
+    failure_policy: InAPIServer[FailurePolicy] = "Fail"
     """Whether API servers reject (Fail) or admit (Ignore) GPU Pods, and Pods that use GPU nodes,
     while no replica answers."""
-    pools: Annotated[tuple[Pool, ...], NOT_EMPTY]
+    pools: InAPIServer[Annotated[tuple[Pool, ...], NOT_EMPTY]]
     """The pools of GPU nodes."""
-    hardening: Hardening = Hardening()
+    hardening: InReplica[Hardening] = Hardening()
     """The security settings of GPU Pods."""
-    rules: Mapping[RuleId, RuleAction] = field(default_factory=dict)
+    rules: InAPIServer[Mapping[RuleId, RuleAction]] = field(default_factory=dict)
     """The action of each rule: enforce, warn, audit or off."""
-    exemptions: Exemptions = Exemptions()
+    exemptions: InAPIServer[Exemptions] = Exemptions()
     """The Pods to which the policy does not apply."""
-    overrides: tuple[Override, ...] = ()
+    overrides: InAPIServer[tuple[Override, ...]] = ()
     """Other settings for some namespaces. The last matching entry counts."""
-    exceptions: tuple[ExceptionEntry, ...] = ()
+    exceptions: InAPIServer[tuple[ExceptionEntry, ...]] = ()
     """Findings that do not count, optionally until a date."""
-    custom_workloads: tuple[CustomWorkloads, ...] = WELL_KNOWN
+    custom_workloads: InAPIServer[tuple[CustomWorkloads, ...]] = WELL_KNOWN
     """Custom resources whose pod templates gpufence checks: in audits, and at creation unless their
     operator merges templates (Argo, Flink, KServe, Spark, Trainer). The default is a list of
     well-known ones."""
@@ -591,6 +597,17 @@ class Policy(Part):
     def _override_prefixes(self) -> tuple[str, ...]:
         prefixes = [pattern[:-1] for pattern in self.overridden if pattern.endswith("*")]
         return tuple(sorted(prefixes, key=len, reverse=True))
+
+    @property
+    def actions_by_namespace(self) -> list[tuple[str, Actions]]:
+        """The actions by name or prefix of a namespace; the first that fits a namespace counts.
+
+        The last ones are those of all other namespaces.
+        """
+        prefixes = [f"{prefix}*" for prefix in self._override_prefixes]
+        exact = [name for name in self.overridden if not name.endswith("*")]
+        overridden = [(name, self.overridden[name]) for name in (*exact, *prefixes)]
+        return [*overridden, ("*", self.general)]
 
     @cached_property
     def action_sets(self) -> tuple[Actions, ...]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 from datetime import date
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar
 
 from policies.kubernetes.quantity import (
     InvalidQuantityError,
@@ -90,8 +90,19 @@ class NameSet:
 NO_NAMES = NameSet()
 
 
+_T = TypeVar("_T")
+IN_API_SERVER, IN_REPLICA = "API server", "replica"
+InAPIServer = Annotated[_T, IN_API_SERVER]
+"""A field of the policy that API servers know: the object alone decides what follows from it."""
+InReplica = Annotated[_T, IN_REPLICA]
+"""A field of the policy that API servers do not know: what depends on it is left to replicas."""
+
+
 class Part:
-    """A part of a document: a dataclass whose keys are in camel case. Others are rejected."""
+    """A part of a document: a dataclass whose keys are in camel case. Others are rejected.
+
+    Each field says whether it is ``InAPIServer`` or ``InReplica``.
+    """
 
     __slots__ = ()
     __pydantic_config__: ClassVar[dict[str, Any]] = {

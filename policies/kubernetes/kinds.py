@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from policies.kubernetes.field_types import NOT_EMPTY, CustomGroup, Label, Part
+from policies.kubernetes.field_types import NOT_EMPTY, CustomGroup, InAPIServer, Label, Part
 
 _SPEC_TEMPLATE = ("spec", "template")
 # By API group and kind, in any version: manifests outlive versions.
@@ -168,9 +168,9 @@ NAMED_REPLICAS = "ReplicaSpecs"
 class CustomWorkloads(Part):
     """Custom resources that embed pod templates."""
 
-    group: CustomGroup
+    group: InAPIServer[CustomGroup]
     """The API group, without a version: kubeflow.org."""
-    resources: Annotated[tuple[Label, ...], NOT_EMPTY]
+    resources: InAPIServer[Annotated[tuple[Label, ...], NOT_EMPTY]]
     """The plural resource names: pytorchjobs."""
 
 

@@ -14,7 +14,13 @@ from typing import Annotated
 import msgspec
 
 from policies.kubernetes.core_v1 import NodeSelectorTerm, PodSpec, Requirement, Toleration
-from policies.kubernetes.field_types import LabelValue, Part, QualifiedName, one_of
+from policies.kubernetes.field_types import (
+    InAPIServer,
+    LabelValue,
+    Part,
+    QualifiedName,
+    one_of,
+)
 from policies.kubernetes.quantity import is_label_value, is_qualified_name
 
 TaintEffect = Annotated[str, one_of("NoSchedule", "PreferNoSchedule", "NoExecute")]
@@ -24,11 +30,11 @@ TaintEffect = Annotated[str, one_of("NoSchedule", "PreferNoSchedule", "NoExecute
 class Taint(Part):
     """A taint of the pool's nodes."""
 
-    key: QualifiedName
+    key: InAPIServer[QualifiedName]
     """The taint's key."""
-    effect: TaintEffect = "NoSchedule"
+    effect: InAPIServer[TaintEffect] = "NoSchedule"
     """NoSchedule, PreferNoSchedule or NoExecute."""
-    value: LabelValue | None = None
+    value: InAPIServer[LabelValue | None] = None
     """The taint's value. Without it, every value matches."""
 
     def __str__(self) -> str:

@@ -13,6 +13,7 @@ from datetime import UTC, datetime, timedelta
 
 import msgspec
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -37,7 +38,7 @@ from policies.finding import Action, Finding
 from policies.kubernetes.field_types import NameSet
 from policies.kubernetes.nodes import Node, NodeIndex
 from policies.kubernetes.workload import LIMITS
-from policies.policy import ExceptionEntry, Policy
+from policies.policy import ExceptionEntry, Override, Policy
 from policies.rules.check_device_leak import variable_remediation, visible_devices_variables
 from policies.rules.check_pool_trespass import (
     LACK,
@@ -48,9 +49,12 @@ from policies.rules.check_pool_trespass import (
     tolerates,
     wildcard_remediation,
 )
+from policies.shipped import preset_text
+from policies.wording import capitalized
+from specs import policy_of
 from strategies import AMD, JSON, MEMORY, NODE_TYPE, PRESENT, ZONE, facts, policies
 from valid_strategies import WORKLOADS, pod, valid_specs, workload
-from webhook.controller.cel.admission_policies import COMPILED_RULES
+from webhook.controller.text.objects import IN_TREE_RULES
 
 RUNTIME_CLASS = re.compile(r'"runtimeClassName": "([^"]+)"')
 NUMBERS = itertools.count()
@@ -188,7 +192,9 @@ def is_text_of(said: str, findings: Iterable[Finding], policy: Policy) -> bool:
     general = [
         request_or(what, [pool]) for what in (TOLERATION, SELECTION) for pool in policy.pools
     ]
-    # A finding names all pools of a toleration, and a denial has a sentence for each pool.
+    # A finding names all pools of a toleration, and a denial has a sentence for each pool, also for
+    # those that the namespace may not request.
+    general += [capitalized(what) for what in (TOLERATION, SELECTION)]
     of_one_pool = [
         f"{said([pool])}, but {LACK}" for said in (tolerates, selects) for pool in policy.pools
     ]
@@ -215,7 +221,7 @@ UNEXPLAINED = "unexplained"
 
 def why_only_the_engine(finding: Finding, obj: JSON, request: Request, policy: Policy) -> str:
     """Return the kind of a finding that the in-tree policies do not have, as the page lists it."""
-    if finding.rule not in COMPILED_RULES:
+    if finding.rule not in IN_TREE_RULES:
         return f"the rule {finding.rule}"
     spec = spec_of(obj)
     text = json.dumps(spec)
@@ -352,15 +358,79 @@ def test_an_exception_expires_on_its_date_without_recompilation(
         assert line.create(named).verdict == "denied"
 
 
-@pytest.mark.parametrize(("action", "warned"), [("warn", True), ("audit", False)])
-def test_a_rule_on_warn_warns_and_a_rule_on_audit_does_not(
-    control_plane: ControlPlane, action: Action, warned: bool
+@pytest.mark.parametrize("action", ["warn", "audit", "off"])
+def test_a_rule_that_does_not_enforce_denies_nothing(
+    control_plane: ControlPlane, action: Action
 ) -> None:
     policy = policies()["one taint"]
+    lab = Override(("other",), {"pool-trespass": "enforce"})
     rules = {**policy.rules, "pool-trespass": action}
-    with in_tree(control_plane, replace(policy, rules=rules)) as line:
-        output = control_plane.kubectl(
-            "create", "--dry-run=server", "-f", "-", stdin=json.dumps(TRESPASSER)
-        ).stderr
-    assert (f"ValidatingAdmissionPolicy '{line.name}-pods-warn'" in output) is warned
-    assert ("lets the Pod run on GPU nodes" in output) is warned
+    with in_tree(control_plane, replace(policy, rules=rules, overrides=(lab,))) as line:
+        assert line.create(TRESPASSER).verdict == "accepted"
+
+
+WILDCARD = {"operator": "Exists"}
+KEY = {"key": "nvidia.com/gpu", "operator": "Exists"}
+
+
+@pytest.mark.parametrize("kind", sorted(WORKLOADS.keys() - {"DaemonSet"}))
+def test_a_template_with_every_toleration_is_left_to_the_webhook(
+    control_plane: ControlPlane, kind: str
+) -> None:
+    """A mutation keeps its Pods off GPU nodes, also if it names the key of a pool too."""
+    spec = {
+        "containers": [{"name": "main", "image": "app"}],
+        "tolerations": [WILDCARD, KEY],
+    }
+    policy = policies()["one taint"]
+    assert not enforced(workload(kind, "agent", spec), policy, Request(), Facts())
+    with in_tree(control_plane, policy) as line:
+        outcome = line.create(workload(kind, "agent", spec))
+    assert outcome.verdict == "accepted", outcome.message
+
+
+SHOWS = [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]
+PATCHES: dict[str, JSON] = {
+    "alone": {},
+    "with a deletion timestamp": {"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}},
+    "with an exempt runtime class": {"spec": {"runtimeClassName": "exempt"}},
+    "with an annotation of a scheduler": {
+        "metadata": {"annotations": {"gpu-fraction": "0.5"}},
+        "spec": {"schedulerName": "kai-scheduler"},
+    },
+}
+
+
+@pytest.mark.parametrize("patch", PATCHES)
+def test_a_debug_container_is_judged_with_the_stored_pod(
+    control_plane: ControlPlane, patch: str
+) -> None:
+    """The API server restores all but the new containers, whatever the same request says.
+
+    The Pod has findings already: a container and a debug container of before show devices.
+    """
+    spec = yaml.safe_load(preset_text("kai"))["spec"]
+    spec["exemptions"] = {"runtimeClasses": ["exempt"]}
+    leaking = {"name": "main", "image": "app", "env": SHOWS}
+    with in_tree(control_plane, policy_of(spec)) as line:
+        setup, path = line.api(SETUP_USER), "/api/v1/namespaces/default/pods"
+        created = setup.request("POST", path, pod({"containers": [leaking]}))
+        where = f"{path}/{created['metadata']['name']}/ephemeralcontainers"
+        before = {"name": "before", "image": "shell", "env": SHOWS}
+        try:
+            created["spec"]["ephemeralContainers"] = [before]
+            del created["metadata"]["resourceVersion"]
+            stored = setup.request("PUT", where, created)
+            del stored["metadata"]["resourceVersion"]
+            for name, env, verdict in (("plain", [], "accepted"), ("debug", SHOWS, "denied")):
+                changed = json.loads(json.dumps(stored))
+                changed["spec"]["ephemeralContainers"].append(
+                    {"name": name, "image": "shell", "env": env}
+                )
+                for part, fields in PATCHES[patch].items():
+                    changed[part] |= fields
+                outcome = line.update(changed, subresource="ephemeralcontainers")
+                assert outcome.verdict == verdict, outcome.message
+            assert "spec.ephemeralContainers[1].env[0]: container" in outcome.message
+        finally:
+            setup.request("DELETE", f"{path}/{created['metadata']['name']}?gracePeriodSeconds=0")

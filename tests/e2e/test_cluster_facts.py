@@ -21,7 +21,7 @@ from controlplane.versions import CLAIMS, EXTENDED_RESOURCES
 from controlplane.webhooks import unregister, wait_until_called
 from paths import DEPLOY
 from specs import default_spec, fence_policy, policy_of
-from webhook.controller.cel.configurations import Registration, configurations
+from webhook.controller.text.objects import Registration, configurations
 
 pytestmark = [pytest.mark.usefixtures("server")]
 

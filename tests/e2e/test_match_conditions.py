@@ -35,7 +35,7 @@ from release.recorder import MARK, Recorder
 from specs import default_spec, policy_of
 from strategies import JSON, facts
 from valid_strategies import WORKLOADS, pod, valid_specs, workload
-from webhook.controller.cel.configurations import Registration, configurations
+from webhook.controller.text.objects import Registration, configurations
 
 ADMISSION = "/apis/admissionregistration.k8s.io/v1"
 NODES = NodeIndex(
@@ -404,6 +404,114 @@ def test_only_a_debug_container_with_a_device_variable_calls_the_webhook(
     finally:
         api.request("DELETE", f"{where}?gracePeriodSeconds=0")
     assert hook.called_endpoints(mark) == ({"/validate"} if is_called else set())
+
+
+@pytest.mark.parametrize("subresource", ["ephemeralcontainers", "resize"])
+@pytest.mark.parametrize("hook", [("default", True)], indirect=True, ids=["default"])
+def test_what_a_subresource_cannot_change_is_read_from_the_stored_pod(
+    hook: Registered, subresource: str
+) -> None:
+    """The API server restores all but the new containers, whatever the same request says."""
+    api, path = hook.cluster.api, "/api/v1/namespaces/default/pods"
+    mark = f"object-{next(MARKS)}"
+    size = {"limits": {**GPU["limits"], "cpu": "1"}}
+    spec = reaching(containers=[{**MAIN, "resources": size}])
+    created = api.request("POST", path, pod(spec, annotations={MARK: mark}))
+    hook.recorder.endpoints[mark].clear()
+    changed = json.loads(json.dumps(created))
+    changed["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    del changed["metadata"]["resourceVersion"]
+    changed["spec"]["tolerations"] = []
+    if subresource == "resize":
+        changed["spec"]["containers"][0]["resources"] = {
+            side: {**size["limits"], "cpu": "2"} for side in ("limits", "requests")
+        }
+    else:
+        del changed["spec"]["containers"][0]["resources"]
+        changed["spec"]["ephemeralContainers"] = [{"name": "debug", "image": "shell"}]
+    where = f"{path}/{created['metadata']['name']}"
+    try:
+        api.request("PUT", f"{where}/{subresource}", changed)
+    finally:
+        api.request("DELETE", f"{where}?gracePeriodSeconds=0")
+    expected = {"/mutate", "/validate"} if subresource == "ephemeralcontainers" else {"/validate"}
+    assert hook.called_endpoints(mark) == expected
+
+
+def requirements() -> Policy:
+    """Return the default policy with a pool that limits the run time, and has a queue."""
+    spec = default_spec()
+    required = {"maxRuntime": "1h", "queue": True, "labels": {"team": []}, "action": "enforce"}
+    spec["pools"][0]["requires"] = [required]
+    return policy_of(spec | {"exemptions": {}})
+
+
+POLICIES["requirements"] = requirements()
+QUEUE = "kueue.x-k8s.io/queue-name"
+
+
+def with_(obj: JSON, path: str, value: Any) -> JSON:
+    """Return a copy of the object with a value at a path, or without one if the value is None."""
+    copy: JSON = json.loads(json.dumps(obj))
+    *steps, last = path.split(".")
+    part = copy
+    for step in steps:
+        part = part.setdefault(step, {})
+    if value is None:
+        part.pop(last.replace("~", "."), None)
+    else:
+        part[last.replace("~", ".")] = value
+    return copy
+
+
+KUEUE = QUEUE.replace(".", "~")
+UPDATES: dict[str, tuple[str, str, Any]] = {
+    "a later deadline of a Job": ("Job", "spec.activeDeadlineSeconds", 9999),
+    "no deadline of a Job": ("Job", "spec.activeDeadlineSeconds", None),
+    "no queue of a Job": ("Job", f"metadata.labels.{KUEUE}", None),
+    "no queue of a Deployment": ("Deployment", f"metadata.labels.{KUEUE}", None),
+    "a later deadline of a CronJob": ("CronJob", "spec.jobTemplate.spec.activeDeadlineSeconds", 9),
+    "no deadline of a CronJob": ("CronJob", "spec.jobTemplate.spec.activeDeadlineSeconds", None),
+    "no queue of a CronJob": ("CronJob", f"spec.jobTemplate.metadata.labels.{KUEUE}", None),
+    "another strategy": ("Deployment", "spec.strategy", {"type": "Recreate"}),
+    "no label of a Pod": ("Pod", "metadata.labels.team", None),
+    "no queue of a Pod": ("Pod", f"metadata.labels.{KUEUE}", None),
+    "a label of a Pod": ("Pod", "metadata.labels.other", "x"),
+    "a label of a Job": ("Job", "metadata.labels.other", "x"),
+    "more replicas": ("Deployment", "spec.replicas", 3),
+    "a resumed Job": ("Job", "spec.parallelism", 0),
+}
+UNREAD = {"a label of a Pod", "a label of a Job", "more replicas", "a resumed Job"}
+
+
+@pytest.mark.parametrize("hook", [("requirements", True)], indirect=True, ids=["requirements"])
+@pytest.mark.parametrize("what", UPDATES)
+def test_an_update_of_what_a_rule_reads_calls_the_webhook_and_no_other_does(
+    hook: Registered, what: str
+) -> None:
+    kind, changed, value = UPDATES[what]
+    spec = reaching(containers=[{**MAIN, "resources": GPU}])
+    labels, name = {QUEUE: "main", "team": "a"}, f"updated-{next(MARKS)}"
+    if kind == "Pod":
+        path = "/api/v1/namespaces/default/pods"
+        obj = {**pod(spec), "metadata": {"name": name, "labels": labels}}
+    else:
+        path = WORKLOADS[kind][1].format("default")
+        obj = workload(kind, name, spec, labels={"app": name, **labels})
+        obj["metadata"]["labels"] = labels
+    if kind == "Job":
+        obj["spec"]["activeDeadlineSeconds"] = 60
+    if kind == "CronJob":
+        obj["spec"]["jobTemplate"] |= {"metadata": {"labels": labels}}
+        obj["spec"]["jobTemplate"]["spec"]["activeDeadlineSeconds"] = 60
+    api = hook.cluster.api
+    created = api.request("POST", path, obj)
+    try:
+        mark, updated = hook.send("PUT", f"{path}/{name}", with_(created, changed, value))
+    finally:
+        api.request("DELETE", f"{path}/{name}?gracePeriodSeconds=0")
+    assert updated is not None
+    assert hook.called_endpoints(mark) == (set() if what in UNREAD else {"/validate"})
 
 
 @pytest.mark.parametrize("key", sorted(ANNOTATIONS))

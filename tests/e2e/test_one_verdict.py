@@ -32,7 +32,7 @@ from policies.rules.check_unrestricted_gpu_pod import ID as UNRESTRICTED
 from specs import default_spec, policy_of
 from strategies import JSON
 from valid_strategies import WORKLOADS, pod, valid_specs, workload
-from webhook.controller.cel.configurations import Registration, configurations
+from webhook.controller.text.objects import Registration, configurations
 
 ADMISSION = "/apis/admissionregistration.k8s.io/v1"
 AMD_POOL = {

@@ -23,7 +23,7 @@ from controlplane.versions import CLAIMS
 from controlplane.webhooks import unregister, wait_until_called
 from release.recorder import Recorder
 from reviewing import default_policy
-from webhook.controller.cel.configurations import Registration, configurations
+from webhook.controller.text.objects import Registration, configurations
 
 JSON = dict[str, Any]
 Change = Callable[[JSON], list[JSON]]

@@ -15,7 +15,7 @@ from controlplane.poll import until
 from deploy.chart import NAMESPACE, RELEASE, Helm
 from in_tree import collection
 from reviewing import default_policy
-from webhook.controller.cel.configurations import Registration, configurations
+from webhook.controller.text.objects import Registration, configurations
 
 JSON = dict[str, Any]
 ACCOUNT = f"system:serviceaccount:{NAMESPACE}:{RELEASE}"

@@ -17,13 +17,12 @@ from controlplane.api import Api, ApiError
 from controlplane.cluster import ControlPlane
 from controlplane.objects import GPU_NODE, node, taint, workload
 from controlplane.poll import until
-from controlplane.versions import MUTATING_POLICIES
 from controlplane.webhooks import in_tree_denial
 from release.release import NAME, Release, release
 from specs import default_spec, fence_policy
 
 JSON = dict[str, Any]
-DENYING = f"{NAME}-pods"
+DENYING = f"{NAME}-pool-trespass"
 
 
 class Installed:
@@ -167,7 +166,7 @@ TRIED: dict[str, dict[str, JSON]] = {
 """What is created in an outage, by the outcome with the second line and failure policy Fail."""
 
 
-def expected(failure_policy: str, second_line: bool, mutates: bool) -> dict[str, str]:
+def expected(failure_policy: str, second_line: bool) -> dict[str, str]:
     """Return the outcomes of what is tried.
 
     Without the second line, its denials wait for a replica too. With failure policy Ignore, only a
@@ -180,8 +179,6 @@ def expected(failure_policy: str, second_line: bool, mutates: bool) -> dict[str,
             found = WAITS if outcome == DENIED and not second_line else outcome
             ignored = failure_policy == "Ignore" and "nodeName" not in spec
             outcomes[what] = CREATED if found == WAITS and ignored else found
-    if mutates:
-        outcomes |= {"GPU Pod": CREATED, "privileged GPU Pod": DENIED}
     if failure_policy == "Ignore" and second_line:
         outcomes[EVERY_TOLERATION] = DENIED
     return outcomes
@@ -193,49 +190,37 @@ class Outage(NamedTuple):
     installed: Installed
     failure_policy: str
     second_line: bool
-    mutates: bool
 
 
 FAILURE_POLICIES = ("Fail", "Ignore")
-WITH_SECOND_LINE = {policy: (policy, True, False) for policy in FAILURE_POLICIES}
-MUTATING = pytest.param(("Fail", True, True), marks=MUTATING_POLICIES)
+WITH_SECOND_LINE = {policy: (policy, True) for policy in FAILURE_POLICIES}
 
 
 @pytest.fixture(
     scope="module",
     params=[
         *WITH_SECOND_LINE.values(),
-        *((policy, False, False) for policy in FAILURE_POLICIES),
-        MUTATING,
+        *((policy, False) for policy in FAILURE_POLICIES),
     ],
-    ids=lambda given: f"{given[0]}-{'mutating' if given[2] else 'with' if given[1] else 'without'}",
+    ids=lambda given: f"{given[0]}-{'with' if given[1] else 'without'}",
 )
 def outage(
     request: pytest.FixtureRequest,
     control_plane: ControlPlane,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Outage]:
-    failure_policy, second_line, mutates = request.param
+    failure_policy, second_line = request.param
     directory = tmp_path_factory.mktemp("outage")
     with release(control_plane, directory) as released:
         installed = Installed(released, directory / "policy.yaml")
         installed.use(failurePolicy=failure_policy)
-        given = ["--mutating-policy"] if mutates else []
-        given += [] if second_line else ["--no-admission-policies"]
+        given = [] if second_line else ["--no-admission-policies"]
         with released.replicas(1, *flags(installed), controller=given) as running:
             if second_line:
                 until(lambda: DENYING in in_tree_denial(installed.api), "the second line")
             until(lambda: "-placement." in placements(installed.api), "the placement webhooks")
-            if mutates:
-                until(released.mutates, "the policy that mutates")
             running.replicas[0].kill()
-            if mutates:
-                gpu_pod = TRIED[WAITS]["GPU Pod"]
-                until(
-                    lambda: tried(installed.api, "default", gpu_pod) == CREATED,
-                    "the API server to mutate a Pod",
-                )
-            yield Outage(installed, failure_policy, second_line, mutates)
+            yield Outage(installed, failure_policy, second_line)
 
 
 def test_admission_policies_deny_trespassers_without_replicas(outage: Outage) -> None:
@@ -246,7 +231,7 @@ def test_admission_policies_deny_trespassers_without_replicas(outage: Outage) ->
     }
     for what, outcome in found.items():
         print(f"| {outage.failure_policy} | {outage.second_line} | {what} | {outcome} |")
-    assert found == expected(outage.failure_policy, outage.second_line, outage.mutates)
+    assert found == expected(outage.failure_policy, outage.second_line)
 
 
 def test_a_mirror_pod_of_a_kubelet_never_waits(outage: Outage) -> None:

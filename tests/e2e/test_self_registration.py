@@ -10,7 +10,7 @@ from controlplane.cluster import ControlPlane
 from controlplane.gpufence import Controller
 from controlplane.poll import until
 from release.release import KINDS, NAME, Release, release
-from webhook.controller.cel.configurations import LABELS
+from webhook.controller.text.objects import LABELS
 
 
 @pytest.fixture(scope="module")

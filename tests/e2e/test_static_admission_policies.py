@@ -14,7 +14,7 @@ from controlplane.versions import STATIC_ADMISSION
 from controlplane.webhooks import in_tree_denial
 from running import run_command
 
-NAME = "gpufence-pods.static.k8s.io"
+NAME = "gpufence-pool-trespass.static.k8s.io"
 
 
 @STATIC_ADMISSION

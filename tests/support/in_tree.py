@@ -20,12 +20,13 @@ from policies.policy import Policy, Pool
 from policies.registry import CHECKS, RULES
 from strategies import policies
 from valid_strategies import WORKLOADS
-from webhook.controller.cel.admission_policies import (
+from webhook.controller.text.objects import (
+    API_VERSION,
     BINDING_KIND,
     POLICY_KIND,
+    Registration,
     admission_policies,
 )
-from webhook.controller.cel.configurations import API_VERSION, Registration
 
 JSON = dict[str, Any]
 

@@ -29,9 +29,9 @@ from certs.secret import (
     with_data,
 )
 from policies.kubernetes.objects import JSONObject
-from webhook.controller.cel.configurations import LABELS, Registration
 from webhook.controller.owner import Owner
 from webhook.controller.registrar import configurations_of
+from webhook.controller.text.objects import LABELS, Registration
 from webhook.controller.trust import bundles, carries
 from webhook.kube.client import KubeApi
 from webhook.kube.errors import ClusterError

@@ -12,12 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from certs.secret import Timing
-from policies.kubernetes.nodes import NodeIndex
 from policies.kubernetes.objects import JSONObject
 from policies.policy import Policy
-from policies.reach import unlabeled_pools
-from webhook.controller.cel.admission_policies import admission_policies
-from webhook.controller.cel.configurations import Registration, configurations
 from webhook.controller.certificates import (
     Certificates,
     ExternalCertificates,
@@ -28,6 +24,7 @@ from webhook.controller.certificates import (
 from webhook.controller.metrics import ControllerMetrics
 from webhook.controller.owner import Owner
 from webhook.controller.registrar import Registrar, configurations_of, is_reachable
+from webhook.controller.text.objects import Registration, admission_policies, configurations
 from webhook.controller.trust import Bundle, bundles
 from webhook.kube.client import KubeApi
 from webhook.kube.credentials import Load
@@ -54,23 +51,18 @@ class ControllerOptions:
 
 
 class Controller:
-    """Reconciles once for each call of ``keep_certificates`` and of ``register``.
-
-    ``nodes`` returns what is known of the nodes; None without a watch of them.
-    """
+    """Reconciles once for each call of ``keep_certificates`` and of ``register``."""
 
     def __init__(
         self,
         options: ControllerOptions,
         policy: Callable[[], Policy],
         metrics: ControllerMetrics,
-        nodes: Callable[[], NodeIndex | None] = lambda: None,
     ) -> None:
         self._options = options
         self._name = options.registration.name
         self._policy = policy
         self._metrics = metrics
-        self._nodes = nodes
         self._api = KubeApi(options.load)
         self._certificates = _certificates(options, self._api, metrics)
         self._registrar = Registrar(self._api, metrics.registered, self._name)
@@ -124,15 +116,12 @@ class Controller:
             )
 
     async def _registration(self, bundle: bytes) -> Registration:
-        """Return the registration with what the cluster tells: owner, CAs and nodes."""
-        registration, owner, nodes = self._options.registration, self._options.owner, self._nodes()
-        if registration.mutates and registration.with_nodes and nodes is None:
-            raise ClusterError("not registered yet: the list of the nodes is not complete")
+        """Return the registration with what the cluster tells: owner and CAs."""
+        owner = self._options.owner
         return replace(
-            registration,
+            self._options.registration,
             owner=await owner.reference(self._api) if owner else None,
             ca_bundle=base64.b64encode(bundle).decode("ascii"),
-            left_out=unlabeled_pools(self._policy(), nodes),
         )
 
 

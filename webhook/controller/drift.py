@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from policies.facts import NAMESPACE_LABEL
 from policies.kubernetes.objects import JSONObject
-from webhook.controller.cel.configurations import DOMAIN
+from webhook.controller.text.objects import DOMAIN
 
 UNNEEDED = "unneeded"
 """The field of a difference that is a whole webhook."""

@@ -10,14 +10,10 @@ from dataclasses import dataclass
 
 from prometheus_client import disable_created_metrics
 
-from policies.kubernetes.nodes import NodeIndex
 from policies.policy import Policy
 from webhook.controller.controller import Controller, ControllerOptions
 from webhook.controller.metrics import ControllerMetrics
 from webhook.controller.pages import Pages
-from webhook.kube.client import KubeApi
-from webhook.kube.nodes import NODES, NodeStore
-from webhook.kube.reflector import Watches
 from webhook.logs import JSONFormatter, TextFormatter, configure, event
 from webhook.periodic_task import PeriodicTask
 from webhook.policy_reload import ReloadingPolicy
@@ -75,14 +71,7 @@ class _Process:
     def __init__(self, options: ProcessOptions, policy: ReloadingPolicy) -> None:
         self._options = options
         self._metrics = ControllerMetrics()
-        self._store = NodeStore(policy.current)
-        self._watches: Watches | None = None
-        if options.controller.registration.with_nodes:
-            self._watches = Watches(KubeApi(options.controller.load))
-            self._watches.need(NODES, self._store)
-        self._controller = Controller(
-            options.controller, lambda: policy.current, self._metrics, self._nodes
-        )
+        self._controller = Controller(options.controller, lambda: policy.current, self._metrics)
         self._policy_reload = self._task("policy reload", policy.poll, options.reload_seconds)
         self._registration = self._task(
             "registration", self._controller.register, options.poll_seconds
@@ -99,8 +88,6 @@ class _Process:
         """Listen, and start what runs periodically."""
         options = self._options
         self._pages = Pages(options.host, options.metrics_port, self._metrics.registry, self._state)
-        if self._watches is not None:
-            await self._watches.start()
         self._running = [asyncio.create_task(task.run_forever()) for task in self._tasks]
         event(_log, logging.INFO, "running", metricsPort=self._pages.port)
 
@@ -109,8 +96,6 @@ class _Process:
             task.cancel()
         await asyncio.gather(*self._running, return_exceptions=True)
         await self._controller.close()
-        if self._watches is not None:
-            await self._watches.stop()
         if self._pages is not None:
             self._pages.close()
 
@@ -127,16 +112,9 @@ class _Process:
         if await self._controller.keep_certificates():
             self._registration.wake()
 
-    def _follow(self, policy: Policy) -> None:
+    def _follow(self, _policy: Policy) -> None:
         """Register what follows from a new policy."""
-        if self._store.use(policy) and self._watches is not None:
-            self._watches.relist(NODES)
         self._registration.wake()
-
-    def _nodes(self) -> NodeIndex | None:
-        """Return the nodes, once they are listed."""
-        known = self._watches is not None and NODES.name in self._watches.listed
-        return self._store.index if known else None
 
     def _state(self) -> tuple[bool, list[str]]:
         """Return whether every task has succeeded once, and what does not succeed now."""

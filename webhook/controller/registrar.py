@@ -11,15 +11,8 @@ import logging
 from collections.abc import Callable, Iterable, Iterator
 
 from policies.kubernetes.objects import JSONObject
-from webhook.controller.cel.admission_policies import (
-    BINDING_KIND,
-    MUTATING_BINDING_KIND,
-    MUTATING_POLICY_KIND,
-    POLICY_KIND,
-    all_names,
-)
-from webhook.controller.cel.configurations import API_VERSION
 from webhook.controller.drift import Difference, drift, repaired
+from webhook.controller.text.objects import API_VERSION, BINDING_KIND, POLICY_KIND, all_names
 from webhook.kube.client import KubeApi, ready_endpoints, slices_query
 from webhook.kube.errors import FORBIDDEN, ApiError, ClusterError
 from webhook.logs import event
@@ -32,12 +25,10 @@ KINDS = {
 """The kinds of configurations, and where the API has them."""
 POLICY_KINDS = {
     POLICY_KIND: f"{_API}/validatingadmissionpolicies",
-    MUTATING_POLICY_KIND: f"{_API}/mutatingadmissionpolicies",
     BINDING_KIND: f"{_API}/validatingadmissionpolicybindings",
-    MUTATING_BINDING_KIND: f"{_API}/mutatingadmissionpolicybindings",
 }
 """The kinds of the in-tree policies, in the order in which they are written."""
-_SINCE = {POLICY_KIND: "Kubernetes 1.30", MUTATING_POLICY_KIND: "Kubernetes 1.36"}
+_SINCE = {POLICY_KIND: "Kubernetes 1.30"}
 """The first version that serves the kind and its bindings as v1."""
 
 _log = logging.getLogger("gpufence")

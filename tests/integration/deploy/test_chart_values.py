@@ -110,7 +110,7 @@ EFFECTS = {
     "affinity": Effect({"podAffinity": {}}, {REPLICA}, AUDIT),
     "topologySpreadConstraints": Effect([{"maxSkew": 1}], {REPLICA}, AUDIT),
     "createNamespace": Effect(True, {"Namespace gpufence-system"}),
-    "clusterFacts": Effect(False, {REPLICA, CONTROLLER, "ClusterRole gpufence", CLUSTER_ROLE}),
+    "clusterFacts": Effect(False, {REPLICA, CONTROLLER, "ClusterRole gpufence"}),
     "controller.enabled": Effect(
         False,
         {
@@ -132,7 +132,6 @@ EFFECTS = {
     ),
     "registration.annotations": Effect(LABELS, {CONTROLLER}),
     "admissionPolicies.enabled": Effect(False, {CONTROLLER, CLUSTER_ROLE, *guard("namespace")}),
-    "admissionPolicies.mutate": Effect(True, {CONTROLLER, CLUSTER_ROLE}),
     "certificates.source": Effect(
         "secret", {CONTROLLER, ROLE}, {"certificates": {"secretName": "tls"}}
     ),

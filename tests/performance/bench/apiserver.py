@@ -20,8 +20,7 @@ from controlplane.cluster import ControlPlane
 from controlplane.poll import until
 from controlplane.webhooks import in_tree_denial
 from reviewing import default_policy
-from webhook.controller.cel.admission_policies import admission_policies
-from webhook.controller.cel.configurations import Registration, configurations
+from webhook.controller.text.objects import Registration, admission_policies, configurations
 
 JSON = dict[str, Any]
 PodKind = Literal["gpu-pod", "plain-pod", "selecting-pod"]
@@ -34,8 +33,6 @@ TITLES: dict[PodKind, str] = {
 NOTHING = "no policy"
 SECOND_LINE, BOTH_LINES = "second line", f"{GPUFENCE}, second line"
 """gpufence's admission policies without its webhook, and with it."""
-IN_TREE, MIXED = "mutating policy", f"{GPUFENCE}, mutating policy"
-"""The admission policies with the one that mutates, without the webhook and with it."""
 NO_FACTS = f"{GPUFENCE}, no cluster facts"
 """Without cluster facts, the API server sends no Pods that only select nodes."""
 UNCONDITIONAL = f"{CONSTANT}, no conditions"
@@ -113,13 +110,7 @@ def admissions(contestants: list[Contestant], ca: bytes) -> dict[str, list[JSON]
     objects[UNCONDITIONAL] = unconditional
     objects[SECOND_LINE] = list(admission_policies(policy, Registration(name="bench")))
     objects[BOTH_LINES] = [*objects[GPUFENCE], *objects[SECOND_LINE]]
-    mutating = Registration(name="bench", mutates=True)
-    objects[IN_TREE] = list(admission_policies(policy, mutating))
-    own = next(each for each in contestants if each.name == GPUFENCE)
-    mutating = replace(mutating, url=own.url, ca_bundle=bundle)
-    objects[MIXED] = [*configurations(policy, mutating), *objects[IN_TREE]]
-    in_tree = (SECOND_LINE, IN_TREE, MIXED)
-    order = (NOTHING, *in_tree, UNCONDITIONAL, CONSTANT, NO_FACTS, GPUFENCE, BOTH_LINES)
+    order = (NOTHING, SECOND_LINE, UNCONDITIONAL, CONSTANT, NO_FACTS, GPUFENCE, BOTH_LINES)
     return {name: objects[name] for name in (*order, GO)}
 
 
@@ -132,8 +123,8 @@ def registered(cluster: ControlPlane, objects: list[JSON]) -> Iterator[None]:
         if objects:
             cluster.kubectl.apply(*objects)
         until(lambda: _gpu_pod(cluster) == expected, "the registered objects to be active")
-        if any(title.endswith("/bench-pods") for title in titles):
-            until(lambda: "bench-pods" in in_tree_denial(cluster.api), "the second line")
+        if any(title.endswith("/bench-pool-trespass") for title in titles):
+            until(lambda: "bench-pool-trespass" in in_tree_denial(cluster.api), "the second line")
         yield
     finally:
         if objects:

@@ -20,7 +20,7 @@ from controlplane.gpufence import Server
 from controlplane.poll import until
 from release.recorder import Recorder
 from reviewing import default_policy
-from webhook.controller.cel.configurations import Registration, configurations
+from webhook.controller.text.objects import Registration, configurations
 
 JSON = dict[str, Any]
 

@@ -15,7 +15,7 @@ from controlplane.gpufence import Server
 from controlplane.poll import until
 from controlplane.webhooks import unregister, wait_until_called
 from specs import fence_policy, policy_of
-from webhook.controller.cel.configurations import Registration, configurations
+from webhook.controller.text.objects import Registration, configurations
 
 Spec = dict[str, Any]
 """The spec of a FencePolicy."""

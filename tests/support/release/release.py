@@ -32,8 +32,6 @@ WEBHOOKS = 4
 TIMEOUT = ("--timeout-seconds", "10")
 """API servers wait longer than by default: this machine may be busy."""
 _ADMISSION = "/apis/admissionregistration.k8s.io/v1"
-_TABLE = "hidesDevices"
-"""A column of the table of pools that decides which Pods the API server mutates."""
 _WRONG_CLOCK = Path(__file__).with_name("wrong_clock.py")
 
 
@@ -167,12 +165,6 @@ class Release:
                 if error.status != 404:
                     raise
         return own
-
-    def mutates(self) -> bool:
-        """Return whether the API server mutates GPU Pods, and the webhooks leave those out."""
-        listed = self.cluster.api.request("GET", f"{_ADMISSION}/mutatingadmissionpolicies")
-        written = [*listed["items"], *self.configurations()]
-        return [_TABLE in str(each) for each in written] == [True] * 3
 
     def bundles(self) -> list[bytes]:
         """Return the caBundle of every webhook."""

@@ -10,15 +10,19 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from policies.device_injection import ANNOTATIONS, CUDA_VERSION, DEVICE_MOUNTS, NO_DEVICES
 from policies.engine import validate
 from policies.exemptions import ALWAYS_EXCLUDED
+from policies.finding import Mode
 from policies.kubernetes.composed import COMPOSERS
 from policies.kubernetes.kinds import MERGING_GROUPS, WELL_KNOWN, CustomWorkloads
 from policies.policy import FailurePolicy, Policy
+from policies.reach import DAEMON_SET_CONTROLLER, EVERY_NODE, MIRROR_ANNOTATION
+from policies.requests import IMPLICIT_RESOURCE_PREFIX
+from policies.rules.check_device_leak import device_files, visible_devices_variables
 from reviewing import default_policy, plain_pod
-from specs import default_spec
-from webhook.controller.cel.configurations import Registration, configurations
-from webhook.controller.cel.match_conditions import device_directory
+from specs import default_spec, policy_of
+from webhook.controller.text.objects import Registration, admission_policies, configurations
 
 CUSTOM = "custom-workloads.gpufence.dev"
 
@@ -44,6 +48,13 @@ def test_the_policy_sets_the_failure_policy_for_pods_and_workloads(choice: Failu
         "pods-placement.gpufence.dev": "Ignore",
         CUSTOM: "Ignore",
     }
+
+
+@pytest.mark.parametrize("mode", ["warn", "audit"])
+def test_where_nothing_is_enforced_no_pod_waits(mode: Mode) -> None:
+    policy = replace(default_policy(), mode=mode)
+    for configuration in configurations(policy, Registration(url="https://a:1")):
+        assert {each["failurePolicy"] for each in configuration["webhooks"]} == {"Ignore"}
 
 
 def test_where_no_trespass_is_denied_nothing_fails_closed_in_spite_of_the_policy() -> None:
@@ -107,6 +118,48 @@ def test_only_ephemeral_containers_and_resize_of_pod_subresources_are_sent() -> 
     }
 
 
+CONDITION = webhooks(default_policy())["pods.gpufence.dev"]["matchConditions"][0]["expression"]
+[PATH] = re.findall(r'path\.matches\("([^"]+)"\)', CONDITION)
+DIRECTORY = re.compile(PATH)
+VENDORS = ("nvidia.com", "amd.com", "habana.ai", "huawei.com")
+
+
+def every_vendor() -> Policy:
+    pools = [
+        {
+            "name": vendor.partition(".")[0],
+            "resources": [f"{vendor}/gpu"],
+            "nodeSelector": {f"{vendor}/gpu": "true"},
+        }
+        for vendor in VENDORS
+    ]
+    return policy_of(default_spec() | {"pools": pools})
+
+
+def test_the_conditions_name_what_the_rules_read() -> None:
+    """Their constants are those of every vendor."""
+    read = {*ANNOTATIONS, *visible_devices_variables(every_vendor()), CUDA_VERSION}
+    for name in (
+        *read,
+        DAEMON_SET_CONTROLLER,
+        IMPLICIT_RESOURCE_PREFIX,
+        DEVICE_MOUNTS,
+        *EVERY_NODE,
+    ):
+        assert f'"{name}"' in CONDITION
+    for files in device_files(every_vendor()).split("|"):
+        assert files in PATH
+
+
+def test_the_admission_policies_name_what_the_rules_read() -> None:
+    trespass, _, leak, _ = map(str, admission_policies(every_vendor(), Registration()))
+    for name in (DAEMON_SET_CONTROLLER, MIRROR_ANNOTATION, IMPLICIT_RESOURCE_PREFIX):
+        assert f'"{name}"' in trespass
+    for files in device_files(every_vendor()).split("|"):
+        assert files in leak
+    assert f"(^|,)({'|'.join(sorted(NO_DEVICES))})(,|$)" in leak
+
+
 STEPS = ["", ".", "dev", "devices", "char", "dri", "nvidia0", "kfd", "fuse", "proc", "1", "root"]
 PATHS = st.lists(st.sampled_from(STEPS), max_size=6).map("/".join)
 RULES = dict.fromkeys(default_spec()["rules"], "off") | {"device-leak": "enforce"}
@@ -124,9 +177,9 @@ def test_law_a_device_path_with_a_finding_matches_the_condition(path: str, sub_p
     pod["spec"]["containers"][0]["volumeMounts"] = [mount]
     if validate(pod, policy).findings:
         # RE2, which CEL uses, and Python read this expression alike.
-        assert re.search(device_directory(policy), path) or "dev/" in sub_path
+        assert DIRECTORY.search(path) or "dev/" in sub_path
 
 
 @pytest.mark.parametrize("path", ["/dev/fuse", "/var/lib/kubelet/device-plugins", "/sys/devices"])
 def test_a_path_without_devices_does_not_match_the_condition(path: str) -> None:
-    assert not re.search(device_directory(default_policy()), path)
+    assert not DIRECTORY.search(path)

@@ -10,9 +10,14 @@ from typing import Any
 import pytest
 
 from policies.shipped import shipped_policy
-from webhook.controller.cel.admission_policies import BINDING_KIND, POLICY_KIND, admission_policies
-from webhook.controller.cel.configurations import Registration, configurations
 from webhook.controller.registrar import POLICY_KINDS, AdmissionPolicies
+from webhook.controller.text.objects import (
+    BINDING_KIND,
+    POLICY_KIND,
+    Registration,
+    admission_policies,
+    configurations,
+)
 from webhook.tools.doctor import DoctorLine, Status
 from webhook.tools.doctor.checks import diagnosis
 from webhook.tools.doctor.installation import Deployed, Installation
@@ -133,28 +138,20 @@ def compiled(*excluded: str) -> AdmissionPolicies:
 
 
 NONE: AdmissionPolicies = {kind: {} for kind in POLICY_KINDS}
-OF_1_30 = {kind: compiled("fence")[kind] for kind in (POLICY_KIND, BINDING_KIND)}
-MUTATES = replace(REGISTRATION, mutates=True)
 
 
 @pytest.mark.parametrize(
     ("found", "deployed", "status", "words"),
     [
-        (compiled("fence"), DEPLOYED, "ok", "all 1 and their bindings"),
+        (compiled("fence"), DEPLOYED, "ok", "all 2 and their bindings"),
         ({}, DEPLOYED, "warn", "does not serve ValidatingAdmissionPolicy v1"),
-        (
-            OF_1_30,
-            replace(DEPLOYED, registration=MUTATES),
-            "warn",
-            ".mutate to false",
-        ),
         # A namespace that only the policies exclude.
         (compiled("fence", "payments"), DEPLOYED, "fail", "payments"),
         (compiled("fence", "payments"), None, "warn", "payments"),
         # Policies that no controller writes, and those that it writes.
         (NONE, replace(DEPLOYED, admission_policies=False), "warn", "admissionPolicies.enabled"),
         (NONE, None, "warn", "gpufence manifests"),
-        (NONE, DEPLOYED, "fail", f"{POLICY_KIND} gpufence-pods: it does not exist"),
+        (NONE, DEPLOYED, "fail", f"{POLICY_KIND} gpufence-pool-trespass: it does not exist"),
     ],
 )
 def test_admission_policies_are_compared_with_what_replicas_write(
@@ -168,15 +165,16 @@ def test_admission_policies_are_compared_with_what_replicas_write(
 
 def test_missing_changed_and_superfluous_policies_fail() -> None:
     live = compiled("fence")
-    del live[BINDING_KIND]["gpufence-pods"]
-    live[POLICY_KIND]["gpufence-pods"]["spec"]["failurePolicy"] = "Ignore"
-    live[POLICY_KIND]["gpufence-pods-warn"] = {"spec": {}}
+    del live[BINDING_KIND]["gpufence-pool-trespass"]
+    live[POLICY_KIND]["gpufence-pool-trespass"]["spec"]["failurePolicy"] = "Ignore"
+    live[POLICY_KIND]["gpufence-pods"] = {"spec": {}}
     found = line(replace(installation(True), admission_policies=live), "admission policies")
     assert found.status == "fail"
+    trespass = f"{POLICY_KIND} gpufence-pool-trespass"
     for problem in (
-        f"{BINDING_KIND} gpufence-pods: it does not exist",
-        f"{POLICY_KIND} gpufence-pods: failurePolicy of the spec is Ignore, but must be Fail",
-        f"{POLICY_KIND} gpufence-pods-warn: it is not needed",
+        f"{BINDING_KIND} gpufence-pool-trespass: it does not exist",
+        f"{trespass}: failurePolicy of the spec is Ignore, but must be Fail",
+        f"{POLICY_KIND} gpufence-pods: it is not needed",
     ):
         assert problem in found.detail
 
@@ -185,7 +183,7 @@ def test_type_check_warnings_are_reported() -> None:
     live = compiled("fence")
     warning = {"fieldRef": "spec.validations[0]", "warning": "undefined field 'x'"}
     checked = {"typeChecking": {"expressionWarnings": [warning]}}
-    live[POLICY_KIND]["gpufence-pods"]["status"] = checked
+    live[POLICY_KIND]["gpufence-pool-trespass"]["status"] = checked
     found = line(replace(installation(True), admission_policies=live), "admission policy types")
     assert found.status == "warn"
-    assert "gpufence-pods: spec.validations[0]: undefined field 'x'" in found.detail
+    assert "gpufence-pool-trespass: spec.validations[0]: undefined field 'x'" in found.detail

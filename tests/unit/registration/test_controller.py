@@ -14,19 +14,17 @@ from certs.keypair import Names
 from certs.secret import Timing, authority_data, read_certificate, serving_data, with_data
 from fake_apiserver import FakeKubeApi
 from policies.kubernetes.field_types import NameSet
-from policies.kubernetes.nodes import Node, NodeIndex
 from policies.kubernetes.objects import JSONObject
 from policies.policy import ExceptionEntry
 from reviewing import default_policy
 from webhook.controller import controller as module
-from webhook.controller.cel.admission_policies import POLICY_KIND
-from webhook.controller.cel.configurations import Registration
 from webhook.controller.certificates import SecretName
 from webhook.controller.controller import Controller, ControllerOptions
 from webhook.controller.metrics import ControllerMetrics
 from webhook.controller.owner import Owner
 from webhook.controller.registrar import KINDS
 from webhook.controller.registrar import POLICY_KINDS as PATHS
+from webhook.controller.text.objects import POLICY_KIND, Registration
 from webhook.kube.client import Query
 from webhook.kube.credentials import Access, Load
 from webhook.kube.errors import ApiError, ClusterError
@@ -36,7 +34,7 @@ ENDPOINTS = "/apis/discovery.k8s.io/v1/namespaces/system/endpointslices"
 READY = {"items": [{"endpoints": [{"conditions": {"ready": True}}]}]}
 CA, SERVING = SecretName("system", "ca"), SecretName("system", "serving")
 CONFIGURATIONS = [f"{path}/gpufence" for path in KINDS.values()]
-POLICY = f"{PATHS[POLICY_KIND]}/gpufence-pods"
+POLICY = f"{PATHS[POLICY_KIND]}/gpufence-pool-trespass"
 SERVICE = Registration(service=("system", "gpufence", 443))
 
 
@@ -50,7 +48,7 @@ class Api(FakeKubeApi):
 class Rounds:
     """A controller, and its API server, which serves the admission policies."""
 
-    def __init__(self, *, nodes: NodeIndex | None = None, **given: Any) -> None:
+    def __init__(self, **given: Any) -> None:
         async def load() -> Access:
             raise AssertionError("nothing is to be connected")
 
@@ -64,7 +62,7 @@ class Rounds:
         metrics = ControllerMetrics()
         self.registry = metrics.registry
         self.controller = Controller(
-            ControllerOptions(**{**options, **given}), lambda: policy, metrics, lambda: nodes
+            ControllerOptions(**{**options, **given}), lambda: policy, metrics
         )
         api = self.controller._api  # noqa: SLF001 - what the test stands in for
         assert isinstance(api, Api)
@@ -285,17 +283,3 @@ async def test_admission_policies_are_not_written_if_disabled(make: type[Rounds]
     await rounds.reconcile()
     assert rounds.registered == [True, True]
     assert POLICY not in rounds.api.objects
-
-
-async def test_policies_that_mutate_wait_for_the_list_of_nodes(make: type[Rounds]) -> None:
-    """Before, every pool would count as one that has nodes with its labels."""
-    registration = Registration(url="https://localhost:1", mutates=True)
-    rounds = make(registration=registration)
-    with pytest.raises(ClusterError, match="the list of the nodes is not complete"):
-        await rounds.reconcile()
-    assert rounds.registered == [False, False]
-    nodes = NodeIndex()
-    nodes.update(Node("one", {}))
-    rounds = make(registration=registration, nodes=nodes)
-    await rounds.reconcile()
-    assert rounds.registered == [True, True]

@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 
 from reviewing import default_policy
-from webhook.controller.cel.admission_policies import admission_policies
-from webhook.controller.cel.configurations import Registration, configurations
 from webhook.controller.drift import drift as differences
 from webhook.controller.drift import repaired
+from webhook.controller.text.objects import Registration, admission_policies, configurations
 
 JSON = dict[str, Any]
 OWNER = {

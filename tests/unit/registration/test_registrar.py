@@ -10,8 +10,6 @@ import pytest
 from fake_apiserver import FakeKubeApi
 from policies.kubernetes.objects import JSONObject
 from reviewing import default_policy
-from webhook.controller.cel.admission_policies import BINDING_KIND, POLICY_KIND, admission_policies
-from webhook.controller.cel.configurations import Registration, configurations
 from webhook.controller.drift import drift
 from webhook.controller.owner import Owner
 from webhook.controller.registrar import (
@@ -21,6 +19,13 @@ from webhook.controller.registrar import (
     is_reachable,
 )
 from webhook.controller.registrar import POLICY_KINDS as PATHS
+from webhook.controller.text.objects import (
+    BINDING_KIND,
+    POLICY_KIND,
+    Registration,
+    admission_policies,
+    configurations,
+)
 from webhook.kube.client import Query
 from webhook.kube.errors import ApiError, ClusterError
 
@@ -36,7 +41,7 @@ MUTATING, VALIDATING = configurations(
 )
 VALIDATING_PATH = f"{KINDS[VALIDATING['kind']]}/gpufence"
 WANTED = admission_policies(default_policy(), Registration())
-FIRST, BINDING = (f"{PATHS[POLICY_KIND]}/gpufence-pods", f"{PATHS[BINDING_KIND]}/gpufence-pods")
+FIRST, BINDING = (f"{PATHS[kind]}/gpufence-pool-trespass" for kind in (POLICY_KIND, BINDING_KIND))
 
 
 class Api(FakeKubeApi):
@@ -79,10 +84,10 @@ async def test_policies_are_written_once_before_the_bindings_that_name_them() ->
     for _ in range(2):
         await kept.register_policies(WANTED)
     assert [write.split("/")[4] for write in api.writes] == [
-        "validatingadmissionpolicies",
-        "validatingadmissionpolicybindings",
+        *["validatingadmissionpolicies"] * 2,
+        *["validatingadmissionpolicybindings"] * 2,
     ]
-    assert counted == [(POLICY_KIND, "created"), (BINDING_KIND, "created")]
+    assert counted == [(POLICY_KIND, "created")] * 2 + [(BINDING_KIND, "created")] * 2
 
 
 @pytest.mark.parametrize(
@@ -112,7 +117,7 @@ async def test_obsolete_bindings_are_deleted_before_obsolete_policies() -> None:
     api.objects[foreign] = {"metadata": {"name": "of-another-product"}, "spec": {}}
     api.writes.clear()
     await kept.register_policies(
-        [obj for obj in WANTED if obj["metadata"]["name"] != "gpufence-pods"]
+        [obj for obj in WANTED if obj["metadata"]["name"] != "gpufence-pool-trespass"]
     )
     assert api.writes == [f"delete {BINDING}", f"delete {FIRST}"]
     await kept.register_policies(())

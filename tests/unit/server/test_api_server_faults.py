@@ -13,10 +13,10 @@ import pytest
 from fake_apiserver import NODES, FakeApiServer, eventually
 from fault_proxy import FAULTS, Fault, FaultProxy
 from reviewing import default_policy
-from webhook.controller.cel.configurations import Registration
 from webhook.controller.certificates import SecretName
 from webhook.controller.controller import Controller, ControllerOptions
 from webhook.controller.metrics import ControllerMetrics
+from webhook.controller.text.objects import Registration
 from webhook.kube.client import KubeApi
 from webhook.kube.credentials import Load, kubeconfig
 from webhook.kube.errors import ApiError

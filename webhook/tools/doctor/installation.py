@@ -17,9 +17,9 @@ from policies.kubernetes.node_templates import NodeTemplate
 from policies.kubernetes.nodes import NodeIndex
 from policies.kubernetes.objects import JSONObject
 from policies.policy import Policy
-from webhook.controller.cel.configurations import Registration
 from webhook.controller.certificates import SecretName, names_of
 from webhook.controller.registrar import KINDS, AdmissionPolicies, admission_policies_of
+from webhook.controller.text.objects import Registration
 from webhook.kube.client import KubeApi, slices_query
 from webhook.kube.errors import FORBIDDEN, NOT_FOUND, ApiError
 from webhook.kube.listing import list_all, list_optional

@@ -6,15 +6,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from policies.policy import Policy
-from policies.reach import unlabeled_pools
-from webhook.controller.cel.admission_policies import (
-    MUTATING_POLICY_KIND,
-    POLICY_KIND,
-    admission_policies,
-)
-from webhook.controller.cel.configurations import Registration, configurations
 from webhook.controller.drift import UNNEEDED, Difference, drift
 from webhook.controller.registrar import type_warnings
+from webhook.controller.text.objects import (
+    POLICY_KIND,
+    Registration,
+    admission_policies,
+    configurations,
+)
 from webhook.tools.doctor import DoctorLine, fail, ok, skip, warn
 from webhook.tools.doctor.installation import Installation
 
@@ -35,8 +34,6 @@ def expected_registration(installed: Installation) -> Registration | None:
     address = installed.address
     if address is None:
         return None
-    if installed.policy is not None:
-        address = replace(address, left_out=unlabeled_pools(installed.policy, installed.nodes))
     if installed.deployed is not None:
         return replace(address, ca_bundle="")
     timeouts = {
@@ -104,12 +101,6 @@ def _compared(installed: Installation, policy: Policy, registration: Registratio
     today = installed.now.date()
     made = admission_policies(policy, registration, today=today) if enabled else ()
     desired = {(obj["kind"], obj["metadata"]["name"]): obj for obj in made}
-    if unserved := {kind for kind, _ in desired} - installed.admission_policies.keys():
-        return warn(
-            f"the API server does not serve {min(unserved)} v1, so it mutates no Pods",
-            "Upgrade to Kubernetes 1.36 or newer, or set admissionPolicies.mutate to false in the "
-            "chart. Until then, the webhook mutates all GPU Pods",
-        )
     differences = []
     for key in {*desired, *live}:
         if key not in live:
@@ -119,7 +110,7 @@ def _compared(installed: Installation, policy: Policy, registration: Registratio
         else:
             found = drift(desired[key], live[key])
         differences += [Difference(each.field, f"{' '.join(key)}: {each}") for each in found]
-    count = sum(kind in (POLICY_KIND, MUTATING_POLICY_KIND) for kind, _ in desired)
+    count = sum(kind == POLICY_KIND for kind, _ in desired)
     good = f"all {count} and their bindings match the policy"
     return _line(good, sorted(differences, key=str), installed, command)
 

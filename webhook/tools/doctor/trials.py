@@ -12,8 +12,7 @@ from policies.kubernetes.selector import term_of
 from policies.policy import Policy, Pool
 from policies.rules.check_device_leak import ID as LEAK
 from policies.rules.check_pool_trespass import ID as TRESPASS
-from webhook.controller.cel.admission_policies import POLICY_KIND
-from webhook.controller.cel.configurations import DOMAIN
+from webhook.controller.text.objects import DOMAIN, POLICY_KIND
 from webhook.kube.client import KubeApi
 from webhook.kube.errors import ApiError
 from webhook.tools.doctor import DoctorLine, fail, ok, skip

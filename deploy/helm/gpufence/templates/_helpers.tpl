@@ -243,9 +243,6 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 - --name={{ $name }}
 - --owner=clusterrole/{{ $name }}
 - {{ ternary "--admission-policies" "--no-admission-policies" .Values.admissionPolicies.enabled }}
-{{- if and .Values.admissionPolicies.enabled .Values.admissionPolicies.mutate }}
-- --mutating-policy
-{{- end }}
 {{- range .Values.registration.excludeNamespaces }}
 - --exclude-namespace={{ . }}
 {{- end }}

@@ -15,9 +15,9 @@ from certs.secret import authority_data, serving_data, with_data
 from fake_apiserver import FakeKubeApi
 from policies.shipped import shipped_policy
 from running import Run
-from webhook.controller.cel.configurations import Registration, configurations
 from webhook.controller.certificates import SecretName
 from webhook.controller.registrar import KINDS
+from webhook.controller.text.objects import Registration, configurations
 from webhook.tools.cli.commands.certs import shown
 from webhook.tools.documents.document import InputError
 

@@ -12,8 +12,8 @@ from certs import CertificateError
 from fake_apiserver import NODES, FakeApiServer, FakeKubeApi
 from policies.kubernetes.objects import JSONObject
 from policies.shipped import DEFAULT, shipped_policy
-from webhook.controller.cel.configurations import Registration, configurations
 from webhook.controller.registrar import KINDS
+from webhook.controller.text.objects import Registration, configurations
 from webhook.tools.cli.commands.doctor import read_arguments, uses_facts
 from webhook.tools.doctor import DoctorLine, checks, trials
 from webhook.tools.doctor.installation import examine

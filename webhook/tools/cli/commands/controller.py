@@ -10,10 +10,10 @@ import click
 from certs import CertificateError
 from certs.secret import Timing
 from webhook.controller import process
-from webhook.controller.cel.configurations import Registration
 from webhook.controller.certificates import SecretName
 from webhook.controller.controller import ControllerOptions
 from webhook.controller.owner import Owner
+from webhook.controller.text.objects import Registration
 from webhook.kube.credentials import ACCOUNT
 from webhook.kube.errors import ConfigurationError
 from webhook.tools.cli.commands.manifests import registration_options

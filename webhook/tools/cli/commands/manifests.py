@@ -18,8 +18,8 @@ from certs import CertificateError
 from certs.files import read_file
 from certs.keypair import parse_certificates
 from policies.kubernetes.quantity import is_subdomain
-from webhook.controller.cel.admission_policies import admission_policies as policies_of
-from webhook.controller.cel.configurations import Registration, configurations
+from webhook.controller.text.objects import Registration, configurations
+from webhook.controller.text.objects import admission_policies as policies_of
 from webhook.tools.cli.options import (
     PolicyChoice,
     as_argument,
@@ -82,7 +82,6 @@ def make_registration(
     annotations: tuple[tuple[str, str], ...],
     excluded: tuple[str, ...],
     with_nodes: bool,
-    mutates: bool,
     **_others: Any,
 ) -> Registration:
     """Return the registration for the options of a command, ``registration_options`` among them."""
@@ -97,7 +96,6 @@ def make_registration(
         annotations=dict(annotations),
         excluded_namespaces=frozenset({*own, *excluded}),
         with_nodes=with_nodes,
-        mutates=mutates,
     )
 
 
@@ -142,13 +140,6 @@ registration_options = as_argument(
         "own. Repeatable.",
     ),
     node_facts_option,
-    click.option(
-        "--mutating-policy/--no-mutating-policy",
-        "mutates",
-        default=False,
-        help="Let API servers mutate GPU Pods by a MutatingAdmissionPolicy, where the Pod alone "
-        "decides what to add (Kubernetes 1.36 or newer). They call gpufence for the others.",
-    ),
 )
 """The options of the webhook configurations, as the argument ``registration``."""
 
@@ -184,7 +175,7 @@ Examples:
     "--static",
     is_flag=True,
     help="With --admission-policies: in the form that an API server reads from its "
-    "staticManifestsDir (Kubernetes 1.36, alpha).",
+    "staticManifestsDir (beta in Kubernetes 1.37).",
 )
 @registration_options
 def manifests(

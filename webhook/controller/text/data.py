@@ -1,0 +1,160 @@
+"""What the constant text knows of the policy: literals of CEL, in place of POLICY and NAMES.
+
+A field of the policy says in its definition whether it is here (``InAPIServer``) or left to
+replicas (``InReplica``). A test compares that with what these functions read.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from datetime import date
+from typing import Any
+
+from policies.policy import Policy, Pool
+from policies.reach import selector_of_every_node
+from policies.requests import IMPLICIT_RESOURCE_PREFIX
+from policies.rules.check_device_leak import (
+    variable_remediation,
+    visible_devices_variables,
+    volume_remediation,
+)
+from policies.rules.check_pool_requirements import QUEUE_LABEL
+from policies.rules.check_pool_trespass import exclusion
+
+Data = Mapping[str, Any]
+"""Values of JSON by their name."""
+
+_WIDTH = 80
+"""A longer literal is broken into lines: people review what ``gpufence manifests`` prints."""
+
+
+def names_of(policy: Policy) -> Data:
+    """Return what the policy names, without what belongs together: enough for conditions.
+
+    The first entry of ``namespaces`` whose name fits a namespace is the one for it.
+    """
+    pools, requirements = policy.pools, [each for pool in policy.pools for each in pool.requires]
+    required = {key for each in requirements for key in each.labels}
+    if any(each.queue for each in requirements):
+        required.add(QUEUE_LABEL)
+    return {
+        "taints": _sorted(taint.key for pool in pools for taint in pool.fence),
+        "effects": _sorted(taint.effect for pool in pools for taint in pool.fence),
+        "nodeLabels": _sorted(key for pool in pools for key in pool.selector),
+        "hasClasses": bool(policy.pools_of_class),
+        "implicit": _implicit(policy),
+        "requests": [
+            {"scheduler": each.scheduler_name, "annotations": _sorted(each.annotations)}
+            for each in policy.pools_of_annotations
+        ],
+        "annotations": _sorted(key for each in policy.pools_of_annotations for key in each.keys),
+        "labels": _sorted(required),
+        "namespaces": [
+            {"name": name, "enforces": actions.mode == "enforce"}
+            for name, actions in policy.actions_by_namespace
+        ],
+    }
+
+
+def names_for(rule: str, policy: Policy, today: date | None) -> Data:
+    """Return the same for the admission policy of a rule, with where the rule does not apply.
+
+    ``today`` leaves out the exceptions that have expired.
+    """
+    exempt = policy.exemptions
+    return {
+        **names_of(policy),
+        "variables": [*visible_devices_variables(policy)],
+        "namespaces": [
+            {"name": name, "denies": actions[rule] == "enforce"}
+            for name, actions in policy.actions_by_namespace
+        ],
+        "usernames": _sorted(exempt.usernames),
+        "runtimeClasses": _sorted(exempt.runtime_classes),
+        "exceptions": [
+            {
+                "namespaces": each.namespaces.patterns,
+                "kinds": _sorted(each.kinds),
+                "names": each.names.patterns,
+                "expires": str(each.expires or ""),
+            }
+            for each in policy.exceptions
+            if (not each.rules or rule in each.rules) and not each.has_expired(today)
+        ],
+    }
+
+
+def policy_data(policy: Policy) -> Data:
+    """Return the pools, and the advice that the sentences end with."""
+    return {
+        "pools": [_pool(pool) for pool in policy.pools],
+        "taints": _sorted(taint.key for pool in policy.pools for taint in pool.fence),
+        "nodeLabels": _sorted(key for pool in policy.pools for key in pool.selector),
+        "implicit": _implicit(policy),
+        "vendors": _sorted(policy.vendors),
+        "variables": [
+            {"name": name, "remediation": variable_remediation(name, policy)}
+            for name in visible_devices_variables(policy)
+        ],
+        "volumeRemediation": volume_remediation(policy),
+    }
+
+
+def _pool(pool: Pool) -> Data:
+    """Return a pool; ``labels`` are those of all its nodes, with their possible values, if any."""
+    allowed = pool.allowed_namespaces
+    return {
+        "name": pool.name,
+        "taints": [
+            {"key": taint.key, "effect": taint.effect}
+            | ({} if taint.value is None else {"value": taint.value})
+            for taint in pool.fence
+        ],
+        "selector": _labels(pool.selector),
+        "labels": _labels(selector_of_every_node(pool)),
+        "isOpen": allowed is None,
+        "namespaces": allowed.names.patterns if allowed else [],
+        "request": pool.request,
+        "exclusion": exclusion(pool),
+    }
+
+
+def _labels(selector: Mapping[str, Iterable[str]]) -> list[Data]:
+    return [{"key": key, "values": [*values]} for key, values in selector.items()]
+
+
+def _implicit(policy: Policy) -> list[str]:
+    """Return the resources by which containers request the DeviceClasses of the pools."""
+    return _sorted(f"{IMPLICIT_RESOURCE_PREFIX}{name}" for name in policy.pools_of_class)
+
+
+def _sorted(values: Iterable[str]) -> list[str]:
+    return sorted({*values})
+
+
+def literal(value: object, indent: str = "") -> str:
+    """Return a value of JSON as a literal of CEL, over several lines if it is long.
+
+    All values of a map have one type in CEL, and all items of a list: ``dyn`` makes them so.
+    """
+    inner = f"{indent}  "
+    match value:
+        case Mapping():
+            start, end = "{}"
+            parts = [f"{_text(key)}: dyn({literal(each, inner)})" for key, each in value.items()]
+        case list():
+            start, end = "[]"
+            parts = [literal(each, inner) for each in value]
+        case _:
+            return _text(value)
+    line = ", ".join(parts)
+    if len(line) <= _WIDTH and "\n" not in line:
+        return f"{start}{line}{end}"
+    lines = f",\n{inner}".join(parts)
+    return f"{start}\n{inner}{lines}\n{indent}{end}"
+
+
+def _text(value: object) -> str:
+    # CEL reads the strings of JSON, except surrogates: no escapes for what is not ASCII.
+    return json.dumps(value, ensure_ascii=False)

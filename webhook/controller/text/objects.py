@@ -1,0 +1,246 @@
+"""What is registered with API servers: two webhook configurations, and the admission policies.
+
+Printed by ``gpufence manifests``, and applied by the controller. The objects are the YAML files
+in this directory. Their expressions are constant: in place of POLICY and NAMES, they get a literal
+of the policy's data.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import date
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from policies.exemptions import ALWAYS_EXCLUDED
+from policies.facts import NAMESPACE_LABEL
+from policies.kubernetes.kinds import MERGING_GROUPS
+from policies.kubernetes.objects import JSONObject
+from policies.policy import Policy
+from policies.rules import check_device_leak, check_pool_trespass
+from webhook.controller.text.data import literal, names_for, names_of, policy_data
+
+API_VERSION = "admissionregistration.k8s.io/v1"
+DOMAIN = ".gpufence.dev"
+"""The suffix of the names of gpufence's webhooks, which no other webhook has."""
+
+DESCRIPTION = "gpufence.dev/description"
+"""Annotation of an admission policy: what it does, in a sentence."""
+
+LABELS = {"app.kubernetes.io/name": "gpufence"}
+"""The label by which a person deletes everything that is registered (docs/operate/break-glass.md).
+"""
+
+POLICY_KIND = "ValidatingAdmissionPolicy"
+BINDING_KIND = "ValidatingAdmissionPolicyBinding"
+STATIC_SUFFIX = ".static.k8s.io"
+"""What the name of an object that API servers read from disk must end with (KEP-5793)."""
+
+IN_TREE_RULES = (check_pool_trespass.ID, check_device_leak.ID)
+"""The rules that API servers evaluate in part. Each has a file, and an admission policy."""
+_FORMER_ENDINGS = ("pods", "pods-warn", "pods-audit")
+"""How the names of the admission policies of gpufence 0.2 end."""
+
+_NAMED_NODE = f"pods-named-node{DOMAIN}"
+_CUSTOM_WORKLOADS = f"custom-workloads{DOMAIN}"
+_DIRECTORY = Path(__file__).parent
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Registration:
+    """How the API server reaches gpufence, and what it does when it cannot.
+
+    ``service`` is namespace, name and port of a Service; ``url`` takes its place where the API
+    server is to dial an address by itself. ``ca_bundle`` is base64 of PEM, or empty where another
+    controller writes it.
+    """
+
+    name: str = "gpufence"
+    service: tuple[str, str, int] | None = None
+    url: str = ""
+    ca_bundle: str = ""
+    timeout_seconds: int = 3
+    with_nodes: bool = True
+    """Whether gpufence knows the nodes, so that any node selection may concern it."""
+    excluded_namespaces: frozenset[str] = frozenset()
+    """Excluded in addition to ALWAYS_EXCLUDED and the namespaces that the policy exempts."""
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    owner: Mapping[str, str] | None = None
+    """The ownerReference of each object, so that it goes when its owner is deleted."""
+
+    @property
+    def is_addressed(self) -> bool:
+        """Whether API servers can reach gpufence by it."""
+        return self.service is not None or bool(self.url)
+
+    def metadata(self, name: str, annotations: Mapping[str, str]) -> JSONObject:
+        metadata: JSONObject = {"name": name, "labels": dict(LABELS)}
+        if annotations:
+            metadata["annotations"] = dict(annotations)
+        if self.owner is not None:
+            metadata["ownerReferences"] = [dict(self.owner)]
+        return metadata
+
+
+def configurations(policy: Policy, registration: Registration) -> tuple[JSONObject, JSONObject]:
+    """Return the mutating and the validating configuration, in this order."""
+    mutating, validating = _read("webhooks.yaml")
+    # What only names a node fails closed, unless no rule would deny it.
+    denies = any(actions[check_pool_trespass.ID] == "enforce" for actions in policy.action_sets)
+    apart = policy.failure_policy == "Ignore" and denies
+    names = {
+        **names_of(policy),
+        "hasNodes": registration.with_nodes,
+        "namingNode": _NAMED_NODE if apart else f"pods{DOMAIN}",
+    }
+    rules = _rules_of_custom_workloads(policy)
+    unneeded = {*(() if apart else (_NAMED_NODE,)), *(() if rules else (_CUSTOM_WORKLOADS,))}
+    webhooks = [
+        {**each, "rules": rules} if each["name"] == _CUSTOM_WORKLOADS else each
+        for each in validating["webhooks"]
+        if each["name"] not in unneeded
+    ]
+    validating = {**validating, "webhooks": webhooks}
+    return (
+        _configuration(mutating, "/mutate", names, policy, registration),
+        _configuration(validating, "/validate", names, policy, registration),
+    )
+
+
+def _rules_of_custom_workloads(policy: Policy) -> list[JSONObject]:
+    return [
+        {
+            "apiGroups": [custom.group],
+            "apiVersions": ["*"],
+            "operations": ["CREATE", "UPDATE"],
+            "resources": [*custom.resources],
+            "scope": "Namespaced",
+        }
+        for custom in policy.custom_workloads
+        if custom.group not in MERGING_GROUPS
+    ]
+
+
+def _configuration(
+    text: JSONObject, path: str, names: JSONObject, policy: Policy, registration: Registration
+) -> JSONObject:
+    webhooks = [
+        {
+            **_with_data(webhook, NAMES={**names, "webhook": webhook["name"]}),
+            "clientConfig": _client_config(path, registration),
+            "failurePolicy": _failure_policy(webhook, policy),
+            "timeoutSeconds": registration.timeout_seconds,
+            "namespaceSelector": _namespace_selector(policy, registration),
+        }
+        for webhook in text["webhooks"]
+    ]
+    metadata = registration.metadata(registration.name, registration.annotations)
+    return {**text, "metadata": metadata, "webhooks": webhooks}
+
+
+def _failure_policy(webhook: JSONObject, policy: Policy) -> str:
+    """Return the policy's failure policy for the first webhook, and else that of the text.
+
+    Where nothing is enforced, no Pod waits.
+    """
+    if not policy.enforces:
+        return "Ignore"
+    is_first = webhook["name"] == f"pods{DOMAIN}"
+    return policy.failure_policy if is_first else str(webhook["failurePolicy"])
+
+
+def _client_config(path: str, registration: Registration) -> JSONObject:
+    config: JSONObject = {}
+    if registration.service is not None:
+        namespace, name, port = registration.service
+        config["service"] = {"namespace": namespace, "name": name, "path": path, "port": port}
+    else:
+        config["url"] = f"{registration.url}{path}"
+    if registration.ca_bundle:
+        config["caBundle"] = registration.ca_bundle
+    return config
+
+
+def admission_policies(
+    policy: Policy, registration: Registration, *, today: date | None = None, static: bool = False
+) -> tuple[JSONObject, ...]:
+    """Return the admission policy of each rule that is enforced somewhere, and its binding.
+
+    ``today`` leaves out the exceptions that have expired. ``static`` makes the objects that an API
+    server reads from its own disk.
+    """
+    return tuple(
+        obj
+        for rule in IN_TREE_RULES
+        if any(actions[rule] == "enforce" for actions in policy.action_sets)
+        for obj in _admission_policy(rule, policy, registration, today, static=static)
+    )
+
+
+def _admission_policy(
+    rule: str, policy: Policy, registration: Registration, today: date | None, *, static: bool
+) -> Iterator[JSONObject]:
+    text, binding = _read(f"{rule}.yaml")
+    name = f"{registration.name}-{rule}{STATIC_SUFFIX if static else ''}"
+    spec = _with_data(
+        text["spec"], NAMES=names_for(rule, policy, today), POLICY=policy_data(policy)
+    )
+    constraints = {
+        **spec["matchConstraints"],
+        "namespaceSelector": _namespace_selector(policy, registration),
+    }
+    yield {
+        **text,
+        "metadata": registration.metadata(name, text["metadata"]["annotations"]),
+        "spec": {**spec, "matchConstraints": constraints},
+    }
+    yield {
+        **binding,
+        "metadata": registration.metadata(name, {}),
+        "spec": {"policyName": name, **binding["spec"]},
+    }
+
+
+def all_names(name: str) -> tuple[str, ...]:
+    """Return every name that an admission policy of this installation, and its binding, may have.
+
+    Those of earlier versions are among them, so that an upgrade deletes the objects.
+    """
+    return tuple(f"{name}-{ending}" for ending in (*IN_TREE_RULES, *_FORMER_ENDINGS))
+
+
+def _namespace_selector(policy: Policy, registration: Registration) -> JSONObject:
+    """Return the selector of all namespaces but the exempt and the excluded ones."""
+    excluded = registration.excluded_namespaces | ALWAYS_EXCLUDED
+    values = sorted(policy.exemptions.namespaces | excluded)
+    return {"matchExpressions": [{"key": NAMESPACE_LABEL, "operator": "NotIn", "values": values}]}
+
+
+@cache
+def _read(name: str) -> Sequence[JSONObject]:
+    """Return the objects of a file. Callers do not change them."""
+    text = (_DIRECTORY / name).read_text(encoding="utf-8")
+    return tuple(yaml.load_all(text, Loader=_LOADER))
+
+
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+def _with_data(part: Any, **data: Mapping[str, Any]) -> Any:
+    """Return a part of an object with a literal of the data in place of their name."""
+    literals = {name: literal(value) for name, value in data.items()}
+    names = re.compile(rf"\b({'|'.join(literals)})\b")
+
+    def filled(part: Any) -> Any:
+        if isinstance(part, dict):
+            return {key: filled(each) for key, each in part.items()}
+        if isinstance(part, list):
+            return [filled(each) for each in part]
+        return names.sub(lambda name: literals[name[0]], part) if isinstance(part, str) else part
+
+    return filled(part)
