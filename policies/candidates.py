@@ -44,7 +44,9 @@ def with_candidates(
         "shares": cache(lambda pool: not any(name in pool.shared_resources for name in several)),
     }
     # A node has to meet all requests that cannot be met in another way.
-    certain = dict.fromkeys(each.pools for each in requests if each.certain)
+    certain = dict.fromkeys(
+        each.pools for each in requests if each.certain and has_labels(each.pools)
+    )
     common = frozenset[Labels].intersection(*map(labels_of_nodes, certain)) if certain else None
     together = _narrow(chain.from_iterable(certain), common, conditions) if common else None
 
@@ -53,7 +55,7 @@ def with_candidates(
     def narrowed(
         pools: tuple[Pool, ...], certain: bool
     ) -> tuple[tuple[Pool, ...], tuple[Exclusion, ...]]:
-        nodes = together if certain else None
+        nodes = together if certain and has_labels(pools) else None
         nodes = nodes or _narrow(pools, labels_of_nodes(pools), conditions)
         why = {pool: nodes.get(_labels_of(pool), Exclusion(pool, "devices")) for pool in pools}
         return tuple(p for p in pools if why[p] is None), tuple(filter(None, why.values()))
@@ -63,6 +65,11 @@ def with_candidates(
         for each in requests
         for pools, excluded in [narrowed(each.pools, each.certain)]
     )
+
+
+def has_labels(pools: Iterable[Pool]) -> bool:
+    """Return whether labels identify the nodes of each pool: without, they may be any nodes."""
+    return all(pool.selector for pool in pools)
 
 
 def labels_of_nodes(pools: Iterable[Pool]) -> frozenset[Labels]:
@@ -91,7 +98,7 @@ def describe_others(failing: Sequence[Pool], why: Condition, request: DeviceRequ
 
 def describe_labels(pool: Pool) -> str:
     """Return the labels of the pool's nodes, for messages."""
-    return selectors.describe(pool.selector)
+    return selectors.describe(pool.selector) or "known by their devices"
 
 
 def describe_selection(pools: Iterable[Pool]) -> str:
@@ -139,4 +146,5 @@ def _narrow(
 
 
 def _labels_of(pool: Pool) -> Labels:
-    return frozenset(pool.selector.items())
+    """Return the labels of the pool's nodes, or else a label that no node has."""
+    return frozenset((pool.selector or {"": (pool.name,)}).items())

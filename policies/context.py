@@ -142,7 +142,7 @@ class Context(Scope, frozen=True, gc=False):
         return f" (unknown resource claims: {names})"
 
 
-Fact = Literal["nodes", "namespaces", "runtimeclasses", "deviceclasses"]
+Fact = Literal["nodes", "namespaces", "runtimeclasses", "deviceclasses", "resourceslices"]
 """The plural of a kind. The rules need to know all its objects."""
 
 MissingFact = Fact | Literal["resourceclaims"]
@@ -171,6 +171,10 @@ def needed_facts(policy: Policy) -> dict[Fact, str]:
             f"a request for an extended resource that a device class of {describe_pools(pools)} "
             "provides is not found"
         )
+    needs["resourceslices"] = (
+        "the devices of DRA drivers are not found: Pods that select their nodes are admitted, and "
+        "GPU Pods must have the labels of the pool"
+    )
     return needs
 
 

@@ -14,6 +14,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_args
 
 from policies.finding import Action, Mode, limited
+from policies.kubernetes.claims import class_of_resource
 from policies.kubernetes.core_v1 import Requirement
 from policies.kubernetes.field_types import (
     NO_NAMES,
@@ -89,6 +90,12 @@ def _any_of(fields: Mapping[str, str]) -> dict[str, Any]:
         ]
     }
 
+
+_FENCED_DEVICE_CLASSES = {
+    "required": ["deviceClasses", "taints"],
+    "properties": {"deviceClasses": {"minItems": 1}, "taints": {"minItems": 1}},
+}
+"""The schema of a pool that needs no labels."""
 
 RuleId = Annotated[str, Validation(_rule_name)]
 # In YAML 1.1, which Kubernetes reads, an unquoted off is the boolean false.
@@ -289,7 +296,14 @@ class Pool(Part):
     __pydantic_config__ = described(
         allOf=[
             _any_of({"resources": "minItems", "deviceClasses": "minItems"}),
-            _any_of({"nodeSelector": "minProperties", "matchExpressions": "minItems"}),
+            {
+                "anyOf": [
+                    *_any_of({"nodeSelector": "minProperties", "matchExpressions": "minItems"})[
+                        "anyOf"
+                    ],
+                    _FENCED_DEVICE_CLASSES,
+                ]
+            },
         ]
     )
 
@@ -312,7 +326,8 @@ class Pool(Part):
     """The taints of the nodes."""
     node_selector: InAPIServer[Mapping[QualifiedName, LabelValue]] = field(default_factory=dict)
     """The labels that identify the nodes, all of them. A label with a value is the short form of an
-    entry of matchExpressions."""
+    entry of matchExpressions. A pool with deviceClasses and a taint needs no labels: its nodes are
+    those that offer its devices."""
     match_expressions: InAPIServer[tuple[NodeRequirement, ...]] = ()
     """Requirements on the labels that identify the nodes, in addition to nodeSelector: one of
     several values (In), or any value (Exists)."""
@@ -333,8 +348,11 @@ class Pool(Part):
     def __post_init__(self) -> None:
         if not self.resources and not self.device_classes:
             raise ValueError("offers no devices; set resources or deviceClasses")
-        if not self.selector:
-            raise ValueError("has no labels of its nodes; set nodeSelector or matchExpressions")
+        if not self.selector and not (self.device_classes and self.fence):
+            raise ValueError(
+                "has no labels of its nodes; set nodeSelector or matchExpressions, or else both "
+                "deviceClasses and a taint with the effect NoSchedule or NoExecute"
+            )
         if len(self.selector) < len(self.node_selector) + len(self.match_expressions):
             keys = [*self.node_selector, *(each.key for each in self.match_expressions)]
             twice = next(key for key in keys if keys.count(key) > 1)
@@ -352,7 +370,7 @@ class Pool(Part):
 
     @cached_property
     def selector(self) -> Selector:
-        """The labels that identify the nodes of the pool."""
+        """The labels that identify the nodes of the pool; none if only their devices do."""
         expressions = {each.key: tuple(sorted({*each.values})) for each in self.match_expressions}
         return selector_of(self.node_selector) | expressions
 
@@ -371,12 +389,21 @@ class Pool(Part):
 
     @property
     def first_label(self) -> tuple[str, tuple[str, ...]]:
-        """The key of a label that every node of the pool has, and its possible values."""
+        """The key of a label that every node of the pool has, and its possible values.
+
+        Only for a pool with labels.
+        """
         return next(iter(self.selector.items()))
 
+    def offers(self, name: str) -> bool:
+        """Return whether the nodes offer devices by this name: a resource, or that of a class."""
+        return name in self.resources or class_of_resource(name) in self.device_classes
+
     def contains(self, node: Node) -> bool:
-        """Return whether the node belongs to the pool: it has the pool's labels."""
-        return selects(self.selector, node.labels)
+        """Return whether the node belongs to the pool: by its labels, or else by its devices."""
+        if self.selector:
+            return selects(self.selector, node.labels)
+        return any(map(self.offers, node.devices))
 
     @property
     def request(self) -> str:
@@ -696,11 +723,11 @@ class Policy(Part):
         return re.compile(rf"(?<![\w./-])({'|'.join(sorted(names))})(?![\w/-])")
 
     def pool_of_device(self, name: str, node: Node) -> Pool | None:
-        """Return the pool of a node's devices of an extended resource.
+        """Return the pool of a node's devices of this name.
 
         Labels tell the pools that offer the resource apart. Until the node has them, its taints do.
         """
-        pools = self.pools_of_resource(name)
+        pools = self.pools_of_resource(name) or self.pools_of_class.get(class_of_resource(name), ())
         for pool in pools:
             if pool.contains(node):
                 return pool

@@ -7,9 +7,11 @@ from functools import partial, reduce
 from operator import and_, or_
 from typing import NamedTuple
 
+from policies.candidates import has_labels
 from policies.context import Context
 from policies.facts import Facts
 from policies.kubernetes.core_v1 import Toleration
+from policies.kubernetes.node_templates import NodeTemplate
 from policies.kubernetes.nodes import Node, NodeIndex, NodeSet
 from policies.kubernetes.pod import Pod
 from policies.kubernetes.quantity import is_rdma_resource_name
@@ -84,15 +86,23 @@ class NodesOfPools:
     """The known nodes of each pool.
 
     A new node often has its taint and its devices before its labels. Until it has the labels of a
-    pool, its taints and devices tell.
+    pool, its taints and devices tell. Nodes with a DRA driver may never have labels. The nodes of a
+    pool without labels are those with its devices.
     """
 
     def __init__(self, policy: Policy, nodes: NodeIndex) -> None:
-        self._labeled = {pool: nodes.selected_by(pool.selector) for pool in policy.pools}
-        of_no_pool = ~reduce(or_, self._labeled.values(), 0)
         offering = {pool: _offering(pool, nodes) for pool in policy.pools}
+        self._labeled = {
+            pool: nodes.selected_by(pool.selector) if pool.selector else offering[pool]
+            for pool in policy.pools
+        }
+        of_no_pool = ~reduce(or_, self._labeled.values(), 0)
         self.without_labels = {pool: of_no_pool & offering[pool] for pool in policy.pools}
         """The nodes with devices of the pool, and without the labels of any pool."""
+        self._publishing = {
+            pool: reduce(or_, map(nodes.publishing, filter(pool.offers, nodes.published())), 0)
+            for pool in policy.pools
+        }
         self._nodes = {
             pool: labeled | of_no_pool & (nodes.fenced_by(pool.taints) | offering[pool])
             for pool, labeled in self._labeled.items()
@@ -100,6 +110,10 @@ class NodesOfPools:
         self.all: NodeSet = reduce(or_, self._nodes.values(), 0)
         """The nodes of any pool."""
         self._pools: dict[int, tuple[Pool, ...]] = {}
+
+    def with_labels(self, pool: Pool) -> NodeSet:
+        """Return the nodes with the labels of the pool; of a pool without labels, its nodes."""
+        return self._labeled[pool]
 
     def of(self, pool: Pool) -> NodeSet:
         """Return the nodes of the pool."""
@@ -110,6 +124,10 @@ class NodesOfPools:
         if any(self._labeled[pool] for pool in pools):
             return 0
         return reduce(or_, (self.without_labels[pool] for pool in pools), 0)
+
+    def publishing_without_labels(self, pools: Iterable[Pool]) -> NodeSet:
+        """Return the nodes whose DRA drivers publish devices of the pools, without any labels."""
+        return reduce(or_, (self.without_labels[p] & self._publishing[p] for p in pools), 0)
 
     def pools_with(self, number: int) -> tuple[Pool, ...]:
         """Return the pools of the node with this number."""
@@ -125,18 +143,10 @@ def nodes_of_pools(policy: Policy, nodes: NodeIndex) -> NodesOfPools:
     return nodes.derive(policy, partial(NodesOfPools, policy, nodes))
 
 
-def unlabeled_pools(policy: Policy, nodes: NodeIndex | None) -> frozenset[str]:
-    """Return the names of the pools whose devices nodes offer, and whose labels no node has."""
-    if nodes is None:
-        return frozenset()
-    known = nodes_of_pools(policy, nodes)
-    return frozenset(pool.name for pool in policy.pools if known.offering_without_labels([pool]))
-
-
 def _offering(pool: Pool, nodes: NodeIndex) -> NodeSet:
     """Return the nodes with devices of the pool."""
-    offered = (nodes.offering(name) for name in nodes.resources() if name in pool.resources)
-    return reduce(or_, offered, 0)
+    names = [*filter(pool.offers, nodes.resources())]
+    return reduce(or_, (nodes.offering(name) | nodes.publishing(name) for name in names), 0)
 
 
 def unlabeled_nodes(request: DeviceRequest, context: Context) -> NodeSet:
@@ -148,7 +158,40 @@ def unlabeled_nodes(request: DeviceRequest, context: Context) -> NodeSet:
     if nodes is None:
         return 0
     unlabeled = nodes_of_pools(context.policy, nodes).offering_without_labels(request.pools)
-    return unlabeled & nodes.offering(request.resource)
+    return unlabeled & _with_device(request, nodes)
+
+
+def needs_no_labels(request: DeviceRequest, context: Context) -> bool:
+    """Return whether nodes without labels of the pools can meet the request.
+
+    With a DRA driver, the scheduler places a Pod by its devices, and nodes may have no labels. They
+    count unless labels are what keeps the Pod off the nodes of an excluded pool.
+    """
+    if not has_labels(request.pools):
+        return True
+    nodes = context.facts.nodes
+    if nodes is None:
+        return False
+    if unlabeled_nodes(request, context):
+        return True
+    if any(each.condition in ("namespace", "size") for each in request.excluded):
+        return False
+    published = nodes_of_pools(context.policy, nodes).publishing_without_labels(request.pools)
+    return bool(published & _with_device(request, nodes))
+
+
+def selects_unlabeled(pod: Pod, request: DeviceRequest, context: Context) -> bool:
+    """Return whether the Pod selects a node with the device that has no labels of a pool."""
+    nodes = context.facts.nodes
+    if nodes is None or not needs_no_labels(request, context):
+        return False
+    known = nodes_of_pools(context.policy, nodes)
+    unlabeled = reduce(or_, (known.without_labels[pool] for pool in request.pools), 0)
+    return bool(unlabeled & _with_device(request, nodes) & pod.selected_nodes(nodes).all)
+
+
+def _with_device(request: DeviceRequest, nodes: NodeIndex) -> NodeSet:
+    return reduce(or_, map(nodes.offering, request.devices), 0)
 
 
 def pools_of_node(node: Node, context: Context) -> tuple[Pool, ...]:
@@ -159,9 +202,17 @@ def pools_of_node(node: Node, context: Context) -> tuple[Pool, ...]:
     return nodes_of_pools(context.policy, nodes).pools_with(nodes.number(node.name))
 
 
-def is_confined(pod: Pod, pools: Iterable[Pool]) -> bool:
-    """Return whether the Pod can be placed only on nodes of one of the pools."""
-    selectors = [pool.selector for pool in pools]
+def is_confined(pod: Pod, context: Context) -> bool:
+    """Return whether the Pod can be placed only on nodes of one of the pools that it requests.
+
+    Where labels are not what places it, its devices do.
+    """
+    if any(
+        each.certain and each.devices and needs_no_labels(each, context)
+        for each in context.device_requests
+    ):
+        return True
+    selectors = [pool.selector for pool in context.requested_pools if pool.selector]
     return bool(selectors) and all(
         confines(alternative, selectors) for alternative in pod.selection()
     )
@@ -196,11 +247,12 @@ def named_pools(pod: Pod, pools: Sequence[Pool], context: Context) -> Iterator[N
     It names pools by their labels, or because it accepts their known nodes and no others. An
     alternative that accepts every node names none, unless it lists their names.
     """
-    selectors, nodes = [pool.selector for pool in pools], context.facts.nodes
+    labeled, nodes = [pool for pool in pools if pool.selector], context.facts.nodes
+    selectors = [pool.selector for pool in labeled]
     for index, alternative in enumerate(pod.selection()):
-        named = [pool for pool in pools if requires_labels(alternative, pool.selector)]
+        named = [pool for pool in labeled if requires_labels(alternative, pool.selector)]
         if not named and confines(alternative, selectors):
-            named = [pool for pool in pools if can_match(alternative, pool.selector)]
+            named = [pool for pool in labeled if can_match(alternative, pool.selector)]
         if named:
             yield Named(alternative, named)
         elif nodes is not None:
@@ -316,43 +368,43 @@ def _lists_hosts(alternative: Alternative) -> bool:
 
 def shortages(node: Node, needed: Mapping[str, int]) -> Iterator[tuple[str, int]]:
     """Yield each resource that the node offers too few of, and the number that it offers."""
-    offered = node.allocatable or {}
+    offered = node.offers
     for resource, count in needed.items():
         if offered.get(resource, 0) < count:
             yield resource, offered.get(resource, 0)
 
 
 def largest_offers(
-    pod: Pod, pools: Collection[Pool], needed: Mapping[str, int], facts: Facts
+    pod: Pod, pools: Collection[Pool], needed: Mapping[str, int], context: Context
 ) -> dict[str, int]:
     """Return the most that a node offers of each needed resource, if no node offers all of them.
 
     The result is empty if one of the selected nodes has enough, or if there are none that count. It
     is also empty if an autoscaler can add a node that has enough.
     """
-    nodes = facts.nodes
+    nodes = context.facts.nodes
     if nodes is None:
         return {}
-    selected = _selected_nodes(pod, pools, nodes)
+    selected = _selected_nodes(pod, pools, context, nodes)
     if not selected or selected & _offering_all(nodes, needed):
         return {}
-    if _can_be_added(pod, pools, needed, facts):
+    if _can_be_added(pod, pools, needed, context.facts):
         return {}
     return {name: nodes.largest_offer(name, selected) for name in needed}
 
 
 def room_for(
-    wanted: int, pod: Pod, pools: Collection[Pool], needed: Mapping[str, int], facts: Facts
+    wanted: int, pod: Pod, pools: Collection[Pool], needed: Mapping[str, int], context: Context
 ) -> int:
     """Return how many Pods that need so many devices fit on the selected nodes if no other runs.
 
     The count ends where it reaches ``wanted``. It is 0 if no nodes count, or if an autoscaler can
     add one that has enough.
     """
-    nodes = facts.nodes
-    if nodes is None or _can_be_added(pod, pools, needed, facts):
+    nodes = context.facts.nodes
+    if nodes is None or _can_be_added(pod, pools, needed, context.facts):
         return 0
-    fitting, room, on_one_node = _selected_nodes(pod, pools, nodes), 0, 0
+    fitting, room, on_one_node = _selected_nodes(pod, pools, context, nodes), 0, 0
     while fitting and room < wanted:
         on_one_node += 1
         together = {name: count * on_one_node for name, count in needed.items()}
@@ -362,24 +414,30 @@ def room_for(
 
 
 def rdma_resource_of(
-    pod: Pod, pools: Iterable[Pool], needed: Mapping[str, int], nodes: NodeIndex
+    pod: Pod, pools: Collection[Pool], needed: Mapping[str, int], context: Context
 ) -> str | None:
     """Return an RDMA resource that every selected node with enough devices offers, if there is one.
 
     RDMA devices alone do not make a node one of the pools.
     """
-    fitting = _selected_nodes(pod, pools, nodes) & _offering_all(nodes, needed)
+    nodes = context.facts.nodes
+    if nodes is None:
+        return None
+    fitting = _selected_nodes(pod, pools, context, nodes) & _offering_all(nodes, needed)
     names = filter(is_rdma_resource_name, nodes.resources())
     offered = (name for name in sorted(names) if not fitting & ~nodes.offering(name))
     return next(offered, None) if fitting else None
 
 
-def _selected_nodes(pod: Pod, pools: Iterable[Pool], nodes: NodeIndex) -> NodeSet:
+def _selected_nodes(
+    pod: Pod, pools: Collection[Pool], context: Context, nodes: NodeIndex
+) -> NodeSet:
     """Return the nodes of the pools that the Pod selects.
 
     The set is empty if one of them has no devices: its device plugin may register them later.
     """
-    of_pools = reduce(or_, (nodes.selected_by(pool.selector) for pool in pools), 0)
+    known = nodes_of_pools(context.policy, nodes)
+    of_pools = reduce(or_, map(known.with_labels, pools), known.publishing_without_labels(pools))
     selected = of_pools & pod.selected_nodes(nodes).all
     devices = (name for name in nodes.resources() if not is_rdma_resource_name(name))
     with_devices = reduce(or_, map(nodes.offering, devices), 0)
@@ -391,10 +449,17 @@ def _offering_all(nodes: NodeIndex, needed: Mapping[str, int]) -> NodeSet:
     return reduce(and_, (nodes.offering(name, count) for name, count in needed.items()), -1)
 
 
+def may_join(template: NodeTemplate, pool: Pool) -> bool:
+    """Return whether a node of the template joins the pool: by its labels, or else its taints."""
+    if pool.selector:
+        return template.promises(pool.selector)
+    return any(own.includes(taint) for taint in template.taints for own in pool.taints)
+
+
 def _can_be_added(pod: Pod, pools: Iterable[Pool], needed: Mapping[str, int], facts: Facts) -> bool:
     """Return whether an autoscaler can add a node to one of the pools that has enough."""
     return any(
-        template.promises(pool.selector)
+        may_join(template, pool)
         and template.offers(needed)
         and any(can_match(each, selector_of(template.labels)) for each in pod.selection())
         for pool in pools

@@ -10,7 +10,7 @@ import msgspec
 from msgspec.structs import replace
 
 from policies.facts import Facts, Request
-from policies.kubernetes.claims import Claim
+from policies.kubernetes.claims import Claim, class_of_resource, implicit_resource
 from policies.kubernetes.core_v1 import PodObject
 from policies.kubernetes.objects import MalformedObjectError
 from policies.kubernetes.pod import (
@@ -24,9 +24,6 @@ from policies.kubernetes.quantity import NANOS, is_extended_resource_name
 from policies.kubernetes.workload import convert
 from policies.policy import AnnotationRequest, Policy, Pool
 from policies.wording import listing
-
-IMPLICIT_RESOURCE_PREFIX = "deviceclass.resource.kubernetes.io/"
-"""A container can request a DeviceClass under this name in its resources (KEP-5004)."""
 
 _AMOUNT = re.compile(r"[0-9]{0,18}(\.[0-9]{1,18})?", re.ASCII)
 _COUNT = re.compile(r"[0-9]{1,18}", re.ASCII)
@@ -45,15 +42,17 @@ class Exclusion(NamedTuple):
 class DeviceRequest(msgspec.Struct, frozen=True, gc=False):
     """One request of a Pod for devices, and its candidate pools: those that may meet it.
 
-    ``certain`` is false if the request can also be met from elsewhere (``firstAvailable`` with
-    classes of different pools): such a Pod may use the pools but is not confined to them.
-    The kind and index of the ``container`` identify the requester, or the name that the
-    Pod gives to the ``claim``. ``resource`` is the name in a container's resources.
+    ``devices`` are the names by which nodes offer what meets it: resources, and implicit names of
+    DeviceClasses. ``certain`` is false if the request can also be met from elsewhere
+    (``firstAvailable`` with classes of different pools): such a Pod may use the pools but is not
+    confined to them. The kind and index of the ``container`` identify the requester, or the name
+    that the Pod gives to the ``claim``. ``resource`` is the name in a container's resources.
     """
 
     pools: tuple[Pool, ...]
     path: str
     what: str
+    devices: tuple[str, ...] = ()
     certain: bool = True
     container: tuple[ContainerKind, int] | None = None
     claim: str = ""
@@ -148,11 +147,8 @@ class Scope(msgspec.Struct, frozen=True, gc=False):
         """Return the pools that offer what a resource name of a container stands for."""
         if pools := self.policy.pools_of_resource(name):
             return pools
-        if name.startswith(IMPLICIT_RESOURCE_PREFIX):
-            device_class = name.removeprefix(IMPLICIT_RESOURCE_PREFIX)
-        else:
-            device_class = self.facts.extended_resource_classes.get(name, "")
-        return self.policy.pools_of_class.get(device_class, ())
+        own = self.facts.extended_resource_classes.get(name, "")
+        return self.policy.pools_of_class.get(class_of_resource(name) or own, ())
 
     def claims(self, pod: Pod) -> Iterator[NamedClaim]:
         """Yield each claim of the Pod, also one whose source is unknown."""
@@ -242,6 +238,7 @@ def _by_resource(pod: Pod, scope: Scope) -> Iterator[DeviceRequest]:
                 pools,
                 pod.at(resource.field(side)),
                 f"{resource.name}: {quantity}",
+                (resource.name,),
                 container=(whose.kind, whose.position),
                 resource=resource.name,
             )
@@ -332,4 +329,7 @@ def _by_claim(pod: Pod, scope: Scope) -> Iterator[DeviceRequest]:
             for pools in sorted(filter(None, offers), key=lambda pools: [p.name for p in pools]):
                 what = f"claim {named.claim_name} on device class {', '.join(sorted(classes))}"
                 certain = len(offers) == 1
-                yield DeviceRequest(pools, named.path, what, certain=certain, claim=named.name)
+                devices = tuple(map(implicit_resource, sorted(classes)))
+                yield DeviceRequest(
+                    pools, named.path, what, devices, certain=certain, claim=named.name
+                )

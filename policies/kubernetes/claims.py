@@ -18,6 +18,9 @@ from policies.kubernetes.core_v1 import Affinity, NodeAffinity, NodeSelector, Po
 from policies.kubernetes.objects import JSONObject, ObjectKey, mapping, mappings
 
 GROUP = "resource.k8s.io"
+IMPLICIT_RESOURCE_PREFIX = "deviceclass.resource.kubernetes.io/"
+"""A container can request a DeviceClass under this name in its resources (KEP-5004)."""
+
 _COMPUTE_DOMAINS = "resource.nvidia.com"
 _CHANNEL = "compute-domain-default-channel.nvidia.com"
 
@@ -39,6 +42,17 @@ class Claim:
     """Whether a request may get a device with a taint: ``tolerations``."""
     nodes: PodSpec | None = None
     """The node selection of the devices that are allocated to the claim; ``None`` without any."""
+
+
+def implicit_resource(device_class: str) -> str:
+    """Return the resource name by which a container can request the DeviceClass."""
+    return f"{IMPLICIT_RESOURCE_PREFIX}{device_class}"
+
+
+def class_of_resource(name: str) -> str:
+    """Return the DeviceClass of an implicit resource name; empty for another name."""
+    prefix = IMPLICIT_RESOURCE_PREFIX
+    return name.removeprefix(prefix) if name.startswith(prefix) else ""
 
 
 def read_claim(spec: Any, status: Any = None) -> Claim:

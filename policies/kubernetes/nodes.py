@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from policies.kubernetes.core_v1 import Requirement
@@ -44,7 +44,27 @@ class Node:
     labels: Mapping[str, str]
     taints: tuple[Taint, ...] = ()
     allocatable: Mapping[str, int] | None = None
-    """The number of devices that the node offers, by extended resource; ``None`` if unknown."""
+    """The devices of device plugins: their number by extended resource; ``None`` if unknown."""
+    published: Mapping[str, int] = field(default_factory=dict)
+    """The devices of DRA drivers, by each name under which a Pod can request them. The number is 0
+    if none can be allocated at the moment."""
+
+    @property
+    def offers(self) -> dict[str, int]:
+        """The number of devices that a Pod can get, by name.
+
+        The scheduler uses a device plugin's before those that are published under the same name
+        (``shouldDelegateResourceToDRA`` of kube-scheduler's ``noderesources``).
+        """
+        plugged = self.allocatable or {}
+        own = {name: n for name, n in plugged.items() if n or not self.published.get(name)}
+        return {**self.published, **own} if self.published else own
+
+    @property
+    def devices(self) -> frozenset[str]:
+        """The names of the devices that the node has, also of those that cannot be allocated."""
+        plugged = {name for name, count in (self.allocatable or {}).items() if count}
+        return frozenset(plugged | self.published.keys())
 
     def is_fenced_by(self, taints: Iterable[Taint]) -> bool:
         """Return whether the node carries one of the taints, and that taint repels Pods."""
@@ -67,6 +87,7 @@ class NodeIndex:
         self._labels = _Table()
         self._taints = _Table()
         self._devices = _Table()
+        self._published = _Table()
         self._derived: tuple[object, Any] | None = None
         self.version = 0
         """Counts the changes."""
@@ -161,8 +182,8 @@ class NodeIndex:
             else:
                 bound = (values or [""])[0]
                 found &= self._labels.beyond(key, bound, above=operator == "Gt")
-        for field in alternative.fields:
-            found &= self._with_field(field)
+        for requirement in alternative.fields:
+            found &= self._with_field(requirement)
         return found
 
     def fenced_by(self, taints: Iterable[Taint]) -> NodeSet:
@@ -175,13 +196,21 @@ class NodeIndex:
         return found
 
     def resources(self) -> Iterable[str]:
-        """Return the names of all extended resources that nodes offer."""
+        """Return the names of all devices that nodes offer."""
         return self._devices.keys()
 
     def offering(self, resource: str, count: int = 1) -> NodeSet:
         """Return the nodes that offer so many devices of the resource; ``count`` is above 0."""
         enough = [offered for offered in self._devices.values(resource) if offered >= count]
         return self._devices.with_one_of(resource, enough)
+
+    def published(self) -> Iterable[str]:
+        """Return the names of all devices that DRA drivers publish."""
+        return self._published.keys()
+
+    def publishing(self, name: str) -> NodeSet:
+        """Return the nodes whose DRA drivers publish devices of this name, free or not."""
+        return self._published.with_key(name)
 
     def largest_offer(self, resource: str, numbers: NodeSet) -> int:
         """Return the most devices of the resource that one of the nodes offers."""
@@ -194,14 +223,14 @@ class NodeIndex:
             default=0,
         )
 
-    def _with_field(self, field: Requirement) -> NodeSet:
-        name = (field.values or [""])[0]
-        if field.key == NODE_NAME_FIELD:
+    def _with_field(self, requirement: Requirement) -> NodeSet:
+        name = (requirement.values or [""])[0]
+        if requirement.key == NODE_NAME_FIELD:
             number = self._numbers.get(name)
             found = 0 if number is None else 1 << number
         else:
             found = 0 if name else self._all
-        return found if field.operator == "In" else self._all ^ found
+        return found if requirement.operator == "In" else self._all ^ found
 
     def _new_number(self, name: str) -> int:
         if self._free:
@@ -221,7 +250,8 @@ class NodeIndex:
             (self._labels, key, value) for key, value in node.labels.items()
         }
         entries.update((self._taints, taint.key, taint) for taint in node.taints)
-        entries.update((self._devices, *offer) for offer in (node.allocatable or {}).items())
+        entries.update((self._devices, *offer) for offer in node.offers.items())
+        entries.update((self._published, name, True) for name in node.published)
         return entries
 
     def _has_changed(self) -> None:

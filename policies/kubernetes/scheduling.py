@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Annotated
 
 import msgspec
@@ -190,6 +191,13 @@ def alternatives(spec: PodSpec) -> Iterator[Alternative]:
     if terms is None:
         yield Alternative(labels, (), (), "")
         return
+    yield from term_alternatives(terms, labels)
+
+
+def term_alternatives(
+    terms: Iterable[NodeSelectorTerm], labels: Mapping[str, str] = MappingProxyType({})
+) -> Iterator[Alternative]:
+    """Yield the terms of a node selector, in addition to labels, that can match a node."""
     for index, term in enumerate(terms):
         expressions = tuple(term.match_expressions or ())
         fields = tuple(term.match_fields or ())

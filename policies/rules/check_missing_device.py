@@ -21,8 +21,9 @@ allocates them.
 ## Why
 
 `nodeName` bypasses the scheduler. The kubelet ignores extended resources that its node does not
-offer, and starts the Pod without the device. A Pod whose claim is never allocated does not start,
-and keeps the CPUs and the memory of the GPU node from other Pods.
+offer, and starts the Pod without the device. For an extended resource that a DRA driver offers, the
+scheduler makes a claim; without the scheduler, there is none. A Pod whose claim is never allocated
+does not start, and keeps the CPUs and the memory of the GPU node from other Pods.
 
 ## Denied
 
@@ -64,7 +65,6 @@ from collections.abc import Iterator
 
 from policies.context import Context
 from policies.finding import Finding
-from policies.kubernetes.nodes import NodeIndex
 from policies.kubernetes.pod import Pod
 from policies.kubernetes.quantity import is_extended_resource_name, is_rdma_resource_name
 from policies.kubernetes.scheduling import matches_node
@@ -94,7 +94,7 @@ def check(pod: Pod, context: Context) -> Iterator[Finding]:
     if pod.spec.init_containers:
         yield from _in_init_containers_only(pod, context)
     if context.facts.nodes is not None:
-        yield from _without_rdma(pod, context, context.facts.nodes)
+        yield from _without_rdma(pod, context)
 
 
 def _in_init_containers_only(pod: Pod, context: Context) -> Iterator[Finding]:
@@ -118,7 +118,7 @@ def _in_init_containers_only(pod: Pod, context: Context) -> Iterator[Finding]:
     )
 
 
-def _without_rdma(pod: Pod, context: Context, nodes: NodeIndex) -> Iterator[Finding]:
+def _without_rdma(pod: Pod, context: Context) -> Iterator[Finding]:
     """Yield a warning if the Pod takes whole nodes with RDMA devices, and none of those devices."""
     if _needs_no_rdma(pod):
         return
@@ -128,7 +128,7 @@ def _without_rdma(pod: Pod, context: Context, nodes: NodeIndex) -> Iterator[Find
             continue
         if any(request.resource in pool.shared_resources for pool in request.pools):
             continue
-        rdma = rdma_resource_of(pod, request.pools, needed, nodes)
+        rdma = rdma_resource_of(pod, request.pools, needed, context)
         if rdma is None:
             continue
         yield Finding(
@@ -170,12 +170,17 @@ def _by_node_name(pod: Pod, context: Context) -> Iterator[Finding]:
         if pool in pools
     }
     for resource, pool in missing.items():
+        offered = (
+            f"a DRA driver offers {resource} on node {node.name} of pool {pool.name}, and only the "
+            "scheduler makes the claim for it, which nodeName bypasses: the kubelet"
+            if resource in node.published
+            else f"node {node.name} of pool {pool.name} offers no {resource}, so its kubelet"
+        )
         yield Finding(
             ID,
             pod.at("spec.nodeName"),
             "the Pod is bound to a GPU node without the requested device",
-            f"node {node.name} of pool {pool.name} offers no {resource}, so its kubelet starts the "
-            "Pod without the device",
+            f"{offered} starts the Pod without the device",
             "Remove nodeName. The scheduler then finds a node with the device",
         )
 

@@ -7,7 +7,7 @@ The rule reports a Pod that requests no device of a pool and does one of the fol
 - It tolerates the taint of the pool by its key.
 - It tolerates every taint (`operator: Exists` without a key), and its node selection does not
   exclude the nodes of the pool. `pool-exclusion` adds what excludes them, so that this is a finding
-  only if the policy turns that rule off, or if a GPU node does not have its labels yet.
+  only if the policy turns that rule off, or if a GPU node does not have its labels (yet).
 - It requires the labels of the pool, or of one of several pools, in `nodeSelector` or in any term
   of its required node affinity.
 
@@ -17,8 +17,8 @@ If the nodes of the cluster are known, the rule also reports a Pod that does one
 - It selects only nodes of pools by other labels, for example an instance type or a host name.
 
 A node that has the taint or the devices of the pool, and the labels of no pool, belongs to the
-pool: new nodes get their labels late. In a cluster, a Pod that is bound to an unknown node is
-denied.
+pool: new nodes get their labels late, and nodes with a DRA driver may never get any. In a cluster,
+a Pod that is bound to an unknown node is denied.
 
 An annotation is a request (`pools[].annotationRequests`) only for Pods of the scheduler that reads
 it, and without `nodeName`.
@@ -80,6 +80,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Sequence
 
+from policies.candidates import has_labels
 from policies.context import Context
 from policies.finding import Edit, Finding
 from policies.kubernetes.core_v1 import Toleration
@@ -124,12 +125,16 @@ def check(pod: Pod, context: Context) -> Iterable[Finding]:
 def _findings(pod: Pod, context: Context, foreign: Sequence[Pool]) -> Iterator[Finding]:
     yield from _by_unknown_node(pod, context)
     requested = context.requested_pools
-    confined = is_confined(pod, requested)
+    confined = is_confined(pod, context)
     # A pool whose labels all nodes of a requested pool carry: the Pod is there by right.
     selectable = [
         pool
         for pool in foreign
-        if not (confined and any(includes(pool.selector, own.selector) for own in requested))
+        if not (
+            confined
+            and pool.selector
+            and any(includes(pool.selector, own.selector) for own in requested)
+        )
     ]
     named = [*named_pools(pod, selectable, context)]
     for pools in _alike(pod, foreign, context):
@@ -302,7 +307,9 @@ def selects(pools: Iterable[Pool]) -> str:
 
 def wildcard_remediation(pools: Iterable[Pool]) -> str:
     """Return what to do about a toleration of every taint."""
-    exclusions = dict.fromkeys(map(exclusion, pools))
+    exclusions = dict.fromkeys(map(exclusion, pools)) if has_labels(pools) else ()
+    if not exclusions:
+        return "Name the taints that the Pod needs to tolerate"
     return (
         "Name the taints that the Pod needs to tolerate, or exclude GPU nodes with "
         f"{listing(exclusions)} in every term of the required node affinity"

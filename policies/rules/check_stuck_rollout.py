@@ -155,7 +155,7 @@ def check(pod: Pod, context: Context) -> Iterator[Finding]:
         )
     else:
         wanted = (rollout.replicas + 1) * rollout.pods
-        room = room_for(wanted, pod, request.pools, needed, context.facts)
+        room = room_for(wanted, pod, request.pools, needed, context)
         # If not even one Pod fits, unschedulable-gpu-pod reports it.
         if not room or room >= wanted:
             return

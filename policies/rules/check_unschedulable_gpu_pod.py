@@ -69,6 +69,7 @@ from policies.candidates import (
     describe_labels,
     describe_others,
     describe_selection,
+    has_labels,
     labels_of_nodes,
 )
 from policies.context import Context
@@ -78,7 +79,13 @@ from policies.kubernetes.nodes import Node, NodeIndex, NodeSet
 from policies.kubernetes.pod import Pod
 from policies.kubernetes.scheduling import REQUIRED_TERMS
 from policies.policy import Pool
-from policies.reach import largest_offers, named_node, pools_of_node, unlabeled_nodes
+from policies.reach import (
+    largest_offers,
+    named_node,
+    pools_of_node,
+    selects_unlabeled,
+    unlabeled_nodes,
+)
 from policies.requests import DeviceRequest, describe_counts, device_peaks
 
 ID = "unschedulable-gpu-pod"
@@ -100,7 +107,7 @@ def check(pod: Pod, context: Context) -> Iterator[Finding]:
         if nodes is not None and (unlabeled := unlabeled_nodes(request, context)):
             yield from _unlabeled(pod, unlabeled, nodes, request)
         excluded = [pool for pool in request.pools if not can_select(pod, pool)]
-        if excluded:
+        if excluded and not selects_unlabeled(pod, request, context):
             yield _excluded(pod, excluded, request)
     if nodes is None:
         return
@@ -133,15 +140,16 @@ def _unlabeled(
     if pod.spec.node_name:
         return
     names = [node.name for node in islice(nodes.nodes(unlabeled), 4)]
+    shown = f"{', '.join(names[:3])}{', ...' if names[3:] else ''}"
     yield Finding(
         ID,
         request.path,
         "no node with the device has the labels of its pool",
-        f"nodes offer {request.resource} ({', '.join(names[:3])}{', ...' if names[3:] else ''}), "
-        f"but no node has {' or '.join(map(describe_labels, request.pools))} "
+        f"the Pod requests {request.what}, which nodes offer ({shown}), but no node has "
+        f"{' or '.join(map(describe_labels, request.pools))} "
         f"({request.pool_names}), so gpufence adds no node affinity",
         "The Pod can run. The cluster administrator should correct nodeSelector of the pool in "
-        "the policy: gpufence policy discover prints it",
+        "the policy, or remove it from a pool of a DRA driver: gpufence policy discover prints it",
         "warn",
     )
 
@@ -150,6 +158,8 @@ def _of_other_nodes(requests: Sequence[DeviceRequest]) -> Iterator[DeviceRequest
     """Yield the requests that no node can meet together with those before."""
     common: frozenset[Labels] = frozenset()
     for request in requests:
+        if not has_labels(request.pools):
+            continue
         nodes = labels_of_nodes(request.pools)
         if common and common.isdisjoint(nodes):
             yield request
@@ -166,7 +176,7 @@ def _too_large(pod: Pod, requests: Sequence[DeviceRequest], context: Context) ->
     if request is None or pod.spec.node_name:
         return
     needed = device_peaks(pod, context.policy)
-    largest = largest_offers(pod, request.pools, needed, context.facts)
+    largest = largest_offers(pod, request.pools, needed, context)
     missing = [name for name, count in largest.items() if count == 0]
     if missing:
         offered = f"none offers {' or '.join(missing)}"
@@ -243,7 +253,9 @@ def _excluded(pod: Pod, pools: Sequence[Pool], request: DeviceRequest) -> Findin
     else:
         path = REQUIRED_TERMS
         reason = "no term of its required node affinity can match these nodes"
-    if len(pools) == 1:
+    if not pool.selector:
+        instead = ""
+    elif len(pools) == 1:
         instead = ": gpufence adds the node affinity for this pool"
     else:
         instead = f", or choose a pool: set {describe_selection(pools)}"

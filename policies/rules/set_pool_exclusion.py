@@ -8,9 +8,9 @@ of the pool with `NotIn` or `DoesNotExist` to every term of the required node af
 match these nodes. If the Pod has no required node affinity, the rule adds one.
 
 It adds nothing to a term that selects nodes of the pool only, by the labels of the pool, or by a
-host name or another label of known nodes: no node would meet the term. `pool-trespass` denies such
-a Pod. It adds nothing to Pods of DaemonSets: node agents run on every node. It adds nothing for a
-toleration with the key of a pool's taint: `pool-trespass` denies such a Pod.
+host name or another label of known nodes: no node would meet the term. It adds nothing for a
+toleration with the key of a pool's taint, and for a pool without labels. `pool-trespass` denies
+such Pods. It adds nothing to Pods of DaemonSets: node agents run on every node.
 
 ## Why
 
@@ -85,7 +85,7 @@ def changes(pod: Pod, context: Context) -> Iterable[Addition]:
         or is_daemon_set_pod(pod, context)
     ):
         return ()
-    pools = pools_by_toleration(pod, wildcards, context)
+    pools = [pool for pool in pools_by_toleration(pod, wildcards, context) if pool.selector]
     return _additions(pod, pools, context) if pools else ()
 
 

@@ -16,7 +16,9 @@ If no node could meet the completed terms, the rule adds nothing, and `unschedul
 reports the Pod: its own node selection excludes the pool.
 
 If nodes offer the device and no node has the labels of one of these pools, the rule adds nothing:
-the Pod would stay `Pending`. `unschedulable-gpu-pod` then warns.
+the Pod would stay `Pending`. `unschedulable-gpu-pod` then warns. It also adds nothing if a DRA
+driver publishes the device for a node without labels, and for a pool without labels: the scheduler
+then places the Pod by its devices.
 
 ## Why
 
@@ -70,7 +72,7 @@ from policies.kubernetes.scheduling import (
 )
 from policies.kubernetes.selector import can_match, can_meet, confines, requirement, requires
 from policies.policy import Pool
-from policies.reach import unlabeled_nodes
+from policies.reach import needs_no_labels
 
 ID = "pool-node-affinity"
 SUMMARY = "the required node affinity for the nodes of the pool"
@@ -158,7 +160,7 @@ def _required(context: Context) -> tuple[Iterable[Label], Sequence[Pool]]:
     labels: dict[Label, None] = {}
     several: Sequence[Pool] = ()
     for request in context.device_requests:
-        if unlabeled_nodes(request, context):
+        if needs_no_labels(request, context):
             continue
         if request.certain and len(request.pools) == 1:
             labels |= dict.fromkeys(request.pools[0].selector.items())

@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from controlplane.api import ApiError
 from controlplane.cluster import ControlPlane
 from controlplane.devices import DRA, SELECTOR, device_class, driver_devices
+from controlplane.following import following
 from controlplane.gpufence import Server
 from controlplane.objects import TOLERATION, node, pod, taint
 from controlplane.poll import until
 from controlplane.versions import CLAIMS, EXTENDED_RESOURCES
-from controlplane.webhooks import unregister, wait_until_called
-from paths import DEPLOY
-from specs import default_spec, fence_policy, policy_of
-from webhook.controller.text.objects import Registration, configurations
+from specs import default_spec
 
 pytestmark = [pytest.mark.usefixtures("server")]
 
@@ -68,46 +62,8 @@ def server(
 ) -> Iterator[Server]:
     """A registered webhook that follows the cluster, with the rights that it says it needs."""
     directory = tmp_path_factory.mktemp("cluster-facts")
-    policy_file = directory / "policy.yaml"
-    policy_file.write_text(yaml.safe_dump(fence_policy(spec())))
-    with service_account(control_plane, directory) as kubeconfig:
-        flags = ["--policy", str(policy_file), "--kubeconfig", str(kubeconfig), "--node-facts"]
-        with Server(directory, flags) as running:
-            registration = Registration(
-                url=running.url,
-                ca_bundle=base64.b64encode(running.authority).decode(),
-                timeout_seconds=10,
-            )
-            wanted = configurations(policy_of(spec()), registration)
-            unregister(control_plane)
-            control_plane.kubectl.apply(*wanted)
-            try:
-                wait_until_called(control_plane)
-                yield running
-            finally:
-                unregister(control_plane)
-
-
-@contextmanager
-def service_account(control_plane: ControlPlane, directory: Path) -> Iterator[Path]:
-    """Provide the kubeconfig of a service account with the rights that the chart gives."""
-    installed = yaml.safe_load_all((DEPLOY / "install.yaml").read_text())
-    [rules] = [obj["rules"] for obj in installed if obj["kind"] == "ClusterRole"]
-    namespace = control_plane.create_namespace("gpufence-")
-    rbac = "rbac.authorization.k8s.io"
-    role = {"apiVersion": f"{rbac}/v1", "kind": "ClusterRole", "rules": rules}
-    binding = {
-        "apiVersion": f"{rbac}/v1",
-        "kind": "ClusterRoleBinding",
-        "roleRef": {"apiGroup": rbac, "kind": "ClusterRole", "name": namespace},
-        "subjects": [{"kind": "ServiceAccount", "name": "default", "namespace": namespace}],
-    }
-    for obj in (role, binding):
-        control_plane.kubectl.create({**obj, "metadata": {"name": namespace}})
-    path = control_plane.as_account(namespace, "default", directory / "kubeconfig")
-    yield path
-    for kind in ("clusterrolebinding", "clusterrole"):
-        control_plane.kubectl("delete", kind, namespace)
+    with following(control_plane, directory, spec()) as running:
+        yield running
 
 
 def known_nodes(server: Server) -> float:

@@ -31,6 +31,7 @@ NODES = "/api/v1/nodes"
 NAMESPACES = "/api/v1/namespaces"
 RUNTIME_CLASSES = "/apis/node.k8s.io/v1/runtimeclasses"
 DEVICE_CLASSES = "/apis/resource.k8s.io/v1/deviceclasses"
+RESOURCE_SLICES = "/apis/resource.k8s.io/v1/resourceslices"
 CLAIMS = "/apis/resource.k8s.io/v1/namespaces/ml/resourceclaims"
 CLAIM_TEMPLATES = "/apis/resource.k8s.io/v1/namespaces/ml/resourceclaimtemplates"
 

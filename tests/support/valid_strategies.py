@@ -9,7 +9,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from policies.requests import IMPLICIT_RESOURCE_PREFIX
+from policies.kubernetes.claims import IMPLICIT_RESOURCE_PREFIX
 from strategies import JSON, pods
 
 _OPERATORS = ("Exists", "Equal")

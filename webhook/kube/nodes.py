@@ -14,6 +14,7 @@ import msgspec
 
 from policies.kubernetes.nodes import Node, NodeIndex
 from policies.kubernetes.quantity import NANOS, is_rdma_resource_name, parse_quantity
+from policies.kubernetes.resource_slices import PublishedDevices
 from policies.kubernetes.scheduling import Taint
 from policies.policy import Policy
 from webhook.kube.collection import Collection, LabeledMetadata
@@ -73,7 +74,9 @@ class NodeStore:
     def __init__(self, policy: Policy | None) -> None:
         self.index = NodeIndex()
         self._policy = policy
+        self._published = PublishedDevices()
         self._shared: dict[str, str] = {}
+        self._offers: dict[frozenset[tuple[str, int]], dict[str, int]] = {}
 
     def use(self, policy: Policy) -> bool:
         """Keep the devices of this policy's pools; return whether their resources changed."""
@@ -82,8 +85,23 @@ class NodeStore:
             pool.resources for pool in policy.pools
         }
 
+    def follow(self, published: PublishedDevices) -> None:
+        """Give the nodes the devices that DRA drivers publish for them."""
+        self._published = published
+
+    def publish(self, names: Iterable[str]) -> None:
+        """Update the published devices of nodes; an empty name stands for all nodes."""
+        wanted = {*names}
+        known = map(self.index.get, self.names() if "" in wanted else wanted)
+        for node in [node for node in known if node is not None]:
+            offers = self._offers_of(node.name, node.labels)
+            if offers != node.published:
+                self.index.update(replace(node, published=offers))
+
     def put(self, item: NodeObject, /) -> None:
         node = node_from(item, self._policy)
+        if len(self._published):
+            node = replace(node, published=self._offers_of(node.name, node.labels))
         # Kubelets report every few minutes, mostly without a change.
         if node != self.index.get(node.name):
             self.index.update(replace(node, labels=self._share(node.labels)))
@@ -96,6 +114,11 @@ class NodeStore:
 
     def __len__(self) -> int:
         return len(self.index)
+
+    def _offers_of(self, name: str, labels: Mapping[str, str]) -> dict[str, int]:
+        """Return what is published for a node, as a mapping that equal nodes share."""
+        offers = self._published.offers_of(name, labels)
+        return self._offers.setdefault(frozenset(offers.items()), offers)
 
     def _share(self, labels: Mapping[str, str]) -> dict[str, str]:
         """Return the labels with strings that are shared between nodes.

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 import strategies
 from laws.profile import law
 from oracle.driver import Oracle
+from policies.kubernetes.claims import IMPLICIT_RESOURCE_PREFIX
 from policies.kubernetes.quantity import (
     NANOS,
     InvalidQuantityError,
@@ -18,7 +19,6 @@ from policies.kubernetes.quantity import (
     is_whole,
     parse_quantity,
 )
-from policies.requests import IMPLICIT_RESOURCE_PREFIX
 
 pytestmark = pytest.mark.timeout(3600)
 

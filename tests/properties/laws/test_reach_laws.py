@@ -67,7 +67,7 @@ def test_placement_is_what_a_scan_of_all_nodes_finds(
         assert reach.is_kept_off(typed, pool, context) == kept_off
         for needed in ({"nvidia.com/gpu": 1}, {"nvidia.com/gpu": 3, "amd.com/gpu": 1}, {}):
             offers = largest_of(typed, pool, known, needed)
-            assert largest_offers(typed, [pool], needed, context.facts) == offers
+            assert largest_offers(typed, [pool], needed, context) == offers
         event(f"kept off: {kept_off}, can be selected: {can_select(typed, pool)}")
 
 

@@ -17,31 +17,38 @@ SELECTOR: JSON = {"cel": {"expression": f'device.driver == "{DRIVER}"'}}
 
 
 @contextmanager
-def device_class(cluster: ControlPlane, **spec: Any) -> Iterator[None]:
-    """Keep a DeviceClass with the driver's name inside the block."""
+def device_class(cluster: ControlPlane, name: str = DRIVER, **spec: Any) -> Iterator[None]:
+    """Keep a DeviceClass inside the block; the default is the one with the driver's name."""
     classes = f"{DRA}/deviceclasses"
-    cluster.api.request("POST", classes, {"metadata": {"name": DRIVER}, "spec": spec})
+    cluster.api.request("POST", classes, {"metadata": {"name": name}, "spec": spec})
     try:
         yield
     finally:
-        cluster.api.request("DELETE", f"{classes}/{DRIVER}")
+        cluster.api.request("DELETE", f"{classes}/{name}")
 
 
 @contextmanager
-def driver_devices(cluster: ControlPlane, node_name: str, count: int = 1) -> Iterator[None]:
+def driver_devices(
+    cluster: ControlPlane, node_name: str, count: int = 1, kind: str = "gpu"
+) -> Iterator[None]:
     """Let the driver offer devices of a node inside the block."""
     slices = f"{DRA}/resourceslices"
+    name = f"{node_name}-{kind}"
+    devices = [
+        {"name": f"{kind}-{number}", "attributes": {"type": {"string": kind}}}
+        for number in range(count)
+    ]
     offered = {
-        "metadata": {"name": "gpu-devices"},
+        "metadata": {"name": name},
         "spec": {
             "driver": DRIVER,
             "nodeName": node_name,
-            "pool": {"name": node_name, "generation": 1, "resourceSliceCount": 1},
-            "devices": [{"name": f"gpu-{number}"} for number in range(count)],
+            "pool": {"name": name, "generation": 1, "resourceSliceCount": 1},
+            "devices": devices,
         },
     }
     cluster.api.request("POST", slices, offered)
     try:
         yield
     finally:
-        cluster.api.request("DELETE", f"{slices}/gpu-devices")
+        cluster.api.request("DELETE", f"{slices}/{name}")

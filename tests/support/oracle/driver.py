@@ -88,6 +88,14 @@ class Documents(Answer):
     fault: str
 
 
+class AllocatableVerdict(Answer):
+    """Whether kube-scheduler's allocator finds devices for a claim on one node."""
+
+    allocatable: bool
+    failure: str
+    """What the selector of the DeviceClass fails with."""
+
+
 class About(Answer):
     """Which Kubernetes it is that answers."""
 
@@ -155,6 +163,23 @@ class Oracle:
         """
         gate = {"comparisonOperators": comparison_operators}
         return self._ask(list[NodeVerdict], "feasible", pod=pod, nodes=nodes, **gate)
+
+    def allocatable(
+        self,
+        nodes: Sequence[Mapping[str, Any]],
+        slices: Sequence[Mapping[str, Any]],
+        device_class: Mapping[str, Any],
+        count: int,
+    ) -> list[AllocatableVerdict]:
+        """Return for each node whether a claim can get so many devices of the class there."""
+        return self._ask(
+            list[AllocatableVerdict],
+            "allocatable",
+            nodes=nodes,
+            slices=slices,
+            deviceClass=device_class,
+            count=count,
+        )
 
     def tolerates_each(
         self,

@@ -21,6 +21,7 @@ import (
 // operations are the questions that can be asked: each takes the whole line.
 var operations = map[string]func(line []byte) (any, error){
 	"about":        about,
+	"allocatable":  allocatable,
 	"compare":      compare,
 	"documents":    documents,
 	"feasible":     feasible,

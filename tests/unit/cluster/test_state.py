@@ -14,7 +14,8 @@ from policies.kubernetes.nodes import Node
 from policies.kubernetes.scheduling import Taint
 from webhook.kube.collection import LabeledMetadata
 from webhook.kube.nodes import NodeObject, NodeStore
-from webhook.serve.cluster.state import ClusterState, DeviceClassObject, DeviceClassSpec
+from webhook.kube.published import DeviceClassObject, DeviceClassSpec
+from webhook.serve.cluster.state import ClusterState
 
 JSON = dict[str, Any]
 
@@ -79,16 +80,16 @@ def test_the_newest_device_class_of_a_resource_wins_then_the_lower_name() -> Non
     store = ClusterState(policy()).device_classes
     early, late = "2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z"
     store.put(device_class("b", late, "example.com/gpu"))
-    assert store.all == {"example.com/gpu": "b"}
+    assert store.by_resource == {"example.com/gpu": "b"}
     store.put(device_class("a", early, "example.com/gpu"))
-    assert store.all == {"example.com/gpu": "b"}, "the newer one"
+    assert store.by_resource == {"example.com/gpu": "b"}, "the newer one"
     store.put(device_class("c", late, "example.com/gpu"))
-    assert store.all == {"example.com/gpu": "b"}, "the lower name of two as new"
+    assert store.by_resource == {"example.com/gpu": "b"}, "the lower name of two as new"
     store.remove("b")
-    assert store.all == {"example.com/gpu": "c"}
+    assert store.by_resource == {"example.com/gpu": "c"}
     store.put(device_class("c", late, None))
     store.put(device_class("d", late, "example.com/nic"))
-    assert store.all == {"example.com/gpu": "a", "example.com/nic": "d"}
+    assert store.by_resource == {"example.com/gpu": "a", "example.com/nic": "d"}
 
 
 def test_common_label_strings_are_stored_once() -> None:

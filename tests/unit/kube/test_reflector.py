@@ -15,6 +15,7 @@ from fake_apiserver import (
     DEVICE_CLASSES,
     NAMESPACES,
     NODES,
+    RESOURCE_SLICES,
     RUNTIME_CLASSES,
     FakeApiServer,
     eventually,
@@ -27,6 +28,7 @@ from webhook.serve.cluster.facts import ClusterFacts
 from webhook.serve.cluster.templates import MACHINE_DEPLOYMENTS, NODE_CLAIMS, NODE_POOLS
 
 TEMPLATES = ("nodepools", "nodeclaims", "machinedeployments")
+DRA = ("deviceclasses", "resourceslices")
 
 ALL = {f"n{number}" for number in range(60)}
 PAGES = 2
@@ -101,7 +103,7 @@ async def test_nodes_are_unknown_until_the_first_list_is_complete(
     seen: list[bool] = []
     api.before_page = lambda _path, offset: seen.append(offset == 50)
     async with facts_of(api, tmp_path) as cluster:
-        assert cluster.unready() == "waiting for the cluster's nodes, deviceclasses"
+        assert cluster.unready() == "waiting for the cluster's nodes, deviceclasses, resourceslices"
         while not any(seen):
             assert node_names(cluster) is None
             await asyncio.sleep(0)
@@ -362,12 +364,13 @@ async def test_nodes_stay_unknown_if_the_api_server_returns_404_for_nodes(
 async def test_unneeded_collections_are_not_watched(api: FakeApiServer, tmp_path: Path) -> None:
     async with facts_of(api, tmp_path, policy(deviceClasses=[])) as cluster:
         await wait_for_facts(cluster)
-        assert set(cluster.watches.objects()) == {"nodes", *TEMPLATES}
+        assert set(cluster.watches.objects()) == {"nodes", *DRA, *TEMPLATES}
         facts = await known(cluster)
         assert facts.runtime_classes is None
         assert facts.namespace_labels is None
     watched_templates = {NODE_POOLS.path, NODE_CLAIMS.path, MACHINE_DEPLOYMENTS.path}
-    assert {asked.path for asked in api.requests} - watched_templates == {NODES}
+    watched = {asked.path for asked in api.requests} - watched_templates
+    assert watched == {NODES, DEVICE_CLASSES, RESOURCE_SLICES}
 
 
 async def test_collections_that_the_policy_needs_are_watched(
@@ -386,7 +389,8 @@ async def test_collections_that_the_policy_needs_are_watched(
         assert facts.extended_resource_classes == {}
         assert (await known(cluster, "unheard-of")).namespace_labels is None
         ones = ("namespaces", "runtimeclasses", "deviceclasses")
-        expected = {**dict.fromkeys(TEMPLATES, 0), "nodes": len(ALL), **dict.fromkeys(ones, 1)}
+        none = dict.fromkeys((*TEMPLATES, "resourceslices"), 0)
+        expected = {**none, "nodes": len(ALL), **dict.fromkeys(ones, 1)}
         assert cluster.watches.objects() == expected
         watched = (NAMESPACES, RUNTIME_CLASSES, DEVICE_CLASSES)
         await eventually(lambda: all(map(api.watching, watched)), "watches")
@@ -398,7 +402,7 @@ async def test_collections_that_the_policy_needs_are_watched(
         await eventually(lambda: not state.runtime_classes.all, "the RuntimeClass to go")
         await eventually(lambda: not state.namespaces.all["ml"], "the label to go")
         by_resource = {"example.com/gpu": "gpu.nvidia.com"}
-        await eventually(lambda: state.device_classes.all == by_resource, "the resource")
+        await eventually(lambda: state.device_classes.by_resource == by_resource, "the resource")
 
 
 async def test_a_new_policy_changes_watched_collections_and_device_resources(
@@ -423,8 +427,7 @@ async def test_a_new_policy_changes_watched_collections_and_device_resources(
         cluster.use(policy(resources=["example.com/gpu"], sharedResources=[], deviceClasses=[]))
         assert node_names(cluster) == ALL, "what was known stands until all is listed again"
         assert (await known(cluster)).runtime_classes is None
-        assert (await known(cluster)).extended_resource_classes == {}
-        assert set(cluster.watches.objects()) == {"nodes", *TEMPLATES}
+        assert set(cluster.watches.objects()) == {"nodes", *DRA, *TEMPLATES}
         assert devices() == {}
         await eventually(lambda: devices() == {"example.com/gpu": 4}, "another list")
         await eventually(lambda: len(api.watches(NODES)) == 2, "another watch")

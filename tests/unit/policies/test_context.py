@@ -99,14 +99,18 @@ def test_an_unknown_claim_that_a_container_uses_is_a_missing_fact() -> None:
 
 def test_needed_facts_depend_on_pools_and_enabled_rules() -> None:
     plain = policy(deviceClasses=[])
-    assert set(needed_facts(plain)) == {"nodes"}
+    assert set(needed_facts(plain)) == {"nodes", "resourceslices"}
     assert set(needed_facts(policy(runtimeClass="nvidia"))) == {
         "nodes",
         "runtimeclasses",
         "deviceclasses",
+        "resourceslices",
     }
     assert "requests for pool nvidia are denied" in needed_facts(BY_LABEL)["namespaces"]
     off = replace(plain, rules={**plain.rules, "pool-trespass": "off", "missing-device": "off"})
-    assert needed_facts(off) == {}
+    assert set(needed_facts(off)) == {"resourceslices"}
     warned = Override(("ml",), {"pool-trespass": "warn"})
-    assert set(needed_facts(replace(off, overrides=(warned,)))) == {"nodes"}
+    assert set(needed_facts(replace(off, overrides=(warned,)))) == {
+        "nodes",
+        "resourceslices",
+    }

@@ -290,11 +290,13 @@ MISTAKES: list[Any] = [
     (document(pools=["nvidia"]), "pools[0]: must be a mapping, but is 'nvidia'"),
     pytest.param(
         document({k: v for k, v in POOL.items() if k != "nodeSelector"}),
-        "pools[0]: has no labels of its nodes; set nodeSelector or matchExpressions",
+        "pools[0]: has no labels of its nodes; set nodeSelector or matchExpressions, or else both "
+        "deviceClasses and a taint with the effect NoSchedule or NoExecute",
     ),
     pytest.param(
         document(pool(nodeSelector={})),
-        "pools[0]: has no labels of its nodes; set nodeSelector or matchExpressions",
+        "pools[0]: has no labels of its nodes; set nodeSelector or matchExpressions, or else both "
+        "deviceClasses and a taint with the effect NoSchedule or NoExecute",
     ),
     pytest.param(
         document(pool(matchExpressions=[{"key": "gpu", "operator": "NotIn", "values": ["a"]}])),

@@ -26,7 +26,6 @@ from policies.reach import (
     names_hosts,
     room_for,
     shortages,
-    unlabeled_pools,
 )
 from policies.rules.check_pool_trespass import exclusion
 from strategies import JSON
@@ -70,11 +69,12 @@ def context(request: Request | None = None, own: Policy = DEFAULT, **facts: Any)
     ],
 )
 def test_a_pod_is_confined_if_each_term_is(words: list[str], confined: bool) -> None:
-    assert is_confined(pod_of(pod(**required(*words))), DEFAULT.pools) is confined
+    made = pod_of(pod({"resources": {"limits": {GPU: 1}}}, **required(*words)))
+    assert is_confined(made, Context.of(made, DEFAULT, Request(), Facts())) is confined
 
 
 def test_a_pod_is_not_confined_to_no_pools() -> None:
-    assert not is_confined(pod_of(pod(**required())), ())
+    assert not is_confined(pod_of(pod(**required())), context())
 
 
 @pytest.mark.parametrize(
@@ -205,22 +205,6 @@ def test_devices_on_nodes_without_labels_are_reported_if_no_node_has_the_labels_
 
 
 @pytest.mark.parametrize(
-    ("labels", "pools"),
-    [
-        ([{}], {"a", "b"}),
-        ([{"model": "b"}, {}], {"a"}),
-        ([{"model": "b"}], set()),
-        (None, set()),
-    ],
-)
-def test_a_pool_whose_labels_no_node_has_is_unlabeled_if_nodes_without_labels_have_its_devices(
-    labels: list[dict[str, str]] | None, pools: set[str]
-) -> None:
-    nodes = None if labels is None else nodes_with(labels)
-    assert unlabeled_pools(MODELS, nodes) == pools
-
-
-@pytest.mark.parametrize(
     ("offered", "short"),
     [
         ({GPU: 8, "rdma/hca": 1}, []),
@@ -252,12 +236,12 @@ class TestLargestOffers:
         ],
     )
     def test_the_nodes_of_the_pools_count(self, nodes: list[Node], offers: dict[str, int]) -> None:
-        facts = Facts(nodes=NodeIndex(nodes))
-        assert largest_offers(pod_of(pod()), DEFAULT.pools, {GPU: 9}, facts) == offers
+        known = context(nodes=NodeIndex(nodes))
+        assert largest_offers(pod_of(pod()), DEFAULT.pools, {GPU: 9}, known) == offers
 
     def test_unknown_nodes_offer_nothing(self) -> None:
-        assert largest_offers(pod_of(pod()), DEFAULT.pools, {GPU: 9}, Facts()) == {}
-        assert room_for(1, pod_of(pod()), DEFAULT.pools, {GPU: 9}, Facts()) == 0
+        assert largest_offers(pod_of(pod()), DEFAULT.pools, {GPU: 9}, context()) == {}
+        assert room_for(1, pod_of(pod()), DEFAULT.pools, {GPU: 9}, context()) == 0
 
     @pytest.mark.parametrize(
         ("template", "selection", "can_add"),
@@ -279,23 +263,23 @@ class TestLargestOffers:
         self, template: NodeTemplate, selection: JSON, can_add: bool
     ) -> None:
         nodes = NodeIndex([Node("gpu-1", {PRESENT: "true", "zone": "a"}, (), {GPU: 4})])
-        facts = Facts(nodes=nodes, templates=(template,))
         of_zone = pod_of(pod(**selection))
-        offers = largest_offers(of_zone, DEFAULT.pools, {GPU: 9}, facts)
+        known = context(nodes=nodes, templates=(template,))
+        offers = largest_offers(of_zone, DEFAULT.pools, {GPU: 9}, known)
         assert offers == ({} if can_add else {GPU: 4})
 
     def test_one_pool_that_can_grow_is_enough(self) -> None:
         nodes = NodeIndex([Node("n", {"model": "a"}, (), {GPU: 4})])
-        facts = Facts(nodes=nodes, templates=(NodeTemplate("t", {"model": "b"}),))
-        assert largest_offers(pod_of(pod()), MODELS.pools, {GPU: 9}, facts) == {}
+        known = context(own=MODELS, nodes=nodes, templates=(NodeTemplate("t", {"model": "b"}),))
+        assert largest_offers(pod_of(pod()), MODELS.pools, {GPU: 9}, known) == {}
 
 
 @pytest.mark.parametrize(("wanted", "room"), [(3, 3), (9, 8)])
 def test_the_pods_that_fit_on_the_nodes_are_counted_up_to_those_wanted(
     wanted: int, room: int
 ) -> None:
-    facts = Facts(nodes=NodeIndex([gpu_node(1, 8)]))
-    assert room_for(wanted, pod_of(pod()), DEFAULT.pools, {GPU: 1}, facts) == room
+    known = context(nodes=NodeIndex([gpu_node(1, 8)]))
+    assert room_for(wanted, pod_of(pod()), DEFAULT.pools, {GPU: 1}, known) == room
 
 
 class TestGPUPodsInOtherPools:

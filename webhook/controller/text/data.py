@@ -11,16 +11,16 @@ from collections.abc import Iterable, Mapping
 from datetime import date
 from typing import Any
 
+from policies.kubernetes.claims import IMPLICIT_RESOURCE_PREFIX
 from policies.policy import Policy, Pool
 from policies.reach import selector_of_every_node
-from policies.requests import IMPLICIT_RESOURCE_PREFIX
 from policies.rules.check_device_leak import (
     variable_remediation,
     visible_devices_variables,
     volume_remediation,
 )
 from policies.rules.check_pool_requirements import QUEUE_LABEL
-from policies.rules.check_pool_trespass import exclusion
+from policies.rules.check_pool_trespass import wildcard_remediation
 
 Data = Mapping[str, Any]
 """Values of JSON by their name."""
@@ -116,7 +116,7 @@ def _pool(pool: Pool) -> Data:
         "isOpen": allowed is None,
         "namespaces": allowed.names.patterns if allowed else [],
         "request": pool.request,
-        "exclusion": exclusion(pool),
+        "wildcard": wildcard_remediation([pool]),
     }
 
 

@@ -21,10 +21,10 @@ from policies.policy import Policy
 from policies.reach import nodes_of_pools
 from webhook.kube.errors import ClusterError
 from webhook.kube.nodes import NODES
+from webhook.kube.published import RESOURCE_SLICES
 from webhook.kube.reflector import Watches
 from webhook.serve.cluster.claims import LOOKUP_SECONDS, ClaimLookup, LookupResult, claims_named
 from webhook.serve.cluster.state import (
-    DEVICE_CLASSES,
     NAMESPACES,
     RUNTIME_CLASSES,
     ClusterState,
@@ -44,8 +44,8 @@ class ClusterFacts:
     """The cluster facts that the rules of a policy need.
 
     What no pool needs is not watched: namespaces unless a pool selects namespaces by labels,
-    RuntimeClasses unless a pool names one, DeviceClasses and claims unless a pool has device
-    classes. ``looked_up`` is called with the result of each lookup of a claim. A review waits for
+    RuntimeClasses unless a pool names one. Claims are looked up if a pool has device classes.
+    ``looked_up`` is called with the result of each lookup of a claim. A review waits for
     one for ``lookup_seconds`` at most.
     """
 
@@ -60,7 +60,7 @@ class ClusterFacts:
         self.watches = watches
         self._connection = watches.connection
         self._started_at = watches.clock()
-        self.state = ClusterState(policy)
+        self.state = ClusterState(policy, lambda: watches.relist(RESOURCE_SLICES))
         self._claims = ClaimLookup(watches.connection, looked_up=looked_up, wait=lookup_seconds)
         self._policy = policy
         self._needed: dict[Fact, str] = {}
@@ -73,12 +73,10 @@ class ClusterFacts:
         self._needed = needed_facts(policy)
         self._resolves_claims = bool(policy.pools_of_class)
         need, state = self.watches.need, self.state
-        need(NODES, state.nodes)
-        for collection, store in state.template_stores.items():
+        for collection, store in (*state.offers.stores.items(), *state.template_stores.items()):
             need(collection, store)
         need(NAMESPACES, state.namespaces, "namespaces" in self._needed)
         need(RUNTIME_CLASSES, state.runtime_classes, "runtimeclasses" in self._needed)
-        need(DEVICE_CLASSES, state.device_classes, "deviceclasses" in self._needed)
         if state.nodes.use(policy):
             # Which resources are devices has changed, and of nodes only devices are kept.
             self.watches.relist(NODES)
@@ -111,7 +109,7 @@ class ClusterFacts:
             f"{consequence}"
             for fact, consequence in self._needed.items()
             if fact in missing
-        ]
+        ] + self.state.slices.problems
 
     def nodes_without_labels(self) -> dict[str, int]:
         """Return by pool the nodes with its devices that have the labels of no pool.

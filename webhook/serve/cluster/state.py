@@ -17,7 +17,8 @@ from policies.kubernetes.node_templates import NodeTemplate
 from policies.kubernetes.objects import JSONObject
 from policies.policy import Policy
 from webhook.kube.collection import Collection, ItemT_contra, LabeledMetadata, Store
-from webhook.kube.nodes import NODES, NodeStore
+from webhook.kube.nodes import NODES
+from webhook.kube.published import DEVICE_CLASSES, RESOURCE_SLICES, NodeOffers
 from webhook.serve.cluster.templates import (
     MACHINE_DEPLOYMENTS,
     NODE_CLAIMS,
@@ -36,29 +37,15 @@ class NamedObject(msgspec.Struct, frozen=True):
     metadata: LabeledMetadata
 
 
-class DeviceClassSpec(msgspec.Struct, frozen=True, rename="camel"):
-    extended_resource_name: str | None = None
-
-
-class DeviceClassObject(msgspec.Struct, frozen=True):
-    """``resource.k8s.io/v1`` ``DeviceClass``."""
-
-    metadata: LabeledMetadata
-    spec: DeviceClassSpec = DeviceClassSpec()
-
-
 NAMESPACES = Collection("namespaces", "/api/v1/namespaces", NamedObject)
 RUNTIME_CLASSES = Collection("runtimeclasses", "/apis/node.k8s.io/v1/runtimeclasses", NamedObject)
-DEVICE_CLASSES = Collection(
-    "deviceclasses", "/apis/resource.k8s.io/v1/deviceclasses", DeviceClassObject, optional=True
-)
-
 
 _KINDS: dict[tuple[str, str], Collection[Any]] = {
     ("", "Node"): NODES,
     ("", "Namespace"): NAMESPACES,
     ("node.k8s.io", "RuntimeClass"): RUNTIME_CLASSES,
     ("resource.k8s.io", "DeviceClass"): DEVICE_CLASSES,
+    ("resource.k8s.io", "ResourceSlice"): RESOURCE_SLICES,
     ("karpenter.sh", "NodePool"): NODE_POOLS,
     ("karpenter.sh", "NodeClaim"): NODE_CLAIMS,
     ("cluster.x-k8s.io", "MachineDeployment"): MACHINE_DEPLOYMENTS,
@@ -104,16 +91,17 @@ class ValueStore(Generic[ItemT_contra, ValueT, AllT]):
 class ClusterState:
     """The stores of a cluster's collections: what placement depends on.
 
-    Without a policy, every extended resource of a node counts as a device.
+    Without a policy, every extended resource of a node counts as a device. ``outdated`` is called
+    when the ResourceSlices must be read again.
     """
 
-    def __init__(self, policy: Policy | None) -> None:
-        self.nodes = NodeStore(policy)
+    def __init__(self, policy: Policy | None, outdated: Callable[[], None] = lambda: None) -> None:
+        self.offers = NodeOffers(policy, outdated)
+        self.nodes = self.offers.nodes
+        self.slices = self.offers.slices
+        self.device_classes = self.offers.device_classes
         self.namespaces = ValueStore(_labels, _itself)
         self.runtime_classes = ValueStore(_labels, frozenset[str])
-        self.device_classes = ValueStore[DeviceClassObject, DeviceClassObject, Mapping[str, str]](
-            _itself, _by_extended_resource
-        )
         self.template_stores = {
             NODE_POOLS: ValueStore(of_node_pool, _values),
             NODE_CLAIMS: ValueStore(of_node_claim, _values),
@@ -121,10 +109,9 @@ class ClusterState:
         }
         """The stores of the collections of node templates. No cluster needs to have them."""
         self._stores: dict[Collection[Any], Store[Any]] = {
-            NODES: self.nodes,
+            **self.offers.stores,
             NAMESPACES: self.namespaces,
             RUNTIME_CLASSES: self.runtime_classes,
-            DEVICE_CLASSES: self.device_classes,
             **self.template_stores,
         }
 
@@ -157,7 +144,7 @@ class ClusterState:
             nodes=self.nodes.index if NODES.name in known else None,
             templates=self.templates,
             runtime_classes=self.runtime_classes.all if RUNTIME_CLASSES.name in known else None,
-            extended_resource_classes=self.device_classes.all,
+            extended_resource_classes=self.device_classes.by_resource,
         )
 
 
@@ -171,18 +158,3 @@ def _itself(value: T) -> T:
 
 def _values(by_name: Mapping[str, NodeTemplate]) -> tuple[NodeTemplate, ...]:
     return tuple(by_name.values())
-
-
-def _by_extended_resource(classes: Mapping[str, DeviceClassObject]) -> Mapping[str, str]:
-    """Return the DeviceClass of each extended resource: the newest one, then the lower name.
-
-    Source: ``k8s.io/dynamic-resource-allocation/deviceclass/extendedresourcecache``.
-    """
-    # Timestamps are RFC 3339 in UTC and whole seconds, and sort as text.
-    by_name = sorted(classes.values(), key=lambda item: item.metadata.name, reverse=True)
-    by_age = sorted(by_name, key=lambda item: item.metadata.creation_timestamp or "")
-    return {
-        resource: item.metadata.name
-        for item in by_age
-        if (resource := item.spec.extended_resource_name)
-    }

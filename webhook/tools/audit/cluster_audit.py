@@ -22,7 +22,8 @@ from webhook.kube.collection import Collection, LabeledMetadata
 from webhook.kube.errors import FORBIDDEN, NOT_FOUND, ApiError
 from webhook.kube.listing import list_all, list_optional
 from webhook.kube.nodes import NODES, NodeObject, room_of
-from webhook.serve.cluster.state import DEVICE_CLASSES, NAMESPACES, RUNTIME_CLASSES, ClusterState
+from webhook.kube.published import DEVICE_CLASSES, RESOURCE_SLICES
+from webhook.serve.cluster.state import NAMESPACES, RUNTIME_CLASSES, ClusterState
 from webhook.tools.audit.judge import Inventory, Judge, NodeDetails, RunningPod
 from webhook.tools.audit.kinds import WORKLOADS, Discovery, GroupKind, Kind
 from webhook.tools.audit.owners import Owned
@@ -141,6 +142,7 @@ _WITHOUT = {
     NAMESPACES.name: "rules that depend on their labels are not evaluated",
     RUNTIME_CLASSES.name: "each RuntimeClass is assumed to exist",
     PODS.name: "no Pod is audited",
+    RESOURCE_SLICES.name: "the devices of DRA drivers are not counted",
 }
 _WITHOUT_CLAIMS = "Pods with claims may not count as GPU Pods"
 """What an audit lacks without a collection; of dynamic resource allocation, all lack the same."""
@@ -183,8 +185,10 @@ class _Reader:
         await self._deciding(NAMESPACES, state.namespaces.put)
         runtime_classes = await self._deciding(RUNTIME_CLASSES, state.runtime_classes.put)
         await list_optional(self._connection, state.template_stores)
+        await self._deciding(DEVICE_CLASSES, state.device_classes.put)
+        await self._deciding(RESOURCE_SLICES, state.slices.put)
+        inventory.skipped += state.slices.problems
         if self._policy.pools_of_class:
-            await self._deciding(DEVICE_CLASSES, state.device_classes.put)
             await self._deciding(_CLAIMS, take_claim)
             await self._deciding(_CLAIM_TEMPLATES, take_template)
         inventory.nodes = None if nodes is None else state.nodes.index

@@ -24,10 +24,11 @@ from webhook.kube.credentials import Load
 from webhook.kube.errors import ClusterError
 from webhook.kube.listing import list_all, list_optional
 from webhook.kube.nodes import NODES
+from webhook.kube.published import DEVICE_CLASSES, RESOURCE_SLICES
 from webhook.kube.reflector import Watches
 from webhook.serve.cluster.claims import LookupResult
 from webhook.serve.cluster.facts import ClusterFacts
-from webhook.serve.cluster.state import DEVICE_CLASSES, NAMESPACES, ClusterState
+from webhook.serve.cluster.state import NAMESPACES, ClusterState
 from webhook.tools.cli.evaluate import Complete
 from webhook.tools.documents.document import InputError
 
@@ -85,6 +86,8 @@ def live_facts(load: Load, policy: Policy) -> Iterator[Complete]:
 
         try:
             runner.run(cluster.watches.load())
+            for problem in cluster.state.slices.problems:
+                click.echo(f"Warning: {problem}", err=True)
             yield complete
         except ClusterError as error:
             raise InputError([str(error)]) from error
@@ -118,6 +121,7 @@ async def state_of_cluster(api: KubeApi) -> ClusterState:
     """
     state = ClusterState(None)
     await list_all(api, NODES.path, NODES.item, state.nodes.put)
-    await list_optional(api, {**state.template_stores, DEVICE_CLASSES: state.device_classes})
+    classes = {DEVICE_CLASSES: state.device_classes}
+    await list_optional(api, {**state.template_stores, **classes, RESOURCE_SLICES: state.slices})
     await list_all(api, NAMESPACES.path, NAMESPACES.item, state.namespaces.put)
     return state

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import click
 from msgspec.structs import replace
 
+from policies.facts import Facts, Request
+from policies.kubernetes.objects import JSONObject
 from policies.policy import Policy
 from webhook.serve.cluster.state import ClusterState
 from webhook.tools.cli.evaluate import Complete
@@ -14,11 +17,14 @@ from webhook.tools.documents.document import DocumentError, InputError, raise_er
 from webhook.tools.documents.files import display_name
 from webhook.tools.documents.objects import Manifest
 
+_SLICE = "ResourceSlice"
+
 
 def facts_of_nodes(path: str, policy: Policy) -> Complete:
     """Return a function that adds the nodes and the node templates in a file to other facts.
 
-    The nodes have the policy's devices. Other kinds in the file are ignored.
+    The nodes have the policy's devices, and those of ResourceSlices and DeviceClasses in the file.
+    Other kinds are ignored.
 
     Raises:
         InputError: the file cannot be read, is partly invalid, or holds no nodes.
@@ -26,8 +32,16 @@ def facts_of_nodes(path: str, policy: Policy) -> Complete:
     state = state_of(read_manifests([path]), policy)
     if not len(state.nodes):
         raise no_nodes(path)
+    for problem in state.slices.problems:
+        click.echo(f"Warning: {problem}", err=True)
     nodes, templates = state.nodes.index, state.templates
-    return lambda _request, facts, _obj: replace(facts, nodes=nodes, templates=templates)
+    provided = state.device_classes.by_resource
+
+    def complete(_request: Request, facts: Facts, _obj: JSONObject) -> Facts:
+        classes = {**provided, **facts.extended_resource_classes}
+        return replace(facts, nodes=nodes, templates=templates, extended_resource_classes=classes)
+
+    return complete
 
 
 def state_of(manifests: Iterable[Manifest], policy: Policy | None = None) -> ClusterState:
@@ -38,7 +52,8 @@ def state_of(manifests: Iterable[Manifest], policy: Policy | None = None) -> Clu
     """
     state = ClusterState(policy)
     errors = []
-    for manifest in manifests:
+    # ResourceSlices are read by what DeviceClasses select.
+    for manifest in sorted(manifests, key=lambda each: (each.value or {}).get("kind") == _SLICE):
         error, obj = manifest.error, manifest.value or {}
         if error is None:
             try:

@@ -1,0 +1,228 @@
+"""The devices that DRA drivers publish in ResourceSlices, as kube-scheduler finds them.
+
+A node offers a device by each name under which a Pod can request it: the DeviceClass, by its
+implicit resource name, and the extended resource that the class provides.
+
+Sources: ``k8s.io/dynamic-resource-allocation/structured/internal`` (``GatherPools``, ``buildPool``
+and ``checkAvailableCounters``), and
+``k8s.io/kubernetes/pkg/scheduler/framework/plugins/dynamicresources``.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, TypeAlias
+
+from policies.kubernetes.claims import implicit_resource
+from policies.kubernetes.scheduling import Alternative, accepts
+
+Counters: TypeAlias = tuple[tuple[str, str, int], ...]
+"""Amounts of shared counters: the name of the set, the name of the counter, and nanos."""
+
+
+class Placement(NamedTuple):
+    """The nodes from which devices are accessible: one by its name, all, or those selected."""
+
+    node: str = ""
+    all_nodes: bool = False
+    terms: tuple[Alternative, ...] = ()
+
+    def includes(self, name: str, labels: Mapping[str, str]) -> bool:
+        """Return whether the node is one of them."""
+        if self.node:
+            return name == self.node
+        return self.all_nodes or any(accepts(term, name, labels) for term in self.terms)
+
+
+class Device(NamedTuple):
+    """A device, by what its allocation depends on."""
+
+    name: str
+    classes: frozenset[str]
+    """The DeviceClasses whose selectors the device meets."""
+    is_tainted: bool = False
+    """Whether a taint keeps it from being allocated."""
+    consumes: Counters = ()
+    placement: Placement | None = None
+    """The nodes of the device, if each device of the slice has its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceSlice:
+    """A part of a pool of devices. ``slice_count`` is the number of parts."""
+
+    name: str
+    driver: str
+    pool: str
+    generation: int
+    slice_count: int
+    placement: Placement | None
+    """``None`` if each device has its own."""
+    devices: tuple[Device, ...] = ()
+    counters: Counters = ()
+    """The shared counters of the pool. A slice has these or devices."""
+
+    @property
+    def node(self) -> str:
+        """The only node that the slice is about; empty if it may be about several."""
+        return self.placement.node if self.placement and not self.counters else ""
+
+    def devices_on(self, name: str, labels: Mapping[str, str]) -> Sequence[Device] | None:
+        """Return the devices that are accessible from the node; ``None`` if it is another's."""
+        if self.counters:
+            return ()
+        if self.placement is not None:
+            return self.devices if self.placement.includes(name, labels) else None
+        return [
+            device
+            for device in self.devices
+            if device.placement and device.placement.includes(name, labels)
+        ] or None
+
+
+_PoolID: TypeAlias = tuple[str, str]
+
+
+class PublishedDevices:
+    """The ResourceSlices of a cluster, and the devices that each node offers through them."""
+
+    def __init__(self) -> None:
+        self._slices: dict[str, ResourceSlice] = {}
+        self._pools: defaultdict[_PoolID, dict[str, ResourceSlice]] = defaultdict(dict)
+        self._by_node: defaultdict[str, Counter[_PoolID]] = defaultdict(Counter)
+        """The pools with slices of the node, and how many. Those of several nodes have no name."""
+        self.resources: Mapping[str, tuple[str, ...]] = {}
+        """By DeviceClass, the extended resources that it provides."""
+
+    def __len__(self) -> int:
+        return len(self._slices)
+
+    def names(self) -> Collection[str]:
+        """Return the names of the slices."""
+        return self._slices.keys()
+
+    def put(self, item: ResourceSlice) -> frozenset[str]:
+        """Add or replace a slice. Return the nodes that may offer other devices now.
+
+        An empty name stands for every node.
+        """
+        if self._slices.get(item.name) == item:
+            return frozenset()
+        changed = self.remove(item.name)
+        self._slices[item.name] = item
+        pool = (item.driver, item.pool)
+        self._pools[pool][item.name] = item
+        self._by_node[item.node][pool] += 1
+        return changed | self._nodes_of(pool)
+
+    def remove(self, name: str) -> frozenset[str]:
+        """Remove a slice, and return the nodes as ``put`` does."""
+        item = self._slices.pop(name, None)
+        if item is None:
+            return frozenset()
+        pool = (item.driver, item.pool)
+        nodes = self._nodes_of(pool)
+        del self._pools[pool][name]
+        if not self._pools[pool]:
+            del self._pools[pool]
+        pools = self._by_node[item.node]
+        pools[pool] -= 1
+        if not pools[pool]:
+            del pools[pool]
+        if not pools:
+            del self._by_node[item.node]
+        return nodes
+
+    def offers_of(self, node: str, labels: Mapping[str, str]) -> dict[str, int]:
+        """Return how many devices the node offers by each name; 0 if none can be allocated now.
+
+        The count is exact for devices that stand alone. Of those that share counters, no more can
+        be allocated at once.
+        """
+        offers: dict[str, int] = {}
+        pools = self._by_node.get(node, {}).keys() | self._by_node.get("", {}).keys()
+        for pool in pools:
+            for device_class, count in self._offers_of_pool(pool, node, labels).items():
+                provided = self.resources.get(device_class, ())
+                for name in (implicit_resource(device_class), *provided):
+                    offers[name] = offers.get(name, 0) + count
+        return offers
+
+    def _nodes_of(self, pool: _PoolID) -> frozenset[str]:
+        return frozenset(item.node for item in self._pools[pool].values())
+
+    def _offers_of_pool(
+        self, pool: _PoolID, node: str, labels: Mapping[str, str]
+    ) -> dict[str, int]:
+        """Return how many devices of the pool can be allocated for a node, by DeviceClass."""
+        everywhere = self._pools[pool].values()
+        found = [(item, item.devices_on(node, labels)) for item in everywhere]
+        newest = max((item.generation for item, own in found if own is not None), default=0)
+        current = [item for item in everywhere if item.generation == newest]
+        here = [item for item, own in found if own is not None and item.generation == newest]
+        devices = [d for item, own in found if item.generation == newest for d in own or ()]
+        if not devices:
+            return {}
+        wanted = here[0].slice_count
+        if len(here) != wanted and any(item.generation > newest for item in everywhere):
+            # The driver is replacing the slices, and no new one is about this node.
+            return {}
+        classes = frozenset[str]().union(*(device.classes for device in devices))
+        if wanted not in (len(here), len(current)) or not _is_valid(devices, here, current):
+            return dict.fromkeys(classes, 0)
+        limits = dict(_counters(here))
+        return {name: _allocatable(name, devices, limits) for name in classes}
+
+
+def _is_valid(
+    devices: Iterable[Device], here: Iterable[ResourceSlice], current: Iterable[ResourceSlice]
+) -> bool:
+    """Return whether the scheduler uses the pool: names are unique, and counters exist."""
+    names = Counter(device.name for device in devices)
+    sets = Counter(name for item in here for name in {each[0] for each in item.counters})
+    known = {key for key, _ in _counters(here)}
+    consumed = {each[:2] for item in current for d in item.devices for each in d.consumes}
+    return max(names.values()) == 1 and max(sets.values(), default=1) == 1 and consumed <= known
+
+
+def _counters(slices: Iterable[ResourceSlice]) -> Iterator[tuple[tuple[str, str], int]]:
+    for item in slices:
+        for name, counter, amount in item.counters:
+            yield (name, counter), amount
+
+
+def _allocatable(
+    device_class: str, devices: Iterable[Device], limits: Mapping[tuple[str, str], int]
+) -> int:
+    """Return the most devices of the class that can be allocated at once.
+
+    For each counter, the devices that consume least count. To find out which devices fit all
+    counters together is the scheduler's work.
+    """
+    usable = [d for d in devices if device_class in d.classes and not d.is_tainted]
+    usable = [d for d in usable if all(limits[each[:2]] >= each[2] for each in d.consumes)]
+    by_set: defaultdict[tuple[str, ...], list[Device]] = defaultdict(list)
+    for device in usable:
+        by_set[tuple(sorted({name for name, _, _ in device.consumes}))].append(device)
+    return sum(_fitting(sharing, limits) for sharing in by_set.values())
+
+
+def _fitting(devices: list[Device], limits: Mapping[tuple[str, str], int]) -> int:
+    """Return the most of the devices that fit each counter that they share."""
+    fitting = len(devices)
+    for key in {each[:2] for device in devices for each in device.consumes}:
+        amounts = sorted(_consumed(device, key) for device in devices)
+        left, count = limits[key], 0
+        for amount in amounts:
+            left -= amount
+            if left < 0:
+                break
+            count += 1
+        fitting = min(fitting, count)
+    return fitting
+
+
+def _consumed(device: Device, key: tuple[str, str]) -> int:
+    return sum(amount for name, counter, amount in device.consumes if (name, counter) == key)

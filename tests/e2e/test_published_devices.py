@@ -1,0 +1,199 @@
+"""Nodes whose devices a DRA driver publishes, without a device plugin and without labels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+
+from controlplane.api import ApiError
+from controlplane.cluster import ControlPlane
+from controlplane.devices import DRA, DRIVER, device_class, driver_devices
+from controlplane.following import following
+from controlplane.gpufence import Server
+from controlplane.objects import GPU_NODE, TOLERATION, node, pod, taint
+from controlplane.placing import Outcome, place
+from controlplane.poll import until
+from controlplane.versions import EXTENDED_RESOURCES
+from specs import default_spec
+
+pytestmark = [EXTENDED_RESOURCES, pytest.mark.timeout(600)]
+
+JSON = dict[str, Any]
+
+GPU, MIG_CLASS = "nvidia.com/gpu", "mig.nvidia.com"
+IMPLICIT_MIG = f"deviceclass.resource.kubernetes.io/{MIG_CLASS}"
+INSTANCE_TYPE = "node.kubernetes.io/instance-type"
+FENCED = taint(GPU, "present")
+NODES = [
+    node("driven-1", taints=[FENCED]),
+    node("driven-2", taints=[FENCED]),
+    node("driven-mig", taints=[FENCED]),
+    # One without a taint.
+    node("driven-open", labels={INSTANCE_TYPE: "p5.48xlarge"}),
+    node("plain", labels={INSTANCE_TYPE: "m7i.8xlarge"}),
+]
+DRIVEN = {"driven-1", "driven-2", "driven-open"}
+DEVICES = {"driven-1": "gpu", "driven-2": "gpu", "driven-open": "gpu", "driven-mig": "mig"}
+
+
+def selected(kind: str) -> list[JSON]:
+    of_type = f"device.attributes['{DRIVER}'].type == '{kind}'"
+    return [{"cel": {"expression": f"device.driver == '{DRIVER}' && {of_type}"}}]
+
+
+@pytest.fixture(scope="module", params=["labels", "no labels"])
+def server(
+    request: pytest.FixtureRequest,
+    control_plane: ControlPlane,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Server]:
+    """A registered replica: with the default policy, and with one whose pool has no labels."""
+    spec = default_spec()
+    if request.param == "no labels":
+        del spec["pools"][0]["nodeSelector"]
+    with following(control_plane, tmp_path_factory.mktemp("published"), spec) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def published(control_plane: ControlPlane) -> Iterator[None]:
+    """The nodes, the DeviceClasses and the ResourceSlices."""
+    with ExitStack() as stack:
+        stack.enter_context(control_plane.nodes(*NODES))
+        stack.enter_context(
+            device_class(control_plane, selectors=selected("gpu"), extendedResourceName=GPU)
+        )
+        stack.enter_context(device_class(control_plane, MIG_CLASS, selectors=selected("mig")))
+        for name, kind in DEVICES.items():
+            stack.enter_context(driver_devices(control_plane, name, 8, kind))
+        yield
+
+
+@pytest.fixture
+def known(published: None, server: Server) -> Server:
+    """The replica, which knows all of it."""
+    wanted = {"nodes": len(NODES), "deviceclasses": 2, "resourceslices": len(DEVICES)}
+    for name, count in wanted.items():
+        until_known(server, name, count)
+    return server
+
+
+def until_known(server: Server, name: str, count: int) -> None:
+    series = f'gpufence_cluster_objects{{resource="{name}"}}'
+    until(lambda: server.metric(series) == count, f"{count} {name} to be known")
+
+
+def claim(cluster: ControlPlane, namespace: str, device_class: str) -> JSON:
+    """Return the fields of a Pod that requests a device of the class by a claim template."""
+    request = {"name": "gpu", "exactly": {"deviceClassName": device_class}}
+    template = {
+        "metadata": {"name": f"one-{device_class}"},
+        "spec": {"spec": {"devices": {"requests": [request]}}},
+    }
+    path = f"{DRA}/namespaces/{namespace}/resourceclaimtemplates"
+    cluster.api.request("POST", path, template)
+    return {"name": "gpu", "resourceClaimTemplateName": f"one-{device_class}"}
+
+
+def claiming(spec: JSON, entry: JSON) -> JSON:
+    spec["resourceClaims"] = [entry]
+    resources = spec["containers"][0].setdefault("resources", {})
+    resources["claims"] = [{"name": entry["name"]}]
+    return spec
+
+
+def gpu_pods(cluster: ControlPlane, namespace: str) -> dict[str, JSON]:
+    """Return the specs of Pods that request a device, each in its own way."""
+    gpu, mig = (claim(cluster, namespace, each) for each in (DRIVER, MIG_CLASS))
+    return {
+        "extended resource": pod({GPU: 1})["spec"],
+        "claim": claiming(pod()["spec"], gpu),
+        "both": claiming(pod({GPU: 1})["spec"], gpu),
+        "claim for a partition": claiming(pod()["spec"], mig),
+        "implicit resource of a partition": pod({IMPLICIT_MIG: 1})["spec"],
+    }
+
+
+def placed(cluster: ControlPlane, namespace: str, specs: dict[str, JSON]) -> dict[str, str]:
+    """Return the node of each Pod, or why there is none."""
+    outcome: Outcome = place(cluster, [(namespace, spec) for spec in specs.values()])
+    return {
+        name: outcome.denials.get(number) or outcome.nodes[number] or "Pending"
+        for number, name in enumerate(specs)
+    }
+
+
+def assert_each_runs(found: dict[str, str]) -> None:
+    for name, where in found.items():
+        assert where in ({"driven-mig"} if "partition" in name else DRIVEN), found
+
+
+@pytest.mark.usefixtures("published")
+def test_without_gpufence_each_gpu_pod_with_the_toleration_runs(
+    control_plane: ControlPlane, namespace: str
+) -> None:
+    specs = gpu_pods(control_plane, namespace)
+    assert_each_runs(
+        placed(
+            control_plane,
+            namespace,
+            {name: {**spec, "tolerations": [TOLERATION]} for name, spec in specs.items()},
+        )
+    )
+
+
+@pytest.mark.usefixtures("known")
+def test_each_gpu_pod_runs_on_a_node_with_the_device(
+    control_plane: ControlPlane, namespace: str
+) -> None:
+    assert_each_runs(placed(control_plane, namespace, gpu_pods(control_plane, namespace)))
+
+
+def test_where_half_of_the_nodes_have_moved_all_devices_are_used(
+    control_plane: ControlPlane, known: Server, namespace: str
+) -> None:
+    plugged = {**GPU_NODE, "metadata": {**GPU_NODE["metadata"], "name": "plugged"}}
+    with control_plane.nodes(plugged):
+        until_known(known, "nodes", len(NODES) + 1)
+        specs = {str(number): pod({GPU: 8})["spec"] for number in range(4)}
+        found = placed(control_plane, namespace, specs)
+        assert {*found.values()} == {*DRIVEN, "plugged"}, found
+    until_known(known, "nodes", len(NODES))
+
+
+@pytest.mark.usefixtures("known")
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"nodeName": "driven-open"},
+        {"nodeName": "driven-1"},
+        {"nodeSelector": {"kubernetes.io/hostname": "driven-open"}},
+        {"nodeSelector": {INSTANCE_TYPE: "p5.48xlarge"}},
+        {"tolerations": [TOLERATION]},
+    ],
+    ids=["nodeName", "nodeName of a fenced node", "host name", "instance type", "toleration"],
+)
+def test_a_pod_without_a_request_is_denied_however_it_asks_for_a_gpu_node(
+    control_plane: ControlPlane, namespace: str, spec: JSON
+) -> None:
+    assert "pool-trespass" in refusal(control_plane, namespace, pod(**spec))
+
+
+@pytest.mark.usefixtures("known")
+def test_a_pod_that_bypasses_the_scheduler_gets_no_claim(
+    control_plane: ControlPlane, namespace: str
+) -> None:
+    message = refusal(control_plane, namespace, pod({GPU: 1}, nodeName="driven-1"))
+    assert "missing-device" in message
+    assert f"a DRA driver offers {GPU} on node driven-1" in message
+    message = refusal(control_plane, namespace, pod({GPU: 1}, nodeName="plain"))
+    assert "node plain does not belong to that pool" in message
+
+
+def refusal(cluster: ControlPlane, namespace: str, obj: JSON) -> str:
+    with pytest.raises(ApiError) as refused:
+        cluster.api.request("POST", f"/api/v1/namespaces/{namespace}/pods?dryRun=All", obj)
+    return str(refused.value)

@@ -1,0 +1,167 @@
+"""What is kept of DeviceClasses and ResourceSlices."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from clusters import facts_of, node
+from fake_apiserver import DEVICE_CLASSES, NODES, RESOURCE_SLICES, FakeApiServer, eventually
+from webhook.serve.cluster.state import ClusterState
+
+JSON = dict[str, Any]
+
+DRIVER = "gpu.nvidia.com"
+GPU, CLASS = "nvidia.com/gpu", f"deviceclass.resource.kubernetes.io/{DRIVER}"
+
+
+def device_class(*expressions: str, resource: str | None = GPU, name: str = DRIVER) -> JSON:
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "DeviceClass",
+        "metadata": {"name": name},
+        "spec": {
+            "extendedResourceName": resource,
+            "selectors": [{"cel": {"expression": each}} for each in expressions],
+        },
+    }
+
+
+def gpu(number: int, **fields: Any) -> JSON:
+    attributes = {
+        "type": {"string": "gpu"},
+        "uuid": {"string": f"GPU-{number}"},
+        "cudaComputeCapability": {"version": "9.0.0"},
+        "resource.kubernetes.io/pcieRoot": {"string": f"pci{number}"},
+    }
+    capacity = {"memory": {"value": "80Gi"}}
+    return {"name": f"gpu-{number}", "attributes": attributes, "capacity": capacity, **fields}
+
+
+def resource_slice(node_name: str = "n", count: int = 8, **spec: Any) -> JSON:
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceSlice",
+        "metadata": {"name": f"{node_name}-{DRIVER}", "generateName": "n-"},
+        "spec": {
+            "driver": DRIVER,
+            "nodeName": node_name,
+            "pool": {"name": node_name, "generation": 1, "resourceSliceCount": 1},
+            "devices": [gpu(number) for number in range(count)],
+            **spec,
+        },
+    }
+
+
+def state_of(*objects: JSON) -> ClusterState:
+    state = ClusterState(None)
+    for obj in objects:
+        state.put({"apiVersion": "v1", **obj})
+    return state
+
+
+def published(state: ClusterState, name: str = "n") -> dict[str, int]:
+    known = state.nodes.index.get(name)
+    assert known is not None
+    return dict(known.published)
+
+
+SELECTOR = f"device.driver == '{DRIVER}' && device.attributes['{DRIVER}'].type == 'gpu'"
+
+
+def test_a_node_offers_devices_by_class_and_extended_resource_whatever_comes_first() -> None:
+    objects = [device_class(SELECTOR), resource_slice()]
+    for order in ([*objects, node("n")], [node("n"), *objects]):
+        assert published(state_of(*order)) == {GPU: 8, CLASS: 8}
+
+
+@pytest.mark.parametrize(
+    ("expressions", "count", "is_reported"),
+    [
+        ([], 8, False),
+        ([SELECTOR, f"device.capacity['{DRIVER}'].memory.isLessThan(quantity('1Gi'))"], 0, False),
+        (["device.driver == 'other'"], 0, False),
+        (["device.attributes['other'].type == 'gpu'"], 0, False),
+        (["device.attributes['resource.kubernetes.io'].pcieRoot == 'pci3'"], 1, False),
+        ([f"device.attributes['{DRIVER}'].exists(k, k == 'type')"], 8, True),
+        ([SELECTOR, "semver('1.0.0') == semver('1.0.0')"], 8, True),
+        (["semver('1.0.0') == semver('1.0.0')", "device.driver == 'other'"], 0, False),
+    ],
+)
+def test_a_device_is_of_a_class_that_selects_it_or_cannot_be_evaluated(
+    expressions: list[str], count: int, is_reported: bool
+) -> None:
+    state = state_of(device_class(*expressions), node("n"), resource_slice())
+    assert published(state).get(CLASS, 0) == count
+    assert bool(state.slices.problems) is is_reported
+    assert all(DRIVER in problem for problem in state.slices.problems)
+
+
+def test_a_device_with_a_taint_is_the_node_s_and_cannot_be_allocated() -> None:
+    devices = [gpu(0), gpu(1, taints=[{"key": "broken", "effect": "NoExecute"}])]
+    state = state_of(device_class(SELECTOR), node("n"), resource_slice(devices=devices))
+    assert published(state) == {GPU: 1, CLASS: 1}
+    devices = [gpu(0, taints=[{"key": "old", "effect": "None"}]), gpu(1)]
+    state.put(resource_slice(devices=devices))
+    assert published(state) == {GPU: 2, CLASS: 2}
+
+
+def test_partitions_share_the_counters_of_their_gpu() -> None:
+    consumes = [{"counterSet": "gpu-0", "counters": {"memory": {"value": "40Gi"}}}]
+    partitions = [gpu(number, consumesCounters=consumes) for number in range(7)]
+    shared = [{"name": "gpu-0", "counters": {"memory": {"value": "80Gi"}}}]
+    pool = {"name": "n", "generation": 3, "resourceSliceCount": 2}
+    counters = resource_slice(devices=[], sharedCounters=shared, pool=pool)
+    counters["metadata"]["name"] = "counters"
+    state = state_of(device_class(SELECTOR), node("n"), counters)
+    state.put(resource_slice(devices=partitions, pool=pool))
+    assert published(state) == {GPU: 2, CLASS: 2}
+
+
+def test_devices_that_many_nodes_have_access_to_follow_the_labels_of_nodes() -> None:
+    terms = [{"matchExpressions": [{"key": "rack", "operator": "In", "values": ["7"]}]}]
+    selector = {"nodeSelectorTerms": terms}
+    fabric = resource_slice(nodeName=None, nodeSelector=selector)
+    state = state_of(device_class(SELECTOR), fabric, node("n", {"rack": "7"}), node("m"))
+    assert (published(state), published(state, "m")) == ({GPU: 8, CLASS: 8}, {})
+    state.put({"apiVersion": "v1", **node("m", {"rack": "7"})})
+    assert published(state, "m") == {GPU: 8, CLASS: 8}
+    state.put(resource_slice(nodeName=None, allNodes=True, count=2))
+    assert (published(state), published(state, "m")) == ({GPU: 2, CLASS: 2},) * 2
+    each = [gpu(0, nodeName="m"), gpu(1, nodeSelector=selector)]
+    state.put(resource_slice(nodeName=None, perDeviceNodeSelection=True, devices=each))
+    assert (published(state), published(state, "m")) == ({GPU: 1, CLASS: 1}, {GPU: 2, CLASS: 2})
+
+
+def test_equal_nodes_share_what_is_kept_of_their_devices() -> None:
+    state = state_of(device_class(SELECTOR), *map(resource_slice, "ab"), node("a"), node("b"))
+    one, other = (state.nodes.index.get(name) for name in "ab")
+    assert one is not None
+    assert other is not None
+    assert one.published is other.published
+
+
+async def test_a_replica_reads_slices_again_when_a_class_selects_other_devices(
+    tmp_path: Path,
+) -> None:
+    api = FakeApiServer(NODES, DEVICE_CLASSES, RESOURCE_SLICES)
+    api.put(NODES, node("n"))
+    api.put(RESOURCE_SLICES, resource_slice())
+    await api.start()
+    async with facts_of(api, tmp_path) as cluster:
+        await eventually(lambda: not cluster.unready(), "the facts")
+        assert published(cluster.state) == {}
+        api.put(DEVICE_CLASSES, device_class(SELECTOR, resource=None))
+        await eventually(lambda: published(cluster.state) == {CLASS: 8}, "the class")
+        api.put(DEVICE_CLASSES, device_class(SELECTOR))
+        await eventually(lambda: published(cluster.state) == {GPU: 8, CLASS: 8}, "the name")
+        api.put(DEVICE_CLASSES, device_class("device.driver == 'other'"))
+        await eventually(lambda: published(cluster.state) == {}, "the selector")
+        api.put(DEVICE_CLASSES, device_class("semver('1') == semver('1')"))
+        await eventually(lambda: published(cluster.state) == {GPU: 8, CLASS: 8}, "the doubt")
+        assert any("cannot evaluate" in line for line in cluster.problems())
+        api.remove(RESOURCE_SLICES, f"n-{DRIVER}")
+        await eventually(lambda: published(cluster.state) == {}, "the slice to go")
+    await api.stop()

@@ -1,0 +1,158 @@
+"""Decisions about nodes whose devices DRA drivers publish, with and without labels."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from clusters import policy as with_pool
+from deciding import pod, policy
+from policies.engine import decide
+from policies.facts import Facts, Request
+from policies.kubernetes.claims import Claim
+from policies.kubernetes.nodes import Node, NodeIndex
+from policies.kubernetes.scheduling import Taint
+from policies.policy import Policy
+
+JSON = dict[str, Any]
+
+GPU, PRESENT, HOST = "nvidia.com/gpu", "nvidia.com/gpu.present", "kubernetes.io/hostname"
+CLASS = "deviceclass.resource.kubernetes.io/gpu.nvidia.com"
+MIG = "deviceclass.resource.kubernetes.io/mig.nvidia.com"
+FENCED = (Taint(GPU, "NoSchedule", "present"),)
+DRIVEN = Node("driven", {HOST: "driven"}, FENCED, {}, {GPU: 8, CLASS: 8})
+OPEN = Node("open", {HOST: "open"}, (), {}, {GPU: 8, CLASS: 8})
+TAINTED = Node("tainted", {HOST: "tainted"}, (), {}, {GPU: 0, CLASS: 0})
+PLUGGED = Node("plugged", {HOST: "plugged", PRESENT: "true"}, FENCED, {GPU: 4})
+PLAIN = Node("plain", {HOST: "plain"})
+TEMPLATE = {("default", "one"): Claim((frozenset({"gpu.nvidia.com"}),))}
+WITHOUT_LABELS = with_pool(nodeSelector={})
+ADMISSION = Request(fail_closed=True)
+
+
+def facts(*nodes: Node) -> Facts:
+    return Facts(
+        nodes=NodeIndex(nodes),
+        claim_templates=TEMPLATE,
+        extended_resource_classes={GPU: "gpu.nvidia.com"},
+    )
+
+
+def gpu_pod(resource: str = GPU, count: int = 1, **spec: Any) -> JSON:
+    return pod({"resources": {"limits": {resource: count}}}, **spec)
+
+
+def claiming_pod(**spec: Any) -> JSON:
+    container = {"resources": {"claims": [{"name": "gpu"}]}}
+    claims = [{"name": "gpu", "resourceClaimTemplateName": "one"}]
+    return pod(container, resourceClaims=claims, **spec)
+
+
+def affinity(obj: JSON, *nodes: Node, of: Policy | None = None) -> Any:
+    decision = decide(obj, of or policy(), ADMISSION, facts(*nodes))
+    assert decision.allowed, decision.findings
+    spec = decision.mutated["spec"]
+    assert [each["key"] for each in spec["tolerations"]] == [GPU]
+    return spec.get("affinity")
+
+
+def reasons(obj: JSON, *nodes: Node, of: Policy | None = None) -> dict[str, str]:
+    findings = decide(obj, of or policy(), ADMISSION, facts(*nodes)).findings
+    return {finding.rule: finding.reason for finding in findings}
+
+
+@pytest.mark.parametrize("obj", [gpu_pod(), gpu_pod(CLASS), claiming_pod()])
+@pytest.mark.parametrize("nodes", [(DRIVEN, PLAIN), (DRIVEN, PLUGGED)], ids=["moved", "half"])
+def test_a_pod_is_not_kept_to_labels_that_a_node_with_the_device_lacks(
+    obj: JSON, nodes: tuple[Node, ...]
+) -> None:
+    assert affinity(obj, *nodes) is None
+    assert affinity(obj, *nodes, of=WITHOUT_LABELS) is None
+
+
+def test_labels_place_a_pod_where_nodes_with_its_device_have_them() -> None:
+    assert affinity(gpu_pod(), PLUGGED, PLAIN)
+    assert affinity(gpu_pod("nvidia.com/mig-1g.10gb"), PLUGGED, DRIVEN)
+    labeled = Node("labeled", {PRESENT: "true"}, FENCED, {}, {GPU: 8, CLASS: 8})
+    assert affinity(gpu_pod(), labeled)
+
+
+def test_a_pod_may_select_a_node_without_labels() -> None:
+    without: JSON = {"key": PRESENT, "operator": "DoesNotExist"}
+    terms = {"nodeSelectorTerms": [{"matchExpressions": [without]}]}
+    required = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
+    assert reasons(gpu_pod(affinity=required), DRIVEN, PLUGGED) == {}
+    assert "unschedulable-gpu-pod" in reasons(gpu_pod(affinity=required), PLUGGED)
+
+
+def test_labels_keep_a_namespace_off_a_pool_that_it_may_not_use() -> None:
+    pools: list[JSON] = [
+        {"name": name, "resources": [GPU], "taints": [{"key": GPU}], "nodeSelector": {"m": name}}
+        for name in ("a", "b")
+    ]
+    pools[1]["allowedNamespaces"] = {"names": ["research"]}
+    reserved = policy(pools=pools)
+    labeled = Node("a", {"m": "a"}, FENCED, {GPU: 8})
+    assert affinity(gpu_pod(), labeled, DRIVEN, of=reserved)
+
+
+@pytest.mark.parametrize("node", [OPEN, TAINTED], ids=["open", "tainted devices"])
+@pytest.mark.parametrize("of", [policy(), WITHOUT_LABELS], ids=["labels", "no labels"])
+@pytest.mark.parametrize("by", ["nodeName", "nodeSelector"])
+def test_a_pod_without_a_request_may_not_ask_for_a_node_with_published_devices(
+    node: Node, of: Policy, by: str
+) -> None:
+    def asking(for_node: Node) -> JSON:
+        name = for_node.name
+        return pod(**({"nodeName": name} if by == "nodeName" else {"nodeSelector": {HOST: name}}))
+
+    assert "pool-trespass" in reasons(asking(node), node, PLAIN, of=of)
+    assert reasons(asking(PLAIN), node, PLAIN, of=of) == {}
+
+
+def test_a_toleration_of_the_taint_is_a_trespass_without_labels() -> None:
+    toleration = {"key": GPU, "operator": "Exists"}
+    assert "pool-trespass" in reasons(pod(tolerations=[toleration]), PLAIN, of=WITHOUT_LABELS)
+
+
+def test_nothing_excludes_a_pool_without_labels_so_a_wildcard_is_denied() -> None:
+    wildcard = pod(tolerations=[{"operator": "Exists"}])
+    decision = decide(wildcard, WITHOUT_LABELS, ADMISSION, facts(DRIVEN, PLAIN))
+    [finding] = [each for each in decision.findings if each.rule == "pool-trespass"]
+    assert finding.remediation == "Name the taints that the Pod needs to tolerate"
+
+
+def test_a_gpu_pod_of_a_pool_without_labels_may_request_devices_of_another_pool_as_well() -> None:
+    nic = {"name": "nic", "resources": ["rdma/hca"], "nodeSelector": {"nic": "true"}}
+    gpus = {
+        "name": "nvidia",
+        "resources": [GPU],
+        "deviceClasses": ["gpu.nvidia.com"],
+        "taints": [{"key": GPU}],
+    }
+    container = {"resources": {"limits": {GPU: 1, "rdma/hca": 1}}}
+    found = reasons(pod(container), DRIVEN, of=policy(pools=[gpus, nic]))
+    assert "unschedulable-gpu-pod" not in found
+
+
+def test_nodes_are_large_enough_by_what_the_scheduler_can_allocate() -> None:
+    rule = "unschedulable-gpu-pod"
+    assert rule not in reasons(gpu_pod(count=8), DRIVEN, PLUGGED)
+    warned = reasons(gpu_pod(count=9), DRIVEN, of=WITHOUT_LABELS)
+    assert warned[rule] == "no node has enough devices"
+    both = Node("both", {PRESENT: "true"}, FENCED, {GPU: 4}, {GPU: 8, CLASS: 8})
+    assert both.offers == {GPU: 4, CLASS: 8}, "the scheduler takes those of the device plugin"
+    gone = Node("gone", {PRESENT: "true"}, FENCED, {GPU: 0}, {GPU: 8})
+    assert gone.offers == {GPU: 8}
+
+
+def test_a_pod_bound_to_a_node_gets_no_claim_for_its_extended_resource() -> None:
+    decision = decide(gpu_pod(nodeName="driven"), policy(), ADMISSION, facts(DRIVEN))
+    [finding] = [each for each in decision.findings if each.rule == "missing-device"]
+    assert finding.detail.startswith(f"a DRA driver offers {GPU} on node driven of pool nvidia")
+
+
+def test_a_device_class_makes_a_node_one_of_the_pool_whatever_its_resources() -> None:
+    partitions = Node("mig", {HOST: "mig"}, (), {}, {MIG: 7})
+    assert "pool-trespass" in reasons(pod(nodeName="mig"), partitions, PLAIN)
