@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -101,23 +100,3 @@ def read_file(path: Path) -> bytes:
             cure="Name a file that the user of gpufence may read; in a Pod, see defaultMode and "
             "fsGroup",
         ) from error
-
-
-@dataclass(frozen=True, slots=True)
-class PairSource:
-    """Where the key pair of a server comes from: files, or a Secret that a controller reads.
-
-    `read` returns the current pair, unchecked; it raises CertificateError if there is none.
-    `certificate_at` and `key_at` name its parts in messages: a path, or a key of a Secret.
-    """
-
-    read: Callable[[], KeyPair]
-    certificate_at: str
-    key_at: str
-
-
-def file_source(certificate: Path, key: Path) -> PairSource:
-    """Return a source of two files, as `write_pairs` writes them, or as a Secret is mounted."""
-    return PairSource(
-        lambda: KeyPair(read_file(certificate), read_file(key)), str(certificate), str(key)
-    )

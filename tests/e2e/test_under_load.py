@@ -19,7 +19,7 @@ from policies.shipped import default_policy_text
 from release.load import GPU_POD, Load
 from release.release import CA, SERVING, Release, Running, release
 from release.volume import Volume
-from specs import default_spec
+from specs import default_spec, fence_policy
 
 pytestmark = [
     pytest.mark.timeout(300 + 10 * int(os.environ.get("GPUFENCE_LOAD_SECONDS", "0"))),
@@ -155,7 +155,7 @@ def test_policy_reloads_take_effect_and_fail_no_admission(pair: Pair, namespace:
     api, path = released.cluster.api, f"/api/v1/namespaces/{namespace}/pods"
     with Load(api, namespace) as load:
         assert not tolerates(api.request("POST", path, AMD_POD), "amd.com/gpu")
-        pair.write(yaml.safe_dump(SECOND))
+        pair.write(yaml.safe_dump(fence_policy(SECOND)))
         until(
             lambda: tolerates(try_to_create(api, f"{path}?dryRun=All", AMD_POD), "amd.com/gpu"),
             "the new policy to be in force",

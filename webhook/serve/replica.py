@@ -15,7 +15,6 @@ from ssl import SSLContext
 import uvloop
 from prometheus_client import disable_created_metrics
 
-from certs.files import file_source
 from policies.context import needed_facts
 from webhook.kube.client import KubeApi, ServerClock
 from webhook.kube.credentials import Load
@@ -24,6 +23,7 @@ from webhook.logs import JSONFormatter, TextFormatter, configure, event
 from webhook.periodic_task import PeriodicTask
 from webhook.policy_reload import ReloadingPolicy
 from webhook.serve.admission.handler import Admission
+from webhook.serve.callers import Callers
 from webhook.serve.cluster.facts import ClusterFacts
 from webhook.serve.http.edge import Edge, operations_handler
 from webhook.serve.http.listener import OPERATIONS, REVIEWS, Listener, listen, port_of
@@ -48,6 +48,9 @@ class ServeOptions:
     """A PEM file of CAs. If set, clients must present a certificate that one of them signed."""
     facts: Load | None = None
     """The cluster whose nodes, classes and claims the policy considers."""
+    callers: Load | None = None
+    """The cluster whose API servers call this replica, by the webhook configurations ``name``."""
+    name: str = "gpufence"
     host: str = "0.0.0.0"  # noqa: S104 - API servers and kubelets connect to the Pod
     port: int = 9443
     metrics_port: int = 8080
@@ -116,8 +119,17 @@ class _Replica:
         self._edge = Edge(self._admission, self._metrics, options.timeout_seconds)
         policy.followers += [self._admission.use, self._metrics.use]
         policy.count = self._metrics.policy_reloaded
-        pair = file_source(options.tls_cert, options.tls_key)
-        self._certificate = ServedCertificate(pair, options.client_ca_file)
+        self._certificate = ServedCertificate(
+            options.tls_cert, options.tls_key, options.client_ca_file
+        )
+        self._callers_api: KubeApi | None = None
+        self._callers: Callers | None = None
+        self._distrust = ""
+        """Why API servers do not trust the certificate with which this replica started."""
+        if options.callers is not None:
+            self._callers_api = KubeApi(options.callers, self._clock)
+            self._callers = Callers(self._callers_api, options.name)
+            self._distrust = "the webhook configurations are not checked yet"
         self._metrics.track(
             "gpufence_admission_requests_in_flight", lambda: self._edge.open_requests
         )
@@ -184,6 +196,8 @@ class _Replica:
             await listener.close()
         if self._facts is not None:
             await self._facts.stop()
+        if self._callers_api is not None:
+            await self._callers_api.close()
 
     def _unready(self) -> str:
         """Return why clients should not send requests to this replica; empty if they should."""
@@ -191,8 +205,10 @@ class _Replica:
             return "shutting down"
         if not self._serving:
             return "starting"
-        return self._certificate.invalid(self._clock.now()) or (
-            self._facts.unready() if self._facts else ""
+        return (
+            self._certificate.invalid(self._clock.now())
+            or self._distrust
+            or (self._facts.unready() if self._facts else "")
         )
 
     def _problems(self) -> list[str]:
@@ -209,16 +225,19 @@ class _Replica:
         consequences = needed_facts(self._policy.current).values()
         return [f"cluster facts are off: {'; '.join(consequences)}"] if consequences else []
 
+    async def _reload_certificate(self) -> None:
+        """Take up a new pair; become ready once API servers trust the first one."""
+        callers = self._callers
+        distrust = callers.distrust if callers else None
+        await self._certificate.poll(self._clock.now(), distrust)
+        if self._distrust and callers is not None and self._certificate.leaf is not None:
+            self._distrust = await callers.distrust(self._certificate.leaf)
+
     def _periodic_tasks(self) -> list[PeriodicTask]:
         seconds, failed = self._options.reload_seconds, self._metrics.task_failed
         return [
             self._policy_reload,
-            PeriodicTask(
-                "certificate reload",
-                lambda: self._certificate.poll(self._clock.now()),
-                seconds,
-                failed,
-            ),
+            PeriodicTask("certificate reload", self._reload_certificate, seconds, failed),
         ]
 
 

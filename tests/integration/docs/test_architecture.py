@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from functools import reduce
 from importlib import import_module
 from pkgutil import iter_modules
@@ -35,6 +36,42 @@ def test_each_dotted_name_on_the_page_exists(name: str) -> None:
     assert resolve(name) is not None
 
 
-def test_the_diagram_has_every_package_of_webhook() -> None:
-    packages = {module.name for module in iter_modules(webhook.__path__) if module.ispkg}
-    assert {name for name in packages if f"webhook.{name}" not in PAGE} == set()
+def drawings() -> dict[str, list[str]]:
+    """Return the layers that the page draws, from top to bottom, by the package that has them."""
+    found = {}
+    for block in re.findall(r"(?ms)^```text\n(.*?)^```", PAGE):
+        container, *lines = block.splitlines()
+        # A layer and its description are two spaces or more apart.
+        found[container] = [re.split(r"\s{2,}", line.strip())[0] for line in lines]
+    return found
+
+
+def contracts() -> dict[str, list[str]]:
+    """Return the layers that import-linter enforces, by the package that has them."""
+    settings = tomllib.loads((PROJECT / "pyproject.toml").read_text())["tool"]["importlinter"]
+    found = {}
+    for contract in settings["contracts"]:
+        if contract["type"] != "layers":
+            continue
+        for container in contract.get("containers", [""]):
+            layers = contract["layers"]
+            if not container and all(part.startswith("webhook.") for part in layers):
+                container = "webhook"
+                layers = [layer.replace("webhook.", "") for layer in layers]
+            found[container or "(root)"] = layers
+    return found
+
+
+@pytest.mark.parametrize("container", drawings())
+def test_the_page_draws_what_import_linter_enforces(container: str) -> None:
+    assert drawings()[container] == contracts()[container]
+
+
+def test_the_page_draws_the_rooms_and_what_decides() -> None:
+    assert drawings().keys() == {"webhook", "(root)", "webhook.serve", "policies"}
+    assert contracts().keys() >= drawings().keys()
+
+
+def test_the_drawing_has_every_module_of_webhook() -> None:
+    drawn = {part.split(".")[0] for layer in drawings()["webhook"] for part in layer.split(" | ")}
+    assert {module.name for module in iter_modules(webhook.__path__)} == drawn

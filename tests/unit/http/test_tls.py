@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import ssl
@@ -18,10 +19,10 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 from certificates import named, sign
 from certs import CertificateError
 from certs.authority import create_authority, issue_leaf
-from certs.files import file_source
 from certs.keypair import KeyPair, Names, parse_certificates
 from handshakes import NAME, Handshake, client_context
-from webhook.serve.http.tls import ServedCertificate
+from webhook.kube.errors import UnreachableError
+from webhook.serve.http.tls import Distrust, Leaf, ServedCertificate
 
 HOUR = timedelta(hours=1)
 
@@ -39,8 +40,9 @@ class Files:
         self.write(pair)
         if clients is not None:
             self.clients.write_bytes(clients.certificate_pem)
-        source = file_source(self.certificate, self.key)
-        self.served = ServedCertificate(source, None if clients is None else self.clients)
+        self.served = ServedCertificate(
+            self.certificate, self.key, None if clients is None else self.clients
+        )
         self.served.context()
 
     def write(self, pair: KeyPair) -> None:
@@ -57,8 +59,11 @@ class Files:
     def rejection(self, now: datetime) -> str:
         """Return why the newest files are not served."""
         with pytest.raises(CertificateError) as raised:
-            self.served.poll(now)
+            self.poll(now)
         return str(raised.value)
+
+    def poll(self, now: datetime, distrust: Distrust | None = None) -> bool:
+        return asyncio.run(self.served.poll(now, distrust))
 
     def connect(self, shown: KeyPair | None) -> Handshake:
         """Return a handshake of a client that presents a certificate, or none.
@@ -99,14 +104,13 @@ def test_a_renewed_leaf_is_served_and_open_connections_are_kept(
     during.step(during.client)  # the client's hello
     during.step(during.server)  # the server's answer, with the old certificate
     files.write(renewed)
-    assert files.served.poll(now)
+    assert files.poll(now)
     assert during.finish().presented == der(leaf)
     assert files.presented() == der(renewed)
     before.server.write(b"open")
     assert before.client.read(4) == b"open"
     certificate = certificate_of(renewed)
     assert files.served.expires == certificate.not_valid_after_utc
-    assert files.served.chain() == renewed.certificate_pem
 
 
 def test_a_strict_client_accepts_every_name_of_the_served_leaf(
@@ -127,7 +131,7 @@ def test_a_leaf_with_another_key_type_is_served_after_a_reload(
     client.minimum_version = client.maximum_version = version
     for pair in (with_rsa, ecdsa, with_rsa):
         files.write(pair)
-        assert files.served.poll(now)
+        assert files.poll(now)
         assert files.begin(client).finish().presented == der(pair)
 
 
@@ -160,14 +164,14 @@ def test_a_mounted_secret_update_without_new_timestamps_is_reloaded(
     (tmp_path / "..data").symlink_to("..2026_03_01")
     for file in ("tls.crt", "tls.key"):
         (tmp_path / file).symlink_to(f"..data/{file}")
-    served = ServedCertificate(file_source(tmp_path / "tls.crt", tmp_path / "tls.key"))
+    served = ServedCertificate(tmp_path / "tls.crt", tmp_path / "tls.key")
     served.context()
     version("..2026_03_02", renewed)
-    assert not served.poll(now)
+    assert not asyncio.run(served.poll(now))
     (tmp_path / "..data_tmp").symlink_to("..2026_03_02")
     (tmp_path / "..data_tmp").replace(tmp_path / "..data")
-    assert served.poll(now)
-    assert not served.poll(now)
+    assert asyncio.run(served.poll(now))
+    assert not asyncio.run(served.poll(now))
     assert Handshake(served.context(), client_context(authority)).finish().presented == der(renewed)
 
 
@@ -194,9 +198,9 @@ def test_invalid_files_are_rejected_until_valid_files_are_written(
     assert complaint in files.rejection(now)
     assert files.presented() == der(leaf)
     files.write(leaf)
-    assert not files.served.poll(now), "the served pair is back"
+    assert not files.poll(now), "the served pair is back"
     files.write(renewed)
-    assert files.served.poll(now)
+    assert files.poll(now)
     assert files.presented() == der(renewed)
 
 
@@ -208,7 +212,7 @@ def test_a_leaf_is_reloaded_only_within_its_validity_period(
     files.write(issue_leaf(authority, names, now + HOUR))
     assert "tls.crt: is not valid before " in files.rejection(now)
     # The content is the same as at the last poll: the time alone has changed.
-    assert files.served.poll(now + HOUR)
+    assert files.poll(now + HOUR)
 
 
 def test_certificates_that_only_openssl_rejects_are_rejected(
@@ -221,13 +225,13 @@ def test_certificates_that_only_openssl_rejects_are_rejected(
 
 
 def test_a_missing_pair_is_an_error_at_startup(tmp_path: Path) -> None:
-    served = ServedCertificate(file_source(tmp_path / "tls.crt", tmp_path / "tls.key"))
+    served = ServedCertificate(tmp_path / "tls.crt", tmp_path / "tls.key")
     with pytest.raises(CertificateError, match=r"tls\.crt: does not exist\. Check the path"):
         served.context()
     # A missing certificate has not expired: the replica reports that it is starting.
     assert served.expires > datetime.now(UTC) + timedelta(days=365_000)
-    assert served.chain() == b""
-    assert not served.poll(datetime.now(UTC))
+    assert served.leaf is None
+    assert not asyncio.run(served.poll(datetime.now(UTC)))
 
 
 @pytest.mark.parametrize("years", [-10, 10])
@@ -241,7 +245,7 @@ def test_a_pair_outside_its_validity_is_served_and_reported(
     assert files.served.invalid(now) == ""
     # The served pair is no better, so that a new one is taken up.
     files.write(issue_leaf(create_authority(now), Names.parse([NAME]), now))
-    assert files.served.poll(wrong)
+    assert files.poll(wrong)
 
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
@@ -288,7 +292,7 @@ def test_a_new_certificate_is_logged(
     caplog.set_level(logging.INFO, logger="gpufence")
     files.write(renewed)
     for _ in range(2):
-        files.served.poll(now)
+        files.poll(now)
     [record] = caplog.records
     certificate = certificate_of(renewed)
     assert record.getMessage() == "certificate reloaded"
@@ -296,6 +300,77 @@ def test_a_new_certificate_is_logged(
         "serial": f"{certificate.serial_number:x}",
         "expires": certificate.not_valid_after_utc.isoformat(),
     }
+
+
+# Callers that do not trust a certificate yet.
+
+
+def leaf_of(files: Files) -> Leaf:
+    assert files.served.leaf is not None
+    return files.served.leaf
+
+
+def test_a_bundle_is_trusted_as_api_servers_trust_it(
+    files: Files, authority: KeyPair, leaf: KeyPair, now: datetime
+) -> None:
+    other = create_authority(now)
+    ca, comment = authority.certificate_pem, "# von Jörg\n".encode()
+    trusted = [ca, other.certificate_pem + ca, comment + ca.rstrip(), leaf.certificate_pem]
+    for bundle in trusted:
+        assert leaf_of(files).is_trusted_by(bundle)
+    for bundle in (other.certificate_pem, b"", b"none", ca[:200]):
+        assert not leaf_of(files).is_trusted_by(bundle)
+
+
+def test_an_intermediate_ca_is_trusted_and_time_does_not_count(tmp_path: Path) -> None:
+    past = datetime.now(UTC) - timedelta(days=400)
+    root = create_authority(past)
+    constraints = x509.BasicConstraints(ca=True, path_length=0)
+    intermediate = sign(
+        named("intermediate"),
+        constraints,
+        begin=past,
+        end=past + timedelta(days=300),
+        signer=root,
+    )
+    leaf = issue_leaf(intermediate, Names.parse([NAME]), past, timedelta(days=30))
+    chain = KeyPair(leaf.certificate_pem + intermediate.certificate_pem, leaf.key_pem)
+    files = Files(tmp_path, chain, root)
+    assert leaf_of(files).is_trusted_by(intermediate.certificate_pem)
+    assert leaf_of(files).serial == certificate_of(leaf).serial_number
+    assert "expired at" in files.served.invalid(datetime.now(UTC))
+
+
+@pytest.mark.parametrize("problem", ["the caBundle does not trust it", ""])
+def test_a_new_pair_is_served_once_callers_trust_it(
+    files: Files, leaf: KeyPair, renewed: KeyPair, now: datetime, problem: str
+) -> None:
+    async def distrust(_leaf: Leaf) -> str:
+        return problem
+
+    files.write(renewed)
+    if problem:
+        with pytest.raises(CertificateError, match=f"is not served yet, because {problem}"):
+            files.poll(now, distrust)
+        assert files.presented() == der(leaf)
+        # Nothing is lost once the served one has expired.
+        long_after = certificate_of(leaf).not_valid_after_utc + timedelta(days=400)
+        assert files.poll(long_after, distrust)
+    else:
+        assert files.poll(now, distrust)
+    assert files.presented() == der(renewed)
+
+
+def test_a_pair_is_kept_while_the_api_server_is_out_of_reach(
+    files: Files, leaf: KeyPair, renewed: KeyPair, now: datetime
+) -> None:
+    async def distrust(_leaf: Leaf) -> str:
+        raise UnreachableError("nothing answers")
+
+    files.write(renewed)
+    with pytest.raises(UnreachableError):
+        files.poll(now, distrust)
+    assert files.presented() == der(leaf)
 
 
 # Clients with certificates.
@@ -374,12 +449,12 @@ def test_the_client_ca_is_rotated_without_a_new_listener(
     old, new = signed(clients), signed(successor)
     comment = "# von Jörg\n".encode()
     listener.clients.write_bytes(clients.certificate_pem + comment + successor.certificate_pem)
-    assert listener.served.poll(now)
+    assert listener.poll(now)
     for pair in (old, new):
         listener.connect(pair)
     listener.clients.write_bytes(successor.certificate_pem)
-    assert listener.served.poll(now)
-    assert not listener.served.poll(now)
+    assert listener.poll(now)
+    assert not listener.poll(now)
     listener.connect(new)
     with pytest.raises(ssl.SSLCertVerificationError):
         listener.connect(old)

@@ -16,25 +16,15 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import re
 import ssl
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from cryptography import x509
-from cryptography.hazmat.primitives.serialization import Encoding
-
 from certs import CertificateError
-from certs.files import PairSource, read_file
-from certs.keypair import (
-    KeyPair,
-    check_validity,
-    is_authority,
-    parse_certificates,
-    parse_pair,
-)
 from webhook.logs import event
 
 _NEVER = datetime.max.replace(tzinfo=UTC)
@@ -42,22 +32,69 @@ _NEVER = datetime.max.replace(tzinfo=UTC)
 # AEAD with forward secrecy only, for what still speaks TLS 1.2; TLS 1.3 has no other suites.
 _TLS12_CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20"
 
+# X509_V_FLAG_NO_CHECK_TIME of OpenSSL, which Python does not name.
+_NO_CHECK_TIME = 0x200000
+
+_PEM = re.compile(rb"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
+
 _log = logging.getLogger("gpufence")
 
+Distrust = Callable[["Leaf"], Awaitable[str]]
+"""Returns why callers do not trust a certificate yet; empty if they do.
 
-_Material = tuple[KeyPair, bytes | None]
-"""What a context is made of: the pair that it serves, and the CAs of its clients."""
+Raises ClusterError if that cannot be found out.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """A serving certificate with its key: what a handshake shows of it."""
+
+    context: ssl.SSLContext
+    """A server without client certificates."""
+    serial: int
+    begins: datetime
+    ends: datetime
+
+    def is_trusted_by(self, bundle: bytes) -> bool:
+        """Return whether a client that trusts the bundle (PEM) trusts it; time does not count.
+
+        As in Go's crypto/x509, a bundle may hold an intermediate CA, or the certificate itself.
+        """
+        try:
+            _handshake(self.context, ders(bundle, "caBundle"))
+        except (CertificateError, ssl.SSLError):
+            return False
+        return True
+
+    def check_validity(self, now: datetime, where: str) -> None:
+        """Raise CertificateError unless ``now`` is within its life (RFC 5280, 4.1.2.5)."""
+        if self.begins <= now <= self.ends:
+            return
+        is_old = now > self.ends
+        raise CertificateError(
+            f"expired at {self.ends.isoformat()}"
+            if is_old
+            else f"is not valid before {self.begins.isoformat()}",
+            where=where,
+            cure=f"{'Issue a new certificate' if is_old else 'Wait until then'}, or correct the "
+            "clock of this machine",
+        )
+
+
+_Material = tuple[bytes, bytes, bytes | None]
+"""What a context is made of: certificate, key, and the CAs of its clients."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Served:
     context: ssl.SSLContext
     material: _Material
-    leaf: x509.Certificate
+    leaf: Leaf
 
 
 class ServedCertificate:
-    """Serves the newest usable pair of a source, also while it changes.
+    """Serves the newest usable pair of two files, also while they change.
 
     TLS 1.2 at least; ALPN offers http/1.1 alone, since over HTTP/2 an API server sends all of its
     calls down one connection, to one replica.
@@ -66,8 +103,9 @@ class ServedCertificate:
     one of them, made for clients. It is read again as the pair is.
     """
 
-    def __init__(self, source: PairSource, client_authority: Path | None = None) -> None:
-        self._source = source
+    def __init__(self, certificate: Path, key: Path, client_authority: Path | None = None) -> None:
+        self._certificate = certificate
+        self._key = key
         self._client_authority = client_authority
         self._served: _Served | None = None
 
@@ -85,31 +123,34 @@ class ServedCertificate:
         return self._served.context
 
     @property
+    def leaf(self) -> Leaf | None:
+        """What is served; None if nothing is yet."""
+        return self._served.leaf if self._served else None
+
+    @property
     def expires(self) -> datetime:
         """The expiry of the served certificate; a date that never comes without one."""
-        return self._served.leaf.not_valid_after_utc if self._served else _NEVER
-
-    def chain(self) -> bytes:
-        """Return PEM of the chain that is served; empty if nothing is served yet."""
-        return self._served.material[0].certificate_pem if self._served else b""
+        return self._served.leaf.ends if self._served else _NEVER
 
     def invalid(self, now: datetime) -> str:
         """Return why the served certificate is not valid at that time; empty if it is."""
         try:
             if self._served is not None:
-                check_validity(self._served.leaf, now, self._source.certificate_at)
+                self._served.leaf.check_validity(now, str(self._certificate))
         except CertificateError as error:
             return str(error)
         return ""
 
-    def poll(self, now: datetime) -> bool:
-        """Serve what is new and usable in source and client CA; return whether it changed.
+    async def poll(self, now: datetime, distrust: Distrust | None = None) -> bool:
+        """Serve what is new and usable in the files; return whether it changed.
 
-        Open connections keep what they started with. Without a change, it costs two small reads.
+        Open connections keep what they started with. Without a change, it costs two small reads. A
+        pair that callers do not trust yet is not served while the current one is valid.
 
         Raises:
             CertificateError: the new pair is not usable, and the current one stays in use. The next
                 poll tries again: a pair that was half written is complete by then.
+            ClusterError: whether callers trust it is unknown.
         """
         if self._served is None:
             return False
@@ -118,43 +159,146 @@ class ServedCertificate:
             return False
         loaded = self._load(material)
         if not self.invalid(now):
-            check_validity(loaded.leaf, now, self._source.certificate_at)
+            loaded.leaf.check_validity(now, str(self._certificate))
+            if distrust is not None and (problem := await distrust(loaded.leaf)):
+                raise CertificateError(
+                    f"is not served yet, because {problem}",
+                    where=str(self._certificate),
+                    cure="Wait until its CA is registered",
+                )
         self._served = loaded
-        serial, expires = f"{loaded.leaf.serial_number:x}", self.expires.isoformat()
+        serial, expires = f"{loaded.leaf.serial:x}", self.expires.isoformat()
         event(_log, logging.INFO, "certificate reloaded", serial=serial, expires=expires)
         return True
 
     def _read(self) -> _Material:
         authority = self._client_authority
-        return self._source.read(), None if authority is None else read_file(authority)
+        clients = None if authority is None else _content(authority)
+        return _content(self._certificate), _content(self._key), clients
 
     def _load(self, material: _Material) -> _Served:
-        pair, authorities = material
-        certificate_at, key_at = self._source.certificate_at, self._source.key_at
-        leaf, _ = parse_pair(pair, certificate_at, key_at)
-        context = _server_context(asks_clients=authorities is not None)
-        if authorities is not None:
-            _trust(context, authorities, str(self._client_authority))
+        chain, key, authorities = material
+        first = ders(chain, str(self._certificate))[0]
+        with _as_file(chain, key) as path:
+            plain = self._context_of(path)
+            try:
+                shown = _handshake(plain, [first])
+            except ssl.SSLError as error:
+                raise self._unusable(error) from error
+            context = plain
+            if authorities is not None:
+                context = self._context_of(path, asks_clients=True)
+                _trust(context, authorities, str(self._client_authority))
+        begins, ends = (
+            datetime.fromtimestamp(ssl.cert_time_to_seconds(str(shown[field])), UTC)
+            for field in ("notBefore", "notAfter")
+        )
+        serial = int(str(shown["serialNumber"]), 16)
+        return _Served(context, material, Leaf(plain, serial, begins, ends))
+
+    def _context_of(self, path: str, *, asks_clients: bool = False) -> ssl.SSLContext:
+        context = _server_context(asks_clients=asks_clients)
         try:
-            with _as_file(pair) as path:
-                # With a passphrase, OpenSSL never prompts for one.
-                context.load_cert_chain(path, password="")
+            # With a passphrase, OpenSSL never prompts for one.
+            context.load_cert_chain(path, password="")
         except OSError as error:  # ssl.SSLError is one
-            raise CertificateError(
-                f"cannot be loaded by OpenSSL ({error})",
-                where=f"{certificate_at} with {key_at}",
-                cure="Use an ECDSA P-256 or an RSA 2048 key and a SHA-256 signature, or better",
-            ) from error
-        return _Served(context, material, leaf)
+            raise self._unusable(error) from error
+        return context
+
+    def _unusable(self, error: OSError) -> CertificateError:
+        """Return why OpenSSL does not take the pair."""
+        reason = getattr(error, "reason", "") or ""
+        key = _content(self._key)
+        if reason == "KEY_VALUES_MISMATCH":
+            return CertificateError(
+                f"does not belong to {self._certificate}",
+                where=str(self._key),
+                cure="Replace both together; in a chain, the certificate of the key comes first",
+            )
+        if b"ENCRYPTED" in key:
+            return CertificateError(
+                "is encrypted with a passphrase, for which a server cannot prompt",
+                where=str(self._key),
+                cure="Store the key unencrypted and let file permissions protect it (mode 0600)",
+            )
+        if b"PRIVATE KEY-----" not in key:
+            return CertificateError(
+                "contains no valid PEM private key",
+                where=str(self._key),
+                cure="Put the PEM of the key there, which begins with "
+                '"-----BEGIN PRIVATE KEY-----"',
+            )
+        return CertificateError(
+            f"cannot be loaded by OpenSSL ({error})",
+            where=f"{self._certificate} with {self._key}",
+            cure="Use an ECDSA P-256 or an RSA 2048 key and a SHA-256 signature, or better",
+        )
+
+
+def _content(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError as error:
+        raise CertificateError(
+            "does not exist",
+            where=str(path),
+            cure="Check the path, or create the file with `gpufence certs issue`",
+        ) from error
+    except OSError as error:
+        raise CertificateError(
+            f"cannot be read ({error.strerror})",
+            where=str(path),
+            cure="Name a file that the user of gpufence may read; in a Pod, see defaultMode and "
+            "fsGroup",
+        ) from error
+
+
+def ders(pem: bytes, where: str) -> list[bytes]:
+    """Return DER of every certificate in PEM, at least one; raises CertificateError."""
+    try:
+        found = [ssl.PEM_cert_to_DER_cert(block.decode("ascii")) for block in _PEM.findall(pem)]
+    except ValueError:
+        found = []
+    if not found:
+        raise CertificateError(
+            "contains no valid PEM certificate",
+            where=where,
+            cure="Put the PEM of an X.509 certificate there, from"
+            ' "-----BEGIN CERTIFICATE-----" to "-----END CERTIFICATE-----"',
+        )
+    return found
+
+
+def _handshake(server: ssl.SSLContext, trusted: list[bytes]) -> dict[str, object]:
+    """Return what a client that trusts these certificates (DER) sees, whatever the time is.
+
+    The standard library shows a certificate, and says whether it is trusted, in a handshake only.
+    This one is in memory.
+
+    Raises:
+        ssl.SSLError: the client does not trust it.
+    """
+    client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    client.check_hostname = False
+    client.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN | ssl.VerifyFlags(_NO_CHECK_TIME)
+    client.load_verify_locations(cadata=b"".join(trusted))
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    serving = server.wrap_bio(to_server, to_client, server_side=True)
+    calling = client.wrap_bio(to_client, to_server)
+    for _ in range(4):
+        for side in (calling, serving):
+            with contextlib.suppress(ssl.SSLWantReadError):
+                side.do_handshake()
+    return dict(calling.getpeercert() or {})
 
 
 @contextlib.contextmanager
-def _as_file(pair: KeyPair) -> Iterator[str]:
+def _as_file(chain: bytes, key: bytes) -> Iterator[str]:
     """Yield the path of a file with the pair in it: Python's ssl takes no keys from memory.
 
-    On Linux it is a file in memory, so that a key from a Secret never meets a disk.
+    The two files may change between two reads of them. On Linux it is a file in memory.
     """
-    content = b"\n".join((pair.certificate_pem, pair.key_pem))
+    content = b"\n".join((chain, key))
     if not hasattr(os, "memfd_create"):
         with tempfile.NamedTemporaryFile() as file:
             file.write(content)
@@ -189,15 +333,19 @@ def _server_context(*, asks_clients: bool = False) -> ssl.SSLContext:
 
 def _trust(context: ssl.SSLContext, authorities: bytes, where: str) -> None:
     """Accept clients with certificates of these CAs; raises CertificateError."""
-    certificates = parse_certificates(authorities, where)
-    for certificate in certificates:
-        if not is_authority(certificate):
-            subject = certificate.subject.rfc4514_string()
-            raise CertificateError(
-                f"contains a certificate that is not a CA certificate ({subject})",
-                where=where,
-                cure="Use the certificate of the CA that signs the client certificates",
-            )
     # As PEM, Python accepts only ASCII, but files often have comments between certificates.
-    der = b"".join(certificate.public_bytes(Encoding.DER) for certificate in certificates)
-    context.load_verify_locations(cadata=der)
+    try:
+        context.load_verify_locations(cadata=b"".join(ders(authorities, where)))
+    except ssl.SSLError as error:
+        raise CertificateError(
+            f"contains no valid PEM certificate ({error})",
+            where=where,
+            cure="Put the certificate of the CA there that signs the client certificates",
+        ) from error
+    counts = context.cert_store_stats()
+    if counts["x509"] > counts["x509_ca"]:
+        raise CertificateError(
+            "contains a certificate that is not a CA certificate",
+            where=where,
+            cure="Use the certificate of the CA that signs the client certificates",
+        )

@@ -292,6 +292,13 @@ host_option = click.option(
     help="Address to listen on.",
 )
 
+configuration_name_option = name_option(
+    "--name",
+    "configuration_name",
+    default="gpufence",
+    text="Name of both webhook configurations.",
+)
+
 timeout_option = click.option(
     "--timeout-seconds",
     type=click.IntRange(1, 30),

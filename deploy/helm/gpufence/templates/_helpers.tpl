@@ -216,12 +216,12 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 
 {{/* The command line of a replica. */}}
 {{- define "gpufence.args" -}}
-{{- $name := include "gpufence.name" . -}}
 - serve
 - --policy=/etc/gpufence/policy/policy.yaml
 - --port={{ .Values.webhook.port }}
 - --metrics-port={{ .Values.metrics.port }}
 - --drain-seconds={{ .Values.webhook.drainSeconds }}
+- --name={{ include "gpufence.name" . }}
 {{- if include "gpufence.verifiesClients" . }}
 - --client-ca-file=/etc/gpufence/clients/{{ .Values.webhook.clientCA.key }}
 {{- end }}

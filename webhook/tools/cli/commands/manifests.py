@@ -23,6 +23,7 @@ from webhook.controller.text.objects import admission_policies as policies_of
 from webhook.tools.cli.options import (
     PolicyChoice,
     as_argument,
+    configuration_name_option,
     name_option,
     namespaced_name_option,
     node_facts_option,
@@ -102,12 +103,7 @@ def make_registration(
 registration_options = as_argument(
     "registration",
     make_registration,
-    name_option(
-        "--name",
-        "configuration_name",
-        default="gpufence",
-        text="Name of both webhook configurations.",
-    ),
+    configuration_name_option,
     click.option(
         "--service",
         type=_service,

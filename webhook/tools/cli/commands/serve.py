@@ -13,6 +13,7 @@ from webhook.serve.http.listener import ListenError
 from webhook.tools.cli.options import (
     PORT,
     Connection,
+    configuration_name_option,
     host_option,
     is_inside,
     kubeconfig_option,
@@ -71,6 +72,7 @@ Examples:
 )
 @timeout_option
 @node_facts_option
+@configuration_name_option
 @kubeconfig_option
 def serve(
     policy_path: str | None,
@@ -83,6 +85,7 @@ def serve(
     drain_seconds: float,
     timeout_seconds: int,
     with_nodes: bool,
+    configuration_name: str,
     kubeconfig: Path | None,
 ) -> int:
     """Run the admission webhook.
@@ -99,6 +102,8 @@ def serve(
         tls_key=tls_key,
         client_ca_file=client_ca_file,
         facts=to_cluster if has_cluster and with_nodes else None,
+        callers=to_cluster if has_cluster else None,
+        name=configuration_name,
         timeout_seconds=timeout_seconds,
         host=host,
         port=port,

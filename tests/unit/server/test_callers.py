@@ -1,0 +1,91 @@
+"""Whether API servers trust a certificate, by the webhook configurations."""
+
+from __future__ import annotations
+
+import base64
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from certs.authority import create_authority, issue_leaf
+from certs.files import write_pairs
+from certs.keypair import Names
+from fake_apiserver import FakeKubeApi
+from webhook.kube.errors import ApiError, ClusterError, UnreachableError
+from webhook.serve.callers import Callers
+from webhook.serve.http.tls import Leaf, ServedCertificate
+
+API = "/apis/admissionregistration.k8s.io/v1"
+MUTATING, VALIDATING = (
+    f"{API}/{kind}webhookconfigurations/gpufence" for kind in ("mutating", "validating")
+)
+NOW = datetime.now(UTC)
+OWN, OTHER = (create_authority(NOW) for _ in range(2))
+
+
+@pytest.fixture
+def leaf(tmp_path: Path) -> Leaf:
+    write_pairs(tmp_path, OWN, issue_leaf(OWN, Names.parse(["localhost"]), NOW))
+    served = ServedCertificate(tmp_path / "tls.crt", tmp_path / "tls.key")
+    served.context()
+    assert served.leaf is not None
+    return served.leaf
+
+
+def configuration(*bundles: bytes | None, name: str = "pods.gpufence.dev") -> dict[str, object]:
+    webhooks = [
+        {"name": name, "clientConfig": {"caBundle": base64.b64encode(each).decode()}}
+        if each is not None
+        else {"name": name, "clientConfig": {}}
+        for each in bundles
+    ]
+    return {"metadata": {}, "webhooks": webhooks}
+
+
+TRUSTING = {
+    "nothing is registered": {},
+    "the CA is there": {
+        MUTATING: configuration(OWN.certificate_pem),
+        VALIDATING: configuration(OTHER.certificate_pem + OWN.certificate_pem, None),
+    },
+    "another product": {MUTATING: configuration(OTHER.certificate_pem, name="a.example")},
+}
+DISTRUSTING = {
+    "one webhook": {
+        MUTATING: configuration(OWN.certificate_pem),
+        VALIDATING: configuration(OWN.certificate_pem, OTHER.certificate_pem),
+    },
+    "no certificate": {MUTATING: configuration(b"none")},
+}
+
+
+@pytest.mark.parametrize("objects", TRUSTING.values(), ids=TRUSTING)
+async def test_a_certificate_is_trusted(leaf: Leaf, objects: dict[str, dict[str, object]]) -> None:
+    api = FakeKubeApi()
+    api.objects.update(objects)
+    assert await Callers(api, "gpufence").distrust(leaf) == ""
+
+
+@pytest.mark.parametrize("objects", DISTRUSTING.values(), ids=DISTRUSTING)
+async def test_one_webhook_that_does_not_trust_it_is_enough(
+    leaf: Leaf, objects: dict[str, dict[str, object]]
+) -> None:
+    api = FakeKubeApi()
+    api.objects.update(objects)
+    assert "webhookconfigurations gpufence does not trust it" in await Callers(
+        api, "gpufence"
+    ).distrust(leaf)
+
+
+async def test_without_the_right_to_read_configurations_nothing_is_distrusted(leaf: Leaf) -> None:
+    api = FakeKubeApi()
+    api.error = ApiError(403, "forbidden")
+    assert await Callers(api, "gpufence").distrust(leaf) == ""
+
+
+async def test_an_api_server_that_does_not_answer_is_an_error(leaf: Leaf) -> None:
+    api = FakeKubeApi()
+    api.error = UnreachableError("no response")
+    with pytest.raises(ClusterError):
+        await Callers(api, "gpufence").distrust(leaf)
