@@ -158,8 +158,8 @@ def _decide(
         if may_move(obj.pods(), stored):
             return decision
         # With the metadata of the new object: a Pod that its DaemonSet releases is not worse for
-        # it. Only AppArmor's annotations are judged there, and they are immutable
-        # (core validation.go, ValidatePodSpecificAnnotationUpdates).
+        # it. AppArmor's annotations are immutable (core validation.go,
+        # ValidatePodSpecificAnnotationUpdates), and a label that is removed is a new finding.
         stored = stored.with_metadata(obj)
         known = _judge(stored, scope, excluded_namespaces, is_final=is_final).findings
     except MalformedObjectError:

@@ -87,11 +87,29 @@ class NamedClaim(msgspec.Struct, frozen=True):
     path: str
     name: str
     claim_name: str
-    is_used: bool
-    """Whether a container uses the claim."""
+    uses: frozenset[str]
+    """The requests that containers use, by name; an empty name stands for all of them."""
     is_template: bool = False
     claim: Claim | None = None
     """What the claim requests; ``None`` if that is unknown."""
+
+    @property
+    def is_used(self) -> bool:
+        """Whether a container uses the claim, or one of its requests."""
+        return bool(self.uses)
+
+    @property
+    def used_requests(self) -> tuple[frozenset[str], ...]:
+        """The device classes of each request whose devices a container gets, if that is known.
+
+        Source: ``k8s.io/kubernetes/pkg/kubelet/cm/dra/claiminfo.go``, cdiDevicesAsList.
+        """
+        if self.claim is None or not self.uses:
+            return ()
+        if "" in self.uses or not self.claim.names:
+            return self.claim.requests
+        pairs = zip(self.claim.names, self.claim.requests, strict=True)
+        return tuple(classes for name, classes in pairs if name in self.uses)
 
 
 def named_claims(pod: Pod, request: Request) -> Iterator[NamedClaim]:
@@ -101,19 +119,17 @@ def named_claims(pod: Pod, request: Request) -> Iterator[NamedClaim]:
     when the template changes. Where the source is unknown, the entry has no valid name of a claim.
     """
     generated = _generated_claims(pod, request)
-    used = {
-        use.name
-        for container in pod.containers
-        if container.spec.resources
-        for use in container.spec.resources.claims or ()
-    }
+    used: dict[str | None, set[str]] = {}
+    for container in pod.containers:
+        for use in (container.spec.resources.claims if container.spec.resources else None) or ():
+            used.setdefault(use.name, set()).add(use.request or "")
     for index, entry in enumerate(pod.spec.resource_claims or ()):
         name = entry.name or ""
-        path, is_used = pod.at(f"spec.resourceClaims[{index}]"), name in used
+        path, uses = pod.at(f"spec.resourceClaims[{index}]"), frozenset(used.get(name, ()))
         if claim := entry.resource_claim_name or generated.get(name):
-            yield NamedClaim(path, name, claim, is_used)
+            yield NamedClaim(path, name, claim, uses)
         elif claim := entry.resource_claim_template_name:
-            yield NamedClaim(path, name, claim, is_used, is_template=True)
+            yield NamedClaim(path, name, claim, uses, is_template=True)
         else:
             # A later Kubernetes may have other sources than a claim and a template.
             why = (
@@ -121,7 +137,7 @@ def named_claims(pod: Pod, request: Request) -> Iterator[NamedClaim]:
                 if entry.source
                 else "from a source that gpufence does not know"
             )
-            yield NamedClaim(path, name, f"{name} ({why})", is_used)
+            yield NamedClaim(path, name, f"{name} ({why})", uses)
 
 
 class Scope(msgspec.Struct, frozen=True, gc=False):
@@ -319,12 +335,12 @@ def _requested(resource: DeviceResource) -> tuple[ResourceSide, Any] | None:
 
 
 def _by_claim(pod: Pod, scope: Scope) -> Iterator[DeviceRequest]:
-    """Yield the requests of the claims that a container uses.
+    """Yield the requests of claims that a container uses.
 
-    A claim that no container uses would reserve a device without giving it to a container.
+    One that no container uses would reserve a device without giving it to a container.
     """
     for named in scope.claims(pod):
-        for classes in named.claim.requests if named.claim and named.is_used else ():
+        for classes in named.used_requests:
             offers = {scope.policy.pools_of_class.get(device_class, ()) for device_class in classes}
             for pools in sorted(filter(None, offers), key=lambda pools: [p.name for p in pools]):
                 what = f"claim {named.claim_name} on device class {', '.join(sorted(classes))}"

@@ -40,6 +40,8 @@ class Claim:
     """Whether a request, in each of its alternatives, is for more than one device."""
     tolerates_taints: bool = False
     """Whether a request may get a device with a taint: ``tolerations``."""
+    names: tuple[str, ...] = ()
+    """The names of the requests; without any, a container cannot choose one."""
     nodes: PodSpec | None = None
     """The node selection of the devices that are allocated to the claim; ``None`` without any."""
 
@@ -57,7 +59,7 @@ def class_of_resource(name: str) -> str:
 
 def read_claim(spec: Any, status: Any = None) -> Claim:
     """Return what a ResourceClaim requests and has; entries that are no requests are left out."""
-    requests = []
+    requests, names = [], []
     admin_access = is_for_several = tolerates = False
     for request in _list(mapping(mapping(spec).get("devices")).get("requests")):
         alternatives = _list(request.get("firstAvailable"))
@@ -68,8 +70,9 @@ def read_claim(spec: Any, status: Any = None) -> Claim:
         tolerates |= any(a.get("tolerations") for a in alternatives)
         is_for_several |= all(map(_is_for_several, alternatives))
         requests.append(frozenset(name for name in classes if isinstance(name, str)))
+        names.append(str(request.get("name") or ""))
     nodes = _nodes(mapping(status).get("allocation"))
-    return Claim(tuple(requests), admin_access, is_for_several, tolerates, nodes)
+    return Claim(tuple(requests), admin_access, is_for_several, tolerates, tuple(names), nodes)
 
 
 def _nodes(allocation: Any) -> PodSpec | None:

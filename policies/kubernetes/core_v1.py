@@ -103,6 +103,8 @@ class ResourceClaimUse(Type):
     """A container's use of a claim of its Pod (``ResourceClaim`` in core/v1)."""
 
     name: str | None = None
+    request: str | None = None
+    """The request of the claim whose devices the container gets; by default, it gets all."""
 
 
 class ResourceRequirements(Type):

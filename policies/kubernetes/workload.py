@@ -124,12 +124,13 @@ class Workload:
         return self._pods
 
     def with_metadata(self, other: Workload) -> Workload:
-        """Return this object with the metadata of another one, except for its annotations."""
+        """Return this object with the metadata of another one, and with its own labels."""
+        labels, annotations = self.metadata.labels, self.metadata.annotations
         if self._pod is not None:
-            metadata = replace(other.metadata, annotations=self.metadata.annotations)
+            metadata = replace(other.metadata, labels=labels, annotations=annotations)
             return Workload(replace(self._pod, metadata=metadata))
         metadata_of_raw = {**((other.raw or {}).get("metadata") or {})}
-        metadata_of_raw["annotations"] = self.metadata.annotations
+        metadata_of_raw |= {"labels": labels, "annotations": annotations}
         return Workload({**(self.raw or {}), "metadata": metadata_of_raw})
 
     def with_ephemeral_containers(self, other: Workload) -> Workload:

@@ -113,7 +113,7 @@ from policies.kubernetes.pod import Pod, host_peaks
 from policies.kubernetes.quantity import NANOS, parse_quantity
 from policies.kubernetes.template import field_path
 from policies.kubernetes.workload import convert
-from policies.policy import Policy, Pool, PoolRequirement
+from policies.policy import Pool, PoolRequirement
 from policies.requests import peak_in_pool
 
 ID = "pool-requirements"
@@ -152,6 +152,19 @@ Sources: ray-project/kuberay, ``ray-operator/apis/ray/v1/rayjob_types.go``; kube
 _CORE_KINDS = frozenset(kind for _, kind in CORE_WORKLOADS)
 _COMPLETED = frozenset({"argoproj.io", "serving.kserve.io"})
 """Groups whose objects may leave it to an operator what their Pods are."""
+_SERVICE_ACCOUNT = "system:serviceaccount:"
+_CONTROLLERS = {"system:kube-controller-manager"} | {
+    f"{_SERVICE_ACCOUNT}kube-system:{name}-controller"
+    for name in (
+        *("cronjob", "daemon-set", "deployment", "job"),
+        *("replicaset", "replication", "statefulset"),
+    )
+}
+"""Who creates the Pods and the objects of core workloads.
+
+Source: ``k8s.io/kubernetes/plugin/pkg/auth/authorizer/rbac/bootstrappolicy/controller_policy.go``;
+the first without ``--use-service-account-credentials``. An operator has any service account.
+"""
 _SECONDS = {"h": 3600, "m": 60, "s": 1}
 _UNITS = {"cpu": (NANOS, " CPUs"), "memory": (NANOS * 2**30, "Gi of memory")}
 
@@ -189,7 +202,7 @@ def _unmet(pod: Pod, pool: Pool, entry: PoolRequirement, context: Context) -> It
         yield from _labels(pod, pool, entry)
         if entry.do_not_disrupt and entry.action == "warn":
             yield from _disruption(pod, pool)
-    if (entry.max_runtime or entry.queue) and not _is_judged_at_owner(pod, context.policy):
+    if (entry.max_runtime or entry.queue) and not _is_judged_at_owner(pod, context):
         yield from _runtime(pod, pool, entry)
         if entry.queue and not any(labels.get(QUEUE_LABEL) for labels in _labels_of_workload(pod)):
             yield _missing_queue(pod, pool)
@@ -391,16 +404,25 @@ def _loses_its_work(pod: Pod) -> bool:
     return not is_controlled or pod.spec.restart_policy in ("Never", "OnFailure")
 
 
-def _is_judged_at_owner(pod: Pod, policy: Policy) -> bool:
-    """Return whether a controller makes the object from another one that gpufence judges."""
+def _is_judged_at_owner(pod: Pod, context: Context) -> bool:
+    """Return whether a controller makes the object from another one that gpufence judges.
+
+    Any client can write an owner reference: it counts where the account of a controller sends the
+    request. An existing Pod, whose run time is fixed, keeps its owner in each update.
+    """
     metadata = pod.metadata
     if pod.kind != "Pod":
         metadata = convert(mapping(pod.template.root.get("metadata")), ObjectMeta)
-    custom = {workloads.group for workloads in policy.custom_workloads} - _COMPLETED
+    custom = {workloads.group for workloads in context.policy.custom_workloads} - _COMPLETED
+    user = context.request.username
+    is_known = context.exists(pod) or not context.request.fail_closed
     for owner in metadata.owner_references or ():
         group, slash, _ = (owner.api_version or "").partition("/")
         key = (group if slash else "", owner.kind)
-        if owner.controller and (key in CORE_WORKLOADS or key[0] in custom):
+        if owner.controller and (
+            (key in CORE_WORKLOADS and (is_known or user in _CONTROLLERS))
+            or (key[0] in custom and (is_known or user.startswith(_SERVICE_ACCOUNT)))
+        ):
             return True
     return False
 

@@ -340,9 +340,10 @@ def _remediation(remove: str, pod: Pod, pools: Iterable[Pool], context: Context)
             f"Create resource claim {unresolved[0].claim_name} before the Pod if it requests a "
             f"device (for files, add its manifest or use --cluster), or {remove}"
         )
-    if unused := [named for named in context.claims(pod) if not named.is_used]:
-        name = unused[0].name
-        return f"Use claim {name} in a container, under resources.claims, or {remove}"
+    for named in context.claims(pod):
+        if named.claim and len(named.used_requests) < len(named.claim.requests):
+            how = "without request" if named.is_used else "under resources.claims"
+            return f"Use claim {named.name} in a container, {how}, or {remove}"
     for name, annotation in ignored_annotations(pod, context.policy):
         if any(pool in usable for pool in context.policy.pools_of_annotations[annotation]):
             scheduler = annotation.scheduler_name

@@ -215,17 +215,19 @@ def _pod_level(pod: Pod, resources: ResourceRequirements, context: Context) -> I
 
 def _unused_claims(pod: Pod, context: Context) -> Iterator[Finding]:
     for named in context.claims(pod):
-        requests = named.claim.requests if named.claim and not named.is_used else ()
+        offered = context.policy.pools_of_class.keys()
+        used = {name for request in named.used_requests for name in request}
+        requests = named.claim.requests if named.claim else ()
         classes = {name for request in requests for name in request}
-        if not classes.isdisjoint(context.policy.pools_of_class):
+        if used.isdisjoint(offered) and not classes.isdisjoint(offered):
             yield Finding(
                 ID,
                 named.path,
                 "no container uses a claim for GPUs",
                 f"claim {named.claim_name} on device class {', '.join(sorted(classes))} would "
                 "take a device that no container gets, so it does not make this a GPU Pod",
-                f"Add name: {named.name} to resources.claims of the container that needs the "
-                "device, or remove the claim",
+                f"Add name: {named.name}, without request, to resources.claims of the container "
+                "that needs the device, or remove the claim",
             )
 
 

@@ -29,7 +29,7 @@ from webhook.serve.cluster.facts import ClusterFacts
 
 JSON = dict[str, Any]
 ML = Request("ml")
-GPU = Claim((frozenset({"gpu.nvidia.com"}),))
+GPU = Claim((frozenset({"gpu.nvidia.com"}),), names=("gpu",))
 
 
 def claim(name: str, *classes: str) -> JSON:
@@ -99,7 +99,7 @@ async def test_claims_and_claim_templates_are_resolved_by_name(lookups: Lookups)
     lookups.api.put(CLAIMS, claim("either", "gpu.nvidia.com", "mig.nvidia.com"))
     entries = by_template("one-gpu"), by_name("shared"), by_name("either")
     facts = await lookups.resolve(*entries)
-    either = Claim((frozenset({"gpu.nvidia.com", "mig.nvidia.com"}),))
+    either = Claim((frozenset({"gpu.nvidia.com", "mig.nvidia.com"}),), names=("gpu",))
     assert facts.claims == {("ml", "shared"): GPU, ("ml", "either"): either}
     assert facts.claim_templates == {("ml", "one-gpu"): GPU}
     assert lookups.results == {"found": 3}
@@ -142,7 +142,8 @@ async def test_a_replaced_claim_template_is_resolved_to_its_new_content(lookups:
     lookups.api.remove(CLAIM_TEMPLATES, "one-gpu")
     lookups.api.put(CLAIM_TEMPLATES, template("one-gpu", "none.example.com"))
     facts = await lookups.resolve(by_template("one-gpu"))
-    assert facts.claim_templates == {("ml", "one-gpu"): Claim((frozenset({"none.example.com"}),))}
+    none = Claim((frozenset({"none.example.com"}),), names=("gpu",))
+    assert facts.claim_templates == {("ml", "one-gpu"): none}
     assert lookups.results == {"found": 2}
 
 

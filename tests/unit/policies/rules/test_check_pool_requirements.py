@@ -10,8 +10,8 @@ import msgspec
 import pytest
 
 from deciding import pod, policy
-from policies.engine import NO_FACTS, decide
-from policies.facts import Facts
+from policies.engine import NO_FACTS, decide, validate
+from policies.facts import Facts, Request
 from policies.finding import Finding
 from policies.kubernetes.claims import Claim
 from policies.kubernetes.core_v1 import PodObject
@@ -197,3 +197,49 @@ def test_a_job_whose_pods_need_the_annotations_gets_none() -> None:
     made = decide(job, own)
     assert made.operations
     assert not [each for each in made.operations if "annotations" in each.path]
+
+
+JOB_CONTROLLER = "system:serviceaccount:kube-system:job-controller"
+OPERATOR = "system:serviceaccount:jobset-system:jobset-controller"
+
+
+def of_kind(kind: str, **metadata: Any) -> JSON:
+    spec = SPEC if kind == "v1 Pod" else {"template": {"spec": SPEC}}
+    api_version, _, name = kind.partition(" ")
+    return workload(api_version, name, spec, **metadata)
+
+
+@pytest.mark.parametrize(
+    ("username", "owner", "counts"),
+    [
+        (JOB_CONTROLLER, "batch/v1 Job", True),
+        ("system:kube-controller-manager", "batch/v1 Job", True),
+        ("alice", "batch/v1 Job", False),
+        (OPERATOR, "batch/v1 Job", False),
+        (OPERATOR, "jobset.x-k8s.io/v1alpha2 JobSet", True),
+        ("alice", "jobset.x-k8s.io/v1alpha2 JobSet", False),
+    ],
+)
+@pytest.mark.parametrize("kind", ["v1 Pod", "batch/v1 Job"])
+def test_an_owner_counts_only_if_a_controller_sends_the_request(
+    kind: str, username: str, owner: str, counts: bool
+) -> None:
+    version, of = owner.split()
+    entry = {"apiVersion": version, "kind": of, "name": "a", "uid": "a", "controller": True}
+    obj = of_kind(kind, ownerReferences=[entry])
+    request = Request(username=username, fail_closed=True)
+    found = validate(obj, policy(pools=[{**POOL, "requires": [{"queue": True}]}]), request).findings
+    assert counts == (check_pool_requirements.ID not in {finding.rule for finding in found})
+
+
+@pytest.mark.parametrize("kind", ["batch/v1 Job", "apps/v1 StatefulSet"])
+def test_the_queue_cannot_be_removed_later(kind: str) -> None:
+    labeled = of_kind(kind, labels={check_pool_requirements.QUEUE_LABEL: "team"})
+    request = Request(operation="UPDATE", old=labeled, username="alice", fail_closed=True)
+    written = policy(pools=[{**POOL, "requires": [{"queue": True}]}])
+    assert not validate(labeled, written, request).findings
+    bare = of_kind(kind)
+    [finding] = validate(bare, written, request).findings
+    assert finding.rule == check_pool_requirements.ID
+    unchanged = msgspec.structs.replace(request, old=bare)
+    assert not validate(bare, written, unchanged).findings
