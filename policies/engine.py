@@ -124,8 +124,7 @@ def _as_stored(obj: Workload, request: Request) -> Workload:
     webhooks get the object of the client (``k8s.io/kubernetes/pkg/registry/core/pod/strategy.go``,
     ``dropNonEphemeralContainerUpdates``).
     """
-    old = _stored(request)
-    if old is None or request.subresource != "ephemeralcontainers":
+    if request.subresource != "ephemeralcontainers" or (old := _stored(request)) is None:
         return obj
     try:
         return Workload(old).with_ephemeral_containers(obj)
@@ -205,7 +204,9 @@ def _judge(
                 path = (*pod.template.spec_path, "resourceClaims")
                 unjudged.append(Unjudged(path, "its resource claims are unknown"))
         if enforces and is_final and pod.kind == "Pod":
-            findings += _lost(pod, context, actions)
+            # A plain Pod has nothing to lose.
+            if context.device_requests or pod.spec.resource_claims:
+                findings += _lost(pod, context, actions)
         else:
             if obj.is_core_workload:
                 context = replace(context, written_devices=pod.device_resources)
