@@ -9,10 +9,17 @@ import msgspec
 
 from policies.finding import Finding
 from policies.kubernetes.editor import PatchOperation, patched
-from policies.kubernetes.objects import JSONObject
+from policies.kubernetes.objects import JSONObject, MalformedObjectError
 from policies.kubernetes.template import Unjudged
 
 Verdict = Literal["allowed", "mutated", "denied", "unknown", "skipped"]
+
+
+class Failure(msgspec.Struct, frozen=True, gc=False):
+    """What a rule that does not enforce raised: the object is decided without the rule."""
+
+    rule: str
+    error: Exception
 
 
 class Decision(msgspec.Struct, frozen=True, gc=False):
@@ -40,6 +47,7 @@ class Decision(msgspec.Struct, frozen=True, gc=False):
 
     mutations: tuple[str, ...] = ()
     """The mutation that each operation comes from, by its ID."""
+    failures: tuple[Failure, ...] = ()
 
     @property
     def original(self) -> JSONObject:
@@ -57,6 +65,17 @@ class Decision(msgspec.Struct, frozen=True, gc=False):
         """Return the object with the operations of these mutations applied."""
         pairs = zip(self.mutations, self.operations, strict=True)
         return patched(self.original, tuple(op for rule, op in pairs if rule in mutations))
+
+    def checked(self) -> Decision:
+        """Return the decision if no rule found the object malformed.
+
+        Raises:
+            MalformedObjectError: a rule that does not enforce found it malformed, or too large.
+        """
+        for failure in self.failures:
+            if isinstance(failure.error, MalformedObjectError):
+                raise failure.error
+        return self
 
     @property
     def is_silent(self) -> bool:

@@ -13,10 +13,10 @@ from typing import Any
 from msgspec.structs import replace
 
 from policies.context import Context, missing_facts
-from policies.decision import Decision
+from policies.decision import Decision, Failure
 from policies.exemptions import apply_exceptions, may_move, split_known
 from policies.facts import Facts, Request
-from policies.finding import Action, Finding
+from policies.finding import Finding
 from policies.kubernetes.core_v1 import PodObject
 from policies.kubernetes.editor import Editor, PatchOperation
 from policies.kubernetes.objects import JSONObject, MalformedObjectError, OversizedObjectError
@@ -72,7 +72,7 @@ def mutate(
         return ()
     operations: list[PatchOperation] = []
     for pod in pods:
-        editor = _edit(pod, Context.of(pod, policy, request, facts))
+        editor = _edit(pod, Context.of(pod, policy, request, facts), [])
         operations += [operation for _, operation in editor.changes]
     return tuple(operations)
 
@@ -160,11 +160,12 @@ def _decide(
         # it. AppArmor's annotations are immutable (core validation.go,
         # ValidatePodSpecificAnnotationUpdates), and a label that is removed is a new finding.
         stored = stored.with_metadata(obj)
-        known = _judge(stored, scope, excluded_namespaces, is_final=is_final).findings
+        before = _judge(stored, scope, excluded_namespaces, is_final=is_final)
     except MalformedObjectError:
-        known = ()
-    new, known = split_known(decision.findings, known)
-    return replace(decision, findings=new, known=known)
+        return decision
+    new, known = split_known(decision.findings, before.findings)
+    failures = decision.failures + before.failures
+    return replace(decision, findings=new, known=known, failures=failures)
 
 
 def _judge(
@@ -192,6 +193,7 @@ def _judge(
         return Decision(original, has_template=False, unjudged=tuple(unjudged))
     changes: list[tuple[str, PatchOperation]] = []
     findings: list[Finding] = []
+    failures: list[Failure] = []
     pools: dict[str, None] = {}
     missing: dict[str, None] = {}
     for pod in pods:
@@ -210,20 +212,19 @@ def _judge(
         else:
             if obj.is_core_workload:
                 context = replace(context, written_devices=pod.device_resources)
-            editor = mutate_pod(pod, context)
+            editor = _edit(pod, context, failures)
+            pod.changed()
             if enforces:
                 changes += editor.changes
             else:
                 findings += _unmade(editor, pod, actions)
-        role = obj.role(pod)
-        for finding in _findings(pod, context, actions):
-            findings.append(
+        found = _findings(pod, context, MOST_FINDINGS - len(findings), failures)
+        if role := obj.role(pod):
+            found = [
                 replace(finding, detail=f"{finding.detail}; this is about {role}")
-                if role
-                else finding
-            )
-            if len(findings) > MOST_FINDINGS:
-                raise OversizedObjectError("", _TOO_MANY)
+                for finding in found
+            ]
+        findings += found
     counting, excepted = apply_exceptions(findings, obj, policy, request)
     if is_final:
         changes = []
@@ -236,6 +237,7 @@ def _judge(
         excepted=excepted,
         missing_facts=tuple(missing),
         unjudged=tuple(unjudged),
+        failures=tuple(failures),
     )
 
 
@@ -244,21 +246,28 @@ def mutate_pod(pod: Pod, context: Context) -> Editor:
 
     The policy's mode makes no difference here: callers decide whether to use the changes.
     """
-    editor = _edit(pod, context)
+    editor = _edit(pod, context, [])
     pod.changed()
     return editor
 
 
-def _edit(pod: Pod, context: Context) -> Editor:
+def _edit(pod: Pod, context: Context, failures: list[Failure]) -> Editor:
     """Apply the mutations to the Pod's spec. To read the Pod again, call ``changed`` first."""
     editor = Editor(pod)
     mutations = _mutations_for(pod, context)
     if not mutations:
         return editor
-    actions = context.policy.actions_in(context.request.namespace).written
+    actions = context.policy.actions_in(context.request.namespace)
     for mutation in mutations:
-        if actions[mutation.id] == "enforce" and (changes := [*mutation.changes(pod, context)]):
-            editor.apply(changes, mutation.id)
+        if actions.written[mutation.id] != "enforce":
+            continue
+        try:
+            if changes := [*mutation.changes(pod, context)]:
+                editor.apply(changes, mutation.id)
+        except Exception as error:
+            if actions[mutation.id] == "enforce":
+                raise
+            failures.append(Failure(mutation.id, error))
     return editor
 
 
@@ -301,22 +310,42 @@ def _lost(pod: Pod, context: Context, actions: Actions) -> Iterator[Finding]:
         yield _lost_finding(mutation, pod, trial.made_by(mutation.id))
 
 
-def _findings(pod: Pod, context: Context, actions: Actions) -> Iterator[Finding]:
-    """Yield the findings of the Pod, with the actions that the policy has for their rules."""
+def _findings(pod: Pod, context: Context, most: int, failures: list[Failure]) -> list[Finding]:
+    """Return the findings of the Pod, with the actions that the policy has for their rules.
+
+    Raises:
+        OversizedObjectError: those that deny would be more than ``most``, with the others.
+    """
+    actions = context.policy.actions_in(context.request.namespace)
+    findings: list[Finding] = []
     if not actions.reported.isdisjoint(_MUTATION_IDS):
-        for finding in _changes_to_report(pod, context, actions.written):
-            yield _with_action(finding, actions)
+        findings += _changes_to_report(pod, context, actions, failures)
     rules = _rules_for(pod, context, CHECKS_BY_PODS)
     if actions.off:
         rules = [rule for rule in rules if rule.id not in actions.off]
     for rule in rules:
-        for finding in rule.check(pod, context):
-            yield finding if actions[rule.id] == "enforce" else _with_action(finding, actions)
+        try:
+            for finding in rule.check(pod, context):
+                findings.append(_with_action(finding, actions))
+                _check_number(findings, most)
+        except Exception as error:
+            if actions[rule.id] == "enforce":
+                raise
+            failures.append(Failure(rule.id, error))
+            findings = [finding for finding in findings if finding.rule != rule.id]
+    return findings
+
+
+def _check_number(findings: Sequence[Finding], most: int) -> None:
+    if len(findings) > most:
+        raise OversizedObjectError("", _TOO_MANY)
 
 
 def _with_action(finding: Finding, actions: Actions) -> Finding:
     """Return the finding with the action of its rule, unless the finding itself only warns."""
     action, written = actions[finding.rule], actions.written[finding.rule]
+    if action == "enforce":
+        return finding
     if written == "enforce":
         written = finding.action
     return replace(finding, action=action, would=None if action == written else written)
@@ -336,18 +365,21 @@ def _rules_for(
 
 
 def _changes_to_report(
-    pod: Pod, context: Context, written: Mapping[str, Action]
+    pod: Pod, context: Context, actions: Actions, failures: list[Failure]
 ) -> Iterator[Finding]:
     """Yield a finding for each mutation that would add something and may only report it."""
     for mutation in _mutations_for(pod, context):
-        action = written[mutation.id]
+        action = actions.written[mutation.id]
         if action in ("enforce", "off"):
             continue
         trial = Editor(pod, dry_run=True)
-        trial.apply([*mutation.changes(pod, context)], mutation.id)
-        if changes := trial.made_by(mutation.id):
-            why = f"the policy sets {mutation.id} to {action}"
-            yield _unmade_finding(mutation, pod, changes, why)
+        why = f"the policy sets {mutation.id} to {action}"
+        try:
+            trial.apply([*mutation.changes(pod, context)], mutation.id)
+            if changes := trial.made_by(mutation.id):
+                yield _with_action(_unmade_finding(mutation, pod, changes, why), actions)
+        except Exception as error:
+            failures.append(Failure(mutation.id, error))
 
 
 def _unmade_finding(

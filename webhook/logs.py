@@ -34,9 +34,15 @@ def configure(formatter: logging.Formatter, stream: TextIO) -> None:
 
 
 def event(
-    log: logging.Logger, level: int, name: str, /, *, failure: bool = False, **fields: Any
+    log: logging.Logger,
+    level: int,
+    name: str,
+    /,
+    *,
+    failure: bool | Exception = False,
+    **fields: Any,
 ) -> None:
-    """Log an event; ``failure`` adds the traceback of the exception that is being handled."""
+    """Log an event, with the traceback of an exception: ``True`` is the one being handled."""
     log.log(level, name, exc_info=failure, extra={_FIELDS: fields})
 
 

@@ -7,14 +7,17 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from planted import plant_error
 from policies import engine
 from policies.context import Context
+from policies.engine import decide
 from policies.finding import Finding
 from policies.kubernetes.editor import Addition
+from policies.kubernetes.objects import MalformedObjectError
 from policies.kubernetes.pod import Pod
-from policies.registry import Rule
+from policies.registry import CHECKS, MUTATIONS, RULES, Rule
 from reviewing import UID, default_policy, gpu_pod, plain_pod, review
-from served import Hook
+from served import Hook, MakeHook
 
 BUGS = pytest.mark.parametrize(
     "bug",
@@ -110,6 +113,51 @@ async def test_a_bug_in_a_mutation_denies_with_an_internal_error(
     }
     monkeypatch.undo()
     assert "patch" in await hook.response("/mutate", review(gpu_pod()))
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.id)
+async def test_an_error_in_a_rule_that_enforces_denies(
+    make_hook: MakeHook, rule: Rule, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plant_error(monkeypatch, rule, KeyError("planted"))
+    hook = await make_hook(default_policy(**{rule.id: "enforce"}))
+    await assert_internal_error(hook, "/validate" if rule in CHECKS else "/mutate")
+    assert await hook.metric("gpufence_internal_errors_total") == {"": 1}
+    assert await hook.metric("gpufence_rule_failures_total") == {}
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.id)
+async def test_an_error_in_a_rule_that_does_not_enforce_is_left_out(
+    make_hook: MakeHook,
+    rule: Rule,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    pod = decide(gpu_pod(), default_policy()).mutated
+    plant_error(monkeypatch, rule, KeyError("planted"))
+    hook = await make_hook(default_policy(**{rule.id: "warn"}))
+    assert (await hook.response("/mutate", review(pod)))["allowed"]
+    assert (await hook.response("/validate", review(pod)))["allowed"]
+    count = (rule in MUTATIONS) + (rule in CHECKS)
+    assert await hook.metric("gpufence_rule_failures_total") == {f'{{rule="{rule.id}"}}': count}
+    assert await hook.metric("gpufence_internal_errors_total") == {"": 0}
+    records = [record for record in caplog.records if record.levelno == logging.ERROR]
+    assert [record.getMessage() for record in records] == ["rule failed"] * count
+    assert all(record.exc_info for record in records)
+    assert {vars(record)["gpufence_fields"]["rule"] for record in records} == {rule.id}
+
+
+async def test_a_warning_that_finds_an_object_malformed_does_not_count_as_a_bug(
+    hook: Hook, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, logger="gpufence")
+    [rule] = [rule for rule in RULES if rule.id == "stuck-rollout"]
+    plant_error(monkeypatch, rule, MalformedObjectError("spec", "is odd"))
+    pod = decide(gpu_pod(), default_policy()).mutated
+    assert (await hook.response("/validate", review(pod)))["allowed"]
+    assert await hook.metric("gpufence_rule_failures_total") == {}
+    [record] = caplog.records
+    assert (record.getMessage(), record.levelno) == ("malformed object", logging.INFO)
 
 
 async def test_an_exempt_namespace_is_allowed_despite_a_bug_in_a_check(

@@ -183,3 +183,10 @@ def assert_setting(name: str) -> None:
         [reference] = re.findall(r"#/\$defs/(\w+)", str(field))
         part = SCHEMA["$defs"][reference]
     assert last in part["properties"], name
+
+
+def test_the_security_policy_names_the_rules_that_do_not_enforce() -> None:
+    text = " ".join((PROJECT / "SECURITY.md").read_text().split())
+    [names] = re.findall(r"In the default policy, these rules do not enforce: (.*?)\. The", text)
+    rules = policy_spec("default")["rules"]
+    assert set(re.findall("`(.*?)`", names)) == {r for r in rules if rules[r] != "enforce"}

@@ -12,7 +12,7 @@ from datetime import date
 from http import HTTPStatus
 from typing import Any, Literal, Protocol
 
-from policies.decision import Decision
+from policies.decision import Decision, Failure
 from policies.engine import mutate, validate
 from policies.facts import Facts, Request
 from policies.finding import Finding
@@ -102,6 +102,7 @@ class Admission:
             if endpoint == "/mutate":
                 return _mutate(request, mutate(obj, self._policy, writing, facts))
             decision = validate(obj, self._policy, writing, facts)
+            self._report(request, decision.failures)
             return self._validate(request, obj, decision)
         except review.RefusedError as error:
             _log_request(logging.WARNING, "bad request", endpoint, request, problem=str(error))
@@ -122,6 +123,25 @@ class Admission:
             # Its operator defines its fields, and gpufence checks its Pods.
             return review.allowed(uid, warnings=[messages.warning(message)]), "malformed"
         return self._deny(request, HTTPStatus.UNPROCESSABLE_ENTITY, message), "malformed"
+
+    def _report(self, request: review.AdmissionRequest, failures: Sequence[Failure]) -> None:
+        """Log and count the errors of rules that do not enforce. They change no response."""
+        for failure in failures:
+            rule, error = failure.rule, failure.error
+            if isinstance(error, MalformedObjectError):
+                _log_request(
+                    logging.INFO,
+                    "malformed object",
+                    "/validate",
+                    request,
+                    rule=rule,
+                    problem=str(error),
+                )
+            else:
+                self._metrics.rule_failed(rule)
+                _log_request(
+                    logging.ERROR, "rule failed", "/validate", request, failure=error, rule=rule
+                )
 
     def refused(self, uid: str, status: HTTPStatus, problem: str) -> review.Response:
         """Return the response to a review that is not decided on; its namespace is unknown."""
@@ -224,7 +244,7 @@ def _log_request(
     endpoint: Endpoint,
     request: review.AdmissionRequest,
     *,
-    failure: bool = False,
+    failure: bool | Exception = False,
     **fields: object,
 ) -> None:
     event(

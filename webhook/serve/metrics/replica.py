@@ -80,6 +80,11 @@ class Metrics:
             "gpufence_internal_errors",
             "Requests with an internal error. The log has the traceback of each.",
         ).inc
+        self.rule_failed: Callable[[str], None] = self._counting(
+            "gpufence_rule_failures",
+            "Errors in rules that do not enforce. The log has the traceback of each.",
+            "rule",
+        )
         self.connection_rejected: Callable[[Rejection], None] = self._counting(
             "gpufence_connections_refused",
             "Connections that were rejected (too_many, handshake) or evicted for another.",

@@ -227,7 +227,7 @@ class Judge:
             Request(namespace=namespace, username=username, today=self._inventory.today),
             self._inventory.facts_in(namespace),
             excluded_namespaces=ALWAYS_EXCLUDED,
-        )
+        ).checked()
 
     def _kept(
         self, decision: Decision, kind: Kind, owned: Owned, content: JSONObject | None
@@ -243,6 +243,9 @@ class Judge:
                 self._inventory.skipped.append(
                     f"{title}: its mutations are not shown, because it is too large"
                 )
+        for failure in decision.failures:
+            bug = f"{failure.error!r}, a bug of gpufence"
+            self._inventory.skipped.append(f"{title}: audited without {failure.rule}: {bug}")
         findings, excepted = _first(decision.findings), _first(decision.excepted)
         if rest := len(decision.findings) - len(findings):
             self._inventory.skipped.append(f"{title}: {rest:,} further findings are not shown")
@@ -254,6 +257,7 @@ class Judge:
             findings=findings,
             excepted=excepted,
             unjudged=decision.unjudged[:_MOST_PARTS],
+            failures=(),
         )
         return kept if operations else self._shared.setdefault(kept, kept)
 

@@ -178,7 +178,9 @@ def _judge(
     manifest: Manifest, value: JSONObject, policy: Policy, request: Request, facts: Facts, own: str
 ) -> Result:
     try:
-        decision = decide(value, policy, request, facts, excluded_namespaces=ALWAYS_EXCLUDED)
+        decision = decide(
+            value, policy, request, facts, excluded_namespaces=ALWAYS_EXCLUDED
+        ).checked()
     except MalformedObjectError as malformed:
         field = field_value(value, malformed.path)
         placeholder = _PLACEHOLDER.search(field) if isinstance(field, str) else None

@@ -298,6 +298,11 @@ def _print_notes(results: Sequence[Result], *, strict: bool, with_errors: bool) 
         if result.duplicate is not None:
             duplicate = sentence(result.manifest.document, result.duplicate)
             click.echo(f"Warning: {printable(duplicate)}", err=True)
+        for failure in result.decision.failures:
+            place = f"{result.manifest.document.path}:{result.manifest.line}"
+            bug = f"{failure.error!r}. This is a bug of gpufence"
+            text = f"{place}: {result.title} is checked without {failure.rule}, which failed: {bug}"
+            click.echo(f"Warning: {printable(text)}.", err=True)
     if unknown := sum(bool(result.decision.unjudged) for result in results):
         verb, whose = ("is", "its") if unknown == 1 else ("are", "their")
         cure = "" if strict else " To fail on them, add --strict."
