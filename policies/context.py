@@ -154,7 +154,7 @@ _BOUND_POD_RULES = ("pool-trespass", "missing-device")
 def needed_facts(policy: Policy) -> dict[Fact, str]:
     """Return the facts that the rules need, each with what the webhook does without it."""
     needs: dict[Fact, str] = {}
-    if any(each.get(rule) != "off" for rule in _BOUND_POD_RULES for each in policy.action_sets):
+    if any(each[rule] != "off" for rule in _BOUND_POD_RULES for each in policy.action_sets):
         needs["nodes"] = (
             "Pods with spec.nodeName are denied, and Pods that select GPU nodes by other labels "
             "than those of a pool are not found"

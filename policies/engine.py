@@ -65,14 +65,12 @@ def mutate(
     workload = _as_stored(_workload(obj), request)
     if _stored(request) is not None and workload.is_being_deleted:
         return ()
-    if policy.actions_in(request.namespace).mode != "enforce":
-        return ()
-    pods = workload.pods()
-    if not pods or policy.exemptions.cover(request.namespace, request.username, pods):
+    actions = policy.actions_in(request.namespace)
+    if actions.mode != "enforce" or _left_alone(workload, policy, request):
         return ()
     operations: list[PatchOperation] = []
-    for pod in pods:
-        editor = _edit(pod, Context.of(pod, policy, request, facts), [])
+    for pod in workload.pods():
+        editor = _edit(pod, Context.of(pod, policy, request, facts), actions, [])
         operations += [operation for _, operation in editor.changes]
     return tuple(operations)
 
@@ -138,17 +136,36 @@ def _stored(request: Request) -> JSONObject | PodObject | None:
     return request.old if request.operation == "UPDATE" else None
 
 
+def _left_alone(
+    obj: Workload,
+    policy: Policy,
+    request: Request,
+    excluded_namespaces: Container[str] = (),
+    unjudged: Sequence[Unjudged] = (),
+) -> Decision | None:
+    """Return the decision on an object on which no rule runs; ``None`` if rules decide."""
+    pods = obj.pods()
+    if not (pods or unjudged):
+        return Decision(obj.raw or {}, has_template=False)
+    if reason := policy.exemptions.cover(request.namespace, request.username, pods):
+        return Decision(obj.raw or {}, exemption=reason)
+    if request.namespace in excluded_namespaces:
+        reason = f"API servers do not call gpufence for namespace {request.namespace}"
+        return Decision(obj.raw or {}, exemption=reason)
+    if pods:
+        return None
+    return Decision(obj.raw or {}, has_template=False, unjudged=tuple(unjudged))
+
+
 def _decide(
     obj: Workload, scope: Scope, excluded_namespaces: Container[str], *, is_final: bool
 ) -> Decision:
     """Judge the object. On UPDATE, the findings of the old object do not count again."""
     old = _stored(scope.request)
-    if old is None:
-        return _judge(obj, scope, excluded_namespaces, is_final=is_final)
-    if obj.is_being_deleted:
+    if old is not None and obj.is_being_deleted:
         return Decision(obj.raw or {}, exemption=_DELETED)
     decision = _judge(obj, scope, excluded_namespaces, is_final=is_final)
-    if not decision.findings:
+    if old is None or not decision.findings:
         return decision
     try:
         stored = Workload(old)
@@ -171,26 +188,18 @@ def _decide(
 def _judge(
     obj: Workload, scope: Scope, excluded_namespaces: Container[str], *, is_final: bool
 ) -> Decision:
-    """Go through the checklist: exemptions, mutations, checks, exceptions.
+    """Run the rules on the object: mutations, checks, exceptions.
 
     The mutating webhook has already changed a Pod that ``is_final``.
     """
     policy, request = scope.policy, scope.request
-    actions = policy.actions_in(request.namespace)
+    actions, pods = policy.actions_in(request.namespace), obj.pods()
     enforces = actions.mode == "enforce"
-    original, pods = obj.raw or {}, obj.pods()
     unjudged = [
         part for part in obj.unjudged if part.value is None or policy.is_named_in(part.value)
     ]
-    if not (pods or unjudged):
-        return Decision(original, has_template=False)
-    if reason := policy.exemptions.cover(request.namespace, request.username, pods):
-        return Decision(original, exemption=reason)
-    if request.namespace in excluded_namespaces:
-        reason = f"API servers do not call gpufence for namespace {request.namespace}"
-        return Decision(original, exemption=reason)
-    if not pods:
-        return Decision(original, has_template=False, unjudged=tuple(unjudged))
+    if decision := _left_alone(obj, policy, request, excluded_namespaces, unjudged):
+        return decision
     changes: list[tuple[str, PatchOperation]] = []
     findings: list[Finding] = []
     failures: list[Failure] = []
@@ -212,13 +221,13 @@ def _judge(
         else:
             if obj.is_core_workload:
                 context = replace(context, written_devices=pod.device_resources)
-            editor = _edit(pod, context, failures)
+            editor = _edit(pod, context, actions, failures)
             pod.changed()
             if enforces:
                 changes += editor.changes
             else:
                 findings += _unmade(editor, pod, actions)
-        found = _findings(pod, context, MOST_FINDINGS - len(findings), failures)
+        found = _findings(pod, context, actions, MOST_FINDINGS - len(findings), failures)
         if role := obj.role(pod):
             found = [
                 replace(finding, detail=f"{finding.detail}; this is about {role}")
@@ -226,13 +235,12 @@ def _judge(
             ]
         findings += found
     counting, excepted = apply_exceptions(findings, obj, policy, request)
-    if is_final:
-        changes = []
+    mutations, operations = zip(*changes, strict=True) if changes and not is_final else ((), ())
     return Decision(
-        original,
-        tuple([operation for _, operation in changes]),
+        obj.raw or {},
+        operations,
         counting,
-        mutations=tuple([rule for rule, _ in changes]),
+        mutations=mutations,
         pools=tuple(pools),
         excepted=excepted,
         missing_facts=tuple(missing),
@@ -246,20 +254,21 @@ def mutate_pod(pod: Pod, context: Context) -> Editor:
 
     The policy's mode makes no difference here: callers decide whether to use the changes.
     """
-    editor = _edit(pod, context, [])
+    actions = context.policy.actions_in(context.request.namespace)
+    editor = _edit(pod, context, actions, [])
     pod.changed()
     return editor
 
 
-def _edit(pod: Pod, context: Context, failures: list[Failure]) -> Editor:
+def _edit(pod: Pod, context: Context, actions: Actions, failures: list[Failure]) -> Editor:
     """Apply the mutations to the Pod's spec. To read the Pod again, call ``changed`` first."""
     editor = Editor(pod)
     mutations = _mutations_for(pod, context)
     if not mutations:
         return editor
-    actions = context.policy.actions_in(context.request.namespace)
+    written = actions.written
     for mutation in mutations:
-        if actions.written[mutation.id] != "enforce":
+        if written[mutation.id] != "enforce":
             continue
         try:
             if changes := [*mutation.changes(pod, context)]:
@@ -301,7 +310,7 @@ def _lost(pod: Pod, context: Context, actions: Actions) -> Iterator[Finding]:
     if not context.may_have_device(pod) or is_mirror_pod(pod, context):
         return
     for mutation in _mutations_for(pod, context):
-        if not mutation.is_kept or actions[mutation.id] != "enforce":
+        if not mutation.is_kept or actions.written[mutation.id] != "enforce":
             continue
         if not (changes := [*mutation.changes(pod, context)]):
             continue
@@ -310,13 +319,14 @@ def _lost(pod: Pod, context: Context, actions: Actions) -> Iterator[Finding]:
         yield _lost_finding(mutation, pod, trial.made_by(mutation.id))
 
 
-def _findings(pod: Pod, context: Context, most: int, failures: list[Failure]) -> list[Finding]:
+def _findings(
+    pod: Pod, context: Context, actions: Actions, most: int, failures: list[Failure]
+) -> list[Finding]:
     """Return the findings of the Pod, with the actions that the policy has for their rules.
 
     Raises:
         OversizedObjectError: those that deny would be more than ``most``, with the others.
     """
-    actions = context.policy.actions_in(context.request.namespace)
     findings: list[Finding] = []
     if not actions.reported.isdisjoint(_MUTATION_IDS):
         findings += _changes_to_report(pod, context, actions, failures)

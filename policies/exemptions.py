@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import date
 from operator import attrgetter
 
 from msgspec.structs import replace
 
 from policies.facts import Request
-from policies.finding import Action, Finding
+from policies.finding import Finding
 from policies.kubernetes.core_v1 import PodSpec
 from policies.kubernetes.pod import Pod
 from policies.kubernetes.workload import Workload
-from policies.policy import ExceptionEntry, Policy
+from policies.policy import Actions, ExceptionEntry, Policy
 
 ALWAYS_EXCLUDED = frozenset(
     {
@@ -51,7 +51,7 @@ def useless_exceptions(policy: Policy, today: date | None) -> Iterator[tuple[int
             yield index, "covers nothing: its rules are off in its namespaces"
 
 
-def _actions(entry: ExceptionEntry, policy: Policy) -> Iterable[Mapping[str, Action]]:
+def _actions(entry: ExceptionEntry, policy: Policy) -> Iterable[Actions]:
     if entry.namespaces.prefixes:
         return policy.action_sets
     return [policy.actions_in(namespace) for namespace in entry.namespaces.exact]

@@ -476,8 +476,8 @@ class Override(Part):
             raise ValueError("changes nothing; set rules, mode or hardening")
 
 
-class Actions(dict[str, Action]):
-    """Each rule's action in some namespaces, limited by the mode there.
+class Actions:
+    """Each rule's action in some namespaces: as the policy has it, limited by the mode there.
 
     ``written`` are the actions without the limit. By these actions, ``reported`` are the rules that
     warn or audit, and ``off`` those that are off. ``hardening`` counts in the namespaces instead of
@@ -487,12 +487,15 @@ class Actions(dict[str, Action]):
     def __init__(
         self, written: Mapping[str, Action], mode: Mode, hardening: Hardening | None = None
     ) -> None:
-        super().__init__({rule: limited(action, mode) for rule, action in written.items()})
         self.written = written
         self.reported = frozenset(r for r, a in written.items() if a in ("warn", "audit"))
         self.off = frozenset(r for r, a in written.items() if a == "off")
         self.mode = mode
         self.hardening = hardening
+
+    def __getitem__(self, rule: str) -> Action:
+        action = self.written[rule]
+        return action if self.mode == "enforce" else limited(action, self.mode)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

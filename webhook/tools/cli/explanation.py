@@ -14,7 +14,6 @@ from policies.context import Context
 from policies.decision import Decision
 from policies.engine import mutate_pod
 from policies.facts import Facts
-from policies.finding import Action
 from policies.kubernetes.nodes import Node
 from policies.kubernetes.pod import RESOURCE_SIDES, Pod
 from policies.kubernetes.quantity import parse_quantity
@@ -27,7 +26,7 @@ from policies.kubernetes.scheduling import (
 )
 from policies.kubernetes.selector import can_match
 from policies.kubernetes.workload import Workload
-from policies.policy import Policy, Pool
+from policies.policy import Actions, Policy, Pool
 from policies.reach import shortages
 from policies.registry import CHECKS, MUTATIONS, RULES
 from policies.requests import device_peaks, ignored_annotations
@@ -180,7 +179,7 @@ def _mutations(
     terminal: Terminal,
     decision: Decision,
     templates: Sequence[_Template],
-    actions: Mapping[str, Action],
+    actions: Actions,
 ) -> Iterator[str]:
     yield terminal.line("Mutations", 2, BOLD)
     done: set[str] = set()
@@ -301,7 +300,7 @@ def _names(names: Sequence[str]) -> str:
 
 
 def _checks(
-    terminal: Terminal, result: Result, decision: Decision, actions: Mapping[str, Action]
+    terminal: Terminal, result: Result, decision: Decision, actions: Actions
 ) -> Iterator[str]:
     yield terminal.line("Checks", 2, BOLD)
     for finding in decision.findings:

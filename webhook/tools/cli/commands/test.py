@@ -102,7 +102,7 @@ def _unexercised(outcomes: Iterable[Outcome], suites: Iterable[Suite]) -> list[s
         rule
         for suite in suites
         for actions in suite.policy.action_sets
-        for rule, action in actions.items()
+        for rule, action in actions.written.items()
         if action != "off"
     }
     return [rule.id for rule in RULES if rule.id in on - exercised]
