@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Literal
 
 import msgspec
 
 from policies.finding import Finding
-from policies.kubernetes.editor import PatchOperation, patched
+from policies.kubernetes.editor import PatchOperation, clone
 from policies.kubernetes.objects import JSONObject, MalformedObjectError
 from policies.kubernetes.template import Unjudged
 
@@ -64,7 +64,7 @@ class Decision(msgspec.Struct, frozen=True, gc=False):
     def mutated_by(self, mutations: Collection[str]) -> JSONObject:
         """Return the object with the operations of these mutations applied."""
         pairs = zip(self.mutations, self.operations, strict=True)
-        return patched(self.original, tuple(op for rule, op in pairs if rule in mutations))
+        return patched(self.original, [op for rule, op in pairs if rule in mutations])
 
     def checked(self) -> Decision:
         """Return the decision if no rule found the object malformed.
@@ -95,3 +95,15 @@ class Decision(msgspec.Struct, frozen=True, gc=False):
         if not self.has_template:
             return "skipped"
         return "mutated" if self.operations else "allowed"
+
+
+def patched(obj: JSONObject, operations: Sequence[PatchOperation]) -> JSONObject:
+    """Return a copy of the object with the operations applied, as RFC 6902 has it."""
+    if not operations:
+        return obj
+    # The webhook answers with the operations: only files and audits need the object.
+    from jsonpatch import JsonPatch
+
+    # The copy shares nothing, also where the YAML of the object has aliases.
+    copy: JSONObject = JsonPatch(msgspec.to_builtins(operations)).apply(clone(obj), in_place=True)
+    return copy

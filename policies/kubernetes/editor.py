@@ -15,7 +15,6 @@ from msgspec import UNSET, to_builtins
 from msgspec.structs import fields
 
 from policies.kubernetes.core_v1 import Type
-from policies.kubernetes.objects import JSONObject
 from policies.kubernetes.pod import Pod
 from policies.kubernetes.template import Path, field_path
 
@@ -160,27 +159,6 @@ class Editor:
         elif attributes := _attributes(value.__class__):
             for name in to_builtins(value):
                 self._add(present, (*path, name), getattr(value, attributes[name]))
-
-
-def patched(obj: JSONObject, operations: tuple[PatchOperation, ...]) -> JSONObject:
-    """Return the object with the operations applied; the object itself is not changed."""
-    if not operations:
-        return obj
-    copy: JSONObject = clone(obj)
-    for operation in operations:
-        *steps, last = [
-            step.replace("~1", "/").replace("~0", "~") for step in operation.path.split("/")[1:]
-        ]
-        parent: Any = copy
-        for step in steps:
-            parent = parent[int(step)] if isinstance(parent, list) else parent[step]
-        if isinstance(operation, RemoveOperation):
-            del parent[int(last)]
-        elif last == "-" and isinstance(parent, list):
-            parent.append(clone(operation.value))
-        else:
-            parent[last] = clone(operation.value)
-    return copy
 
 
 def clone(value: Any) -> Any:

@@ -8,10 +8,11 @@ from typing import Any
 import msgspec
 
 from policies.context import Context
+from policies.decision import patched
 from policies.facts import Facts, Request
 from policies.kubernetes import scheduling
 from policies.kubernetes.core_v1 import PodSpec, PodTemplate, Requirement, Toleration
-from policies.kubernetes.editor import Editor, PatchOperation, patched
+from policies.kubernetes.editor import Editor, PatchOperation
 from policies.kubernetes.pod import Pod
 from policies.kubernetes.scheduling import Alternative, Taint
 from policies.kubernetes.template import Template

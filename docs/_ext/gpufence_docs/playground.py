@@ -59,8 +59,8 @@ PLATFORM = ("pyemscripten_2026_0_wasm32", "3.14", "cp314")
 COMPILED = ("msgspec", "pydantic-core")
 """The libraries with compiled code that a check needs."""
 PURE = (
-    *("annotated-types", "click", "jinja2", "markupsafe", "pydantic", "pyyaml"),
-    *("typing-extensions", "typing-inspection"),
+    *("annotated-types", "click", "jinja2", "jsonpatch", "jsonpointer"),
+    *("markupsafe", "pydantic", "pyyaml", "typing-extensions", "typing-inspection"),
 )
 """The other libraries. PyYAML and MarkupSafe have compiled code only to be faster."""
 

@@ -11,9 +11,9 @@ from typing import Any
 
 from bench import pods
 from bench.engine import microseconds
+from policies.decision import patched
 from policies.engine import mutate, validate
 from policies.facts import Facts, Request
-from policies.kubernetes.editor import patched
 from policies.kubernetes.nodes import Node, NodeIndex
 from policies.policy import Policy
 from specs import default_spec, policy_of

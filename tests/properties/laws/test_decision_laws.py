@@ -16,11 +16,11 @@ from msgspec import structs
 import strategies
 from cases.loading import compiled, policy_spec
 from laws.profile import law
-from policies.decision import Decision
+from policies.decision import Decision, patched
 from policies.engine import decide, validate
 from policies.facts import Facts, Request
 from policies.finding import Mode
-from policies.kubernetes.editor import RemoveOperation, clone, patched
+from policies.kubernetes.editor import RemoveOperation, clone
 from policies.kubernetes.objects import MalformedObjectError
 from policies.policy import Policy
 from policies.registry import CHECKS, MUTATIONS

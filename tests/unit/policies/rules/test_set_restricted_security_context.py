@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from pod_security_strategies import HARDENING, creatable_pods, pods
 from policies.context import Context
+from policies.decision import patched
 from policies.facts import Facts, Request
-from policies.kubernetes.editor import patched
 from policies.policy import Hardening, Override, Policy
 from policies.rules.check_unrestricted_gpu_pod import check
 from policies.rules.set_restricted_security_context import changes

@@ -9,7 +9,8 @@ from typing import Any
 
 import click
 
-from policies.kubernetes.editor import PatchOperation, patched
+from policies.decision import patched
+from policies.kubernetes.editor import PatchOperation
 from policies.wording import printable, printable_json
 from webhook.tools.cli.commands import EXIT_FOUND
 from webhook.tools.cli.evaluate import Result
@@ -84,7 +85,7 @@ def mutated_documents(results: Iterable[Result]) -> Iterator[Any]:
     for result in results:
         operations.setdefault(result.manifest.document, []).extend(result.operations)
     for document, of_document in operations.items():
-        yield patched(document.value, tuple(of_document))
+        yield patched(document.value, of_document)
 
 
 def write_documents(documents: Iterable[Any], *, as_json: bool) -> None:
