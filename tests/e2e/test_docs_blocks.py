@@ -135,7 +135,7 @@ def run_page(page: str, directory: Path, environ: Any, *programs: Path) -> None:
     """
     checkout = clone(directory / "gpufence")
     installs = any(
-        "pip install ." in command.text for block in blocks(page) for command in block.commands()
+        "bin/pip install" in command.text for block in blocks(page) for command in block.commands()
     )
     environment = Path(environ["HOME"], ".venvs/gpufence")
     command = environment / "bin" if installs else COMMAND.parent

@@ -21,6 +21,9 @@ from fake_apiserver import (
 )
 from running import Outcome, Run
 from specs import default_spec, fence_policy
+from webhook.kube.client import KubeApi
+from webhook.kube.credentials import kubeconfig
+from webhook.tools.cli.cluster_facts import state_of_cluster
 
 JSON = dict[str, Any]
 
@@ -393,3 +396,16 @@ def test_a_claim_that_cannot_be_looked_up_causes_a_warning(
     assert verdicts(outcome) == {"train": "unknown"}
     # Another test of this process may have set a log up.
     assert "Warning: 1 claim could not be looked up: not yours (HTTP 403)\nNote: " in outcome.err
+
+
+async def test_progress_counts_the_nodes_of_a_cluster(tmp_path: Path) -> None:
+    api = FakeApiServer(NODES, NAMESPACES, DEVICE_CLASSES)
+    for name in ("a", "b"):
+        api.put(NODES, node(name))
+    await api.start()
+    connection = KubeApi(kubeconfig(api.kubeconfig(tmp_path / "kubeconfig")))
+    seen: list[tuple[str, int]] = []
+    await state_of_cluster(connection, lambda title, count: seen.append((title, count)))
+    assert seen == [("nodes", 1), ("nodes", 2)]
+    await connection.close()
+    await api.stop()

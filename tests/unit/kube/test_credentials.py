@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import ssl
 import sys
+import tomllib
 from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -17,6 +19,7 @@ from certs.authority import create_authority
 from certs.keypair import Names
 from clusters import around_a_pod
 from controlplane.kubeconfig import write
+from paths import PROJECT
 from webhook.kube.client import KubeApi
 from webhook.kube.credentials import Load, in_cluster, kubeconfig
 from webhook.kube.errors import ConfigurationError, UnreachableError
@@ -235,3 +238,11 @@ async def test_an_ipv6_address_is_written_in_brackets(
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "fd00::1")
     monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
     assert await KubeApi(in_cluster(account)).host() == "https://[fd00::1]:443"
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/get-started/tutorial.md"])
+def test_the_install_command_of_a_page_includes_the_kubernetes_client(page: str) -> None:
+    [command] = re.findall(r"^\$ .*pip install (.*)$", (PROJECT / page).read_text(), re.MULTILINE)
+    assert command == "'.[kubeconfig]'"
+    extras = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]
+    assert any("kubernetes" in each for each in extras["optional-dependencies"]["kubeconfig"])

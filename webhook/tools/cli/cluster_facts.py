@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 
@@ -23,7 +23,7 @@ from webhook.kube.collection import LabeledMetadata
 from webhook.kube.credentials import Load
 from webhook.kube.errors import ClusterError
 from webhook.kube.listing import list_all, list_optional
-from webhook.kube.nodes import NODES
+from webhook.kube.nodes import NODES, NodeObject
 from webhook.kube.published import DEVICE_CLASSES, RESOURCE_SLICES
 from webhook.kube.reflector import Watches
 from webhook.serve.cluster.claims import LookupResult
@@ -113,14 +113,23 @@ def _labels_after(metadata: JSONObject, own: Mapping[str, str]) -> dict[str, str
     return {key: value for key, value in live if key not in (last or {})} | dict(own)
 
 
-async def state_of_cluster(api: KubeApi) -> ClusterState:
+async def state_of_cluster(
+    api: KubeApi, progress: Callable[[str, int], None] = lambda _title, _count: None
+) -> ClusterState:
     """Read a cluster. Node templates and DeviceClasses that it does not have are left out.
+
+    ``progress`` is called with the name of a collection, and the number of objects that are read.
 
     Raises:
         ClusterError: the cluster cannot be read.
     """
     state = ClusterState(None)
-    await list_all(api, NODES.path, NODES.item, state.nodes.put)
+
+    def take_node(node: NodeObject) -> None:
+        state.nodes.put(node)
+        progress(NODES.name, len(state.nodes))
+
+    await list_all(api, NODES.path, NODES.item, take_node)
     classes = {DEVICE_CLASSES: state.device_classes}
     await list_optional(api, {**state.template_stores, **classes, RESOURCE_SLICES: state.slices})
     await list_all(api, NAMESPACES.path, NAMESPACES.item, state.namespaces.put)

@@ -130,7 +130,7 @@ async def _adopt(api: KubeApi, policy_path: str | None, progress: Progress) -> A
     """
     notes: list[str] = []
     if policy_path is None:
-        state = await state_of_cluster(api)
+        state = await state_of_cluster(api, progress)
         drafted = draft(list(state.nodes.index), state.templates, state.device_classes.names())
         namespaces = frozenset(state.namespaces.names())
         text = policy_text(drafted, namespaces, "audit")

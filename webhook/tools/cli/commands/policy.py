@@ -24,6 +24,7 @@ from webhook.tools.cli.options import (
     optional_connection,
     policy_path_option,
 )
+from webhook.tools.cli.report.output import reading
 from webhook.tools.documents.policy_files import (
     load_policy,
     policy_name,
@@ -148,7 +149,8 @@ def discover(nodes: str | None, connection: Connection) -> None:
     if nodes is None:
         from webhook.tools.cli.cluster_facts import state_of_cluster
 
-        state = connection.run(state_of_cluster)
+        with reading(enabled=True) as progress:
+            state = connection.run(lambda api: state_of_cluster(api, progress))
     else:
         from webhook.tools.cli.node_files import no_nodes, state_of
 
