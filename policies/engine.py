@@ -66,10 +66,13 @@ def mutate(
     if _stored(request) is not None and workload.is_being_deleted:
         return ()
     actions = policy.actions_in(request.namespace)
-    if actions.mode != "enforce" or _left_alone(workload, policy, request):
+    if actions.mode != "enforce":
+        return ()
+    pods = workload.pods()
+    if _left_alone(workload, pods, policy, request):
         return ()
     operations: list[PatchOperation] = []
-    for pod in workload.pods():
+    for pod in pods:
         editor = _edit(pod, Context.of(pod, policy, request, facts), actions, [])
         operations += [operation for _, operation in editor.changes]
     return tuple(operations)
@@ -138,13 +141,13 @@ def _stored(request: Request) -> JSONObject | PodObject | None:
 
 def _left_alone(
     obj: Workload,
+    pods: tuple[Pod, ...],
     policy: Policy,
     request: Request,
     excluded_namespaces: Container[str] = (),
     unjudged: Sequence[Unjudged] = (),
 ) -> Decision | None:
     """Return the decision on an object on which no rule runs; ``None`` if rules decide."""
-    pods = obj.pods()
     if not (pods or unjudged):
         return Decision(obj.raw or {}, has_template=False)
     if reason := policy.exemptions.cover(request.namespace, request.username, pods):
@@ -155,6 +158,13 @@ def _left_alone(
     if pods:
         return None
     return Decision(obj.raw or {}, has_template=False, unjudged=tuple(unjudged))
+
+
+def _unjudged(obj: Workload, policy: Policy) -> Iterator[Unjudged]:
+    """Yield the parts of the object whose Pods the policy may be about."""
+    for part in obj.unjudged:
+        if part.value is None or policy.is_named_in(part.value):
+            yield part
 
 
 def _decide(
@@ -195,10 +205,8 @@ def _judge(
     policy, request = scope.policy, scope.request
     actions, pods = policy.actions_in(request.namespace), obj.pods()
     enforces = actions.mode == "enforce"
-    unjudged = [
-        part for part in obj.unjudged if part.value is None or policy.is_named_in(part.value)
-    ]
-    if decision := _left_alone(obj, policy, request, excluded_namespaces, unjudged):
+    unjudged = list(_unjudged(obj, policy)) if obj.unjudged else []
+    if decision := _left_alone(obj, pods, policy, request, excluded_namespaces, unjudged):
         return decision
     changes: list[tuple[str, PatchOperation]] = []
     findings: list[Finding] = []
@@ -234,7 +242,7 @@ def _judge(
                 for finding in found
             ]
         findings += found
-    counting, excepted = apply_exceptions(findings, obj, policy, request)
+    counting, excepted = apply_exceptions(findings, obj, policy, request) if findings else ((), ())
     mutations, operations = zip(*changes, strict=True) if changes and not is_final else ((), ())
     return Decision(
         obj.raw or {},
