@@ -1,4 +1,4 @@
-"""A stolen token of gpufence's service account: what it can make of the webhook configurations."""
+"""A stolen token of gpufence's controller: what it can make of the webhook configurations."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from reviewing import default_policy
 from webhook.controller.text.objects import Registration, configurations
 
 JSON = dict[str, Any]
-ACCOUNT = f"system:serviceaccount:{NAMESPACE}:{RELEASE}"
+ACCOUNT = f"system:serviceaccount:{NAMESPACE}:{RELEASE}-controller"
 PATH = "/apis/admissionregistration.k8s.io/v1/{}webhookconfigurations"
 OWN = configurations(default_policy(), Registration(service=(NAMESPACE, RELEASE, 443)))
 FOREIGN = {

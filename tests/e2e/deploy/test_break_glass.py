@@ -1,0 +1,123 @@
+"""The page about emergencies: each of its commands, and then the Pod that was denied."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from controlplane.gpufence import COMMAND
+from controlplane.poll import until
+from deploy import kubelet
+from deploy.chart import NAMESPACE, RELEASE, Helm, Object
+from deploy.installation import CONTROLLERS, REPLICAS, Installation, installation
+from paths import PROJECT
+
+pytestmark = [
+    pytest.mark.skipif(
+        bool(REASON := kubelet.unavailable()), reason=f"no network namespaces here: {REASON}"
+    ),
+]
+
+PAGE = (PROJECT / "docs" / "operate" / "break-glass.md").read_text()
+PODS = "/api/v1/namespaces/default/pods"
+TRESPASSER: Object = {
+    "metadata": {"name": "trespasser"},
+    "spec": {
+        "containers": [{"name": "main", "image": "registry.example/app"}],
+        "tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists"}],
+    },
+}
+INTRODUCTION, WITHOUT_HELM, AFTERWARDS = "", "Without Helm, or without the controller", "Afterwards"
+
+
+@pytest.fixture(scope="module")
+def installed(
+    found_binaries: dict[str, Path], helm: Helm, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Installation]:
+    with installation(tmp_path_factory.mktemp("emergency"), found_binaries, helm) as installed:
+        installed.install({})
+        yield installed
+
+
+def run(installed: Installation, section: str) -> None:
+    """Run every command of a section of the page."""
+    sections = re.split(r"(?m)^## ", PAGE)
+    [text] = [each for each in sections if each.startswith(section)][:1]
+    kubectl = installed.cluster.kubectl
+    programs = [kubectl.binary.parent, installed.helm.binary.parent, COMMAND.parent]
+    path = os.pathsep.join([*map(str, programs), os.environ["PATH"]])
+    environ = kubectl.environ() | installed.helm.environ() | {"PATH": path}
+    commands = re.findall(r"(?m)^\$ (.*)$", text)
+    assert commands
+    for command in commands:
+        done = subprocess.run(
+            ["bash", "-euo", "pipefail", "-c", command],
+            cwd=PROJECT,
+            env=environ,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=200,
+        )
+        assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
+
+
+def create_the_trespasser(installed: Installation) -> None:
+    """Create it for good, once API servers have noticed."""
+    until(lambda: not installed.refusal(TRESPASSER), "the trespasser to be admitted")
+    api = installed.cluster.api
+    api.request("POST", PODS, TRESPASSER)
+    api.request("DELETE", f"{PODS}/trespasser?gracePeriodSeconds=0")
+
+
+def is_fenced(installed: Installation) -> bool:
+    return bool(installed.refusal(TRESPASSER)) and len(installed.configurations()) == 2
+
+
+def test_the_switch_admits_the_trespasser(installed: Installation) -> None:
+    assert is_fenced(installed)
+    run(installed, INTRODUCTION)
+    create_the_trespasser(installed)
+
+    def follows() -> bool:
+        """Return whether nothing waits for a replica, and nothing in the API server denies."""
+        webhooks = [each for config in installed.configurations() for each in config["webhooks"]]
+        bindings = installed.cluster.api.request(
+            "GET",
+            "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings",
+        )["items"]
+        denying = [
+            each["metadata"]["name"]
+            for each in bindings
+            if "Deny" in each["spec"]["validationActions"]
+            and not each["metadata"]["name"].endswith("-guard")
+        ]
+        return {each["failurePolicy"] for each in webhooks} == {"Ignore"} and not denying
+
+    until(follows, "the API server's half to follow")
+    run(installed, AFTERWARDS)
+    until(lambda: is_fenced(installed), "the fence to be back")
+
+
+@pytest.mark.parametrize("state", ["alive", "dead"])
+def test_the_commands_without_helm_admit_the_trespasser(
+    installed: Installation, state: str
+) -> None:
+    """With all replicas and the controller alive, and with all of them dead."""
+    kubectl = installed.cluster.kubectl
+    if state == "dead":
+        for deployment in (f"{RELEASE}-controller", RELEASE):
+            kubectl("scale", "deployment", deployment, "--replicas=0", "-n", NAMESPACE)
+        until(lambda: not installed.pods(f"{REPLICAS},{CONTROLLERS}"), "the Pods to be gone")
+    assert is_fenced(installed)
+    run(installed, WITHOUT_HELM)
+    create_the_trespasser(installed)
+    kubectl("scale", "deployment", RELEASE, "--replicas=2", "-n", NAMESPACE)
+    run(installed, AFTERWARDS)
+    until(lambda: is_fenced(installed), "the fence to be back")
+    kubelet.wait_ready(installed.kubelet, 3)
