@@ -43,10 +43,11 @@ def server(
 ) -> Iterator[Server]:
     """A registered webhook that reads claims and nodes."""
     flags = ["--kubeconfig", str(control_plane.kubeconfig)]
+    # A replica is not ready while a configuration does not trust its certificate.
+    unregister(control_plane)
     with Server(tmp_path_factory.mktemp("other-webhooks"), flags) as running:
         bundle = base64.b64encode(running.authority).decode()
         registration = Registration(url=running.url, ca_bundle=bundle, timeout_seconds=10)
-        unregister(control_plane)
         control_plane.kubectl.apply(*configurations(default_policy(), registration))
         try:
             wait_until_called(control_plane)

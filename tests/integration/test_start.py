@@ -31,7 +31,7 @@ def started(directory: Path) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
         f"--policy={DEFAULT}",
         f"--tls-cert={directory / 'tls.crt'}",
         f"--tls-key={directory / 'tls.key'}",
-        *("--register=false", "--host=127.0.0.1", "--port=0"),
+        *("--host=127.0.0.1", "--port=0"),
         *("--metrics-port=0", "--drain-seconds=0"),
     ]
     with subprocess.Popen(command, stderr=subprocess.PIPE) as process:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import json
+import ssl
 import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -51,8 +53,9 @@ class Installed:
         self.wait()
 
     def wait(self) -> None:
-        """Wait until the Deployment is rolled out and the old Pods are gone."""
-        self.kubectl("rollout", "status", f"deployment/{RELEASE}", "--timeout=300s", timeout=310)
+        """Wait until both Deployments are rolled out and the old replicas are gone."""
+        for name in (RELEASE, f"{RELEASE}-controller"):
+            self.kubectl("rollout", "status", f"deployment/{name}", "--timeout=300s", timeout=310)
         until(lambda: len(self.replicas()) == 2, "the old Pods to be gone", 120)
 
     def kubectl(self, *arguments: str, **options: Any) -> str:
@@ -66,9 +69,20 @@ class Installed:
         return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
 
     def replicas(self) -> list[dict[str, Any]]:
-        """Return the Pods of the release."""
-        found: list[dict[str, Any]] = json.loads(self.kubectl("get", "pods", "-o", "json"))["items"]
+        """Return the Pods of the replicas."""
+        selector = f"--selector=app.kubernetes.io/name={RELEASE}"
+        listed = self.kubectl("get", "pods", selector, "-o", "json")
+        found: list[dict[str, Any]] = json.loads(listed)["items"]
         return found
+
+    def serve(self, certificate: str) -> bool:
+        """Return whether every replica serves a certificate (base64 of PEM)."""
+        pem = base64.b64decode(certificate).decode().strip()
+        served = (
+            ssl.get_server_certificate((each["status"]["podIP"], 9443), timeout=10)
+            for each in self.replicas()
+        )
+        return all(found.strip() == pem for found in served)
 
     def names(self) -> list[str]:
         return [each["metadata"]["name"] for each in self.replicas()]

@@ -72,7 +72,7 @@ def measure(seconds: float, rounds: int) -> dict[PodKind, dict[str, Created]]:
             # Dry runs store nothing: these have no work, but use CPU.
             cluster.manager.stop()
             cluster.scheduler.stop()
-            flags = ["--kubeconfig", str(cluster.kubeconfig), "--register=false"]
+            flags = ["--kubeconfig", str(cluster.kubeconfig)]
             with running(directory, flags=flags) as contestants:
                 site = _Site(cluster, directory, contestants)
                 objects_of = admissions(contestants, (directory / "certs" / "ca.crt").read_bytes())

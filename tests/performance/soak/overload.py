@@ -46,7 +46,7 @@ async def overload(directory: Path) -> list[tuple[str, float, Outcomes]]:
     """Measure the capacity, half of it, all clients at once, and half of it again."""
     reviews = expected_reviews()
     results = []
-    async with replica(directory, ("--register", "false")) as server:
+    async with replica(directory, ()) as server:
         context = trusting(server)
 
         def clients_at(sources: Sequence[str], count: int, outcomes: Outcomes) -> list[Client]:

@@ -61,7 +61,7 @@ async def soak(minutes: float, directory: Path) -> Record:
     api = FakeApiServer(NODES, NAMESPACES, RUNTIME_CLASSES, DEVICE_CLASSES)
     await api.start()
     churn.put_nodes(api)
-    flags = ("--register", "false", "--kubeconfig", api.kubeconfig(directory / "kubeconfig"))
+    flags = ("--kubeconfig", api.kubeconfig(directory / "kubeconfig"))
     async with replica(directory, flags) as server:
         outcomes, context = Outcomes(), trusting(server)
         clients = [Client(server.port, context, outcomes) for _ in range(CONNECTIONS)]

@@ -22,13 +22,14 @@ from typing import NamedTuple
 from controlplane.binaries import binaries
 from controlplane.cluster import ControlPlane
 from controlplane.errors import ControlPlaneError
-from controlplane.gpufence import COMMAND, Replica
+from controlplane.gpufence import COMMAND, Controller, Replica
 from controlplane.kubectl import KubectlError
 from controlplane.ports import free_ports
 from controlplane.screen import Screen, StoryError
-from controlplane.story import Stage, play_cluster, play_files
+from controlplane.story import Processes, Stage, play_cluster, play_files
 from deploy.chart import NAMESPACE, RELEASE
 from paths import PROJECT
+from release.volume import Volume
 
 WAIT = """
 The next chapters need a control plane. The first build takes about five
@@ -88,8 +89,8 @@ def perform(directory: Path, *, keep: bool, step: bool = False) -> int:
             screen = Screen(PROJECT, environ, step=step)
             screen.chapter("A Kubernetes control plane")
             screen.good(f"etcd, API server, controllers, scheduler: up in {seconds:.0f} s")
-            replica = stack.enter_context(replica_of(cluster, directory.absolute()))
-            play_cluster(Stage(screen, cluster, replica))
+            processes = stack.enter_context(processes_of(cluster, directory.absolute()))
+            play_cluster(Stage(screen, cluster, processes))
         except FAILURES as error:
             screen.bad(str(error))
             return 1
@@ -117,19 +118,23 @@ def control_plane(directory: Path) -> Iterator[Future[Started]]:
 
 
 @contextmanager
-def replica_of(cluster: ControlPlane, directory: Path) -> Iterator[Replica]:
-    """Provide a replica of the installation, which the block starts, outside of the cluster."""
+def processes_of(cluster: ControlPlane, directory: Path) -> Iterator[Processes]:
+    """Provide what the installation runs, which the block starts, outside of the cluster."""
     [port] = free_ports(1)
-    flags = [
-        *("--register", "true", "--url", f"https://localhost:{port}"),
-        *("--namespace", NAMESPACE, "--owner", f"clusterrole/{RELEASE}", "--drain-seconds", "0"),
-    ]
-    environ = cluster.kubectl.environ()
-    replica = Replica(directory / "pods", flags, command=[COMMAND], environ=environ, port=port)
+    to_cluster, pods = ("--kubeconfig", str(cluster.kubeconfig)), directory / "pods"
+    address = ("--url", f"https://localhost:{port}", "--owner", f"clusterrole/{RELEASE}")
+    controller = Controller(
+        pods, [*to_cluster, *address, "--namespace", NAMESPACE], command=[COMMAND]
+    )
+    mounted = Volume(pods / "tls")
+    pair = ("--tls-cert", mounted.file("tls.crt"), "--tls-key", mounted.file("tls.key"))
+    flags: list[str | Path] = [*to_cluster, *pair, "--drain-seconds", "0"]
+    replica = Replica(pods, flags, command=[COMMAND], port=port)
     try:
-        yield replica
+        yield Processes(controller, replica, mounted)
     finally:
         replica.stop()
+        controller.stop()
 
 
 def _start(directory: Path, build: subprocess.Popen[bytes]) -> Started:

@@ -27,6 +27,8 @@ def following(
     policy_file.write_text(yaml.safe_dump(fence_policy(spec)))
     with service_account(control_plane, directory) as kubeconfig:
         flags = ["--policy", str(policy_file), "--kubeconfig", str(kubeconfig), "--node-facts"]
+        # A replica is not ready while a configuration does not trust its certificate.
+        unregister(control_plane)
         with Server(directory, flags) as running:
             registration = Registration(
                 url=running.url,
@@ -34,7 +36,6 @@ def following(
                 timeout_seconds=10,
             )
             wanted = configurations(policy_of(spec), registration)
-            unregister(control_plane)
             control_plane.kubectl.apply(*wanted)
             try:
                 wait_until_called(control_plane)

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from controlplane import webhooks
+from controlplane.api import ApiError
 from controlplane.cluster import ControlPlane
-from controlplane.gpufence import Replica
+from controlplane.gpufence import Controller, Replica
 from controlplane.objects import node, taint
 from controlplane.poll import until
 from controlplane.screen import Result, Screen, expect, names
+from deploy.chart import NAMESPACE
+from release.volume import Volume
 
 SAMPLES = "deploy/samples"
 GPU_NODES = {"gpu-a", "gpu-b"}
@@ -26,12 +30,21 @@ PLACED = "custom-columns=POD:.metadata.name,NODE:.spec.nodeName"
 
 
 @dataclass(frozen=True)
+class Processes:
+    """What an installation runs, and the certificate that a kubelet mounts for the replica."""
+
+    controller: Controller
+    replica: Replica
+    mounted: Volume
+
+
+@dataclass(frozen=True)
 class Stage:
     """What a chapter in the cluster uses."""
 
     screen: Screen
     cluster: ControlPlane
-    replica: Replica
+    processes: Processes
 
 
 def play_files(screen: Screen) -> None:
@@ -95,15 +108,31 @@ def before(stage: Stage) -> None:
 def install(stage: Stage) -> None:
     screen = stage.screen
     screen.run("kubectl", "apply", "--server-side", "-f", "deploy/install.yaml", lines=3)
-    screen.say("(Nothing runs Pods here: the demo runs a replica as a process.)")
+    screen.say("(Nothing runs Pods here: the demo runs the controller and a replica as processes.)")
+    controller = stage.processes.controller
+    screen.command("gpufence", *controller.process.command[1:])
+    controller.start()
+    until(lambda: mount(stage), "the controller to issue the certificate")
     start_replica(stage)
-    screen.good("gpufence has registered itself: webhooks and admission policies")
+    screen.good("the controller has registered gpufence: webhooks and admission policies")
+
+
+def mount(stage: Stage) -> bool:
+    """Write the Secret with the certificate into files, and return whether there is one."""
+    path = f"/api/v1/namespaces/{NAMESPACE}/secrets/gpufence-serving"
+    try:
+        data = stage.cluster.api.request("GET", path)["data"]
+    except ApiError:
+        return False
+    stage.processes.mounted.write({key: base64.b64decode(text) for key, text in data.items()})
+    return True
 
 
 def start_replica(stage: Stage) -> None:
-    stage.screen.command("gpufence", *stage.replica.process.command[1:])
-    stage.replica.start()
-    stage.replica.wait()
+    replica = stage.processes.replica
+    stage.screen.command("gpufence", *replica.process.command[1:])
+    replica.start()
+    replica.wait()
     webhooks.wait_until_called(stage.cluster)
 
 
@@ -179,7 +208,7 @@ def expect_denied(denied: Result) -> None:
 
 def outage(stage: Stage) -> None:
     screen = stage.screen
-    stage.replica.stop()
+    stage.processes.replica.stop()
     screen.say("(gpufence is stopped: no replica answers.)")
     screen.run("kubectl", "run", "plain", "-n", "shop", f"--image={PAUSE}")
     screen.good("a Pod that touches no GPU node does not need gpufence")
