@@ -192,13 +192,14 @@ def is_text_of(said: str, findings: Iterable[Finding], policy: Policy) -> bool:
     general = [
         request_or(what, [pool]) for what in (TOLERATION, SELECTION) for pool in policy.pools
     ]
-    # A finding names all pools of a toleration, and a denial has a sentence for each pool, also for
-    # those that the namespace may not request.
+    # A finding names all pools. A denial names those about which the object alone decides, with a
+    # sentence for each pool of a selection.
     general += [capitalized(what) for what in (TOLERATION, SELECTION)]
     of_one_pool = [
         f"{said([pool])}, but {LACK}" for said in (tolerates, selects) for pool in policy.pools
     ]
     general += [wildcard_remediation([pool]) for pool in policy.pools]
+    general += ["Name the taints that the Pod needs to tolerate"]
     general += [variable_remediation(name, policy) for name in visible_devices_variables(policy)]
     left = said
     for finding in findings:

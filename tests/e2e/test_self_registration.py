@@ -53,4 +53,4 @@ def test_printed_manifests_equal_the_registered_objects(
     for wanted, found in zip(printed, released.configurations(), strict=True):
         assert wanted["kind"] == found["kind"]
         assert wanted["webhooks"] == found["webhooks"]
-        assert wanted["metadata"]["labels"] == found["metadata"]["labels"]
+        assert wanted["metadata"]["labels"].items() <= found["metadata"]["labels"].items()

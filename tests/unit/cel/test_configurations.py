@@ -119,7 +119,7 @@ def test_only_ephemeral_containers_and_resize_of_pod_subresources_are_sent() -> 
 
 
 CONDITION = webhooks(default_policy())["pods.gpufence.dev"]["matchConditions"][0]["expression"]
-[PATH] = re.findall(r'path\.matches\("([^"]+)"\)', CONDITION)
+[PATH] = re.findall(r'path\.matches\(\s*"([^"]+)"\)', CONDITION)
 DIRECTORY = re.compile(PATH)
 VENDORS = ("nvidia.com", "amd.com", "habana.ai", "huawei.com")
 

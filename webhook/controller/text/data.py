@@ -115,6 +115,7 @@ def _pool(pool: Pool) -> Data:
         "labels": _labels(selector_of_every_node(pool)),
         "isOpen": allowed is None,
         "namespaces": allowed.names.patterns if allowed else [],
+        "hasResource": bool(pool.resources.exact),
         "request": pool.request,
         "wildcard": wildcard_remediation([pool]),
     }
@@ -142,19 +143,15 @@ def literal(value: object, indent: str = "") -> str:
     match value:
         case Mapping():
             start, end = "{}"
-            parts = [f"{_text(key)}: dyn({literal(each, inner)})" for key, each in value.items()]
+            parts = [f'"{key}": dyn({literal(each, inner)})' for key, each in value.items()]
         case list():
             start, end = "[]"
             parts = [literal(each, inner) for each in value]
         case _:
-            return _text(value)
+            # CEL reads the strings of JSON, except surrogates: no escapes for what is not ASCII.
+            return json.dumps(value, ensure_ascii=False)
     line = ", ".join(parts)
     if len(line) <= _WIDTH and "\n" not in line:
         return f"{start}{line}{end}"
     lines = f",\n{inner}".join(parts)
     return f"{start}\n{inner}{lines}\n{indent}{end}"
-
-
-def _text(value: object) -> str:
-    # CEL reads the strings of JSON, except surrogates: no escapes for what is not ASCII.
-    return json.dumps(value, ensure_ascii=False)

@@ -33,8 +33,7 @@ DESCRIPTION = "gpufence.dev/description"
 """Annotation of an admission policy: what it does, in a sentence."""
 
 LABELS = {"app.kubernetes.io/name": "gpufence"}
-"""The label by which a person deletes everything that is registered (docs/operate/break-glass.md).
-"""
+"""The label by which docs/operate/break-glass.md deletes everything that is registered."""
 
 POLICY_KIND = "ValidatingAdmissionPolicy"
 BINDING_KIND = "ValidatingAdmissionPolicyBinding"
@@ -46,9 +45,8 @@ IN_TREE_RULES = (check_pool_trespass.ID, check_device_leak.ID)
 _FORMER_ENDINGS = ("pods", "pods-warn", "pods-audit")
 """How the names of the admission policies of gpufence 0.2 end."""
 
-_NAMED_NODE = f"pods-named-node{DOMAIN}"
+_PODS, _NAMED_NODE = f"pods{DOMAIN}", f"pods-named-node{DOMAIN}"
 _CUSTOM_WORKLOADS = f"custom-workloads{DOMAIN}"
-_DIRECTORY = Path(__file__).parent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,7 +94,7 @@ def configurations(policy: Policy, registration: Registration) -> tuple[JSONObje
     names = {
         **names_of(policy),
         "hasNodes": registration.with_nodes,
-        "namingNode": _NAMED_NODE if apart else f"pods{DOMAIN}",
+        "namingNode": _NAMED_NODE if apart else _PODS,
     }
     rules = _rules_of_custom_workloads(policy)
     unneeded = {*(() if apart else (_NAMED_NODE,)), *(() if rules else (_CUSTOM_WORKLOADS,))}
@@ -143,15 +141,11 @@ def _configuration(
     return {**text, "metadata": metadata, "webhooks": webhooks}
 
 
-def _failure_policy(webhook: JSONObject, policy: Policy) -> str:
-    """Return the policy's failure policy for the first webhook, and else that of the text.
-
-    Where nothing is enforced, no Pod waits.
-    """
+def _failure_policy(webhook: JSONObject, policy: Policy) -> Any:
+    """Return the policy's own for the first webhook. Where nothing is enforced, no Pod waits."""
     if not policy.enforces:
         return "Ignore"
-    is_first = webhook["name"] == f"pods{DOMAIN}"
-    return policy.failure_policy if is_first else str(webhook["failurePolicy"])
+    return policy.failure_policy if webhook["name"] == _PODS else webhook["failurePolicy"]
 
 
 def _client_config(path: str, registration: Registration) -> JSONObject:
@@ -224,7 +218,7 @@ def _namespace_selector(policy: Policy, registration: Registration) -> JSONObjec
 @cache
 def _read(name: str) -> Sequence[JSONObject]:
     """Return the objects of a file. Callers do not change them."""
-    text = (_DIRECTORY / name).read_text(encoding="utf-8")
+    text = Path(__file__).with_name(name).read_text(encoding="utf-8")
     return tuple(yaml.load_all(text, Loader=_LOADER))
 
 
