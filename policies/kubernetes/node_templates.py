@@ -40,6 +40,8 @@ class NodeTemplate:
     """Kind and name, for messages."""
     labels: Mapping[str, str]
     taints: tuple[Taint, ...] = ()
+    startup_taints: tuple[Taint, ...] = ()
+    """Taints that a new node has until it is ready."""
     requirements: tuple[Requirement, ...] = ()
     provider: str = ""
     chooses: bool = False

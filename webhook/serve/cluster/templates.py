@@ -25,11 +25,12 @@ _COPIED = ("node-role.kubernetes.io", "node-restriction.kubernetes.io", "node.cl
 
 
 class TemplateSpec(msgspec.Struct, frozen=True, rename="camel"):
-    """A spec with a template, or a NodeClaimSpec, whose startup taints are gone in time."""
+    """A spec with a template, or a NodeClaimSpec."""
 
     template: Template | None = None
     requirements: list[Requirement] | None = None
     taints: list[TaintObject] | None = None
+    startup_taints: list[TaintObject] | None = None
     node_class_ref: dict[str, str] = {}
 
 
@@ -68,6 +69,7 @@ def _of_karpenter(
         name,
         labels,
         taints_of(spec.taints),
+        taints_of(spec.startup_taints),
         tuple(spec.requirements or ()),
         provider=spec.node_class_ref.get("group", ""),
         chooses=True,

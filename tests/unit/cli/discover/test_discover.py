@@ -55,6 +55,106 @@ def test_a_device_class_of_one_pool_gets_a_quota(gpufence: Run) -> None:
     assert " gpu.nvidia.com.deviceclass.resource.k8s.io/devices " in done.out
 
 
+VENDORS = {
+    "nvidia": ("nvidia.com/gpu", "nvidia.com/gpu", {"nvidia.com/gpu.present": "true"}),
+    "amd": ("amd.com/gpu", "amd.com/gpu", {"feature.node.kubernetes.io/amd-gpu": "true"}),
+    "intel": (
+        "gpu.intel.com/xe",
+        "gpu.intel.com/gpu",
+        {"intel.feature.node.kubernetes.io/gpu": "true"},
+    ),
+    "gaudi": (
+        "habana.ai/gaudi",
+        "habana.ai/gaudi",
+        {"intel.feature.node.kubernetes.io/gaudi": "true"},
+    ),
+    "tpu": ("google.com/tpu", "google.com/tpu", {"cloud.google.com/gke-tpu-accelerator": "v5"}),
+    "neuron": (
+        "aws.amazon.com/neuron",
+        "aws.amazon.com/neuron",
+        {"karpenter.k8s.aws/instance-accelerator-manufacturer": "aws"},
+    ),
+}
+"""By vendor, the resource, the key of the taint, and the labels of a node."""
+STATES = (
+    "readiness.k8s.io/GPUReady",
+    "startup-taint.cluster-autoscaler.kubernetes.io/drivers",
+    "ignore-taint.cluster-autoscaler.kubernetes.io/drivers",
+    "amd-gpu-unhealthy",
+    "medik8s.io/remediation",
+    "example.com/gpu-quarantine",
+    "example.com/driver-not-ready",
+    "example.com/of-one-node",
+)
+
+
+def node(vendor: str, name: str, *taints: str) -> dict[str, object]:
+    resource, own, labels = VENDORS[vendor]
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name, **labels}},
+        "spec": {"taints": [{"key": key, "effect": "NoSchedule"} for key in (own, *taints)]},
+        "status": {"allocatable": {resource: "4"}},
+    }
+
+
+def discovered(gpufence: Run, *objects: dict[str, object]) -> tuple[list[object], str]:
+    """Return the keys of the pools' taints, and the warnings."""
+    text = yaml.safe_dump_all(objects)
+    done = gpufence("policy", "discover", "--nodes", "-", stdin=text)
+    assert done.status == 0, done.err
+    pools = yaml.safe_load(done.out)["spec"]["pools"]
+    return [taint["key"] for pool in pools for taint in pool["taints"]], done.err
+
+
+@pytest.mark.parametrize("vendor", VENDORS)
+@pytest.mark.parametrize("count", [1, 3])
+def test_the_taint_of_a_node_that_starts_or_is_under_repair_is_no_part_of_a_pool(
+    gpufence: Run, vendor: str, count: int
+) -> None:
+    others = [node(vendor, f"n{number}") for number in range(2, count + 1)]
+    for state in STATES:
+        keys, _ = discovered(gpufence, node(vendor, "n1", state), *others)
+        assert keys == [VENDORS[vendor][1]], state
+
+
+def test_a_taint_of_one_node_is_reported(gpufence: Run) -> None:
+    _, warnings = discovered(gpufence, node("amd", "n1", "example.com/odd"), node("amd", "n2"))
+    assert "n1 has the taint example.com/odd=:NoSchedule, and no other node with amd devices" in warnings
+
+
+def test_a_taint_of_most_nodes_is_part_of_the_pool(gpufence: Run) -> None:
+    tainted = [node("nvidia", f"n{number}", "dedicated") for number in range(3)]
+    assert discovered(gpufence, *tainted)[0] == ["dedicated", "nvidia.com/gpu"]
+    assert discovered(gpufence, *tainted, node("nvidia", "n4"))[0] == [
+        "dedicated",
+        "nvidia.com/gpu",
+    ]
+    others = [node("nvidia", f"n{number}") for number in range(4, 8)]
+    keys, warnings = discovered(gpufence, *tainted, *others)
+    assert keys == ["nvidia.com/gpu"]
+    assert "have the taint dedicated=:NoSchedule on 3 nodes of 7, beside another one" in warnings
+
+
+def test_the_startup_taints_of_a_node_pool_are_no_part_of_a_pool(gpufence: Run) -> None:
+    template = {
+        "taints": [{"key": "nvidia.com/gpu", "effect": "NoSchedule"}],
+        "startupTaints": [{"key": "example.com/images", "effect": "NoExecute"}],
+        "requirements": [{"key": "karpenter.k8s.aws/instance-gpu-count", "operator": "Exists"}],
+    }
+    pool = {
+        "apiVersion": "karpenter.sh/v1",
+        "kind": "NodePool",
+        "metadata": {"name": "gpu"},
+        "spec": {"template": {"spec": template}},
+    }
+    nodes = [node("nvidia", f"n{number}", "example.com/images") for number in range(3)]
+    for each in nodes:
+        each["spec"]["taints"][1]["effect"] = "NoExecute"  # type: ignore[index]
+    assert {*discovered(gpufence, *nodes, pool)[0]} == {"nvidia.com/gpu"}
+
+
 def test_a_machine_deployment_without_the_pool_label_is_reported(gpufence: Run) -> None:
     template = """\
 apiVersion: cluster.x-k8s.io/v1beta1

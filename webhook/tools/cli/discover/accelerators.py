@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+import re
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import msgspec
@@ -50,6 +51,8 @@ class Accelerators(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_f
     """The values of ``sharing_labels`` with which a resource is a share of a device."""
     transient_taints: tuple[str, ...]
     """Prefixes of taints that come and go with the state of a node, or belong to control planes."""
+    state_words: str
+    """A regular expression for keys of taints that name such a state in words."""
     generic_taints: tuple[str, ...]
     """Taints that are about something else than accelerators. Pods choose such nodes by their own
     tolerations."""
@@ -61,6 +64,9 @@ class Accelerators(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_f
 KNOWN = msgspec.convert(
     _document.value, Accelerators, dec_hook=lambda _type, patterns: NameSet(patterns)
 )
+
+
+_STATE = re.compile(KNOWN.state_words, re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -87,8 +93,15 @@ class Member:
         return frozenset(
             taint
             for taint in self.source.taints
-            if taint.effect in FENCING_EFFECTS and not taint.key.startswith(KNOWN.transient_taints)
+            if taint.effect in FENCING_EFFECTS and not _is_transient(taint.key)
         )
+
+    def without(self, taints: Collection[Taint]) -> Member:
+        """Return the node without some of its taints."""
+        source = replace(
+            self.source, taints=tuple(t for t in self.source.taints if t not in taints)
+        )
+        return replace(self, source=source)
 
     @property
     def shared(self) -> frozenset[str]:
@@ -122,6 +135,10 @@ class Member:
         if isinstance(self.source, NodeTemplate):
             return self.source.promises({key: (value,)})
         return self.source.labels.get(key) == value
+
+
+def _is_transient(key: str) -> bool:
+    return key.startswith(KNOWN.transient_taints) or bool(_STATE.search(key))
 
 
 def members_of(

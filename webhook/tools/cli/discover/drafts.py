@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, TypeAlias
 
 from policies.kubernetes.node_templates import NodeTemplate
@@ -114,7 +115,8 @@ def draft(
     """Return the pools of the accelerators that nodes offer, and that templates will offer."""
     drafted = Draft(nodes, templates)
     known_classes = frozenset(device_classes)
-    by_vendor = {vendor: members_of(vendor, nodes, templates) for vendor in KNOWN.vendors}
+    settled = [_without_startup_taints(node, templates) for node in nodes]
+    by_vendor = {vendor: members_of(vendor, settled, templates) for vendor in KNOWN.vendors}
     offering = {member.source.name for members in by_vendor.values() for member in members}
     common = {taint.key for node in nodes if node.name not in offering for taint in node.taints}
     for vendor, members in by_vendor.items():
@@ -124,10 +126,15 @@ def draft(
         if not classes and all(member.is_bare and not member.devices for member in members):
             drafted.findings.append(_without_devices(vendor, members))
             continue
+        counts = Counter(taint for member in members for taint in member.taints)
+        rare = {t for t, n in counts.items() if n == 1 and t.key not in {*common, vendor.taint}}
         parts = [
             part
             for selector, group in _labelled(vendor, members, drafted.findings)
-            for part in _split(PoolDraft(vendor, selector, group), drafted.findings)
+            for group_draft in [
+                _typical(PoolDraft(vendor, selector, group), rare, drafted.findings)
+            ]
+            for part in _split(group_draft, drafted.findings)
         ]
         for pool in _merged(parts):
             pool.device_classes = classes
@@ -138,6 +145,13 @@ def draft(
             drafted.pools.append(pool)
     _set_names(drafted.pools)
     return drafted
+
+
+def _without_startup_taints(node: Node, templates: Iterable[NodeTemplate]) -> Node:
+    """Return the node as it is once it has started: without the taints that a template removes."""
+    startup = {(t.key, t.effect) for template in templates for t in template.startup_taints}
+    taints = (taint for taint in node.taints if (taint.key, taint.effect) not in startup)
+    return replace(node, taints=tuple(taints)) if startup else node
 
 
 class _Label(NamedTuple):
@@ -306,6 +320,27 @@ def _merged(pools: Iterable[PoolDraft]) -> list[PoolDraft]:
     return merged
 
 
+def _typical(group: PoolDraft, rare: Collection[Taint], findings: list[str]) -> PoolDraft:
+    """Return the nodes without a taint that only one node of the vendor has, beside another one.
+
+    One node is no rule: it may be under repair.
+    """
+    members = []
+    for member in group.members:
+        odd = {t for t in member.taints if t in rare and t.key not in KNOWN.generic_taints}
+        if member.is_template or not odd or odd == member.taints:
+            members.append(member)
+            continue
+        findings += [
+            f"{member.name} has the taint {taint}, and no other node with "
+            f"{group.vendor.name} devices has it. It is not part of the pool, so that GPU Pods do "
+            "not tolerate it: the node may be under repair"
+            for taint in sorted(odd)
+        ]
+        members.append(member.without(odd))
+    return PoolDraft(group.vendor, group.selector, members)
+
+
 def _taints_of(member: Member) -> _Trait:
     return frozenset(taint for taint in member.taints if taint.key not in KNOWN.generic_taints)
 
@@ -326,6 +361,18 @@ def _set_taints(pool: PoolDraft, common: set[str], findings: list[str]) -> None:
             for taint in sorted(fencing & unfit)
         ]
         fencing -= unfit
+    for taint in sorted(fencing, key=lambda taint: (_share(taint, pool), taint)):
+        stronger = {t for t in fencing if t.key == pool.vendor.taint or _share(t, pool) > 0.5}
+        having = [member for member in pool.members if taint in member.taints]
+        if taint in stronger or any(each.is_template for each in having):
+            continue
+        if all(stronger & each.taints for each in having):
+            findings.append(
+                f"{where} have the taint {taint} on {counted(len(having), 'node')} of "
+                f"{len(pool.nodes)}, beside another one. It is not part of the pool, so GPU Pods "
+                "must tolerate it themselves"
+            )
+            fencing.discard(taint)
     fenced = {
         member: member.name for member in pool.members if not fencing.isdisjoint(member.taints)
     }
@@ -345,6 +392,11 @@ def _set_taints(pool: PoolDraft, common: set[str], findings: list[str]) -> None:
             for t in fencing or {Taint(pool.vendor.taint, "NoSchedule")}
         }
     )
+
+
+def _share(taint: Taint, pool: PoolDraft) -> float:
+    """Return the part of the pool's nodes and templates that have the taint."""
+    return sum(taint in member.taints for member in pool.members) / len(pool.members)
 
 
 def _without_devices(vendor: Vendor, members: list[Member]) -> str:
