@@ -9,7 +9,7 @@ from typing import Literal
 import msgspec
 
 from policies.kubernetes.claims import Claim
-from policies.kubernetes.core_v1 import PodObject
+from policies.kubernetes.core_v1 import PodObject, PodSpec
 from policies.kubernetes.node_templates import NodeTemplate
 from policies.kubernetes.nodes import NodeIndex
 from policies.kubernetes.objects import JSONObject, ObjectKey
@@ -53,3 +53,6 @@ class Facts(msgspec.Struct, frozen=True):
     """The labels of the request's namespace."""
     runtime_classes: frozenset[str] | None = None
     """The names of the cluster's RuntimeClasses."""
+    runtime_scheduling: Mapping[str, PodSpec] = {}
+    """By the name of a RuntimeClass in files, the node selector and tolerations that API servers
+    add to its Pods before they call gpufence."""

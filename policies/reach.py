@@ -388,7 +388,7 @@ def largest_offers(
     selected = _selected_nodes(pod, pools, context, nodes)
     if not selected or selected & _offering_all(nodes, needed):
         return {}
-    if _can_be_added(pod, pools, needed, context.facts):
+    if can_be_added(pod, pools, needed, context.facts):
         return {}
     return {name: nodes.largest_offer(name, selected) for name in needed}
 
@@ -402,7 +402,7 @@ def room_for(
     add one that has enough.
     """
     nodes = context.facts.nodes
-    if nodes is None or _can_be_added(pod, pools, needed, context.facts):
+    if nodes is None or can_be_added(pod, pools, needed, context.facts):
         return 0
     fitting, room, on_one_node = _selected_nodes(pod, pools, context, nodes), 0, 0
     while fitting and room < wanted:
@@ -456,7 +456,7 @@ def may_join(template: NodeTemplate, pool: Pool) -> bool:
     return any(own.includes(taint) for taint in template.taints for own in pool.taints)
 
 
-def _can_be_added(pod: Pod, pools: Iterable[Pool], needed: Mapping[str, int], facts: Facts) -> bool:
+def can_be_added(pod: Pod, pools: Iterable[Pool], needed: Mapping[str, int], facts: Facts) -> bool:
     """Return whether an autoscaler can add a node to one of the pools that has enough."""
     return any(
         may_join(template, pool)

@@ -143,7 +143,7 @@ RULES: tuple[Rule, ...] = (
     _rule(check_missing_shared_memory, pods="requesting", default="warn"),
     _rule(check_admin_access_claim, pods="requesting", default="warn"),
     _rule(check_tolerated_device_taint, pods="requesting", default="warn"),
-    _rule(check_unknown_device_resource, pods="requesting", default="warn"),
+    _rule(check_unknown_device_resource, default="warn"),
     _rule(check_needs_root, pods="gpu", default="warn"),
     _rule(check_stuck_rollout, pods="gpu", default="warn"),
 )

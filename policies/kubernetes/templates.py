@@ -28,6 +28,7 @@ from policies.kubernetes.kinds import (
     NAMED_FIELDS,
     NAMED_LISTS,
     NAMED_REPLICAS,
+    WELL_KNOWN,
 )
 from policies.kubernetes.objects import (
     JSONObject,
@@ -57,6 +58,12 @@ _DEVICE_COUNT = re.compile(r"gpus?(Count|Num|Number|Per[A-Z]\w*)?|num(Of)?G(pu|P
 """Names of fields with a number of devices: ``gpus``, ``gpuCount``, ``numGpus``."""
 
 
+_KNOWN_GROUPS = frozenset(
+    {
+        *(group for group, _ in (*CORE_WORKLOADS, *COMPOSERS)),
+        *(workloads.group for workloads in WELL_KNOWN),
+    }
+)
 _VERSIONS = {"": "v1", "apps": "apps/v1", "batch": "batch/v1"}
 _GROUPS_OF_WORKLOADS = {"Pod": ""} | {
     kind: group for group, kind in CORE_WORKLOADS if group in _VERSIONS
@@ -116,6 +123,25 @@ def _check_values(obj: JSONObject) -> None:
 def is_core_workload(obj: JSONObject) -> bool:
     """Return whether the API server validates the object's pod template itself, before webhooks."""
     return group_kind(obj) in CORE_WORKLOADS
+
+
+def has_known_fields(obj: JSONObject) -> bool:
+    """Return whether the pod templates of the object have the fields of a Pod, as far as is known.
+
+    Of other custom resources, only the names of the fields tell.
+    """
+    group, kind = group_kind(obj)
+    return group in _KNOWN_GROUPS or (group, kind) == ("", "Pod")
+
+
+def foreign_field(template: Template) -> str:
+    """Return what a container's resources hold that those of a Pod cannot; empty if nothing."""
+    for kind in ("containers", "initContainers"):
+        for index, container in mappings(template.raw["spec"].get(kind)):
+            for name in mapping(container.get("resources")):
+                if name not in ("limits", "requests", "claims"):
+                    return template.at(f"spec.{kind}[{index}].resources.{name}")
+    return ""
 
 
 def group_kind(obj: Mapping[str, Any]) -> tuple[str, str]:
@@ -277,7 +303,7 @@ def _is_placement(field: str, item: Any) -> bool:
 def _counts_devices(field: str, item: Any) -> bool:
     """Return whether a field of an operator requests devices by a name of its own."""
     if field == "deviceName":
-        return isinstance(item, str) and "/" in item
+        return isinstance(item, str) and "/" in item and not item.startswith("/")
     if field == "accelerators" and isinstance(item, dict):
         return _is_count(item.get("count"))
     domain, slash, name = field.rpartition("/")

@@ -7,7 +7,7 @@ or too large is rejected here, with its path. Fields that no rule reads may hold
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from operator import gt
 from types import MappingProxyType
 from typing import Any, TypeVar
@@ -27,7 +27,13 @@ from policies.kubernetes.pod import Pod
 from policies.kubernetes.quantity import InvalidQuantityError, parse_quantity
 from policies.kubernetes.scheduling import required_terms
 from policies.kubernetes.template import Path, Template, Unjudged, field_path
-from policies.kubernetes.templates import find, is_core_workload, role
+from policies.kubernetes.templates import (
+    find,
+    foreign_field,
+    has_known_fields,
+    is_core_workload,
+    role,
+)
 
 MOST_CLAIMS = 32
 """Claims, and templates of claims, that the Pods of an object name: each is looked up."""
@@ -117,11 +123,34 @@ class Workload:
             if self._pod is not None:
                 pods: tuple[Pod, ...] = (Pod(checked_spec(self._pod), self._pod.metadata),)
             else:
-                templates, self.unjudged = find(self.raw or {})
-                pods = tuple(pod_of(each._replace(root=self.raw or {})) for each in templates)
+                pods = tuple(self._pods_of_templates(self.raw or {}))
             check_size(pods)
             self._pods = pods
         return self._pods
+
+    def _pods_of_templates(self, obj: JSONObject) -> Iterator[Pod]:
+        """Yield the Pod of each template.
+
+        Fields of an unknown custom resource may only have the names of a Pod's: its own definition
+        says what they hold.
+        """
+        templates, self.unjudged = find(obj)
+        for template in templates:
+            problem = None if has_known_fields(obj) else foreign_field(template)
+            try:
+                pod = None if problem else pod_of(template._replace(root=obj))
+            except OversizedObjectError:
+                raise
+            except MalformedObjectError as error:
+                if has_known_fields(obj):
+                    raise
+                problem = str(error)
+            if problem:
+                reason = f"its fields are not those of a Pod ({problem})"
+                spec = template.raw["spec"]
+                self.unjudged += (Unjudged(template.spec_path, reason, spec),)
+            elif pod is not None:
+                yield pod
 
     def with_metadata(self, other: Workload) -> Workload:
         """Return this object with the metadata of another one, and with its own labels."""

@@ -215,7 +215,8 @@ def _by_variable(pod: Pod, container: Container, context: Context) -> Iterator[F
                 ONLY_CLAIMS if has_claims else SHOWS_GPUS,
                 f"Remove {name}" if has_claims else _remediation(pod, container, name, context),
             )
-            if not context.may_mean_a_device(pod):
+            # A DaemonSet may monitor the GPUs of its nodes: an exemption is a remedy, too.
+            if not (context.may_mean_a_device(pod) or is_daemon_set_pod(pod, context)):
                 finding = replace(finding, fix=_removal(pod, container, name))
             yield finding
     if is_legacy(known):
@@ -354,6 +355,14 @@ def _remediation(pod: Pod, container: Container, name: str, context: Context) ->
         return (
             "If the DaemonSet monitors or prepares the GPUs of its nodes, exempt its namespace in "
             f"the policy (exemptions.namespaces). Otherwise remove {name}"
+        )
+    if container.kind == "ephemeralContainers":
+        return f"Remove {name}: an ephemeral container cannot request a device"
+    if context.device_requests:
+        return (
+            f"Remove {name}. To see the GPU of another container, let both containers use one "
+            "resource claim, or run the monitor as an agent of the node: a request would give "
+            "this container another GPU"
         )
     return variable_remediation(name, context.policy)
 

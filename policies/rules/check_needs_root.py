@@ -7,9 +7,12 @@ A container of a GPU Pod runs as a user other than root, in most cases as the us
 
 - It mounts a volume at `/root` or below, which other users cannot reach.
 - Its command installs packages (`apt-get install`, `pip install`, ...) or starts `sshd`.
-- It mounts a PersistentVolumeClaim for writing, and the Pod sets no `fsGroup`.
+- It mounts a PersistentVolumeClaim for writing, also one of `volumeClaimTemplates`, and the Pod
+  sets no `fsGroup`. With `fsGroup` and without `fsGroupChangePolicy`, the Pod may start slowly.
 - It runs an image that is known to fail as a user that it was not built for
   (`policies/rules/check_needs_root.py` lists them with sources).
+- It requests a share of a GPU, the known nodes share their GPUs by MPS, and gpufence chooses its
+  user. The processes of one MPS server must have one user ID.
 
 The rule also reports two settings with which a GPU Pod lacks a privilege, even as root:
 
@@ -97,7 +100,8 @@ from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
 from policies.context import Context
-from policies.finding import Finding
+from policies.finding import Edit, Finding
+from policies.kubernetes.objects import mapping, mappings
 from policies.kubernetes.pod import Container, DeviceResource, Pod, locks_memory
 from policies.kubernetes.quantity import is_rdma_resource_name
 from policies.wording import uncapitalized
@@ -116,6 +120,8 @@ class _KnownImage(NamedTuple):
     remediation: str
     source: str
     settled_by: str = ""
+    users: frozenset[int] = frozenset()
+    """Its users, if it fails as any other one. Otherwise, the author of a Pod may know better."""
 
 
 _KNOWN_IMAGES = (
@@ -126,6 +132,7 @@ _KNOWN_IMAGES = (
         "HOME on a writable volume",
         "vllm-project/vllm#31959, ai-dynamo/dynamo#12457",
         "USER",
+        frozenset({2000}),
     ),
     _KnownImage(
         "huggingface/text-generation-inference",
@@ -158,6 +165,9 @@ _KNOWN_IMAGES = (
 )
 """Add an image with the issue or documentation that reports the failure."""
 
+_ANY_USER = "a non-root user"
+"""A user that the image chooses."""
+
 _BY_NAME = {known.repository.partition("/")[2]: known for known in _KNOWN_IMAGES}
 
 _MOST_TEXT = 8 * 1024
@@ -184,7 +194,11 @@ def check(pod: Pod, context: Context) -> Iterator[Finding]:
         yield from _user_namespace(pod, context)
         return
     yield from _memory_lock(pod, context)
-    volumes = _claimed_volumes(pod) if pod.security_context.fs_group is None else ()
+    yield from _mps_client(pod, context)
+    volumes = _claimed_volumes(pod)
+    if volumes and pod.security_context.fs_group is not None:
+        yield from _slow_start(pod, volumes)
+        volumes = frozenset()
     for container in pod.containers:
         spec, known = container.spec, _known_image(container.spec.image or "")
         if not (known or spec.volume_mounts or spec.command or spec.args):
@@ -199,7 +213,8 @@ def check(pod: Pod, context: Context) -> Iterator[Finding]:
             yield from _command(container, pod, who)
         if volumes:
             yield from _unwritable(container, pod, who, volumes)
-        if known and user == f"user {context.hardening.run_as_user}":
+        of_gpufence = f"user {context.hardening.run_as_user}"
+        if known and (user == of_gpufence or _is_missing(user, known)):
             yield from _image(container, pod, who, known)
 
 
@@ -257,6 +272,29 @@ def _memory_lock(pod: Pod, context: Context) -> Iterator[Finding]:
         )
 
 
+def _mps_client(pod: Pod, context: Context) -> Iterator[Finding]:
+    """Yield a finding if the Pod is a client of an MPS server, as a user of gpufence's choice.
+
+    A server has clients of one user at a time; the device plugin's runs as root. Source: NVIDIA,
+    Multi-Process Service, "Client-Server Connection"; bottlerocket-os/bottlerocket#4673.
+    """
+    nodes, user = context.facts.nodes, context.hardening.run_as_user
+    if nodes is None or user is None or pod.security_context.run_as_user != user:
+        return
+    by_mps = nodes.selected_by({"nvidia.com/gpu.sharing-strategy": ("mps",)})
+    for request in context.device_requests:
+        if request.resource and by_mps & nodes.offering(request.resource):
+            yield Finding(
+                ID,
+                request.path,
+                "a client of an MPS server may have another user than the server",
+                f"the nodes of {request.pool_names} share their GPUs by MPS, whose server accepts "
+                f"clients of one user at a time, and the Pod runs as user {user}",
+                "Set the same runAsUser under spec.securityContext in all Pods that share the GPUs",
+            )
+            return
+
+
 def _user(container: Container, pod: Pod) -> str | None:
     """Return who runs the container; None for root, or if only the image says."""
     own, common = container.security_context, pod.security_context
@@ -264,7 +302,7 @@ def _user(container: Container, pod: Pod) -> str | None:
     if user is not None:
         return f"user {user}" if user else None
     non_root = common.run_as_non_root if own.run_as_non_root is None else own.run_as_non_root
-    return "a non-root user" if non_root else None
+    return _ANY_USER if non_root else None
 
 
 def _mounts(container: Container, pod: Pod, who: str) -> Iterator[Finding]:
@@ -324,12 +362,33 @@ def _installation(text: str) -> str:
 
 
 def _claimed_volumes(pod: Pod) -> frozenset[str]:
-    """Return the names of the volumes from claims."""
-    return frozenset(
+    """Return the names of the volumes from claims, those of ``volumeClaimTemplates`` among them."""
+    named = {
         str(volume.get("name"))
         for volume in pod.spec.volumes or ()
         if "persistentVolumeClaim" in volume or "ephemeral" in volume
-    )
+    }
+    for _, holder in pod.template.holders():
+        for _, template in mappings(holder.get("volumeClaimTemplates")):
+            named.add(str(mapping(template.get("metadata")).get("name")))
+    return frozenset(named)
+
+
+def _slow_start(pod: Pod, volumes: Collection[str]) -> Iterator[Finding]:
+    """Yield a finding if the kubelet changes the group of every file at each start."""
+    written = [m for c in pod.containers for m in c.mounts if m.name in volumes and not m.read_only]
+    if written and pod.security_context.fs_group_change_policy is None:
+        yield Finding(
+            ID,
+            pod.at("spec.securityContext.fsGroup"),
+            "the start of a Pod may wait for a change of every file of its claims",
+            f"the Pod sets fsGroup without fsGroupChangePolicy: at each start, the kubelet changes "
+            f"the group of all files in {written[0].name}, which takes minutes for many files",
+            "Set fsGroupChangePolicy: OnRootMismatch under spec.securityContext",
+            fix=(
+                Edit("set", pod.at("spec.securityContext.fsGroupChangePolicy"), "OnRootMismatch"),
+            ),
+        )
 
 
 def _unwritable(
@@ -342,8 +401,9 @@ def _unwritable(
                 pod.at(f"{container.field}.volumeMounts[{index}]"),
                 "a container that does not run as root mounts a claim for writing without fsGroup",
                 f"{who}, and a new volume belongs to root",
-                "Set fsGroup under spec.securityContext to a group ID, or set readOnly: true for "
-                "the mount if the container only reads",
+                "Set fsGroup to a group ID, and fsGroupChangePolicy: OnRootMismatch, under "
+                "spec.securityContext. Or set readOnly: true for the mount if the container only "
+                "reads",
             )
 
 
@@ -354,6 +414,12 @@ def _known_image(image: str) -> _KnownImage | None:
     if known is None or f"/{head}".endswith(f"/{known.repository.partition('/')[0]}"):
         return known
     return None
+
+
+def _is_missing(user: str, known: _KnownImage) -> bool:
+    """Return whether the image fails because it does not have the user."""
+    own = {_ANY_USER, *(f"user {number}" for number in known.users)}
+    return bool(known.users) and user not in own
 
 
 def _image(container: Container, pod: Pod, who: str, known: _KnownImage) -> Iterator[Finding]:

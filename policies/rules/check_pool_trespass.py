@@ -80,10 +80,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Sequence
 
+from msgspec.structs import replace
+
 from policies.candidates import has_labels
 from policies.context import Context
 from policies.finding import Edit, Finding
-from policies.kubernetes.core_v1 import Toleration
+from policies.kubernetes.core_v1 import PodSpec, Toleration
 from policies.kubernetes.pod import Pod
 from policies.kubernetes.scheduling import (
     Alternative,
@@ -91,6 +93,8 @@ from policies.kubernetes.scheduling import (
     reached_taint,
 )
 from policies.kubernetes.selector import can_match, includes
+from policies.kubernetes.template import field_path
+from policies.platform_pods import of_platform
 from policies.policy import Pool
 from policies.reach import (
     Named,
@@ -108,6 +112,9 @@ from policies.wording import capitalized, listing
 
 ID = "pool-trespass"
 
+_WITH_GPU_FIELD = ("SparkApplication", "ScheduledSparkApplication")
+"""Kinds that request a device for their Pods in a field of their own."""
+
 # The clauses that the admission policies share with this rule.
 LACK = "the Pod requests no GPU"
 TOLERATION = "remove the toleration"
@@ -115,7 +122,15 @@ SELECTION = "remove the node selection"
 
 
 def check(pod: Pod, context: Context) -> Iterable[Finding]:
-    """Return a finding for each toleration and node selection that reaches a foreign pool."""
+    """Yield a finding for each toleration and node selection that reaches a foreign pool."""
+    yield from _check(pod, context)
+    if not context.device_requests:
+        yield from _by_zero_request(pod, context)
+    if added := context.facts.runtime_scheduling.get(pod.spec.runtime_class_name or ""):
+        yield from _by_runtime_class(pod, added, context)
+
+
+def _check(pod: Pod, context: Context) -> Iterable[Finding]:
     foreign = foreign_pools(pod, context)
     if foreign and (is_node_agent(pod, context) or context.is_undecided(pod)):
         foreign = []
@@ -144,6 +159,72 @@ def _findings(pod: Pod, context: Context, foreign: Sequence[Pool]) -> Iterator[F
         yield from _by_node_name(pod, pools, context)
 
 
+def _by_runtime_class(pod: Pod, added: PodSpec, context: Context) -> Iterator[Finding]:
+    """Yield a finding if only what the RuntimeClass adds reaches a pool.
+
+    Source: ``setScheduling`` in ``k8s.io/kubernetes/plugin/pkg/admission/runtimeclass``.
+    """
+    spec = replace(
+        pod.spec,
+        tolerations=[*(pod.spec.tolerations or ()), *(added.tolerations or ())],
+        node_selector={**(pod.spec.node_selector or {}), **(added.node_selector or {})},
+    )
+    known = {finding.path for finding in _check(pod, context)}
+    merged = Pod(spec, pod.metadata, pod.template)
+    for finding in _check(merged, context):
+        if finding.path not in known:
+            name = pod.spec.runtime_class_name
+            remove = f"remove runtimeClassName: {name}"
+            pools = foreign_pools(merged, context)
+            yield replace(
+                finding,
+                path=pod.at("spec.runtimeClassName"),
+                detail=f"with what RuntimeClass {name} adds, {finding.detail}",
+                remediation=_remediation(remove, pod, pools, context),
+                fix=(),
+            )
+            return
+
+
+def _by_zero_request(pod: Pod, context: Context) -> Iterator[Finding]:
+    """Yield a warning for a request for 0 devices, for which some clusters add a toleration.
+
+    GKE enables ``k8s.io/kubernetes/plugin/pkg/admission/extendedresourcetoleration``.
+    """
+    for resource in pod.device_resources:
+        added = Toleration(resource.name, "Exists", None, "NoSchedule")
+        pools = [
+            pool
+            for pool in context.pools_of_resource(resource.name)
+            if reached_taint(added, pool.taints)
+        ]
+        # With the toleration, it is a finding of its own.
+        if pools and not _tolerates_one_of(pod, pools):
+            name = resource.name
+            yield Finding(
+                ID,
+                pod.at(resource.field(next(iter(resource.quantities)))),
+                "a Pod without a GPU may get the toleration of GPU nodes",
+                f'container "{resource.container.name}" requests {name}: 0, for which clusters '
+                "with the admission plugin ExtendedResourceToleration, such as GKE, add the "
+                f"toleration of GPU nodes ({describe_pools(pools)}), and gpufence then denies the "
+                "Pod",
+                f"Remove {name}: 0",
+                "warn",
+                fix=tuple(
+                    Edit("remove", pod.at(resource.field(side))) for side in resource.quantities
+                ),
+            )
+
+
+def _tolerates_one_of(pod: Pod, pools: Iterable[Pool]) -> bool:
+    return any(
+        reached_taint(toleration, pool.taints)
+        for toleration in pod.spec.tolerations or ()
+        for pool in pools
+    )
+
+
 def _alike(pod: Pod, foreign: Iterable[Pool], context: Context) -> Iterable[Sequence[Pool]]:
     """Return the pools in groups with the same finding."""
     groups: dict[tuple[str, str], list[Pool]] = {}
@@ -158,11 +239,15 @@ def _by_toleration(
 ) -> Iterator[Finding]:
     """Yield a finding for each toleration of a taint of the pools.
 
-    A wildcard is not at fault where the node selection is: without it, the Pod stays off.
+    A wildcard is not at fault where the node selection or ``nodeName`` is.
     """
     reachable = [pool for pool in pools if not is_kept_off(pod, pool, context)]
+    node = named_node(pod, context.facts.nodes)
+    bound = () if node is None else pools_of_node(node, context)
     by_wildcard = [
-        pool for pool in reachable if not _is_named_wherever_it_matches(pool, pod, named)
+        pool
+        for pool in reachable
+        if pool not in bound and not _is_named_wherever_it_matches(pool, pod, named)
     ]
     for index, toleration in enumerate(pod.spec.tolerations or ()):
         candidates = by_wildcard if is_wildcard(toleration) else reachable
@@ -326,6 +411,13 @@ def _remediation(remove: str, pod: Pod, pools: Iterable[Pool], context: Context)
     """Return how the Pod may use the nodes of a pool, if it may, or else what to remove."""
     if pod.kind == "DaemonSet":
         return f"{capitalized(remove)}, or exempt the namespace of this agent in the policy"
+    if zero := _zero_request(pod, pools):
+        return (
+            f"Remove {zero}, for which API servers may add the toleration, and {remove} if the "
+            "manifest has it"
+        )
+    if said := of_platform(remove, pod, context):
+        return said
     usable = [
         pool for pool in pools if context.may_request(pool) and not context.why_excluded(pool)
     ]
@@ -352,7 +444,20 @@ def _remediation(remove: str, pod: Pod, pools: Iterable[Pool], context: Context)
         own = [pool.selector for pool in request.pools]
         if request.certain and all(pool.selector not in own for pool in usable):
             return f"{usable[0].request} in place of {request.what}, or {remove}"
+    if pod.template.kind in _WITH_GPU_FIELD and pod.template.aliases and usable[0].resources.exact:
+        name, at = min(usable[0].resources.exact), field_path(pod.template.spec_path)
+        return f"Set gpu: {{name: {name}, quantity: 1}} in {at}, or {remove}"
     return request_or(remove, usable)
+
+
+def _zero_request(pod: Pod, pools: Iterable[Pool]) -> str:
+    """Return the request for 0 devices of one of the pools; empty if the Pod has none."""
+    for resource in pod.device_resources:
+        if any(resource.name in pool.resources for pool in pools) and not any(
+            resource.nanos.values()
+        ):
+            return f"{resource.name}: 0"
+    return ""
 
 
 def exclusion(pool: Pool) -> str:

@@ -46,7 +46,8 @@ from policies.context import Context
 from policies.finding import Edit, Finding
 from policies.kubernetes.pod import DeviceResource, Pod, ResourceSide
 from policies.kubernetes.quantity import NANOS, is_extended_resource_name, is_whole
-from policies.policy import Policy
+from policies.policy import Policy, example_of
+from policies.wording import listing
 
 ID = "unequal-device-limits"
 
@@ -87,7 +88,8 @@ def _check(
                 "the number of devices is not a whole number",
                 f'container "{container.name}" requests {quantity} of {name}; accepted are 0 and '
                 "positive whole numbers",
-                f"{instead} under limits and remove it from requests",
+                f"{instead} under limits and remove it from requests"
+                f"{_part(resource, nanos, policy)}",
             )
             return
     fix: tuple[Edit, ...] = (Edit("remove", f"{where}.requests[{name}]"),)
@@ -114,6 +116,22 @@ def _check(
             f"{instead} under limits instead of requests",
             fix=fix,
         )
+
+
+def _part(resource: DeviceResource, nanos: int, policy: Policy) -> str:
+    """Return how to request a part of a device, if the author wants one."""
+    shares = sorted(name for pool in policy.pools for name in pool.shared_resources.exact)
+    if not 0 < nanos < NANOS or resource.name in shares:
+        return ""
+    partitions = [
+        example_of(prefix)
+        for pool in policy.pools
+        for prefix in pool.resources.prefixes
+        if prefix.endswith("/mig-")
+    ]
+    names = (*shares[:1], *partitions[:1])
+    parts = listing([f"{name}: 1" for name in names], "or") if names else ""
+    return f". For a part of a GPU, set {parts} instead" if parts else ""
 
 
 def _count(resource: DeviceResource, policy: Policy) -> int:

@@ -23,9 +23,13 @@ node. To deny large requests, set `pools[].largestRequest`.
 If nodes offer the device and none has the labels of the pool, gpufence adds no node affinity, so
 that the Pod can run, and this rule warns: the policy has the labels of another cluster.
 
-The rule does not detect a DaemonSet without its own toleration or node selection. The DaemonSet
+The rule warns of a DaemonSet whose template does not tolerate the taint of the pool. The DaemonSet
 controller reads the template as it is written, and creates Pods only for nodes that this template
-tolerates and selects. Write both into the template of a DaemonSet that requests devices.
+tolerates and selects, whatever gpufence adds to the Pods. Write both into the template.
+
+It also warns of a node selection that no known node of the pool meets, and that no autoscaler can
+meet, and it reports two parts of a Pod that API servers reject: a toleration with a value and
+`operator: Exists`, and a resource claim in the form before Kubernetes 1.31 (`source`).
 
 ## Why
 
@@ -60,8 +64,11 @@ spec:
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Sequence
+from functools import reduce
 from itertools import islice
+from operator import or_
 
 from policies.candidates import (
     Labels,
@@ -73,13 +80,16 @@ from policies.candidates import (
     labels_of_nodes,
 )
 from policies.context import Context
-from policies.finding import Finding
-from policies.kubernetes.core_v1 import ResourceRequirements
+from policies.finding import Edit, Finding
+from policies.kubernetes.core_v1 import PodTemplate, ResourceRequirements
 from policies.kubernetes.nodes import Node, NodeIndex, NodeSet
+from policies.kubernetes.objects import mapping
 from policies.kubernetes.pod import Pod
-from policies.kubernetes.scheduling import REQUIRED_TERMS
+from policies.kubernetes.scheduling import REQUIRED_TERMS, Alternative, tolerates
+from policies.kubernetes.workload import convert
 from policies.policy import Pool
 from policies.reach import (
+    can_be_added,
     largest_offers,
     named_node,
     pools_of_node,
@@ -95,7 +105,9 @@ def check(pod: Pod, context: Context) -> Iterator[Finding]:
     """Yield a finding for each reason why the Pod can never run."""
     if pod.spec.resources:
         yield from _pod_level(pod, pod.spec.resources, context)
+    yield from _valued_tolerations(pod, context)
     if pod.spec.resource_claims:
+        yield from _old_claims(pod)
         yield from _unused_claims(pod, context)
     requests = [request for request in context.distinct_requests if request.certain]
     conflicts = list(_of_other_nodes(requests)) if len(requests) > 1 else []
@@ -109,11 +121,115 @@ def check(pod: Pod, context: Context) -> Iterator[Finding]:
         excluded = [pool for pool in request.pools if not can_select(pod, pool)]
         if excluded and not selects_unlabeled(pod, request, context):
             yield _excluded(pod, excluded, request)
+        if pod.kind == "DaemonSet":
+            yield from _untolerated(pod, request)
     if nodes is None:
         return
     if (node := named_node(pod, nodes)) is not None:
         yield from _bound_elsewhere(pod, node, requests, context)
     yield from _too_large(pod, requests, context)
+    for request in requests:
+        yield from _unmet(pod, request, nodes, context)
+
+
+def _valued_tolerations(pod: Pod, context: Context) -> Iterator[Finding]:
+    for index, toleration in enumerate(pod.spec.tolerations or ()):
+        if (
+            toleration.operator == "Exists"
+            and toleration.value
+            and (toleration.key in context.policy.pools_by_key)
+        ):
+            path = pod.at(f"spec.tolerations[{index}].value")
+            yield Finding(
+                ID,
+                path,
+                "a toleration has a value for every value",
+                f"the toleration of {toleration.key} has operator Exists and the value "
+                f"{toleration.value}: the API server rejects the Pod",
+                "Remove the value, or set operator: Equal",
+            )
+
+
+def _old_claims(pod: Pod) -> Iterator[Finding]:
+    for index, entry in enumerate(pod.spec.resource_claims or ()):
+        names = entry.source if isinstance(entry.source, dict) else {}
+        if entry.resource_claim_name or entry.resource_claim_template_name or not names:
+            continue
+        field = next(iter(names))
+        at = pod.at(f"spec.resourceClaims[{index}]")
+        yield Finding(
+            ID,
+            f"{at}.source",
+            "a resource claim has the form before Kubernetes 1.31",
+            f"claim {entry.name} is named under source, which API servers drop: they then reject "
+            "the Pod, because its entry names no claim",
+            f"Write {field}: {names[field]} next to name, without source",
+            fix=(Edit("set", f"{at}.{field}", names[field]), Edit("remove", f"{at}.source")),
+        )
+
+
+def _untolerated(pod: Pod, request: DeviceRequest) -> Iterator[Finding]:
+    """Yield a warning if the template, as it is written, does not tolerate the pool's taints."""
+    spec = mapping(pod.template.raw.get("spec"))
+    written = convert({"spec": {"tolerations": spec.get("tolerations")}}, PodTemplate)
+    tolerations = (written.spec.tolerations if written.spec else None) or ()
+    pool = request.pools[0]
+    for taint in pool.fence:
+        if any(tolerates(each, taint) for each in tolerations):
+            continue
+        value = {"operator": "Exists"} if taint.value is None else {"value": taint.value}
+        toleration = {"key": taint.key, **value, "effect": taint.effect}
+        place = pod.at("spec.tolerations")
+        yield Finding(
+            ID,
+            place,
+            "a DaemonSet creates no Pod on GPU nodes",
+            f"the DaemonSet requests {request.what}, and its template does not tolerate {taint} of "
+            f"pool {pool.name}. The DaemonSet controller judges the template as it is written, and "
+            "creates no Pod on a node whose taint the template does not tolerate",
+            f"Add {json.dumps(toleration)} to tolerations of the template",
+            "warn",
+        )
+
+
+def _unmet(
+    pod: Pod, request: DeviceRequest, nodes: NodeIndex, context: Context
+) -> Iterator[Finding]:
+    """Yield a warning if no node of the pools meets the Pod's own selection, today or later."""
+    if not has_labels(request.pools):
+        return
+    of_pools = reduce(or_, (nodes.selected_by(pool.selector) for pool in request.pools), 0)
+    if pod.spec.node_name or not of_pools or of_pools & pod.selected_nodes(nodes).all:
+        return
+    if selects_unlabeled(pod, request, context) or unlabeled_nodes(request, context):
+        return
+    if not any(can_select(pod, p) for p in request.pools):
+        return
+    if can_be_added(pod, request.pools, {}, context.facts):
+        return
+    label, path = _unmet_part(pod, of_pools, nodes)
+    yield Finding(
+        ID,
+        pod.at(path),
+        "no known node of the pool meets the node selection",
+        f"the Pod requests {request.what}, and no known node of {request.pool_names} has "
+        f"{label}; the Pod stays Pending until such a node joins the cluster",
+        "Correct the node selection, or label a node",
+        "warn",
+    )
+
+
+def _unmet_part(pod: Pod, of_pools: NodeSet, nodes: NodeIndex) -> tuple[str, str]:
+    """Return the first part of the node selection that no node of the pools meets, and its path."""
+    for alternative in pod.selection():
+        for key, value in alternative.labels.items():
+            if not nodes.accepted_by(Alternative({key: value}, (), (), "")) & of_pools:
+                return f"{key}={value}", f"spec.nodeSelector[{key}]"
+        for each in alternative.expressions:
+            if not nodes.accepted_by(Alternative({}, (each,), (), "")) & of_pools:
+                values = f" {', '.join(each.values)}" if each.values else ""
+                return f"{each.key} {each.operator}{values}", alternative.path
+    return "all labels of its node selection", REQUIRED_TERMS
 
 
 def _bound_elsewhere(

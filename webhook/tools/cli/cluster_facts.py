@@ -82,6 +82,7 @@ def live_facts(load: Load, policy: Policy) -> Iterator[Complete]:
                 claim_templates={**known.claim_templates, **facts.claim_templates},
                 extended_resource_classes=classes,
                 namespace_labels=labels,
+                runtime_scheduling=facts.runtime_scheduling,
             )
 
         try:

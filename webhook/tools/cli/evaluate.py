@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from functools import cache
 from typing import Literal, get_args
 
@@ -16,13 +17,15 @@ from policies.exemptions import ALWAYS_EXCLUDED
 from policies.facts import NAMESPACE_LABEL, Facts, Request
 from policies.finding import Edit, Finding
 from policies.kubernetes.claims import read_claims
+from policies.kubernetes.core_v1 import PodSpec
 from policies.kubernetes.editor import PatchOperation, pointer
 from policies.kubernetes.objects import JSONObject, MalformedObjectError, descend, mapping
+from policies.kubernetes.workload import convert
 from policies.policy import Policy
 from webhook.tools.documents.document import DocumentError
 from webhook.tools.documents.objects import ABSENT, Manifest, field_value, locate
 
-_FACTS = re.compile("Namespace|ResourceClaim|DeviceClass|ComputeDomain")
+_FACTS = re.compile("Namespace|ResourceClaim|DeviceClass|ComputeDomain|RuntimeClass")
 """The kinds of the objects that are facts for Pods."""
 
 Verdict = Literal["allowed", "mutated", "denied", "unknown", "skipped", "invalid"]
@@ -147,8 +150,8 @@ def evaluate(
 def facts_among(manifests: Iterable[Manifest], namespace: str) -> Callable[[str], Facts]:
     """Return a function from a namespace to the facts there, which objects are for Pods.
 
-    These are claims, claim templates, device classes and namespaces. Objects without a namespace
-    are in ``namespace``.
+    These are claims, claim templates, device classes, namespaces and RuntimeClasses. Objects
+    without a namespace are in ``namespace``.
     """
     values = (manifest.value for manifest in manifests if manifest.value is not None)
     objects = [value for value in values if _FACTS.search(_text(value, "kind"))]
@@ -162,6 +165,8 @@ def facts_among(manifests: Iterable[Manifest], namespace: str) -> Callable[[str]
             written = mapping(descend(obj, ("metadata", "labels")))
             labels[name] = {**written, NAMESPACE_LABEL: name}
 
+    scheduling = dict(_scheduling(objects))
+
     @cache
     def facts_in(name: str) -> Facts:
         return Facts(
@@ -169,9 +174,20 @@ def facts_among(manifests: Iterable[Manifest], namespace: str) -> Callable[[str]
             claim_templates=templates,
             extended_resource_classes=classes,
             namespace_labels=labels.get(name),
+            runtime_scheduling=scheduling,
         )
 
     return facts_in
+
+
+def _scheduling(objects: Iterable[JSONObject]) -> Iterator[tuple[str, PodSpec]]:
+    """Yield the RuntimeClasses that add tolerations or a node selector to their Pods."""
+    for obj in objects:
+        if obj.get("kind") == "RuntimeClass":
+            with suppress(MalformedObjectError):
+                added = convert(mapping(obj.get("scheduling")), PodSpec)
+                if added.tolerations or added.node_selector:
+                    yield _text(obj, "metadata", "name"), added
 
 
 def _judge(

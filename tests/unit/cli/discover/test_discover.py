@@ -121,7 +121,10 @@ def test_the_taint_of_a_node_that_starts_or_is_under_repair_is_no_part_of_a_pool
 
 def test_a_taint_of_one_node_is_reported(gpufence: Run) -> None:
     _, warnings = discovered(gpufence, node("amd", "n1", "example.com/odd"), node("amd", "n2"))
-    assert "n1 has the taint example.com/odd=:NoSchedule, and no other node with amd devices" in warnings
+    assert (
+        "n1 has the taint example.com/odd=:NoSchedule, and no other node with amd devices"
+        in warnings
+    )
 
 
 def test_a_taint_of_most_nodes_is_part_of_the_pool(gpufence: Run) -> None:
@@ -134,7 +137,10 @@ def test_a_taint_of_most_nodes_is_part_of_the_pool(gpufence: Run) -> None:
     others = [node("nvidia", f"n{number}") for number in range(4, 8)]
     keys, warnings = discovered(gpufence, *tainted, *others)
     assert keys == ["nvidia.com/gpu"]
-    assert "have the taint dedicated=:NoSchedule on 3 nodes of 7, beside another one" in warnings
+    assert (
+        "have the taint dedicated=:NoSchedule on 3 nodes of 7, in addition to another one"
+        in warnings
+    )
 
 
 def test_the_startup_taints_of_a_node_pool_are_no_part_of_a_pool(gpufence: Run) -> None:

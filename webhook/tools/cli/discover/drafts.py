@@ -321,9 +321,9 @@ def _merged(pools: Iterable[PoolDraft]) -> list[PoolDraft]:
 
 
 def _typical(group: PoolDraft, rare: Collection[Taint], findings: list[str]) -> PoolDraft:
-    """Return the nodes without a taint that only one node of the vendor has, beside another one.
+    """Return the nodes without a taint that only one node of the vendor has.
 
-    One node is no rule: it may be under repair.
+    It has another taint as well. One node is no rule: it may be under repair.
     """
     members = []
     for member in group.members:
@@ -369,8 +369,8 @@ def _set_taints(pool: PoolDraft, common: set[str], findings: list[str]) -> None:
         if all(stronger & each.taints for each in having):
             findings.append(
                 f"{where} have the taint {taint} on {counted(len(having), 'node')} of "
-                f"{len(pool.nodes)}, beside another one. It is not part of the pool, so GPU Pods "
-                "must tolerate it themselves"
+                f"{len(pool.nodes)}, in addition to another one. It is not part of the pool, so "
+                "GPU Pods must tolerate it themselves"
             )
             fencing.discard(taint)
     fenced = {

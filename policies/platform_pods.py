@@ -1,0 +1,67 @@
+"""Pods that platforms make for a node, or as copies of other Pods: volume helpers, data movers.
+
+A GPU does not help such a Pod, and its author is a controller. The policy can exempt its namespace.
+"""
+
+from __future__ import annotations
+
+from policies.context import Context
+from policies.kubernetes.core_v1 import host_path
+from policies.kubernetes.pod import Pod
+from policies.kubernetes.scheduling import is_wildcard
+from policies.reach import names_hosts
+
+_COPIES = (
+    ("app.kubernetes.io/component", "affinity-assistant", "The affinity assistant of Tekton"),
+    ("app.kubernetes.io/created-by", "volsync", "The data mover of VolSync"),
+    ("app", "containerized-data-importer", "The importer of KubeVirt"),
+    ("velero.io/data-upload", None, "The data mover of Velero"),
+    ("velero.io/data-download", None, "The data mover of Velero"),
+)
+"""By a label, the Pods that get the tolerations or the node of another Pod."""
+
+
+def of_platform(remove: str, pod: Pod, context: Context) -> str:
+    """Return what to do about a Pod of a platform that uses GPU nodes; empty for other Pods."""
+    return _copied(pod, context) or _debugging(pod) or _bound(remove, pod, context)
+
+
+def _copied(pod: Pod, context: Context) -> str:
+    labels = pod.metadata.labels or {}
+    for key, value, what in _COPIES:
+        if key in labels and value in (None, labels[key]):
+            setting = "Set coschedule: disabled in Tekton's ConfigMap feature-flags, or have"
+            return (
+                f"{setting if 'Tekton' in what else 'Have'} the cluster administrator add an "
+                f"exception for it in namespace {context.request.namespace}. {what} copies the "
+                "placement of a GPU Pod, which must keep its toleration"
+            )
+    return ""
+
+
+def _debugging(pod: Pod) -> str:
+    spec = pod.spec
+    if not (spec.node_name and spec.host_pid and _mounts_node(pod)):
+        return ""
+    node = f"node/{spec.node_name}"
+    return (
+        f"To debug the node, use an exempt namespace: kubectl debug {node} "
+        f"--namespace=kube-system, or oc debug {node} --to-namespace=kube-system"
+    )
+
+
+def _bound(remove: str, pod: Pod, context: Context) -> str:
+    spec = pod.spec
+    is_agent = _mounts_node(pod) or spec.host_pid or spec.host_ipc or spec.host_network
+    is_pinned = names_hosts(pod) and any(map(is_wildcard, spec.tolerations or ()))
+    if not (spec.node_name or is_agent or is_pinned):
+        return ""
+    return (
+        "If a platform of the cluster creates this Pod, have the cluster administrator exempt "
+        f"namespace {context.request.namespace} in the policy (exemptions.namespaces). "
+        f"Otherwise {remove}"
+    )
+
+
+def _mounts_node(pod: Pod) -> bool:
+    return any(host_path(volume) for volume in pod.spec.volumes or ())
