@@ -199,7 +199,8 @@ def _by_zero_request(pod: Pod, context: Context) -> Iterator[Finding]:
             if reached_taint(added, pool.taints)
         ]
         # With the toleration, it is a finding of its own.
-        if pools and not _tolerates_one_of(pod, pools):
+        is_zero = not any(resource.nanos.values())
+        if is_zero and pools and not _tolerates_one_of(pod, pools):
             name = resource.name
             yield Finding(
                 ID,
