@@ -267,6 +267,16 @@ def _exempt_namespaces(installed: Installation) -> Iterator[DoctorLine]:
         yield ok("no other exists")
 
 
+def _platforms(installed: Installation) -> Iterator[DoctorLine]:
+    """Check that gpufence does not deny the Pods that platforms bind to GPU nodes."""
+    for platform in installed.platforms:
+        yield warn(
+            f"the {platform.pods} of {platform.name} run in namespace {platform.namespace}, which "
+            "is not exempt: gpufence denies them on GPU nodes",
+            f"Add {platform.namespace} to exemptions.namespaces of the policy",
+        )
+
+
 _CHECKS: dict[str, Callable[[Installation], Iterable[DoctorLine]]] = {
     "Kubernetes": _version,
     "policy": _policy,
@@ -284,4 +294,5 @@ _CHECKS: dict[str, Callable[[Installation], Iterable[DoctorLine]]] = {
     "admission policies": registered.policies,
     "admission policy types": registered.types,
     "exempt namespaces": _exempt_namespaces,
+    "platforms": _platforms,
 }

@@ -27,6 +27,7 @@ from webhook.kube.nodes import NODES, NodeObject
 from webhook.serve.cluster.state import ClusterState
 from webhook.tools.documents.document import InputError
 from webhook.tools.documents.policy_files import load_policy, policy_of_release
+from webhook.tools.platforms import PLATFORMS, Platform
 
 _PROGRAM = "gpufence"
 _GROUPS: dict[Fact, str] = {
@@ -99,6 +100,8 @@ class Installation:
 
     Without ``kube-system`` and the namespaces of gpufence, which are always needed.
     """
+    platforms: list[Platform] = field(default_factory=list)
+    """The platforms whose Pods are bound to nodes, and whose namespace exists and is not exempt."""
     forbidden: dict[str, str] = field(default_factory=dict)
 
     @contextmanager
@@ -254,6 +257,10 @@ async def _exempt_namespaces(api: KubeApi, installed: Installation, policy: Poli
             for kind in _WORKLOADS
         ]
         installed.exempt_namespaces[name] = any((each or {}).get("items") for each in lists)
+    for platform in PLATFORMS:
+        name = platform.namespace
+        if name not in exempt and await api.read(f"/api/v1/namespaces/{name}") is not None:
+            installed.platforms.append(platform)
 
 
 def containers_of(deployment: JSONObject) -> list[JSONObject]:

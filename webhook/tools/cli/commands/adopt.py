@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -39,6 +40,7 @@ from webhook.tools.cli.yaml_writer import to_yaml
 from webhook.tools.documents.document import InputError, raise_errors
 from webhook.tools.documents.files import display_name, valid_documents
 from webhook.tools.documents.policy_files import policy_name, read_policy, read_policy_text
+from webhook.tools.platforms import elsewhere
 
 _SHOWN = 10
 """The entries that the summary shows in each section; the report has all."""
@@ -135,6 +137,7 @@ async def _adopt(api: KubeApi, policy_path: str | None, progress: Progress) -> A
         namespaces = frozenset(state.namespaces.names())
         text = policy_text(drafted, namespaces, "audit")
         policy, notes = read_policy("the discovered policy", text), drafted.findings
+        notes = [*notes, *await _platforms_elsewhere(api, namespaces)]
     else:
         text = read_policy_text(policy_path)
         policy = read_policy(policy_name(policy_path), text)
@@ -142,6 +145,23 @@ async def _adopt(api: KubeApi, policy_path: str | None, progress: Progress) -> A
     enforced = replace(policy, mode="enforce", overrides=tuple(overrides))
     result = await run(api, enforced, datetime.now(UTC).date(), progress)
     return Adoption(text, policy, result, await api.host(), notes)
+
+
+async def _platforms_elsewhere(api: KubeApi, namespaces: Collection[str]) -> list[str]:
+    """Return a note for each StorageClass whose helper Pods no exempt namespace has."""
+    classes: dict[str, str] = {}
+    with suppress(ApiError):
+        found = await api.read("/apis/storage.k8s.io/v1/storageclasses") or {}
+        for item in found.get("items") or ():
+            classes[str(item.get("provisioner"))] = item["metadata"]["name"]
+    return [
+        f"StorageClass {classes[name]} is of {platform.name}, whose {platform.pods} are bound to "
+        "the node of a Pod. gpufence denies them on GPU nodes. Add the namespace of the "
+        "provisioner to exemptions.namespaces, unless it is kube-system"
+        for platform in elsewhere(classes, namespaces)
+        for name in platform.provisioners
+        if name in classes
+    ]
 
 
 def _values(policy: str) -> str:

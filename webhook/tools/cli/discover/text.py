@@ -16,6 +16,7 @@ from webhook.tools.cli.discover.accelerators import INSTANCE_TYPE, KNOWN
 from webhook.tools.cli.discover.drafts import Draft
 from webhook.tools.cli.yaml_writer import to_yaml
 from webhook.tools.documents.document import InputError
+from webhook.tools.platforms import installed
 
 _WIDTH = 98
 _OWN = ("kube-system", "gpufence-system")
@@ -42,6 +43,7 @@ def policy_text(draft: Draft, namespaces: frozenset[str] | None, mode: Mode = "e
     exempt = _exempt(draft, keys)
     if namespaces is not None:
         exempt = [name for name in exempt if name in {*namespaces, *_OWN}]
+        exempt += [platform.namespace for platform in installed(namespaces)]
     environment = Environment(  # noqa: S701 - the text is no markup
         loader=FileSystemLoader(Path(__file__).parent),
         undefined=StrictUndefined,
