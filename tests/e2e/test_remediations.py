@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from typing import Any
 
 from cases.loading import Case, cases_of_check
 from controlplane.api import ApiError
 from controlplane.cluster import ControlPlane
-from policies.finding import Finding
 from policies.kubernetes.editor import clone
 from policies.registry import CHECKS
 from remedies import remedies
 
 JSON = dict[str, Any]
+MOST_STEPS = 20
+OF_NO_AUTHOR = {"pool-trespass/fail/a-forged-static-pod"}
+"""Attacks: only a kubelet creates such a Pod."""
 
 PATHS = {
     ("v1", "Pod"): "/api/v1/namespaces/{}/pods",
@@ -25,33 +26,45 @@ PATHS = {
 }
 
 
-def test_an_object_that_follows_a_remediation_is_accepted(
+def test_an_object_that_follows_its_remediations_is_accepted(
     control_plane: ControlPlane, namespace: str
 ) -> None:
     outcomes: Counter[str] = Counter()
-    for case, finding, kind, followed in _remedies():
-        path = PATHS[followed["apiVersion"], followed["kind"]].format(namespace)
-        before, after = (_refusal(control_plane, path, obj) for obj in (case.object, followed))
-        if not after:
-            outcomes[f"{kind}: accepted"] += 1
-        elif after == before:
-            outcomes[f"{kind}: the case is rejected for another reason"] += 1
-        else:
-            raise AssertionError(f"{case} ({kind}): {finding.remediation}: {after}")
-    print(dict(sorted(outcomes.items())))
-    accepted = sum(count for outcome, count in outcomes.items() if outcome.endswith("accepted"))
-    assert accepted > 100, outcomes
-
-
-def _remedies() -> Iterator[tuple[Case, Finding, str, JSON]]:
+    wrong: list[str] = []
     for check in CHECKS:
         for case in cases_of_check(check.id):
-            obj = case.object
-            if case.passes or case.is_update or (obj["apiVersion"], obj["kind"]) not in PATHS:
+            kind = case.object["apiVersion"], case.object["kind"]
+            if case.passes or case.is_update or kind not in PATHS:
                 continue
-            for finding in case.decide().findings:
-                for kind, followed in remedies(obj, finding):
-                    yield case, finding, kind, followed
+            followed, said = _followed(case)
+            if not said:
+                outcomes["nothing to apply"] += 1
+                continue
+            path = PATHS[kind].format(namespace)
+            refusal = _refusal(control_plane, path, followed)
+            if not refusal:
+                outcomes["accepted"] += 1
+                outcomes["remedies applied"] += len(said)
+            elif refusal == _refusal(control_plane, path, case.object):
+                outcomes["rejected for another reason, as before"] += 1
+            elif str(case) not in OF_NO_AUTHOR:
+                wrong.append(f"{case}: {said}: {refusal}")
+    print(dict(sorted(outcomes.items())))
+    assert not wrong, wrong
+    assert outcomes["accepted"] > 100, outcomes
+
+
+def _followed(case: Case) -> tuple[JSON, list[str]]:
+    """Return the object after what the remediations say, one after the other, and these."""
+    obj, said = case.object, []
+    for _ in range(MOST_STEPS):
+        findings = case.decide(obj).findings
+        step = next((each for finding in findings for each in remedies(obj, finding)), None)
+        if step is None:
+            break
+        kind, obj = step
+        said.append(kind)
+    return obj, said
 
 
 def _refusal(control_plane: ControlPlane, path: str, obj: JSON) -> str:

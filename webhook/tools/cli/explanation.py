@@ -71,6 +71,11 @@ class _Template:
         """Whether the object has no fields for the mutations, so that only its Pods get them."""
         return not self.written.template.editable and bool(self.context.device_requests)
 
+    @property
+    def placed(self) -> Pod:
+        """The Pod that decides on nodes: the DaemonSet controller reads what is written."""
+        return self.written if self.written.kind == "DaemonSet" else self.created
+
 
 class _Detail(str):
     """A sentence below another one."""
@@ -101,7 +106,7 @@ def _object(
     yield from _mutations(terminal, decision, templates, actions)
     for template in templates:
         where = f" (Pod at {template.created.at('spec')})" if several else ""
-        fit = _scheduling(template.created, template.context)
+        fit = _scheduling(template.placed, template.context)
         yield from _section(terminal, f"Scheduling{where}", fit)
         if result.facts.nodes is None and template.context.requested_pools:
             hint = "To see which nodes fit, add --nodes or --cluster."

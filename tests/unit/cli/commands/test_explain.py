@@ -145,3 +145,30 @@ def test_input_without_objects_is_an_error(gpufence: Run) -> None:
     done = gpufence("explain", "-", stdin="")
     assert done.status == 2
     assert "no objects in <stdin>" in done.err
+
+
+def test_the_nodes_of_a_daemon_set_are_those_that_its_template_tolerates(gpufence: Run) -> None:
+    tainted = """\
+kind: Node
+apiVersion: v1
+metadata: {name: gpu-1, labels: {nvidia.com/gpu.present: "true"}}
+spec: {taints: [{key: nvidia.com/gpu, effect: NoSchedule}]}
+status: {allocatable: {nvidia.com/gpu: "8"}}
+---
+"""
+    daemon_set = """\
+apiVersion: apps/v1
+kind: DaemonSet
+metadata: {name: embed}
+spec:
+  selector: {matchLabels: {a: b}}
+  template:
+    metadata: {labels: {a: b}}
+    spec:
+      containers: [{name: c, image: i, resources: {limits: {nvidia.com/gpu: 1}}}]
+"""
+    Path("nodes.yaml").write_text(tainted)
+    Path("set.yaml").write_text(daemon_set)
+    done = gpufence("explain", "--nodes", "nodes.yaml", "set.yaml")
+    assert "It fits none of 1 node of pool nvidia" in done.out
+    assert "the Pod does not tolerate its taint nvidia.com/gpu" in done.out
