@@ -695,9 +695,13 @@ class Policy(Part):
             pools = tuple(pool for pool in self.pools if name in pool.resources)
         return pools or ()
 
+    def pools_of_device(self, name: str) -> tuple[Pool, ...]:
+        """Return the pools that offer the resource, or the class of an implicit resource name."""
+        return self.pools_of_resource(name) or self.pools_of_class.get(class_of_resource(name), ())
+
     def counts(self, resource: str) -> bool:
         """Return whether a quantity of the resource is a number of devices of a pool."""
-        pools = self.pools_of_resource(resource)
+        pools = self.pools_of_device(resource)
         return bool(pools) and all(resource not in pool.fractional_resources for pool in pools)
 
     def is_named_in(self, value: Any) -> bool:
@@ -730,7 +734,7 @@ class Policy(Part):
 
         Labels tell the pools that offer the resource apart. Until the node has them, its taints do.
         """
-        pools = self.pools_of_resource(name) or self.pools_of_class.get(class_of_resource(name), ())
+        pools = self.pools_of_device(name)
         for pool in pools:
             if pool.contains(node):
                 return pool

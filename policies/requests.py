@@ -90,6 +90,9 @@ class NamedClaim(msgspec.Struct, frozen=True):
     uses: frozenset[str]
     """The requests that containers use, by name; an empty name stands for all of them."""
     is_template: bool = False
+    group: str = ""
+    """Of a template, the PodGroup of the Pod. Its claim, which may have been made from an earlier
+    template of this name, takes the place of the Pod's if both entries are equal."""
     claim: Claim | None = None
     """What the claim requests; ``None`` if that is unknown."""
 
@@ -119,6 +122,8 @@ def named_claims(pod: Pod, request: Request) -> Iterator[NamedClaim]:
     when the template changes. Where the source is unknown, the entry has no valid name of a claim.
     """
     generated = _generated_claims(pod, request)
+    group = pod.spec.scheduling_group
+    of_group = (group.pod_group_name or "") if group else ""
     used: dict[str | None, set[str]] = {}
     for container in pod.containers:
         for use in (container.spec.resources.claims if container.spec.resources else None) or ():
@@ -129,7 +134,7 @@ def named_claims(pod: Pod, request: Request) -> Iterator[NamedClaim]:
         if claim := entry.resource_claim_name or generated.get(name):
             yield NamedClaim(path, name, claim, uses)
         elif claim := entry.resource_claim_template_name:
-            yield NamedClaim(path, name, claim, uses, is_template=True)
+            yield NamedClaim(path, name, claim, uses, is_template=True, group=of_group)
         else:
             # A later Kubernetes may have other sources than a claim and a template.
             why = (

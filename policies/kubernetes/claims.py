@@ -8,8 +8,9 @@ NVIDIA's DRA driver makes the ResourceClaimTemplate that it names (NVIDIA/k8s-dr
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -42,6 +43,9 @@ class Claim:
     """Whether a request may get a device with a taint: ``tolerations``."""
     names: tuple[str, ...] = ()
     """The names of the requests; without any, a container cannot choose one."""
+    devices: tuple[tuple[str, int], ...] = field(default=(), compare=False)
+    """How many devices of each class are allocated, or else requested: of ``firstAvailable``, those
+    of the first alternative. Those with ``adminAccess`` do not count."""
     nodes: PodSpec | None = None
     """The node selection of the devices that are allocated to the claim; ``None`` without any."""
 
@@ -71,8 +75,39 @@ def read_claim(spec: Any, status: Any = None) -> Claim:
         is_for_several |= all(map(_is_for_several, alternatives))
         requests.append(frozenset(name for name in classes if isinstance(name, str)))
         names.append(str(request.get("name") or ""))
-    nodes = _nodes(mapping(status).get("allocation"))
-    return Claim(tuple(requests), admin_access, is_for_several, tolerates, tuple(names), nodes)
+    allocation = mapping(status).get("allocation")
+    return Claim(
+        tuple(requests),
+        admin_access,
+        is_for_several,
+        tolerates,
+        tuple(names),
+        _devices(mapping(mapping(spec).get("devices")), allocation),
+        _nodes(allocation),
+    )
+
+
+def _devices(devices: JSONObject, allocation: Any) -> tuple[tuple[str, int], ...]:
+    """Return the number of devices by class: those of an allocation, or the requested ones."""
+    classes: dict[str, str] = {}
+    requested: Counter[str] = Counter()
+    for request in _list(devices.get("requests")):
+        name, alternatives = request.get("name"), _list(request.get("firstAvailable"))
+        exactly = mapping(request.get("exactly")) or request
+        first = alternatives[0] if alternatives else exactly
+        for each in alternatives or [exactly]:
+            path = f"{name}/{each.get('name')}" if alternatives else str(name)
+            classes[path] = str(each.get("deviceClassName"))
+        count = first.get("count", 1)
+        if first.get("adminAccess") is not True and isinstance(count, int):
+            requested[str(first.get("deviceClassName"))] += count
+    results = _list(mapping(mapping(allocation).get("devices")).get("results"))
+    allocated = Counter(
+        classes[str(result.get("request"))]
+        for result in results
+        if str(result.get("request")) in classes and result.get("adminAccess") is not True
+    )
+    return tuple(sorted((allocated if results else requested).items()))
 
 
 def _nodes(allocation: Any) -> PodSpec | None:

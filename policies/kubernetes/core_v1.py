@@ -208,6 +208,10 @@ class PodResourceClaim(Type):
     """The form before Kubernetes 1.31, which API servers ignore today."""
 
 
+class PodSchedulingGroup(Type):
+    pod_group_name: str | None = None
+
+
 class PodOS(Type):
     name: str | None = None
 
@@ -232,6 +236,7 @@ class PodSpec(Type):
     host_users: bool | None = None
     scheduling_gates: list[Any] | None = None
     resource_claims: list[PodResourceClaim] | None = None
+    scheduling_group: PodSchedulingGroup | None = None
     resources: ResourceRequirements | None = None
     overhead: dict[str, Any] | None = None
     restart_policy: str | None = None

@@ -429,6 +429,12 @@ def _remediation(remove: str, pod: Pod, pools: Iterable[Pool], context: Context)
             place = pod.at(f"spec.resourceClaims[{index}]")
             return f"Write the name of the claim directly into {place}, without source, or {remove}"
     if unresolved := context.unresolved_claims(pod):
+        if group := unresolved[0].group:
+            return (
+                f"Name a claim in place of template {unresolved[0].claim_name}, in the Pod and in "
+                f"PodGroup {group} (the group may have a claim from an earlier template), or "
+                f"{remove}"
+            )
         return (
             f"Create resource claim {unresolved[0].claim_name} before the Pod if it requests a "
             f"device (for files, add its manifest or use --cluster), or {remove}"

@@ -313,12 +313,13 @@ class NodeOffers:
         self.nodes = NodeStore(policy)
         self.slices = SliceStore(self.nodes)
         self.device_classes = DeviceClassStore(self._follow)
-        self.stores: dict[Collection[Any], Store[Any]] = {
-            NODES: self.nodes,
+        self.published: dict[Collection[Any], Store[Any]] = {
             # Before the slices, which are read by what the classes select.
             DEVICE_CLASSES: self.device_classes,
             RESOURCE_SLICES: self.slices,
         }
+        """The stores of what DRA drivers publish, which no cluster needs to have."""
+        self.stores: dict[Collection[Any], Store[Any]] = {NODES: self.nodes, **self.published}
 
     def _follow(
         self, classes: Mapping[str, DeviceClassObject], by_resource: Mapping[str, str]

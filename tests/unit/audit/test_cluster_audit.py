@@ -23,6 +23,7 @@ ANYWHERE: Object = {"tolerations": [{"operator": "Exists"}]}
 PODS = PATHS["Pod"]
 TOLERATES = "a Pod without a GPU request tolerates the taint of GPU nodes"
 SITS = "a Pod without a GPU request runs on a GPU node"
+GPU = "nvidia.com/gpu"
 UNFINISHED = "status.phase!=Succeeded,status.phase!=Failed"
 
 
@@ -478,3 +479,68 @@ async def test_the_simulated_fleet_has_trespassers_and_every_verdict() -> None:
     assert {each.name for each in audit.nodes} == {"gpu-1", "gpu-2"}
     verdicts = {each.decision.verdict for each in audit.subjects}
     assert verdicts == {"allowed", "mutated", "denied"}
+
+
+DRIVER = "gpu.nvidia.com"
+SERVED = {
+    "DeviceClass": "deviceclasses",
+    "ResourceSlice": "resourceslices",
+    "ResourceClaim": "resourceclaims",
+    "ResourceClaimTemplate": "resourceclaimtemplates",
+}
+
+
+@pytest.fixture
+def driven() -> Cluster:
+    """A cluster with one node, whose eight GPUs a DRA driver publishes."""
+    made = Cluster()
+    for kind, resource in SERVED.items():
+        made.serve("resource.k8s.io", "v1", kind, resource)
+    made.add("Node", node("driven", taints=[TAINT]))
+    made.add("DeviceClass", {"metadata": {"name": DRIVER}, "spec": {"extendedResourceName": GPU}})
+    pool = {"name": "driven", "generation": 1, "resourceSliceCount": 1}
+    devices = [{"name": f"gpu-{number}"} for number in range(8)]
+    spec = {"driver": DRIVER, "nodeName": "driven", "pool": pool, "devices": devices}
+    made.add("ResourceSlice", {"metadata": {"name": "driven"}, "spec": spec})
+    return made
+
+
+def claim(name: str, count: int, allocated: int = 0) -> Object:
+    request = {"name": "gpu", "exactly": {"deviceClassName": DRIVER, "count": count}}
+    results = [{"request": "gpu", "driver": DRIVER, "pool": "driven"}] * allocated
+    return {
+        "metadata": {"name": name, "namespace": "ml"},
+        "spec": {"devices": {"requests": [request]}},
+        "status": {"allocation": {"devices": {"results": results}}} if allocated else {},
+    }
+
+
+def claiming(name: str, **entry: str) -> Object:
+    spec = pod_spec(resourceClaims=[{"name": "gpu", **entry}])
+    spec["containers"][0]["resources"] = {"claims": [{"name": "gpu"}]}
+    return pod(name, {**spec, "nodeName": "driven"}, namespace="ml")
+
+
+async def test_devices_of_claims_and_of_dra_drivers_are_counted_by_namespace(
+    driven: Cluster,
+) -> None:
+    driven.add("ResourceClaim", claim("shared", 1, allocated=2))
+    template = claim("one", 1)
+    driven.add("ResourceClaimTemplate", {**template, "spec": {"spec": template["spec"]}})
+    driven.add("Pod", claiming("a", resourceClaimName="shared"))
+    driven.add("Pod", claiming("b", resourceClaimName="shared"))
+    driven.add("Pod", claiming("c", resourceClaimTemplateName="one"))
+    driven.add("Pod", pod("d", {**pod_spec(3), "nodeName": "driven"}, namespace="web"))
+    audit = await driven.audit()
+    [state] = audit.pools
+    assert state.allocatable == 8
+    placed = {name: usage.placed for name, usage in state.by_namespace.items()}
+    assert placed == {"ml": 3, "web": 3}
+    assert (state.free, state.trespassers) == (2, 0)
+    assert audit.nodes == [], "a node with a DRA driver needs no labels"
+
+
+async def test_a_driven_node_without_the_taint_is_found(driven: Cluster) -> None:
+    driven.add("Node", node("driven"))
+    [found] = (await driven.audit()).nodes
+    assert [each.rule for each in found.findings] == ["gpu-node-without-taint"]

@@ -276,3 +276,55 @@ def test_a_malformed_object_names_no_claims(obj: Any) -> None:
 def test_an_entry_with_a_claim_and_a_template_uses_the_claim() -> None:
     entry = {**by_name("a"), **by_template("b")}
     assert list(claims_named(Workload(pod(entry)), ML)) == [ClaimName("resourceclaims", "ml", "a")]
+
+
+def in_group(*entries: JSON) -> JSON:
+    obj = pod(*entries)
+    obj["spec"]["schedulingGroup"] = {"podGroupName": "train"}
+    return obj
+
+
+def pod_group(*entries: JSON) -> JSON:
+    return {"metadata": {"name": "train"}, "spec": {"resourceClaims": list(entries)}}
+
+
+@pytest.mark.parametrize("version", ["v1beta1", "v1alpha3", "v1alpha2"])
+@pytest.mark.parametrize(
+    ("entries", "is_resolved"),
+    [
+        ([], True),
+        ([by_template("one-gpu")], False),
+        ([{**by_template("one-gpu"), "name": "other"}], True),
+        ([by_template("other")], True),
+    ],
+    ids=["no claims", "the same entry", "another name", "another template"],
+)
+async def test_a_template_is_unresolved_if_the_claim_of_the_pod_s_group_may_take_its_place(
+    lookups: Lookups, version: str, entries: list[JSON], is_resolved: bool
+) -> None:
+    path = f"/apis/scheduling.k8s.io/{version}/namespaces/ml/podgroups"
+    lookups.api.serve(path)
+    lookups.api.put(path, pod_group(*entries))
+    obj = Workload(in_group(by_template("one-gpu")))
+    facts = await lookups.cluster.facts_for(ML, obj, 2.0)
+    assert (("ml", "one-gpu") in facts.claim_templates) is is_resolved
+
+
+@pytest.mark.parametrize(
+    ("problem", "is_resolved"),
+    [
+        ((404, 'podgroups.scheduling.k8s.io "train" not found'), False),
+        ((404, "the server could not find the requested resource"), True),
+        ((403, 'podgroups.scheduling.k8s.io "train" is forbidden'), False),
+    ],
+    ids=["it may be created later", "no such API", "unknown"],
+)
+async def test_a_template_is_unresolved_if_its_group_is_unknown(
+    lookups: Lookups, problem: tuple[int, str], is_resolved: bool
+) -> None:
+    path = "/apis/scheduling.k8s.io/v1beta1/namespaces/ml/podgroups/train"
+    lookups.api.errors[path] = problem
+    facts = await lookups.cluster.facts_for(ML, Workload(in_group(by_template("one-gpu"))), 2.0)
+    assert (("ml", "one-gpu") in facts.claim_templates) is is_resolved
+    facts = await lookups.cluster.facts_for(ML, Workload(in_group(by_name("shared"))), 2.0)
+    assert ("ml", "shared") in facts.claims

@@ -156,3 +156,13 @@ def test_a_pod_bound_to_a_node_gets_no_claim_for_its_extended_resource() -> None
 def test_a_device_class_makes_a_node_one_of_the_pool_whatever_its_resources() -> None:
     partitions = Node("mig", {HOST: "mig"}, (), {}, {MIG: 7})
     assert "pool-trespass" in reasons(pod(nodeName="mig"), partitions, PLAIN)
+
+
+def test_a_template_that_a_group_may_replace_earns_nothing() -> None:
+    obj = claiming_pod(tolerations=[{"key": GPU, "operator": "Exists"}])
+    obj["spec"]["schedulingGroup"] = {"podGroupName": "train"}
+    unknown = Facts(nodes=NodeIndex([DRIVEN]))
+    decision = decide(obj, policy(), ADMISSION, unknown)
+    [finding] = [each for each in decision.findings if each.rule == "pool-trespass"]
+    assert "in the Pod and in PodGroup train" in finding.remediation
+    assert decision.mutated["spec"]["schedulingGroup"] == {"podGroupName": "train"}

@@ -9,7 +9,8 @@ them requires it.
 
 A claim that is not found, or not in time, stays unresolved: it does not count as a request. A Pod
 that is created before its claim is therefore not a GPU Pod yet: gpufence adds nothing to it, and
-denies a toleration for the taint of GPU nodes. Create the claim first.
+denies a toleration for the taint of GPU nodes. Create the claim first. The same holds for a
+template if the claim of a PodGroup takes, or may take, the place of the claim that is made from it.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ import msgspec
 
 from policies.facts import Request
 from policies.kubernetes.claims import Claim, read_claim
+from policies.kubernetes.core_v1 import PodResourceClaim
 from policies.kubernetes.objects import JSONObject, MalformedObjectError
 from policies.kubernetes.quantity import is_subdomain
 from policies.kubernetes.workload import MOST_CLAIMS, Workload
@@ -60,16 +62,31 @@ class _ClaimObject(msgspec.Struct, frozen=True):
     status: JSONObject = {}
 
 
+class _PodGroupSpec(msgspec.Struct, frozen=True, rename="camel"):
+    resource_claims: tuple[PodResourceClaim, ...] | None = None
+
+
+class _PodGroup(msgspec.Struct, frozen=True):
+    spec: _PodGroupSpec = _PodGroupSpec()
+
+
+_POD_GROUP_VERSIONS = ("v1beta1", "v1alpha3", "v1alpha2")
+_group_decoder = msgspec.json.Decoder(_PodGroup)
 _log = logging.getLogger("gpufence")
 _decoder = msgspec.json.Decoder(_ClaimObject)
 
 
 class ClaimName(NamedTuple):
-    """The name of a claim, or of a claim template."""
+    """The name of a claim, or of a claim template.
+
+    For a template: the PodGroup of the Pod, and the name of the entry in the Pod.
+    """
 
     kind: Kind
     namespace: str
     name: str
+    group: str = ""
+    entry: str = ""
 
 
 class _Answer(NamedTuple):
@@ -91,8 +108,13 @@ def claims_named(obj: Workload, request: Request) -> Iterator[ClaimName]:
     for pod in pods:
         for named in named_claims(pod, request):
             kind: Kind = "resourceclaimtemplates" if named.is_template else "resourceclaims"
-            if is_subdomain(named.claim_name):
+            if not is_subdomain(named.claim_name):
+                continue
+            if not named.group:
                 yield ClaimName(kind, request.namespace, named.claim_name)
+            elif is_subdomain(named.group):
+                of_group = (named.group, named.name)
+                yield ClaimName(kind, request.namespace, named.claim_name, *of_group)
 
 
 class ClaimLookup:
@@ -167,7 +189,9 @@ class ClaimLookup:
                 del lookups[name]
 
     async def _get(self, name: ClaimName) -> Claim | None:
-        """Return the claim, ``None`` if it does not exist."""
+        """Return the claim, ``None`` if it does not exist or its template is not the last word."""
+        if name.group and await self._is_of_group(name):
+            return None
         path = f"{_API}/namespaces/{name.namespace}/{name.kind}/{name.name}"
         try:
             body = await self._connection.get(
@@ -184,6 +208,36 @@ class ClaimLookup:
         if name.kind == "resourceclaims":
             return read_claim(found.spec, found.status)
         return read_claim(found.spec.get("spec"))
+
+    async def _is_of_group(self, name: ClaimName) -> bool:
+        """Return whether the claim of the Pod's group takes, or may take, the place of its own.
+
+        The group has the claim from an earlier template of this name if its entry equals the Pod's.
+        A group that does not exist yet may have such an entry.
+        Source: ``k8s.io/api/core/v1``, ``PodResourceClaim``.
+        """
+        for version in _POD_GROUP_VERSIONS:
+            path = f"/apis/scheduling.k8s.io/{version}/namespaces/{name.namespace}/podgroups"
+            try:
+                body = await self._connection.get(
+                    f"{path}/{name.group}", seconds=_REQUEST_SECONDS, most_bytes=_MOST_BYTES
+                )
+            except ApiError as error:
+                if error.status != NOT_FOUND:
+                    raise
+                if f'"{name.group}"' in error.message:
+                    return True
+                # This version is not served.
+                continue
+            try:
+                entries = _group_decoder.decode(body).spec.resource_claims or ()
+            except msgspec.DecodeError as error:
+                raise UnexpectedAnswerError(f"{path}: an invalid PodGroup: {error}") from error
+            return any(
+                (each.name, each.resource_claim_template_name) == (name.entry, name.name)
+                for each in entries
+            )
+        return False
 
     def _report(self, error: Exception) -> None:
         problem = str(error) or type(error).__name__

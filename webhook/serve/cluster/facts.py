@@ -112,14 +112,17 @@ class ClusterFacts:
         ] + self.state.slices.problems
 
     def nodes_without_labels(self) -> dict[str, int]:
-        """Return by pool the nodes with its devices that have the labels of no pool.
+        """Return by pool the nodes with its devices that have the labels of no pool and need them.
 
         It is empty until the nodes are listed.
         """
         if NODES.name not in self.watches.listed:
             return {}
-        known = nodes_of_pools(self._policy, self.state.nodes.index).without_labels
-        return {pool.name: nodes.bit_count() for pool, nodes in known.items()}
+        known = nodes_of_pools(self._policy, self.state.nodes.index)
+        return {
+            pool.name: (nodes & ~known.publishing_without_labels([pool])).bit_count()
+            for pool, nodes in known.without_labels.items()
+        }
 
     def claim_problem(self) -> str:
         """Return the error of the last claim lookup; empty if it succeeded."""
@@ -147,6 +150,10 @@ class ClusterFacts:
         for name, claim in resolved.items():
             of_kind = claims if name.kind == "resourceclaims" else claim_templates
             of_kind[name.namespace, name.name] = claim
+        for name in names:
+            # Of several entries with one template, a PodGroup may have one.
+            if name.group and name not in resolved:
+                claim_templates.pop((name.namespace, name.name), None)
         return replace(facts, claims=claims, claim_templates=claim_templates)
 
     async def _labels_of(self, namespace: str, seconds: float) -> Mapping[str, str] | None:

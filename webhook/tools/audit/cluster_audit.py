@@ -90,7 +90,8 @@ async def _audit(reader: _Reader, policy: Policy) -> Audit:
     pods = await reader.read_pods()
     await reader.read_owners(pod.owned for pod in pods)
     await reader.read_owners(judged.owned for judged in list(inventory.workloads))
-    states = pool_states(policy, inventory.nodes, pods, inventory.node_details)
+    provided = frozenset(inventory.facts.extended_resource_classes.values())
+    states = pool_states(policy, inventory.nodes, pods, inventory.node_details, provided)
     # Unreadable objects are reported as well.
     owners = subjects(policy, inventory, pods, states)
     return Audit(
@@ -121,6 +122,7 @@ class ClaimObject(msgspec.Struct, frozen=True):
 
     metadata: LabeledMetadata
     spec: JSONObject = {}
+    status: JSONObject = {}
 
 
 # A Pod that has ended holds no devices; one that is being deleted does.
@@ -175,7 +177,7 @@ class _Reader:
             )
 
         def take_claim(item: ClaimObject) -> None:
-            claims[item.metadata.namespace, item.metadata.name] = read_claim(item.spec)
+            claims[item.metadata.namespace, item.metadata.name] = read_claim(item.spec, item.status)
 
         def take_template(item: ClaimObject) -> None:
             spec = item.spec.get("spec")

@@ -6,6 +6,7 @@ object can have megabytes. What is kept of one has a limit, and does not include
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import date
@@ -20,16 +21,17 @@ from policies.exemptions import ALWAYS_EXCLUDED
 from policies.facts import Facts, Request
 from policies.finding import Finding
 from policies.kubernetes import core_v1
+from policies.kubernetes.claims import implicit_resource
 from policies.kubernetes.nodes import NodeIndex
-from policies.kubernetes.objects import JSONObject, MalformedObjectError
-from policies.kubernetes.pod import host_peaks
+from policies.kubernetes.objects import JSONObject, MalformedObjectError, ObjectKey
+from policies.kubernetes.pod import Pod, host_peaks
 from policies.kubernetes.quantity import InvalidQuantityError
 from policies.kubernetes.template import field_path
 from policies.kubernetes.templates import find
 from policies.kubernetes.workload import Workload
 from policies.policy import Policy
 from policies.reach import DAEMON_SET_CONTROLLER, MIRROR_ANNOTATION
-from policies.requests import device_peaks
+from policies.requests import Scope, device_peaks
 from webhook.tools.audit.kinds import NODE, POD, GroupKind, Kind
 from webhook.tools.audit.owners import Owned, OwnedMetadata, Owners
 from webhook.tools.audit.pod_status import PodStatus, PodTimes
@@ -64,7 +66,8 @@ class Judged:
 class RunningPod(Judged):
     """A Pod that has not ended. ``node`` is empty for a Pod that is not scheduled.
 
-    ``devices`` counts the reserved devices by extended resource. ``is_agent`` is true for node
+    ``devices`` counts the reserved devices by extended resource, or else the implicit resource name
+    of their DeviceClass. ``is_agent`` is true for node
     agents: Pods of a DaemonSet, and static Pods. ``lacks_mutations`` is true for a Pod that was
     created without the mutations of the policy. ``user`` is the lowest user ID of its running
     containers, so that root counts; ``None`` where the node does not report it. ``host`` are the
@@ -160,6 +163,8 @@ class Judge:
         self._policy = policy
         self._shared: dict[Decision, Decision] = {}
         """Decisions by themselves: those on the Pods of a workload are often equal."""
+        self._counted: set[ObjectKey] = set()
+        """The claims whose devices are counted."""
 
     def workload(self, obj: JSONObject, kind: Kind) -> Judged:
         """Decide on a workload of a list, whose items have no apiVersion and kind."""
@@ -192,7 +197,7 @@ class Judge:
         try:
             workload = _workload_of(item)
             [pod] = workload.pods()
-            devices, host = device_peaks(pod, self._policy), host_peaks(pod.spec)
+            devices, host = self._devices_of(pod, owned), host_peaks(pod.spec)
             times = known.status.times(known.metadata.creation_timestamp)
             decision = self._decide(workload, owned.namespace, username)
         except (MalformedObjectError, InvalidQuantityError) as error:
@@ -219,6 +224,28 @@ class Judge:
         )
         inventory.take_excepted(running)
         return running
+
+    def _devices_of(self, pod: Pod, owned: Owned) -> dict[str, int]:
+        """Return the devices that the Pod reserves, by resource and by claim.
+
+        Those of a class count under the extended resource that it provides. Those of a claim that
+        Pods share count for the first of them.
+        """
+        facts, devices = self._inventory.facts, Counter(device_peaks(pod, self._policy))
+        names = {name: resource for resource, name in facts.extended_resource_classes.items()}
+        scope = Scope(self._policy, Request(namespace=owned.namespace), facts)
+        for named in scope.claims(pod):
+            key = (owned.namespace, named.claim_name)
+            if named.claim is None or key in self._counted:
+                continue
+            if not named.is_template:
+                self._counted.add(key)
+            for device_class, count in named.claim.devices:
+                if device_class in self._policy.pools_of_class:
+                    name = names.get(device_class, "")
+                    is_known = bool(name and self._policy.pools_of_resource(name))
+                    devices[name if is_known else implicit_resource(device_class)] += count
+        return dict(devices)
 
     def _decide(self, workload: Workload, namespace: str, username: str = "") -> Decision:
         return decide(

@@ -11,9 +11,11 @@ from typing import NamedTuple
 
 from policies.candidates import describe_labels
 from policies.finding import Finding
+from policies.kubernetes.claims import class_of_resource
 from policies.kubernetes.node_templates import NodeTemplate
 from policies.kubernetes.nodes import Node, NodeIndex
 from policies.policy import Policy, Pool
+from policies.reach import nodes_of_pools
 from webhook.tools.audit.judge import NodeDetails, RunningPod
 
 WITHOUT_TAINT = "gpu-node-without-taint"
@@ -114,19 +116,26 @@ def pool_states(
     nodes: NodeIndex | None,
     pods: Iterable[RunningPod] = (),
     details: Mapping[str, NodeDetails] = MappingProxyType({}),
+    provided: frozenset[str] = frozenset(),
 ) -> list[PoolState]:
-    """Return the state of each pool, in the policy's order; nothing if the nodes are unknown."""
+    """Return the state of each pool, in the policy's order; nothing if the nodes are unknown.
+
+    ``provided`` are the DeviceClasses that provide an extended resource: their devices count under
+    its name.
+    """
     if nodes is None:
         return []
     states = [PoolState(pool, {}) for pool in policy.pools]
     for node in sorted(nodes, key=lambda node: _natural(node.name)):
         for state in states:
-            pool, offered = state.pool, _offered(node, state.pool, policy)
-            if offered or pool.contains(node):
+            pool, offered = state.pool, _offered(node, state.pool, policy, provided)
+            is_published = any(map(pool.offers, node.published))
+            if offered or is_published or pool.contains(node):
                 state.nodes[node.name] = PoolNode(
                     node.name,
                     offered,
-                    has_label=pool.contains(node),
+                    # The scheduler places Pods by the devices that a DRA driver publishes.
+                    has_label=is_published or pool.contains(node),
                     has_taint=not pool.fence or node.is_fenced_by(pool.taints),
                     details=details.get(node.name, NodeDetails()),
                 )
@@ -136,11 +145,14 @@ def pool_states(
     return states
 
 
-def _offered(node: Node, pool: Pool, policy: Policy) -> dict[str, int]:
+def _offered(node: Node, pool: Pool, policy: Policy, provided: frozenset[str]) -> dict[str, int]:
     return {
         name: count
-        for name, count in (node.allocatable or {}).items()
-        if count > 0 and policy.counts(name) and policy.pool_of_device(name, node) is pool
+        for name, count in node.offers.items()
+        if count > 0
+        and class_of_resource(name) not in provided
+        and policy.counts(name)
+        and policy.pool_of_device(name, node) is pool
     }
 
 
@@ -154,7 +166,7 @@ def _devices(pod: RunningPod, pool: Pool, policy: Policy, nodes: NodeIndex) -> d
         return {n: c for n, c in pod.devices.items() if policy.pool_of_device(n, node) is pool}
     devices = {}
     for name, count in pod.devices.items():
-        offering = policy.pools_of_resource(name)
+        offering = policy.pools_of_device(name)
         if pool in ([share for share in offering if share.name in pod.decision.pools] or offering):
             devices[name] = count
     return devices
@@ -253,8 +265,11 @@ def label_problems(
 
     gpufence requires the labels of GPU Pods. Without them, Pods stay Pending.
     """
+    known = nodes_of_pools(policy, nodes)
     for pool in policy.pools:
-        if nodes.selected_by(pool.selector):
+        if known.with_labels(pool) or known.publishing_without_labels([pool]):
+            continue
+        if not pool.selector:
             continue
         if not any(template.promises(pool.selector) for template in templates):
             yield LabelProblem(
@@ -264,7 +279,7 @@ def label_problems(
             )
     for template in templates:
         pools = [pool for pool in policy.pools if _is_for(template, pool)]
-        if pools and not any(template.promises(pool.selector) for pool in pools):
+        if pools and all(p.selector and not template.promises(p.selector) for p in pools):
             labels = " or ".join(f"{describe_labels(pool)} (pool {pool.name})" for pool in pools)
             yield LabelProblem(
                 f"{template.name} is for GPU nodes, but does not promise the labels {labels}: no "

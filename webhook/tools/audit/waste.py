@@ -2,7 +2,7 @@
 
 All of it follows from the present state of the cluster. A Pod that ended and is gone is not
 counted, and of an earlier state only what conditions still show. A device has one kind of waste at
-a time. Devices of resource claims are not counted.
+a time.
 """
 
 from __future__ import annotations

@@ -24,7 +24,6 @@ from webhook.kube.credentials import Load
 from webhook.kube.errors import ClusterError
 from webhook.kube.listing import list_all, list_optional
 from webhook.kube.nodes import NODES, NodeObject
-from webhook.kube.published import DEVICE_CLASSES, RESOURCE_SLICES
 from webhook.kube.reflector import Watches
 from webhook.serve.cluster.claims import LookupResult
 from webhook.serve.cluster.facts import ClusterFacts
@@ -131,7 +130,6 @@ async def state_of_cluster(
         progress(NODES.name, len(state.nodes))
 
     await list_all(api, NODES.path, NODES.item, take_node)
-    classes = {DEVICE_CLASSES: state.device_classes}
-    await list_optional(api, {**state.template_stores, **classes, RESOURCE_SLICES: state.slices})
+    await list_optional(api, {**state.template_stores, **state.offers.published})
     await list_all(api, NAMESPACES.path, NAMESPACES.item, state.namespaces.put)
     return state

@@ -215,7 +215,7 @@ async def examine(
 async def _nodes(api: KubeApi, installed: Installation, policy: Policy) -> None:
     state = ClusterState(policy)
     await list_all(api, NODES.path, NodeObject, state.nodes.put)
-    await list_optional(api, state.template_stores)
+    await list_optional(api, {**state.offers.published, **state.template_stores})
     installed.nodes, installed.templates = state.nodes.index, state.templates
 
 
