@@ -26,8 +26,8 @@ type allocatableVerdict struct {
 	Failure string `json:"failure"`
 }
 
-// features are those of Kubernetes 1.36 that are on by default, and partitionable devices.
-var features = structured.Features{
+// allocation has the features of Kubernetes 1.36 that are on by default, and partitionable devices.
+var allocation = structured.Features{
 	AdminAccess:            true,
 	PrioritizedList:        true,
 	PartitionableDevices:   true,
@@ -77,7 +77,7 @@ func allocatable(line []byte) (any, error) {
 		AggregatedCapacity:       structured.NewConsumedCapacityCollection(),
 	}
 	allocator, err := structured.NewAllocator(
-		ctx, features, state, classes{&asked.DeviceClass}, slices, cel.NewCache(10, cel.Features{}))
+		ctx, allocation, state, classes{&asked.DeviceClass}, slices, cel.NewCache(10, cel.Features{}))
 	if err != nil {
 		return nil, err
 	}

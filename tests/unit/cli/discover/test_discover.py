@@ -210,3 +210,54 @@ def test_a_template_without_named_devices_offers_those_of_the_vendor(gpufence: R
     done = gpufence("policy", "discover", "--nodes", "-", stdin=partitioned + TEMPLATE)
     [pool] = yaml.safe_load(done.out)["spec"]["pools"]
     assert pool["resources"] == ["nvidia.com/gpu", "nvidia.com/mig-*"]
+
+
+DRIVEN = """\
+apiVersion: v1
+kind: Node
+metadata: {name: driven-1, labels: {kubernetes.io/hostname: driven-1}}
+spec: {taints: [{key: nvidia.com/gpu, value: present, effect: NoSchedule}]}
+status: {allocatable: {cpu: "8"}}
+---
+apiVersion: resource.k8s.io/v1
+kind: ResourceSlice
+metadata: {name: driven-1}
+spec:
+  driver: gpu.nvidia.com
+  nodeName: driven-1
+  pool: {name: driven-1, generation: 1, resourceSliceCount: 1}
+  devices: [{name: gpu-0, attributes: {type: {string: gpu}}}]
+---
+apiVersion: resource.k8s.io/v1
+kind: DeviceClass
+metadata: {name: gpu.nvidia.com}
+spec:
+  extendedResourceName: nvidia.com/gpu
+  selectors: [{cel: {expression: device.driver == 'gpu.nvidia.com'}}]
+"""
+
+
+@pytest.mark.parametrize("others", ["", NODE.replace('cpu: "8"', 'nvidia.com/gpu: "8"')])
+def test_nodes_that_no_label_identifies_are_a_pool_by_their_published_devices(
+    gpufence: Run, others: str
+) -> None:
+    text = f"{DRIVEN}---\n{others}"
+    done = gpufence("policy", "discover", "--nodes", "-", stdin=text)
+    assert done.status == 0, done.err
+    [pool] = yaml.safe_load(done.out)["spec"]["pools"]
+    assert pool == {
+        "name": "nvidia",
+        "resources": ["nvidia.com/gpu"],
+        "deviceClasses": ["gpu.nvidia.com"],
+        "taints": [{"key": "nvidia.com/gpu", "effect": "NoSchedule"}],
+    }
+    assert "All nvidia nodes are one pool without labels" in done.err
+    assert bool(others) == ("These have none: gpu-1" in done.err)
+
+
+def test_published_devices_of_nodes_with_labels_are_pools_by_label(gpufence: Run) -> None:
+    labeled = DRIVEN.replace("{kubernetes.io", "{nvidia.com/gpu.product: H200, kubernetes.io")
+    done = gpufence("policy", "discover", "--nodes", "-", stdin=labeled)
+    [pool] = yaml.safe_load(done.out)["spec"]["pools"]
+    assert pool["nodeSelector"] == {"nvidia.com/gpu.product": "H200"}
+    assert (pool["deviceClasses"], done.err) == (["gpu.nvidia.com"], "")

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import msgspec
 
+from policies.kubernetes.claims import class_of_resource
 from policies.kubernetes.field_types import NameSet
 from policies.kubernetes.node_templates import NodeTemplate
 from policies.kubernetes.nodes import Node
@@ -78,6 +79,8 @@ class Member:
     """The names of the vendor's resources that it offers, also those without a device."""
     is_bare: bool = False
     """Whether the node offers no device at the moment."""
+    is_published: bool = False
+    """Whether a DRA driver publishes the devices of the node."""
 
     @property
     def name(self) -> str:
@@ -151,10 +154,16 @@ def members_of(
 
 
 def _member(source: Node | NodeTemplate, vendor: Vendor) -> Member:
-    offered = source.allocatable or {}
+    if not isinstance(source, Node):
+        return Member(source, _devices(source.allocatable, vendor))
+    offered = source.offers
     has_device = any(count for name, count in offered.items() if name in vendor.resources)
-    is_bare = isinstance(source, Node) and not has_device
-    return Member(source, _devices(source.allocatable, vendor), is_bare)
+    is_published = any(
+        name in vendor.resources or class_of_resource(name) in vendor.device_classes
+        for name in source.published
+    )
+    is_bare = not (has_device or is_published)
+    return Member(source, _devices(offered, vendor), is_bare, is_published)
 
 
 def _devices(allocatable: Mapping[str, int] | None, vendor: Vendor) -> frozenset[str]:
@@ -173,6 +182,7 @@ def _is_of(member: Member, vendor: Vendor) -> bool:
             return True
     return bool(
         member.devices
+        or member.is_published
         or any(any(member.values(key)) for key in vendor.products)
         or any(value in member.values(key) for key, value in vendor.marks.items())
     )

@@ -217,6 +217,14 @@ def _by_last_resort(
     if not nodes:
         return
     names = some([member.name for member in nodes])
+    if any(member.is_published for member in nodes):
+        findings.append(
+            f"A DRA driver publishes the {vendor.name} devices of nodes without a label that "
+            f"identifies them: {names}. All {vendor.name} nodes are one pool without labels, whose "
+            "taint protects them. To separate models, label the nodes"
+        )
+        yield {}, nodes
+        return
     for key in (INSTANCE_TYPE, *KNOWN.node_groups, _HOST):
         values = {value for member in nodes for value in member.values(key)}
         if all(member.values(key) for member in nodes) and not any(
@@ -265,6 +273,9 @@ def _overlaps(key: str, members: Iterable[Member], taken: Iterable[Member]) -> b
 
 def _split(pool: PoolDraft, findings: list[str]) -> Iterator[PoolDraft]:
     """Yield the pool, or a pool for each kind of devices and set of taints, if labels differ."""
+    if not pool.selector:
+        yield pool
+        return
     for part in _split_by(pool, lambda member: member.kind, "devices", findings):
         yield from _split_by(part, _taints_of, "taints", findings)
 
@@ -347,7 +358,7 @@ def _taints_of(member: Member) -> _Trait:
 
 def _set_taints(pool: PoolDraft, common: set[str], findings: list[str]) -> None:
     """Set the taints that fence the nodes, and report nodes without them."""
-    where = f"Nodes with {describe(pool.selector)}"
+    where = f"Nodes with {describe(pool.selector) or f'{pool.vendor.name} devices'}"
     fencing = {taint for member in pool.members for taint in member.taints}
     general = {t for t in fencing if t.key in common and t.key != pool.vendor.taint}
     generic = {taint for taint in fencing if taint.key in KNOWN.generic_taints}
