@@ -12,7 +12,6 @@ from typing import NoReturn
 from certs import CertificateError
 from webhook.kube.errors import ClusterError, spread
 from webhook.logs import event
-from webhook.tools.documents.document import InputError
 
 _log = logging.getLogger("gpufence")
 
@@ -58,7 +57,7 @@ class PeriodicTask:
             if inspect.isawaitable(result):
                 await result
         except Exception as error:
-            expected = isinstance(error, (CertificateError, ClusterError, InputError))
+            expected = isinstance(error, (CertificateError, ClusterError))
             problem = " ".join(str(error).splitlines()) or type(error).__name__
             self._failed(self.name)
             self._delay = spread(

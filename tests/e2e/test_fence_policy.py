@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Iterator
+import time
 from pathlib import Path
 from typing import Any
 
@@ -12,17 +12,19 @@ import pytest
 import yaml
 
 from cases.loading import HERE
+from controlplane.api import ApiError
 from controlplane.cluster import ControlPlane
+from controlplane.gpufence import Server
+from controlplane.objects import TOLERATION, pod
+from controlplane.policies import DEFINITION, PATH, define, use, used
 from controlplane.poll import until
-from paths import CHART, PROJECT
-from policies.document import API_VERSION
+from paths import PROJECT
 from policies.shipped import DEFAULT, PRESETS
+from release.release import release
 from specs import default_spec, fence_policy
 
 JSON = dict[str, Any]
 
-PATH = f"/apis/{API_VERSION}/fencepolicies"
-DEFINITION: JSON = yaml.safe_load((CHART / "crds" / "fencepolicies.yaml").read_text())
 FILES = [
     DEFAULT,
     *sorted(PRESETS.glob("*.yaml")),
@@ -32,9 +34,9 @@ FILES = [
 
 
 @pytest.fixture(scope="module")
-def cluster(control_plane: ControlPlane) -> Iterator[ControlPlane]:
-    with control_plane.defined(DEFINITION):
-        yield control_plane
+def cluster(control_plane: ControlPlane) -> ControlPlane:
+    define(control_plane)
+    return control_plane
 
 
 def test_the_definition_is_structural_and_established(cluster: ControlPlane) -> None:
@@ -101,4 +103,65 @@ REJECTED = {
 @pytest.mark.parametrize("spec", REJECTED.values(), ids=REJECTED)
 def test_the_api_server_rejects_obvious_errors(cluster: ControlPlane, spec: JSON) -> None:
     path = f"{PATH}?dryRun=All&fieldValidation=Strict"
-    assert cluster.api.refusal(path, fence_policy(spec))
+    with pytest.raises(ApiError) as caught:
+        cluster.api.request("POST", path, fence_policy(spec))
+    assert caught.value.status in (400, 422)
+    assert "spec" in str(caught.value)
+
+
+def test_replicas_and_controller_follow_the_object(cluster: ControlPlane, tmp_path: Path) -> None:
+    """Prints how soon a change counts, what kubectl shows, and what an invalid policy says."""
+    api, kubectl = cluster.api, cluster.kubectl
+    pods = f"/api/v1/namespaces/{cluster.create_namespace('follow-')}/pods"
+    with release(cluster, tmp_path) as released, released.replicas(1) as running:
+        [replica] = running.replicas
+
+        def accepted(generation: int) -> str:
+            status = api.request("GET", f"{PATH}/gpufence").get("status", {})
+            [value] = [
+                each["status"]
+                for each in status.get("conditions", ())
+                if each["type"] == "Accepted" and each["observedGeneration"] == generation
+            ] or [""]
+            return str(value)
+
+        until(lambda: accepted(1) == "True", "the status")
+        trespasser = pod()
+        trespasser["spec"]["tolerations"] = [TOLERATION]
+        assert "pool-trespass" in api.refusal(pods, trespasser)
+        began = time.monotonic()
+        patch = json.dumps({"spec": {"mode": "audit"}})
+        kubectl("patch", "fencepolicy", "gpufence", "--type", "merge", "-p", patch)
+        until(lambda: not api.refusal(pods, trespasser), "the trespasser to be admitted")
+        print(f"\nmode audit counts after {time.monotonic() - began:.2f} s")
+        began = time.monotonic()
+        patch = json.dumps({"spec": {"mode": "enforce"}})
+        kubectl("patch", "fencepolicy", "gpufence", "--type", "merge", "-p", patch)
+        until(lambda: api.refusal(pods, trespasser), "the trespasser to be denied")
+        print(f"mode enforce counts after {time.monotonic() - began:.2f} s")
+
+        twin = default_spec()["pools"][0] | {"name": "twin"}
+        use(api, default_spec() | {"pools": [*default_spec()["pools"], twin]})
+        until(lambda: accepted(4) == "False", "the status of an invalid policy")
+        assert "pool-trespass" in api.refusal(pods, trespasser)
+        assert replica.get("/readyz")[1].startswith("ok\npolicy: FencePolicy gpufence: spec: has")
+        use(api, default_spec())
+        until(lambda: accepted(5) == "True", "the status of the cure")
+        print(kubectl("get", "fencepolicy").stdout)
+        print(kubectl("get", "fencepolicy", "gpufence", "-o", "jsonpath={.status}").stdout)
+
+
+def test_a_replica_without_a_policy_is_not_ready_and_says_why(
+    cluster: ControlPlane, tmp_path: Path
+) -> None:
+    flags = ["--kubeconfig", str(cluster.kubeconfig), "--fence-policy", "late"]
+    server = Server(tmp_path, flags)
+    server.start()
+    try:
+        missing = "no valid policy: the cluster has no FencePolicy late: create it with kubectl"
+        until(lambda: missing in server.unready(), "the reason")
+        assert server.get("/healthz")[0] == 200
+        with used(cluster, default_spec(), "late"):
+            server.wait()
+    finally:
+        server.stop()

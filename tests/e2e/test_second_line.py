@@ -9,17 +9,16 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-import yaml
 
 from bench.contestants import cpu_seconds
-from controlplane import webhooks
+from controlplane import policies, webhooks
 from controlplane.api import Api, ApiError
 from controlplane.cluster import ControlPlane
 from controlplane.objects import GPU_NODE, node, taint, workload
 from controlplane.poll import until
 from controlplane.webhooks import in_tree_denial
 from release.release import NAME, Release, release
-from specs import default_spec, fence_policy
+from specs import default_spec
 
 JSON = dict[str, Any]
 DENYING = f"{NAME}-pool-trespass"
@@ -28,27 +27,23 @@ DENYING = f"{NAME}-pool-trespass"
 class Installed:
     """A release whose policy can be changed, and the objects of the second line."""
 
-    def __init__(self, released: Release, file: Path) -> None:
+    def __init__(self, released: Release) -> None:
         self.release = released
-        self.file = file
         self.api: Api = released.cluster.api
 
     def use(self, **changes: Any) -> None:
         """Change the policy of the replicas."""
-        self.file.write_text(yaml.safe_dump(fence_policy(default_spec() | changes)))
+        policies.use(self.api, default_spec() | changes)
 
 
 @pytest.fixture
 def installed(control_plane: ControlPlane, tmp_path: Path) -> Iterator[Installed]:
-    file = tmp_path / "policy.yaml"
     with release(control_plane, tmp_path) as released:
-        found = Installed(released, file)
-        found.use()
-        yield found
+        yield Installed(released)
 
 
 def flags(installed: Installed) -> tuple[str, ...]:
-    return ("--policy", str(installed.file), "--poll-seconds", "1")
+    return ("--poll-seconds", "1")
 
 
 def test_a_policy_change_updates_admission_policies_without_a_gap(
@@ -212,7 +207,7 @@ def outage(
     failure_policy, second_line = request.param
     directory = tmp_path_factory.mktemp("outage")
     with release(control_plane, directory) as released:
-        installed = Installed(released, directory / "policy.yaml")
+        installed = Installed(released)
         installed.use(failurePolicy=failure_policy)
         given = [] if second_line else ["--no-admission-policies"]
         with released.replicas(1, *flags(installed), controller=given) as running:
@@ -393,9 +388,7 @@ def test_audit_lists_gpu_pods_admitted_unmutated_during_an_outage(outage: Outage
     created = installed.api.request("POST", "/api/v1/namespaces/default/pods", pod)
     assert "affinity" not in created["spec"]
     try:
-        output = installed.release.run(
-            "audit", "--policy", str(installed.file), "--fail-on", "never"
-        )
+        output = installed.release.run("audit", "--fail-on", "never")
     finally:
         installed.api.request("DELETE", "/api/v1/namespaces/default/pods/unchanged")
     # Other tests leave Pods behind in the shared cluster.

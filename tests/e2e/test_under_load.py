@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import os
+import statistics
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 
 import pytest
-import yaml
 from cryptography import x509
 
+from controlplane import policies
 from controlplane.api import Api, ApiError, Object
 from controlplane.cluster import ControlPlane
 from controlplane.gpufence import Replica
 from controlplane.poll import until
-from policies.shipped import default_policy_text
 from release.load import GPU_POD, Load
 from release.release import CA, SERVING, Release, Running, release
-from release.volume import Volume
-from specs import default_spec, fence_policy
+from specs import default_spec
 
 pytestmark = [
     pytest.mark.timeout(300 + 10 * int(os.environ.get("GPUFENCE_LOAD_SECONDS", "0"))),
@@ -34,15 +34,14 @@ class Pair:
     """Two replicas behind one address, their controller, and the policy of all three."""
 
     release: Release
-    policy: Volume
     running: Running
 
     @property
     def replicas(self) -> list[Replica]:
         return self.running.replicas
 
-    def write(self, policy: str) -> None:
-        self.policy.write({"policy.yaml": policy.encode()})
+    def use(self, spec: Object) -> None:
+        policies.use(self.release.cluster.api, spec)
 
 
 CONTROLLER = (
@@ -56,14 +55,11 @@ CONTROLLER = (
 def pair(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
     """Two replicas whose serving certificate is renewed every few seconds in these tests."""
     directory = tmp_path_factory.mktemp("release")
-    policy = Volume(directory / "policy")
-    policy.write({"policy.yaml": default_policy_text().encode()})
-    flags = ("--policy", str(policy.file("policy.yaml")))
     with (
         release(control_plane, directory) as released,
-        released.replicas(2, *flags, controller=CONTROLLER) as running,
+        released.replicas(2, controller=CONTROLLER) as running,
     ):
-        yield Pair(released, policy, running)
+        yield Pair(released, running)
 
 
 def leaf(released: Release) -> x509.Certificate:
@@ -117,9 +113,7 @@ def test_nothing_fails_while_the_controller_is_gone(pair: Pair, namespace: str) 
     with Load(released.cluster.api, namespace) as load:
         for _ in load.seconds(SECONDS):
             pass
-        next_one = released.controller(
-            *("--policy", str(pair.policy.file("policy.yaml"))), *CONTROLLER
-        )
+        next_one = released.controller(*CONTROLLER)
         pair.running.controller.process = next_one.process
         pair.running.controller.metrics_port = next_one.metrics_port
         next_one.start()
@@ -155,7 +149,7 @@ def test_policy_reloads_take_effect_and_fail_no_admission(pair: Pair, namespace:
     api, path = released.cluster.api, f"/api/v1/namespaces/{namespace}/pods"
     with Load(api, namespace) as load:
         assert not tolerates(api.request("POST", path, AMD_POD), "amd.com/gpu")
-        pair.write(yaml.safe_dump(fence_policy(SECOND)))
+        pair.use(SECOND)
         until(
             lambda: tolerates(try_to_create(api, f"{path}?dryRun=All", AMD_POD), "amd.com/gpu"),
             "the new policy to be in force",
@@ -167,22 +161,23 @@ def test_policy_reloads_take_effect_and_fail_no_admission(pair: Pair, namespace:
         until(lambda: failure_policies(released) == ["Ignore", "Ignore"], "both to follow")
         until(lambda: not reviews_custom_resources(released), "an unneeded webhook to go")
 
-        pair.write("kind: FencePolicy\nspec: {poolz: []}\n")
+        # A selector that both have: the schema of the object cannot compare two pools.
+        pair.use(SECOND | {"pools": [*SPEC["pools"], SPEC["pools"][0] | {"name": "twin"}]})
         refused = 'gpufence_policy_reload_total{result="rejected"}'
         until(lambda: [r.metric(refused) for r in replicas] == [1, 1], "it to be refused")
         for replica in replicas:
             status, text = replica.get("/readyz")
             assert status == 200
-            assert text.startswith("ok\npolicy reload: ")
-            assert "poolz: unknown field" in text
+            assert text.startswith("ok\npolicy: FencePolicy gpufence: ")
+            assert "in two pools" in text
             assert replica.metric("gpufence_policy_generation") == 2
             assert replica.metric("gpufence_policy_stale") == 1
             # A replica logs in a thread of its own.
-            [event] = until(partial(replica.events, "policy reload failed"), "the log line")
-            assert "poolz: unknown field" in event["problem"]
+            [event] = until(partial(replica.events, "policy rejected"), "the log line")
+            assert "in two pools" in event["problem"]
         assert tolerates(api.request("POST", path, AMD_POD), "amd.com/gpu")
 
-        pair.write(default_policy_text())
+        pair.use(SPEC)
         until(lambda: generations(pair) == [3, 3], "the cure")
         until(lambda: failure_policies(released) == ["Fail", "Fail"], "the registration to follow")
         until(lambda: reviews_custom_resources(released), "the webhook to be back")
@@ -193,6 +188,27 @@ def test_policy_reloads_take_effect_and_fail_no_admission(pair: Pair, namespace:
         for _ in load.seconds(SECONDS / 3):
             pass
     load.check("two policy reloads and a rejected one")
+
+
+def test_a_policy_that_changes_every_second_fails_no_admission(pair: Pair, namespace: str) -> None:
+    """It also measures how soon a change counts in the replicas."""
+    api, delays = pair.release.cluster.api, []
+    path = f"/api/v1/namespaces/{namespace}/pods?dryRun=All"
+    with Load(api, namespace) as load:
+        for number, _ in enumerate(load.seconds(SECONDS)):
+            spec = SPEC | {"hardening": {"runAsUser": 2000 + number}}
+            began = time.monotonic()
+            pair.use(spec)
+
+            def counts(user: int = 2000 + number) -> bool:
+                pod = try_to_create(api, path, GPU_POD)
+                return bool(pod.get("spec", {}).get("securityContext", {}).get("runAsUser") == user)
+
+            until(counts, "the change to count")
+            delays.append(time.monotonic() - began)
+        pair.use(SPEC)
+    load.check(f"{len(delays)} changes of the policy")
+    print(f"a change counts after {statistics.median(delays):.2f} s, at most {max(delays):.2f} s")
 
 
 def test_a_killed_replica_fails_only_in_flight_admissions(pair: Pair, namespace: str) -> None:

@@ -19,6 +19,7 @@ import aiohttp
 from certs import CertificateError
 from webhook.serve.http.listener import ListenError
 from webhook.serve.replica import ServeOptions, serve
+from webhook.tools.documents.policy_files import load_policy, policy_name
 
 SUPPORT = Path(__file__).parent
 PATH = [entry for entry in (os.environ.get("PYTHONPATH"),) if entry]
@@ -141,7 +142,9 @@ def main(text: str) -> int:
     for key in ("tls_cert", "tls_key"):
         options[key] = Path(options[key])
     try:
-        return serve(ServeOptions(**options))
+        path = options.pop("policy", None)
+        policy = load_policy(path)
+        return serve(ServeOptions(policy_name=policy_name(path), policy=policy, **options))
     except (CertificateError, ListenError) as error:
         sys.exit(f"{type(error).__name__}: {error}")
 

@@ -30,11 +30,19 @@ def texts() -> dict[Path, str]:
     }
 
 
+_CREATE = """\
+  # Whether to create the FencePolicy from the values below. Otherwise create one with the name of
+  # the release: replicas are ready once it exists.
+  create: true
+
+"""
+
+
 def values_text() -> str:
     """Return values.yaml, with the spec of the default policy as its last value."""
     own, _, _ = (CHART / "values.yaml").read_text().partition("\npolicy:\n")
     _, _, spec = default_policy_text().partition("\nspec:\n")
-    return f"{own}\npolicy:\n{spec}"
+    return f"{own}\npolicy:\n{_CREATE}{spec}"
 
 
 def excluded_text() -> str:
@@ -47,6 +55,7 @@ def schema_text() -> str:
     schema = json.loads((CHART / "values.schema.json").read_text())
     policy = json_schema(Policy)
     schema["$defs"] = _as_values({**policy.pop("$defs"), "Policy": policy})
+    schema["$defs"]["Policy"]["properties"]["create"] = {"type": "boolean"}
     return json.dumps(schema, indent=2) + "\n"
 
 

@@ -10,13 +10,19 @@ from dataclasses import dataclass
 
 from prometheus_client import disable_created_metrics
 
+from policies.kubernetes.nodes import NodeIndex
 from policies.policy import Policy
+from webhook.active_policy import ActivePolicy, fence_policy
 from webhook.controller.controller import Controller, ControllerOptions
 from webhook.controller.metrics import ControllerMetrics
 from webhook.controller.pages import Pages
+from webhook.controller.policy_status import publish
+from webhook.kube.client import KubeApi
+from webhook.kube.errors import ClusterError
+from webhook.kube.nodes import NODES, NodeStore
+from webhook.kube.reflector import Watches
 from webhook.logs import JSONFormatter, TextFormatter, configure, event
 from webhook.periodic_task import PeriodicTask
-from webhook.policy_reload import ReloadingPolicy
 from webhook.signals import Signals
 
 _log = logging.getLogger("gpufence")
@@ -27,14 +33,14 @@ class ProcessOptions:
     """The options of ``gpufence controller``, as plain values. Port 0 selects a free port."""
 
     controller: ControllerOptions
-    policy: str | None = None
-    """The path of the policy file, or ``-`` for standard input. Without it, the default policy."""
+    policy_name: str
+    """The name of the FencePolicy to follow, or of ``policy``."""
+    policy: Policy | None = None
+    """A policy that stays. Without it, the controller follows the FencePolicy."""
     host: str = "0.0.0.0"  # noqa: S104 - kubelets and Prometheus connect to the Pod
     metrics_port: int = 8080
     poll_seconds: float = 5.0
     """The interval between two rounds."""
-    reload_seconds: float = 2.0
-    """The interval between two looks at the policy."""
 
 
 def run(options: ProcessOptions) -> int:
@@ -44,17 +50,16 @@ def run(options: ProcessOptions) -> int:
     ``running`` has the bound port in ``metricsPort``.
 
     Raises:
-        InputError: (webhook.tools.documents.document) the policy cannot be read or is invalid.
         OSError: the process cannot listen on its address.
     """
     disable_created_metrics()  # type: ignore[no-untyped-call]
-    policy = ReloadingPolicy(options.policy)
+    policy = ActivePolicy(options.policy_name, options.policy)
     configure(TextFormatter() if sys.stderr.isatty() else JSONFormatter(), sys.stderr)
     asyncio.run(_run(options, policy))
     return 0
 
 
-async def _run(options: ProcessOptions, policy: ReloadingPolicy) -> None:
+async def _run(options: ProcessOptions, policy: ActivePolicy) -> None:
     signals = Signals()
     process = _Process(options, policy)
     try:
@@ -68,19 +73,26 @@ async def _run(options: ProcessOptions, policy: ReloadingPolicy) -> None:
 class _Process:
     """The parts of the process, connected to each other. Nothing runs before ``start``."""
 
-    def __init__(self, options: ProcessOptions, policy: ReloadingPolicy) -> None:
+    def __init__(self, options: ProcessOptions, policy: ActivePolicy) -> None:
         self._options = options
+        self._policy = policy
         self._metrics = ControllerMetrics()
+        self._store = NodeStore(policy.current)
+        self._api = KubeApi(options.controller.load)
+        self._watches = Watches(self._api)
+        if options.policy is None:
+            self._watches.need(fence_policy(policy.name), policy)
+        if options.controller.registration.with_nodes:
+            self._watches.need(NODES, self._store)
         self._controller = Controller(options.controller, lambda: policy.current, self._metrics)
-        self._policy_reload = self._task("policy reload", policy.poll, options.reload_seconds)
-        self._registration = self._task(
-            "registration", self._controller.register, options.poll_seconds
-        )
+        self._registration = self._task("registration", self._register, options.poll_seconds)
         self._certificates = self._task(
             "certificates", self._keep_certificates, options.poll_seconds
         )
-        policy.followers += [self._follow]
-        self._tasks = (self._policy_reload, self._certificates, self._registration)
+        self._status = self._task("policy status", self._publish, options.poll_seconds)
+        policy.followers.append(self._follow)
+        policy.count = lambda _result: self._status.wake()
+        self._tasks = (self._certificates, self._registration, self._status)
         self._running: list[asyncio.Task[None]] = []
         self._pages: Pages | None = None
 
@@ -88,6 +100,7 @@ class _Process:
         """Listen, and start what runs periodically."""
         options = self._options
         self._pages = Pages(options.host, options.metrics_port, self._metrics.registry, self._state)
+        await self._watches.start()
         self._running = [asyncio.create_task(task.run_forever()) for task in self._tasks]
         event(_log, logging.INFO, "running", metricsPort=self._pages.port)
 
@@ -96,6 +109,7 @@ class _Process:
             task.cancel()
         await asyncio.gather(*self._running, return_exceptions=True)
         await self._controller.close()
+        await self._watches.stop()
         if self._pages is not None:
             self._pages.close()
 
@@ -112,11 +126,35 @@ class _Process:
         if await self._controller.keep_certificates():
             self._registration.wake()
 
-    def _follow(self, _policy: Policy) -> None:
+    async def _register(self) -> None:
+        if not self._policy.known.is_set():
+            raise ClusterError(f"not registered yet: {self._policy.problem}")
+        try:
+            await self._controller.register()
+        finally:
+            self._status.wake()
+
+    async def _publish(self) -> None:
+        """Write the status of the policy: this runs after each change of it, and each round."""
+        if self._options.policy is None:
+            problem = self._registration.problem
+            if not (problem or self._registration.has_succeeded):
+                problem = "not registered yet"
+            await publish(self._api, self._policy, problem, self._nodes())
+
+    def _follow(self, policy: Policy) -> None:
         """Register what follows from a new policy."""
+        if self._store.use(policy) and self._options.controller.registration.with_nodes:
+            self._watches.relist(NODES)
         self._registration.wake()
+
+    def _nodes(self) -> NodeIndex | None:
+        """Return the nodes, once they are listed."""
+        return self._store.index if NODES.name in self._watches.listed else None
 
     def _state(self) -> tuple[bool, list[str]]:
         """Return whether every task has succeeded once, and what does not succeed now."""
         problems = [f"{task.name}: {task.problem}" for task in self._tasks if task.problem]
+        if self._policy.is_stale:
+            problems.append(f"policy: {self._policy.problem}")
         return all(task.has_succeeded for task in self._tasks), problems

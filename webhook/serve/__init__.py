@@ -1,1 +1,1 @@
-"""A replica: options, lifecycle, policy reload, signals."""
+"""A replica: options, lifecycle, signals."""

@@ -16,12 +16,13 @@ import uvloop
 from prometheus_client import disable_created_metrics
 
 from policies.context import needed_facts
+from policies.policy import Policy
+from webhook.active_policy import ActivePolicy, fence_policy
 from webhook.kube.client import KubeApi, ServerClock
 from webhook.kube.credentials import Load
 from webhook.kube.reflector import Watches
 from webhook.logs import JSONFormatter, TextFormatter, configure, event
 from webhook.periodic_task import PeriodicTask
-from webhook.policy_reload import ReloadingPolicy
 from webhook.serve.admission.handler import Admission
 from webhook.serve.callers import Callers
 from webhook.serve.cluster.facts import ClusterFacts
@@ -31,7 +32,6 @@ from webhook.serve.http.tls import ServedCertificate
 from webhook.serve.metrics.cluster import ClusterMetrics
 from webhook.serve.metrics.replica import Metrics
 from webhook.signals import Signals
-from webhook.tools.documents.policy_files import policy_name
 
 _log = logging.getLogger("gpufence")
 
@@ -42,12 +42,16 @@ class ServeOptions:
 
     tls_cert: Path
     tls_key: Path
-    policy: str | None = None
-    """The path of the policy file, or ``-`` for standard input. Without it, the default policy."""
+    policy_name: str
+    """The name of the FencePolicy to follow, or of ``policy``."""
+    policy: Policy | None = None
+    """A policy that stays. Without it, the replica follows the FencePolicy in ``cluster``."""
     client_ca_file: Path | None = None
     """A PEM file of CAs. If set, clients must present a certificate that one of them signed."""
-    facts: Load | None = None
-    """The cluster whose nodes, classes and claims the policy considers."""
+    cluster: Load | None = None
+    """The cluster that the replica reads."""
+    with_facts: bool = False
+    """Whether the policy considers the nodes, classes and claims of the cluster."""
     callers: Load | None = None
     """The cluster whose API servers call this replica, by the webhook configurations ``name``."""
     name: str = "gpufence"
@@ -57,7 +61,7 @@ class ServeOptions:
     drain_seconds: float = 5.0
     """How long the replica keeps serving after SIGTERM, unready, while clients learn of it."""
     reload_seconds: float = 2.0
-    """The interval between two looks at the policy and the key pair."""
+    """The interval between two looks at the key pair."""
     timeout_seconds: float = 10.0
     """``timeoutSeconds`` of the webhook configurations: no request may take longer, so this is also
     how long the replica waits for the last ones when it stops."""
@@ -71,21 +75,19 @@ def serve(options: ServeOptions) -> int:
 
     Raises:
         CertificateError: (certs) the key pair cannot be used.
-        InputError: (webhook.tools.documents.document) the policy cannot be read or is invalid.
         ListenError: (webhook.serve.http.listener) the replica cannot listen on an address.
         ConfigurationError: (webhook.kube.errors) the cluster's configuration cannot be read.
     """
     # Without this, every counter has a second series with its start time, which rate() ignores.
     disable_created_metrics()  # type: ignore[no-untyped-call]
-    # While it loads, which takes a while, SIGTERM ends the process at once.
-    policy = ReloadingPolicy(options.policy)
+    policy = ActivePolicy(options.policy_name, options.policy)
     configure(TextFormatter() if sys.stderr.isatty() else JSONFormatter(), sys.stderr)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(_serve(options, policy))
     return 0
 
 
-async def _serve(options: ServeOptions, policy: ReloadingPolicy) -> None:
+async def _serve(options: ServeOptions, policy: ActivePolicy) -> None:
     signals = Signals()
     replica = _Replica(options, policy)
     try:
@@ -101,24 +103,21 @@ async def _serve(options: ServeOptions, policy: ReloadingPolicy) -> None:
 class _Replica:
     """The parts of a replica, connected to each other. Nothing runs before ``start``."""
 
-    def __init__(self, options: ServeOptions, policy: ReloadingPolicy) -> None:
+    def __init__(self, options: ServeOptions, policy: ActivePolicy) -> None:
         self._options = options
         self._policy = policy
         self._clock = ServerClock()
         self._serving = False
-        self._metrics = Metrics(policy.current, policy_name(options.policy))
-        self._policy_reload = PeriodicTask(
-            "policy reload", policy.poll, options.reload_seconds, self._metrics.task_failed
-        )
+        self._metrics = Metrics(policy.current, policy.name)
         self._metrics.track("gpufence_policy_generation", lambda: policy.generation)
-        self._metrics.track("gpufence_policy_stale", lambda: bool(self._policy_reload.problem))
-        self._facts = _cluster_facts(options, policy, self._metrics, self._clock)
+        self._metrics.track("gpufence_policy_stale", lambda: policy.is_stale)
+        self._watches, self._facts = _cluster(options, policy, self._metrics, self._clock)
         self._admission = Admission(
             policy.current, self._metrics, lambda: self._clock.now().date(), self._facts
         )
         self._edge = Edge(self._admission, self._metrics, options.timeout_seconds)
         policy.followers += [self._admission.use, self._metrics.use]
-        policy.count = self._metrics.policy_reloaded
+        policy.count = self._metrics.policy_changed
         self._certificate = ServedCertificate(
             options.tls_cert, options.tls_key, options.client_ca_file
         )
@@ -146,11 +145,12 @@ class _Replica:
         options = self._options
         # The replica cannot serve without valid files, so an invalid file ends the start.
         self._certificate.context()
-        if self._facts is not None:
-            await self._facts.start()
+        if self._watches is not None:
+            await self._watches.start()
         operations = listen(options.host, options.metrics_port, "metrics-port")
         pages = operations_handler(self._metrics, self._unready, self._problems)
         self._listen(Listener(pages, OPERATIONS, self._metrics.connection_rejected), operations)
+        await self._policy.known.wait()
         reviews = listen(options.host, options.port, "port")
         listener = Listener(self._edge.handle, REVIEWS, self._metrics.connection_rejected)
         self._listen(listener, reviews, self._certificate.context)
@@ -162,7 +162,7 @@ class _Replica:
             host=options.host,
             port=port_of(reviews),
             metricsPort=port_of(operations),
-            policy=policy_name(options.policy),
+            policy=self._policy.name,
             mode=self._policy.current.mode,
             certificateExpires=self._certificate.expires.isoformat(),
         )
@@ -196,6 +196,8 @@ class _Replica:
             await listener.close()
         if self._facts is not None:
             await self._facts.stop()
+        elif self._watches is not None:
+            await self._watches.stop()
         if self._callers_api is not None:
             await self._callers_api.close()
 
@@ -203,6 +205,8 @@ class _Replica:
         """Return why clients should not send requests to this replica; empty if they should."""
         if self._edge.draining:
             return "shutting down"
+        if not self._policy.known.is_set():
+            return f"no valid policy: {self._policy.problem}"
         if not self._serving:
             return "starting"
         return (
@@ -214,6 +218,8 @@ class _Replica:
     def _problems(self) -> list[str]:
         """Return what an operator should look at, one line for each problem."""
         lines = [f"{task.name}: {task.problem}" for task in self._tasks if task.problem]
+        if self._policy.is_stale:
+            lines.append(f"policy: {self._policy.problem}")
         if unenforced := self._policy.current.unenforced:
             lines.append(unenforced)
         return lines + self._unknown_facts()
@@ -236,20 +242,23 @@ class _Replica:
     def _periodic_tasks(self) -> list[PeriodicTask]:
         seconds, failed = self._options.reload_seconds, self._metrics.task_failed
         return [
-            self._policy_reload,
             PeriodicTask("certificate reload", self._reload_certificate, seconds, failed),
         ]
 
 
-def _cluster_facts(
-    options: ServeOptions, policy: ReloadingPolicy, metrics: Metrics, clock: ServerClock
-) -> ClusterFacts | None:
+def _cluster(
+    options: ServeOptions, policy: ActivePolicy, metrics: Metrics, clock: ServerClock
+) -> tuple[Watches | None, ClusterFacts | None]:
     """Return what the replica watches in the cluster, as the options configure it."""
-    if options.facts is None:
-        return None
+    if options.cluster is None:
+        return None, None
     counters = ClusterMetrics(metrics.registry)
-    watches = Watches(KubeApi(options.facts, clock), restarted=counters.watch_restarted)
+    watches = Watches(KubeApi(options.cluster, clock), restarted=counters.watch_restarted)
+    if options.policy is None:
+        watches.need(fence_policy(policy.name), policy)
+    if not options.with_facts:
+        return watches, None
     facts = ClusterFacts(watches, policy.current, looked_up=counters.claim_looked_up)
     policy.followers.append(facts.use)
     counters.track(facts)
-    return facts
+    return watches, facts

@@ -11,14 +11,13 @@ from typing import Any
 import pytest
 
 from audit import fleet
-from controlplane import scheduler_cache
+from controlplane import policies, scheduler_cache
 from controlplane.cluster import ControlPlane
 from controlplane.objects import definition
 from controlplane.versions import CLAIMS
 from deploy.chart import Helm, Object, Values, one
 from policies.kubernetes.kinds import WELL_KNOWN
 from running import Outcome, run_command
-from specs import fence_policy
 
 VALUES: Values = {"audit": {"enabled": True}}
 ACCOUNT = "gpufence-audit"
@@ -169,21 +168,11 @@ def test_an_audit_without_permissions_reports_unaudited_resources(audited: Audit
     assert "not audited  deployments.apps: not listed" in output
 
 
-def test_policy_of_reads_the_policy_of_a_release(audited: Audited) -> None:
-    done = audited.run("--policy-of", "batch/gpufence", status=2)
-    assert "configmaps" in done.err
-    api = audited.cluster.api
-    path = "/api/v1/namespaces/batch/configmaps"
+def test_the_live_policy_is_the_default(audited: Audited) -> None:
     pool = {"name": "other", "resources": ["example.com/gpu"], "nodeSelector": {"gpu": "yes"}}
-    data = {"policy.yaml": json.dumps(fence_policy({"pools": [pool]}))}
-    api.request("POST", path, {"metadata": {"name": "gpufence-policy"}, "data": data})
-    admin = Audited(audited.cluster, audited.cluster.kubeconfig)
-    try:
-        report = json.loads(
-            admin.run("--policy-of", "batch/gpufence", "--output", "json", status=0).out
-        )
-    finally:
-        api.request("DELETE", f"{path}/gpufence-policy")
+    with policies.used(audited.cluster, {"pools": [pool]}):
+        admin = Audited(audited.cluster, audited.cluster.kubeconfig)
+        report = json.loads(admin.run("--output", "json", status=0).out)
     assert [pool["name"] for pool in report["pools"]] == ["other"]
 
 

@@ -5,10 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
-
-import yaml
 
 from certs.authority import issue_leaf
 from certs.files import write_pairs
@@ -17,28 +14,29 @@ from controlplane.gpufence import Server
 from fake_apiserver import NODES, FakeApiServer
 from soak.traffic import HOST
 from specs import default_spec, fence_policy
+from webhook.active_policy import PATH as FENCE_POLICIES
 
 POLICY_USERS = (65532, 65533)
 """The user IDs of the two policies, which alternate."""
 
 FIRST_NODES = 500
 
+_GENERATIONS = itertools.count(1)
+
 
 def policy_spec(user: int) -> dict[str, Any]:
     return default_spec() | {"hardening": {"runAsUser": user}}
 
 
-def write_policy(path: Path, user: int) -> None:
-    """Replace the policy atomically, as a kubelet updates a ConfigMap."""
-    temporary = path.with_suffix(".new")
-    temporary.write_text(yaml.safe_dump(fence_policy(policy_spec(user))))
-    temporary.replace(path)
+def put_policy(api: FakeApiServer, user: int) -> None:
+    metadata = {"name": "gpufence", "generation": next(_GENERATIONS)}
+    api.put(FENCE_POLICIES, fence_policy(policy_spec(user)) | {"metadata": metadata})
 
 
-async def policies(path: Path, seconds: float) -> None:
+async def policies(api: FakeApiServer, seconds: float) -> None:
     for user in itertools.cycle(reversed(POLICY_USERS)):
         await asyncio.sleep(seconds)
-        write_policy(path, user)
+        put_policy(api, user)
 
 
 async def certificates(server: Server, seconds: float) -> None:

@@ -16,7 +16,6 @@ import uvloop
 
 from controlplane.gpufence import COMMAND, Server
 from deploy.dockerfile import image_environment
-from soak import churn
 
 T = TypeVar("T")
 
@@ -34,9 +33,7 @@ def run(work: Callable[[Path], Coroutine[Any, Any, T]]) -> T:
 
 @asynccontextmanager
 async def replica(directory: Path, flags: Sequence[str | Path] = ()) -> AsyncIterator[Server]:
-    """Run a replica during the block, with the policy of the directory and additional `flags`."""
-    churn.write_policy(policy_file(directory), churn.POLICY_USERS[0])
-    flags = ["--policy", policy_file(directory), *flags]
+    """Run a replica during the block, with additional `flags`."""
     environ = os.environ | image_environment()
     server = Server(directory, flags, command=[COMMAND], environ=environ)
     # A fake API server, which the replica waits for, runs in this thread.
@@ -45,10 +42,6 @@ async def replica(directory: Path, flags: Sequence[str | Path] = ()) -> AsyncIte
         yield server
     finally:
         server.stop()
-
-
-def policy_file(directory: Path) -> Path:
-    return directory / "policy.yaml"
 
 
 def trusting(server: Server) -> ssl.SSLContext:

@@ -21,10 +21,11 @@ from fake_apiserver import DEVICE_CLASSES, NAMESPACES, NODES, RUNTIME_CLASSES, F
 from reviewing import encode, review, trespassing_pod
 from soak import churn
 from soak.abuse import Abuse
-from soak.replica import policy_file, replica, run, trusting
+from soak.replica import replica, run, trusting
 from soak.sampling import Record, quiet_seconds
 from soak.traffic import Client, ExpectedReview, Outcomes, saturate, send
 from specs import policy_of
+from webhook.active_policy import PATH as FENCE_POLICIES
 from webhook.serve.admission.handler import Admission
 from webhook.serve.metrics.replica import Metrics
 
@@ -58,9 +59,10 @@ def expected_reviews() -> list[ExpectedReview]:
 
 async def soak(minutes: float, directory: Path) -> Record:
     """Run for `minutes`; temporary files go to the directory."""
-    api = FakeApiServer(NODES, NAMESPACES, RUNTIME_CLASSES, DEVICE_CLASSES)
+    api = FakeApiServer(FENCE_POLICIES, NODES, NAMESPACES, RUNTIME_CLASSES, DEVICE_CLASSES)
     await api.start()
     churn.put_nodes(api)
+    churn.put_policy(api, churn.POLICY_USERS[0])
     flags = ("--kubeconfig", api.kubeconfig(directory / "kubeconfig"))
     async with replica(directory, flags) as server:
         outcomes, context = Outcomes(), trusting(server)
@@ -70,7 +72,7 @@ async def soak(minutes: float, directory: Path) -> Record:
         outcomes.take()
         record = Record(minutes, capacity / 2, capacity, wrong=outcomes.wrong)
         tasks = [
-            asyncio.create_task(churn.policies(policy_file(directory), 10)),
+            asyncio.create_task(churn.policies(api, 10)),
             asyncio.create_task(churn.certificates(server, 15)),
             asyncio.create_task(churn.nodes(api, 167)),
             asyncio.create_task(_sample(record, server.process.pid or 0, outcomes)),

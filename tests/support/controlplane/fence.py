@@ -5,17 +5,19 @@ from __future__ import annotations
 import base64
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 from typing import Any
 
-import yaml
-
+from controlplane import policies
 from controlplane.cluster import ControlPlane
 from controlplane.gpufence import Server
 from controlplane.poll import until
 from controlplane.webhooks import unregister, wait_until_called
-from specs import fence_policy, policy_of
+from specs import policy_of
 from webhook.controller.text.objects import Registration, configurations
+
+_NUMBERS = count(1)
 
 Spec = dict[str, Any]
 """The spec of a FencePolicy."""
@@ -30,9 +32,9 @@ class Fence:
     def __init__(self, cluster: ControlPlane, directory: Path, policy: Spec) -> None:
         self.policy = policy
         self._cluster = cluster
-        self._file = directory / "policy.yaml"
-        self._file.write_text(yaml.safe_dump(fence_policy(policy)))
-        flags = ["--policy", str(self._file), "--reload-seconds", "0.05"]
+        self.name = f"fence-{next(_NUMBERS)}"
+        flags = ["--kubeconfig", str(cluster.kubeconfig), "--no-node-facts"]
+        flags += ["--fence-policy", self.name]
         self.server = Server(directory, flags)
 
     def register(self, url: str = "") -> None:
@@ -66,10 +68,7 @@ class Fence:
 
     def _use(self, policy: Spec) -> None:
         before = self._applied()
-        # The replica never reads half of a file that is put in place whole.
-        written = self._file.with_suffix(".new")
-        written.write_text(yaml.safe_dump(fence_policy(policy)))
-        written.replace(self._file)
+        policies.use(self._cluster.api, policy, self.name)
         until(lambda: self._applied() > before, "the new policy to be applied")
 
     def _applied(self) -> int:
@@ -80,5 +79,5 @@ class Fence:
 def running(cluster: ControlPlane, directory: Path, policy: Spec) -> Iterator[Fence]:
     """Run a server inside the block; it is not registered."""
     fence = Fence(cluster, directory, policy)
-    with fence.server:
+    with policies.used(cluster, policy, fence.name), fence.server:
         yield fence

@@ -40,7 +40,6 @@ def main() -> int | None:
         process: {
             "ProcessOptions": {
                 "poll_seconds": waits.poll_seconds,
-                "reload_seconds": waits.reload_seconds,
             }
         },
         replica: {"ServeOptions": {"reload_seconds": waits.reload_seconds}},

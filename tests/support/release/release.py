@@ -15,6 +15,7 @@ from typing import Any
 
 import yaml
 
+from controlplane import policies
 from controlplane.api import ApiError
 from controlplane.cluster import ControlPlane
 from controlplane.gpufence import COMMAND, QUICK, Controller, Replica
@@ -22,6 +23,7 @@ from controlplane.poll import until
 from controlplane.webhooks import unregister, wait_until_called
 from release.service import Service
 from release.volume import Volume
+from specs import default_spec
 
 NAME = "gpufence"
 CA, SERVING = "gpufence-ca", "gpufence-serving"
@@ -191,12 +193,12 @@ def _stop(replicas: Sequence[Replica]) -> None:
 
 @contextmanager
 def release(cluster: ControlPlane, directory: Path) -> Iterator[Release]:
-    """Create a release for the block, and delete it afterwards."""
+    """Create a release with the default policy for the block, and delete it afterwards."""
     role = {"metadata": {"name": NAME}, "rules": []}
     roles = "/apis/rbac.authorization.k8s.io/v1/clusterroles"
     cluster.api.request("POST", roles, role)
     try:
-        with Service() as service:
+        with policies.used(cluster, default_spec()), Service() as service:
             yield Release(cluster, directory, service)
     finally:
         unregister(cluster)

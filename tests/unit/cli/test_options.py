@@ -28,10 +28,9 @@ RULE = "up to 253 lower-case letters, digits, '-' and '.'"
         (("controller", "--serving-secret", "a?b"), "--serving-secret", "a?b"),
         (("controller", "--name", "a/b"), "--name", "a/b"),
         (("controller", "--exclude-namespace", "a b"), "--exclude-namespace", "a b"),
-        (("audit", "--policy-of", "gpufence-system/a/b"), "--policy-of", "a/b"),
+        (("audit", "--fence-policy", "a/b"), "--fence-policy", "a/b"),
         (("manifests", "--cert-manager", "a/b/c"), "--cert-manager", "b/c"),
-        (("audit", "--policy-of", "../gpufence"), "--policy-of", ".."),
-        (("audit", "--policy-of", "fence system/gpufence"), "--policy-of", "fence system"),
+        (("serve", "--fence-policy", ".."), "--fence-policy", ".."),
     ],
 )
 def test_an_invalid_object_name_is_rejected_before_any_request(
@@ -46,7 +45,7 @@ def test_an_invalid_object_name_is_rejected_before_any_request(
 def test_a_valid_object_name_is_accepted(gpufence: Run) -> None:
     for command in (
         ("doctor", "--namespace", "fence", "--name", "gpufence.v2", "--try-in", "ml-1"),
-        ("audit", "--policy-of", "fence/gpufence.v2"),
+        ("audit", "--fence-policy", "gpufence.v2"),
     ):
         done = gpufence(*command, "--kubeconfig", "missing")
         assert done.status == 2

@@ -9,8 +9,9 @@ import pytest
 
 from policies.shipped import default_policy_text
 from running import Run
+from specs import default_spec, fence_policy
 from webhook.tools.documents.document import InputError
-from webhook.tools.documents.policy_files import MAX_BYTES, load_policy, policy_of_release
+from webhook.tools.documents.policy_files import MAX_BYTES, live_policy, load_policy
 
 DEFAULT = default_policy_text()
 POOLS_LINE = DEFAULT.partition("\n  pools:")[0].count("\n") + 2
@@ -97,20 +98,18 @@ def test_a_policy_has_at_most_4_mib(spare: int, status: int, tmp_path: Path, gpu
 
 
 @pytest.mark.parametrize(
-    ("config_map", "problem"),
+    ("live", "problem"),
     [
-        (None, " does not exist. Name an installed release, or use --policy."),
-        ({"data": None}, " has no policy.yaml. Name an installed release, or use --policy."),
-        ({"data": {"policy.yaml": "kind: ["}}, ":1: document 1: does not parse as YAML"),
+        (None, "the cluster has no FencePolicy gpufence. Create it with kubectl apply, or name a"),
+        (fence_policy({"pools": []}), "FencePolicy gpufence: spec.pools: is empty; add at least"),
     ],
 )
-def test_a_release_without_a_valid_policy_is_an_error(
-    config_map: dict[str, Any] | None, problem: str
+def test_a_cluster_without_a_valid_policy_is_an_error(
+    live: dict[str, Any] | None, problem: str
 ) -> None:
-    with pytest.raises(InputError, match=f"^ConfigMap ops/fence-policy{problem}"):
-        policy_of_release("ops", "fence", config_map)
+    with pytest.raises(InputError, match=problem):
+        live_policy("gpufence", live)
 
 
-def test_the_policy_of_a_release_is_read_from_its_config_map() -> None:
-    policy = policy_of_release("ops", "fence", {"data": {"policy.yaml": DEFAULT}})
-    assert policy.rules == load_policy(None).rules
+def test_the_policy_of_a_cluster_is_that_of_the_object() -> None:
+    assert live_policy("gpufence", fence_policy(default_spec())).rules == load_policy(None).rules

@@ -69,9 +69,14 @@ class ClusterFacts:
 
     def use(self, policy: Policy) -> None:
         """Watch what this policy needs from now on."""
+        if not self._policy.pools:
+            self._started_at = self.watches.clock()
         self._policy = policy
         self._needed = needed_facts(policy)
         self._resolves_claims = bool(policy.pools_of_class)
+        if not policy.pools:
+            # There is no policy yet.
+            return
         need, state = self.watches.need, self.state
         for collection, store in (*state.offers.stores.items(), *state.template_stores.items()):
             need(collection, store)

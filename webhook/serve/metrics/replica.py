@@ -21,7 +21,7 @@ from prometheus_client.exposition import choose_encoder
 from policies.finding import Finding
 from policies.kubernetes.templates import is_core_workload
 from policies.policy import Policy
-from webhook.policy_reload import ReloadResult
+from webhook.active_policy import PolicyResult
 
 Result = Literal["allowed", "patched", "denied", "malformed", "bad_request", "error", "overloaded"]
 """What became of a request; ``malformed`` faults the object, ``bad_request`` the call, and
@@ -37,9 +37,9 @@ GAUGES = {
     "gpufence_certificate_expiry_timestamp_seconds": "Unix time at which the serving certificate "
     "expires.",
     "gpufence_admission_requests_in_flight": "Admission requests that are being answered.",
-    "gpufence_policy_generation": "Number of policies that have been active since the start.",
-    "gpufence_policy_stale": "1 while the newest policy document is rejected and an older one is "
-    "active.",
+    "gpufence_policy_generation": "Generation of the FencePolicy that is active; 0 for a file.",
+    "gpufence_policy_stale": "1 while the newest FencePolicy is invalid or deleted, and an older "
+    "one is active.",
 }
 """The gauges of ``Metrics.track``, and their help."""
 
@@ -98,10 +98,10 @@ class Metrics:
         )
         reloads = self._counter(
             "gpufence_policy_reload",
-            "New policy documents by result: applied or rejected.",
+            "New versions of the FencePolicy by result: applied or rejected.",
             ("result",),
         )
-        self._reloads = {result: reloads.labels(result) for result in get_args(ReloadResult)}
+        self._reloads = {result: reloads.labels(result) for result in get_args(PolicyResult)}
         self.task_failed: Callable[[str], None] = self._counting(
             "gpufence_task_failures", "Failed runs of a periodic task.", "task"
         )
@@ -138,7 +138,7 @@ class Metrics:
         for finding in findings:
             self._findings.labels(finding.rule, finding.outcome).inc()
 
-    def policy_reloaded(self, result: ReloadResult) -> None:
+    def policy_changed(self, result: PolicyResult) -> None:
         self._reloads[result].inc()
 
     def expose(self, accept: str) -> tuple[bytes, str]:

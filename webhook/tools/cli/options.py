@@ -104,6 +104,14 @@ def policy_path_option(text: str) -> Decorator:
     return click.option("--policy", "policy_path", metavar="FILE", help=text)
 
 
+FENCE_POLICY = "gpufence"
+"""The name of the FencePolicy that commands read by default."""
+
+fence_policy_option = name_option(
+    "--fence-policy", default=FENCE_POLICY, text="Name of the FencePolicy to follow in a cluster."
+)
+
+
 def as_argument(name: str, make: Callable[..., Any], *options: Decorator) -> Decorator:
     """Return a decorator that adds options to a command, which receives them as one argument.
 
@@ -164,6 +172,23 @@ class PolicyChoice(NamedTuple):
         """
         self.announce()
         return load_policy(self.path)
+
+    async def in_cluster(self, api: KubeApi, name: str) -> tuple[str, Policy]:
+        """Return a policy and its title: of the file, or else of the live FencePolicy.
+
+        A cluster without the object has the default policy.
+
+        Raises:
+            InputError: the policy is invalid.
+        """
+        from webhook.active_policy import PATH
+        from webhook.tools.documents.policy_files import live_policy
+
+        live = None if self.path is not None else await api.read(f"{PATH}/{name}")
+        if live is None:
+            return self.title, self.load()
+        click.echo(f"Policy: FencePolicy {name}", err=True)
+        return f"FencePolicy {name}", live_policy(name, live)
 
 
 def choose_policy(path: str | None) -> PolicyChoice:
@@ -428,6 +453,17 @@ class Evaluation:
             yield facts_of_nodes(self.nodes, policy)
         else:
             yield lambda _request, facts, _obj: facts
+
+    def load_policy(self) -> tuple[str, Policy]:
+        """Return the policy and its title: with --cluster, by default the live FencePolicy.
+
+        Raises:
+            InputError: the policy is invalid, or the cluster cannot be read.
+        """
+        choice = self.policy_choice
+        if self._connection is None or choice.path is not None:
+            return choice.title, choice.load()
+        return self._connection.run(lambda api: choice.in_cluster(api, FENCE_POLICY))
 
     def results(self, policy: Policy, manifests: Sequence[Manifest]) -> list[Result]:
         """Return a result for each object.

@@ -63,8 +63,8 @@ def _version(installed: Installation) -> Iterator[DoctorLine]:
 
 
 def _policy(installed: Installation) -> Iterator[DoctorLine]:
-    if "ConfigMap" in installed.forbidden:
-        yield skip(f"cannot read it: {installed.forbidden['ConfigMap']}", "Set --policy FILE")
+    if "FencePolicy" in installed.forbidden:
+        yield skip(f"cannot read it: {installed.forbidden['FencePolicy']}", "Set --policy FILE")
     elif installed.policy is None:
         cure = "Fix the policy. Until then, replicas keep using the last valid policy"
         yield fail(installed.policy_problem, cure)

@@ -17,6 +17,7 @@ from policies.kubernetes.node_templates import NodeTemplate
 from policies.kubernetes.nodes import NodeIndex
 from policies.kubernetes.objects import JSONObject
 from policies.policy import Policy
+from webhook.active_policy import PATH
 from webhook.controller.certificates import SecretName, names_of
 from webhook.controller.registrar import KINDS, AdmissionPolicies, admission_policies_of
 from webhook.controller.text.objects import Registration
@@ -26,7 +27,7 @@ from webhook.kube.listing import list_all, list_optional
 from webhook.kube.nodes import NODES, NodeObject
 from webhook.serve.cluster.state import ClusterState
 from webhook.tools.documents.document import InputError
-from webhook.tools.documents.policy_files import load_policy, policy_of_release
+from webhook.tools.documents.policy_files import live_policy, load_policy
 from webhook.tools.platforms import PLATFORMS, Platform
 
 _PROGRAM = "gpufence"
@@ -156,7 +157,7 @@ async def examine(
         InputError: the policy file is not a valid policy.
     """
     installed = Installation(namespace, name)
-    core, apps = f"/api/v1/namespaces/{namespace}", f"/apis/apps/v1/namespaces/{namespace}"
+    apps = f"/apis/apps/v1/namespaces/{namespace}"
     with installed.permitted("Kubernetes"):
         installed.version = (await api.read("/version") or {}).get("gitVersion", "")
     with installed.permitted("API groups"):
@@ -165,11 +166,11 @@ async def examine(
     if policy_path is not None:
         installed.policy, installed.policy_source = load_policy(policy_path), policy_path
     else:
-        installed.policy_source = f"ConfigMap {namespace}/{name}-policy"
-        with installed.permitted("ConfigMap"):
-            config_map = await api.read(f"{core}/configmaps/{name}-policy")
+        installed.policy_source = f"FencePolicy {name}"
+        with installed.permitted("FencePolicy"):
+            live = await api.read(f"{PATH}/{name}")
             try:
-                installed.policy = policy_of_release(namespace, name, config_map)
+                installed.policy = live_policy(name, live)
             except InputError as error:
                 installed.policy_problem = " ".join(error.lines)
     with installed.permitted("replicas"):

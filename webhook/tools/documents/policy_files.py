@@ -13,7 +13,7 @@ DEFAULT_NAME = "default"
 """The name of the default policy."""
 
 MAX_BYTES = 4 * 1024 * 1024
-"""The largest policy file. Policies have kilobytes, and a ConfigMap holds 1 MiB."""
+"""The largest policy file. Policies have kilobytes, and an object at most 1.5 MiB."""
 
 
 def policy_name(path: str | None) -> str:
@@ -61,18 +61,21 @@ def read_policy(name: str, text: str) -> Policy:
         raise InputError(located(documents[0], problem) for problem in error.problems) from error
 
 
-def policy_of_release(namespace: str, name: str, config_map: JSONObject | None) -> Policy:
-    """Return the policy of a release from the ConfigMap that the chart writes.
+def live_policy(name: str, obj: JSONObject | None) -> Policy:
+    """Return the policy of a FencePolicy that was read from a cluster.
 
     Raises:
-        InputError: there is none, or it is not a valid policy; one line for each problem.
+        InputError: there is none, or it is invalid; one line for each problem.
     """
-    where = f"ConfigMap {namespace}/{name}-policy"
-    text = ((config_map or {}).get("data") or {}).get("policy.yaml")
-    if text is None:
-        state = "does not exist" if config_map is None else "has no policy.yaml"
-        raise InputError([f"{where} {state}. Name an installed release, or use --policy."])
-    return read_policy(where, text)
+    from policies.document import PolicyError, parse_policy
+
+    if obj is None:
+        cure = "Create it with kubectl apply, or name a file with --policy"
+        raise InputError([f"the cluster has no FencePolicy {name}. {cure}."])
+    try:
+        return parse_policy(obj)
+    except PolicyError as error:
+        raise InputError(f"FencePolicy {name}: {each}." for each in error.problems) from error
 
 
 def located(document: Document, problem: str) -> str:

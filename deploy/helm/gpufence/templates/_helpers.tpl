@@ -155,7 +155,7 @@ true
 
 {{/* The spec of the policy, with the release's own namespace exempt: gpufence must never wait for itself. */}}
 {{- define "gpufence.policy" -}}
-{{- $policy := deepCopy (default dict .Values.policy) -}}
+{{- $policy := omit (deepCopy (default dict .Values.policy)) "create" -}}
 {{- if empty $policy -}}
 {{- fail "policy is empty: leave it out for the chart's own policy" -}}
 {{- end -}}
@@ -217,7 +217,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{/* The command line of a replica. */}}
 {{- define "gpufence.args" -}}
 - serve
-- --policy=/etc/gpufence/policy/policy.yaml
+- --fence-policy={{ include "gpufence.name" . }}
 - --port={{ .Values.webhook.port }}
 - --metrics-port={{ .Values.metrics.port }}
 - --drain-seconds={{ .Values.webhook.drainSeconds }}
@@ -235,7 +235,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- define "gpufence.controllerArgs" -}}
 {{- $name := include "gpufence.name" . -}}
 - controller
-- --policy=/etc/gpufence/policy/policy.yaml
+- --fence-policy={{ $name }}
 - --metrics-port={{ .Values.metrics.port }}
 - --service={{ .Release.Namespace }}/{{ $name }}
 - {{ ternary "--node-facts" "--no-node-facts" .Values.clusterFacts }}

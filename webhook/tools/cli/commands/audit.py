@@ -7,7 +7,6 @@ from datetime import UTC, datetime, timedelta
 
 import click
 
-from policies.policy import Policy
 from webhook.kube.client import KubeApi
 from webhook.tools.audit.cluster_audit import audit as run
 from webhook.tools.audit.policy_reports import publish
@@ -19,8 +18,8 @@ from webhook.tools.cli.options import (
     Connection,
     PolicyChoice,
     connection_options,
+    fence_policy_option,
     lifetime_option,
-    namespaced_name_option,
     policy_option,
     quiet_option,
 )
@@ -35,7 +34,6 @@ from webhook.tools.cli.report.output import (
     write_reports,
 )
 from webhook.tools.documents.document import InputError
-from webhook.tools.documents.policy_files import load_policy, policy_of_release
 
 
 def _address(value: str) -> str:
@@ -54,18 +52,14 @@ Exit status:
 \b
 Examples:
   gpufence audit
-  gpufence audit --policy-of gpufence-system/gpufence --context production
+  gpufence audit --context production
   gpufence audit --output html=audit.html --output json=audit.json --quiet
   gpufence audit --policy-reports --quiet
   gpufence audit --since 168h --output csv=waste.csv
 """,
 )
 @policy_option
-@namespaced_name_option(
-    "--policy-of",
-    "NAMESPACE/NAME",
-    "Use the policy of an installed release: gpufence-system/gpufence.",
-)
+@fence_policy_option
 @connection_options
 @output_option("audit")
 @color_option
@@ -95,7 +89,7 @@ Examples:
 )
 def audit(
     policy_choice: PolicyChoice,
-    policy_of: tuple[str, str] | None,
+    fence_policy: str,
     connection: Connection,
     outputs: Sequence[Output],
     color: Color,
@@ -114,15 +108,12 @@ def audit(
     wasted, the most expensive first. Resources that the account cannot list are skipped and
     reported. The audit is read-only, except for --policy-reports.
     """
-    if policy_of is not None and policy_choice.is_explicit:
-        raise click.UsageError("--policy and --policy-of exclude each other.")
     check_outputs(outputs, [policy_choice.path, connection.kubeconfig])
     now = datetime.now(UTC)
-    name = policy_choice.title if policy_of is None else "/".join(policy_of)
 
     async def work(api: KubeApi) -> list[Result]:
         with reading(enabled=not quiet) as progress:
-            policy = await _policy(api, policy_choice.path, policy_of)
+            name, policy = await policy_choice.in_cluster(api, fence_policy)
             audited = await run(api, policy, now.date(), progress)
         results = list(results_of(audited))
         window = Window((now - since).timestamp(), now.timestamp())
@@ -165,12 +156,3 @@ def _idle_hours(prometheus: str | None, window: Window) -> dict[tuple[str, str],
             err=True,
         )
     return found
-
-
-async def _policy(api: KubeApi, path: str | None, release: tuple[str, str] | None) -> Policy:
-    """Return the policy of a release, or of a file."""
-    if release is None:
-        return load_policy(path)
-    namespace, name = release
-    config_map = f"/api/v1/namespaces/{namespace}/configmaps/{name}-policy"
-    return policy_of_release(namespace, name, await api.read(config_map))

@@ -45,7 +45,6 @@ from webhook.tools.cli.report.output import (
 from webhook.tools.documents.document import InputError, sentence
 from webhook.tools.documents.files import STDIN, display_name
 from webhook.tools.documents.objects import Manifest
-from webhook.tools.documents.policy_files import load_policy
 
 if TYPE_CHECKING:
     from webhook.tools.cli.fixes import Judge
@@ -214,7 +213,7 @@ def check(
                 f"--fix changes no file elsewhere, and {display_name(path)} is a link to one. "
                 "Name its target."
             )
-    policy = load_policy(policy_choice.path)
+    title, policy = evaluation.load_policy()
     sources = expand(paths, ExcludedPaths(exclude), helm=helm)
     inputs = [policy_choice.path, evaluation.nodes, *(source.path for source in sources)]
     check_outputs(outputs, inputs, "Name another file for the report, or --exclude the input")
@@ -231,7 +230,7 @@ def check(
                 return EXIT_FOUND if changed else 0
             manifests = list(read_sources(sources, lenient=not strict))
         results = _only(rules, evaluate(manifests, policy, request, complete))
-    report = CheckReport(policy_choice.title, now, results, quiet, verbose, statistics)
+    report = CheckReport(title, now, results, quiet, verbose, statistics)
     write_reports("check", report, outputs, color)
     _print_notes(results, strict=strict, with_errors=Output(TEXT) not in outputs)
     if not results:

@@ -21,6 +21,7 @@ from webhook.tools.cli.options import (
     PORT,
     Connection,
     ca_secret_option,
+    fence_policy_option,
     host_option,
     kubeconfig_option,
     lifetime_option,
@@ -29,6 +30,7 @@ from webhook.tools.cli.options import (
     serving_secret_option,
 )
 from webhook.tools.documents.document import InputError
+from webhook.tools.documents.policy_files import load_policy, policy_name
 
 
 def _owner(value: str) -> Owner:
@@ -49,7 +51,8 @@ Examples:
   gpufence controller --url https://gpufence.example:9443 --no-issue --kubeconfig admin.conf
 """,
 )
-@policy_path_option("Policy file. The default is gpufence's default policy.")
+@policy_path_option("Policy file, which is read once. The default is the FencePolicy.")
+@fence_policy_option
 @registration_options
 @click.option(
     "--admission-policies/--no-admission-policies",
@@ -92,6 +95,7 @@ Examples:
 def controller(
     registration: Registration,
     policy_path: str | None,
+    fence_policy: str,
     admission_policies: bool,
     kubeconfig: Path | None,
     namespace: str | None,
@@ -127,7 +131,11 @@ def controller(
     try:
         return process.run(
             process.ProcessOptions(
-                controller=options, policy=policy_path, host=host, metrics_port=metrics_port
+                controller=options,
+                policy_name=policy_name(policy_path) if policy_path else fence_policy,
+                policy=load_policy(policy_path) if policy_path else None,
+                host=host,
+                metrics_port=metrics_port,
             )
         )
     except (CertificateError, ConfigurationError) as error:

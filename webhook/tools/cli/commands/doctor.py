@@ -57,7 +57,7 @@ Examples:
 @release_namespace_option
 @release_name_option("The name of the release: its Deployment and webhook configurations.")
 @policy_path_option(
-    "Policy that must be active. The default is the policy in the ConfigMap of the release."
+    "Policy that must be active. The default is the FencePolicy with the name of the release."
 )
 @name_option(
     "--try-in",

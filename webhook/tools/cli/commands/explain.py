@@ -92,7 +92,7 @@ def explain(
     the scheduler can place it, and what the checks find. --nodes and --cluster add the nodes of a
     cluster. Without an argument, gpufence lists the rules.
     """
-    policy = evaluation.policy_choice.load()
+    _, policy = evaluation.load_policy()
     namespace = evaluation.request.namespace
     if subject is None:
         _write_list(policy, namespace, output, color)

@@ -65,7 +65,7 @@ def mutate(
     pattern ('apps/*/deploy'), or - for standard input. All documents are printed in their order,
     unchanged ones as well. Keys keep their order. Comments are dropped, and anchors are expanded.
     """
-    policy = evaluation.policy_choice.load()
+    _, policy = evaluation.load_policy()
     results = evaluation.results(policy, read_manifests(paths, ExcludedPaths(exclude)))
     raise_errors((result.manifest.document, _fault(result)) for result in results)
     if not results:

@@ -14,6 +14,7 @@ from webhook.tools.cli.options import (
     PORT,
     Connection,
     configuration_name_option,
+    fence_policy_option,
     host_option,
     is_inside,
     kubeconfig_option,
@@ -23,6 +24,7 @@ from webhook.tools.cli.options import (
     timeout_option,
 )
 from webhook.tools.documents.document import InputError
+from webhook.tools.documents.policy_files import load_policy, policy_name
 
 
 @click.command(
@@ -32,7 +34,11 @@ Examples:
   gpufence serve --policy policy.yaml --host 127.0.0.1 --tls-cert tls.crt --tls-key tls.key
 """,
 )
-@policy_path_option("Policy file. The default is gpufence's default policy.")
+@policy_path_option(
+    "Policy file, which is read once. The default is the FencePolicy of the cluster, or outside of "
+    "a cluster gpufence's default policy."
+)
+@fence_policy_option
 @path_option(
     "--tls-cert",
     "Serving certificate (PEM). gpufence reloads it when it changes.",
@@ -76,6 +82,7 @@ Examples:
 @kubeconfig_option
 def serve(
     policy_path: str | None,
+    fence_policy: str,
     tls_cert: Path,
     tls_key: Path,
     client_ca_file: Path | None,
@@ -91,17 +98,20 @@ def serve(
     """Run the admission webhook.
 
     gpufence answers AdmissionReview v1 at /mutate and /validate until SIGTERM, and then drains. It
-    writes nothing. With port 0 it chooses a free port and logs it in the event "ready". It reloads
-    the policy and the certificate when their files change.
+    writes nothing. With port 0 it chooses a free port and logs it in the event "ready". It follows
+    the FencePolicy of its cluster, and reloads the certificate when its files change.
     """
     to_cluster = Connection(kubeconfig).load()
     has_cluster = kubeconfig is not None or is_inside()
+    follows = has_cluster and policy_path is None
     options = replica.ServeOptions(
-        policy=policy_path,
+        policy_name=fence_policy if follows else policy_name(policy_path),
+        policy=None if follows else load_policy(policy_path),
         tls_cert=tls_cert,
         tls_key=tls_key,
         client_ca_file=client_ca_file,
-        facts=to_cluster if has_cluster and with_nodes else None,
+        cluster=to_cluster if has_cluster else None,
+        with_facts=with_nodes,
         callers=to_cluster if has_cluster else None,
         name=configuration_name,
         timeout_seconds=timeout_seconds,

@@ -1,0 +1,47 @@
+"""FencePolicies in a control plane: the definition of the kind, and objects of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import yaml
+
+from controlplane.api import Api
+from controlplane.cluster import ControlPlane
+from controlplane.poll import until
+from paths import CHART
+from policies.document import API_VERSION
+from specs import fence_policy
+
+PATH = f"/apis/{API_VERSION}/fencepolicies"
+DEFINITION: dict[str, Any] = yaml.safe_load((CHART / "crds" / "fencepolicies.yaml").read_text())
+_APPLY = "application/apply-patch+yaml"
+
+
+def define(cluster: ControlPlane) -> None:
+    """Have the kind served, if it is not yet."""
+    cluster.kubectl("apply", "--server-side", "-f", str(CHART / "crds"))
+    served = ("get", "fencepolicies")
+    until(
+        lambda: cluster.kubectl(*served, check=False).returncode == 0,
+        "the API server to serve FencePolicies",
+    )
+
+
+def use(api: Api, spec: dict[str, Any], name: str = "gpufence") -> None:
+    """Apply a policy: its fields are those of the spec, and no others."""
+    path = f"{PATH}/{name}?fieldManager=test&force=true"
+    api.request("PATCH", path, fence_policy(spec, name), _APPLY)
+
+
+@contextmanager
+def used(cluster: ControlPlane, spec: dict[str, Any], name: str = "gpufence") -> Iterator[None]:
+    """Have a policy in the block."""
+    define(cluster)
+    use(cluster.api, spec, name)
+    try:
+        yield
+    finally:
+        cluster.kubectl("delete", "fencepolicy", name, "--ignore-not-found")

@@ -1,0 +1,83 @@
+"""The status of a FencePolicy."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from policies.kubernetes.nodes import Node, NodeIndex
+from policies.kubernetes.scheduling import Taint
+from specs import default_spec
+from webhook.active_policy import ActivePolicy, FencePolicyObject, PolicyMetadata
+from webhook.controller.policy_status import status
+
+NOW = datetime(2026, 11, 26, 12, tzinfo=UTC)
+LABELS = {"nvidia.com/gpu.present": "true"}
+TAINT = Taint("nvidia.com/gpu", "NoSchedule", "")
+OFFERED = {"nvidia.com/gpu": 8}
+
+
+def active(*specs: Any) -> ActivePolicy:
+    policy = ActivePolicy("gpufence")
+    for generation, spec in enumerate(specs, 1):
+        policy.put(FencePolicyObject(PolicyMetadata(name="gpufence", generation=generation), spec))
+    return policy
+
+
+def conditions(written: dict[str, Any]) -> dict[str, tuple[str, str]]:
+    return {each["type"]: (each["status"], each["message"]) for each in written["conditions"]}
+
+
+def test_the_status_of_a_policy_that_fits_its_nodes() -> None:
+    nodes = NodeIndex([Node("gpu-1", LABELS, (TAINT,), OFFERED)])
+    written = status(active(default_spec()), "", nodes, {}, NOW)
+    assert (written["observedGeneration"], written["mode"]) == (1, "enforce")
+    assert written["pools"] == ["nvidia"]
+    found = conditions(written)
+    assert {kind: value for kind, (value, _) in found.items()} == {
+        "Accepted": "True",
+        "Registered": "True",
+        "NodesFit": "True",
+    }
+
+
+def test_an_invalid_policy_is_not_accepted_and_the_message_is_that_of_validate() -> None:
+    policy = active(default_spec(), {"pools": []})
+    written = status(policy, "", None, {}, NOW)
+    value, message = conditions(written)["Accepted"]
+    assert value == "False"
+    assert message == (
+        "FencePolicy gpufence: spec.pools: is empty; add at least one entry; the last valid policy "
+        "stays active."
+    )
+    assert written["observedGeneration"] == 2
+    assert conditions(written)["NodesFit"][0] == "Unknown"
+
+
+def test_nodes_without_labels_or_taints_are_named() -> None:
+    nodes = NodeIndex(
+        [
+            Node("bare", LABELS, (), OFFERED),
+            Node("unlabeled", {}, (TAINT,), OFFERED),
+        ]
+    )
+    value, message = conditions(status(active(default_spec()), "", nodes, {}, NOW))["NodesFit"]
+    assert value == "False"
+    assert message == (
+        "1 node with devices of pool nvidia lack its labels. Nodes of pool nvidia lack its taints: "
+        "bare."
+    )
+
+
+def test_a_failed_registration_is_reported() -> None:
+    found = conditions(status(active(default_spec()), "no endpoint", None, {}, NOW))
+    assert found["Registered"] == ("False", "no endpoint")
+
+
+def test_a_condition_keeps_its_time_until_its_status_changes() -> None:
+    policy = active(default_spec())
+    first = status(policy, "no endpoint", None, {}, NOW)
+    second = status(policy, "", None, first, NOW + timedelta(minutes=5))
+    times = {each["type"]: each["lastTransitionTime"] for each in second["conditions"]}
+    assert times["Accepted"] == "2026-11-26T12:00:00Z"
+    assert times["Registered"] == "2026-11-26T12:05:00Z"

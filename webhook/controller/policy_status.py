@@ -1,0 +1,117 @@
+"""The status of a FencePolicy: what is active, what is registered, and whether the nodes fit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+
+from policies.kubernetes.nodes import NodeIndex
+from policies.kubernetes.objects import JSONObject
+from policies.policy import Policy
+from policies.reach import nodes_of_pools
+from policies.wording import counted, some
+from webhook.active_policy import PATH, ActivePolicy
+from webhook.kube.client import KubeApi
+
+_MOST_CHARACTERS = 8192
+"""The longest message of a condition; the schema of the object accepts 32768."""
+
+Condition = tuple[str, str, str, str]
+"""Type, status, reason and message."""
+
+
+async def publish(
+    api: KubeApi, policy: ActivePolicy, registration_problem: str, nodes: NodeIndex | None
+) -> None:
+    """Write the status of the newest object, unless it has it.
+
+    Raises:
+        ClusterError: a request failed.
+    """
+    if policy.newest is None:
+        return
+    path = f"{PATH}/{policy.name}"
+    live = await api.read(path)
+    if live is None or live["metadata"]["generation"] != policy.newest.metadata.generation:
+        return
+    before = live.get("status") or {}
+    wanted = status(policy, registration_problem, nodes, before, api.clock.now())
+    if wanted != before:
+        await api.merge(f"{path}/status", {"status": wanted})
+
+
+def status(
+    policy: ActivePolicy,
+    registration_problem: str,
+    nodes: NodeIndex | None,
+    before: JSONObject,
+    now: datetime,
+) -> JSONObject:
+    """Return the status. A condition keeps the time at which its status last changed."""
+    generation = policy.newest.metadata.generation if policy.newest else 0
+    conditions = [
+        _accepted(policy),
+        _registered(registration_problem),
+        _nodes_fit(policy.current, nodes),
+    ]
+    times = {each["type"]: each for each in before.get("conditions") or ()}
+    listed = []
+    for kind, value, reason, message in conditions:
+        old = times.get(kind, {})
+        since = old["lastTransitionTime"] if old.get("status") == value else _timestamp(now)
+        listed.append(
+            {
+                "type": kind,
+                "status": value,
+                "observedGeneration": generation,
+                "lastTransitionTime": since,
+                "reason": reason,
+                "message": message[:_MOST_CHARACTERS],
+            }
+        )
+    return {
+        "observedGeneration": generation,
+        "mode": policy.current.mode,
+        "pools": [pool.name for pool in policy.current.pools],
+        "conditions": listed,
+    }
+
+
+def _accepted(policy: ActivePolicy) -> Condition:
+    if policy.problems:
+        return "Accepted", "False", "Invalid", f"{policy.problem}."
+    return "Accepted", "True", "Valid", "Replicas apply the policy."
+
+
+def _registered(problem: str) -> Condition:
+    if problem:
+        return "Registered", "False", "Failed", problem
+    message = "Webhook configurations and admission policies follow the policy."
+    return "Registered", "True", "Written", message
+
+
+def _nodes_fit(policy: Policy, nodes: NodeIndex | None) -> Condition:
+    if nodes is None:
+        return "NodesFit", "Unknown", "NotListed", "The nodes are not known."
+    problems = " ".join(_node_problems(policy, nodes))
+    if problems:
+        return "NodesFit", "False", "NodesDiffer", problems
+    message = "The nodes have the labels and taints of the pools."
+    return "NodesFit", "True", "LabelsAndTaints", message
+
+
+def _node_problems(policy: Policy, nodes: NodeIndex) -> Iterator[str]:
+    unlabeled = nodes_of_pools(policy, nodes).without_labels
+    for pool in policy.pools:
+        if count := unlabeled.get(pool, 0).bit_count():
+            yield f"{counted(count, 'node')} with devices of pool {pool.name} lack its labels."
+        members = [node for node in nodes if pool.contains(node)]
+        if not members:
+            yield f"No node has the labels of pool {pool.name}."
+        bare = [node.name for node in members if not node.is_fenced_by(pool.fence)]
+        if pool.fence and bare:
+            yield f"Nodes of pool {pool.name} lack its taints: {some(bare)}."
+
+
+def _timestamp(now: datetime) -> str:
+    return now.strftime("%Y-%m-%dT%H:%M:%SZ")
