@@ -75,13 +75,9 @@ def test_the_chart_accepts_the_presets(helm: Helm, path: Path) -> None:
 
 
 def policy(objects: list[Object]) -> Any:
-    """Return the policy document of a release."""
-    [text] = [
-        each["data"]["policy.yaml"]
-        for each in objects
-        if each["kind"] == "ConfigMap" and "policy.yaml" in each["data"]
-    ]
-    return yaml.safe_load(text)
+    """Return the policy of a release."""
+    [found] = [each for each in objects if each["kind"] == "FencePolicy"]
+    return found
 
 
 def test_the_memory_limit_exceeds_the_measured_maximum(helm: Helm) -> None:

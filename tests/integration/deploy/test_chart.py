@@ -19,15 +19,14 @@ from deploy.variants import VARIANTS
 from paths import CHART
 from policies.document import PolicyError, parse_policy
 from policies.exemptions import ALWAYS_EXCLUDED
-from policies.shipped import default_policy_text
 from specs import default_spec, policy_of
 from webhook.tools.cli.main import cli
 
 each_variant = pytest.mark.parametrize("values", VARIANTS.values(), ids=VARIANTS.keys())
 
 
-def policy(objects: list[Object], name: str = "gpufence-policy") -> Any:
-    return yaml.safe_load(one(objects, "ConfigMap", name)["data"]["policy.yaml"])
+def policy(objects: list[Object], name: str = "gpufence") -> Any:
+    return one(objects, "FencePolicy", name)
 
 
 def pod(objects: list[Object]) -> Any:
@@ -79,7 +78,7 @@ def test_gpufence_accepts_the_arguments_of_the_deployments(helm: Helm, values: V
 def test_the_policy_is_valid_and_exempts_the_namespace_of_the_release(
     helm: Helm, values: Values
 ) -> None:
-    name = f"{values.get('fullnameOverride', 'gpufence')}-policy"
+    name = values.get("fullnameOverride", "gpufence")
     for namespace in (NAMESPACE, "elsewhere"):
         document = policy(helm.objects(values, namespace), name)
         parse_policy(document)
@@ -188,8 +187,14 @@ def test_a_policy_can_leave_the_user_to_the_image(
     assert parse_policy(document).hardening.run_as_user is None
 
 
+def test_the_chart_can_leave_the_policy_to_others(helm: Helm) -> None:
+    kinds = {each["kind"] for each in helm.objects({"policy": {"create": False}})}
+    assert "FencePolicy" not in kinds
+    assert "Deployment" in kinds
+
+
 def test_the_default_policy_applies_without_values(helm: Helm) -> None:
-    assert policy(helm.objects({})) == yaml.safe_load(default_policy_text())
+    assert policy(helm.objects({}))["spec"] == default_spec()
 
 
 def test_kubernetes_before_1_30_is_rejected(helm: Helm) -> None:

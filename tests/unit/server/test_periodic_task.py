@@ -8,9 +8,8 @@ import contextlib
 import pytest
 
 from fake_apiserver import eventually
-from webhook.kube.errors import UnreachableError
+from webhook.kube.errors import ClusterError, UnreachableError
 from webhook.periodic_task import PeriodicTask
-from webhook.tools.documents.document import InputError
 
 
 class Work:
@@ -35,7 +34,7 @@ async def test_a_repeated_failure_is_logged_once_and_counted_each_time(
     for _ in range(3):
         assert not await task.run_once()
     assert task.problem == "nobody answers"
-    work.error = InputError(["policy.yaml: does not exist.", "Check the path."])
+    work.error = ClusterError("policy.yaml: does not exist. Check the path.")
     assert not await task.run_once()
     assert task.problem == "policy.yaml: does not exist. Check the path."
     work.error = None
