@@ -78,7 +78,7 @@ def template_lists(draw: st.DrawFn, least: int = 0) -> list[NodeTemplate]:
                 f"template {number}",
                 labels,
                 draw(_taints),
-                requirements if karpenter else (),
+                requirements=requirements if karpenter else (),
                 provider="karpenter.k8s.aws" if karpenter else "",
                 chooses=karpenter,
                 allocatable=None if karpenter else draw(_devices),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -99,7 +100,7 @@ def node(vendor: str, name: str, *taints: str) -> dict[str, object]:
     }
 
 
-def discovered(gpufence: Run, *objects: dict[str, object]) -> tuple[list[object], str]:
+def discovered(gpufence: Run, *objects: Mapping[str, object]) -> tuple[list[object], str]:
     """Return the keys of the pools' taints, and the warnings."""
     text = yaml.safe_dump_all(objects)
     done = gpufence("policy", "discover", "--nodes", "-", stdin=text)
