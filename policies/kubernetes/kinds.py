@@ -74,6 +74,7 @@ KINDS_WITHOUT_PODS = frozenset(
         # The DRA driver runs a DaemonSet for each, in its own namespace.
         ("resource.nvidia.com", "ComputeDomain"),
         # Quotas of devices.
+        ("kubeflow.org", "Profile"),
         ("nos.nebuly.ai", "CompositeElasticQuota"),
         ("nos.nebuly.ai", "ElasticQuota"),
         # The group of its samples; the one above is that of its documentation.

@@ -40,14 +40,14 @@ class NodeTemplate:
     """Kind and name, for messages."""
     labels: Mapping[str, str]
     taints: tuple[Taint, ...] = ()
-    startup_taints: tuple[Taint, ...] = ()
-    """Taints that a new node has until it is ready."""
     requirements: tuple[Requirement, ...] = ()
     provider: str = ""
     chooses: bool = False
     """Whether the autoscaler chooses the values of the well-known labels."""
     allocatable: Mapping[str, int] | None = None
     """The number of devices of a node, by extended resource; ``None`` if it varies."""
+    startup_taints: tuple[Taint, ...] = ()
+    """Taints that a new node has until it is ready."""
 
     def promises(self, selector: Selector) -> bool:
         """Return whether a node can meet the selector when it joins, as far as is known."""

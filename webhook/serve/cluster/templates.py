@@ -69,11 +69,11 @@ def _of_karpenter(
         name,
         labels,
         taints_of(spec.taints),
-        taints_of(spec.startup_taints),
         tuple(spec.requirements or ()),
         provider=spec.node_class_ref.get("group", ""),
         chooses=True,
         allocatable=devices_in(allocatable) if allocatable else None,
+        startup_taints=taints_of(spec.startup_taints),
     )
 
 

@@ -150,7 +150,7 @@ def test_the_startup_taints_of_a_node_pool_are_no_part_of_a_pool(gpufence: Run) 
         "startupTaints": [{"key": "example.com/images", "effect": "NoExecute"}],
         "requirements": [{"key": "karpenter.k8s.aws/instance-gpu-count", "operator": "Exists"}],
     }
-    pool = {
+    pool: dict[str, object] = {
         "apiVersion": "karpenter.sh/v1",
         "kind": "NodePool",
         "metadata": {"name": "gpu"},
