@@ -48,6 +48,8 @@ class Audit:
     nodes: list[NodeFindings]
     pools: list[PoolState]
     skipped: tuple[str, ...]
+    unreached: tuple[str, ...]
+    """A sentence for each DaemonSet of the GPU stack that a taint keeps off GPU nodes."""
     pods: int
     """The number of audited Pods."""
     unmutated: tuple[str, ...]
@@ -99,6 +101,7 @@ async def _audit(reader: _Reader, policy: Policy) -> Audit:
         node_findings(states),
         states,
         tuple(dict.fromkeys(inventory.skipped)),
+        tuple(inventory.unreached),
         len(pods),
         tuple(pod.owned.full_name for pod in pods if pod.lacks_mutations),
         Counter(pod.user for pod in pods if pod.node and pod.devices),

@@ -35,6 +35,7 @@ from policies.requests import Scope, device_peaks
 from webhook.tools.audit.kinds import NODE, POD, GroupKind, Kind
 from webhook.tools.audit.owners import Owned, OwnedMetadata, Owners
 from webhook.tools.audit.pod_status import PodStatus, PodTimes
+from webhook.tools.audit.stack import unreached
 
 _MOST_TEXT = 32 * 1024
 """The characters of findings that are kept of an object."""
@@ -104,6 +105,8 @@ class Inventory:
     workloads: list[Judged] = field(default_factory=list)
     owners: Owners = field(default_factory=Owners)
     skipped: list[str] = field(default_factory=list)
+    unreached: list[str] = field(default_factory=list)
+    """A sentence for each DaemonSet of the GPU stack and taint that keeps it off GPU nodes."""
     excepted: set[tuple[str, str, str, str]] = field(default_factory=set)
     """Rule, namespace, kind and name of each finding that an exception covers."""
     facts: Facts = field(default_factory=Facts)
@@ -179,6 +182,11 @@ class Judge:
             nothing = Decision(_identity(kind), has_template=False)
             problem = _shortened(str(error))
             return Judged(kind, owned, nothing, nothing.verdict, (), is_history, problem)
+        if kind.key == ("apps", "DaemonSet") and self._inventory.nodes is not None:
+            for agent in Workload(typed).pods():
+                self._inventory.unreached += unreached(
+                    agent, owned.full_name, self._policy, self._inventory.nodes
+                )
         kept = self._kept(decision, kind, owned, typed)
         paths = [field_path(template.spec_path) for template in find(typed).templates]
         details = tuple(_with_paths_of_a_pod(finding.detail, paths) for finding in kept.findings)
