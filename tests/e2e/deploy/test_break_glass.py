@@ -32,7 +32,7 @@ TRESPASSER: Object = {
         "tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists"}],
     },
 }
-INTRODUCTION, WITHOUT_HELM, AFTERWARDS = "", "Without Helm, or without the controller", "Afterwards"
+INTRODUCTION, BY_DELETION, AFTERWARDS = "", "Without the controller", "Afterwards"
 
 
 @pytest.fixture(scope="module")
@@ -105,9 +105,7 @@ def test_the_switch_admits_the_trespasser(installed: Installation) -> None:
 
 
 @pytest.mark.parametrize("state", ["alive", "dead"])
-def test_the_commands_without_helm_admit_the_trespasser(
-    installed: Installation, state: str
-) -> None:
+def test_the_deletions_admit_the_trespasser(installed: Installation, state: str) -> None:
     """With all replicas and the controller alive, and with all of them dead."""
     kubectl = installed.cluster.kubectl
     if state == "dead":
@@ -115,7 +113,7 @@ def test_the_commands_without_helm_admit_the_trespasser(
             kubectl("scale", "deployment", deployment, "--replicas=0", "-n", NAMESPACE)
         until(lambda: not installed.pods(f"{REPLICAS},{CONTROLLERS}"), "the Pods to be gone")
     assert is_fenced(installed)
-    run(installed, WITHOUT_HELM)
+    run(installed, BY_DELETION)
     create_the_trespasser(installed)
     kubectl("scale", "deployment", RELEASE, "--replicas=2", "-n", NAMESPACE)
     run(installed, AFTERWARDS)
