@@ -170,17 +170,18 @@ class PublishedDevices:
             # The driver is replacing the slices, and no new one is about this node.
             return {}
         classes = frozenset[str]().union(*(device.classes for device in devices))
-        if wanted not in (len(here), len(current)) or not _is_valid(devices, here, current):
+        if wanted not in (len(here), len(current)) or not _is_valid(here, current):
             return dict.fromkeys(classes, 0)
         limits = dict(_counters(here))
         return {name: _allocatable(name, devices, limits) for name in classes}
 
 
-def _is_valid(
-    devices: Iterable[Device], here: Iterable[ResourceSlice], current: Iterable[ResourceSlice]
-) -> bool:
-    """Return whether the scheduler uses the pool: names are unique, and counters exist."""
-    names = Counter(device.name for device in devices)
+def _is_valid(here: Sequence[ResourceSlice], current: Iterable[ResourceSlice]) -> bool:
+    """Return whether the scheduler uses the pool: names are unique, and counters exist.
+
+    Of the slices of a node, all names count, also those of devices for other nodes.
+    """
+    names = Counter(d.name for item in here if not item.counters for d in item.devices)
     sets = Counter(name for item in here for name in {each[0] for each in item.counters})
     known = {key for key, _ in _counters(here)}
     consumed = {each[:2] for item in current for d in item.devices for each in d.consumes}

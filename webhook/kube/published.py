@@ -27,6 +27,8 @@ from webhook.kube.collection import Collection, Identity, LabeledMetadata, Store
 from webhook.kube.nodes import NODES, NodeStore, TaintObject
 
 JSON: TypeAlias = dict[str, Any]
+_Values: TypeAlias = tuple[frozenset[str], tuple[tuple[str, str, Any], ...]]
+"""The domains of all attributes or capacities, and those that count: domain, name and value."""
 
 
 class CELSelector(msgspec.Struct, frozen=True):
@@ -239,8 +241,8 @@ class _Selectors:
 
     def classes_of(self, driver: str, device: DeviceObject) -> frozenset[str]:
         """Return the DeviceClasses that select the device, or may do so."""
-        attributes = tuple(self._named(device.attributes))
-        capacity = tuple(self._named(device.capacity))
+        attributes = self._named(device.attributes, driver)
+        capacity = self._named(device.capacity, driver)
         multiple = device.allow_multiple_allocations
         key = (driver, multiple, attributes, capacity)
         found = self._found.get(key)
@@ -252,11 +254,14 @@ class _Selectors:
             self._found[key] = found
         return found
 
-    def _named(self, values: Mapping[str, Any] | None) -> Iterator[tuple[str, Any]]:
-        """Yield the values that a selector may read, in an order."""
-        for name in sorted(values or ()):
-            if self._names is None or name.rpartition("/")[2] in self._names:
-                yield name, (values or {})[name]
+    def _named(self, values: Mapping[str, Any] | None, driver: str) -> _Values:
+        """Return the domains of the values, and the values that a selector may read, in an order.
+
+        The domain of a name is the driver's unless the name has one.
+        """
+        split = [(*_split(name, driver), value) for name, value in sorted((values or {}).items())]
+        known = [each for each in split if self._names is None or each[1] in self._names]
+        return frozenset(domain for domain, _, _ in split), tuple(known)
 
     def _selects(self, name: str, scope: Mapping[str, Any]) -> bool:
         is_unknown = False
@@ -331,24 +336,28 @@ class NodeOffers:
 def _variable(
     driver: str,
     multiple: bool,
-    attributes: Iterable[tuple[str, Attribute]],
-    capacity: Iterable[tuple[str, Amount]],
+    attributes: _Values,
+    capacity: _Values,
 ) -> JSON:
     """Return the variable ``device`` of a selector."""
     return {
         "driver": driver,
         "allowMultipleAllocations": multiple,
-        "attributes": _by_domain(driver, ((name, each.value) for name, each in attributes)),
-        "capacity": _by_domain(driver, ((name, _quantity(each)) for name, each in capacity)),
+        "attributes": _by_domain(attributes, lambda attribute: attribute.value),
+        "capacity": _by_domain(capacity, _quantity),
     }
 
 
-def _by_domain(driver: str, values: Iterable[tuple[str, Any]]) -> cel.Attributes:
-    """Return values by the domain of their name, which is the driver's unless the name has one."""
-    found = cel.Attributes()
-    for qualified, value in values:
-        domain, _, name = qualified.rpartition("/")
-        found.setdefault(domain or driver, {})[name] = value
+def _split(name: str, driver: str) -> tuple[str, str]:
+    domain, _, own = name.rpartition("/")
+    return domain or driver, own
+
+
+def _by_domain(values: _Values, read: Callable[[Any], Any]) -> cel.Attributes:
+    domains, known = values
+    found = cel.Attributes({domain: {} for domain in domains})
+    for domain, name, value in known:
+        found[domain][name] = read(value)
     return found
 
 

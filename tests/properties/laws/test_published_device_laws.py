@@ -66,7 +66,7 @@ ATTRIBUTES = st.fixed_dictionaries(
         "isWhole": st.booleans().map(lambda flag: {"bool": flag}),
         "version": st.just({"version": "1.0.0"}),
         "example.com/rack": st.sampled_from(["r1", "s"]).map(lambda text: {"string": text}),
-        "gpu.nvidia.com/type": st.just({"string": "gpu"}),
+        "gpu.nvidia.com/model": st.just({"string": "gpu"}),
     },
 )
 CAPACITY = st.fixed_dictionaries(

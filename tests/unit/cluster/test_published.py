@@ -85,6 +85,8 @@ def test_a_node_offers_devices_by_class_and_extended_resource_whatever_comes_fir
         (["device.driver == 'other'"], 0, False),
         (["device.attributes['other'].type == 'gpu'"], 0, False),
         (["device.attributes['resource.kubernetes.io'].pcieRoot == 'pci3'"], 1, False),
+        (["'resource.kubernetes.io' in device.attributes"], 8, False),
+        (["'example.com' in device.attributes"], 0, False),
         ([f"device.attributes['{DRIVER}'].exists(k, k == 'type')"], 8, True),
         ([SELECTOR, "semver('1.0.0') == semver('1.0.0')"], 8, True),
         (["semver('1.0.0') == semver('1.0.0')", "device.driver == 'other'"], 0, False),
