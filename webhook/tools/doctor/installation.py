@@ -36,6 +36,7 @@ _GROUPS: dict[Fact, str] = {
     "namespaces": "",
     "runtimeclasses": "node.k8s.io",
     "deviceclasses": "resource.k8s.io",
+    "resourceslices": "resource.k8s.io",
 }
 _WORKLOADS = ("daemonsets", "deployments", "statefulsets")
 

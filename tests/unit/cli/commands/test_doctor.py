@@ -120,7 +120,10 @@ def test_missing_permission_to_read_cluster_facts_fails() -> None:
         f"{account} may not list and watch nodes: Pods with spec.nodeName"
     )
     [line] = [line for line in diagnose() if line.check == "cluster facts"]
-    assert (line.status, line.detail) == ("ok", f"{account} may read nodes, deviceclasses")
+    assert (line.status, line.detail) == (
+        "ok",
+        f"{account} may read nodes, deviceclasses, resourceslices",
+    )
 
 
 def test_labels_of_nodes_that_cannot_be_listed_are_not_missing() -> None:
