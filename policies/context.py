@@ -152,8 +152,13 @@ _BOUND_POD_RULES = ("pool-trespass", "missing-device")
 
 
 def needed_facts(policy: Policy) -> dict[Fact, str]:
-    """Return the facts that the rules need, each with what the webhook does without it."""
+    """Return the facts that the rules need, each with what the webhook does without it.
+
+    Without a pool, there are none: a process starts so, before it knows its policy.
+    """
     needs: dict[Fact, str] = {}
+    if not policy.pools:
+        return needs
     if any(each[rule] != "off" for rule in _BOUND_POD_RULES for each in policy.action_sets):
         needs["nodes"] = (
             "Pods with spec.nodeName are denied, and Pods that select GPU nodes by other labels "

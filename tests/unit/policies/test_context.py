@@ -14,7 +14,7 @@ from policies.engine import decide, validate
 from policies.facts import Facts, Request
 from policies.kubernetes.claims import Claim
 from policies.kubernetes.nodes import Node, NodeIndex
-from policies.policy import Override
+from policies.policy import Override, Policy
 
 JSON = dict[str, Any]
 
@@ -100,6 +100,8 @@ def test_an_unknown_claim_that_a_container_uses_is_a_missing_fact() -> None:
 def test_needed_facts_depend_on_pools_and_enabled_rules() -> None:
     plain = policy(deviceClasses=[])
     assert set(needed_facts(plain)) == {"nodes", "resourceslices"}
+    # The policy of a process that does not know its policy yet.
+    assert not needed_facts(Policy(pools=()))
     assert set(needed_facts(policy(runtimeClass="nvidia"))) == {
         "nodes",
         "runtimeclasses",
