@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from controlplane import policies
 from controlplane.cluster import ControlPlane
 from controlplane.kubectl import as_list
 from controlplane.objects import RESTRICTED, definition
@@ -44,7 +45,12 @@ RULE = fields(
 SPECS = {
     (PROMETHEUS, "ServiceMonitor"): fields(
         *("selector", "endpoints"),
-        selector=fields(matchLabels=STRINGS),
+        selector=fields(
+            matchLabels=STRINGS,
+            matchExpressions=items(
+                fields(*("key", "operator"), key=STRING, operator=STRING, values=items(STRING))
+            ),
+        ),
         endpoints=items(fields(port=STRING, path=STRING, interval=STRING)),
     ),
     (PROMETHEUS, "PrometheusRule"): fields(
@@ -68,7 +74,8 @@ CRDS = tuple(
 
 @pytest.fixture(scope="module")
 def prepared(control_plane: ControlPlane) -> Iterator[ControlPlane]:
-    """A control plane with the release's namespace, and the kinds of other projects."""
+    """A control plane with the release's namespace, and the kinds of its custom resources."""
+    policies.define(control_plane)
     with control_plane.defined(*CRDS):
         control_plane.create_namespace(NAMESPACE, RESTRICTED)
         yield control_plane
@@ -110,9 +117,9 @@ def test_server_side_apply_of_install_yaml_has_no_warning(prepared: ControlPlane
 
 @pytest.mark.parametrize("namespace", [NAMESPACE, "default"])
 def test_helm_install_warns_about_unreviewed_pods_in_namespace_default(
-    control_plane: ControlPlane, helm: Helm, namespace: str
+    prepared: ControlPlane, helm: Helm, namespace: str
 ) -> None:
     dry_run = ("install", RELEASE, str(CHART), "--dry-run", "--namespace", namespace)
-    shown = replace(helm, kubeconfig=control_plane.kubeconfig)(*dry_run).stdout
+    shown = replace(helm, kubeconfig=prepared.kubeconfig)(*dry_run).stdout
     warned = "does not review Pods in the namespace default" in shown.partition("NOTES:")[2]
     assert warned == (namespace == "default")

@@ -179,12 +179,19 @@ class PolicyChoice(NamedTuple):
         A cluster without the object has the default policy.
 
         Raises:
-            InputError: the policy is invalid.
+            InputError: the policy is invalid, or the account may not read it.
         """
         from webhook.active_policy import PATH
+        from webhook.kube.errors import FORBIDDEN, ApiError
         from webhook.tools.documents.policy_files import live_policy
 
-        live = None if self.path is not None else await api.read(f"{PATH}/{name}")
+        try:
+            live = None if self.path is not None else await api.read(f"{PATH}/{name}")
+        except ApiError as error:
+            if error.status != FORBIDDEN:
+                raise
+            cure = "Name a policy file with --policy, or use an account that may get the object"
+            raise InputError([f"{error}. {cure}."]) from error
         if live is None:
             return self.title, self.load()
         click.echo(f"Policy: FencePolicy {name}", err=True)
