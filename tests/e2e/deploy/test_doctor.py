@@ -18,6 +18,7 @@ import junit_schema
 from certs.authority import create_authority, issue_leaf
 from certs.keypair import Names
 from certs.secret import serving_data, with_data
+from controlplane import policies
 from controlplane.api import ApiError
 from controlplane.objects import node
 from controlplane.poll import until
@@ -25,6 +26,7 @@ from deploy import kubelet
 from deploy.chart import NAMESPACE, RELEASE, Helm, Object
 from deploy.installation import CONTROLLERS, KINDS, Installation, installation
 from running import run_command
+from specs import fence_policy
 
 pytestmark = [
     pytest.mark.skipif(
@@ -34,7 +36,7 @@ pytestmark = [
 
 MUTATING, VALIDATING = (f"/apis/admissionregistration.k8s.io/v1/{kind}/{RELEASE}" for kind in KINDS)
 SECRET = f"/api/v1/namespaces/{NAMESPACE}/secrets/{RELEASE}-serving"
-CONFIG_MAP = f"/api/v1/namespaces/{NAMESPACE}/configmaps/{RELEASE}-policy"
+POLICY = f"{policies.PATH}/{RELEASE}"
 DEPLOYMENT, CONTROLLER = (
     f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/{name}"
     for name in (RELEASE, f"{RELEASE}-controller")
@@ -106,7 +108,7 @@ def test_all_checks_of_a_healthy_installation_are_ok(installed: Installation) ->
     assert by_webhook == "the webhook denies it, in default"
     in_tree = output.detail("ok", "trespasser, pool nvidia, by admission policy")
     assert in_tree == "the admission policy denies it, in default"
-    assert "all 1 and their bindings" in output.detail("ok", "admission policies")
+    assert "all 2 and their bindings" in output.detail("ok", "admission policies")
 
 
 def test_the_text_report_of_a_healthy_installation_has_only_ok_lines(
@@ -219,21 +221,26 @@ def test_an_exempt_namespace_without_workloads_causes_a_warning(installed: Insta
 
 
 def test_an_invalid_policy_is_reported_and_trials_are_skipped(installed: Installation) -> None:
-    with restored(installed, CONFIG_MAP):
-        spoilt = {"data": {"policy.yaml": "kind: FencePolicy\n"}}
-        installed.cluster.api.request("PATCH", CONFIG_MAP, spoilt, MERGE)
+    api = installed.cluster.api
+    [pool] = api.request("GET", POLICY)["spec"]["pools"]
+    try:
+        # The definition of the kind cannot compare pools.
+        api.request("PATCH", POLICY, {"spec": {"pools": [pool, pool]}}, MERGE)
         output = doctor(installed)
+    finally:
+        api.request("PATCH", POLICY, {"spec": {"pools": [pool]}}, MERGE)
     assert output.status == 1
-    assert "apiVersion" in output.detail("fail", "policy")
+    assert "gpufence: spec: has two pools named 'nvidia'" in output.detail("fail", "policy")
     assert output.detail("skip", "trials")
 
 
 def test_a_policy_that_differs_from_the_installed_policy_is_reported(
     installed: Installation, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    text = installed.cluster.api.request("GET", CONFIG_MAP)["data"]["policy.yaml"]
+    spec = installed.cluster.api.request("GET", POLICY)["spec"]
+    spec["pools"][0]["taints"][0]["key"] = "example.com/gpu"
     path = tmp_path_factory.mktemp("policy") / "policy.yaml"
-    path.write_text(text.replace("key: nvidia.com/gpu", "key: example.com/gpu"))
+    path.write_text(yaml.safe_dump(fence_policy(spec)))
     output = doctor(installed, "--policy", str(path))
     assert "does not match the policy" in output.detail("fail", "ValidatingWebhookConfiguration")
     assert output.status == 1
