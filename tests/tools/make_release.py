@@ -120,6 +120,7 @@ def build(helm: Helm, new_version: str, image: str = "") -> None:
     (DIST / "release-notes.md").write_text(f"{notes}\n")
     install = (DEPLOY / "install.yaml").read_text()
     (DIST / "install.yaml").write_text(with_image(install, 'image: "{}:', image))
+    shutil.copy(CHART / "crds" / "fencepolicies.yaml", DIST)
     for platform, count in wheels().items():
         print(f"{platform}: each of the {count} libraries of the image has a wheel")
     # Archives carry the time of the commit, so that two builds are equal.

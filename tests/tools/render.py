@@ -7,7 +7,6 @@ import tempfile
 from importlib.metadata import version
 from pathlib import Path
 
-import crd
 from controlplane.errors import ControlPlaneError
 from deploy.chart import Helm, HelmError, binary
 from generate import write
@@ -17,16 +16,21 @@ INSTALL = DEPLOY / "install.yaml"
 HEADER = """\
 # gpufence {version} without Helm:
 #
+#   kubectl apply --server-side -f fencepolicies.yaml
+#   kubectl wait --for=condition=Established crd/fencepolicies.gpufence.dev
 #   kubectl apply --server-side -f install.yaml
+#
+# fencepolicies.yaml (helm/gpufence/crds) defines the kind of the policy in this file: kubectl
+# applies no object of a kind that is not served yet.
 #
 # Written by `make render` from the chart in helm/gpufence with its default values; change those.
 """
 
 
 def install_text(helm: Helm) -> str:
-    """Return install.yaml: the definition, and the chart with its default values."""
+    """Return install.yaml: the chart with its default values."""
     chart = helm.text({"createNamespace": True})
-    return f"{HEADER.format(version=version('gpufence'))}---\n{crd.text()}{chart}"
+    return HEADER.format(version=version("gpufence")) + chart
 
 
 def main() -> int:

@@ -107,6 +107,9 @@ def before(stage: Stage) -> None:
 
 def install(stage: Stage) -> None:
     screen = stage.screen
+    kind = "crd/fencepolicies.gpufence.dev"
+    screen.run("kubectl", "apply", "--server-side", "-f", "deploy/helm/gpufence/crds")
+    screen.run("kubectl", "wait", "--for=condition=Established", kind)
     screen.run("kubectl", "apply", "--server-side", "-f", "deploy/install.yaml", lines=3)
     screen.say("(Nothing runs Pods here: the demo runs the controller and a replica as processes.)")
     controller = stage.processes.controller
