@@ -110,7 +110,10 @@ EFFECTS = {
     "affinity": Effect({"podAffinity": {}}, {REPLICA}, AUDIT),
     "topologySpreadConstraints": Effect([{"maxSkew": 1}], {REPLICA}, AUDIT),
     "createNamespace": Effect(True, {"Namespace gpufence-system"}),
-    "clusterFacts": Effect(False, {REPLICA, CONTROLLER, "ClusterRole gpufence"}),
+    "clusterFacts": Effect(
+        False,
+        {REPLICA, CONTROLLER, "ClusterRole gpufence", "ClusterRole gpufence-controller"},
+    ),
     "controller.enabled": Effect(
         False,
         {
