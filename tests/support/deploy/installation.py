@@ -101,6 +101,7 @@ class Installation:
 
     def pods(self, names: str = REPLICAS) -> list[Object]:
         """Return the Pods with one of these names, separated by commas, in their label."""
+        self.kubelet.ready()  # A kubelet that has failed ends no Pod.
         selector = quote(f"app.kubernetes.io/name in ({names})")
         path = f"/api/v1/namespaces/{NAMESPACE}/pods?labelSelector={selector}"
         items: list[Object] = self.cluster.api.request("GET", path)["items"]
