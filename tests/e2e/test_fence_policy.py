@@ -86,7 +86,6 @@ REJECTED = {
     "an unknown action": _with(lambda spec: spec["rules"].update({"device-leak": "deny"})),
     "an unknown rule": _with(lambda spec: spec["rules"].update({"device-leek": "warn"})),
     "an unknown field": _with(lambda spec: spec["pools"][0].update(taint=[])),
-    "a pool without labels": _with(lambda spec: spec["pools"][0].pop("nodeSelector")),
     "a pool without devices": _with(
         lambda spec: spec["pools"][0].update(resources=[], deviceClasses=[])
     ),

@@ -16,14 +16,13 @@ import pytest
 from controlplane.api import ApiError
 from controlplane.cluster import ControlPlane
 from controlplane.devices import DRA, SELECTOR, device_class, driver_devices
+from controlplane.following import following
 from controlplane.gpufence import Server
 from controlplane.objects import GPU_NODE, pod
 from controlplane.poll import until
 from controlplane.versions import CLAIMS
-from controlplane.webhooks import unregister, wait_until_called
 from release.recorder import Recorder
-from reviewing import default_policy
-from webhook.controller.text.objects import Registration, configurations
+from specs import default_spec
 
 JSON = dict[str, Any]
 Change = Callable[[JSON], list[JSON]]
@@ -42,18 +41,8 @@ def server(
     control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Server]:
     """A registered webhook that reads claims and nodes."""
-    flags = ["--kubeconfig", str(control_plane.kubeconfig)]
-    # A replica is not ready while a configuration does not trust its certificate.
-    unregister(control_plane)
-    with Server(tmp_path_factory.mktemp("other-webhooks"), flags) as running:
-        bundle = base64.b64encode(running.authority).decode()
-        registration = Registration(url=running.url, ca_bundle=bundle, timeout_seconds=10)
-        control_plane.kubectl.apply(*configurations(default_policy(), registration))
-        try:
-            wait_until_called(control_plane)
-            yield running
-        finally:
-            unregister(control_plane)
+    with following(control_plane, tmp_path_factory.mktemp("other-webhooks"), default_spec()) as it:
+        yield it
 
 
 def add(path: str, value: Any) -> JSON:
