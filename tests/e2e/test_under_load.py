@@ -178,7 +178,7 @@ def test_policy_reloads_take_effect_and_fail_no_admission(pair: Pair, namespace:
         assert tolerates(api.request("POST", path, AMD_POD), "amd.com/gpu")
 
         pair.use(SPEC)
-        until(lambda: generations(pair) == [3, 3], "the cure")
+        until(lambda: generations(pair) == [4, 4], "the cure")
         until(lambda: failure_policies(released) == ["Fail", "Fail"], "the registration to follow")
         until(lambda: reviews_custom_resources(released), "the webhook to be back")
         until(
