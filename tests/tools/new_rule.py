@@ -116,7 +116,7 @@ def add(root: Path, name: str) -> list[Path]:
         file.write_text(text)
     _register(root / "policies" / "registry.py", stem)
     policy = root / "policies" / "default.yaml"
-    policy.write_text(_after_last_rule(policy.read_text(), f"  {name}: warn\n"))
+    policy.write_text(_after_last_rule(policy.read_text(), f"    {name}: warn\n"))
     suite, page = root / SUITE_FILE, root / PAGE
     suite.write_text(suite.read_text() + SUITE.format(name=name))
     page.write_text(_after_last_row(page.read_text(), ROW.format(name=name)))
@@ -133,7 +133,7 @@ def _register(registry: Path, stem: str) -> None:
 
 
 def _after_last_rule(policy: str, line: str) -> str:
-    rules = re.search(r"^rules:\n(?:  [\w-]+: \w+\n)+", policy, re.MULTILINE)
+    rules = re.search(r"^  rules:\n(?:    [\w-]+: \w+\n)+", policy, re.MULTILINE)
     if rules is None:
         raise NewRuleError("the default policy has no list of rules")
     return policy[: rules.end()] + line + policy[rules.end() :]

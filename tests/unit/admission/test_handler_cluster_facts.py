@@ -191,11 +191,13 @@ async def test_cluster_facts_and_lookups_are_exported(hook: Hook) -> None:
     templates = {f'{{resource="{kind}"}}': 0.0 for kind in kinds}
     assert await hook.metric("gpufence_cluster_objects") == {
         '{resource="nodes"}': 2.0,
+        '{resource="resourceslices"}': 0.0,
         '{resource="deviceclasses"}': 0.0,
         **templates,
     }
     assert await hook.metric("gpufence_cluster_watch_restarts_total") == {
         '{resource="nodes"}': 0.0,
+        '{resource="resourceslices"}': 0.0,
         '{resource="deviceclasses"}': 0.0,
         **templates,
     }

@@ -100,7 +100,7 @@ def test_a_released_chart_pulls_the_image_of_the_release(helm: Helm, tmp_path: P
 def test_install_yaml_pulls_the_image_of_the_release() -> None:
     text = (PROJECT / "deploy/install.yaml").read_text()
     released = release.with_image(text, 'image: "{}:', "registry.example/gpufence")
-    assert re.findall(r'image: "(.*):', released) == ["registry.example/gpufence"]
+    assert re.findall(r'image: "(.*):', released) == ["registry.example/gpufence"] * 2
 
 
 def test_the_image_is_built_for_the_platforms_whose_wheels_are_checked() -> None:

@@ -170,7 +170,7 @@ def test_manifests_prints_admission_policies_with_excluded_namespaces(gpufence: 
 def test_static_admission_policies_have_names_that_end_with_static_k8s_io(gpufence: Run) -> None:
     done = gpufence("manifests", "--admission-policies", "--static", "--name", "fence")
     names = {document["metadata"]["name"] for document in yaml.safe_load_all(done.out)}
-    assert "fence-pods.static.k8s.io" in names
+    assert "fence-pool-trespass.static.k8s.io" in names
     done = gpufence("manifests", "--static")
     assert done.status == 2
     assert "--static needs --admission-policies" in done.err
