@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from textwrap import indent
 
 import pytest
 
@@ -296,7 +297,7 @@ def test_an_expired_exception_does_not_apply(gpufence: Run, tmp_path: Path) -> N
     enforced = POLICY.replace("warn", "enforce")
     statuses = {}
     for day in ("2999-01-01", "2020-01-01"):
-        (tmp_path / "policy.yaml").write_text(enforced + entry.replace("DAY", day))
+        (tmp_path / "policy.yaml").write_text(enforced + indent(entry.replace("DAY", day), "  "))
         statuses[day] = gpufence("check", "--policy", "policy.yaml", "-", stdin=TRESPASSER).status
     assert statuses == {"2999-01-01": 0, "2020-01-01": 1}
 
@@ -380,9 +381,9 @@ def test_a_device_class_in_the_input_maps_its_extended_resource(gpufence: Run) -
 def test_a_note_reports_verdicts_that_also_depend_on_the_cluster(
     gpufence: Run, tmp_path: Path
 ) -> None:
-    allowed_namespaces = "    allowedNamespaces: {matchLabels: {gpu: allowed}}\n"
+    allowed_namespaces = "      allowedNamespaces: {matchLabels: {gpu: allowed}}\n"
     (tmp_path / "policy.yaml").write_text(
-        POLICY.replace("rules:\n", f"{allowed_namespaces}rules:\n")
+        POLICY.replace("  rules:\n", f"{allowed_namespaces}  rules:\n")
     )
     bound = PLAIN_POD.replace("spec:\n", "spec:\n  nodeName: gpu-1\n", 1)
     done = gpufence(
@@ -479,9 +480,9 @@ def test_an_unknown_rule_gets_suggestions(gpufence: Run, rules: str, near: str) 
 
 @pytest.mark.parametrize("selector", ["{gpu: allowed}", "{kubernetes.io/metadata.name: ml}"])
 def test_a_namespace_below_the_pod_counts(gpufence: Run, tmp_path: Path, selector: str) -> None:
-    allowed_namespaces = f"    allowedNamespaces: {{matchLabels: {selector}, unknown: deny}}\n"
+    allowed_namespaces = f"      allowedNamespaces: {{matchLabels: {selector}, unknown: deny}}\n"
     (tmp_path / "policy.yaml").write_text(
-        POLICY.replace("rules:\n", f"{allowed_namespaces}rules:\n")
+        POLICY.replace("  rules:\n", f"{allowed_namespaces}  rules:\n")
     )
     namespace = "apiVersion: v1\nkind: Namespace\nmetadata: {name: ml, labels: {gpu: allowed}}\n"
     options = ("check", "--policy", "policy.yaml", "--output", "json")
