@@ -161,7 +161,11 @@ async def test_a_report_is_deleted_only_if_all_related_resources_were_listed(
 
 
 async def test_the_report_of_a_malformed_object_is_kept(reports: _Reports) -> None:
-    odd: Object = {"containers": [{"name": "x", "image": "y", "resources": {"limits": "many"}}]}
+    odd: Object = {
+        "containers": [
+            {"name": "x", "image": "y", "resources": {"limits": {"nvidia.com/gpu": "many"}}}
+        ]
+    }
     spoilt = cluster_of(PLAIN, TAINT)
     farm = workload("farm", odd)
     spoilt.api.put(

@@ -229,7 +229,8 @@ def test_no_input_is_evaluated_as_code(runner: Runner, name: str) -> None:
     assert not list(runner.checkout.rglob("PWNED"))
     assert "Traceback" not in done.err
     assert done.outputs["status"] == str(done.status)
-    assert done.status == (2 if name in ("paths", "policy", "fail_on", "rules") else 0)
+    rejected = ("paths", "policy", "namespace", "fail_on", "rules")
+    assert done.status == (2 if name in rejected else 0)
 
 
 def test_a_sarif_path_with_a_newline_is_rejected_and_sets_no_output(runner: Runner) -> None:

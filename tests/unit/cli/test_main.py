@@ -153,7 +153,7 @@ def test_closed_output_streams_are_skipped(tmp_path: Path, closed: str, shown: s
 def test_characters_that_the_output_encoding_lacks_are_escaped() -> None:
     settings = CONFIG_MAP.replace("name: settings", "name: größe")
     done = subprocess.run(
-        [COMMAND, "check", "-"],
+        [COMMAND, "check", "--verbose", "-"],
         input=settings.encode(),
         capture_output=True,
         check=False,

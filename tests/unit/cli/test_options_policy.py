@@ -31,8 +31,8 @@ def test_the_nearest_project_file_names_the_policy(
     gpufence: Run, project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     done = gpufence("check", "-", stdin=TRESPASSER)
-    assert (done.status, done.err) == (0, "")
     policy = "../../fence/policy.yaml, from ../../.gpufence.yaml"
+    assert (done.status, done.err) == (0, f"Policy: {policy}\n")
     assert f"1 object: 1 allowed; 1 warning (policy: {policy})\n" in done.out
     (project / ".gpufence.yaml").write_text("policy: nowhere.yaml\n")
     done = gpufence("check", "-", stdin=TRESPASSER)

@@ -291,7 +291,7 @@ class Judge:
             mutations=decision.mutations if operations else (),
             findings=findings,
             excepted=excepted,
-            unjudged=decision.unjudged[:_MOST_PARTS],
+            unjudged=tuple(part._replace(value=None) for part in decision.unjudged[:_MOST_PARTS]),
             failures=(),
         )
         return kept if operations else self._shared.setdefault(kept, kept)

@@ -72,7 +72,11 @@ async def publish(api: KubeApi, audit: Audit, now: datetime) -> Published:
         return Published(
             f"No PolicyReports written: the cluster has neither {' nor '.join(_KINDS)}."
         )
-    unread = {subject.owned.uid for subject in audit.subjects if subject.error}
+    unread = {
+        subject.owned.uid
+        for subject in audit.subjects
+        if subject.error or subject.decision.unjudged
+    }
     counts: Counter[str] = Counter()
     rejected: defaultdict[str, list[str]] = defaultdict(list)
 
