@@ -10,6 +10,8 @@ No module reads the clock: callers pass the time as an aware `datetime`.
 
 from __future__ import annotations
 
+from pathlib import Path
+
 
 class CertificateError(Exception):
     """A problem with certificates that the user can fix.
@@ -22,3 +24,22 @@ class CertificateError(Exception):
         super().__init__(f"{where}: {what}. {cure}.")
         self.what = what
         self.where = where
+
+
+def read_file(path: Path) -> bytes:
+    """Read a certificate or key file; raises CertificateError."""
+    try:
+        return path.read_bytes()
+    except FileNotFoundError as error:
+        raise CertificateError(
+            "does not exist",
+            where=str(path),
+            cure="Check the path, or create the file with `gpufence certs issue`",
+        ) from error
+    except OSError as error:
+        raise CertificateError(
+            f"cannot be read ({error.strerror})",
+            where=str(path),
+            cure="Name a file that the user of gpufence may read; in a Pod, see defaultMode and "
+            "fsGroup",
+        ) from error

@@ -81,22 +81,3 @@ def write_pairs(directory: Path, authority: KeyPair, leaf: KeyPair, *, force: bo
             where=str(error.filename2 or error.filename or directory),
             cure="Choose a directory that this user may write to, on a disk with room",
         ) from error
-
-
-def read_file(path: Path) -> bytes:
-    """Read a certificate or key file; raises CertificateError."""
-    try:
-        return path.read_bytes()
-    except FileNotFoundError as error:
-        raise CertificateError(
-            "does not exist",
-            where=str(path),
-            cure="Check the path, or create the file with `gpufence certs issue`",
-        ) from error
-    except OSError as error:
-        raise CertificateError(
-            f"cannot be read ({error.strerror})",
-            where=str(path),
-            cure="Name a file that the user of gpufence may read; in a Pod, see defaultMode and "
-            "fsGroup",
-        ) from error

@@ -64,13 +64,6 @@ class Names:
         dns = [name for name in self.dns if name not in other.dns]
         return ", ".join([*dns, *(str(ip) for ip in self.ip if ip not in other.ip)])
 
-    def and_those_of(self, other: Names) -> Names:
-        """Return these names and the other ones."""
-        return Names(
-            tuple(dict.fromkeys((*self.dns, *other.dns))),
-            tuple(dict.fromkeys((*self.ip, *other.ip))),
-        )
-
     def __str__(self) -> str:
         return ", ".join((*self.dns, *map(str, self.ip)))
 

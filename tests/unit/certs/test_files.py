@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from certs import CertificateError
-from certs.files import issue, read_file
+from certs import CertificateError, read_file
+from certs.files import issue
 from certs.keypair import KeyPair, Names, leaf_problem
 
 NOW = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from certs import CertificateError
+from certs import CertificateError, read_file
 from webhook.logs import event
 
 _NEVER = datetime.max.replace(tzinfo=UTC)
@@ -173,8 +173,8 @@ class ServedCertificate:
 
     def _read(self) -> _Material:
         authority = self._client_authority
-        clients = None if authority is None else _content(authority)
-        return _content(self._certificate), _content(self._key), clients
+        clients = None if authority is None else read_file(authority)
+        return read_file(self._certificate), read_file(self._key), clients
 
     def _load(self, material: _Material) -> _Served:
         chain, key, authorities = material
@@ -208,7 +208,7 @@ class ServedCertificate:
     def _unusable(self, error: OSError) -> CertificateError:
         """Return why OpenSSL does not take the pair."""
         reason = getattr(error, "reason", "") or ""
-        key = _content(self._key)
+        key = read_file(self._key)
         if reason == "KEY_VALUES_MISMATCH":
             return CertificateError(
                 f"does not belong to {self._certificate}",
@@ -233,24 +233,6 @@ class ServedCertificate:
             where=f"{self._certificate} with {self._key}",
             cure="Use an ECDSA P-256 or an RSA 2048 key and a SHA-256 signature, or better",
         )
-
-
-def _content(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except FileNotFoundError as error:
-        raise CertificateError(
-            "does not exist",
-            where=str(path),
-            cure="Check the path, or create the file with `gpufence certs issue`",
-        ) from error
-    except OSError as error:
-        raise CertificateError(
-            f"cannot be read ({error.strerror})",
-            where=str(path),
-            cure="Name a file that the user of gpufence may read; in a Pod, see defaultMode and "
-            "fsGroup",
-        ) from error
 
 
 def ders(pem: bytes, where: str) -> list[bytes]:

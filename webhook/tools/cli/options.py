@@ -154,11 +154,6 @@ class PolicyChoice(NamedTuple):
         name = policy_name(self.path)
         return f"{name}, from {self.setting}" if self.setting else name
 
-    @property
-    def is_explicit(self) -> bool:
-        """Whether the command line names the policy."""
-        return self.path is not None and not self.setting
-
     def announce(self) -> None:
         """Name the policy on standard error if the command line does not name it."""
         if self.setting:

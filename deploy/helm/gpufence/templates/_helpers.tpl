@@ -167,7 +167,7 @@ true
 {{- toYaml $policy -}}
 {{- end -}}
 
-{{/* The Secret of the serving certificate: the controller's, cert-manager's, or one that somebody else fills. */}}
+{{/* The Secret of the serving certificate: the controller, cert-manager or another controller fills it. */}}
 {{- define "gpufence.secret" -}}
 {{- $suffix := ternary "tls" "serving" (eq .Values.certificates.source "certManager") -}}
 {{- default (printf "%s-%s" (include "gpufence.name" .) $suffix) .Values.certificates.secretName -}}

@@ -14,8 +14,7 @@ from urllib.parse import urlsplit
 
 import click
 
-from certs import CertificateError
-from certs.files import read_file
+from certs import CertificateError, read_file
 from certs.keypair import parse_certificates
 from policies.kubernetes.quantity import is_subdomain
 from webhook.controller.text.objects import Registration, configurations
