@@ -44,6 +44,7 @@ _SEND_AGAIN = (
     "rename the configuration of the other webhook: API servers call mutating webhooks in the "
     "order of these names, and the last one must be gpufence"
 )
+_CREATE_AGAIN = "Delete the Pod, and create it again now that its resource claims exist"
 _MUTATION_IDS = [mutation.id for mutation in MUTATIONS]
 
 Object = JSONObject | PodObject | Workload
@@ -174,14 +175,15 @@ def _decide(
     old = _stored(scope.request)
     if old is not None and obj.is_being_deleted:
         return Decision(obj.raw or {}, exemption=_DELETED)
-    decision = _judge(obj, scope, excluded_namespaces, is_final=is_final)
+    moves = old is not None and may_move(obj.pods(), old)
+    decision = _judge(obj, scope, excluded_namespaces, is_final=is_final, moves=moves)
     if old is None or not decision.findings:
         return decision
     try:
         stored = Workload(old)
         if stored.is_being_deleted:
             return Decision(obj.raw or {}, exemption=_DELETED)
-        if may_move(obj.pods(), stored):
+        if moves:
             return decision
         # With the metadata of the new object: a Pod that its DaemonSet releases is not worse for
         # it. AppArmor's annotations are immutable (core validation.go,
@@ -196,11 +198,17 @@ def _decide(
 
 
 def _judge(
-    obj: Workload, scope: Scope, excluded_namespaces: Container[str], *, is_final: bool
+    obj: Workload,
+    scope: Scope,
+    excluded_namespaces: Container[str],
+    *,
+    is_final: bool,
+    moves: bool = False,
 ) -> Decision:
     """Run the rules on the object: mutations, checks, exceptions.
 
-    The mutating webhook has already changed a Pod that ``is_final``.
+    The mutating webhook has already changed a Pod that ``is_final``. One that ``moves`` may have
+    been created before its claims, as a Pod without devices.
     """
     policy, request = scope.policy, scope.request
     actions, pods = policy.actions_in(request.namespace), obj.pods()
@@ -225,7 +233,7 @@ def _judge(
         if enforces and is_final and pod.kind == "Pod":
             # A plain Pod has nothing to lose.
             if context.device_requests or pod.spec.resource_claims:
-                findings += _lost(pod, context, actions)
+                findings += _lost(pod, context, actions, moves=moves)
         else:
             if obj.is_core_workload:
                 context = replace(context, written_devices=pod.device_resources)
@@ -310,21 +318,23 @@ def _unmade(editor: Editor, pod: Pod, actions: Actions) -> Iterator[Finding]:
             yield replace(finding, action=actions.mode, would="enforce")
 
 
-def _lost(pod: Pod, context: Context, actions: Actions) -> Iterator[Finding]:
+def _lost(pod: Pod, context: Context, actions: Actions, *, moves: bool) -> Iterator[Finding]:
     """Yield a finding for each mutation whose changes the Pod does not have, and needs to keep.
 
     Between the reviews, another webhook can change the Pod, and its author the claims.
     """
     if not context.may_have_device(pod) or is_mirror_pod(pod, context):
         return
-    for mutation in _mutations_for(pod, context):
+    is_late = moves and bool(context.device_requests)
+    mutations = MUTATIONS_BY_PODS["gpu"] if is_late else _mutations_for(pod, context)
+    for mutation in mutations:
         if not mutation.is_kept or actions.written[mutation.id] != "enforce":
             continue
         if not (changes := [*mutation.changes(pod, context)]):
             continue
         trial = Editor(pod, dry_run=True)
         trial.apply(changes, mutation.id)
-        yield _lost_finding(mutation, pod, trial.made_by(mutation.id))
+        yield _lost_finding(mutation, pod, trial.made_by(mutation.id), is_late=is_late)
 
 
 def _findings(
@@ -411,15 +421,20 @@ def _unmade_finding(
     return _change_finding(mutation, pod, detail, remediation)
 
 
-def _lost_finding(mutation: Rule, pod: Pod, changes: Iterable[tuple[str, Any]]) -> Finding:
+def _lost_finding(
+    mutation: Rule, pod: Pod, changes: Iterable[tuple[str, Any]], *, is_late: bool
+) -> Finding:
     """Return the finding about changes that were made, or would be now, and are not in the Pod."""
     verb, has = ("removes", "has") if mutation.removes else ("adds", "lacks")
     claims = "its resource claims changed meanwhile, or " if pod.spec.resource_claims else ""
-    detail = (
-        f"gpufence {verb} {_described(mutation, changes)}, and the Pod {has} it: {claims}another "
-        "mutating webhook changed the Pod after gpufence"
+    why, remediation = (
+        f"{claims}another mutating webhook changed the Pod after gpufence",
+        _SEND_AGAIN,
     )
-    return _change_finding(mutation, pod, detail, _SEND_AGAIN)
+    if is_late:
+        why, remediation = "its resource claims were not known when it was created", _CREATE_AGAIN
+    detail = f"gpufence {verb} {_described(mutation, changes)}, and the Pod {has} it: {why}"
+    return _change_finding(mutation, pod, detail, remediation)
 
 
 def _change_finding(mutation: Rule, pod: Pod, detail: str, remediation: str) -> Finding:

@@ -10,7 +10,8 @@ from msgspec.structs import replace
 
 from policies.facts import Request
 from policies.finding import Finding
-from policies.kubernetes.core_v1 import PodSpec
+from policies.kubernetes.core_v1 import PodObject, PodSpec
+from policies.kubernetes.objects import JSONObject, MalformedObjectError
 from policies.kubernetes.pod import Pod
 from policies.kubernetes.workload import Workload
 from policies.policy import Actions, ExceptionEntry, Policy
@@ -83,21 +84,21 @@ def apply_exceptions(
     return tuple(counting), tuple(excepted)
 
 
-def may_move(pods: Sequence[Pod], old: Workload) -> bool:
+def may_move(pods: Sequence[Pod], old: JSONObject | PodObject) -> bool:
     """Return whether the update lets a waiting Pod with claims be placed on other nodes.
 
     Its claims may resolve to other devices than at its creation, so a finding of the old Pod was
     perhaps never reported.
-
-    Raises:
-        MalformedObjectError: the old Pod is malformed.
     """
-    pod = pods[0]
-    if pod.kind != "Pod" or not pod.spec.resource_claims:
+    if not pods or pods[0].kind != "Pod" or not pods[0].spec.resource_claims:
         return False
+    try:
+        before = Workload(old).pods()
+    except MalformedObjectError:
+        return True
     return any(
-        not before.spec.node_name and _placement(pod.spec) != _placement(before.spec)
-        for before in old.pods()
+        not each.spec.node_name and _placement(pods[0].spec) != _placement(each.spec)
+        for each in before
     )
 
 

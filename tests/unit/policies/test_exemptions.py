@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from deciding import GPU, TOLERATION, deployment, pod, policy, update
-from policies.engine import decide
+from policies.engine import decide, validate
 from policies.exemptions import ALWAYS_EXCLUDED, useless_exceptions
 from policies.facts import Facts, Request
 from policies.kubernetes.claims import Claim
@@ -302,6 +302,26 @@ def test_findings_from_a_claim_created_later_are_new(changed: JSON) -> None:
     decision = decide(changed, policy(), update(old), KNOWN)
     assert not decision.allowed
     assert decision.known == ()
+
+
+def test_a_hardened_pod_that_is_older_than_its_claim_must_be_complete_where_it_moves() -> None:
+    complete = pod_with_claim(TOLERATION)
+    del complete["spec"]["hostPID"]
+    complete = decide(complete, policy(), facts=KNOWN).mutated
+    hardened = {**complete["spec"], "tolerations": []}
+    del hardened["affinity"]
+    [container] = complete["spec"]["containers"]
+    hardened["containers"] = [{**container, "env": []}]
+    old = {**complete, "spec": hardened}
+    assert validate(old, policy()).allowed, "nothing was known of the claim"
+    moved = {**complete, "spec": {**hardened, "tolerations": [TOLERATION]}}
+    findings = validate(moved, policy(), update(old), KNOWN).findings
+    assert [each.rule for each in findings] == ["pool-node-affinity", "void-visible-devices"]
+    assert all(each.remediation.startswith("Delete the Pod, and create it") for each in findings)
+    assert validate(complete, policy(), update(old), KNOWN).allowed
+    # An unknown claim may be for other devices.
+    gated = {**old, "spec": {**hardened, "schedulingGates": [{"name": "queue"}]}}
+    assert validate(old, policy(), update(gated)).allowed
 
 
 def test_findings_without_a_placement_change_are_known() -> None:
