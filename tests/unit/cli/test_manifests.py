@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -285,6 +286,28 @@ def test_what_is_hidden_is_listed(gpufence: Run, tmp_path: Path, name: str) -> N
     assert gpufence("check", "--strict", ".").status == 1
     assert gpufence("check", "--strict", "--exclude", ".*", ".").status == 0
     assert gpufence("check", name).status == 1
+
+
+@pytest.mark.parametrize("version", ["2", "3", "4"])
+def test_what_is_hidden_and_not_tracked_is_not_listed(
+    gpufence: Run, tmp_path: Path, version: str
+) -> None:
+    """As a virtual environment with manifests in it. A pull request consists of tracked files."""
+
+    def git(*arguments: str) -> None:
+        subprocess.run(["git", *arguments], check=True, capture_output=True)
+
+    for name in ("pod.yaml", ".venv/pod.yaml", "apps/.venv/pod.yaml"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(PLAIN_POD)
+    git("init")
+    git("add", "pod.yaml")
+    git("update-index", "--index-version", version)
+    expected = 1 if version == "4" else 0
+    assert gpufence("check", "--strict", ".").status == expected
+    git("add", "--force", "apps/.venv/pod.yaml")
+    done = gpufence("check", "--strict", "apps")
+    assert (done.status, "apps/.venv: is hidden" in done.err) == (1, True), done.err
 
 
 def test_hidden_files_that_hold_no_objects_are_not_listed(gpufence: Run, tmp_path: Path) -> None:

@@ -126,10 +126,10 @@ def expand(
     """Return what ``paths`` mean, each file once.
 
     A directory stands for the regular files below it that end in ``.yaml``, ``.yml`` or ``.json``,
-    sorted, without what is excluded. Hidden files and directories, charts and patches are notes. A
-    chart is rendered if ``helm`` is set, or if a path names it. A path that does not exist and has
-    ``*``, ``?`` or ``[`` in it is a pattern of such files and directories (``**`` for any number of
-    directories).
+    sorted, without what is excluded. Hidden files and directories that Git tracks, charts and
+    patches are notes. A chart is rendered if ``helm`` is set, or if a path names it. A path that
+    does not exist and has ``*``, ``?`` or ``[`` in it is a pattern of such files and directories
+    (``**`` for any number of directories).
     """
     sources: dict[str, Source] = {}
     for path in paths:
@@ -253,7 +253,8 @@ class _Walk:
         name = PurePath(path).name
         is_link = os.path.islink(path)  # noqa: PTH114 - false if it cannot be read
         if name.startswith("."):
-            return HIDDEN_NOTE if name != _GIT and _may_hold_objects(path, self._root) else ""
+            is_checked_in = name != _GIT and not _is_untracked(path)
+            return HIDDEN_NOTE if is_checked_in and _may_hold_objects(path, self._root) else ""
         if is_directory(path):
             # os.walk follows no link. What it names below the root is found there.
             return LINK_NOTE if is_link and _is_outside(path, self._root) else ""
@@ -276,6 +277,25 @@ class _Walk:
 
 def _is_outside(path: str, root: str) -> bool:
     return not Path(os.path.realpath(path)).is_relative_to(os.path.realpath(root))
+
+
+def _is_untracked(path: str) -> bool:
+    """Return whether Git surely tracks nothing at or below a path, such as ``.venv``.
+
+    Then its name stands nowhere in the index (git, ``Documentation/gitformat-index.adoc``). The
+    index must be one that has whole names. Nothing is run: files of a pull request can look like a
+    repository with commands in its configuration.
+    """
+    absolute = Path(os.path.abspath(path))  # noqa: PTH100 - a link is itself, not its target
+    git = next((each / _GIT for each in absolute.parents if (each / _GIT).exists()), None)
+    if git is None or not path.isascii():
+        return False
+    try:
+        index, is_split = (git / "index").read_bytes(), any(git.glob("sharedindex.*"))
+    except OSError:
+        return False
+    has_whole_names = index[:8] in (b"DIRC\0\0\0\2", b"DIRC\0\0\0\3") and not is_split
+    return has_whole_names and os.fsencode(absolute.relative_to(git.parent)) not in index
 
 
 def _may_hold_objects(path: str, root: str) -> bool:
