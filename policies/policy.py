@@ -240,6 +240,10 @@ class Hardening(Part):
     host_users: InReplica[Literal[False] | None] = None
     """false gives a Pod that sets neither a user nor hostUsers a user namespace instead of
     runAsUser: root in its containers has no privileges on the node."""
+    home: InReplica[Amount | None] = None
+    """Gives each container that gets its user from runAsUser a home directory, and the group of
+    that user to the volumes of its claims. The value is the size limit for the home directories of
+    a Pod, such as 20Gi. The default is no home directory."""
 
 
 _REQUIREMENTS = (

@@ -122,6 +122,7 @@ class ContainerSpec(Type):
     args: list[Any] | None = None
     ports: list[ContainerPort] | None = None
     env: list[EnvVar] | None = None
+    env_from: list[Any] | None = None
     resources: ResourceRequirements | None = None
     restart_policy: str | None = None
     volume_mounts: list[VolumeMount] | None = None
@@ -133,7 +134,7 @@ class ContainerSpec(Type):
     security_context: SecurityContext | None = None
 
 
-class VolumeSource(msgspec.Struct, gc=False):
+class VolumeSource(Type):
     """A volume source of any type.
 
     Of a ``hostPath``, ``path`` is the path on the node. Of an ``emptyDir``, ``medium`` is Memory or
@@ -142,6 +143,7 @@ class VolumeSource(msgspec.Struct, gc=False):
 
     path: Any = None
     medium: Any = None
+    size_limit: Any = None
 
 
 Volume = dict[str, VolumeSource | list[Any] | str | bool | int | float | None]

@@ -20,6 +20,7 @@ from policies.kubernetes.core_v1 import (
     SecurityContext,
 )
 from policies.kubernetes.nodes import NodeIndex, NodeSet
+from policies.kubernetes.objects import mapping, mappings
 from policies.kubernetes.quantity import NANOS, parse_quantity
 from policies.kubernetes.scheduling import Alternative, alternatives
 from policies.kubernetes.template import Template
@@ -223,6 +224,19 @@ def new_debug_containers(pod: Pod, old: PodSpec | None) -> list[Container]:
         for container in pod.containers
         if container.kind == "ephemeralContainers" and container.spec.name not in names
     ]
+
+
+def claimed_volumes(pod: Pod) -> frozenset[str]:
+    """Return the names of the volumes from claims, those of ``volumeClaimTemplates`` among them."""
+    named = {
+        str(volume.get("name"))
+        for volume in pod.spec.volumes or ()
+        if "persistentVolumeClaim" in volume or "ephemeral" in volume
+    }
+    for _, holder in pod.template.holders():
+        for _, template in mappings(holder.get("volumeClaimTemplates")):
+            named.add(str(mapping(template.get("metadata")).get("name")))
+    return frozenset(named)
 
 
 def _containers(spec: PodSpec) -> tuple[Container, ...]:

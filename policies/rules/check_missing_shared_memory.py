@@ -63,7 +63,7 @@ from collections.abc import Iterator
 
 from policies.context import Context
 from policies.finding import Edit, Finding
-from policies.kubernetes.core_v1 import VolumeSource, is_on_disk, volume_name
+from policies.kubernetes.core_v1 import is_on_disk, volume_name
 from policies.kubernetes.pod import Container, DeviceResource, Pod
 from policies.kubernetes.quantity import NANOS
 
@@ -134,7 +134,7 @@ def _without_volume(pod: Pod, container: Container, requests: str) -> Finding:
     present = [each for each in pod.spec.volumes or () if each.get("name") == _NAME]
     if not present:
         fix = (Edit("append", pod.at("spec.volumes"), volume), mount)
-    elif present != [{"name": _NAME, "emptyDir": VolumeSource(medium="Memory")}]:
+    elif [getattr(each.get("emptyDir"), "medium", None) for each in present] != ["Memory"]:
         fix = ()
     return Finding(
         ID,

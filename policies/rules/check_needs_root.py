@@ -101,8 +101,7 @@ from typing import NamedTuple
 
 from policies.context import Context
 from policies.finding import Edit, Finding
-from policies.kubernetes.objects import mapping, mappings
-from policies.kubernetes.pod import Container, DeviceResource, Pod, locks_memory
+from policies.kubernetes.pod import Container, DeviceResource, Pod, claimed_volumes, locks_memory
 from policies.kubernetes.quantity import is_rdma_resource_name
 from policies.wording import uncapitalized
 
@@ -195,7 +194,7 @@ def check(pod: Pod, context: Context) -> Iterator[Finding]:
         return
     yield from _memory_lock(pod, context)
     yield from _mps_client(pod, context)
-    volumes = _claimed_volumes(pod)
+    volumes = claimed_volumes(pod)
     if volumes and pod.security_context.fs_group is not None:
         yield from _slow_start(pod, volumes)
         volumes = frozenset()
@@ -359,19 +358,6 @@ def _installation(text: str) -> str:
         elif program and word[0] in _INSTALLERS[program[0]]:
             return text[program.start() : word.end()]
     return ""
-
-
-def _claimed_volumes(pod: Pod) -> frozenset[str]:
-    """Return the names of the volumes from claims, those of ``volumeClaimTemplates`` among them."""
-    named = {
-        str(volume.get("name"))
-        for volume in pod.spec.volumes or ()
-        if "persistentVolumeClaim" in volume or "ephemeral" in volume
-    }
-    for _, holder in pod.template.holders():
-        for _, template in mappings(holder.get("volumeClaimTemplates")):
-            named.add(str(mapping(template.get("metadata")).get("name")))
-    return frozenset(named)
 
 
 def _slow_start(pod: Pod, volumes: Collection[str]) -> Iterator[Finding]:

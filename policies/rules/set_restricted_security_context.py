@@ -11,6 +11,8 @@ The fields that the profile requires and the Pod does not set:
 
 - For a Pod that sets no user: the annotation `gpufence.dev/run-as-user` with the user ID. `kubectl
   describe` shows it, and the API server returns a warning at the creation of the Pod.
+- With `hardening.home`, for each container that gets this user: a directory at `/gpufence-home` and
+  the variables `HOME`, `USER` and `LOGNAME`. For a Pod that writes to a claim: an fsGroup.
 
 gpufence never changes a field that the author set. If such a field violates the profile, the check
 `unrestricted-gpu-pod` reports it:
@@ -25,6 +27,33 @@ gpufence never changes a field that the author set. If such a field violates the
 - A container that is privileged or adds `SYS_ADMIN` gets no `allowPrivilegeEscalation: false`,
   because the API server rejects this combination. A container that adds `ALL` gets no `drop:
   [ALL]`.
+
+## Home directory
+
+The user of gpufence has no entry in the `/etc/passwd` of an image, so it has no name, and its home
+directory is `/`. With `hardening.home`, gpufence adds to each container and init container that
+gets the user from gpufence:
+
+- `HOME: /gpufence-home`. The caches of Hugging Face, PyTorch, Triton, vLLM, Jupyter and pip are
+  below it, unless the image sets variables of their own.
+- `USER: nonroot` and `LOGNAME: nonroot`, which programs read before they look up the user ID.
+- A mount of the volume `gpufence-home`, an emptyDir with the size limit of the policy. Each
+  container has its own directory in it. The kubelet evicts a Pod that exceeds the limit, so choose
+  one above the size of the models that Pods download.
+
+The volume does not keep cluster-autoscaler from removing a node: the Pod gets the annotation
+`cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes`, unless it has one. `kubectl drain`
+needs `--delete-emptydir-data`.
+
+A Pod that mounts a claim for writing and sets no fsGroup gets the user ID as fsGroup, with
+`fsGroupChangePolicy: OnRootMismatch`. This includes `volumeClaimTemplates` and ephemeral volumes.
+
+A container that sets one of the three variables, mounts `/gpufence-home` or uses `envFrom` gets
+none of this, and neither does a Pod with a volume `gpufence-home`. gpufence does not deny a Pod
+from which another webhook removes the home directory. An image that keeps programs or settings in
+its own home directory may need `HOME` to stay as it is: set `HOME` in its containers.
+
+## Pods that differ
 
 A Windows Pod gets only `runAsNonRoot`: the API server rejects the other fields. A container that
 `kubectl debug` adds gets the fields that the Pod does not already set. The rest of the Pod does not
@@ -70,22 +99,32 @@ spec:
   group is then that of the image, or 0. Group 0 has no privileges, and images for arbitrary user
   IDs rely on it.
 - `hardening.hostUsers`: `false` gives Pods without a user a user namespace.
+- `hardening.home`: the size limit of the home directories of a Pod, such as `20Gi`.
 - `pools[].hardening`, `overrides[].hardening`: the same settings for one pool or for some
   namespaces.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from policies.context import Context
-from policies.kubernetes.core_v1 import Capabilities, SeccompProfile, SecurityContext
+from policies.kubernetes.core_v1 import (
+    Capabilities,
+    EnvVar,
+    SeccompProfile,
+    SecurityContext,
+    Volume,
+    VolumeMount,
+    VolumeSource,
+)
 from policies.kubernetes.editor import Addition
 from policies.kubernetes.pod import (
     NO_CONTEXT,
     Container,
     Pod,
+    claimed_volumes,
     excluding_no_escalation,
     locks_memory,
     new_debug_containers,
@@ -96,6 +135,16 @@ SUMMARY = 'the security context that Pod Security "restricted" requires'
 
 USER_ANNOTATION = "gpufence.dev/run-as-user"
 """Annotation of a Pod that sets no user: the user ID that gpufence sets."""
+
+HOME = "gpufence-home"
+"""Name of the volume with the home directories, which is mounted at the path of this name."""
+_VARIABLES = {"HOME": f"/{HOME}", "USER": "nonroot", "LOGNAME": "nonroot"}
+"""Python's ``getpass.getuser`` reads the names before it looks up the user ID."""
+_EVICTABLE = "cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes"
+"""Annotation that lists the volumes whose content may be lost when a node is removed.
+
+Source: kubernetes/autoscaler, cluster-autoscaler/utils/drain/drain.go.
+"""
 
 # The root user of Windows, in any case (kubelet, security_context_windows.go).
 _WINDOWS_ROOT = "containeradministrator"
@@ -133,22 +182,68 @@ def changes(pod: Pod, context: Context) -> Iterator[Addition]:
     elif pod_is_root or True in are_root:
         # Some containers run as root on purpose: the user goes into each of the others.
         of_each, user = _unset(user, common), {}
+    assigned = (of_each or user).get("run_as_user")
+    given = [
+        container
+        for container, is_root in zip(containers, are_root, strict=True)
+        if not is_root and container.security_context.run_as_user is None
+    ]
+    if assigned is None or common.run_as_user is not None:
+        given = []
     wanted = SecurityContext(**user)
     if not windows:
-        if hardening.fs_group is not None and common.fs_group is None:
-            wanted.fs_group = hardening.fs_group
+        group = hardening.fs_group
+        if group is None and hardening.home and _writes_claim(pod, given):
+            group = assigned
+        if group is not None and common.fs_group is None:
+            wanted.fs_group = group
             wanted.fs_group_change_policy = "OnRootMismatch"
         wanted.seccomp_profile = _profile(common)
     if wanted != NO_CONTEXT:
         yield Addition(pod.spec, ("spec", "securityContext"), wanted)
-    runs_as_user = False
     for container, is_root in zip(containers, are_root, strict=True):
         wanted = SecurityContext(**({} if is_root else of_each))
         yield from _fill(container, wanted, windows=windows)
-        runs_as_user |= not is_root and container.security_context.run_as_user is None
-    assigned = (of_each or user).get("run_as_user")
-    if assigned is not None and runs_as_user and common.run_as_user is None and pod.has_metadata:
-        yield Addition(pod.metadata, ("metadata", "annotations"), {USER_ANNOTATION: str(assigned)})
+    annotations = {USER_ANNOTATION: str(assigned)} if given else {}
+    if hardening.home and (homeless := _homeless(pod, given)):
+        yield from _homes(pod, homeless, hardening.home)
+        annotations[_EVICTABLE] = HOME
+    if annotations and pod.has_metadata:
+        yield Addition(pod.metadata, ("metadata", "annotations"), annotations)
+
+
+def _writes_claim(pod: Pod, containers: Iterable[Container]) -> bool:
+    mounts = [m for container in containers for m in container.mounts if not m.read_only]
+    return bool(mounts) and not claimed_volumes(pod).isdisjoint(str(m.name) for m in mounts)
+
+
+def _homeless(pod: Pod, containers: Iterable[Container]) -> list[Container]:
+    """Return the containers that set nothing of a home directory, and may have a volume.
+
+    The ConfigMaps and Secrets of ``envFrom`` may set its variables.
+    """
+    if HOME in [volume.get("name") for volume in pod.spec.volumes or ()]:
+        return []
+    return [
+        container
+        for container in containers
+        if container.kind != "ephemeralContainers"
+        and not container.spec.env_from
+        and _VARIABLES.keys().isdisjoint(str(variable.name) for variable in container.env)
+        and not any((m.mount_path or "").strip("/") == HOME for m in container.mounts)
+    ]
+
+
+def _homes(pod: Pod, containers: Iterable[Container], size: str) -> Iterator[Addition]:
+    """Give each container a directory of its own on one volume."""
+    volume: Volume = {"name": HOME, "emptyDir": VolumeSource(size_limit=size)}
+    yield Addition(pod.spec, ("spec", "volumes"), [volume])
+    for container in containers:
+        spec, path = container.spec, ("spec", container.kind, container.position)
+        variables = [EnvVar(name, value) for name, value in _VARIABLES.items()]
+        yield Addition(spec, (*path, "env"), variables)
+        mount = VolumeMount(HOME, _VARIABLES["HOME"], sub_path=container.name)
+        yield Addition(spec, (*path, "volumeMounts"), [mount])
 
 
 def _may_have_user_namespace(pod: Pod) -> bool:

@@ -259,11 +259,12 @@ def creatable_pods(draw: st.DrawFn, *, ephemeral: bool = False) -> JSON:
 
 
 HARDENING = st.builds(
-    lambda user, group, volumes: Policy(
-        pools=(), hardening=Hardening("restricted", user, group, volumes)
+    lambda user, group, volumes, home: Policy(
+        pools=(), hardening=Hardening("restricted", user, group, volumes, home=home)
     ),
     st.sampled_from([None, 65532, 1000]),
     st.sampled_from([None, 3000]),
     st.sampled_from([None, 2000]),
+    st.sampled_from([None, "20Gi"]),
 )
 """Policies without pools, by what the mutation adds."""

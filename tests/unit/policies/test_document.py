@@ -254,8 +254,7 @@ MISTAKES: list[Any] = [
     pytest.param(
         document(hardening={"run_as_user": 1000}),
         "hardening.run_as_user: unknown field; did you mean runAsUser? Accepted: level, "
-        "runAsUser, runAsGroup, "
-        "fsGroup, hostUsers",
+        "runAsUser, runAsGroup, fsGroup, hostUsers, home",
     ),
     pytest.param(
         document(exemptions={"users": []}),

@@ -10,9 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from deciding import GPU, policy
+from deciding import pod as gpu_pod
 from pod_security_strategies import HARDENING, creatable_pods, pods
 from policies.context import Context
 from policies.decision import patched
+from policies.engine import decide, mutate, validate
 from policies.facts import Facts, Request
 from policies.policy import Hardening, Override, Policy
 from policies.rules.check_unrestricted_gpu_pod import check
@@ -338,3 +341,19 @@ def windows_user(pod: JSON, container: JSON) -> str:
 def effective(field: str, pod: JSON, container: JSON) -> Any:
     own = (container.get("securityContext") or {}).get(field)
     return (pod.get("securityContext") or {}).get(field) if own is None else own
+
+
+def test_a_pod_that_loses_its_home_directory_is_admitted() -> None:
+    """Another webhook may remove it, or choose another one."""
+    own = policy(hardening={"home": "20Gi"})
+    made = decide(gpu_pod(GPU), own).mutated
+    for change in (
+        lambda spec: spec["containers"][0].pop("env"),
+        lambda spec: spec["containers"][0].pop("volumeMounts"),
+        lambda spec: (spec["containers"][0].pop("volumeMounts"), spec.pop("volumes")),
+        lambda spec: spec["containers"][0]["env"].append({"name": "HOME", "value": "/data"}),
+    ):
+        changed = copy.deepcopy(made)
+        change(changed["spec"])
+        assert validate(changed, own).allowed
+        assert mutate(changed, own) == (), "a second call adds nothing"
