@@ -544,25 +544,3 @@ async def test_a_driven_node_without_the_taint_is_found(driven: Cluster) -> None
     driven.add("Node", node("driven"))
     [found] = (await driven.audit()).nodes
     assert [each.rule for each in found.findings] == ["gpu-node-without-taint"]
-
-
-@pytest.mark.parametrize(
-    ("value", "operator", "is_unreached"),
-    [("present", "Equal", True), ("true", "Equal", False), (None, "Exists", False)],
-)
-async def test_a_daemon_set_of_the_gpu_stack_that_a_taint_keeps_off_is_found(
-    value: str | None, operator: str, is_unreached: bool
-) -> None:
-    cluster = Cluster()
-    taint = {"key": GPU, "value": "true", "effect": "NoSchedule"}
-    cluster.add("Node", node("gpu-1", labels=LABELS, taints=[taint]))
-    tolerated = {"key": GPU, "operator": operator, **({"value": value} if value else {})}
-    spec = pod_spec(tolerations=[tolerated])
-    spec["containers"][0]["image"] = "registry.k8s.io/nfd/node-feature-discovery:v0.18"
-    cluster.add("DaemonSet", workload("nfd-worker", spec, namespace="node-feature-discovery"))
-    cluster.add("DaemonSet", workload("log-agent", pod_spec()))
-    unreached = (await cluster.audit()).unreached
-    assert bool(unreached) is is_unreached
-    for sentence in unreached:
-        assert "DaemonSet node-feature-discovery/nfd-worker does not tolerate" in sentence
-        assert '{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}' in sentence

@@ -28,6 +28,7 @@ from webhook.tools.audit.judge import Inventory, Judge, NodeDetails, RunningPod
 from webhook.tools.audit.kinds import WORKLOADS, Discovery, GroupKind, Kind
 from webhook.tools.audit.owners import Owned
 from webhook.tools.audit.pools import NodeFindings, PoolState, node_findings, pool_states
+from webhook.tools.audit.stack import Unreached
 from webhook.tools.audit.subjects import Subject, subjects
 
 Progress = Callable[[str, int], None]
@@ -48,8 +49,8 @@ class Audit:
     nodes: list[NodeFindings]
     pools: list[PoolState]
     skipped: tuple[str, ...]
-    unreached: tuple[str, ...]
-    """A sentence for each DaemonSet of the GPU stack that a taint keeps off GPU nodes."""
+    unreached: tuple[Unreached, ...]
+    """The DaemonSets of the GPU stack that taints keep off GPU nodes."""
     pods: int
     """The number of audited Pods."""
     unmutated: tuple[str, ...]

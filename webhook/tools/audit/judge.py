@@ -35,7 +35,7 @@ from policies.requests import Scope, device_peaks
 from webhook.tools.audit.kinds import NODE, POD, GroupKind, Kind
 from webhook.tools.audit.owners import Owned, OwnedMetadata, Owners
 from webhook.tools.audit.pod_status import PodStatus, PodTimes
-from webhook.tools.audit.stack import unreached
+from webhook.tools.audit.stack import Unreached, groups_of_pools, unreached
 
 _MOST_TEXT = 32 * 1024
 """The characters of findings that are kept of an object."""
@@ -105,8 +105,7 @@ class Inventory:
     workloads: list[Judged] = field(default_factory=list)
     owners: Owners = field(default_factory=Owners)
     skipped: list[str] = field(default_factory=list)
-    unreached: list[str] = field(default_factory=list)
-    """A sentence for each DaemonSet of the GPU stack and taint that keeps it off GPU nodes."""
+    unreached: list[Unreached] = field(default_factory=list)
     excepted: set[tuple[str, str, str, str]] = field(default_factory=set)
     """Rule, namespace, kind and name of each finding that an exception covers."""
     facts: Facts = field(default_factory=Facts)
@@ -183,10 +182,9 @@ class Judge:
             problem = _shortened(str(error))
             return Judged(kind, owned, nothing, nothing.verdict, (), is_history, problem)
         if kind.key == ("apps", "DaemonSet") and self._inventory.nodes is not None:
-            for agent in Workload(typed).pods():
-                self._inventory.unreached += unreached(
-                    agent, owned.full_name, self._policy, self._inventory.nodes
-                )
+            nodes = self._inventory.nodes
+            groups = groups_of_pools(self._policy, nodes)
+            self._inventory.unreached += unreached([typed], groups, nodes)
         kept = self._kept(decision, kind, owned, typed)
         paths = [field_path(template.spec_path) for template in find(typed).templates]
         details = tuple(_with_paths_of_a_pod(finding.detail, paths) for finding in kept.findings)

@@ -1,49 +1,99 @@
 """The DaemonSets of the GPU stack, and the GPU nodes that they cannot run on.
 
-Labels and devices of a node come from DaemonSets: feature discovery, a driver, a device plugin.
-If one of them does not tolerate the taint of the nodes, it wants no Pod there, and reports no
-error.
+Labels and devices of a node come from DaemonSets: feature discovery, a driver, a device plugin. A
+DaemonSet that does not tolerate the taint of the nodes wants no Pod there, and reports no error.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from functools import reduce
+from operator import or_
+from typing import NamedTuple
 
-from policies.kubernetes.nodes import NodeIndex
+from policies.kubernetes.nodes import NodeIndex, NodeSet
+from policies.kubernetes.objects import JSONObject, MalformedObjectError, mapping, mappings
 from policies.kubernetes.pod import Pod
 from policies.kubernetes.scheduling import FENCING_EFFECTS, Taint, tolerates
+from policies.kubernetes.workload import Workload
 from policies.policy import Policy
 from policies.reach import nodes_of_pools
 from policies.wording import counted, some
+from webhook.kube.collection import Collection
 
-_STACK = re.compile(
+DAEMON_SETS = Collection("daemonsets", "/apis/apps/v1/daemonsets", JSONObject)
+
+_IMAGES = re.compile(
     r"nvidia|gpu|dcgm|node-feature-discovery|/nfd|amdgpu|rocm|habana|gaudi|device-plugin|dra-driver"
 )
+_OWNERS = re.compile(r"(^|\.)(nvidia\.com|amd\.com|intel\.com|habana\.ai)/|^nfd\.")
+"""The API versions of what operators make the stack from: ClusterPolicy, NodeFeatureDiscovery."""
 # The DaemonSet controller tolerates the taints of a node's state.
 _STATE = "node.kubernetes.io/"
 
 
-def unreached(agent: Pod, name: str, policy: Policy, nodes: NodeIndex) -> Iterator[str]:
-    """Yield a sentence for each taint that keeps a DaemonSet of the stack off nodes of a pool."""
-    images = [container.spec.image or "" for container in agent.containers]
-    if not any(map(_STACK.search, images)):
-        return
-    known, selected = nodes_of_pools(policy, nodes), agent.selected_nodes(nodes).all
-    kept_off: dict[tuple[str, Taint], list[str]] = {}
-    for pool in policy.pools:
-        for node in nodes.nodes(known.of(pool) & selected):
-            for taint in node.taints:
-                if _keeps_off(taint, agent):
-                    kept_off.setdefault((pool.name, taint), []).append(node.name)
-    for (pool_name, taint), names in kept_off.items():
-        toleration = {"key": taint.key, "operator": "Exists", "effect": taint.effect}
-        yield (
-            f"DaemonSet {name} does not tolerate {taint}, so it does not run on "
-            f"{counted(len(names), 'node')} of pool {pool_name} ({some(names)}); add "
-            f"{json.dumps(toleration)} to its tolerations"
-        )
+class Unreached(NamedTuple):
+    """A DaemonSet that a taint keeps off GPU nodes, and the toleration to add."""
+
+    problem: str
+    remediation: str
+
+    def __str__(self) -> str:
+        return f"{self.problem}. {self.remediation}"
+
+
+def groups_of_pools(policy: Policy, nodes: NodeIndex) -> dict[str, NodeSet]:
+    """Return the known nodes of each pool, by what messages call them."""
+    known = nodes_of_pools(policy, nodes)
+    return {f"pool {pool.name}": known.of(pool) for pool in policy.pools}
+
+
+def unreached(
+    daemon_sets: Iterable[JSONObject], groups: Mapping[str, NodeSet], nodes: NodeIndex
+) -> Iterator[Unreached]:
+    """Yield each DaemonSet of the GPU stack and taint that keeps it off nodes of a group.
+
+    A taint of one node is about the state of that node, unless the group has no other.
+    """
+    every = reduce(or_, groups.values(), 0)
+    for obj in daemon_sets:
+        try:
+            [agent] = Workload({"apiVersion": "apps/v1", "kind": "DaemonSet", **obj}).pods()
+        except MalformedObjectError:
+            continue
+        selected = agent.selected_nodes(nodes).all
+        if not _is_of_stack(obj, agent, selected, every, nodes):
+            continue
+        metadata = mapping(obj.get("metadata"))
+        name = f"{metadata.get('namespace') or 'default'}/{metadata.get('name')}"
+        for group, numbers in groups.items():
+            here = [*nodes.nodes(numbers & selected)]
+            keys = Counter(key for node in here for key in {taint.key for taint in node.taints})
+            for taint in dict.fromkeys(taint for node in here for taint in node.taints):
+                if not _keeps_off(taint, agent) or keys[taint.key] == 1 < len(here):
+                    continue
+                tainted = [node.name for node in here if taint in node.taints]
+                toleration = {"key": taint.key, "operator": "Exists", "effect": taint.effect}
+                yield Unreached(
+                    f"DaemonSet {name} does not tolerate {taint}, so it does not run on "
+                    f"{counted(len(tainted), 'node')} of {group} ({some(tainted)})",
+                    f"Add {json.dumps(toleration)} to its tolerations",
+                )
+
+
+def _is_of_stack(
+    obj: JSONObject, agent: Pod, selected: NodeSet, gpu_nodes: NodeSet, nodes: NodeIndex
+) -> bool:
+    """Return whether the images, an owner, or the selection of GPU nodes alone say so."""
+    owners = mappings(mapping(obj.get("metadata")).get("ownerReferences"))
+    return (
+        any(_IMAGES.search(each.spec.image or "") for each in agent.containers)
+        or any(_OWNERS.search(str(owner.get("apiVersion"))) for _, owner in owners)
+        or (0 < selected.bit_count() < len(nodes) and not selected & ~gpu_nodes)
+    )
 
 
 def _keeps_off(taint: Taint, agent: Pod) -> bool:

@@ -21,13 +21,14 @@ from policies.wording import counted
 from webhook.kube.client import KubeApi
 from webhook.kube.collection import LabeledMetadata
 from webhook.kube.credentials import Load
-from webhook.kube.errors import ClusterError
+from webhook.kube.errors import FORBIDDEN, NOT_FOUND, ApiError, ClusterError
 from webhook.kube.listing import list_all, list_optional
 from webhook.kube.nodes import NODES, NodeObject
 from webhook.kube.reflector import Watches
 from webhook.serve.cluster.claims import LookupResult
 from webhook.serve.cluster.facts import ClusterFacts
 from webhook.serve.cluster.state import NAMESPACES, ClusterState
+from webhook.tools.audit.stack import DAEMON_SETS
 from webhook.tools.cli.evaluate import Complete
 from webhook.tools.documents.document import InputError
 
@@ -133,3 +134,13 @@ async def state_of_cluster(
     await list_optional(api, {**state.template_stores, **state.offers.published})
     await list_all(api, NAMESPACES.path, NAMESPACES.item, state.namespaces.put)
     return state
+
+
+async def daemon_sets_of(api: KubeApi) -> list[JSONObject]:
+    """Return the DaemonSets of a cluster; none if the account may not list them."""
+    try:
+        return await list_all(api, DAEMON_SETS.path, DAEMON_SETS.item, lambda item: item)
+    except ApiError as error:
+        if error.status not in (FORBIDDEN, NOT_FOUND):
+            raise
+        return []

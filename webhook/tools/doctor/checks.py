@@ -101,6 +101,12 @@ def _node_labels(installed: Installation) -> Iterator[DoctorLine]:
             yield warn(lacking.problem, lacking.remediation)
 
 
+def _stack(installed: Installation) -> Iterator[DoctorLine]:
+    """Check that the taints of GPU nodes keep no DaemonSet of the GPU stack off."""
+    for kept_off in installed.unreached:
+        yield warn(*kept_off)
+
+
 def _replicas(installed: Installation) -> Iterator[DoctorLine]:
     where = f"Deployment {installed.namespace}/{installed.name}"
     if installed.deployment is None:
@@ -283,6 +289,7 @@ _CHECKS: dict[str, Callable[[Installation], Iterable[DoctorLine]]] = {
     "mode": _mode,
     "nodes": _nodes,
     "node labels": _node_labels,
+    "GPU stack": _stack,
     "replicas": _replicas,
     "command line": _command_line,
     "endpoints": _endpoints,

@@ -26,6 +26,7 @@ from webhook.kube.errors import FORBIDDEN, NOT_FOUND, ApiError
 from webhook.kube.listing import list_all, list_optional
 from webhook.kube.nodes import NODES, NodeObject
 from webhook.serve.cluster.state import ClusterState
+from webhook.tools.audit.stack import DAEMON_SETS, Unreached, groups_of_pools, unreached
 from webhook.tools.documents.document import InputError
 from webhook.tools.documents.policy_files import live_policy, load_policy
 from webhook.tools.platforms import PLATFORMS, Platform
@@ -95,6 +96,7 @@ class Installation:
     slices: list[JSONObject] = field(default_factory=list)
     nodes: NodeIndex | None = None
     templates: tuple[NodeTemplate, ...] = ()
+    unreached: tuple[Unreached, ...] = ()
     denied_facts: tuple[Fact, ...] = ()
     """The facts that the policy needs and that the service account may not read."""
     exempt_namespaces: dict[str, bool] = field(default_factory=dict)
@@ -206,6 +208,8 @@ async def examine(
     if installed.policy is not None:
         with installed.permitted("nodes"):
             await _nodes(api, installed, installed.policy)
+        with installed.permitted("GPU stack"):
+            await _stack(api, installed, installed.policy)
         with installed.permitted("cluster facts"):
             await _facts(api, installed, installed.policy)
         with installed.permitted("exempt namespaces"):
@@ -219,6 +223,13 @@ async def _nodes(api: KubeApi, installed: Installation, policy: Policy) -> None:
     await list_all(api, NODES.path, NodeObject, state.nodes.put)
     await list_optional(api, {**state.offers.published, **state.template_stores})
     installed.nodes, installed.templates = state.nodes.index, state.templates
+
+
+async def _stack(api: KubeApi, installed: Installation, policy: Policy) -> None:
+    if installed.nodes is not None:
+        sets = await list_all(api, DAEMON_SETS.path, DAEMON_SETS.item, lambda item: item)
+        groups = groups_of_pools(policy, installed.nodes)
+        installed.unreached = tuple(unreached(sets, groups, installed.nodes))
 
 
 async def _facts(api: KubeApi, installed: Installation, policy: Policy) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from certs import CertificateError
+from clusters import node
 from fake_apiserver import NODES, FakeApiServer, FakeKubeApi
 from policies.kubernetes.objects import JSONObject
 from policies.shipped import DEFAULT, shipped_policy
@@ -21,6 +22,7 @@ from webhook.tools.doctor.installation import examine
 SERVE = ["serve", "--tls-cert=/certs/tls.crt", "--tls-key=/certs/tls.key"]
 DEPLOYMENTS = "/apis/apps/v1/namespaces/fence/deployments"
 CONTROL = ["controller", "--service=fence/web"]
+DAEMON_SETS = "/apis/apps/v1/daemonsets"
 SIDECAR = {"name": "proxy", "command": ["proxy"], "args": ["--service=mesh/proxy", "--port=15001"]}
 
 
@@ -134,6 +136,19 @@ def test_labels_of_nodes_that_cannot_be_listed_are_not_missing() -> None:
     lines = asyncio.run(diagnose_release(api, "default"))
     [line] = [line for line in lines if line.check in ("nodes", "node labels")]
     assert line == DoctorLine("skip", "nodes", line.detail)
+
+
+def test_a_daemon_set_of_the_gpu_stack_that_a_taint_keeps_off_is_reported() -> None:
+    server = FakeApiServer(NODES, DAEMON_SETS)
+    taint = {"key": "nvidia.com/gpu", "value": "true", "effect": "NoSchedule"}
+    server.put(NODES, node("gpu-1", taints=[taint]))
+    plugin = {"containers": [{"name": "c", "image": "mirror.example/k8s-device-plugin:1"}]}
+    metadata = {"name": "plugin", "namespace": "gpu"}
+    server.put(DAEMON_SETS, {"metadata": metadata, "spec": {"template": {"spec": plugin}}})
+    lines = asyncio.run(diagnose_release(FakeKubeApi(server), "default"))
+    [line] = [line for line in lines if line.check == "GPU stack"]
+    assert (line.status, line.remediation[:5]) == ("warn", "Add {")
+    assert line.detail.startswith("DaemonSet gpu/plugin does not tolerate nvidia.com/gpu=true")
 
 
 def exempt_namespaces(*workloads: str) -> DoctorLine:

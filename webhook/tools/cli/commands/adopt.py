@@ -206,7 +206,7 @@ def _summary(adoption: Adoption, out: Path) -> Iterator[str]:
         ("Running GPU Pods", "user", list(_users(audit.users))),
         ("Signs of a need for root or a home directory", "workload", likely_to_fail),
         ("GPU nodes", "problem", nodes),
-        ("GPU stack", "problem", audit.unreached),
+        ("GPU stack", "problem", [*map(str, audit.unreached)]),
         ("Pools, for you to decide", "question", adoption.notes),
     ):
         yield ""

@@ -10,10 +10,14 @@ import click
 
 from policies.context import needed_facts
 from policies.exemptions import useless_exceptions
+from policies.kubernetes.objects import JSONObject
 from policies.shipped import PRESETS, default_policy_text, preset_text
 from policies.wording import counted
+from webhook.kube.client import KubeApi
+from webhook.serve.cluster.state import ClusterState
+from webhook.tools.audit.stack import unreached
 from webhook.tools.cli.commands import SuggestingGroup
-from webhook.tools.cli.discover.drafts import draft
+from webhook.tools.cli.discover.drafts import draft, groups_of
 from webhook.tools.cli.discover.text import policy_text
 from webhook.tools.cli.manifests import read_manifests
 from webhook.tools.cli.options import (
@@ -126,14 +130,15 @@ Exit status:
 \b
 Examples:
   gpufence policy discover > policy.yaml
-  kubectl get nodes,nodepools,deviceclasses -o json | gpufence policy discover --nodes -
+  kubectl get nodes,daemonsets -A -o json | gpufence policy discover --nodes -
 """,
 )
 @click.option(
     "--nodes",
     metavar="FILE",
     help="File with the cluster's nodes, as kubectl get -o json prints them, or - for standard "
-    "input. NodePools, NodeClaims, MachineDeployments and DeviceClasses in it count as well.",
+    "input. NodePools, NodeClaims, MachineDeployments, DeviceClasses, ResourceSlices and "
+    "DaemonSets in it count as well.",
 )
 @connection_options
 def discover(nodes: str | None, connection: Connection) -> None:
@@ -141,25 +146,35 @@ def discover(nodes: str | None, connection: Connection) -> None:
 
     The policy has a pool for each accelerator model, by the resources, labels and taints of the
     nodes. If an autoscaler adds nodes (Karpenter, Cluster API), the pools use labels that it knows
-    in advance. Without --nodes, gpufence reads the cluster. To see what the policy would deny in a
+    in advance. Warnings name the DaemonSets of the GPU stack that taints keep off GPU nodes.
+    Without --nodes, gpufence reads the cluster. To see what the policy would deny in a
     cluster, run gpufence adopt.
     """
     if nodes is not None and not connection.is_default:
         raise click.UsageError("--nodes excludes --kubeconfig and --context.")
     if nodes is None:
-        from webhook.tools.cli.cluster_facts import state_of_cluster
+        from webhook.tools.cli.cluster_facts import daemon_sets_of, state_of_cluster
+
+        async def read(api: KubeApi) -> tuple[ClusterState, list[JSONObject]]:
+            return await state_of_cluster(api, progress), await daemon_sets_of(api)
 
         with reading(enabled=True) as progress:
-            state = connection.run(lambda api: state_of_cluster(api, progress))
+            state, daemon_sets = connection.run(read)
     else:
         from webhook.tools.cli.node_files import no_nodes, state_of
 
-        state = state_of(read_manifests([nodes]))
+        manifests = [*read_manifests([nodes])]
+        state = state_of(manifests)
         if not (len(state.nodes) or state.templates):
             raise no_nodes(nodes)
+        objects = [each.value for each in manifests if each.value]
+        daemon_sets = [obj for obj in objects if obj.get("kind") == "DaemonSet"]
     drafted = draft(list(state.nodes.index), state.templates, state.device_classes.names())
     for finding in drafted.findings:
         click.echo(f"Warning: {finding}.", err=True)
+    index = state.nodes.index
+    for kept_off in unreached(daemon_sets, groups_of(drafted, index), index):
+        click.echo(f"Warning: {kept_off}.", err=True)
     namespaces = frozenset(state.namespaces.names()) if nodes is None else None
     text = policy_text(drafted, namespaces)
     # What is printed must be a valid policy, whatever the labels and taints of the nodes are.

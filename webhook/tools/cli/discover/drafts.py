@@ -6,11 +6,13 @@ import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import reduce
+from operator import or_
 from typing import Any, NamedTuple, TypeAlias
 
 from policies.kubernetes.node_templates import NodeTemplate
-from policies.kubernetes.nodes import Node
-from policies.kubernetes.scheduling import Taint
+from policies.kubernetes.nodes import Node, NodeIndex, NodeSet
+from policies.kubernetes.scheduling import FENCING_EFFECTS, Taint
 from policies.kubernetes.selector import describe, includes
 from policies.reach import HOST as _HOST
 from policies.wording import counted, some
@@ -145,6 +147,19 @@ def draft(
             drafted.pools.append(pool)
     _set_names(drafted.pools)
     return drafted
+
+
+def groups_of(drafted: Draft, nodes: NodeIndex) -> dict[str, NodeSet]:
+    """Return the nodes of each pool, and those that only the customary taint of a vendor marks."""
+    groups = {
+        f"pool {pool.name}": reduce(or_, (1 << nodes.number(name) for name in pool.nodes), 0)
+        for pool in drafted.pools
+    }
+    known = reduce(or_, groups.values(), 0)
+    for vendor in KNOWN.vendors:
+        taints = [Taint(vendor.taint, effect) for effect in sorted(FENCING_EFFECTS)]
+        groups[f"vendor {vendor.name}"] = nodes.fenced_by(taints) & ~known
+    return groups
 
 
 def _without_startup_taints(node: Node, templates: Iterable[NodeTemplate]) -> Node:

@@ -36,7 +36,10 @@ def policy_text(draft: Draft, namespaces: frozenset[str] | None, mode: Mode = "e
 
     if not draft.pools:
         problem = "no node offers devices of a known vendor"
-        cure = "Install the device plugin, or start from gpufence policy show"
+        cure = (
+            "Install the device plugin or the DRA driver, check that its DaemonSets tolerate the "
+            "taints of the nodes, or start from gpufence policy show"
+        )
         raise InputError([f"{problem}. {cure}."])
     pools_of = Counter(name for pool in draft.pools for name in pool.device_classes)
     keys = {key for node in draft.nodes for key in node.labels}

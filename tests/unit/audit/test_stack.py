@@ -1,0 +1,108 @@
+"""The DaemonSets of the GPU stack that taints keep off GPU nodes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import yaml
+
+from clusters import node
+from policies.kubernetes.nodes import Node, NodeIndex
+from policies.kubernetes.scheduling import Taint
+from policies.shipped import shipped_policy
+from running import Run
+from webhook.tools.audit.stack import groups_of_pools, unreached
+
+JSON = dict[str, Any]
+
+GPU = "nvidia.com/gpu"
+NFD = "registry.k8s.io/nfd/node-feature-discovery:v0.18"
+FENCED = {"key": GPU, "value": "true", "effect": "NoSchedule"}
+ADVICE = (
+    'Add {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"} to its tolerations'
+)
+
+
+def daemon_set(image: str = NFD, owner: str = "", **spec: Any) -> JSON:
+    owners = [{"apiVersion": owner, "kind": "Owner"}] if owner else None
+    template = {"spec": {"containers": [{"name": "c", "image": image}], **spec}}
+    metadata = {"name": "nfd", "namespace": "node-feature-discovery", "ownerReferences": owners}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "DaemonSet",
+        "metadata": metadata,
+        "spec": {"template": template},
+    }
+
+
+def kept_off(obj: JSON, *taints: str, nodes: int = 2, marked: int = 2) -> list[str]:
+    """Return the sentences about nodes that have the taint of the pool, and of some with others."""
+    pool = Taint(GPU, "NoSchedule", "true")
+    others = tuple(Taint(key, "NoSchedule", "") for key in taints)
+    gpu = [
+        Node(f"gpu-{n}", {"kind": "gpu"}, (pool, *(others if n < marked else ())))
+        for n in range(nodes)
+    ]
+    index = NodeIndex([*gpu, Node("cpu", {"kind": "cpu"})])
+    groups = groups_of_pools(shipped_policy(), index)
+    return [str(each) for each in unreached([obj], groups, index)]
+
+
+@pytest.mark.parametrize(
+    ("toleration", "count"),
+    [
+        ({"key": GPU, "value": "present"}, 1),
+        ({"key": GPU, "value": "true", "effect": "NoExecute"}, 1),
+        ({"key": GPU, "value": "true"}, 0),
+        ({"key": GPU, "operator": "Exists"}, 0),
+        ({"operator": "Exists"}, 0),
+    ],
+)
+def test_a_toleration_that_the_taint_does_not_match_is_found(toleration: JSON, count: int) -> None:
+    found = kept_off(daemon_set(tolerations=[toleration]))
+    assert len(found) == count
+    for sentence in found:
+        assert sentence == (
+            f"DaemonSet node-feature-discovery/nfd does not tolerate {GPU}=true:NoSchedule, so it "
+            f"does not run on 2 nodes of pool nvidia (gpu-0, gpu-1). {ADVICE}"
+        )
+
+
+def test_the_stack_is_known_by_images_owners_and_the_nodes_that_it_selects() -> None:
+    other = "registry.example/agent:1"
+    for obj, is_of_stack in (
+        (daemon_set(other), False),
+        (daemon_set(other, nodeSelector={"kind": "cpu"}), False),
+        (daemon_set(other, nodeSelector={"kind": "gpu"}), True),
+        (daemon_set(other, owner="nvidia.com/v1"), True),
+        (daemon_set(other, owner="nfd.openshift.io/v1"), True),
+        (daemon_set(other, owner="apps/v1"), False),
+        (daemon_set("mirror.example/k8s-device-plugin:1"), True),
+        (daemon_set(NFD, nodeSelector={"kind": "cpu"}), False),
+        ({**daemon_set(), "spec": {"template": {"spec": {"containers": "none"}}}}, False),
+    ):
+        assert bool(kept_off(obj)) is is_of_stack, obj
+
+
+def test_the_state_of_one_node_is_not_reported() -> None:
+    tolerant = daemon_set(tolerations=[{"key": GPU, "operator": "Exists"}])
+    state = "node.kubernetes.io/unschedulable"
+    for taint, nodes, marked, count in (
+        ("quarantine", 3, 1, 0),
+        ("dedicated", 3, 2, 1),
+        ("dedicated", 1, 1, 1),
+        (state, 2, 2, 0),
+    ):
+        assert len(kept_off(tolerant, taint, nodes=nodes, marked=marked)) == count, taint
+
+
+def test_discover_explains_why_nodes_have_neither_devices_nor_labels(gpufence: Run) -> None:
+    """Feature discovery tolerates another value of the taint, so nothing else runs either."""
+    stack = daemon_set(tolerations=[{"key": GPU, "value": "present"}])
+    kubelet = {"apiVersion": "v1", "kind": "Node", **node("gpu-1", taints=[FENCED])}
+    text = yaml.safe_dump_all([kubelet, stack])
+    done = gpufence("policy", "discover", "--nodes", "-", stdin=text)
+    assert done.status == 2
+    assert f"does not run on 1 node of vendor nvidia (gpu-1). {ADVICE}" in done.err
+    assert "check that its DaemonSets tolerate the taints" in done.err
