@@ -544,6 +544,8 @@ class Policy(Part):
     while no replica answers."""
     pools: InAPIServer[Annotated[tuple[Pool, ...], NOT_EMPTY]]
     """The pools of GPU nodes."""
+    quarantine_taints: InReplica[tuple[Taint, ...]] = ()
+    """Taints of nodes that start, or that are under repair. No GPU Pod should tolerate them."""
     hardening: InReplica[Hardening] = Hardening()
     """The security settings of GPU Pods."""
     rules: InAPIServer[Mapping[RuleId, RuleAction]] = field(default_factory=dict)
@@ -566,6 +568,12 @@ class Policy(Part):
                     f"sets the RuntimeClass {pool.runtime_class!r} for pool {pool.name!r}, and "
                     "exempts it in exemptions.runtimeClasses; remove one of the two"
                 )
+            for taint in pool.taints:
+                if any(t.includes(taint) or taint.includes(t) for t in self.quarantine_taints):
+                    raise ValueError(
+                        f"has the taint {taint} in pool {pool.name!r}, whose Pods tolerate it, and "
+                        "in quarantineTaints; remove it from one of the two"
+                    )
         for index, pool in enumerate(self.pools):
             for other in self.pools[:index]:
                 _require_difference(other, pool)

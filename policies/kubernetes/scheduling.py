@@ -29,7 +29,7 @@ TaintEffect = Annotated[str, one_of("NoSchedule", "PreferNoSchedule", "NoExecute
 
 @dataclass(frozen=True, slots=True, order=True)
 class Taint(Part):
-    """A taint of the pool's nodes."""
+    """A taint of nodes."""
 
     key: InAPIServer[QualifiedName]
     """The taint's key."""

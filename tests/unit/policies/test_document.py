@@ -235,7 +235,7 @@ MISTAKES: list[Any] = [
     pytest.param(
         document(pool=[]),
         "pool: unknown field; did you mean pools? Accepted: mode, failurePolicy, pools, "
-        "hardening, rules, exemptions, overrides, exceptions, customWorkloads",
+        "quarantineTaints, hardening, rules, exemptions, overrides, exceptions, customWorkloads",
     ),
     pytest.param(
         document(pool(taints=[{"key": "gpu", "color": "red"}])),
@@ -524,6 +524,16 @@ def test_pools_with_the_same_labels_and_a_shared_resource_are_rejected(
         f"spec: has {shared!r} in two pools, 'one' and 'two', but every node of 'two' is "
         "also a node of 'one'; add a label to the nodeSelector of 'one' that tells them apart"
     )
+
+
+def test_a_taint_of_a_pool_is_no_quarantine_taint() -> None:
+    broken = {"key": "gpu", "value": "broken"}
+    for own, other in (({"key": "gpu"}, broken), (broken, {"key": "gpu"})):
+        [problem] = problems(document(pool(taints=[own]), quarantineTaints=[other]))
+        assert problem.endswith(
+            "in pool 'nvidia', whose Pods tolerate it, and in quarantineTaints; remove it from one "
+            "of the two"
+        )
 
 
 def test_pools_that_one_label_with_any_value_selects_are_rejected() -> None:

@@ -77,16 +77,27 @@ VENDORS = {
     ),
 }
 """By vendor, the resource, the key of the taint, and the labels of a node."""
-STATES = (
+QUARANTINE = (
     "readiness.k8s.io/GPUReady",
     "startup-taint.cluster-autoscaler.kubernetes.io/drivers",
     "ignore-taint.cluster-autoscaler.kubernetes.io/drivers",
+    "node.cluster.x-k8s.io/uninitialized",
+    "node.cilium.io/agent-not-ready",
     "amd-gpu-unhealthy",
     "medik8s.io/remediation",
     "example.com/gpu-quarantine",
     "example.com/driver-not-ready",
+    "example.com/gpu-health",
+    "example.com/broken-gpu",
+    "GPUBootstrapPending",
+)
+OTHERS = (
+    "node.kubernetes.io/unschedulable",
+    "node-role.kubernetes.io/control-plane",
+    "karpenter.sh/unregistered",
     "example.com/of-one-node",
 )
+"""Taints that Pods may have to tolerate, and that are not part of a pool either."""
 
 
 def node(vendor: str, name: str, *taints: str) -> dict[str, object]:
@@ -100,13 +111,14 @@ def node(vendor: str, name: str, *taints: str) -> dict[str, object]:
     }
 
 
-def discovered(gpufence: Run, *objects: Mapping[str, object]) -> tuple[list[object], str]:
-    """Return the keys of the pools' taints, and the warnings."""
+def discovered(gpufence: Run, *objects: Mapping[str, object]) -> tuple[list[str], list[str], str]:
+    """Return the keys of the pools' taints, those of the quarantine taints, and the warnings."""
     text = yaml.safe_dump_all(objects)
     done = gpufence("policy", "discover", "--nodes", "-", stdin=text)
     assert done.status == 0, done.err
-    pools = yaml.safe_load(done.out)["spec"]["pools"]
-    return [taint["key"] for pool in pools for taint in pool["taints"]], done.err
+    spec = yaml.safe_load(done.out)["spec"]
+    keys = [taint["key"] for pool in spec["pools"] for taint in pool["taints"]]
+    return keys, [taint["key"] for taint in spec.get("quarantineTaints", ())], done.err
 
 
 @pytest.mark.parametrize("vendor", VENDORS)
@@ -115,13 +127,20 @@ def test_the_taint_of_a_node_that_starts_or_is_under_repair_is_no_part_of_a_pool
     gpufence: Run, vendor: str, count: int
 ) -> None:
     others = [node(vendor, f"n{number}") for number in range(2, count + 1)]
-    for state in STATES:
-        keys, _ = discovered(gpufence, node(vendor, "n1", state), *others)
-        assert keys == [VENDORS[vendor][1]], state
+    own = VENDORS[vendor][1]
+    for state in (*QUARANTINE, *OTHERS):
+        keys, quarantine, _ = discovered(gpufence, node(vendor, "n1", state), *others)
+        named = [state] if state in QUARANTINE else []
+        assert (keys, quarantine) == ([own], named), state
+
+
+def test_a_word_within_another_is_no_state(gpufence: Run) -> None:
+    nodes = [node("nvidia", f"n{number}", "example.com/default") for number in range(3)]
+    assert discovered(gpufence, *nodes)[:2] == (["example.com/default", "nvidia.com/gpu"], [])
 
 
 def test_a_taint_of_one_node_is_reported(gpufence: Run) -> None:
-    _, warnings = discovered(gpufence, node("amd", "n1", "example.com/odd"), node("amd", "n2"))
+    *_, warnings = discovered(gpufence, node("amd", "n1", "example.com/odd"), node("amd", "n2"))
     assert (
         "n1 has the taint example.com/odd=:NoSchedule, and no other node with amd devices"
         in warnings
@@ -136,7 +155,7 @@ def test_a_taint_of_most_nodes_is_part_of_the_pool(gpufence: Run) -> None:
         "nvidia.com/gpu",
     ]
     others = [node("nvidia", f"n{number}") for number in range(4, 8)]
-    keys, warnings = discovered(gpufence, *tainted, *others)
+    keys, _, warnings = discovered(gpufence, *tainted, *others)
     assert keys == ["nvidia.com/gpu"]
     assert (
         "have the taint dedicated=:NoSchedule on 3 nodes of 7, in addition to another one"
@@ -159,7 +178,9 @@ def test_the_startup_taints_of_a_node_pool_are_no_part_of_a_pool(gpufence: Run) 
     nodes = [node("nvidia", f"n{number}", "example.com/images") for number in range(3)]
     for each in nodes:
         each["spec"]["taints"][1]["effect"] = "NoExecute"  # type: ignore[index]
-    assert {*discovered(gpufence, *nodes, pool)[0]} == {"nvidia.com/gpu"}
+    for started in (nodes, [node("nvidia", "n1")]):
+        keys, quarantine, _ = discovered(gpufence, *started, pool)
+        assert ({*keys}, quarantine) == ({"nvidia.com/gpu"}, ["example.com/images"])
 
 
 def test_a_machine_deployment_without_the_pool_label_is_reported(gpufence: Run) -> None:

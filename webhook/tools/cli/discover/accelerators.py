@@ -51,7 +51,9 @@ class Accelerators(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_f
     sharing_strategies: tuple[str, ...]
     """The values of ``sharing_labels`` with which a resource is a share of a device."""
     transient_taints: tuple[str, ...]
-    """Prefixes of taints that come and go with the state of a node, or belong to control planes."""
+    """Prefixes of taints that Kubernetes, control planes and autoscalers add and remove."""
+    quarantine_taints: tuple[str, ...]
+    """Prefixes of taints of nodes that start, or that are under repair."""
     state_words: str
     """A regular expression for keys of taints that name such a state in words."""
     generic_taints: tuple[str, ...]
@@ -96,7 +98,8 @@ class Member:
         return frozenset(
             taint
             for taint in self.source.taints
-            if taint.effect in FENCING_EFFECTS and not _is_transient(taint.key)
+            if taint.effect in FENCING_EFFECTS
+            and not (taint.key.startswith(KNOWN.transient_taints) or is_quarantine(taint))
         )
 
     def without(self, taints: Collection[Taint]) -> Member:
@@ -140,8 +143,12 @@ class Member:
         return self.source.labels.get(key) == value
 
 
-def _is_transient(key: str) -> bool:
-    return key.startswith(KNOWN.transient_taints) or bool(_STATE.search(key))
+def is_quarantine(taint: Taint) -> bool:
+    """Return whether nodes have the taint while they start or are under repair."""
+    key = taint.key
+    return not key.startswith(KNOWN.transient_taints) and (
+        key.startswith(KNOWN.quarantine_taints) or bool(_STATE.search(key))
+    )
 
 
 def members_of(

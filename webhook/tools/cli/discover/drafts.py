@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from policies.kubernetes.node_templates import NodeTemplate
 from policies.kubernetes.nodes import Node, NodeIndex, NodeSet
+from policies.kubernetes.objects import JSONObject
 from policies.kubernetes.scheduling import FENCING_EFFECTS, Taint
 from policies.kubernetes.selector import describe, includes
 from policies.reach import HOST as _HOST
@@ -21,6 +22,7 @@ from webhook.tools.cli.discover.accelerators import (
     KNOWN,
     Member,
     Vendor,
+    is_quarantine,
     members_of,
 )
 
@@ -108,7 +110,15 @@ class Draft:
     nodes: Sequence[Node]
     templates: Sequence[NodeTemplate]
     pools: list[PoolDraft] = field(default_factory=list)
+    quarantine: list[Taint] = field(default_factory=list)
+    """The taints of nodes with accelerators that start or are under repair."""
     findings: list[str] = field(default_factory=list)
+
+    @property
+    def quarantine_document(self) -> JSONObject:
+        """The taints as a part of the policy document."""
+        taints = [{"key": taint.key, "effect": taint.effect} for taint in self.quarantine]
+        return {"quarantineTaints": taints} if taints else {}
 
 
 def draft(
@@ -117,7 +127,8 @@ def draft(
     """Return the pools of the accelerators that nodes offer, and that templates will offer."""
     drafted = Draft(nodes, templates)
     known_classes = frozenset(device_classes)
-    settled = [_without_startup_taints(node, templates) for node in nodes]
+    startup = {(t.key, t.effect) for template in templates for t in template.startup_taints}
+    settled = [_without(node, startup) for node in nodes]
     by_vendor = {vendor: members_of(vendor, settled, templates) for vendor in KNOWN.vendors}
     offering = {member.source.name for members in by_vendor.values() for member in members}
     common = {taint.key for node in nodes if node.name not in offering for taint in node.taints}
@@ -146,6 +157,14 @@ def draft(
                 drafted.findings.append(_without_devices(vendor, bare))
             drafted.pools.append(pool)
     _set_names(drafted.pools)
+    found = {
+        Taint(taint.key, taint.effect)
+        for source in (*nodes, *templates)
+        if source.name in offering
+        for taint in (*source.taints, *getattr(source, "startup_taints", ()))
+        if is_quarantine(taint) or (taint.key, taint.effect) in startup
+    }
+    drafted.quarantine = sorted(t for t in found if t.effect in FENCING_EFFECTS)
     return drafted
 
 
@@ -162,9 +181,8 @@ def groups_of(drafted: Draft, nodes: NodeIndex) -> dict[str, NodeSet]:
     return groups
 
 
-def _without_startup_taints(node: Node, templates: Iterable[NodeTemplate]) -> Node:
+def _without(node: Node, startup: Collection[tuple[str, str]]) -> Node:
     """Return the node as it is once it has started: without the taints that a template removes."""
-    startup = {(t.key, t.effect) for template in templates for t in template.startup_taints}
     taints = (taint for taint in node.taints if (taint.key, taint.effect) not in startup)
     return replace(node, taints=tuple(taints)) if startup else node
 
