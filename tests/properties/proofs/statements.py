@@ -348,6 +348,8 @@ def excluded_by_mutation(small: bool) -> Iterator[int]:
             fits = bool(after & members)
             require(denied or not fits, "T3: the mutated Pod fits", *case)
             require(fits or not denied, "a Pod that fits no node of a pool is denied", *case)
+            selective = before != nodes.all
+            require(selective or not denied, "a Pod without a selection is denied", *case)
             yield 1
 
 
