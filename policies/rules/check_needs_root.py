@@ -6,11 +6,12 @@ A container of a GPU Pod runs as a user other than root, in most cases as the us
 `restricted-security-context` sets, and shows a sign that this user is not enough:
 
 - It mounts a volume at `/root` or below, which other users cannot reach.
-- Its command installs packages (`apt-get install`, `pip install`, ...) or starts `sshd`.
+- Its command installs packages (`apt-get install`, `pip install`, ...), starts `sshd` or uses
+  `sudo`.
 - It mounts a PersistentVolumeClaim for writing, also one of `volumeClaimTemplates`, and the Pod
   sets no `fsGroup`. With `fsGroup` and without `fsGroupChangePolicy`, the Pod may start slowly.
 - It runs an image that is known to fail as a user that it was not built for
-  (`policies/rules/check_needs_root.py` lists them with sources).
+  (`policies/images.yaml` lists them with sources).
 - It requests a share of a GPU, the known nodes share their GPUs by MPS, and gpufence chooses its
   user. The processes of one MPS server must have one user ID.
 
@@ -33,24 +34,10 @@ container runtime of the node allows: 8 MiB by default. NCCL then falls back to 
 in the container. If it prints `unlimited`, RDMA works without the capability.
 
 Set the user that the image was built for. If the image works for any user, give it a home
-directory:
-
-```yaml
-spec:
-  containers:
-    - name: train
-      env:
-        - name: HOME
-          value: /home/user
-      volumeMounts:
-        - name: home
-          mountPath: /home/user
-  volumes:
-    - name: home
-      emptyDir: {}
-```
-
-Hugging Face, PyTorch, Triton and vLLM keep their caches below `HOME`.
+directory: `gpufence check --fix` adds one for an image that is known to need it, and with
+`hardening.home`, gpufence adds one to each container that gets its user from gpufence. Hugging
+Face, PyTorch, Triton and vLLM keep their caches below `HOME`. The page about images that expect
+root has a table of what a home directory helps, and of what stays broken.
 
 ## Denied
 
@@ -90,6 +77,7 @@ spec:
 
 - `hardening.runAsUser`: the user for Pods that set none. `null` keeps the user of the image.
 - `hardening.fsGroup`: the group for Pods that set none.
+- `hardening.home`: a home directory for containers that get their user from gpufence.
 - `pools[].hardening`, `overrides[].hardening`: the same for one pool or some namespaces.
 """
 
@@ -97,77 +85,26 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator
-from typing import NamedTuple
+
+from msgspec import to_builtins
 
 from policies.context import Context
 from policies.finding import Edit, Finding
+from policies.images import Image, known_image
 from policies.kubernetes.pod import Container, DeviceResource, Pod, claimed_volumes, locks_memory
 from policies.kubernetes.quantity import is_rdma_resource_name
+from policies.kubernetes.template import field_path
+from policies.rules.set_restricted_security_context import homeless, homes
 from policies.wording import uncapitalized
 
 ID = "needs-root"
 
 
-class _KnownImage(NamedTuple):
-    """An image by the end of its repository, what fails, and the likeliest fix.
-
-    ``settled_by`` names an environment variable that avoids the failure.
-    """
-
-    repository: str
-    failure: str
-    remediation: str
-    source: str
-    settled_by: str = ""
-    users: frozenset[int] = frozenset()
-    """Its users, if it fails as any other one. Otherwise, the author of a Pod may know better."""
-
-
-_KNOWN_IMAGES = (
-    _KnownImage(
-        "vllm/vllm-openai",
-        "PyTorch looks up the name of the user, and fails with KeyError: getpwuid(): uid not found",
-        "Set runAsUser: 2000, the user of newer images, or set the variables USER and HOME, with "
-        "HOME on a writable volume",
-        "vllm-project/vllm#31959, ai-dynamo/dynamo#12457",
-        "USER",
-        frozenset({2000}),
-    ),
-    _KnownImage(
-        "huggingface/text-generation-inference",
-        "its Python is below /root, which only root can read",
-        "Use an image that is built for non-root users",
-        "huggingface/text-generation-inference#3082",
-    ),
-    _KnownImage(
-        "ollama/ollama",
-        "it writes to .ollama in its home directory, which is / for an unknown user",
-        "Mount a volume that the user can write to, and set the variable HOME to its path",
-        "ollama/ollama#5986",
-        "HOME",
-    ),
-    _KnownImage(
-        "nvidia/tritonserver",
-        "it writes to directories that belong to its user 1000",
-        "Set runAsUser: 1000 under spec.securityContext",
-        "triton-inference-server/server#2600",
-    ),
-    *(
-        _KnownImage(
-            f"jupyter/{name}-notebook",
-            "its home directory belongs to user 1000 and group 100",
-            "Set runAsUser: 1000 and fsGroup: 100 under spec.securityContext",
-            "jupyter/docker-stacks#552",
-        )
-        for name in ("base", "minimal", "scipy", "datascience", "pytorch", "tensorflow")
-    ),
-)
-"""Add an image with the issue or documentation that reports the failure."""
-
 _ANY_USER = "a non-root user"
 """A user that the image chooses."""
 
-_BY_NAME = {known.repository.partition("/")[2]: known for known in _KNOWN_IMAGES}
+_SIZE = "20Gi"
+"""The size limit of a home directory in a fix: the policy has none then."""
 
 _MOST_TEXT = 8 * 1024
 _SYSTEM, _PYTHON = frozenset(("install", "update", "upgrade")), frozenset(("install",))
@@ -180,9 +117,10 @@ _INSTALLERS = {
 _WORDS = re.compile(
     rf"\b(?:{'|'.join(_INSTALLERS)})(?=\s)|\b(?:install|update|upgrade|add)\b|[;&|\n]"
 )
-_PROGRAMS = (*_INSTALLERS, "sshd")
+_PROGRAMS = (*_INSTALLERS, "sshd", "sudo")
 """What a command is searched for, for a first look that costs little."""
 _SSHD = re.compile(r"(?:^|[\s/])sshd\b")
+_SUDO = re.compile(r"(?:^|[\s/;&|(])sudo\s")
 
 
 def check(pod: Pod, context: Context) -> Iterator[Finding]:
@@ -199,7 +137,7 @@ def check(pod: Pod, context: Context) -> Iterator[Finding]:
         yield from _slow_start(pod, volumes)
         volumes = frozenset()
     for container in pod.containers:
-        spec, known = container.spec, _known_image(container.spec.image or "")
+        spec, known = container.spec, known_image(container.spec.image or "")
         if not (known or spec.volume_mounts or spec.command or spec.args):
             continue
         user = _user(container, pod)
@@ -212,9 +150,8 @@ def check(pod: Pod, context: Context) -> Iterator[Finding]:
             yield from _command(container, pod, who)
         if volumes:
             yield from _unwritable(container, pod, who, volumes)
-        of_gpufence = f"user {context.hardening.run_as_user}"
-        if known and (user == of_gpufence or _is_missing(user, known)):
-            yield from _image(container, pod, who, known)
+        if known and _fails(known, user, container, context):
+            yield _image(container, pod, who, known)
 
 
 def _user_namespace(pod: Pod, context: Context) -> Iterator[Finding]:
@@ -326,12 +263,14 @@ def _command(container: Container, pod: Pod, who: str) -> Iterator[Finding]:
             continue
         at = pod.at(f"{container.field}.{field}")
         if found := _installation(text):
+            yield _installs(container, at, who, found)
+        if _SUDO.search(text):
             yield Finding(
                 ID,
                 at,
-                "a container that does not run as root installs packages",
-                f'{who}, and its command has "{found:.60}"',
-                "Install the packages when you build the image",
+                "a container that does not run as root uses sudo",
+                f"{who}, and sudo cannot become root in a container that may not gain privileges",
+                "Remove sudo, and do what needs root when you build the image",
             )
         if _SSHD.search(text):
             yield Finding(
@@ -342,6 +281,20 @@ def _command(container: Container, pod: Pod, who: str) -> Iterator[Finding]:
                 "Use an image whose sshd is set up for this user, such as those of the MPI "
                 "operator for runAsUser: 1000",
             )
+
+
+def _installs(container: Container, at: str, who: str, found: str) -> Finding:
+    """Return the finding about an installation: pip needs no more than a home directory."""
+    in_home = found.startswith("pip") and "HOME" in [each.name for each in container.env]
+    where = ": pip writes to $HOME/.local, whose commands are not in PATH, and fails in a venv"
+    return Finding(
+        ID,
+        at,
+        "a container that does not run as root installs packages",
+        f'{who}, and its command has "{found:.60}"{where if in_home else ""}',
+        f"{'Run the commands with python -m, or install' if in_home else 'Install'} the packages "
+        "when you build the image",
+    )
 
 
 def _installation(text: str) -> str:
@@ -393,27 +346,30 @@ def _unwritable(
             )
 
 
-def _known_image(image: str) -> _KnownImage | None:
-    """Return what is known of an image: ``registry/repository:tag@digest``."""
-    head, _, last = image.rpartition("/")
-    known = _BY_NAME.get(last.partition(":")[0].partition("@")[0])
-    if known is None or f"/{head}".endswith(f"/{known.repository.partition('/')[0]}"):
-        return known
-    return None
+def _fails(known: Image, user: str, container: Container, context: Context) -> bool:
+    """Return whether a known image fails as the user of its container.
+
+    The author of a Pod may know better, except where the program looks up the user's name.
+    """
+    if known.needs == "any" or user in (_ANY_USER, f"user {known.user}"):
+        return False
+    if known.needs == "home" and {*known.variables} <= {each.name for each in container.env}:
+        return False
+    is_assigned = user == f"user {context.hardening.run_as_user}"
+    return is_assigned or (known.needs == "home" and known.user is not None)
 
 
-def _is_missing(user: str, known: _KnownImage) -> bool:
-    """Return whether the image fails because it does not have the user."""
-    own = {_ANY_USER, *(f"user {number}" for number in known.users)}
-    return bool(known.users) and user not in own
-
-
-def _image(container: Container, pod: Pod, who: str, known: _KnownImage) -> Iterator[Finding]:
-    if known.settled_by not in {variable.name for variable in container.env}:
-        yield Finding(
-            ID,
-            pod.at(f"{container.field}.image"),
-            "an image is known to fail as a user that it was not built for",
-            f"{who}, and {known.repository} was not built for it: {known.failure}",
-            known.remediation,
-        )
+def _image(container: Container, pod: Pod, who: str, known: Image) -> Finding:
+    additions = homes(pod, homeless(pod, [container]), _SIZE) if known.needs == "home" else ()
+    return Finding(
+        ID,
+        pod.at(f"{container.field}.image"),
+        "an image is known to fail as a user that it was not built for",
+        f"{who}, and {known.image} was not built for it: {known.why}",
+        known.remediation,
+        fix=tuple(
+            Edit("append", pod.at(field_path(addition.path)), to_builtins(item))
+            for addition in additions
+            for item in addition.value
+        ),
+    )

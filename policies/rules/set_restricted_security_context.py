@@ -205,8 +205,8 @@ def changes(pod: Pod, context: Context) -> Iterator[Addition]:
         wanted = SecurityContext(**({} if is_root else of_each))
         yield from _fill(container, wanted, windows=windows)
     annotations = {USER_ANNOTATION: str(assigned)} if given else {}
-    if hardening.home and (homeless := _homeless(pod, given)):
-        yield from _homes(pod, homeless, hardening.home)
+    if hardening.home and (without := homeless(pod, given)):
+        yield from homes(pod, without, hardening.home)
         annotations[_EVICTABLE] = HOME
     if annotations and pod.has_metadata:
         yield Addition(pod.metadata, ("metadata", "annotations"), annotations)
@@ -217,7 +217,7 @@ def _writes_claim(pod: Pod, containers: Iterable[Container]) -> bool:
     return bool(mounts) and not claimed_volumes(pod).isdisjoint(str(m.name) for m in mounts)
 
 
-def _homeless(pod: Pod, containers: Iterable[Container]) -> list[Container]:
+def homeless(pod: Pod, containers: Iterable[Container]) -> list[Container]:
     """Return the containers that set nothing of a home directory, and may have a volume.
 
     The ConfigMaps and Secrets of ``envFrom`` may set its variables.
@@ -234,7 +234,7 @@ def _homeless(pod: Pod, containers: Iterable[Container]) -> list[Container]:
     ]
 
 
-def _homes(pod: Pod, containers: Iterable[Container], size: str) -> Iterator[Addition]:
+def homes(pod: Pod, containers: Iterable[Container], size: str) -> Iterator[Addition]:
     """Give each container a directory of its own on one volume."""
     volume: Volume = {"name": HOME, "emptyDir": VolumeSource(size_limit=size)}
     yield Addition(pod.spec, ("spec", "volumes"), [volume])

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from policies.rules.check_missing_shared_memory import SHARED_MEMORY
 from running import PLAIN_POD, TRESPASSER, Run, manifest
@@ -157,6 +158,17 @@ def test_a_device_variable_is_removed_with_all_its_entries(gpufence: Run) -> Non
     spec = "  containers:\n  - name: a\n    image: b\n    env:\n{}    - name: A\n"
     shows = "    - name: NVIDIA_VISIBLE_DEVICES\n      value: all\n"
     assert fixed(gpufence, pod(spec.format(shows * 2))) == pod(spec.format(""))
+
+
+def test_images_that_need_a_home_directory_get_one_on_one_volume(gpufence: Run) -> None:
+    gpu = "resources: {limits: {nvidia.com/gpu: 1}}"
+    images = "".join(f"  - {{name: {n}, image: vllm/vllm-openai, {gpu}}}\n" for n in "ab")
+    after = yaml.safe_load(fixed(gpufence, pod(f"  containers:\n{images}")))["spec"]
+    assert [each["name"] for each in after["volumes"]] == ["gpufence-home"]
+    for container in after["containers"]:
+        assert [each["name"] for each in container["env"]] == ["HOME", "USER", "LOGNAME"]
+        [mount] = container["volumeMounts"]
+        assert mount["subPath"] == container["name"]
 
 
 def test_json_is_fixed_as_json(gpufence: Run) -> None:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from deciding import GPU, pod, policy
 from policies.engine import decide
+from policies.images import known_image, known_images
+from policies.policy import Policy
 from policies.rules import check_needs_root
 
+JSON = dict[str, Any]
 POLICY = policy()
 END = "pip install"
 
@@ -48,26 +53,64 @@ def test_a_command_installs_packages_with_a_program_and_its_word(
     assert bool(found) is installs
 
 
-@pytest.mark.parametrize(
-    "image",
-    [
-        "vllm/vllm-openai:v0.8.0",
-        "ghcr.io/huggingface/text-generation-inference:3.0.0",
-        "ollama/ollama",
-        "nvcr.io/nvidia/tritonserver:25.01-py3",
-        "quay.io/jupyter/base-notebook",
-        "quay.io/jupyter/minimal-notebook",
-        "quay.io/jupyter/scipy-notebook",
-        "quay.io/jupyter/datascience-notebook",
-        "quay.io/jupyter/pytorch-notebook:cuda12-latest",
-        "quay.io/jupyter/tensorflow-notebook:cuda-latest",
-    ],
-)
-def test_an_image_is_known_to_fail_with_another_user(image: str) -> None:
-    findings = decide(pod({**GPU, "image": image}), POLICY).findings
-    assert [each.path for each in findings if each.rule == check_needs_root.ID] == [
-        "spec.containers[0].image"
-    ]
+def test_what_the_file_says_of_an_image_settles_it() -> None:
+    """As user 65532, with a home directory, and as the user of the image."""
+    wrong = []
+    for known in known_images():
+        image = f"mirror.example/{known.image.replace('*', 'x')}:1.0@sha256:0"
+        made = pod({**GPU, "image": image})
+        own = {"runAsUser": known.user, "fsGroup": known.fs_group}
+        settings: tuple[JSON, ...] = (
+            {},
+            {"home": "20Gi"},
+            {"runAsUser": 2, **own} if known.user else {},
+        )
+        found = [signs(made, policy(hardening=each)) for each in settings]
+        path = ["spec.containers[0].image"]
+        expected = {
+            "any": [[], [], []],
+            "home": [path, [], [] if known.user else path],
+            "user": [path, path, []],
+            "root": [path, path, path],
+        }
+        if found != expected[known.needs]:
+            wrong.append((known.image, found))
+    assert not wrong
+
+
+def test_an_image_is_known_by_the_end_of_its_repository() -> None:
+    names = {
+        "ollama/ollama": True,
+        "ghcr.io/ollama/ollama:1@sha256:0": True,
+        "localhost:5000/mirror/ollama/ollama": True,
+        "ollama": False,
+        "not-ollama/ollama": False,
+        "ollama/ollama/x": False,
+        "quay.io/jupyter/scipy-notebook": True,
+        f"{'x' * 600}/ollama/ollama": False,
+    }
+    assert {name: known_image(name) is not None for name in names} == names
+
+
+def signs(made: JSON, own: Policy) -> list[str]:
+    """Return the paths of the findings of the rule."""
+    return [each.path for each in decide(made, own).findings if each.rule == check_needs_root.ID]
+
+
+def test_a_program_that_needs_root_is_reported_with_a_home_directory_as_well() -> None:
+    own = policy(hardening={"home": "20Gi"})
+    expected = {
+        "sudo ldconfig": "uses sudo",
+        "cd /a && sudo -n id": "uses sudo",
+        "sudoku": "",
+        "apt-get install git": "apt-get install",
+        "pip install git": "$HOME/.local",
+    }
+    for command, part in expected.items():
+        made = pod({**GPU, "command": ["sh", "-c", command]})
+        found = [f for f in decide(made, own).findings if f.rule == check_needs_root.ID]
+        texts = [f"{each.reason} {each.detail}" for each in found]
+        assert [part in text for text in texts] == ([True] if part else []), (command, texts)
 
 
 @pytest.mark.parametrize("level", ["restricted", "baseline", "off"])

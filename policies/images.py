@@ -1,0 +1,61 @@
+"""What container images need of the user that runs them (``images.yaml``)."""
+
+from __future__ import annotations
+
+from fnmatch import fnmatchcase
+from functools import cache, lru_cache
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+import yaml
+
+_FILE = Path(__file__).with_name("images.yaml")
+_LONGEST = 512
+"""A longer name is not looked up. A repository has up to 255 characters, and a digest 71."""
+
+
+class Image(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """An image by the end of its repository; the file explains the fields."""
+
+    image: str
+    needs: Literal["any", "home", "user", "root"]
+    why: str
+    source: str
+    user: int | None = None
+    fs_group: int | None = None
+    variables: tuple[str, ...] = ("HOME", "USER")
+
+    @property
+    def remediation(self) -> str:
+        """What the author of a Pod can set."""
+        if self.needs == "root":
+            return "Use an image that is built for non-root users"
+        group = "" if self.fs_group is None else f" and fsGroup: {self.fs_group}"
+        own = f"Set runAsUser: {self.user}{group} under spec.securityContext"
+        if self.needs == "user":
+            return own
+        name = " and USER to any name" if "USER" in self.variables else ""
+        home = f"ount an emptyDir, and set the variable HOME to its path{name}"
+        return f"{own}, or m{home}" if self.user else f"M{home}"
+
+
+@cache
+def known_images() -> tuple[Image, ...]:
+    """Return the images of the file."""
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    document = yaml.load(_FILE.read_text(encoding="utf-8"), Loader=loader)  # noqa: S506 - it is safe
+    return msgspec.convert(document, tuple[Image, ...])
+
+
+@lru_cache(maxsize=1024)
+def known_image(name: str) -> Image | None:
+    """Return what is known of an image: ``registry/repository:tag@digest``."""
+    if len(name) > _LONGEST:
+        return None
+    directory, slash, last = name.partition("@")[0].rpartition("/")
+    repository = f"/{directory}{slash}{last.partition(':')[0]}"
+    for known in known_images():
+        if fnmatchcase(repository, f"*/{known.image}"):
+            return known
+    return None
