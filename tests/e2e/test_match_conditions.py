@@ -514,6 +514,13 @@ def test_an_update_of_what_a_rule_reads_calls_the_webhook_and_no_other_does(
     assert hook.called_endpoints(mark) == (set() if what in UNREAD else {"/validate"})
 
 
+@pytest.mark.parametrize("hook", [("default", True)], indirect=True, ids=["default"])
+def test_a_pod_that_tolerates_every_taint_of_another_effect_calls_nothing(hook: Registered) -> None:
+    evicted = reaching(tolerations=[{"operator": "Exists", "effect": "NoExecute"}])
+    mark, _ = hook.send("POST", "/api/v1/namespaces/default/pods", pod(evicted))
+    assert hook.called_endpoints(mark) == set()
+
+
 @pytest.mark.parametrize("key", sorted(ANNOTATIONS))
 @pytest.mark.parametrize("scope", ["", "/pod"])
 def test_a_pod_with_an_annotation_that_adds_devices_calls_the_webhook(
@@ -611,7 +618,7 @@ def test_the_api_server_counts_a_failing_match_condition(
     broken: Any = configurations(
         POLICIES["default"], Registration(name="broken", url=recorder.url, ca_bundle=bundle)
     )[0]
-    broken["webhooks"][0]["matchConditions"][0]["expression"] = "object.spec.nodeSelector == {}"
+    broken["webhooks"][0]["matchConditions"][1]["expression"] = "object.spec.nodeSelector == {}"
     path = f"{ADMISSION}/mutatingwebhookconfigurations"
     control_plane.api.request("POST", path, broken)
     plain = pod({"containers": [{"name": "a", "image": "a"}]})

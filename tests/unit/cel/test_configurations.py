@@ -118,8 +118,11 @@ def test_only_ephemeral_containers_and_resize_of_pod_subresources_are_sent() -> 
     }
 
 
-CONDITION = webhooks(default_policy())["pods.gpufence.dev"]["matchConditions"][0]["expression"]
-[PATH] = re.findall(r'path\.matches\(\s*"([^"]+)"\)', CONDITION)
+CONDITIONS = "\n".join(
+    each["expression"]
+    for each in webhooks(default_policy())["pods.gpufence.dev"]["matchConditions"]
+)
+[PATH] = re.findall(r'path\.matches\(\s*"([^"]+)"\)', CONDITIONS)
 DIRECTORY = re.compile(PATH)
 VENDORS = ("nvidia.com", "amd.com", "habana.ai", "huawei.com")
 
@@ -146,7 +149,7 @@ def test_the_conditions_name_what_the_rules_read() -> None:
         DEVICE_MOUNTS,
         *EVERY_NODE,
     ):
-        assert f'"{name}"' in CONDITION
+        assert f'"{name}"' in CONDITIONS
     for files in device_files(every_vendor()).split("|"):
         assert files in PATH
 
