@@ -108,8 +108,9 @@ _PUNCTUATION = str.maketrans("", "", ".-_")
 
 def check(pod: Pod, context: Context) -> Iterator[Finding]:
     """Yield a finding for each resource that is misspelled, misplaced, unknown or has no number."""
-    yield from _without_domain(pod, context.policy)
     if pod.template.raw:
+        # What an API server has typed has neither.
+        yield from _without_domain(pod, context.policy)
         yield from _misplaced(pod, context)
     for resource in pod.device_resources:
         if context.pools_of_resource(resource.name):
