@@ -113,12 +113,12 @@ def odd_texts(draw: st.DrawFn) -> str:
     return draw(st.sampled_from(["", "", "", "\ufeff", "---\n", "--- \r"])) + end.join(lines) + end
 
 
-def _exact(value: object) -> object:
+def exact(value: object) -> object:
     """Return a value that is equal only to values of the same type; a whole float is an integer."""
     if isinstance(value, dict):
-        return {key: _exact(part) for key, part in value.items()}
+        return {key: exact(part) for key, part in value.items()}
     if isinstance(value, list):
-        return [_exact(part) for part in value]
+        return [exact(part) for part in value]
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     return type(value).__name__, value
@@ -148,7 +148,7 @@ def test_every_object_that_kubectl_would_create_is_read_or_an_error(
     found = [manifest for document in documents for manifest in read_objects(document)]
     faults = [manifest for manifest in found if manifest.error is not None]
     objects = [
-        _exact(manifest.value)
+        exact(manifest.value)
         for manifest in found
         if manifest.error is None and manifest.value is not None
     ]
@@ -157,4 +157,4 @@ def test_every_object_that_kubectl_would_create_is_read_or_an_error(
         # There may be more: of two objects in JSON below a separator, kubectl drops the second.
         rest = iter(objects)
         wanted = [obj for obj in expected.objects if obj.get("apiVersion")]
-        assert all(_exact(obj) in rest for obj in wanted)
+        assert all(exact(obj) in rest for obj in wanted)
