@@ -94,7 +94,7 @@ from policies.images import Image, known_image
 from policies.kubernetes.pod import Container, DeviceResource, Pod, claimed_volumes, locks_memory
 from policies.kubernetes.quantity import is_rdma_resource_name
 from policies.kubernetes.template import field_path
-from policies.rules.set_restricted_security_context import homeless, homes
+from policies.rules.set_restricted_security_context import HOME_SIZE, homeless, homes
 from policies.wording import uncapitalized
 
 ID = "needs-root"
@@ -102,9 +102,6 @@ ID = "needs-root"
 
 _ANY_USER = "a non-root user"
 """A user that the image chooses."""
-
-_SIZE = "20Gi"
-"""The size limit of a home directory in a fix: the policy has none then."""
 
 _MOST_TEXT = 8 * 1024
 _SYSTEM, _PYTHON = frozenset(("install", "update", "upgrade")), frozenset(("install",))
@@ -290,7 +287,7 @@ def _installs(container: Container, at: str, who: str, found: str) -> Finding:
     return Finding(
         ID,
         at,
-        "a container that does not run as root installs packages",
+        f"a container that does not run as root installs packages{' at home' if in_home else ''}",
         f'{who}, and its command has "{found:.60}"{where if in_home else ""}',
         f"{'Run the commands with python -m, or install' if in_home else 'Install'} the packages "
         "when you build the image",
@@ -360,7 +357,7 @@ def _fails(known: Image, user: str, container: Container, context: Context) -> b
 
 
 def _image(container: Container, pod: Pod, who: str, known: Image) -> Finding:
-    additions = homes(pod, homeless(pod, [container]), _SIZE) if known.needs == "home" else ()
+    additions = homes(pod, homeless(pod, [container]), HOME_SIZE) if known.needs == "home" else ()
     return Finding(
         ID,
         pod.at(f"{container.field}.image"),

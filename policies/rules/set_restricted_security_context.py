@@ -138,6 +138,8 @@ USER_ANNOTATION = "gpufence.dev/run-as-user"
 
 HOME = "gpufence-home"
 """Name of the volume with the home directories, which is mounted at the path of this name."""
+HOME_SIZE = "20Gi"
+"""The size limit where the policy has none: of fixes, and of overrides that gpufence drafts."""
 _VARIABLES = {"HOME": f"/{HOME}", "USER": "nonroot", "LOGNAME": "nonroot"}
 """Python's ``getpass.getuser`` reads the names before it looks up the user ID."""
 _EVICTABLE = "cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes"

@@ -11,6 +11,7 @@ import yaml
 from controlplane.cluster import ControlPlane
 from controlplane.objects import node, taint, workload
 from policies.document import parse_policy
+from policies.policy import Hardening
 from running import run_command
 
 JSON = dict[str, Any]
@@ -64,12 +65,13 @@ def test_adopt_says_what_would_change_and_writes_policy_values_and_report(
     lines = done.out.splitlines()
     place = f"{running}/deployments.apps"
     assert f"  {place}/web: pool-trespass: a Pod without a GPU request" in done.out
-    assert f"  {place}/vllm: user 65532; likely to fail" in lines
+    assert f"  {place}/vllm: user 65532; likely to fail without hardening: {{home: 20Gi}}" in lines
     assert not [line for line in lines if line.startswith(f"  {place}/train")]
     assert f"  {place}/vllm: an image is known to fail as a user that it was not built for" in lines
     document = yaml.safe_load((out / "policy.yaml").read_text())
     policy = parse_policy(document)
     assert policy.mode == "audit"
+    assert policy.actions_in(running).hardening == Hardening(home="20Gi")
     assert [pool.selector for pool in policy.pools]
     values = yaml.safe_load((out / "values.yaml").read_text())
     assert values["policy"] == document["spec"]

@@ -15,7 +15,7 @@ from sphinx.application import Sphinx
 from sphinx.errors import ExtensionError
 from sphinx.util.typing import ExtensionMetadata
 
-from gpufence_docs import chart, commands, files, metrics, playground, policy, report, rules
+from gpufence_docs import chart, commands, files, images, metrics, playground, policy, report, rules
 
 PARTS: dict[str, Callable[[], str]] = {
     "changelog": lambda: files.document("CHANGELOG.md"),
@@ -23,6 +23,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "commands": commands.markdown,
     "default-policy": policy.default_markdown,
     "fence-test": policy.fence_test_markdown,
+    "images": images.markdown,
     "metrics": metrics.markdown,
     "policy": policy.markdown,
     "report": report.markdown,

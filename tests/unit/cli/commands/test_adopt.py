@@ -8,9 +8,12 @@ from typing import Any
 
 import pytest
 
+from policies.policy import Hardening
+from running import Run
 from webhook.kube.errors import ApiError
 from webhook.tools.cli.commands.adopt import Dump
 from webhook.tools.documents.document import InputError
+from webhook.tools.documents.policy_files import read_policy
 
 JSON = dict[str, Any]
 
@@ -78,3 +81,57 @@ def test_a_dump_needs_nodes_and_namespaces(tmp_path: Path, missing: int) -> None
         InputError, match=r"contains no (nodes|namespaces)\. Create it with kubectl"
     ):
         dump(tmp_path / "d.json", *objects)
+
+
+GPU_NODE = obj(
+    "Node",
+    "gpu-1",
+    status={"allocatable": {"nvidia.com/gpu": "8"}, "capacity": {"nvidia.com/gpu": "8"}},
+    spec={"taints": [{"key": "nvidia.com/gpu", "effect": "NoSchedule"}]},
+)
+GPU_NODE["metadata"]["labels"] = {"nvidia.com/gpu.present": "true"}
+HOME, USER, ROOT = "{home: 20Gi}", "{runAsUser: 1000, fsGroup: 100}", "{level: baseline}"
+WORKLOADS = {
+    ("home", "vllm"): ("vllm/vllm-openai", "", HOME),
+    ("home", "pip"): ("registry.example/a", "pip install a", HOME),
+    ("user", "ray"): ("rayproject/ray-ml", "", USER),
+    ("both", "ray"): (
+        "rayproject/ray-ml",
+        "pip install a",
+        "{runAsUser: 1000, fsGroup: 100, home: 20Gi}",
+    ),
+    ("root", "apt"): ("registry.example/a", "apt-get install a", ROOT),
+    ("root", "vllm"): ("vllm/vllm-openai", "", HOME),
+    ("none", "train"): ("registry.example/a", "", ""),
+}
+"""By namespace and name: image, command, and what the workload needs."""
+
+
+def workload(namespace: str, name: str) -> JSON:
+    image, command, _ = WORKLOADS[namespace, name]
+    container: JSON = {"name": "a", "image": image, "args": [command]}
+    container["resources"] = {"limits": {"nvidia.com/gpu": 1}}
+    template = {"spec": {"containers": [container]}}
+    made = obj("Deployment", name, "apps/v1", namespace, spec={"template": template})
+    made["metadata"]["uid"] = f"{namespace}-{name}"
+    return made
+
+
+def test_workloads_that_likely_fail_get_settings_by_namespace(gpufence: Run) -> None:
+    namespaces = sorted({namespace for namespace, _ in WORKLOADS})
+    objects = [GPU_NODE, *(obj("Namespace", each) for each in namespaces)]
+    objects += [workload(*key) for key in WORKLOADS]
+    Path("dump.json").write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": objects}))
+    lines = gpufence("adopt", "--dump", "dump.json", "--out", "out").out.splitlines()
+    for (namespace, name), (_, _, setting) in WORKLOADS.items():
+        outlook = f"; likely to fail without hardening: {setting}" if setting else ""
+        assert f"  {namespace}/deployments.apps/{name}: user 65532{outlook}" in lines
+    policy = read_policy("policy.yaml", Path("out/policy.yaml").read_text())
+    written = {namespace: policy.actions_in(namespace).hardening for namespace in namespaces}
+    assert written == {
+        "home": Hardening(home="20Gi"),
+        "user": Hardening(run_as_user=1000, fs_group=100),
+        "both": Hardening(run_as_user=1000, fs_group=100, home="20Gi"),
+        "root": Hardening("baseline"),
+        "none": None,
+    }

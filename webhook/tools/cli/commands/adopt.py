@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import fields, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,10 +17,17 @@ from typing import Any, NamedTuple
 import click
 import msgspec
 
+from policies.context import Context
 from policies.decision import Decision
+from policies.facts import Facts, Request
+from policies.images import Image, known_image
+from policies.kubernetes.editor import Editor
+from policies.kubernetes.field_types import camel_case
 from policies.kubernetes.objects import JSONObject
-from policies.policy import Policy
-from policies.rules import check_needs_root
+from policies.kubernetes.workload import Workload
+from policies.policy import Hardening, Policy
+from policies.rules import check_needs_root, set_restricted_security_context
+from policies.rules.set_restricted_security_context import HOME_SIZE
 from policies.wording import counted
 from webhook.kube.client import MOST_BYTES, KubeApi, Query
 from webhook.kube.credentials import Access
@@ -59,6 +66,8 @@ class Adoption(NamedTuple):
     cluster: str
     notes: Sequence[str]
     """What discovery leaves to a person."""
+    hardening: Mapping[str, Hardening]
+    """By the place of a workload that likely fails, the settings without which it does."""
 
 
 @click.command(
@@ -91,9 +100,10 @@ def adopt(out: Path, policy_path: str | None, dump: str | None, connection: Conn
     """Show what gpufence would change in a cluster, and prepare its installation.
 
     The command is read-only. It discovers a policy, audits every workload against it, and says
-    which workloads it would deny, which Pods would run as another user, and which nodes lack labels
-    or taints. Then it writes the policy, chart values and an HTML report. The discovered policy is
-    in mode audit; one that you give stays as it is.
+    which workloads it would deny, which Pods would run as another user and what they need for it,
+    and which nodes lack labels or taints. Then it writes the policy, chart values and an HTML
+    report. The discovered policy is in mode audit, with overrides for namespaces whose workloads
+    need them; one that you give stays as it is.
     """
     files = [out / name for name in ("policy.yaml", "values.yaml", "report.html")]
     if existing := [str(path) for path in files if path.exists()]:
@@ -131,6 +141,7 @@ async def _adopt(api: KubeApi, policy_path: str | None, progress: Progress) -> A
         InputError: the policy is invalid, or no node offers devices of a known vendor.
     """
     notes: list[str] = []
+    drafted = None
     if policy_path is None:
         state = await state_of_cluster(api, progress)
         drafted = draft(list(state.nodes.index), state.templates, state.device_classes.names())
@@ -144,7 +155,91 @@ async def _adopt(api: KubeApi, policy_path: str | None, progress: Progress) -> A
     overrides = [replace(each, mode=each.mode and "enforce") for each in policy.overrides]
     enforced = replace(policy, mode="enforce", overrides=tuple(overrides))
     result = await run(api, enforced, datetime.now(UTC).date(), progress)
-    return Adoption(text, policy, result, await api.host(), notes)
+    failing = list(_failing(result, policy))
+    if drafted is not None:
+        text = policy_text(drafted, namespaces, "audit", list(_overrides(failing)))
+        policy = read_policy("the discovered policy", text)
+    hardening = {each.place: found for each in failing if (found := _settled([each]))}
+    return Adoption(text, policy, result, await api.host(), notes, hardening)
+
+
+class _Failing(NamedTuple):
+    """A workload that shows signs of a need for root or a home directory, and a policy for it."""
+
+    place: str
+    namespace: str
+    pods: JSONObject
+    policy: Policy
+
+    def signs(self, hardening: Hardening) -> set[tuple[str, str]]:
+        """Return the paths and reasons of the signs that its Pods have with these settings."""
+        pools = tuple(replace(pool, hardening=None) for pool in self.policy.pools)
+        policy = replace(self.policy, pools=pools, overrides=(), hardening=hardening)
+        found = set()
+        for pod in Workload(self.pods).pods():
+            context = Context.of(pod, policy, Request(namespace=self.namespace), Facts())
+            if context.device_requests or pod.spec.resource_claims:
+                changes = [*set_restricted_security_context.changes(pod, context)]
+                Editor(pod).apply(changes, set_restricted_security_context.ID)
+                pod.changed()
+                found |= {(each.path, each.reason) for each in check_needs_root.check(pod, context)}
+        return found
+
+    def images(self) -> Iterator[Image]:
+        for pod in Workload(self.pods).pods():
+            for container in pod.containers:
+                if known := known_image(container.spec.image or ""):
+                    yield known
+
+
+def _failing(audit: Audit, policy: Policy) -> Iterator[_Failing]:
+    """Yield the workloads that gpufence gives a user which is likely not enough."""
+    for subject in audit.subjects:
+        decision, namespace = subject.decision, subject.owned.namespace
+        if decision.allowed and _assigned_user(decision) is not None:
+            failing = _Failing(subject.place, namespace, decision.original, policy)
+            if failing.signs(policy.hardening):
+                yield failing
+
+
+def _settled(workloads: Sequence[_Failing]) -> Hardening | None:
+    """Return the settings with which the fewest signs remain; ``None`` if no setting helps.
+
+    Of several, the first: a home directory, the user of an image, both, or root.
+    """
+    own = workloads[0].policy.hardening
+    known = [image for each in workloads for image in each.images() if image.user]
+    users = [replace(own, run_as_user=image.user, fs_group=image.fs_group) for image in known]
+    homes = [replace(each, home=each.home or HOME_SIZE) for each in (own, *users)]
+    candidates = [own, homes[0], *users, *homes[1:], replace(own, level="baseline")]
+    before = [each.signs(own) for each in workloads]
+
+    def remaining(hardening: Hardening) -> int:
+        after = (each.signs(hardening) for each in workloads)
+        return sum(len(old & new) for old, new in zip(before, after, strict=True))
+
+    best = min(candidates, key=remaining)
+    return None if best is own else best
+
+
+def _overrides(failing: Iterable[_Failing]) -> Iterator[JSONObject]:
+    """Yield an override for each namespace whose workloads a setting helps."""
+    by_namespace: defaultdict[str, list[_Failing]] = defaultdict(list)
+    for each in failing:
+        by_namespace[each.namespace].append(each)
+    for namespace, workloads in sorted(by_namespace.items()):
+        if hardening := _settled(workloads):
+            yield {"namespaces": [namespace], "hardening": _written(hardening)}
+
+
+def _written(hardening: Hardening) -> JSONObject:
+    """Return settings as a policy has them, without those that are the default."""
+    default = Hardening()
+    return {
+        camel_case(each.name): value
+        for each in fields(Hardening)
+        if (value := getattr(hardening, each.name)) != getattr(default, each.name)
+    }
 
 
 async def _platforms_elsewhere(api: KubeApi, namespaces: Collection[str]) -> list[str]:
@@ -193,6 +288,8 @@ def _summary(adoption: Adoption, out: Path) -> Iterator[str]:
         elif (user := _assigned_user(subject.decision)) is not None:
             now = f", now {', '.join(map(str, sorted(subject.users)))}" if subject.users else ""
             outlook = "; likely to fail" if signs else ""
+            if (setting := adoption.hardening.get(subject.place)) is not None:
+                outlook += f" without hardening: {_flow(_written(setting))}"
             with_another_user.append(f"{subject.place}: user {user}{now}{outlook}")
     nodes = [f"{node.name}: {finding.reason}" for node in audit.nodes for finding in node.findings]
     yield (
@@ -220,6 +317,11 @@ def _summary(adoption: Adoption, out: Path) -> Iterator[str]:
     yield f"Next: read {out}/report.html, change {out}/policy.yaml, and install it in mode audit:"
     yield "  helm install gpufence deploy/helm/gpufence --namespace gpufence-system \\"
     yield f"    --create-namespace --values {out}/values.yaml"
+
+
+def _flow(settings: JSONObject) -> str:
+    """Return settings as YAML in one line."""
+    return f"{{{', '.join(f'{key}: {value}' for key, value in settings.items())}}}"
 
 
 def _assigned_user(decision: Decision) -> int | None:

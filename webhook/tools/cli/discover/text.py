@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import textwrap
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from policies.finding import Mode
+from policies.kubernetes.objects import JSONObject
 from policies.wording import counted, printable, some
 from webhook.tools.cli.discover.accelerators import INSTANCE_TYPE, KNOWN
 from webhook.tools.cli.discover.drafts import Draft
@@ -23,10 +24,16 @@ _OWN = ("kube-system", "gpufence-system")
 _ALWAYS_EXEMPT = (*_OWN, "node-feature-discovery")
 
 
-def policy_text(draft: Draft, namespaces: frozenset[str] | None, mode: Mode = "enforce") -> str:
+def policy_text(
+    draft: Draft,
+    namespaces: frozenset[str] | None,
+    mode: Mode = "enforce",
+    overrides: Sequence[JSONObject] = (),
+) -> str:
     """Return the policy as YAML, with comments.
 
-    ``namespaces`` are those of the cluster; ``None`` if they are unknown.
+    ``namespaces`` are those of the cluster; ``None`` if they are unknown. ``overrides`` are
+    what its workloads need.
 
     Raises:
         InputError: the draft has no pool.
@@ -65,6 +72,7 @@ def policy_text(draft: Draft, namespaces: frozenset[str] | None, mode: Mode = "e
         is_openshift=any(key.startswith("node.openshift.io/") for key in keys),
         knows_namespaces=namespaces is not None,
         exempt=exempt,
+        overrides=overrides,
     )
 
 
