@@ -18,6 +18,9 @@ from typing import NamedTuple, TypeAlias
 from policies.kubernetes.claims import implicit_resource
 from policies.kubernetes.scheduling import Alternative, accepts
 
+_PoolID: TypeAlias = tuple[str, str]
+"""The names of the driver and of the pool."""
+
 Counters: TypeAlias = tuple[tuple[str, str, int], ...]
 """Amounts of shared counters: the name of the set, the name of the counter, and nanos."""
 
@@ -36,6 +39,10 @@ class Placement(NamedTuple):
         return self.all_nodes or any(accepts(term, name, labels) for term in self.terms)
 
 
+MOST_DEVICES = 32
+"""The most devices that a claim can get (``AllocationResultsMaxSize``)."""
+
+
 class Device(NamedTuple):
     """A device, by what its allocation depends on."""
 
@@ -43,10 +50,24 @@ class Device(NamedTuple):
     classes: frozenset[str]
     """The DeviceClasses whose selectors the device meets."""
     is_tainted: bool = False
-    """Whether a taint keeps it from being allocated."""
+    """Whether a taint in the slice keeps it from being allocated."""
+    shares: int = 1
+    """How many requests that name no capacity the device can meet at once (KEP-5075)."""
     consumes: Counters = ()
     placement: Placement | None = None
     """The nodes of the device, if each device of the slice has its own."""
+
+
+class TaintedDevices(NamedTuple):
+    """The devices that a ``DeviceTaintRule`` taints. An empty name stands for all."""
+
+    driver: str
+    pool: str
+    device: str
+
+    def includes(self, pool: _PoolID) -> bool:
+        """Return whether devices of the pool may be among them."""
+        return self.driver in ("", pool[0]) and self.pool in ("", pool[1])
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,9 +103,6 @@ class ResourceSlice:
         ] or None
 
 
-_PoolID: TypeAlias = tuple[str, str]
-
-
 class PublishedDevices:
     """The ResourceSlices of a cluster, and the devices that each node offers through them."""
 
@@ -95,6 +113,7 @@ class PublishedDevices:
         """The pools with slices of the node, and how many. Those of several nodes have no name."""
         self.resources: Mapping[str, tuple[str, ...]] = {}
         """By DeviceClass, the extended resources that it provides."""
+        self._rules: dict[str, TaintedDevices] = {}
 
     def __len__(self) -> int:
         return len(self._slices)
@@ -135,6 +154,19 @@ class PublishedDevices:
             del self._by_node[item.node]
         return nodes
 
+    def rules(self) -> Collection[str]:
+        """Return the names of the rules that taint devices."""
+        return self._rules.keys()
+
+    def taint(self, rule: str, devices: TaintedDevices | None) -> frozenset[str]:
+        """Let a rule taint these devices, or none. Return the nodes as ``put`` does."""
+        before = self._rules.pop(rule, None)
+        if devices is not None:
+            self._rules[rule] = devices
+        changed = {each for each in (before, devices) if each is not None and before != devices}
+        pools = [pool for pool in self._pools if any(each.includes(pool) for each in changed)]
+        return frozenset[str]().union(*map(self._nodes_of, pools))
+
     def offers_of(self, node: str, labels: Mapping[str, str]) -> dict[str, int]:
         """Return how many devices the node offers by each name; 0 if none can be allocated now.
 
@@ -173,7 +205,9 @@ class PublishedDevices:
         if wanted not in (len(here), len(current)) or not _is_valid(here, current):
             return dict.fromkeys(classes, 0)
         limits = dict(_counters(here))
-        return {name: _allocatable(name, devices, limits) for name in classes}
+        tainted = {rule.device for rule in self._rules.values() if rule.includes(pool)}
+        usable = [d for d in devices if not (d.is_tainted or {"", d.name} & tainted)]
+        return {name: _allocatable(name, usable, limits) for name in classes}
 
 
 def _is_valid(here: Sequence[ResourceSlice], current: Iterable[ResourceSlice]) -> bool:
@@ -197,12 +231,12 @@ def _counters(slices: Iterable[ResourceSlice]) -> Iterator[tuple[tuple[str, str]
 def _allocatable(
     device_class: str, devices: Iterable[Device], limits: Mapping[tuple[str, str], int]
 ) -> int:
-    """Return the most devices of the class that can be allocated at once.
+    """Return the most requests for a device of the class that can be met at once.
 
-    For each counter, the devices that consume least count. To find out which devices fit all
-    counters together is the scheduler's work.
+    A device with shares uses its counters once. For each counter, the devices that consume least
+    count. To find out which devices fit all counters together is the scheduler's work.
     """
-    usable = [d for d in devices if device_class in d.classes and not d.is_tainted]
+    usable = [d for d in devices if device_class in d.classes]
     usable = [d for d in usable if all(limits[each[:2]] >= each[2] for each in d.consumes)]
     by_set: defaultdict[tuple[str, ...], list[Device]] = defaultdict(list)
     for device in usable:
@@ -211,7 +245,7 @@ def _allocatable(
 
 
 def _fitting(devices: list[Device], limits: Mapping[tuple[str, str], int]) -> int:
-    """Return the most of the devices that fit each counter that they share."""
+    """Return the shares of the most devices that fit each counter that they share."""
     fitting = len(devices)
     for key in {each[:2] for device in devices for each in device.consumes}:
         amounts = sorted(_consumed(device, key) for device in devices)
@@ -222,7 +256,7 @@ def _fitting(devices: list[Device], limits: Mapping[tuple[str, str], int]) -> in
                 break
             count += 1
         fitting = min(fitting, count)
-    return fitting
+    return sum(sorted((device.shares for device in devices), reverse=True)[:fitting])
 
 
 def _consumed(device: Device, key: tuple[str, str]) -> int:

@@ -15,11 +15,13 @@ from policies.kubernetes import cel
 from policies.kubernetes.core_v1 import NodeSelector
 from policies.kubernetes.quantity import InvalidQuantityError, parse_quantity
 from policies.kubernetes.resource_slices import (
+    MOST_DEVICES,
     Counters,
     Device,
     Placement,
     PublishedDevices,
     ResourceSlice,
+    TaintedDevices,
 )
 from policies.kubernetes.scheduling import FENCING_EFFECTS, term_alternatives
 from policies.policy import Policy
@@ -75,10 +77,17 @@ class Attribute(msgspec.Struct, frozen=True):
         return next(found, cel.UNKNOWN)
 
 
-class Amount(msgspec.Struct, frozen=True):
+class RequestPolicy(msgspec.Struct, frozen=True):
+    """What a request takes of a capacity that it does not name."""
+
+    default: Any = None
+
+
+class Amount(msgspec.Struct, frozen=True, rename="camel"):
     """``DeviceCapacity`` or ``Counter``."""
 
     value: Any = 0
+    request_policy: RequestPolicy | None = None
 
 
 class CounterSet(msgspec.Struct, frozen=True, rename="camel"):
@@ -125,12 +134,39 @@ class ResourceSliceObject(msgspec.Struct, frozen=True):
     spec: ResourceSliceSpec = ResourceSliceSpec()
 
 
+class DeviceTaintSelector(msgspec.Struct, frozen=True):
+    driver: str | None = None
+    pool: str | None = None
+    device: str | None = None
+
+
+class DeviceTaintRuleSpec(msgspec.Struct, frozen=True, rename="camel"):
+    taint: TaintObject
+    device_selector: DeviceTaintSelector | None = None
+
+
+class DeviceTaintRuleObject(msgspec.Struct, frozen=True):
+    """``resource.k8s.io/v1`` ``DeviceTaintRule``, of Kubernetes 1.37."""
+
+    metadata: Identity
+    spec: DeviceTaintRuleSpec
+
+
 _API = "/apis/resource.k8s.io/v1"
 DEVICE_CLASSES = Collection(
     "deviceclasses", f"{_API}/deviceclasses", DeviceClassObject, optional=True
 )
 RESOURCE_SLICES = Collection(
     "resourceslices", f"{_API}/resourceslices", ResourceSliceObject, optional=True
+)
+
+
+TAINT_RULES = Collection(
+    "devicetaintrules",
+    f"{_API}/devicetaintrules",
+    DeviceTaintRuleObject,
+    optional=True,
+    may_be_forbidden=True,
 )
 
 
@@ -209,6 +245,7 @@ class SliceStore:
                 device.name,
                 self._selectors.classes_of(spec.driver, device),
                 any(taint.effect in FENCING_EFFECTS for taint in device.taints or ()),
+                _shares(device),
                 _counters(device.consumes_counters),
                 _placement(device) if spec.per_device_node_selection else None,
             )
@@ -276,6 +313,31 @@ class _Selectors:
         return True
 
 
+class TaintRuleStore:
+    """Keeps which devices the rules of administrators taint."""
+
+    def __init__(self, nodes: NodeStore, published: PublishedDevices) -> None:
+        self._nodes = nodes
+        self._published = published
+
+    def put(self, item: DeviceTaintRuleObject, /) -> None:
+        selector, devices = item.spec.device_selector, None
+        # Without a selector, a rule selects no device.
+        if selector is not None and item.spec.taint.effect in FENCING_EFFECTS:
+            names = (selector.driver, selector.pool, selector.device)
+            devices = TaintedDevices(*(name or "" for name in names))
+        self._nodes.publish(self._published.taint(item.metadata.name, devices))
+
+    def remove(self, name: str, /) -> None:
+        self._nodes.publish(self._published.taint(name, None))
+
+    def names(self) -> Iterable[str]:
+        return list(self._published.rules())
+
+    def __len__(self) -> int:
+        return len(self._published.rules())
+
+
 class DeviceClassStore:
     """Keeps the DeviceClasses, and lets ``follow`` know what they select and provide."""
 
@@ -322,6 +384,7 @@ class NodeOffers:
             # Before the slices, which are read by what the classes select.
             DEVICE_CLASSES: self.device_classes,
             RESOURCE_SLICES: self.slices,
+            TAINT_RULES: TaintRuleStore(self.nodes, self.slices.published),
         }
         """The stores of what DRA drivers publish, which no cluster needs to have."""
         self.stores: dict[Collection[Any], Store[Any]] = {NODES: self.nodes, **self.published}
@@ -366,6 +429,25 @@ def _quantity(amount: Amount) -> Any:
         return cel.Quantity(parse_quantity(amount.value))
     except InvalidQuantityError:
         return cel.UNKNOWN
+
+
+def _shares(device: DeviceObject) -> int:
+    """Return how many requests that name no capacity the device can meet at once.
+
+    Source: ``CmpRequestOverCapacity`` in ``k8s.io/dynamic-resource-allocation``: a capacity without
+    a default is taken as a whole.
+    """
+    if not device.allow_multiple_allocations:
+        return 1
+    shares = MOST_DEVICES
+    for amount in (device.capacity or {}).values():
+        value, policy = parse_quantity(amount.value), amount.request_policy
+        taken = (
+            value if policy is None or policy.default is None else parse_quantity(policy.default)
+        )
+        if taken > 0:
+            shares = min(shares, value // taken)
+    return shares
 
 
 def _counters(sets: Iterable[CounterSet] | None) -> Counters:

@@ -72,6 +72,18 @@ ATTRIBUTES = st.fixed_dictionaries(
 CAPACITY = st.fixed_dictionaries(
     {}, optional={"memory": st.sampled_from(["80Gi", "10Gi"]).map(lambda text: {"value": text})}
 )
+
+
+def shared(device: JSON, default: str | None) -> JSON:
+    """Return the device as one that several requests share, each with a part of its memory."""
+    policy = {"default": default, "validValues": [default, "80Gi"]}
+    capacity = {
+        name: {**amount, **({"requestPolicy": policy} if default else {})}
+        for name, amount in device["capacity"].items()
+    }
+    return {**device, "capacity": capacity, "allowMultipleAllocations": True}
+
+
 TERMS = [{"matchExpressions": [{"key": "zone", "operator": "In", "values": ["1"]}]}]
 PLACEMENTS = st.one_of(
     st.sampled_from([*NODES, "gone"]).map(lambda name: {"nodeName": name}),
@@ -115,6 +127,8 @@ def pools(draw: st.DrawFn, name: str, *, counters: bool) -> list[JSON]:
                 "capacity": draw(CAPACITY),
                 "taints": draw(TAINTS),
             }
+            if draw(st.integers(0, 3)) == 0:
+                device = shared(device, draw(st.sampled_from([None, "5Gi", "10Gi", "40Gi"])))
             if shares:
                 consumed = {"memory": {"value": str(draw(st.integers(1, 3)))}}
                 device["consumesCounters"] = [{"counterSet": "set", "counters": consumed}]

@@ -33,6 +33,7 @@ var allocation = structured.Features{
 	PartitionableDevices:   true,
 	DeviceTaints:           true,
 	DeviceBindingAndStatus: true,
+	ConsumableCapacity:     true,
 }
 
 type classes []*resourceapi.DeviceClass

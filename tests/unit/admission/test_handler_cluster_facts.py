@@ -187,7 +187,7 @@ async def test_cluster_facts_and_lookups_are_exported(hook: Hook) -> None:
         '{result="failed"}': 0.0,
         '{result="late"}': 0.0,
     }
-    kinds = ("nodepools", "nodeclaims", "machinedeployments")
+    kinds = ("nodepools", "nodeclaims", "machinedeployments", "devicetaintrules")
     templates = {f'{{resource="{kind}"}}': 0.0 for kind in kinds}
     assert await hook.metric("gpufence_cluster_objects") == {
         '{resource="nodes"}': 2.0,

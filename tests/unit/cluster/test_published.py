@@ -9,6 +9,7 @@ import pytest
 
 from clusters import facts_of, node
 from fake_apiserver import DEVICE_CLASSES, NODES, RESOURCE_SLICES, FakeApiServer, eventually
+from webhook.kube.published import TAINT_RULES
 from webhook.serve.cluster.state import ClusterState
 
 JSON = dict[str, Any]
@@ -68,6 +69,11 @@ def published(state: ClusterState, name: str = "n") -> dict[str, int]:
     return dict(known.published)
 
 
+RULE = {
+    "apiVersion": "resource.k8s.io/v1",
+    "kind": "DeviceTaintRule",
+    "metadata": {"name": "rule"},
+}
 SELECTOR = f"device.driver == '{DRIVER}' && device.attributes['{DRIVER}'].type == 'gpu'"
 
 
@@ -108,6 +114,47 @@ def test_a_device_with_a_taint_is_the_node_s_and_cannot_be_allocated() -> None:
     devices = [gpu(0, taints=[{"key": "old", "effect": "None"}]), gpu(1)]
     state.put(resource_slice(devices=devices))
     assert published(state) == {GPU: 2, CLASS: 2}
+
+
+def test_a_rule_taints_devices_until_it_is_deleted() -> None:
+    state = state_of(device_class(SELECTOR), node("n"), resource_slice(), node("m"))
+    state.put(resource_slice("m"))
+    rules = state.offers.published[TAINT_RULES]
+    for selector, of_n, of_m in (
+        ({"driver": DRIVER, "pool": "n", "device": "gpu-3"}, 7, 8),
+        ({"pool": "n"}, 0, 8),
+        ({"device": "gpu-3"}, 7, 7),
+        ({"driver": "other"}, 8, 8),
+        ({}, 0, 0),
+        (None, 8, 8),
+    ):
+        for effect in ("NoExecute", "None"):
+            spec = {"deviceSelector": selector, "taint": {"key": "broken", "effect": effect}}
+            state.put({**RULE, "spec": spec})
+            expected = (of_n, of_m) if effect == "NoExecute" else (8, 8)
+            assert (published(state)[GPU], published(state, "m")[GPU]) == expected, spec
+        state.put({**RULE, "spec": {**spec, "taint": {"key": "broken", "effect": "NoSchedule"}}})
+        assert list(rules.names()) == (["rule"] if selector is not None else [])
+        rules.remove("rule")
+        assert (published(state)[GPU], published(state, "m")[GPU]) == (8, 8), selector
+
+
+def test_a_device_that_several_requests_share_counts_its_shares() -> None:
+    for capacity, count in (
+        ({"memory": {"value": "80Gi", "requestPolicy": {"default": "20Gi"}}}, 4),
+        ({"memory": {"value": "80Gi"}}, 1),
+        ({}, 32),
+        (
+            {
+                "memory": {"value": "80Gi", "requestPolicy": {"default": "20Gi"}},
+                "cores": {"value": "10", "requestPolicy": {"default": "4"}},
+            },
+            2,
+        ),
+    ):
+        device = gpu(0, allowMultipleAllocations=True) | {"capacity": capacity}
+        state = state_of(device_class(SELECTOR), node("n"), resource_slice(devices=[device]))
+        assert published(state) == {GPU: count, CLASS: count}, capacity
 
 
 def test_partitions_share_the_counters_of_their_gpu() -> None:

@@ -23,12 +23,13 @@ from fake_apiserver import (
 from webhook.kube.client import KubeApi
 from webhook.kube.credentials import kubeconfig
 from webhook.kube.errors import ApiError, UnreachableError
+from webhook.kube.published import TAINT_RULES
 from webhook.kube.reflector import Watches
 from webhook.serve.cluster.facts import ClusterFacts
 from webhook.serve.cluster.templates import MACHINE_DEPLOYMENTS, NODE_CLAIMS, NODE_POOLS
 
 TEMPLATES = ("nodepools", "nodeclaims", "machinedeployments")
-DRA = ("deviceclasses", "resourceslices")
+DRA = ("deviceclasses", "resourceslices", "devicetaintrules")
 
 ALL = {f"n{number}" for number in range(60)}
 PAGES = 2
@@ -368,8 +369,8 @@ async def test_unneeded_collections_are_not_watched(api: FakeApiServer, tmp_path
         facts = await known(cluster)
         assert facts.runtime_classes is None
         assert facts.namespace_labels is None
-    watched_templates = {NODE_POOLS.path, NODE_CLAIMS.path, MACHINE_DEPLOYMENTS.path}
-    watched = {asked.path for asked in api.requests} - watched_templates
+    optional = (NODE_POOLS, NODE_CLAIMS, MACHINE_DEPLOYMENTS, TAINT_RULES)
+    watched = {asked.path for asked in api.requests} - {each.path for each in optional}
     assert watched == {NODES, DEVICE_CLASSES, RESOURCE_SLICES}
 
 
@@ -389,7 +390,7 @@ async def test_collections_that_the_policy_needs_are_watched(
         assert facts.extended_resource_classes == {}
         assert (await known(cluster, "unheard-of")).namespace_labels is None
         ones = ("namespaces", "runtimeclasses", "deviceclasses")
-        none = dict.fromkeys((*TEMPLATES, "resourceslices"), 0)
+        none = dict.fromkeys((*TEMPLATES, *DRA), 0)
         expected = {**none, "nodes": len(ALL), **dict.fromkeys(ones, 1)}
         assert cluster.watches.objects() == expected
         watched = (NAMESPACES, RUNTIME_CLASSES, DEVICE_CLASSES)

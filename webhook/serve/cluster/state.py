@@ -18,7 +18,7 @@ from policies.kubernetes.objects import JSONObject
 from policies.policy import Policy
 from webhook.kube.collection import Collection, ItemT_contra, LabeledMetadata, Store
 from webhook.kube.nodes import NODES
-from webhook.kube.published import DEVICE_CLASSES, RESOURCE_SLICES, NodeOffers
+from webhook.kube.published import DEVICE_CLASSES, RESOURCE_SLICES, TAINT_RULES, NodeOffers
 from webhook.serve.cluster.templates import (
     MACHINE_DEPLOYMENTS,
     NODE_CLAIMS,
@@ -46,6 +46,7 @@ _KINDS: dict[tuple[str, str], Collection[Any]] = {
     ("node.k8s.io", "RuntimeClass"): RUNTIME_CLASSES,
     ("resource.k8s.io", "DeviceClass"): DEVICE_CLASSES,
     ("resource.k8s.io", "ResourceSlice"): RESOURCE_SLICES,
+    ("resource.k8s.io", "DeviceTaintRule"): TAINT_RULES,
     ("karpenter.sh", "NodePool"): NODE_POOLS,
     ("karpenter.sh", "NodeClaim"): NODE_CLAIMS,
     ("cluster.x-k8s.io", "MachineDeployment"): MACHINE_DEPLOYMENTS,

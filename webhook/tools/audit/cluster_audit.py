@@ -22,7 +22,7 @@ from webhook.kube.collection import Collection, LabeledMetadata
 from webhook.kube.errors import FORBIDDEN, NOT_FOUND, ApiError
 from webhook.kube.listing import list_all, list_optional
 from webhook.kube.nodes import NODES, NodeObject, room_of
-from webhook.kube.published import DEVICE_CLASSES, RESOURCE_SLICES
+from webhook.kube.published import RESOURCE_SLICES, TAINT_RULES
 from webhook.serve.cluster.state import NAMESPACES, RUNTIME_CLASSES, ClusterState
 from webhook.tools.audit.judge import Inventory, Judge, NodeDetails, RunningPod
 from webhook.tools.audit.kinds import WORKLOADS, Discovery, GroupKind, Kind
@@ -149,6 +149,7 @@ _WITHOUT = {
     RUNTIME_CLASSES.name: "each RuntimeClass is assumed to exist",
     PODS.name: "no Pod is audited",
     RESOURCE_SLICES.name: "the devices of DRA drivers are not counted",
+    TAINT_RULES.name: "tainted devices count as free",
 }
 _WITHOUT_CLAIMS = "Pods with claims may not count as GPU Pods"
 """What an audit lacks without a collection; of dynamic resource allocation, all lack the same."""
@@ -191,8 +192,8 @@ class _Reader:
         await self._deciding(NAMESPACES, state.namespaces.put)
         runtime_classes = await self._deciding(RUNTIME_CLASSES, state.runtime_classes.put)
         await list_optional(self._connection, state.template_stores)
-        await self._deciding(DEVICE_CLASSES, state.device_classes.put)
-        await self._deciding(RESOURCE_SLICES, state.slices.put)
+        for collection, store in state.offers.published.items():
+            await self._deciding(collection, store.put)
         inventory.skipped += state.slices.problems
         if self._policy.pools_of_class:
             await self._deciding(_CLAIMS, take_claim)
