@@ -363,6 +363,14 @@ class DeviceClassStore:
     def __len__(self) -> int:
         return len(self._classes)
 
+    @property
+    def providers(self) -> dict[str, list[str]]:
+        """The classes by the extended resource that they provide; without one, an empty name."""
+        found: dict[str, list[str]] = {}
+        for name, item in self._classes.items():
+            found.setdefault(item.spec.extended_resource_name or "", []).append(name)
+        return found
+
     def _changed(self) -> None:
         self.by_resource = classes_by_resource(self._classes)
         self._follow(self._classes, self.by_resource)

@@ -17,7 +17,7 @@ from msgspec import to_builtins
 from policies.context import Context
 from policies.engine import mutate_pod
 from policies.facts import Facts, Request
-from policies.kubernetes.claims import Claim
+from policies.kubernetes.claims import Claim, implicit_resource
 from policies.kubernetes.core_v1 import (
     Affinity,
     ContainerSpec,
@@ -242,7 +242,7 @@ def fenced_by_taint(small: bool) -> Iterator[int]:
     """T3: every toleration, without a node selection and with each kind of one."""
     every = itertools.islice(quotient.tolerations(), 0, None, 11 if small else 1)
     for toleration, effect, value in itertools.product(every, EFFECTS[:2], (None, "yes")):
-        for layout in ("one label", "any value"):
+        for layout in ("one label", "any value", "no labels"):
             fields = {"key": "gpu", "effect": effect} | ({"value": value} if value else {})
             policy = _make_policy(_LAYOUTS[layout], [fields])
             spec = PodSpec(tolerations=[toleration])
@@ -258,7 +258,7 @@ def fenced_by_taint(small: bool) -> Iterator[int]:
 def fenced_by_selection(small: bool) -> Iterator[int]:
     """T3: every node selection, with tolerations of the pool's taint."""
     nodes = _nodes("a", "b")
-    for name in ("one label", "two labels", "one of two values", "any value"):
+    for name in ("one label", "two labels", "one of two values", "any value", "no labels"):
         layout = _LAYOUTS[name]
         members = _members(nodes, *layout)
         for toleration in _REACHING:
@@ -273,14 +273,26 @@ def fenced_by_selection(small: bool) -> Iterator[int]:
 def fenced_among_known_nodes(small: bool) -> Iterator[int]:
     """T3 with node facts: an allowed Pod fits no known node of the pool, labeled or not yet."""
     taint = (Taint("gpu", "NoSchedule", ""),)
-    known = [
-        Node("n1", {"a": "5", "b": "1"}, taint, {GPU: 1}),
-        Node("n2", {"b": "1"}, taint),
-        Node("n3", {"b": "1"}, (), {GPU: 1}),
-        Node("n4", {"a": "x"}),
-        Node("n5", {"b": "2"}),
-    ]
-    policy = _policy("one label")
+    others = [Node("n4", {"a": "x"}), Node("n5", {"b": "2"})]
+    published = {implicit_resource("class-0"): 0}
+    of_pools = {
+        "one label": [
+            Node("n1", {"a": "5", "b": "1"}, taint, {GPU: 1}),
+            Node("n2", {"b": "1"}, taint),
+            Node("n3", {"b": "1"}, (), {GPU: 1}),
+        ],
+        "no labels": [
+            Node("n1", {"a": "5", "b": "1"}, taint, {}, published),
+            Node("n2", {"b": "1"}, taint),
+            Node("n3", {"b": "1"}, (), {}, published),
+        ],
+    }
+    for layout, known in of_pools.items():
+        yield from _fenced(_policy(layout), [*known, *others], small)
+
+
+def _fenced(policy: Policy, known: Sequence[Node], small: bool) -> Iterator[int]:
+    """Check T3 for a pool of the first three known nodes."""
     fields: list[tuple[Requirement, ...]] = [
         (),
         *((_name(op, n),) for op in _OPS for n in ("n1", "n4")),
@@ -454,8 +466,10 @@ _LAYOUTS: Mapping[str, Selectors] = {
     "two pools, any value": [{"a": ()}, {"b": ("1",)}],
     "three pools": [{"a": ("5",), "b": ("1",)}, {"a": ("7",), "b": ("1",)}, {"b": ("2",)}],
     "two devices": [{"a": ("5",)}, {"a": ("7",)}],
+    "no labels": [{}],
 }
-"""The labels of pools that offer the same device; for ``two devices``, one each."""
+"""The labels of pools that offer the same device; for ``two devices``, one each. The nodes of a
+pool without labels are those with its devices: without node facts, each node may be one."""
 
 _OPS = ("In", "NotIn")
 _REACHING = (
@@ -603,7 +617,7 @@ def _make_policy(
         {
             "name": f"p{number}",
             "resources": [OTHER_GPU if several_devices and number else GPU],
-            "deviceClasses": [f"class-{number}"] if several_devices else [],
+            "deviceClasses": [f"class-{number}"] if several_devices or not selector else [],
             "taints": taints,
             "matchExpressions": [
                 {"key": key, "operator": "In", "values": list(values)}

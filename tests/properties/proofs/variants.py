@@ -1,4 +1,4 @@
-"""Fourteen ways to break the fence: the proof must notice each (``proofs.prove``).
+"""Fifteen ways to break the fence: the proof must notice each (``proofs.prove``).
 
 Each is one edit of the sources, and a statement that it refutes.
 """
@@ -109,6 +109,12 @@ VARIANTS = (
         "policies/reach.py",
         "labeled | of_no_pool & (nodes.fenced_by(pool.taints) | offering[pool])",
         "labeled",
+    ),
+    Variant(
+        "a node whose devices a DRA driver publishes has none while they cannot be allocated",
+        "policies/reach.py",
+        "nodes.offering(name) | nodes.publishing(name)",
+        "nodes.offering(name)",
     ),
     Variant(
         "a Pod is kept off although its selection accepts a known node of the pool",

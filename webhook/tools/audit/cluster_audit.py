@@ -26,6 +26,7 @@ from webhook.kube.published import RESOURCE_SLICES, TAINT_RULES
 from webhook.serve.cluster.state import NAMESPACES, RUNTIME_CLASSES, ClusterState
 from webhook.tools.audit.judge import Inventory, Judge, NodeDetails, RunningPod
 from webhook.tools.audit.kinds import WORKLOADS, Discovery, GroupKind, Kind
+from webhook.tools.audit.move import Move
 from webhook.tools.audit.owners import Owned
 from webhook.tools.audit.pools import NodeFindings, PoolState, node_findings, pool_states
 from webhook.tools.audit.stack import Unreached
@@ -70,8 +71,11 @@ async def audit(
     policy: Policy,
     today: date,
     progress: Progress = lambda _title, _count: None,
+    move: Move | None = None,
 ) -> Audit:
     """Check the objects of the cluster against the policy. The audit is read-only.
+
+    ``move`` takes what workloads depend on.
 
     Exemptions by username do not apply, because objects do not record who created them.
 
@@ -81,7 +85,7 @@ async def audit(
     # Decoded objects have no cycles. The search for cycles would take up to two thirds of the time.
     gc.disable()
     try:
-        return await _audit(_Reader(connection, policy, today, progress), policy)
+        return await _audit(_Reader(connection, policy, today, progress, move), policy)
     finally:
         gc.enable()
 
@@ -159,13 +163,18 @@ class _Reader:
     """Reads what an audit needs, a collection at a time, into one inventory."""
 
     def __init__(
-        self, connection: KubeApi, policy: Policy, today: date, progress: Progress
+        self,
+        connection: KubeApi,
+        policy: Policy,
+        today: date,
+        progress: Progress,
+        move: Move | None,
     ) -> None:
         self.inventory = Inventory(today=today)
         self._connection = connection
         self._policy = policy
         self._progress = progress
-        self._judge = Judge(self.inventory, policy)
+        self._judge = Judge(self.inventory, policy, move)
         self._discovery = Discovery(connection)
         self._requested: set[GroupKind] = set()
 

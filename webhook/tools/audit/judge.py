@@ -33,6 +33,7 @@ from policies.policy import Policy
 from policies.reach import DAEMON_SET_CONTROLLER, MIRROR_ANNOTATION
 from policies.requests import Scope, device_peaks
 from webhook.tools.audit.kinds import NODE, POD, GroupKind, Kind
+from webhook.tools.audit.move import Move
 from webhook.tools.audit.owners import Owned, OwnedMetadata, Owners
 from webhook.tools.audit.pod_status import PodStatus, PodTimes
 from webhook.tools.audit.stack import Unreached, groups_of_pools, unreached
@@ -160,9 +161,10 @@ _pods = msgspec.json.Decoder(core_v1.PodObject)
 class Judge:
     """Decides on the objects of a cluster as if they were created today."""
 
-    def __init__(self, inventory: Inventory, policy: Policy) -> None:
+    def __init__(self, inventory: Inventory, policy: Policy, move: Move | None = None) -> None:
         self._inventory = inventory
         self._policy = policy
+        self._move = move
         self._shared: dict[Decision, Decision] = {}
         """Decisions by themselves: those on the Pods of a workload are often equal."""
         self._counted: set[ObjectKey] = set()
@@ -185,6 +187,8 @@ class Judge:
             nodes = self._inventory.nodes
             groups = groups_of_pools(self._policy, nodes)
             self._inventory.unreached += unreached([typed], groups, nodes)
+        if not is_history and self._inventory.owners.direct(owned) is None:
+            self._note(kind, owned, Workload(typed))
         kept = self._kept(decision, kind, owned, typed)
         paths = [field_path(template.spec_path) for template in find(typed).templates]
         details = tuple(_with_paths_of_a_pod(finding.detail, paths) for finding in kept.findings)
@@ -209,6 +213,8 @@ class Judge:
         except (MalformedObjectError, InvalidQuantityError) as error:
             inventory.not_judged(POD, owned, _shortened(str(error)))
             return None
+        if owner is None:
+            self._note(POD, owned, workload)
         lacks_mutations = bool(decision.operations)
         # Mutations are shown of a topmost owner only.
         content = _content(item) if lacks_mutations and owner is None else None
@@ -230,6 +236,12 @@ class Judge:
         )
         inventory.take_excepted(running)
         return running
+
+    def _note(self, kind: Kind, owned: Owned, workload: Workload) -> None:
+        """Note what a topmost owner depends on."""
+        for pod in workload.pods() if self._move is not None else ():
+            title = f"{kind.kind} {owned.full_name}"
+            self._move.take(title, pod, owned.namespace, self._inventory.facts)
 
     def _devices_of(self, pod: Pod, owned: Owned) -> dict[str, int]:
         """Return the devices that the Pod reserves, by resource and by claim.

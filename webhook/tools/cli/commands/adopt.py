@@ -32,10 +32,12 @@ from policies.wording import counted
 from webhook.kube.client import MOST_BYTES, KubeApi, Query
 from webhook.kube.credentials import Access
 from webhook.kube.errors import NOT_FOUND, ApiError
+from webhook.kube.listing import list_all
 from webhook.kube.nodes import NODES
-from webhook.serve.cluster.state import NAMESPACES
+from webhook.serve.cluster.state import NAMESPACES, ClusterState
 from webhook.tools.audit.cluster_audit import Audit, Progress
 from webhook.tools.audit.cluster_audit import audit as run
+from webhook.tools.audit.move import QUOTAS, Move
 from webhook.tools.cli.cluster_facts import state_of_cluster
 from webhook.tools.cli.discover.drafts import draft
 from webhook.tools.cli.discover.text import policy_text
@@ -68,6 +70,8 @@ class Adoption(NamedTuple):
     """What discovery leaves to a person."""
     hardening: Mapping[str, Hardening]
     """By the place of a workload that likely fails, the settings without which it does."""
+    before_move: Sequence[str]
+    """What a move of the pools to DRA breaks."""
 
 
 @click.command(
@@ -101,9 +105,10 @@ def adopt(out: Path, policy_path: str | None, dump: str | None, connection: Conn
 
     The command is read-only. It discovers a policy, audits every workload against it, and says
     which workloads it would deny, which Pods would run as another user and what they need for it,
-    and which nodes lack labels or taints. Then it writes the policy, chart values and an HTML
-    report. The discovered policy is in mode audit, with overrides for namespaces whose workloads
-    need them; one that you give stays as it is.
+    which nodes lack labels or taints, and what breaks when a DRA driver takes the place of the
+    device plugin. Then it writes the policy, chart values and an HTML report. The discovered policy
+    is in mode audit, with overrides for namespaces whose workloads need them; one that you give
+    stays as it is.
     """
     files = [out / name for name in ("policy.yaml", "values.yaml", "report.html")]
     if existing := [str(path) for path in files if path.exists()]:
@@ -128,6 +133,7 @@ def adopt(out: Path, policy_path: str | None, dump: str | None, connection: Conn
         results,
         audit=adoption.audit,
         cluster=adoption.cluster,
+        notes=[*adoption.notes, *adoption.before_move],
     )
     write_reports("audit", report, [Output("html", str(files[2]))], "never")
     for line in _summary(adoption, out):
@@ -141,9 +147,9 @@ async def _adopt(api: KubeApi, policy_path: str | None, progress: Progress) -> A
         InputError: the policy is invalid, or no node offers devices of a known vendor.
     """
     notes: list[str] = []
+    state = await state_of_cluster(api, progress)
     drafted = None
     if policy_path is None:
-        state = await state_of_cluster(api, progress)
         drafted = draft(list(state.nodes.index), state.templates, state.device_classes.names())
         namespaces = frozenset(state.namespaces.names())
         text = policy_text(drafted, namespaces, "audit")
@@ -154,13 +160,24 @@ async def _adopt(api: KubeApi, policy_path: str | None, progress: Progress) -> A
         policy = read_policy(policy_name(policy_path), text)
     overrides = [replace(each, mode=each.mode and "enforce") for each in policy.overrides]
     enforced = replace(policy, mode="enforce", overrides=tuple(overrides))
-    result = await run(api, enforced, datetime.now(UTC).date(), progress)
+    move = Move(policy)
+    result = await run(api, enforced, datetime.now(UTC).date(), progress, move)
     failing = list(_failing(result, policy))
     if drafted is not None:
         text = policy_text(drafted, namespaces, "audit", list(_overrides(failing)))
         policy = read_policy("the discovered policy", text)
     hardening = {each.place: found for each in failing if (found := _settled([each]))}
-    return Adoption(text, policy, result, await api.host(), notes, hardening)
+    return Adoption(
+        text, policy, result, await api.host(), notes, hardening, await _breaks(api, move, state)
+    )
+
+
+async def _breaks(api: KubeApi, move: Move, state: ClusterState) -> list[str]:
+    """Return what a move of the pools to DRA breaks."""
+    quotas: list[JSONObject] = []
+    with suppress(ApiError):
+        quotas = await list_all(api, QUOTAS.path, QUOTAS.item, lambda item: item)
+    return [*move.problems(state.device_classes.providers, quotas, state.templates)]
 
 
 class _Failing(NamedTuple):
@@ -305,6 +322,7 @@ def _summary(adoption: Adoption, out: Path) -> Iterator[str]:
         ("GPU nodes", "problem", nodes),
         ("GPU stack", "problem", [*map(str, audit.unreached)]),
         ("Pools, for you to decide", "question", adoption.notes),
+        ("Before you move a pool to DRA", "problem", adoption.before_move),
     ):
         yield ""
         yield f"{title}: {counted(len(lines), what)}"

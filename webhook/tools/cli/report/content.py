@@ -64,10 +64,14 @@ class AuditReport(CheckReport, frozen=True, kw_only=True):
     waste: Sequence[Row] = ()
     hours: float = 0.0
     """The length of the window of the waste."""
+    notes: Sequence[str] = ()
+    """Further sentences for a person."""
 
     @property
     def remarks(self) -> Iterator[str]:
-        """Sentences about Pods without mutations, exceptions, and separate objects."""
+        """Sentences about the GPU stack, Pods without mutations, exceptions, separate objects."""
+        yield from self.notes
+        yield from map(str, self.audit.unreached)
         if pods := self.audit.unmutated:
             yield (
                 f"{counted(len(pods), 'running Pod')} without the mutations of the policy: "
