@@ -81,6 +81,7 @@ def test_the_stack_is_known_by_images_owners_and_the_nodes_that_it_selects() -> 
         (daemon_set("mirror.example/k8s-device-plugin:1"), True),
         (daemon_set(NFD, nodeSelector={"kind": "cpu"}), False),
         ({**daemon_set(), "spec": {"template": {"spec": {"containers": "none"}}}}, False),
+        ({**daemon_set(), "spec": {}}, False),
     ):
         assert bool(kept_off(obj)) is is_of_stack, obj
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import reduce
 from operator import or_
 from typing import NamedTuple
 
-from policies.kubernetes.nodes import NodeIndex, NodeSet
+from policies.kubernetes.nodes import Node, NodeIndex, NodeSet
 from policies.kubernetes.objects import JSONObject, MalformedObjectError, mapping, mappings
 from policies.kubernetes.pod import Pod
 from policies.kubernetes.scheduling import FENCING_EFFECTS, Taint, tolerates
@@ -61,27 +61,31 @@ def unreached(
     every = reduce(or_, groups.values(), 0)
     for obj in daemon_sets:
         try:
-            [agent] = Workload({"apiVersion": "apps/v1", "kind": "DaemonSet", **obj}).pods()
+            agents = Workload({"apiVersion": "apps/v1", "kind": "DaemonSet", **obj}).pods()
         except MalformedObjectError:
             continue
-        selected = agent.selected_nodes(nodes).all
-        if not _is_of_stack(obj, agent, selected, every, nodes):
+        for agent in agents:
+            selected = agent.selected_nodes(nodes).all
+            if _is_of_stack(obj, agent, selected, every, nodes):
+                metadata = mapping(obj.get("metadata"))
+                name = f"{metadata.get('namespace') or 'default'}/{metadata.get('name')}"
+                for group, numbers in groups.items():
+                    here = [*nodes.nodes(numbers & selected)]
+                    yield from _kept_off(agent, name, group, here)
+
+
+def _kept_off(agent: Pod, name: str, group: str, nodes: Sequence[Node]) -> Iterator[Unreached]:
+    keys = Counter(key for node in nodes for key in {taint.key for taint in node.taints})
+    for taint in dict.fromkeys(taint for node in nodes for taint in node.taints):
+        if not _keeps_off(taint, agent) or keys[taint.key] == 1 < len(nodes):
             continue
-        metadata = mapping(obj.get("metadata"))
-        name = f"{metadata.get('namespace') or 'default'}/{metadata.get('name')}"
-        for group, numbers in groups.items():
-            here = [*nodes.nodes(numbers & selected)]
-            keys = Counter(key for node in here for key in {taint.key for taint in node.taints})
-            for taint in dict.fromkeys(taint for node in here for taint in node.taints):
-                if not _keeps_off(taint, agent) or keys[taint.key] == 1 < len(here):
-                    continue
-                tainted = [node.name for node in here if taint in node.taints]
-                toleration = {"key": taint.key, "operator": "Exists", "effect": taint.effect}
-                yield Unreached(
-                    f"DaemonSet {name} does not tolerate {taint}, so it does not run on "
-                    f"{counted(len(tainted), 'node')} of {group} ({some(tainted)})",
-                    f"Add {json.dumps(toleration)} to its tolerations",
-                )
+        tainted = [node.name for node in nodes if taint in node.taints]
+        toleration = {"key": taint.key, "operator": "Exists", "effect": taint.effect}
+        yield Unreached(
+            f"DaemonSet {name} does not tolerate {taint}, so it does not run on "
+            f"{counted(len(tainted), 'node')} of {group} ({some(tainted)})",
+            f"Add {json.dumps(toleration)} to its tolerations",
+        )
 
 
 def _is_of_stack(
