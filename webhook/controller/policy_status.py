@@ -8,8 +8,8 @@ from datetime import datetime
 from policies.kubernetes.nodes import NodeIndex
 from policies.kubernetes.objects import JSONObject
 from policies.policy import Policy
-from policies.reach import nodes_of_pools
-from policies.wording import counted, some
+from policies.reach import NodesOfPools, nodes_of_pools
+from policies.wording import counted, listing, some
 from webhook.active_policy import PATH, ActivePolicy
 from webhook.kube.client import KubeApi
 
@@ -93,21 +93,23 @@ def _registered(problem: str) -> Condition:
 def _nodes_fit(policy: Policy, nodes: NodeIndex | None) -> Condition:
     if nodes is None:
         return "NodesFit", "Unknown", "NotListed", "The nodes are not known."
-    problems = " ".join(_node_problems(policy, nodes))
+    known = nodes_of_pools(policy, nodes)
+    problems = " ".join(_node_problems(policy, nodes, known))
     if problems:
         return "NodesFit", "False", "NodesDiffer", problems
     message = "The nodes have the labels and taints of the pools."
+    # An autoscaler may add some.
+    if empty := [pool.name for pool in policy.pools if not known.of(pool)]:
+        message += f" No node belongs to {listing(empty)} at the moment."
     return "NodesFit", "True", "LabelsAndTaints", message
 
 
-def _node_problems(policy: Policy, nodes: NodeIndex) -> Iterator[str]:
-    unlabeled = nodes_of_pools(policy, nodes).without_labels
+def _node_problems(policy: Policy, nodes: NodeIndex, known: NodesOfPools) -> Iterator[str]:
     for pool in policy.pools:
-        if count := unlabeled.get(pool, 0).bit_count():
+        unlabeled = known.without_labels[pool] & ~known.publishing_without_labels([pool])
+        if count := unlabeled.bit_count():
             yield f"{counted(count, 'node')} with devices of pool {pool.name} lack its labels."
-        members = [node for node in nodes if pool.contains(node)]
-        if not members:
-            yield f"No node has the labels of pool {pool.name}."
+        members = nodes.nodes(known.of(pool))
         bare = [node.name for node in members if not node.is_fenced_by(pool.fence)]
         if pool.fence and bare:
             yield f"Nodes of pool {pool.name} lack its taints: {some(bare)}."

@@ -19,7 +19,8 @@ from webhook.controller.pages import Pages
 from webhook.controller.policy_status import publish
 from webhook.kube.client import KubeApi
 from webhook.kube.errors import ClusterError
-from webhook.kube.nodes import NODES, NodeStore
+from webhook.kube.nodes import NODES
+from webhook.kube.published import DEVICE_CLASSES, RESOURCE_SLICES, NodeOffers
 from webhook.kube.reflector import Watches
 from webhook.logs import JSONFormatter, TextFormatter, configure, event
 from webhook.periodic_task import PeriodicTask
@@ -77,13 +78,14 @@ class _Process:
         self._options = options
         self._policy = policy
         self._metrics = ControllerMetrics()
-        self._store = NodeStore(policy.current)
         self._api = KubeApi(options.controller.load)
         self._watches = Watches(self._api)
         if options.policy is None:
             self._watches.need(fence_policy(policy.name), policy)
+        self._offers = NodeOffers(policy.current, lambda: self._watches.relist(RESOURCE_SLICES))
         if options.controller.registration.with_nodes:
-            self._watches.need(NODES, self._store)
+            for collection, store in self._offers.stores.items():
+                self._watches.need(collection, store)
         self._controller = Controller(options.controller, lambda: policy.current, self._metrics)
         self._registration = self._task("registration", self._register, options.poll_seconds)
         self._certificates = self._task(
@@ -144,13 +146,14 @@ class _Process:
 
     def _follow(self, policy: Policy) -> None:
         """Register what follows from a new policy."""
-        if self._store.use(policy) and self._options.controller.registration.with_nodes:
+        if self._offers.nodes.use(policy) and self._options.controller.registration.with_nodes:
             self._watches.relist(NODES)
         self._registration.wake()
 
     def _nodes(self) -> NodeIndex | None:
-        """Return the nodes, once they are listed."""
-        return self._store.index if NODES.name in self._watches.listed else None
+        """Return the nodes, once they and their devices are listed."""
+        needed = {NODES.name, DEVICE_CLASSES.name, RESOURCE_SLICES.name}
+        return self._offers.nodes.index if needed <= {*self._watches.listed} else None
 
     def _state(self) -> tuple[bool, list[str]]:
         """Return whether every task has succeeded once, and what does not succeed now."""

@@ -69,6 +69,24 @@ def test_nodes_without_labels_or_taints_are_named() -> None:
     )
 
 
+def test_nodes_with_a_dra_driver_need_no_labels_and_a_pool_may_be_empty() -> None:
+    published = {"deviceclass.resource.kubernetes.io/gpu.nvidia.com": 8}
+    without_labels = default_spec()
+    del without_labels["pools"][0]["nodeSelector"]
+    fit = "The nodes have the labels and taints of the pools."
+    for spec in (default_spec(), without_labels):
+        for nodes, value, message in (
+            ([], "True", f"{fit} No node belongs to nvidia at the moment."),
+            ([Node("cpu", {})], "True", f"{fit} No node belongs to nvidia at the moment."),
+            ([Node("dra", {}, (TAINT,), {}, published), Node("cpu", {})], "True", fit),
+            ([Node("dra", {}, (), {}, published)], "False", "lack its taints: dra."),
+        ):
+            written = status(active(spec), "", NodeIndex(nodes), {}, NOW)
+            found = conditions(written)["NodesFit"]
+            assert found[0] == value, nodes
+            assert found[1].endswith(message), nodes
+
+
 def test_a_failed_registration_is_reported() -> None:
     found = conditions(status(active(default_spec()), "no endpoint", None, {}, NOW))
     assert found["Registered"] == ("False", "no endpoint")
