@@ -129,8 +129,9 @@ def _configuration(
 ) -> JSONObject:
     webhooks = [
         {
-            **_with_data(webhook, NAMES={**names, "webhook": webhook["name"]}),
+            "name": webhook["name"],
             "clientConfig": _client_config(path, registration),
+            **_with_data(webhook, NAMES={**names, "webhook": webhook["name"]}),
             "failurePolicy": _failure_policy(webhook, policy),
             "timeoutSeconds": registration.timeout_seconds,
             "namespaceSelector": _namespace_selector(policy, registration),
