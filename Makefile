@@ -181,6 +181,10 @@ bench-compare: $(BENCH_STAMP)  ## measure again, and fail if a ratio has fallen 
 bench-cli: $(BENCH_STAMP)  ## only the command lines of it: 10,000 manifests, start, memory
 	@$(BIN)/python -m bench.run --only cli
 
+.PHONY: bench-expressions
+bench-expressions: controlplane  ## CPU of the API server by Pod and number of pools (VERSION=v1.37.2 builds another)
+	$(BIN)/python -m bench.expressions $(VERSION)
+
 .PHONY: lock
 lock: $(STAMP)  ## rewrite the pinned requirements (needs uv)
 	uv pip compile pyproject.toml --extra kubeconfig --universal --python-version 3.11 --generate-hashes --no-header --no-emit-index-url --upgrade -q -o requirements/run.txt

@@ -1,0 +1,178 @@
+"""Measures what gpufence's expressions cost an API server: `make bench-expressions`.
+
+Milliseconds of CPU of the API server for a dry run, by Pod and number of pools, without any call of
+a webhook: a last condition is false, and the API server evaluates the others all the same.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import compat
+from bench.contestants import cpu_seconds
+from bench.pods import container, gpu_pod, plain_pod, pod
+from controlplane import binaries, cache
+from controlplane.api import ApiError
+from controlplane.cluster import ControlPlane
+from controlplane.errors import ControlPlaneError
+from controlplane.poll import until
+from in_tree import of_pools
+from policies.policy import Policy
+from webhook.controller.text.objects import Registration, admission_policies, configurations
+
+JSON = dict[str, Any]
+
+PODS = "/api/v1/namespaces/default/pods?dryRun=All"
+ADMISSION = "/apis/admissionregistration.k8s.io/v1"
+POOLS = (1, 10, 100)
+ROUNDS = 3
+CONNECTIONS = 4
+
+_LABEL, _KEY = "nvidia.com/gpu.present", "nvidia.com/gpu"
+_NEVER = {"name": "never", "expression": "false"}
+
+
+def subjects() -> dict[str, tuple[JSON, int]]:
+    """Return the Pods, and how often each is created in a round."""
+    plain = plain_pod()["spec"]
+    other: JSON = {
+        "nodeSelector": {"disktype": "ssd"},
+        "tolerations": [_exists("team.example/batch")],
+    }
+    away: JSON = {"tolerations": [_exists(_KEY)], "affinity": _affinity([_away()])}
+    terms = [
+        [_away(), *({"key": f"l-{n}.example", "operator": "Exists"} for n in range(9))]
+        for _ in range(10)
+    ]
+    large: JSON = {
+        "containers": [container(f"c-{n}") for n in range(20)],
+        "tolerations": [*(_exists(f"key-{n}.example") for n in range(19)), _exists(_KEY)],
+        "affinity": _affinity(*terms),
+    }
+    return {
+        "plain": (plain_pod(), 60),
+        "selects and tolerates, by other keys": (pod(**{**plain, **other}), 60),
+        "tolerates a pool, and is kept off it": (pod(**{**plain, **away}), 60),
+        "GPU Pod": (gpu_pod(), 60),
+        "large, tolerates a pool, and is kept off it": (pod(**large), 60),
+        **{f"{count:,} variables": (_with_variables(count), times) for count, times in LISTS},
+    }
+
+
+LISTS = ((1_000, 20), (10_000, 4), (110_000, 1))
+
+
+def _with_variables(count: int) -> JSON:
+    return pod([container("web", env=[{"name": "A"}] * count)])
+
+
+def _exists(key: str) -> JSON:
+    return {"key": key, "operator": "Exists"}
+
+
+def _away() -> JSON:
+    return {"key": _LABEL, "operator": "NotIn", "values": ["true"]}
+
+
+def _affinity(*terms: Sequence[JSON]) -> JSON:
+    required = {"nodeSelectorTerms": [{"matchExpressions": [*each]} for each in terms]}
+    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
+
+
+def objects(policy: Policy) -> list[JSON]:
+    """Return what gpufence registers, with conditions that are false in the end."""
+    registration = Registration(name="bench", url="https://127.0.0.1:1")
+    found = [*configurations(policy, registration), *admission_policies(policy, registration)]
+    for configuration in found[:2]:
+        for webhook in configuration["webhooks"]:
+            webhook["matchConditions"] = [*webhook["matchConditions"], _NEVER]
+    return found
+
+
+@contextmanager
+def registered(cluster: ControlPlane, made: list[JSON]) -> Iterator[None]:
+    """Keep the objects registered inside the block."""
+    trespasser = pod([container("web")], tolerations=[_exists(_KEY)])
+
+    def denies() -> bool:
+        try:
+            cluster.api.request("POST", PODS, trespasser)
+        except ApiError:
+            return True
+        return False
+
+    paths = [f"{ADMISSION}/{_plural(each['kind'])}" for each in made]
+    for path, each in zip(paths, made, strict=True):
+        cluster.api.request("POST", path, each)
+    until(lambda: denies() is bool(made), "the policies to be active")
+    yield
+    for path, each in zip(paths, made, strict=True):
+        cluster.api.request("DELETE", f"{path}/{each['metadata']['name']}")
+    until(lambda: not denies(), "the policies to be gone")
+
+
+def _plural(kind: str) -> str:
+    return f"{kind.lower()}s" if not kind.endswith("y") else f"{kind[:-1].lower()}ies"
+
+
+def measure(cluster: ControlPlane, forms: dict[str, list[JSON]]) -> dict[str, dict[str, float]]:
+    """Return the milliseconds by Pod and form: the least of the rounds, which alternate."""
+    found: dict[str, dict[str, float]] = {name: {} for name in subjects()}
+    for number in range(ROUNDS):
+        for form in [*forms][:: -1 if number % 2 else 1]:
+            with registered(cluster, forms[form]):
+                for name, (subject, times) in subjects().items():
+                    cost = _cost(cluster, subject, times)
+                    found[name][form] = min(cost, found[name].get(form, cost))
+    return found
+
+
+def _cost(cluster: ControlPlane, subject: JSON, times: int) -> float:
+    def create(_: int) -> None:
+        cluster.api.request("POST", PODS, subject)
+
+    with ThreadPoolExecutor(min(CONNECTIONS, times)) as threads:
+        list(threads.map(create, range(CONNECTIONS)))
+        before = cpu_seconds(cluster.apiserver)
+        list(threads.map(create, range(times)))
+        return (cpu_seconds(cluster.apiserver) - before) * 1000 / times
+
+
+def main(versions: list[str]) -> int:
+    """Print a table for each version of Kubernetes, by default the one of the tests."""
+    forms = {"no policy": [], **{f"{n} pools": objects(of_pools(n)) for n in POOLS}}
+    try:
+        for version in versions or [""]:
+            paths = binaries.binaries()
+            if version:
+                paths |= compat.module(version).binaries(compat.TESTED, cache.root())
+            with (
+                tempfile.TemporaryDirectory() as directory,
+                ControlPlane(Path(directory), paths, checks_policy_types=False) as cluster,
+            ):
+                # Dry runs store nothing: these have no work, but use CPU.
+                cluster.manager.stop()
+                cluster.scheduler.stop()
+                print(f"\n{binaries.version_of(paths['kube-apiserver'])}\n")
+                _print(measure(cluster, forms), [*forms])
+    except ControlPlaneError as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 0
+
+
+def _print(found: dict[str, dict[str, float]], forms: list[str]) -> None:
+    print(f"| Pod | {' | '.join(forms)} |")
+    print(f"| --- |{' ---: |' * len(forms)}")
+    for name, costs in found.items():
+        print(f"| {name} | {' | '.join(f'{costs[form]:.3g}' for form in forms)} |", flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
