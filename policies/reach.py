@@ -174,10 +174,32 @@ def needs_no_labels(request: DeviceRequest, context: Context) -> bool:
         return False
     if unlabeled_nodes(request, context):
         return True
-    if any(each.condition in ("namespace", "size") for each in request.excluded):
+    if any(_opened_by(request)):
         return False
     published = nodes_of_pools(context.policy, nodes).publishing_without_labels(request.pools)
     return bool(published & _with_device(request, nodes))
+
+
+def _opened_by(request: DeviceRequest) -> Iterator[Pool]:
+    """Yield the pools that the Pod may not use, and whose taint it tolerates for its own pools."""
+    own = [taint for pool in request.pools for taint in pool.taints]
+    for pool, condition in request.excluded:
+        if condition in ("namespace", "size") and not any(
+            not any(each.includes(taint) or taint.includes(each) for each in own)
+            for taint in pool.fence
+        ):
+            yield pool
+
+
+def opened_without_labels(context: Context) -> list[Pool]:
+    """Return the pools with labels that a GPU Pod may not use, and that no label keeps it off."""
+    found = {
+        pool
+        for request in context.device_requests
+        if request.certain and request.excluded and needs_no_labels(request, context)
+        for pool in _opened_by(request)
+    }
+    return [pool for pool in context.policy.pools if pool in found and pool.selector]
 
 
 def selects_unlabeled(pod: Pod, request: DeviceRequest, context: Context) -> bool:
@@ -258,8 +280,10 @@ def named_pools(pod: Pod, pools: Sequence[Pool], context: Context) -> Iterator[N
         elif nodes is not None:
             accepted = pod.selected_nodes(nodes).by_alternative[index]
             known = nodes_of_pools(context.policy, nodes)
-            found = [pool for pool in pools if known.of(pool) & accepted]
-            outside = reduce(and_, (~known.of(pool) for pool in found), accepted)
+            # A node without labels can belong to a requested pool as well.
+            own = reduce(or_, map(known.of, context.requested_pools), 0)
+            found = [pool for pool in pools if known.of(pool) & accepted & ~own]
+            outside = reduce(and_, (~known.of(pool) | own for pool in found), accepted)
             if accepted and not outside and _is_choice(alternative, accepted, nodes):
                 yield Named(alternative, found, accepted.bit_count())
 

@@ -12,6 +12,10 @@ host name or another label of known nodes: no node would meet the term. It adds 
 toleration with the key of a pool's taint, and for a pool without labels. `pool-trespass` denies
 such Pods. It adds nothing to Pods of DaemonSets: node agents run on every node.
 
+If nodes without labels offer the device that a GPU Pod requests, `pool-node-affinity` may add
+nothing. The rule then excludes the pools with the same device and taint that the namespace may not
+use, or that allow fewer devices for a Pod.
+
 ## Why
 
 Controllers, backup jobs and monitors often tolerate every taint, so that they run on nodes under
@@ -68,7 +72,13 @@ from policies.kubernetes.scheduling import (
 )
 from policies.kubernetes.selector import can_match, can_meet
 from policies.policy import Pool
-from policies.reach import is_daemon_set_pod, named_pools, nodes_of_pools, pools_by_toleration
+from policies.reach import (
+    is_daemon_set_pod,
+    named_pools,
+    nodes_of_pools,
+    opened_without_labels,
+    pools_by_toleration,
+)
 from policies.rules.set_pool_node_affinity import TERMS, affinity_of
 
 ID = "pool-exclusion"
@@ -76,7 +86,13 @@ SUMMARY = "the node affinity that keeps a wildcard toleration off the nodes of t
 
 
 def changes(pod: Pod, context: Context) -> Iterable[Addition]:
-    """Exclude the pools that a wildcard opens, in every term that can match their nodes."""
+    """Exclude the pools that the Pod may not use, in every term that can match their nodes.
+
+    These are the pools that a wildcard opens, and of a GPU Pod whose nodes need no labels, the
+    pools with the same taint that its namespace or its size excludes.
+    """
+    if pools := opened_without_labels(context):
+        return _additions(pod, pools, context)
     wildcards = [each for each in pod.spec.tolerations or () if is_wildcard(each)]
     # The node affinity for the pool of a certain request excludes the other pools.
     if (

@@ -360,7 +360,8 @@ def excluded_by_mutation(small: bool) -> Iterator[int]:
             fits = bool(after & members)
             require(denied or not fits, "T3: the mutated Pod fits", *case)
             require(fits or not denied, "a Pod that fits no node of a pool is denied", *case)
-            selective = before != nodes.all
+            # Nothing excludes the nodes of a pool without labels.
+            selective = before != nodes.all or not all(selectors)
             require(selective or not denied, "a Pod without a selection is denied", *case)
             yield 1
 

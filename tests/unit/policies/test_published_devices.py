@@ -86,15 +86,45 @@ def test_a_pod_may_select_a_node_without_labels() -> None:
     assert "unschedulable-gpu-pod" in reasons(gpu_pod(affinity=required), PLUGGED)
 
 
-def test_labels_keep_a_namespace_off_a_pool_that_it_may_not_use() -> None:
+RESERVED = {"allowedNamespaces": {"names": ["research"]}}
+SMALL = {"largestRequest": 1}
+
+
+def two_pools(taint: str = GPU, **excluding: Any) -> Policy:
+    """Return a policy with two pools of one device, of which one excludes the Pod."""
     pools: list[JSON] = [
-        {"name": name, "resources": [GPU], "taints": [{"key": GPU}], "nodeSelector": {"m": name}}
-        for name in ("a", "b")
+        {
+            "name": name,
+            "resources": [GPU],
+            "deviceClasses": ["gpu.nvidia.com"],
+            "taints": [{"key": key}],
+            "nodeSelector": {"m": name},
+        }
+        for name, key in (("own", GPU), ("other", taint))
     ]
-    pools[1]["allowedNamespaces"] = {"names": ["research"]}
-    reserved = policy(pools=pools)
-    labeled = Node("a", {"m": "a"}, FENCED, {GPU: 8})
-    assert affinity(gpu_pod(), labeled, DRIVEN, of=reserved)
+    pools[1] |= excluding
+    return policy(pools=pools)
+
+
+def test_a_pod_is_kept_off_a_pool_that_it_may_not_use_while_nodes_move() -> None:
+    def expression(operator: str, value: str) -> JSON:
+        terms = [{"matchExpressions": [{"key": "m", "operator": operator, "values": [value]}]}]
+        required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
+        return {"nodeAffinity": required}
+
+    own, other = (Node(name, {"m": name}, FENCED, {GPU: 8}) for name in ("own", "other"))
+    apart = Node("other", {"m": "other"}, (Taint("other", "NoSchedule", ""),), {GPU: 8})
+    for excluding in (RESERVED, SMALL):
+        # Labels tell which nodes the Pod may use. If no node of its pool has them, they tell which
+        # nodes it may not use.
+        of = two_pools(**excluding)
+        assert affinity(gpu_pod(count=2), own, other, DRIVEN, of=of) == expression("In", "own")
+        assert affinity(gpu_pod(count=2), other, DRIVEN, of=of) == expression("NotIn", "other")
+        # A taint of its own keeps the Pod off.
+        of = two_pools("other", **excluding)
+        for nodes in ((own, apart, DRIVEN), (apart, DRIVEN)):
+            assert affinity(gpu_pod(count=2), *nodes, of=of) is None
+    assert affinity(gpu_pod(), other, DRIVEN, of=two_pools()) is None
 
 
 @pytest.mark.parametrize("node", [OPEN, TAINTED], ids=["open", "tainted devices"])

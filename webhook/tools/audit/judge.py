@@ -239,9 +239,10 @@ class Judge:
 
     def _note(self, kind: Kind, owned: Owned, workload: Workload) -> None:
         """Note what a topmost owner depends on."""
-        for pod in workload.pods() if self._move is not None else ():
-            title = f"{kind.kind} {owned.full_name}"
-            self._move.take(title, pod, owned.namespace, self._inventory.facts)
+        if self._move is not None:
+            title, facts = f"{kind.kind} {owned.full_name}", self._inventory.facts
+            for pod in workload.pods():
+                self._move.take(title, pod, owned.namespace, facts)
 
     def _devices_of(self, pod: Pod, owned: Owned) -> dict[str, int]:
         """Return the devices that the Pod reserves, by resource and by claim.
