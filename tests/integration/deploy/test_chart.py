@@ -48,6 +48,16 @@ def deployments(objects: list[Object]) -> list[Object]:
     return [each for each in objects if each["kind"] == "Deployment"]
 
 
+EVERYTHING: Values = {
+    **VARIANTS["everything for Prometheus and Grafana"],
+    "audit": {"enabled": True},
+    "autoscaling": {"enabled": True},
+    "certificates": {"source": "certManager", "issuerRef": {"name": "a"}},
+    "createNamespace": True,
+    "priorityQuota": True,
+}
+
+
 @pytest.mark.parametrize(
     "variant",
     ["default", "everything for Prometheus and Grafana", "an audit each hour", "an autoscaler"],
@@ -126,7 +136,11 @@ def test_policy_values_are_merged_into_the_default_policy(helm: Helm) -> None:
             {"policy": {"rules": {"pool-trespas": "warn"}}},
             "at '/policy/rules': additional properties 'pool-trespas' not allowed",
         ),
-        ({"policy": None}, "policy is empty: leave it out for the chart's own policy"),
+        ({"policy": None}, "the policy has no pools: leave policy and policy.pools out"),
+        ({"policy": "none"}, "at '/policy': got string, want object"),
+        ({"policy": {"pools": None}}, "missing property 'pools'"),
+        ({"logLevel": "debug"}, "/logLevel"),
+        ({"service": {"ipFamilies": ["IPv5"]}}, "/service/ipFamilies/0"),
         ({"policyDocument": "kind: FencePolicy"}, "policyDocument"),
         ({"policy": {"kind": "Deployment"}}, "'kind' not allowed"),
         ({"policy": {"pools": [pool("a", "b.c/d"), pool("a", "b.c/e")]}}, "two pools named a"),
@@ -431,6 +445,20 @@ def test_values_override_the_pod_fields_of_the_chart(helm: Helm) -> None:
     assert metadata["labels"] == own["labels"] | {label: "mine", "c": "d"}
     assert helm.text(values).count(f"{key}:") == 1
     assert helm.text(values).count(f"{label}:") == helm.text({}).count(f"{label}:")
+
+
+def test_common_labels_and_annotations_are_on_every_object_and_pod(helm: Helm) -> None:
+    given = {"team": "platform", "app.kubernetes.io/name": "other"}
+    values = {**EVERYTHING, "commonLabels": given, "commonAnnotations": {"owner": "a"}}
+    objects = helm.objects(values)
+    assert len(objects) > 25
+    templates = [each["spec"]["template"] for each in deployments(objects)]
+    templates.append(one(objects, "CronJob")["spec"]["jobTemplate"]["spec"]["template"])
+    for each in [*objects, *templates]:
+        metadata = each["metadata"]
+        assert metadata["labels"]["team"] == "platform"
+        assert metadata["labels"]["app.kubernetes.io/name"].startswith("gpufence")
+        assert metadata["annotations"]["owner"] == "a"
 
 
 def test_the_rules_about_prometheus_are_for_both_services(helm: Helm) -> None:

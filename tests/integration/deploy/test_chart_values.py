@@ -32,6 +32,8 @@ AUDITS = "CronJob gpufence-audit"
 PODS = {REPLICA, CONTROLLER, AUDITS}
 ROLE = "Role gpufence-controller"
 CLUSTER_ROLE = "ClusterRole gpufence-controller"
+SERVICES = {"Service gpufence", "Service gpufence-controller"}
+ACCOUNTS = {f"ServiceAccount gpufence{part}" for part in ("", "-controller", "-audit")}
 NETWORK = {"NetworkPolicy gpufence", "NetworkPolicy gpufence-controller"}
 LABELS = {"team": "platform"}
 PEERS: list[Values] = [{"podSelector": {}}]
@@ -58,9 +60,10 @@ EFFECTS = {
     "image.pullPolicy": Effect("Always", PODS, AUDIT),
     "imagePullSecrets": Effect(
         [{"name": "registry"}],
-        {f"ServiceAccount gpufence{suffix}" for suffix in ("", "-controller", "-audit")},
+        ACCOUNTS,
         AUDIT,
     ),
+    "logLevel": Effect("warning", {REPLICA, CONTROLLER}, AUDIT),
     "replicas": Effect(5, {REPLICA, "ResourceQuota gpufence-priority"}, QUOTA),
     "autoscaling.enabled": Effect(True, {REPLICA, "HorizontalPodAutoscaler gpufence"}),
     "autoscaling.minReplicas": Effect(3, {"HorizontalPodAutoscaler gpufence"}, AUTOSCALING),
@@ -83,6 +86,17 @@ EFFECTS = {
     ),
     "metrics.serviceMonitor.enabled": Effect(True, {"ServiceMonitor gpufence"}),
     "metrics.serviceMonitor.interval": Effect("1m", {"ServiceMonitor gpufence"}, MONITORING),
+    **{
+        f"metrics.serviceMonitor.{name}": Effect(value, {"ServiceMonitor gpufence"}, MONITORING)
+        for name, value in {
+            "scrapeTimeout": "5s",
+            "relabelings": [{"action": "drop"}],
+            "metricRelabelings": [{"action": "drop"}],
+        }.items()
+    },
+    "service.annotations": Effect(LABELS, SERVICES),
+    "service.ipFamilyPolicy": Effect("PreferDualStack", SERVICES),
+    "service.ipFamilies": Effect(["IPv6"], SERVICES),
     "metrics.serviceMonitor.labels": Effect(LABELS, {"ServiceMonitor gpufence"}, MONITORING),
     "metrics.prometheusRule.enabled": Effect(True, {"PrometheusRule gpufence"}),
     "metrics.prometheusRule.labels": Effect(LABELS, {"PrometheusRule gpufence"}, MONITORING),
@@ -109,6 +123,8 @@ EFFECTS = {
     "tolerations": Effect([], PODS, AUDIT),
     "affinity": Effect({"podAffinity": {}}, {REPLICA}, AUDIT),
     "topologySpreadConstraints": Effect([{"maxSkew": 1}], {REPLICA}, AUDIT),
+    "serviceAccount.annotations": Effect(LABELS, ACCOUNTS, AUDIT),
+    "extraObjects": Effect([{"kind": "A", "metadata": {"name": "b"}}], {"A b"}),
     "createNamespace": Effect(True, {"Namespace gpufence-system"}),
     "clusterFacts": Effect(
         False,
@@ -162,12 +178,14 @@ EFFECTS = {
     "audit.activeDeadlineSeconds": Effect(60, {AUDITS}, AUDIT),
     "audit.resources": Effect({"limits": {"memory": "2Gi"}}, {AUDITS}, AUDIT),
 }
+EVERYWHERE = {"commonLabels", "commonAnnotations"}
+"""tests/integration/deploy/test_chart.py has them."""
 NAMES = {"nameOverride": "guard", "fullnameOverride": "guard"}
 LISTED = [value for value in values() if value.default]
 
 
 def test_each_documented_value_has_a_test_case() -> None:
-    assert {value.path for value in LISTED} == EFFECTS.keys() | NAMES.keys()
+    assert {value.path for value in LISTED} == EFFECTS.keys() | NAMES.keys() | EVERYWHERE
     assert ELSEWHERE in {value.path for value in values()}
 
 

@@ -1,16 +1,3 @@
-{{/* Labels that select the audit's Pods, and must not select the replicas': the Service would take them for such. */}}
-{{- define "gpufence.auditSelector" -}}
-app.kubernetes.io/name: {{ .Chart.Name }}-audit
-app.kubernetes.io/instance: {{ .Release.Name }}
-{{- end -}}
-
-{{- define "gpufence.auditLabels" -}}
-{{ include "gpufence.auditSelector" . }}
-app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
-app.kubernetes.io/managed-by: {{ .Release.Service }}
-helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
-{{- end -}}
-
 {{/* The custom resources that the policy names, or those that it would without saying so (custom_workloads.py). */}}
 {{- define "gpufence.customWorkloads" -}}
 {{- $policy := include "gpufence.policy" . | fromYaml -}}

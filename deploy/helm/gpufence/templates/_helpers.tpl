@@ -37,17 +37,41 @@ true
 {{- end -}}
 {{- end -}}
 
-{{/* Labels that select the Pods. They can never change: a Deployment's selector is immutable. */}}
+{{/*
+Labels that select the Pods of one part, which are (list $ PART): "" for replicas, "-controller" or "-audit". They can never
+change: a Deployment's selector is immutable. The Service must not select the Pods of another part.
+*/}}
 {{- define "gpufence.selector" -}}
-app.kubernetes.io/name: {{ .Chart.Name }}
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/name: {{ (index . 0).Chart.Name }}{{ index . 1 }}
+app.kubernetes.io/instance: {{ (index . 0).Release.Name }}
 {{- end -}}
 
-{{- define "gpufence.labels" -}}
-{{ include "gpufence.selector" . }}
-app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
-app.kubernetes.io/managed-by: {{ .Release.Service }}
-helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{/*
+Labels and annotations of an object, which are (list $ PART LABELS ANNOTATIONS). The last two may be left out. They win over
+the chart's own, which win over the common ones.
+*/}}
+{{- define "gpufence.metadata" -}}
+{{- $root := index . 0 -}}
+{{- $given := concat . (list nil nil) -}}
+{{- $own := fromYaml (include "gpufence.selector" .) -}}
+{{- $_ := set $own "app.kubernetes.io/version" $root.Chart.AppVersion -}}
+{{- $_ := set $own "app.kubernetes.io/managed-by" $root.Release.Service -}}
+{{- $_ := set $own "helm.sh/chart" (printf "%s-%s" $root.Chart.Name $root.Chart.Version | replace "+" "_") -}}
+labels:
+  {{- toYaml (merge (dict) (default dict (index $given 2)) $own $root.Values.commonLabels) | nindent 2 }}
+{{- with merge (dict) (default dict (index $given 3)) $root.Values.commonAnnotations }}
+annotations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end -}}
+
+{{- define "gpufence.ipFamilies" -}}
+{{- with .Values.service.ipFamilyPolicy }}
+  ipFamilyPolicy: {{ . }}
+{{- end }}
+{{- with .Values.service.ipFamilies }}
+  ipFamilies: {{ toJson . }}
+{{- end }}
 {{- end -}}
 
 {{- define "gpufence.image" -}}
@@ -156,8 +180,8 @@ true
 {{/* The spec of the policy, with the release's own namespace exempt: gpufence must never wait for itself. */}}
 {{- define "gpufence.policy" -}}
 {{- $policy := omit (deepCopy (default dict .Values.policy)) "create" -}}
-{{- if empty $policy -}}
-{{- fail "policy is empty: leave it out for the chart's own policy" -}}
+{{- if empty $policy.pools -}}
+{{- fail "the policy has no pools: leave policy and policy.pools out for the chart's own policy" -}}
 {{- end -}}
 {{- include "gpufence.poolsDoNotOverlap" $policy -}}
 {{- include "gpufence.poolsFit" $policy -}}
@@ -176,19 +200,6 @@ true
 {{/* The Secret of the CA and its key, which only the controller reads. */}}
 {{- define "gpufence.caSecret" -}}
 {{ include "gpufence.name" . }}-ca
-{{- end -}}
-
-{{/* Labels that select the controller's Pod, and must not select the replicas': the Service would take it for one. */}}
-{{- define "gpufence.controllerSelector" -}}
-app.kubernetes.io/name: {{ .Chart.Name }}-controller
-app.kubernetes.io/instance: {{ .Release.Name }}
-{{- end -}}
-
-{{- define "gpufence.controllerLabels" -}}
-{{ include "gpufence.controllerSelector" . }}
-app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
-app.kubernetes.io/managed-by: {{ .Release.Service }}
-helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end -}}
 
 {{/* Whether clients must show a certificate: not empty if so. */}}
@@ -222,6 +233,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 - --metrics-port={{ .Values.metrics.port }}
 - --drain-seconds={{ .Values.webhook.drainSeconds }}
 - --name={{ include "gpufence.name" . }}
+- --log-level={{ .Values.logLevel }}
 {{- if include "gpufence.verifiesClients" . }}
 - --client-ca-file=/etc/gpufence/clients/{{ .Values.webhook.clientCA.key }}
 {{- end }}
@@ -241,6 +253,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 - {{ ternary "--node-facts" "--no-node-facts" .Values.clusterFacts }}
 - --timeout-seconds={{ .Values.registration.timeoutSeconds }}
 - --name={{ $name }}
+- --log-level={{ .Values.logLevel }}
 - --owner=clusterrole/{{ $name }}
 - {{ ternary "--admission-policies" "--no-admission-policies" .Values.admissionPolicies.enabled }}
 {{- range .Values.registration.excludeNamespaces }}
