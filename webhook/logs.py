@@ -25,12 +25,12 @@ REPEATED_SECONDS = 10.0
 _FIELDS = "gpufence_fields"
 
 
-def configure(formatter: logging.Formatter, stream: TextIO) -> None:
-    """Send the log of the process and its libraries to ``stream``."""
+def configure(formatter: logging.Formatter, stream: TextIO, level: str = "info") -> None:
+    """Send the log of the process and its libraries to ``stream``, from ``level`` on."""
     handler = logging.StreamHandler(stream)
     handler.setFormatter(formatter)
     handler.addFilter(RepeatedEvents(time.monotonic))
-    logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
+    logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
 
 
 def event(

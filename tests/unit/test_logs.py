@@ -101,6 +101,9 @@ def test_the_whole_process_logs_in_one_format(
         (False, True),
     ]
     assert all(line.startswith("{") for line in lines) == isinstance(formatter, JSONFormatter)
+    configure(formatter, stream, "warning")
+    event(logging.getLogger("gpufence"), logging.INFO, "denied")
+    assert stream.getvalue().splitlines() == lines
 
 
 def test_a_repeated_event_is_limited_and_suppressed_lines_are_counted() -> None:

@@ -40,6 +40,7 @@ class ProcessOptions:
     """A policy that stays. Without it, the controller follows the FencePolicy."""
     host: str = "0.0.0.0"  # noqa: S104 - kubelets and Prometheus connect to the Pod
     metrics_port: int = 8080
+    log_level: str = "info"
     poll_seconds: float = 5.0
     """The interval between two rounds."""
 
@@ -55,7 +56,8 @@ def run(options: ProcessOptions) -> int:
     """
     disable_created_metrics()  # type: ignore[no-untyped-call]
     policy = ActivePolicy(options.policy_name, options.policy)
-    configure(TextFormatter() if sys.stderr.isatty() else JSONFormatter(), sys.stderr)
+    formatter = TextFormatter() if sys.stderr.isatty() else JSONFormatter()
+    configure(formatter, sys.stderr, options.log_level)
     asyncio.run(_run(options, policy))
     return 0
 

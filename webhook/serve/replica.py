@@ -58,6 +58,7 @@ class ServeOptions:
     host: str = "0.0.0.0"  # noqa: S104 - API servers and kubelets connect to the Pod
     port: int = 9443
     metrics_port: int = 8080
+    log_level: str = "info"
     drain_seconds: float = 5.0
     """How long the replica keeps serving after SIGTERM, unready, while clients learn of it."""
     reload_seconds: float = 2.0
@@ -81,7 +82,8 @@ def serve(options: ServeOptions) -> int:
     # Without this, every counter has a second series with its start time, which rate() ignores.
     disable_created_metrics()  # type: ignore[no-untyped-call]
     policy = ActivePolicy(options.policy_name, options.policy)
-    configure(TextFormatter() if sys.stderr.isatty() else JSONFormatter(), sys.stderr)
+    formatter = TextFormatter() if sys.stderr.isatty() else JSONFormatter()
+    configure(formatter, sys.stderr, options.log_level)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(_serve(options, policy))
     return 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import replace
 from typing import Any
 
@@ -143,8 +144,9 @@ async def test_a_rule_with_action_audit_adds_only_an_audit_annotation(make_hook:
 
 @pytest.mark.parametrize("mode", ["warn", "audit"])
 async def test_other_modes_than_enforce_change_and_deny_nothing(
-    make_hook: MakeHook, mode: Mode
+    make_hook: MakeHook, mode: Mode, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level(logging.INFO, logger="gpufence")
     hook = await make_hook(replace(default_policy(), mode=mode))
     for pod, rule in (
         (gpu_pod(), "restricted-security-context"),
@@ -154,6 +156,7 @@ async def test_other_modes_than_enforce_change_and_deny_nothing(
         response = await hook.response("/validate", review(pod))
         assert response["allowed"]
         assert response["auditAnnotations"][rule].startswith("would_enforce: ")
+        assert caplog.records[-1].getMessage() == "not enforced"
         begins = [
             text.startswith(f"not enforced yet: {rule}: ") for text in response.get("warnings", [])
         ]

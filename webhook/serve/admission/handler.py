@@ -172,6 +172,8 @@ class Admission:
         known = _reported_known(request, obj, decision.known)
         warnings = messages.warnings([f for f in findings if f.action == "warn"], known)
         self._metrics.count_findings(findings)
+        if weakened := sorted({f.rule for f in findings if f.outcome == "would_enforce"}):
+            _log_request(logging.INFO, "not enforced", "/validate", request, rules=weakened)
         if decision.allowed:
             answer = review.allowed(request.uid, annotations=annotations, warnings=warnings)
             return answer, "allowed"

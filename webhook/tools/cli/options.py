@@ -334,6 +334,14 @@ timeout_option = click.option(
     help="Time that API servers wait for a response.",
 )
 
+log_level_option = click.option(
+    "--log-level",
+    type=click.Choice(["info", "warning", "error"]),
+    default="info",
+    show_default=True,
+    help="The least level of an event in the log.",
+)
+
 node_facts_option = click.option(
     "--node-facts/--no-node-facts",
     "with_nodes",

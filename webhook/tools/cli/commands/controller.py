@@ -25,6 +25,7 @@ from webhook.tools.cli.options import (
     host_option,
     kubeconfig_option,
     lifetime_option,
+    log_level_option,
     name_option,
     policy_path_option,
     serving_secret_option,
@@ -85,6 +86,7 @@ Examples:
 )
 @lifetime_option("--ca-lifetime", "87600h", "Lifetime of the CA; replaced after 2/3.")
 @host_option
+@log_level_option
 @click.option(
     "--metrics-port",
     type=PORT,
@@ -106,6 +108,7 @@ def controller(
     certificate_lifetime: timedelta,
     ca_lifetime: timedelta,
     host: str,
+    log_level: str,
     metrics_port: int,
 ) -> int:
     """Keep certificates, webhook configurations and admission policies.
@@ -136,6 +139,7 @@ def controller(
                 policy=load_policy(policy_path) if policy_path else None,
                 host=host,
                 metrics_port=metrics_port,
+                log_level=log_level,
             )
         )
     except (CertificateError, ConfigurationError) as error:

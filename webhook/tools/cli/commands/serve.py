@@ -18,6 +18,7 @@ from webhook.tools.cli.options import (
     host_option,
     is_inside,
     kubeconfig_option,
+    log_level_option,
     node_facts_option,
     path_option,
     policy_path_option,
@@ -76,6 +77,7 @@ Examples:
     help="Time after SIGTERM in which gpufence is not ready but still serves requests. Then it "
     "completes those in flight.",
 )
+@log_level_option
 @timeout_option
 @node_facts_option
 @configuration_name_option
@@ -90,6 +92,7 @@ def serve(
     port: int,
     metrics_port: int,
     drain_seconds: float,
+    log_level: str,
     timeout_seconds: int,
     with_nodes: bool,
     configuration_name: str,
@@ -119,6 +122,7 @@ def serve(
         port=port,
         metrics_port=metrics_port,
         drain_seconds=drain_seconds,
+        log_level=log_level,
     )
     try:
         return replica.serve(options)
