@@ -81,11 +81,14 @@ def check(pod: Pod, context: Context) -> Iterator[Finding]:
     """Yield a finding for each container with several devices and no volume for shared memory."""
     if pod.spec.host_ipc or pod.kind in _ADDED_BY_OPERATOR:
         return
+    several: dict[str, tuple[Container, list[str]]] = {}
     for container, devices in _several(pod, context):
+        several.setdefault(container.field, (container, []))[1].append(devices)
+    for container, requested in several.values():
         # Whatever adds the image of a container may add its volumes.
         if container.spec.image is None:
             continue
-        requests = f'container "{container.name}" requests {devices}'
+        requests = f'container "{container.name}" requests {", ".join(requested)}'
         volume = _volume_at_shared_memory(container)
         if volume is None:
             yield _without_volume(pod, container, requests)

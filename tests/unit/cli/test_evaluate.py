@@ -112,6 +112,7 @@ PLACEHOLDER = GPU_POD.replace("nvidia.com/gpu: 1", "nvidia.com/gpu: ${GPUS}")
 NOTES = {
     "template.yaml": (TEMPLATE, "is a template, with placeholders such as {{ }}"),
     "patch.yaml": (PATCH, "has no apiVersion, as a patch may"),
+    "fragment.yaml": ("apiVersion: v1\nmetadata: {name: web}\n", "has no kind, as a patch may"),
     "placeholder.yaml": (
         PLACEHOLDER,
         "spec.containers[0].resources.limits[nvidia.com/gpu] is the placeholder ${GPUS}",
@@ -140,7 +141,7 @@ def test_a_template_or_patch_in_a_directory_is_skipped_with_a_note(
     done = gpufence("check", "apps")
     assert done.status == 0
     assert done.err == (
-        "Note: skipped 1 document with placeholders or without apiVersion. "
+        "Note: skipped 1 document with placeholders, or without apiVersion or kind. "
         "To report them as errors, add --strict.\n"
     )
     [line] = [line for line in done.out.splitlines() if f"apps/{name}:" in line]
@@ -157,6 +158,13 @@ def test_a_template_or_patch_is_an_error_with_strict_or_as_argument(
     assert gpufence("check", "--strict", "apps").status == 2
     assert gpufence("check", f"apps/{name}").status == 2
     assert gpufence("mutate", "apps").status == 2
+
+
+def test_strict_fails_for_a_document_that_is_no_object(gpufence: Run, tmp_path: Path) -> None:
+    (tmp_path / "values.yaml").write_text("replicas: 3\n")
+    for path in (".", "values.yaml"):
+        assert gpufence("check", path).status == 0
+        assert gpufence("check", "--strict", path).status == 1
 
 
 def test_an_invalid_file_in_a_directory_is_an_error(gpufence: Run, tmp_path: Path) -> None:

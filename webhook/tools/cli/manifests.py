@@ -121,7 +121,11 @@ def no_objects_message(paths: Iterable[str], cure: str = "Check the tool that wr
 
 
 def expand(
-    paths: Iterable[str], exclude: ExcludedPaths = NOTHING, *, helm: bool = False
+    paths: Iterable[str],
+    exclude: ExcludedPaths = NOTHING,
+    *,
+    helm: bool = False,
+    allow_empty: bool = False,
 ) -> list[Source]:
     """Return what ``paths`` mean, each file once.
 
@@ -133,12 +137,12 @@ def expand(
     """
     sources: dict[str, Source] = {}
     for path in paths:
-        for source in _sources(path, exclude, helm):
+        for source in _sources(path, exclude, helm, allow_empty):
             sources.setdefault(source.path, source)
     return list(sources.values())
 
 
-def _sources(path: str, exclude: ExcludedPaths, helm: bool) -> list[Source]:
+def _sources(path: str, exclude: ExcludedPaths, helm: bool, allow_empty: bool) -> list[Source]:
     suffixes = ", ".join(SUFFIXES)
     if path == STDIN:
         return [Source(path)]
@@ -153,7 +157,9 @@ def _sources(path: str, exclude: ExcludedPaths, helm: bool) -> list[Source]:
         problem, cure = f"matches no manifests ({suffixes})", "Check the pattern"
     else:
         return [Source(path)]
-    return found or [Source(path, DocumentError(problem, cure=cure))]
+    if not found and not allow_empty:
+        found = [Source(path, DocumentError(problem, cure=cure))]
+    return found
 
 
 def is_directory(path: str) -> bool:

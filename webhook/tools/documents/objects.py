@@ -33,7 +33,7 @@ KUSTOMIZE_KINDS = ("Kustomization", "Component")
 """The kinds of kustomize's own files, which may omit their apiVersion."""
 
 _TEMPLATE_NOTE = "is a template, with placeholders such as {{ }}"
-_PATCH_NOTE = "has no apiVersion, as a patch may"
+_PATCH_NOTE = "has no {}, as a patch may"
 _CURES = {
     "apiVersion": "Write the one that kubectl api-resources shows for its kind",
     "kind": "Write one that kubectl api-resources shows",
@@ -150,7 +150,7 @@ def _items(
 def _read_object(manifest: Manifest, value: Any) -> None:
     """Set the value of a manifest, or its error.
 
-    Without a kind, a mapping is not meant for the API: directories hold other files as well.
+    Without both, a mapping is not meant for the API: directories hold other files as well.
     """
     if not isinstance(value, dict):
         manifest.error = DocumentError(
@@ -160,10 +160,10 @@ def _read_object(manifest: Manifest, value: Any) -> None:
         )
         return
     kind, version = value.get("kind"), value.get("apiVersion")
-    if kind is None or (kind in KUSTOMIZE_KINDS and not isinstance(version, str)):
+    if kind is version is None or (kind in KUSTOMIZE_KINDS and not isinstance(version, str)):
         return
-    if manifest.document.lenient and version is None:
-        manifest.note = _PATCH_NOTE
+    if manifest.document.lenient and (kind is None or version is None):
+        manifest.note = _PATCH_NOTE.format("kind" if kind is None else "apiVersion")
         return
     manifest.value = value
     for key, field in (("apiVersion", version), ("kind", kind)):

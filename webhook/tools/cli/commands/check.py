@@ -144,9 +144,9 @@ In a pipeline:
 @click.option(
     "--strict",
     is_flag=True,
-    help="Fail if gpufence does not judge something: an unknown object, a document in a directory "
-    "with placeholders or without apiVersion, a hidden file, a chart, or a patch. By default, it "
-    "reports and skips them.",
+    help="Fail if gpufence does not judge something: an unknown object, a document that is no "
+    "object, or in a directory one with placeholders, a hidden file, a chart, or a patch. By "
+    "default, it reports and skips them.",
 )
 @click.option(
     "--helm",
@@ -168,7 +168,7 @@ In a pipeline:
 @click.option(
     "--allow-empty",
     is_flag=True,
-    help="Exit with 0 when the files hold no objects. Empty standard input stays an error.",
+    help="Exit with 0 when the paths hold no objects. Empty standard input stays an error.",
 )
 def check(
     paths: tuple[str, ...],
@@ -214,7 +214,7 @@ def check(
                 "Name its target."
             )
     title, policy = evaluation.load_policy()
-    sources = expand(paths, ExcludedPaths(exclude), helm=helm)
+    sources = expand(paths, ExcludedPaths(exclude), helm=helm, allow_empty=allow_empty)
     inputs = [policy_choice.path, evaluation.nodes, *(source.path for source in sources)]
     check_outputs(outputs, inputs, "Name another file for the report, or --exclude the input")
     manifests = list(read_sources(sources, lenient=not strict))
@@ -244,7 +244,7 @@ def check(
     denied = any(result.verdict == "denied" for result in results)
     warned = any(finding.action == "warn" for each in results for finding in each.findings)
     unknown = any(each.decision.unjudged for each in results)
-    skipped = any(result.note for result in results)
+    skipped = any(result.note or not (result.kind or result.error) for result in results)
     failed = denied or (fail_on == "warn" and warned) or (strict and (unknown or skipped))
     return EXIT_FOUND if failed else 0
 
@@ -292,7 +292,9 @@ def _print_notes(results: Sequence[Result], *, strict: bool, with_errors: bool) 
     if documents_skipped:
         documents = counted(documents_skipped, "document")
         cure = "To report them as errors, add --strict"
-        _print_note(f"skipped {documents} with placeholders or without apiVersion. {cure}.")
+        _print_note(
+            f"skipped {documents} with placeholders, or without apiVersion or kind. {cure}."
+        )
     for result in results:
         if result.duplicate is not None:
             duplicate = sentence(result.manifest.document, result.duplicate)
