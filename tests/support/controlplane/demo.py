@@ -39,7 +39,8 @@ NEXT = """\
 Next, with `export PATH=$PWD/.venv/bin:$PATH`:
   1. Check your manifests:              gpufence check DIRECTORY
   2. Write a policy for your GPU nodes: gpufence policy discover > policy.yaml
-  3. Install, first without denials:    docs/operate/install.md
+  3. See what it changes in a cluster:  gpufence adopt
+  4. Install, first in mode audit:      docs/operate/install.md
 """
 FAILURES = (StoryError, KubectlError, TimeoutError, ControlPlaneError)
 
@@ -171,6 +172,7 @@ def _environ(programs: Sequence[str]) -> dict[str, str]:
 def _keep(screen: Screen, cluster: ControlPlane, programs: Sequence[str]) -> None:
     screen.say("The cluster keeps running. To look around, in another terminal:")
     screen.say(f"  export KUBECONFIG={cluster.kubeconfig} PATH={':'.join(programs)}:$PATH")
+    screen.say("gpufence doctor reports failures: no Deployment runs here, but two processes.")
     screen.say(f"Ctrl-C here stops all of it (or, from elsewhere: kill {os.getpid()}).")
     with suppress(KeyboardInterrupt):
         while True:
