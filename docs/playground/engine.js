@@ -1,9 +1,9 @@
 // The worker, as functions that return promises.
 
-const SECONDS = 60; // A first check on a slow machine takes 10.
+const SECONDS = 60; // For a call of the loaded worker. A first check on a slow machine takes 10.
 
 export class Engine {
-  // `onProgress` receives what the worker is loading.
+  // `onProgress` receives what the worker is loading, as text.
   constructor(onProgress) {
     this.onProgress = onProgress;
     this.calls = new Map();
@@ -12,9 +12,11 @@ export class Engine {
   }
 
   start() {
+    this.ready = false;
     this.worker = new Worker(new URL("worker.js", import.meta.url), { type: "module" });
     this.worker.onmessage = ({ data }) => {
       if (data.progress) this.onProgress(data.progress);
+      else if (data.ready) this.startClocks();
       else this.settle(data);
     };
     this.worker.onerror = (event) => {
@@ -27,14 +29,27 @@ export class Engine {
   call(name, ...args) {
     const id = ++this.last;
     return new Promise((resolve, reject) => {
-      const late = () => {
-        this.worker.terminate();
-        this.start();
-        this.settle({ id, error: `No answer within ${SECONDS} s. The text may be too large.` });
-      };
-      this.calls.set(id, { resolve, reject, timer: setTimeout(late, SECONDS * 1000) });
+      this.calls.set(id, { resolve, reject });
       this.worker.postMessage({ id, call: name, args });
+      if (this.ready) this.startClocks();
     });
+  }
+
+  // Start the clocks of the calls: the worker is loaded, which takes minutes on a slow line.
+  startClocks() {
+    this.ready = true;
+    for (const [id, call] of this.calls) {
+      call.timer ??= setTimeout(() => this.late(id), SECONDS * 1000);
+    }
+  }
+
+  late(id) {
+    this.worker.terminate();
+    this.settle({ id, error: `No answer within ${SECONDS} s. The text may be too large.` });
+    for (const other of [...this.calls.keys()]) {
+      this.settle({ id: other, error: "An earlier check took too long. Edit the text again." });
+    }
+    this.start();
   }
 
   settle({ id, result, error }) {

@@ -15,7 +15,10 @@ const OWN = "own";
 const byId = (id) => document.getElementById(id);
 // The file data.json has the samples, the policies by name, and nodes; see playground.py.
 const data = await (await fetch(new URL("data.json", import.meta.url))).json();
-const engine = new Engine((text) => say(`${text} …`));
+const engine = new Engine((text) => {
+  // An error stays while the rest is loaded.
+  if (byId("results").ariaBusy === "true") say(`${text} …`);
+});
 const manifest = new Editor(byId("manifest-editor"), "Manifest", edited);
 const policy = new Editor(byId("policy-editor"), "Policy", () => {
   byId("policy").value = OWN;
@@ -44,6 +47,8 @@ byId("sample-nodes").addEventListener("click", () => {
   edited();
 });
 byId("copy-link").addEventListener("click", copyLink);
+byId("report").hidden = !data.repository;
+byId("report").addEventListener("click", report);
 document.querySelector("#playground form").addEventListener("submit", (e) => e.preventDefault());
 addEventListener("hashchange", restore);
 await restore();
@@ -58,7 +63,10 @@ async function restore() {
       error instanceof RangeError
         ? "This link is too large: it expands to more than 2 MiB."
         : "This link is damaged: its end may be missing. Ask for it again.";
-    say(text, "invalid");
+    newest += 1; // A check that runs is of another text.
+    byId("results").ariaBusy = "false";
+    byId("objects").replaceChildren();
+    say(`${text} Or choose a sample.`, "invalid");
     return;
   }
   if (!state) {
@@ -125,6 +133,7 @@ async function run() {
   clearTimeout(timer);
   const number = ++newest;
   byId("results").ariaBusy = "true";
+  if (!engine.ready) say("Loading Python …");
   const text = byId("policy").value === DEFAULT ? undefined : policy.value;
   const check = engine.call("check", manifest.value, text, nodes.value, namespace());
   history.replaceState(null, "", await fragment());
@@ -182,6 +191,17 @@ async function copyLink() {
     byId("copy-link").textContent = "Copy the address of this page";
   }
   setTimeout(() => (byId("copy-link").textContent = "Copy link"), 3000);
+}
+
+// Open the form for a fault, with the address of this case.
+async function report() {
+  history.replaceState(null, "", await fragment());
+  const form = new URL(`${data.repository}/issues/new`);
+  const verdict = byId("verdict").textContent;
+  form.search = new URLSearchParams({ template: "bug.yaml", manifest: location.href, actual: verdict });
+  // Servers accept addresses of some kilobytes.
+  if (form.href.length > 7000) form.searchParams.set("manifest", "Paste what Copy link copies.");
+  open(form, "_blank", "noopener");
 }
 
 function say(text, verdict = "") {

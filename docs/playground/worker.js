@@ -1,10 +1,19 @@
 // Runs gpufence in Python, in WebAssembly, beside the page. All files come from the site itself.
 //
 // The page sends {id, call, args}, where `call` is a function of engine.py; the answer is
-// {id, result} or {id, error}. While it starts, the worker sends {progress}.
+// {id, result} or {id, error}. While it starts, the worker sends {progress}, and then {ready}.
 
 import { loadPyodide } from "./runtime/pyodide.mjs";
 
+// The bytes of all files that are loaded, and what has arrived of them.
+const sizes = fetch(new URL("runtime/sizes.json", import.meta.url)).then((found) => found.json());
+const own = self.fetch;
+let arrived = 0;
+self.fetch = async (...args) => {
+  const response = await own(...args);
+  if (!response.ok || !response.body) return response;
+  return new Response(response.body.pipeThrough(counting(await sizes)), response);
+};
 const started = start();
 
 self.onmessage = async ({ data: { id, call, args } }) => {
@@ -17,27 +26,43 @@ self.onmessage = async ({ data: { id, call, args } }) => {
 };
 
 async function start() {
-  progress("Loading Python");
   const archives = ["runtime/gpufence.whl", "runtime/libraries.zip", "engine.py"].map(download);
   const python = await loadPyodide({
     indexURL: new URL("./runtime/", import.meta.url).href,
     // No package is loaded from an index: the archives hold all of them.
     lockFileContents: { info: lockInfo(), packages: {} },
   });
-  progress("Loading gpufence");
   const [wheel, libraries, engine] = await Promise.all(archives);
   const packages = "/packages";
   python.unpackArchive(wheel, "zip", { extractDir: packages });
   python.unpackArchive(libraries, "zip", { extractDir: packages });
   python.FS.writeFile(`${packages}/engine.py`, new Uint8Array(engine));
+  progress("Starting");
   python.runPython(`import os, sys; sys.path.insert(0, "${packages}"); os.chdir("/home")`);
-  return python.pyimport("engine");
+  const engineModule = python.pyimport("engine");
+  self.postMessage({ ready: true });
+  return engineModule;
 }
 
 async function download(path) {
   const response = await fetch(new URL(path, import.meta.url));
   if (!response.ok) throw new Error(`${path}: HTTP status ${response.status}`);
   return response.arrayBuffer();
+}
+
+function counting({ total }) {
+  return new TransformStream({
+    transform(chunk, controller) {
+      arrived += chunk.length;
+      const percent = Math.min(100, Math.round((100 * arrived) / total));
+      progress(`Loading Python and gpufence: ${megabytes(arrived)} of ${megabytes(total)}, ${percent} %`);
+      controller.enqueue(chunk);
+    },
+  });
+}
+
+function megabytes(bytes) {
+  return `${(bytes / 1e6).toFixed(1)} MB`;
 }
 
 function lockInfo() {

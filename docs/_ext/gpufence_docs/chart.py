@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,7 +34,9 @@ def markdown() -> str:
         (
             code(value.path),
             entry(
-                value.comment, value.default and f"default {code(value.default)}", value.accepted
+                re.sub(r"https://\S+", r"<\g<0>>", value.comment),
+                value.default and f"default {code(value.default)}",
+                value.accepted,
             ),
         )
         for value in values()

@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -83,6 +84,13 @@ def write(directory: Path) -> None:
         shutil.copyfile(downloads / name, runtime / name)
     _write_libraries(runtime / "libraries.zip", downloads)
     _write_wheel(runtime / "gpufence.whl")
+    # The worker counts what arrives: all but the modules, which the browser loads by itself.
+    counted = [
+        *(file for file in runtime.iterdir() if file.suffix != ".mjs"),
+        directory / "engine.py",
+    ]
+    total = sum(file.stat().st_size for file in counted)
+    (runtime / "sizes.json").write_text(json.dumps({"total": total}))
 
 
 def data() -> dict[str, Any]:
@@ -96,6 +104,7 @@ def data() -> dict[str, Any]:
         "policies": {"default": default_policy_text()}
         | {preset.stem: preset.read_text() for preset in sorted(PRESETS.iterdir())},
         "nodes": (ROOT / "deploy" / "samples" / "nodes.yaml").read_text(),
+        "repository": os.environ.get("GPUFENCE_REPOSITORY", "").rstrip("/"),
     }
 
 

@@ -22,7 +22,7 @@ def markdown() -> str:
     """Return the list of all rules, with links to their pages."""
     names = "\n".join(rule.id for rule in RULES)
     return (
-        "## Mutations\n\nA mutation adds to Pods. It never changes what the author set.\n\n"
+        "## Mutations\n\nA mutation adds to Pods. `assigned-devices` also removes variables.\n\n"
         f"{_list(MUTATIONS)}\n"
         "## Checks\n\nA check returns findings.\n\n"
         f"{_list(CHECKS)}\n"

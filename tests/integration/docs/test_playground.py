@@ -193,10 +193,42 @@ def test_a_rule_page_links_to_its_manifests(loaded: Browser, site: Path) -> None
     assert [finding[0] for finding in denied["findings"]] == ["pool-trespass"]
 
 
-def test_a_damaged_link_says_so(loaded: Browser) -> None:
-    loaded.run("location.hash = '#1=AAAA'")
+def test_a_damaged_link_says_so_and_a_sample_repairs_it(address: str) -> None:
     shown = "return document.getElementById('verdict').textContent"
-    loaded.wait(lambda: "damaged" in loaded.run(shown), "the message about the link")
+    with chromium.browser() as window:
+        window.open(f"{address}#1=AAAA")
+        window.wait(lambda: "damaged" in window.run(shown), "the message about the link")
+        assert window.run(STATE)["busy"] == "false"
+        assert edit(window, "#sample", "web")["verdict"] == "Allowed, without changes"
+
+
+CLOCK = """
+const clocks = [];
+globalThis.setTimeout = (run) => clocks.push(run);
+globalThis.Worker = class {
+  constructor() { globalThis.worker = this; }
+  postMessage() {}
+  terminate() {}
+};
+const { Engine } = await import("%s");
+const engine = new Engine(() => {});
+const answers = ["check", "discover"].map((name) => engine.call(name).catch((e) => e.message));
+const before = clocks.length;
+worker.onmessage({ data: { progress: "Loading" } });
+worker.onmessage({ data: { ready: true } });
+const after = clocks.length;
+clocks[0]();
+console.log(JSON.stringify([before, after, await answers[0], await answers[1]]));
+"""
+
+
+def test_the_clock_of_a_call_starts_when_the_worker_is_loaded() -> None:
+    assert node(CLOCK % (PROJECT / "docs" / "playground" / "engine.js")) == [
+        0,
+        2,
+        "No answer within 60 s. The text may be too large.",
+        "An earlier check took too long. Edit the text again.",
+    ]
 
 
 def test_discover_writes_the_policy_of_the_command_line(
@@ -284,20 +316,25 @@ console.log(JSON.stringify({ found, mebibytes }));
     ("length", "found"), [(1000, {"manifest": "x" * 1000}), (300_000_000, "RangeError")]
 )
 def test_a_link_expands_to_a_limited_size(length: int, found: Any) -> None:
-    node = shutil.which("node")
-    if node is None:
-        pytest.skip("node is not installed")
     compressor = zlib.compressobj(1, zlib.DEFLATED, -zlib.MAX_WBITS)
     state = compressor.compress(b'{"manifest":"' + b"x" * length + b'"}') + compressor.flush()
     fragment = f"#1={base64.urlsafe_b64encode(state).decode().rstrip('=')}"
     script = DECODE % (PROJECT / "docs" / "playground" / "link.js")
+    result = node(script, fragment)
+    assert result["found"] == found
+    assert result["mebibytes"] < 100
+
+
+def node(script: str, text: str = "") -> Any:
+    """Run a module, and return the JSON that it prints."""
+    program = shutil.which("node")
+    if program is None:
+        pytest.skip("node is not installed")
     done = subprocess.run(
-        [node, "--input-type=module", "--eval", script],
-        input=fragment,
+        [program, "--input-type=module", "--eval", script],
+        input=text,
         capture_output=True,
         text=True,
         check=True,
     )
-    result = json.loads(done.stdout)
-    assert result["found"] == found
-    assert result["mebibytes"] < 100
+    return json.loads(done.stdout)

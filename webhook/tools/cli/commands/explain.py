@@ -31,6 +31,8 @@ from webhook.tools.documents.document import InputError
 
 Output = Literal["text", "markdown"]
 
+_EXAMPLES = ("Before", "After", "Denied", "Use instead")
+"""The sections of a page with which it begins."""
 _FENCE = "```"
 _CODE_INDENT = "    "
 
@@ -153,12 +155,15 @@ def _write_page(rule: Rule, policy: Policy, namespace: str, output: Output, colo
 
 
 def rule_markdown(rule: Rule, policy: Policy, namespace: str) -> str:
-    """Return a rule's page as Markdown: name, docstring and action."""
+    """Return a rule's page as Markdown: name, docstring with its example first, and action."""
+    subject, *sections = rule.page.strip().split("\n## ")
+    sections.sort(key=lambda section: not section.startswith(_EXAMPLES))
+    page = "\n## ".join([subject, *(section.rstrip() + "\n" for section in sections)])
     what = "mutation: it adds fields to Pods" if rule.is_mutation else "check: it returns findings"
     action = policy.actions_in(namespace)[rule.id]
     here = "" if action == rule.default else f" The policy sets it to `{action}`."
     return (
-        f"# {rule.id}\n\n{rule.page.strip()}\n\n## Action\n\n"
+        f"# {rule.id}\n\n{page}\n## Action\n\n"
         f"The rule is a {what}. Its default action is `{rule.default}`.{here}\n"
     )
 
