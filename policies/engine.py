@@ -428,7 +428,8 @@ def _lost_finding(
     verb, has = ("removes", "has") if mutation.removes else ("adds", "lacks")
     claims = "its resource claims changed meanwhile, or " if pod.spec.resource_claims else ""
     why, remediation = (
-        f"{claims}another mutating webhook changed the Pod after gpufence",
+        f"{claims}the policy changed meanwhile, or another mutating webhook changed the Pod after "
+        "gpufence",
         _SEND_AGAIN,
     )
     if is_late:
