@@ -97,6 +97,7 @@ class _Process:
         policy.followers.append(self._follow)
         policy.count = lambda _result: self._status.wake()
         self._tasks = (self._certificates, self._registration, self._status)
+        self._registered: Policy | None = None
         self._running: list[asyncio.Task[None]] = []
         self._pages: Pages | None = None
 
@@ -133,8 +134,10 @@ class _Process:
     async def _register(self) -> None:
         if not self._policy.known.is_set():
             raise ClusterError(f"not registered yet: {self._policy.problem}")
+        policy = self._policy.current
         try:
             await self._controller.register()
+            self._registered = policy
         finally:
             self._status.wake()
 
@@ -142,7 +145,7 @@ class _Process:
         """Write the status of the policy: this runs after each change of it, and each round."""
         if self._options.policy is None:
             problem = self._registration.problem
-            if not (problem or self._registration.has_succeeded):
+            if not problem and self._registered is not self._policy.current:
                 problem = "not registered yet"
             await publish(self._api, self._policy, problem, self._nodes())
 
