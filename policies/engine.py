@@ -426,12 +426,9 @@ def _lost_finding(
 ) -> Finding:
     """Return the finding about changes that were made, or would be now, and are not in the Pod."""
     verb, has = ("removes", "has") if mutation.removes else ("adds", "lacks")
-    claims = "its resource claims changed meanwhile, or " if pod.spec.resource_claims else ""
-    why, remediation = (
-        f"{claims}the policy changed meanwhile, or another mutating webhook changed the Pod after "
-        "gpufence",
-        _SEND_AGAIN,
-    )
+    changed = "the policy or its resource claims" if pod.spec.resource_claims else "the policy"
+    why = f"{changed} changed meanwhile, or another mutating webhook changed the Pod after gpufence"
+    remediation = _SEND_AGAIN
     if is_late:
         why, remediation = "its resource claims were not known when it was created", _CREATE_AGAIN
     detail = f"gpufence {verb} {_described(mutation, changes)}, and the Pod {has} it: {why}"
