@@ -103,7 +103,7 @@ def _outcome(resource: str, event: dict[str, Any]) -> Outcome:
     changed = any(
         '"configuration":"gpufence"' in value and '"mutated":true' in value
         for key, value in event.get("annotations", {}).items()
-        if key.startswith("mutation.webhook.serve.admission.k8s.io/")
+        if key.startswith("mutation.webhook.admission.k8s.io/")
     )
     return Outcome(resource, "mutated" if changed else "allowed", "")
 

@@ -89,7 +89,7 @@ def test_the_audit_log_is_read_while_it_grows(tmp_path: Path) -> None:
     log, lines = AuditLog(tmp_path), tmp_path / "audit.log"
     assert log.outcomes("work") == []
     mutated = '{"configuration":"gpufence","webhook":"pods.gpufence.dev","mutated":true}'
-    annotation = "mutation.webhook.serve.admission.k8s.io/round_0_index_0"
+    annotation = "mutation.webhook.admission.k8s.io/round_0_index_0"
     whole = event("create", "pods", 201, **{annotation: mutated}) + event("create", "jobs", 201)
     # The API server has written a part of the last line.
     lines.write_text(whole[:-5])
