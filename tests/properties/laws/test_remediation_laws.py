@@ -6,9 +6,8 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-import pytest
-
 from cases.loading import Case, cases_of_check
+from each import each
 from policies.finding import Finding
 from policies.registry import CHECKS
 from remedies import remedies
@@ -39,11 +38,13 @@ def alike(case: Case, obj: JSON, finding: Finding) -> int:
     return sum((each.rule, each.reason) == (finding.rule, finding.reason) for each in found)
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
-def test_law_what_a_remediation_says_resolves_its_finding(case: Case) -> None:
-    for finding, kind, followed in applied(case):
-        before, after = alike(case, case.object, finding), alike(case, followed, finding)
-        assert after < before, (kind, finding.path, finding.remediation)
+def test_law_what_a_remediation_says_resolves_its_finding() -> None:
+    def resolves(case: Case) -> None:
+        for finding, kind, followed in applied(case):
+            before, after = alike(case, case.object, finding), alike(case, followed, finding)
+            assert after < before, (kind, finding.path, finding.remediation)
+
+    each(CASES, resolves)
 
 
 def test_most_kinds_of_remedies_are_applied() -> None:

@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from cases.loading import Case, cases_of_check, cases_of_mutation, compiled
+from each import each
 from policies.engine import decide
 from policies.finding import Finding
 from policies.registry import CHECKS, MUTATIONS
@@ -171,17 +172,19 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
-def test_findings_of_each_rule_case_are_located(case: Case) -> None:
-    document = list(read_documents("f", case.manifest.read_text()))[case.document]
-    findings = case.decide().findings
-    assert findings
-    assert_located(document, findings)
-    # Findings name what mutations on warn would add.
-    obj, policy, request, facts = case.read()
-    warned = policy["rules"] | {mutation.id: "warn" for mutation in MUTATIONS}
-    known = compiled(policy | {"rules": warned})
-    assert_located(document, decide(obj, known, request, facts).findings)
+def test_findings_of_each_rule_case_are_located() -> None:
+    def located(case: Case) -> None:
+        document = list(read_documents("f", case.manifest.read_text()))[case.document]
+        findings = case.decide().findings
+        assert findings
+        assert_located(document, findings)
+        # Findings name what mutations on warn would add.
+        obj, policy, request, facts = case.read()
+        warned = policy["rules"] | {mutation.id: "warn" for mutation in MUTATIONS}
+        known = compiled(policy | {"rules": warned})
+        assert_located(document, decide(obj, known, request, facts).findings)
+
+    each(CASES, located)
 
 
 def assert_located(document: Document, findings: Iterable[Finding]) -> None:

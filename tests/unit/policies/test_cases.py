@@ -22,56 +22,73 @@ from cases.loading import (
     dump,
     load_all,
 )
+from each import each
 from policies.engine import decide
 from policies.kubernetes.objects import MalformedObjectError
-from policies.registry import CHECKS, MUTATIONS, RULES
+from policies.registry import CHECKS, MUTATIONS, RULES, Rule
 
 GOLDEN = bool(os.environ.get("GPUFENCE_GOLDEN"))
 """Write the expected outcomes instead of comparing with them."""
 
-CHECK_CASES = [case for check in CHECKS for case in cases_of_check(check.id)]
-MUTATION_CASES = [case for mutation in MUTATIONS for case in cases_of_mutation(mutation.id)]
+each_rule = pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.id)
 
 
-@pytest.mark.parametrize("case", CHECK_CASES, ids=str)
-def test_a_check_has_the_expected_findings(case: Case) -> None:
-    findings = [as_written(finding) for finding in case.decide().findings]
-    assert bool(findings) is not case.passes, findings
-    assert_outcome(case, case.expected, findings or None)
+def cases_of(rule: Rule) -> list[Case]:
+    return [*cases_of_check(rule.id), *cases_of_mutation(rule.id)]
 
 
-@pytest.mark.parametrize("case", MUTATION_CASES, ids=str)
-def test_a_mutation_has_the_expected_result(case: Case) -> None:
-    decision = case.decide()
-    findings = [as_written(finding) for finding in decision.findings]
-    assert_outcome(case, case.expected, findings or None)
-    assert case.after is not None
-    assert_outcome(case, case.after, decision.mutated if decision.operations else None)
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.id)
+def test_a_check_has_the_expected_findings(check: Rule) -> None:
+    def finds(case: Case) -> None:
+        findings = [as_written(finding) for finding in case.decide().findings]
+        assert bool(findings) is not case.passes, findings
+        assert_outcome(case, case.expected, findings or None)
+
+    each(cases_of_check(check.id), finds)
 
 
-@pytest.mark.parametrize("case", [*MUTATION_CASES, *CHECK_CASES], ids=str)
-def test_the_pod_of_a_deployment_has_the_outcome_of_a_pod(case: Case) -> None:
+@pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.id)
+def test_a_mutation_has_the_expected_result(mutation: Rule) -> None:
+    def changes(case: Case) -> None:
+        decision = case.decide()
+        findings = [as_written(finding) for finding in decision.findings]
+        assert_outcome(case, case.expected, findings or None)
+        assert case.after is not None
+        assert_outcome(case, case.after, decision.mutated if decision.operations else None)
+
+    each(cases_of_mutation(mutation.id), changes)
+
+
+@each_rule
+def test_the_pod_of_a_deployment_has_the_outcome_of_a_pod(rule: Rule) -> None:
+    each(cases_of(rule), deployed)
+
+
+def deployed(case: Case) -> None:
     pod = case.object
     # API servers validate the limits in a template before they call gpufence.
     if pod["kind"] != "Pod" or case.is_update or case.manifest.stem == "a-request-only-in-a-pod":
         return
     template = {field: pod[field] for field in ("metadata", "spec")}
     deployment = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": pod["metadata"]}
-    alone, deployed = case.decide(), case.decide(deployment | {"spec": {"template": template}})
-    assert deployed.mutated["spec"]["template"]["spec"] == alone.mutated["spec"]
+    alone, inside = case.decide(), case.decide(deployment | {"spec": {"template": template}})
+    assert inside.mutated["spec"]["template"]["spec"] == alone.mutated["spec"]
     findings = [(f.rule, f"spec.template.{f.path}", f.reason) for f in alone.findings]
-    assert [(f.rule, f.path, f.reason) for f in deployed.findings] == findings
+    assert [(f.rule, f.path, f.reason) for f in inside.findings] == findings
 
 
-@pytest.mark.parametrize("case", [*MUTATION_CASES, *CHECK_CASES], ids=str)
-def test_an_object_without_one_of_its_fields_is_judged_or_malformed(case: Case) -> None:
-    obj, document, request, facts = case.read()
-    policy = compiled(document)
-    for parent, key in fields(obj):
-        value, parent[key] = parent[key], None
-        with suppress(MalformedObjectError):
-            decide(obj, policy, request, facts)
-        parent[key] = value
+@each_rule
+def test_an_object_without_one_of_its_fields_is_judged_or_malformed(rule: Rule) -> None:
+    def without(case: Case) -> None:
+        obj, document, request, facts = case.read()
+        policy = compiled(document)
+        for parent, key in fields(obj):
+            value, parent[key] = parent[key], None
+            with suppress(MalformedObjectError):
+                decide(obj, policy, request, facts)
+            parent[key] = value
+
+    each(cases_of(rule), without)
 
 
 def fields(value: Any) -> Iterator[tuple[Any, Any]]:
@@ -83,24 +100,24 @@ def fields(value: Any) -> Iterator[tuple[Any, Any]]:
 
 
 def test_every_file_in_the_cases_directory_is_used() -> None:
-    cases = [*CHECK_CASES, *MUTATION_CASES]
+    cases = [case for rule in RULES for case in cases_of(rule)]
     read = {file for case in cases for file in (case.manifest, case.expected, case.after)}
     ours = {HERE / "README.md", *HERE.glob("*.py"), *(HERE / "policies").glob("*.yaml")}
     found = {path for path in HERE.rglob("*") if path.is_file() and "__pycache__" not in path.parts}
     assert found - ours - read == set()
 
 
-@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.id)
-def test_every_rule_has_positive_and_negative_cases(rule: Any) -> None:
+@each_rule
+def test_every_rule_has_positive_and_negative_cases(rule: Rule) -> None:
     if rule.is_mutation:
-        changed = [bool(case.decide().operations) for case in cases_of_mutation(rule.id)]
-        assert {True, False} <= set(changed), "a case that it changes, and one that it leaves alone"
+        found = {bool(case.decide().operations) for case in cases_of_mutation(rule.id)}
     else:
-        assert {case.passes for case in cases_of_check(rule.id)} == {True, False}
+        found = {case.passes for case in cases_of_check(rule.id)}
+    assert found == {True, False}, "a case of either kind"
 
 
 def test_case_names_are_words_in_kebab_case() -> None:
-    names = [Path(str(case)).name for case in (*CHECK_CASES, *MUTATION_CASES)]
+    names = [Path(str(case)).name for rule in RULES for case in cases_of(rule)]
     assert [name for name in names if not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)+", name)] == []
 
 
