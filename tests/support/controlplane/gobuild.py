@@ -86,27 +86,45 @@ class GoModule:
 
         Go names a binary after its package, or after the module if the package is its root.
         """
+        packages = [self.packages[name] for name in names]
+        given = [*FLAGS, *COMPILER_FLAGS, "-tags", self.tags]
+        listed = self._run([str(go), "list", "-deps", *given, *packages], "downloading the modules")
+        needed = sum(not line.startswith("go: ") for line in listed)
+        flags = ["-v", *given, "-ldflags", self.ldflags, "-o", f"{target}/"]
+        self._run([str(go), "build", *flags, *packages], f"compiling {needed:,} packages")
+
+    def _run(self, command: list[str], step: str) -> list[str]:
+        """Run Go, report how many lines it has printed, and return them.
+
+        `go list -deps` and `go build -v` print a line for each module that they download, and for
+        each package. What an earlier build has left compiled is not compiled again.
+        """
+        started = time.monotonic()
         with tempfile.TemporaryFile() as log:
-            build = subprocess.Popen(
-                [
-                    *(str(go), "build", "-v", *FLAGS, *COMPILER_FLAGS, "-tags", self.tags),
-                    *("-ldflags", self.ldflags),
-                    *("-o", f"{target}/", *(self.packages[name] for name in names)),
-                ],
+            go = subprocess.Popen(
+                command,
                 cwd=self.directory,
                 env=os.environ | ENVIRONMENT | {"CGO_ENABLED": str(int(self.cgo))},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
             )
+            cache.say(f"{self.what}: {step} ...")
             try:
-                _watch(build, log, self.what)
+                while go.poll() is None:
+                    try:
+                        go.wait(timeout=cache.REPORT_EVERY)
+                    except subprocess.TimeoutExpired:
+                        seconds, done = time.monotonic() - started, len(_lines(log))
+                        cache.say(f"{self.what}: {step}, {done:,} done after {seconds:.0f} s")
             finally:
-                if build.poll() is None:
-                    build.terminate()
-                    build.wait()
-            if build.returncode:
-                raise ControlPlaneError(_failure(self, _lines(log)))
+                if go.poll() is None:
+                    go.terminate()
+                    go.wait()
+            lines = _lines(log)
+        if go.returncode:
+            raise ControlPlaneError(_failure(self, lines))
+        return lines
 
 
 def program(name: str, directory: Path, package: str, what: str, ldflags: str = "-s -w") -> Path:
@@ -123,28 +141,9 @@ def is_pin(path: Path) -> bool:
     return path.name in {"go.mod", "go.sum"}
 
 
-def _watch(build: subprocess.Popen[bytes], log: IO[bytes], label: str) -> None:
-    started = time.monotonic()
-    cache.say(f"{label} ...")
-    while True:
-        try:
-            build.wait(timeout=cache.REPORT_EVERY)
-        except subprocess.TimeoutExpired:
-            seconds = time.monotonic() - started
-            cache.say(f"{label}: {seconds:.0f} s, {_progress(_lines(log))}")
-        else:
-            return
-
-
 def _lines(log: IO[bytes]) -> list[str]:
     # By position, because the builder appends to the same open file.
     return os.pread(log.fileno(), os.fstat(log.fileno()).st_size, 0).decode().splitlines()
-
-
-def _progress(lines: list[str]) -> str:
-    """Describe the progress of `go build -v`, which prints each module and each package."""
-    downloaded = sum(line.startswith("go: downloading ") for line in lines)
-    return f"{downloaded} modules downloaded, {len(lines) - downloaded} packages compiled"
 
 
 def _failure(module: GoModule, lines: list[str]) -> str:
