@@ -72,7 +72,9 @@ check: $(STAMP)  ## what CI runs besides the tests: format, lint, types, layers,
 	@$(BIN)/mypy & types=$$!; \
 	$(BIN)/ruff format --check . && $(BIN)/ruff check . \
 	&& { $(BIN)/lint-imports --no-logo 2>/dev/null || $(BIN)/lint-imports; } \
-	&& $(BIN)/python -m prose && $(BIN)/python -m workflows; \
+	&& $(BIN)/python -m prose && $(BIN)/python -m workflows \
+	&& ! { git ls-files --cached --ignored --exclude-standard 2>/dev/null | grep . \
+		&& echo "Git tracks these files, which tools write: git rm --cached FILE"; }; \
 	others=$$?; wait $$types && exit $$others
 
 .PHONY: format
