@@ -5,16 +5,14 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from controlplane.gpufence import COMMAND
 from controlplane.poll import until
 from deploy import kubelet
-from deploy.chart import NAMESPACE, RELEASE, Helm, Object
-from deploy.installation import CONTROLLERS, REPLICAS, Installation, installation
+from deploy.chart import NAMESPACE, RELEASE, Object
+from deploy.installation import CONTROLLERS, REPLICAS, Installation
 from paths import PROJECT
 
 pytestmark = [
@@ -36,12 +34,9 @@ INTRODUCTION, BY_DELETION, AFTERWARDS = "", "Without the controller", "Afterward
 
 
 @pytest.fixture(scope="module")
-def installed(
-    found_binaries: dict[str, Path], helm: Helm, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Installation]:
-    with installation(tmp_path_factory.mktemp("emergency"), found_binaries, helm) as installed:
-        installed.install({})
-        yield installed
+def installed(installable: Installation) -> Installation:
+    installable.install({})
+    return installable
 
 
 def run(installed: Installation, section: str) -> None:

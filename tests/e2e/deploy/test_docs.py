@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ import yaml
 from controlplane.gpufence import COMMAND
 from deploy import kubelet
 from deploy.chart import Helm, Object, Values, memory
-from deploy.installation import Installation, installation
+from deploy.installation import Installation
 from docs.blocks import LIFE, VALUES, blocks, fence_policies, pages
 from paths import PROJECT
 from policies.document import parse_policy
@@ -131,17 +130,12 @@ def test_the_argo_cd_application_names_the_chart() -> None:
     assert (PROJECT / application["spec"]["source"]["path"] / "Chart.yaml").is_file()
 
 
-@pytest.fixture
-def fresh(found_binaries: dict[str, Path], helm: Helm, tmp_path: Path) -> Iterator[Installation]:
-    """A cluster without anything of gpufence."""
-    with installation(tmp_path, found_binaries, helm, with_namespace=False) as installed:
-        yield installed
-
-
 @pytest.mark.skipif(
     bool(REASON := kubelet.unavailable()), reason=f"no network namespaces here: {REASON}"
 )
-def test_the_commands_of_the_pages_succeed_in_order(fresh: Installation, tmp_path: Path) -> None:
+def test_the_commands_of_the_pages_succeed_in_order(
+    installable: Installation, tmp_path: Path
+) -> None:
     directory = tmp_path / "project"
     directory.mkdir()
     (directory / "deploy").symlink_to(PROJECT / "deploy")
@@ -149,10 +143,10 @@ def test_the_commands_of_the_pages_succeed_in_order(fresh: Installation, tmp_pat
     for block in LIFECYCLE_BLOCKS:
         if name := block.notes.get("file"):
             (directory / name).write_text(block.text)
-    kubectl = fresh.cluster.kubectl
-    programs = [kubectl.binary.parent, fresh.helm.binary.parent, COMMAND.parent]
+    kubectl = installable.cluster.kubectl
+    programs = [kubectl.binary.parent, installable.helm.binary.parent, COMMAND.parent]
     path = os.pathsep.join([*map(str, programs), os.environ["PATH"]])
-    environ = kubectl.environ() | fresh.helm.environ() | {"PATH": path}
+    environ = kubectl.environ() | installable.helm.environ() | {"PATH": path}
     for place, command in commands():
         done = subprocess.run(
             ["bash", "-euo", "pipefail", "-c", command],
@@ -164,6 +158,6 @@ def test_the_commands_of_the_pages_succeed_in_order(fresh: Installation, tmp_pat
             stdin=subprocess.DEVNULL,
             timeout=200,
         )
-        output = f"{place}: {command}\n{done.stdout}{done.stderr}\n{fresh.kubelet.logs()}"
+        output = f"{place}: {command}\n{done.stdout}{done.stderr}\n{installable.kubelet.logs()}"
         assert done.returncode == 0, output
-    assert not fresh.configurations()
+    assert not installable.configurations()

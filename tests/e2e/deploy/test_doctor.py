@@ -23,8 +23,8 @@ from controlplane.api import ApiError
 from controlplane.objects import node
 from controlplane.poll import until
 from deploy import kubelet
-from deploy.chart import NAMESPACE, RELEASE, Helm, Object
-from deploy.installation import CONTROLLERS, KINDS, Installation, installation
+from deploy.chart import NAMESPACE, RELEASE, Object
+from deploy.installation import CONTROLLERS, KINDS, Installation
 from running import run_command
 from specs import fence_policy
 
@@ -67,13 +67,10 @@ def doctor(installed: Installation, *options: str, kubeconfig: Path | None = Non
 
 
 @pytest.fixture(scope="module")
-def installed(
-    found_binaries: dict[str, Path], helm: Helm, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Installation]:
-    directory = tmp_path_factory.mktemp("doctor")
-    with installation(directory, found_binaries, helm, checks_policy_types=True) as installed:
-        installed.install({})
-        yield installed
+def installed(installable: Installation) -> Iterator[Installation]:
+    with installable.cluster.checks_policy_types():
+        installable.install({})
+        yield installable
 
 
 @contextmanager

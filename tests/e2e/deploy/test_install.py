@@ -10,7 +10,6 @@ import http.client
 import json
 import re
 import ssl
-from collections.abc import Iterator
 from contextlib import closing, nullcontext
 from pathlib import Path
 
@@ -21,8 +20,8 @@ from controlplane.poll import until
 from controlplane.versions import CLAIMS
 from controlplane.webhooks import calls, wait_until_called
 from deploy import kubelet
-from deploy.chart import NAMESPACE, RELEASE, Helm, Object, Values, memory
-from deploy.installation import CONTROLLER_USER, KINDS, REPLICA_USER, Installation, installation
+from deploy.chart import NAMESPACE, RELEASE, Object, Values, memory
+from deploy.installation import CONTROLLER_USER, KINDS, REPLICA_USER, Installation
 from deploy.series import registry, series
 from release.load import Load
 from specs import default_spec
@@ -77,13 +76,16 @@ WITH_CLIENT_CA: Values = {**VALUES, "webhook": {"clientCA": {"configMap": "api-s
 
 
 @pytest.fixture(scope="module")
-def installed(
-    found_binaries: dict[str, Path], helm: Helm, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Installation]:
+def others(installable: Installation) -> set[str]:
+    """What tests before have left under a name like the release's."""
+    return set(named_gpufence(installable))
+
+
+@pytest.fixture(scope="module")
+def installed(installable: Installation, others: set[str]) -> Installation:
     """The release, in a cluster of two nodes without GPUs and one with."""
-    with installation(tmp_path_factory.mktemp("installation"), found_binaries, helm) as installed:
-        installed.install(VALUES)
-        yield installed
+    installable.install(VALUES)
+    return installable
 
 
 def test_replicas_run_on_separate_nodes_without_gpus(installed: Installation) -> None:
@@ -203,7 +205,7 @@ def objects(installed: Installation) -> dict[str, Object]:
 
 def test_no_gpu_pod_fails_during_an_upgrade_to_client_certificates(installed: Installation) -> None:
     before = {each["metadata"]["uid"] for each in installed.pods()}
-    authority = {"ca.crt": installed.clients.certificate.read_text()}
+    authority = {"ca.crt": installed.settings.clients.certificate.read_text()}
     metadata = {"name": "api-servers", "namespace": NAMESPACE}
     installed.cluster.kubectl.create(
         {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": authority}
@@ -222,7 +224,7 @@ def test_clients_without_a_certificate_of_the_ca_are_rejected(
     # Which error a client sees depends on how far it is when the server closes the connection.
     rejected = pytest.raises((ConnectionError, ssl.SSLError))
     outcomes = (
-        (installed.clients.client("another"), nullcontext()),
+        (installed.settings.clients.client("another"), nullcontext()),
         (pki.Authority(tmp_path).client("foreign"), rejected),
         (None, rejected),
     )
@@ -425,8 +427,8 @@ def test_without_replicas_gpu_pods_are_rejected_and_plain_pods_admitted(
     # A controller that read the old CA just before may have signed with it once more.
     until(lambda: secret(installed, SERVING)["ca.crt"] != copy["ca.crt"], "another CA to sign")
     # An administrator restores the CA from a backup while replicas run.
-    fresh = kubectl.json("get", "secret", CA, "-n", NAMESPACE)
-    kubectl("replace", "-f", "-", stdin=json.dumps({**fresh, "data": copy}))
+    backup = json.dumps({"data": copy})
+    kubectl("patch", "secret", CA, "-n", NAMESPACE, "--type", "merge", "--patch", backup)
     refusals = set()
 
     def signs() -> bool:
@@ -439,24 +441,28 @@ def test_without_replicas_gpu_pods_are_rejected_and_plain_pods_admitted(
     assert not installed.refusal(GPU_POD)
 
 
-def test_uninstall_deletes_all_objects_except_the_namespace(installed: Installation) -> None:
-    everywhere = installed.cluster.kubectl(
-        "api-resources", "--verbs=list,delete", "-o", "name"
-    ).stdout.split()
-    kinds = ",".join(kind for kind in everywhere if not kind.startswith("events"))
+def named_gpufence(installed: Installation) -> list[str]:
+    """Return the kind and name of each object in the cluster whose name begins as the release's."""
+    kubectl = installed.cluster.kubectl
+    everywhere = kubectl("api-resources", "--verbs=list,delete", "-o", "name").stdout.split()
+    output = kubectl(
+        *("get", ",".join(kind for kind in everywhere if not kind.startswith("events"))),
+        *("--all-namespaces", "--ignore-not-found", "--no-headers"),
+        *("-o", "custom-columns=:kind,:metadata.name"),
+    )
+    lines = (" ".join(line.split()) for line in output.stdout.splitlines())
+    return [line for line in lines if line.split()[1].startswith(RELEASE)]
 
-    def left() -> list[str]:
-        output = installed.cluster.kubectl(
-            *("get", kinds, "--all-namespaces", "--ignore-not-found"),
-            *("-o", "custom-columns=:kind,:metadata.name", "--no-headers"),
-        )
-        return [line for line in output.stdout.splitlines() if line.split()[1].startswith(RELEASE)]
+
+def test_uninstall_deletes_all_objects_except_the_namespace(
+    installed: Installation, others: set[str]
+) -> None:
+    def left() -> set[str]:
+        return set(named_gpufence(installed)) - others
 
     assert left()
     installed.uninstall()
     until(lambda: not installed.configurations(), "both configurations to be gone")
     until(lambda: not installed.refusal(TRESPASSER), "the API server to forget them")
     until(lambda: not installed.pods("gpufence,gpufence-controller"), "the Pods to be gone")
-    until(lambda: len(left()) == 1, "all else to be gone", every=1)
-    [namespace] = left()
-    assert namespace.split() == ["Namespace", NAMESPACE]
+    until(lambda: left() == {f"Namespace {NAMESPACE}"}, "all else to be gone", every=1)

@@ -78,9 +78,10 @@ class Api:
         return response
 
     def refusal(self, path: str, obj: Object, method: str = "POST") -> str:
-        """Return why the server rejects an object (dry run), "" if it accepts it."""
+        """Return why the server rejects an object or a patch (dry run), "" if it accepts it."""
+        kind = "strategic-merge-patch+json" if method == "PATCH" else "json"
         try:
-            self.request(method, f"{path}?dryRun=All", obj)
+            self.request(method, f"{path}?dryRun=All", obj, f"application/{kind}")
         except ApiError as error:
             return str(error)
         return ""

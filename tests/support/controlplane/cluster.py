@@ -74,15 +74,8 @@ class ControlPlane:
         self.apiserver = self._process(
             "kube-apiserver", [*flags.apiserver(self._layout), *apiserver_flags]
         )
-        self.manager = self._process(
-            "kube-controller-manager",
-            flags.controller_manager(
-                self._layout,
-                self._manager_port,
-                self._component("kube-controller-manager"),
-                checks_policy_types=checks_policy_types,
-            ),
-        )
+        self._manager_kubeconfig = self._component("kube-controller-manager")
+        self.manager = self._manager(checks_policy_types=checks_policy_types)
         self.scheduler = self._process(
             "kube-scheduler",
             flags.scheduler(self._layout, self._scheduler_port, self._component("kube-scheduler")),
@@ -126,6 +119,20 @@ class ControlPlane:
         self._wait_healthy(self.manager, self._manager_port)
         self._wait_healthy(self.scheduler, self._scheduler_port)
         self.manager.wait(lambda: self._lacks_service_account("default"))
+
+    @contextmanager
+    def checks_policy_types(self) -> Iterator[None]:
+        """Report type errors of admission policies inside the block."""
+        usual = self.manager
+        try:
+            usual.stop()
+            self.manager = self._manager(checks_policy_types=True)
+            self.start_clients()
+            yield
+        finally:
+            self.manager.stop()
+            self.manager = usual
+            self.start_clients()
 
     def stop(self) -> None:
         """Stop every process, the API server's clients first. The data stay."""
@@ -262,6 +269,17 @@ class ControlPlane:
         command: list[str | Path] = [self._binaries[name], *flags]
         return Process(
             name, command, self.directory / f"{name}.log", environ={**ENVIRON, **os.environ}
+        )
+
+    def _manager(self, *, checks_policy_types: bool) -> Process:
+        return self._process(
+            "kube-controller-manager",
+            flags.controller_manager(
+                self._layout,
+                self._manager_port,
+                self._manager_kubeconfig,
+                checks_policy_types=checks_policy_types,
+            ),
         )
 
     def _wait_healthy(self, process: Process, port: int) -> None:

@@ -10,6 +10,8 @@ import pytest
 from controlplane import binaries
 from controlplane.cluster import ControlPlane
 from controlplane.fence import Fence, running
+from deploy.chart import Helm
+from deploy.installation import Installation, Settings, installation
 from programs import fixtures, program
 from specs import default_spec
 
@@ -65,9 +67,16 @@ def kubectl_binary(found_binaries: dict[str, Path]) -> Path:
 
 
 @pytest.fixture(scope="session")
+def api_server_settings(tmp_path_factory: pytest.TempPathFactory) -> Settings:
+    """What the API server of the session is started with."""
+    return Settings(tmp_path_factory.mktemp("api-server"))
+
+
+@pytest.fixture(scope="session")
 def control_plane(
     pytestconfig: pytest.Config,
     found_binaries: dict[str, Path],
+    api_server_settings: Settings,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[ControlPlane]:
     """A running control plane without nodes, one for all tests of the session.
@@ -75,7 +84,10 @@ def control_plane(
     A test takes a namespace of its own, and has nodes for itself (`ControlPlane.nodes`).
     """
     directory = tmp_path_factory.mktemp("controlplane")
-    with ControlPlane(directory, found_binaries, checks_policy_types=False) as cluster:
+    flags = api_server_settings.flags
+    with ControlPlane(
+        directory, found_binaries, apiserver_flags=flags, checks_policy_types=False
+    ) as cluster:
         pytestconfig.stash[RUNNING] = cluster
         yield cluster
 
@@ -89,6 +101,19 @@ def fence(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory)
         fence.registered(),
     ):
         yield fence
+
+
+@pytest.fixture(scope="module")
+def installable(
+    control_plane: ControlPlane,
+    api_server_settings: Settings,
+    helm: Helm,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Installation]:
+    """The control plane with nodes, and nothing of gpufence, for the tests of one module."""
+    directory = tmp_path_factory.mktemp("installation")
+    with installation(control_plane, api_server_settings, directory, helm) as installable:
+        yield installable
 
 
 @pytest.fixture

@@ -1,11 +1,11 @@
-"""The chart, installed by helm into a separate control plane, with running replicas."""
+"""The chart, installed by helm into the control plane, with running replicas."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,10 +17,10 @@ from controlplane import pki
 from controlplane.cluster import ControlPlane
 from controlplane.objects import RESTRICTED, node, taint
 from controlplane.poll import until
-from controlplane.webhooks import wait_until_called
+from controlplane.webhooks import unregister, wait_until_called
 from deploy.chart import NAMESPACE, RELEASE, Helm, Object, Values
 from deploy.kubelet import Kubelet, RunningPod, kubelet, wait_ready
-from paths import PROJECT
+from paths import CHART, PROJECT
 
 REPLICAS, CONTROLLERS = "gpufence", "gpufence-controller"
 """The label app.kubernetes.io/name of the Pods."""
@@ -52,12 +52,13 @@ class Installation:
     cluster: ControlPlane
     helm: Helm
     kubelet: Kubelet
-    audit_log: Path
-    clients: pki.Authority
-    """Signed the certificate that the API server presents to a replica that requests one."""
+    settings: Settings
+    audited: int
+    """How long the audit log was before, in bytes."""
 
     def install(self, values: Values) -> None:
         """Install, and wait until both replicas are ready, and the controller has registered."""
+        self.cluster.create_namespace(NAMESPACE, RESTRICTED)
         action = ("install", RELEASE)
         self.helm.with_values(action, values, "--namespace", NAMESPACE)
         wait_ready(self.kubelet, 3)
@@ -132,45 +133,40 @@ class Installation:
     def audit(self) -> list[Any]:
         """Return the audit events of the requests of replicas and controller."""
         # The last line may be half written.
-        written = self.audit_log.read_text().rpartition("\n")[0]
+        written = self.settings.audit_log.read_bytes()[self.audited :].rpartition(b"\n")[0]
         return [json.loads(line) for line in written.splitlines()]
+
+
+class Settings:
+    """What an API server is started with: an audit log, and a certificate for webhooks."""
+
+    def __init__(self, directory: Path) -> None:
+        self.audit_log = directory / "audit.log"
+        self.clients = pki.Authority(directory)
+        """Signed the certificate that the API server presents to a replica that requests one."""
+        policy = directory / "audit.yaml"
+        policy.write_text(yaml.safe_dump(AUDIT))
+        admission = _admission_configuration(directory, self.clients.client("api-server"))
+        self.flags = (
+            f"--audit-policy-file={policy}",
+            f"--audit-log-path={self.audit_log}",
+            "--audit-log-mode=blocking",
+            f"--admission-control-config-file={admission}",
+        )
 
 
 @contextmanager
 def installation(
-    directory: Path,
-    binaries: Mapping[str, Path],
-    helm: Helm,
-    *,
-    with_namespace: bool = True,
-    checks_policy_types: bool = False,
+    cluster: ControlPlane, settings: Settings, directory: Path, helm: Helm
 ) -> Iterator[Installation]:
-    """Run a cluster with nodes and the release's namespace; the release is not installed."""
-    policy, log = directory / "audit.yaml", directory / "audit.log"
-    clients = pki.Authority(directory)
-    policy.write_text(yaml.safe_dump(AUDIT))
-    admission = _admission_configuration(directory, clients.client("api-server"))
-    flags = [
-        f"--audit-policy-file={policy}",
-        f"--audit-log-path={log}",
-        "--audit-log-mode=blocking",
-        f"--admission-control-config-file={admission}",
-    ]
-    with ExitStack() as stack:
-        cluster = stack.enter_context(
-            ControlPlane(
-                directory / "cluster",
-                binaries,
-                apiserver_flags=flags,
-                checks_policy_types=checks_policy_types,
-            )
-        )
-        cluster.create_nodes(*NODES)
-        if with_namespace:
-            cluster.create_namespace(NAMESPACE, RESTRICTED)
-        running = stack.enter_context(kubelet(cluster, NAMESPACE, directory / "pods"))
-        own = replace(helm, kubeconfig=cluster.kubeconfig)
-        yield Installation(cluster, own, running, log, clients)
+    """Have nodes and a kubelet in the block; afterwards, nothing of a release is left."""
+    own = replace(helm, kubeconfig=cluster.kubeconfig)
+    with cluster.nodes(*NODES), kubelet(cluster, NAMESPACE, directory / "pods") as running:
+        yield Installation(cluster, own, running, settings, settings.audit_log.stat().st_size)
+        own("uninstall", RELEASE, "--namespace", NAMESPACE, "--ignore-not-found")
+    unregister(cluster)
+    cluster.kubectl("delete", "--ignore-not-found", "-f", str(CHART / "crds"))
+    cluster.kubectl("delete", "--ignore-not-found", "namespace", NAMESPACE)
 
 
 def _admission_configuration(directory: Path, pair: tuple[Path, Path]) -> Path:
