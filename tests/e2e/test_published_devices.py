@@ -16,7 +16,7 @@ from controlplane.gpufence import Server
 from controlplane.objects import GPU_NODE, TOLERATION, node, pod, taint
 from controlplane.placing import Outcome, place
 from controlplane.poll import until
-from controlplane.versions import EXTENDED_RESOURCES
+from controlplane.versions import EXTENDED_RESOURCES, TAINT_RULES
 from specs import default_spec
 
 pytestmark = [EXTENDED_RESOURCES, pytest.mark.timeout(600)]
@@ -162,6 +162,25 @@ def test_where_half_of_the_nodes_have_moved_all_devices_are_used(
         found = placed(control_plane, namespace, specs)
         assert {*found.values()} == {*DRIVEN, "plugged"}, found
     until_known(known, "nodes", len(NODES))
+
+
+@TAINT_RULES
+def test_a_rule_taints_devices_for_the_scheduler_and_for_gpufence(
+    control_plane: ControlPlane, known: Server, namespace: str
+) -> None:
+    rules = f"{DRA}/devicetaintrules"
+    taint_of = {"key": "broken", "effect": "NoSchedule"}
+    broken = ("driven-1", "driven-2")
+    for name in broken:
+        spec = {"deviceSelector": {"pool": f"{name}-gpu"}, "taint": taint_of}
+        control_plane.api.request("POST", rules, {"metadata": {"name": name}, "spec": spec})
+    until_known(known, "devicetaintrules", 2)
+    gpus = gpu_pods(control_plane, namespace)
+    found = placed(control_plane, namespace, {name: gpus[name] for name in ("claim", "both")})
+    assert set(found.values()) == {"driven-open"}
+    for name in broken:
+        control_plane.api.request("DELETE", f"{rules}/{name}")
+    until_known(known, "devicetaintrules", 0)
 
 
 @pytest.mark.usefixtures("known")

@@ -530,13 +530,21 @@ async def test_devices_of_claims_and_of_dra_drivers_are_counted_by_namespace(
     driven.add("Pod", claiming("a", resourceClaimName="shared"))
     driven.add("Pod", claiming("b", resourceClaimName="shared"))
     driven.add("Pod", claiming("c", resourceClaimTemplateName="one"))
+    # Two Pods of a PodGroup with the claim of the group, and a Pod with a claim of the scheduler.
+    driven.add("ResourceClaim", claim("of-group", 1, allocated=1))
+    driven.add("ResourceClaim", claim("d-extended-resources", 3, allocated=3))
+    for name in ("e", "f"):
+        grouped = claiming(name, resourceClaimTemplateName="one")
+        made = [{"name": "gpu", "resourceClaimName": "of-group"}]
+        grouped["status"] = {**grouped.get("status", {}), "resourceClaimStatuses": made}
+        driven.add("Pod", grouped)
     driven.add("Pod", pod("d", {**pod_spec(3), "nodeName": "driven"}, namespace="web"))
     audit = await driven.audit()
     [state] = audit.pools
     assert state.allocatable == 8
     placed = {name: usage.placed for name, usage in state.by_namespace.items()}
-    assert placed == {"ml": 3, "web": 3}
-    assert (state.free, state.trespassers) == (2, 0)
+    assert placed == {"ml": 4, "web": 3}
+    assert (state.free, state.trespassers) == (1, 0)
     assert audit.nodes == [], "a node with a DRA driver needs no labels"
 
 

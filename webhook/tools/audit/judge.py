@@ -207,7 +207,7 @@ class Judge:
         try:
             workload = _workload_of(item)
             [pod] = workload.pods()
-            devices, host = self._devices_of(pod, owned), host_peaks(pod.spec)
+            devices, host = self._devices_of(pod, owned, known.status), host_peaks(pod.spec)
             times = known.status.times(known.metadata.creation_timestamp)
             decision = self._decide(workload, owned.namespace, username)
         except (MalformedObjectError, InvalidQuantityError) as error:
@@ -244,22 +244,26 @@ class Judge:
             for pod in workload.pods():
                 self._move.take(title, pod, owned.namespace, facts)
 
-    def _devices_of(self, pod: Pod, owned: Owned) -> dict[str, int]:
+    def _devices_of(self, pod: Pod, owned: Owned, status: PodStatus) -> dict[str, int]:
         """Return the devices that the Pod reserves, by resource and by claim.
 
         Those of a class count under the extended resource that it provides. Those of a claim that
-        Pods share count for the first of them.
+        Pods share count for the first of them. The status names the claim of a template, which a
+        PodGroup may share. The claim for an extended resource counts as the resource.
         """
         facts, devices = self._inventory.facts, Counter(device_peaks(pod, self._policy))
         names = {name: resource for resource, name in facts.extended_resource_classes.items()}
         scope = Scope(self._policy, Request(namespace=owned.namespace), facts)
         for named in scope.claims(pod):
-            key = (owned.namespace, named.claim_name)
-            if named.claim is None or key in self._counted:
+            made = status.generated_claims.get(named.name) if named.is_template else None
+            key = (owned.namespace, made or named.claim_name)
+            is_single = named.is_template and not made
+            claim = named.claim if is_single else facts.claims.get(key, named.claim)
+            if claim is None or (key in self._counted and not is_single):
                 continue
-            if not named.is_template:
+            if not is_single:
                 self._counted.add(key)
-            for device_class, count in named.claim.devices:
+            for device_class, count in claim.devices:
                 if device_class in self._policy.pools_of_class:
                     name = names.get(device_class, "")
                     is_known = bool(name and self._policy.pools_of_resource(name))

@@ -10,6 +10,8 @@ from typing import NamedTuple
 
 import msgspec
 
+from policies.kubernetes.core_v1 import PodResourceClaimStatus
+
 _CRASH_LOOP = "CrashLoopBackOff"
 _SECONDS_PER_RESTART = 15 * 60.0
 """A container in a crash loop restarts more often on average: the kubelet waits for up to 5 minutes
@@ -76,6 +78,12 @@ class PodStatus(msgspec.Struct, frozen=True, rename="camel"):
     conditions: list[_Condition] | None = None
     container_statuses: list[_ContainerStatus] | None = None
     init_container_statuses: list[_ContainerStatus] | None = None
+    resource_claim_statuses: list[PodResourceClaimStatus] | None = None
+
+    @property
+    def generated_claims(self) -> dict[str | None, str | None]:
+        """The claims that were made from templates, by the names of the Pod's entries."""
+        return {each.name: each.resource_claim_name for each in self.resource_claim_statuses or ()}
 
     @property
     def user(self) -> int | None:
