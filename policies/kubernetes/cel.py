@@ -369,8 +369,14 @@ def _listed(items: list[Any]) -> Any:
     return next((each for each in (UNKNOWN, ERROR) if each in items), items)
 
 
-def _equal(left: Any, right: Any) -> bool:
-    """Return whether two values are equal; values of different types are not."""
+def _equal(left: Any, right: Any) -> Any:
+    """Return whether two values are equal; values of different types are not.
+
+    A quantity or a version on the left equals no value of another type: that is an error (``Equal``
+    in ``k8s.io/apiserver/pkg/cel``).
+    """
+    if isinstance(left, (Quantity, Version)) and type(left) is not type(right):
+        return ERROR
     if isinstance(left, bool) != isinstance(right, bool):
         return False
     return bool(left == right)
@@ -378,7 +384,7 @@ def _equal(left: Any, right: Any) -> bool:
 
 def _is_in(value: Any, container: Any) -> Any:
     if isinstance(container, list):
-        return any(_equal(value, item) for item in container)
+        return any(_equal(value, item) is True for item in container)
     if not isinstance(container, dict):
         return ERROR
     return isinstance(value, str) and value in container
@@ -401,7 +407,7 @@ def _are_numbers(*values: Any) -> bool:
 
 _RELATIONS: dict[str, Callable[[Any, Any], Any]] = {
     "==": _equal,
-    "!=": lambda left, right: not _equal(left, right),
+    "!=": lambda left, right: _negated(_equal(left, right)),
     "in": _is_in,
     **{sign: _compared(sign) for sign in _COMPARISONS},
 }

@@ -109,6 +109,14 @@ class DeviceObject(msgspec.Struct, frozen=True, rename="camel"):
     all_nodes: bool | None = None
     allow_multiple_allocations: bool | None = None
 
+    @property
+    def product(self) -> str:
+        """The model, as the drivers of NVIDIA, AMD and Intel name it; empty without one."""
+        for key, attribute in (self.attributes or {}).items():
+            if key.rpartition("/")[2] in ("productName", "model"):
+                return attribute.text or ""
+        return ""
+
 
 class ResourcePool(msgspec.Struct, frozen=True, rename="camel"):
     name: str = ""
@@ -178,8 +186,11 @@ _MOST_KINDS = 10_000
 class SliceStore:
     """Keeps what DRA drivers publish for the nodes of a store."""
 
-    def __init__(self, nodes: NodeStore) -> None:
+    def __init__(self, nodes: NodeStore, *, keeps_products: bool = False) -> None:
         self.published = PublishedDevices()
+        self.products: dict[str, set[str]] = {}
+        """By node, the models that drivers name, if they are kept."""
+        self._keeps_products = keeps_products
         self._nodes = nodes
         self._selectors = _Selectors({})
         self._parts: dict[tuple[Any, ...], tuple[Any, ...]] = {}
@@ -205,6 +216,9 @@ class SliceStore:
         return len(self.published) > 0
 
     def put(self, item: ResourceSliceObject, /) -> None:
+        if self._keeps_products:
+            found = self.products.setdefault(item.spec.node_name or "", set())
+            found.update(name for each in item.spec.devices or () if (name := each.product))
         self._nodes.publish(self.published.put(self._read(item)))
 
     def remove(self, name: str, /) -> None:
@@ -386,7 +400,7 @@ class NodeOffers:
     def __init__(self, policy: Policy | None, outdated: Callable[[], None]) -> None:
         self._outdated = outdated
         self.nodes = NodeStore(policy)
-        self.slices = SliceStore(self.nodes)
+        self.slices = SliceStore(self.nodes, keeps_products=policy is None)
         self.device_classes = DeviceClassStore(self._follow)
         self.published: dict[Collection[Any], Store[Any]] = {
             # Before the slices, which are read by what the classes select.

@@ -283,3 +283,21 @@ def test_published_devices_of_nodes_with_labels_are_pools_by_label(gpufence: Run
     [pool] = yaml.safe_load(done.out)["spec"]["pools"]
     assert pool["nodeSelector"] == {"nvidia.com/gpu.product": "H200"}
     assert (pool["deviceClasses"], done.err) == (["gpu.nvidia.com"], "")
+
+
+def test_a_label_separates_the_models_that_a_driver_publishes(gpufence: Run) -> None:
+    one = DRIVEN.replace("{string: gpu}", "{string: gpu}, productName: {string: NVIDIA A100}")
+    for labels, expected in (
+        (("a", "b"), [{"example.com/rack": "a"}, {"example.com/rack": "b"}]),
+        (("a", "a"), [None]),
+    ):
+        first, second = (
+            one.replace("{kubernetes.io", f"{{example.com/rack: {each}, kubernetes.io")
+            for each in labels
+        )
+        second = second.replace("driven-1", "driven-2").replace("A100", "H100")
+        done = gpufence("policy", "discover", "--nodes", "-", stdin=f"{first}---\n{second}")
+        assert done.status == 0, done.err
+        found = yaml.safe_load(done.out)["spec"]["pools"]
+        assert [pool.get("nodeSelector") for pool in found] == expected
+        assert "NVIDIA A100 and NVIDIA H100" in done.err

@@ -39,7 +39,7 @@ from webhook.tools.audit.cluster_audit import Audit, Progress
 from webhook.tools.audit.cluster_audit import audit as run
 from webhook.tools.audit.move import QUOTAS, Move
 from webhook.tools.cli.cluster_facts import state_of_cluster
-from webhook.tools.cli.discover.drafts import draft
+from webhook.tools.cli.discover.drafts import draft_of
 from webhook.tools.cli.discover.text import policy_text
 from webhook.tools.cli.manifests import read_manifests
 from webhook.tools.cli.options import Connection, connection_options, policy_path_option
@@ -150,7 +150,7 @@ async def _adopt(api: KubeApi, policy_path: str | None, progress: Progress) -> A
     state = await state_of_cluster(api, progress)
     drafted = None
     if policy_path is None:
-        drafted = draft(list(state.nodes.index), state.templates, state.device_classes.names())
+        drafted = draft_of(state)
         namespaces = frozenset(state.namespaces.names())
         text = policy_text(drafted, namespaces, "audit")
         policy, notes = read_policy("the discovered policy", text), drafted.findings

@@ -17,7 +17,7 @@ from webhook.kube.client import KubeApi
 from webhook.serve.cluster.state import ClusterState
 from webhook.tools.audit.stack import unreached
 from webhook.tools.cli.commands import SuggestingGroup
-from webhook.tools.cli.discover.drafts import draft, groups_of
+from webhook.tools.cli.discover.drafts import draft_of, groups_of
 from webhook.tools.cli.discover.text import policy_text
 from webhook.tools.cli.manifests import read_manifests
 from webhook.tools.cli.options import (
@@ -169,7 +169,7 @@ def discover(nodes: str | None, connection: Connection) -> None:
             raise no_nodes(nodes)
         objects = [each.value for each in manifests if each.value]
         daemon_sets = [obj for obj in objects if obj.get("kind") == "DaemonSet"]
-    drafted = draft(list(state.nodes.index), state.templates, state.device_classes.names())
+    drafted = draft_of(state)
     for finding in drafted.findings:
         click.echo(f"Warning: {finding}.", err=True)
     index = state.nodes.index

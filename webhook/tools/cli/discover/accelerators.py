@@ -83,6 +83,8 @@ class Member:
     """Whether the node offers no device at the moment."""
     is_published: bool = False
     """Whether a DRA driver publishes the devices of the node."""
+    products: frozenset[str] = frozenset()
+    """The models of the devices, as the driver names them."""
 
     @property
     def name(self) -> str:
@@ -152,15 +154,21 @@ def is_quarantine(taint: Taint) -> bool:
 
 
 def members_of(
-    vendor: Vendor, nodes: Iterable[Node], templates: Iterable[NodeTemplate]
+    vendor: Vendor,
+    nodes: Iterable[Node],
+    templates: Iterable[NodeTemplate],
+    products: Mapping[str, Collection[str]],
 ) -> list[Member]:
-    """Return the nodes and the templates with accelerators of the vendor."""
+    """Return the nodes and the templates with accelerators of the vendor.
+
+    ``products`` are the models by node.
+    """
     sources: tuple[Node | NodeTemplate, ...] = (*nodes, *templates)
-    members = [_member(source, vendor) for source in sources]
+    members = [_member(source, vendor, products.get(source.name, ())) for source in sources]
     return [member for member in members if _is_of(member, vendor)]
 
 
-def _member(source: Node | NodeTemplate, vendor: Vendor) -> Member:
+def _member(source: Node | NodeTemplate, vendor: Vendor, products: Iterable[str]) -> Member:
     if not isinstance(source, Node):
         return Member(source, _devices(source.allocatable, vendor))
     offered = source.offers
@@ -170,7 +178,7 @@ def _member(source: Node | NodeTemplate, vendor: Vendor) -> Member:
         for name in source.published
     )
     is_bare = not (has_device or is_published)
-    return Member(source, _devices(offered, vendor), is_bare, is_published)
+    return Member(source, _devices(offered, vendor), is_bare, is_published, frozenset(products))
 
 
 def _devices(allocatable: Mapping[str, int] | None, vendor: Vendor) -> frozenset[str]:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from operator import or_
+from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias
 
 from policies.kubernetes.node_templates import NodeTemplate
@@ -16,7 +17,8 @@ from policies.kubernetes.objects import JSONObject
 from policies.kubernetes.scheduling import FENCING_EFFECTS, Taint
 from policies.kubernetes.selector import describe, includes
 from policies.reach import HOST as _HOST
-from policies.wording import counted, some
+from policies.wording import counted, listing, some
+from webhook.serve.cluster.state import ClusterState
 from webhook.tools.cli.discover.accelerators import (
     INSTANCE_TYPE,
     KNOWN,
@@ -121,15 +123,29 @@ class Draft:
         return {"quarantineTaints": taints} if taints else {}
 
 
+def draft_of(state: ClusterState) -> Draft:
+    """Return the pools of the accelerators of a cluster."""
+    names, products = state.device_classes.names(), state.slices.products
+    return draft(list(state.nodes.index), state.templates, names, products)
+
+
 def draft(
-    nodes: Sequence[Node], templates: Sequence[NodeTemplate], device_classes: Iterable[str]
+    nodes: Sequence[Node],
+    templates: Sequence[NodeTemplate],
+    device_classes: Iterable[str],
+    products: Mapping[str, Collection[str]] = MappingProxyType({}),
 ) -> Draft:
-    """Return the pools of the accelerators that nodes offer, and that templates will offer."""
+    """Return the pools of the accelerators that nodes offer, and that templates will offer.
+
+    ``products`` are the models by node, as DRA drivers publish them.
+    """
     drafted = Draft(nodes, templates)
     known_classes = frozenset(device_classes)
     startup = {(t.key, t.effect) for template in templates for t in template.startup_taints}
     settled = [_without(node, startup) for node in nodes]
-    by_vendor = {vendor: members_of(vendor, settled, templates) for vendor in KNOWN.vendors}
+    by_vendor = {
+        vendor: members_of(vendor, settled, templates, products) for vendor in KNOWN.vendors
+    }
     offering = {member.source.name for members in by_vendor.values() for member in members}
     common = {taint.key for node in nodes if node.name not in offering for taint in node.taints}
     for vendor, members in by_vendor.items():
@@ -251,12 +267,7 @@ def _by_last_resort(
         return
     names = some([member.name for member in nodes])
     if any(member.is_published for member in nodes):
-        findings.append(
-            f"A DRA driver publishes the {vendor.name} devices of nodes without a label that "
-            f"identifies them: {names}. All {vendor.name} nodes are one pool without labels, whose "
-            "taint protects them. To separate models, label the nodes"
-        )
-        yield {}, nodes
+        yield from _by_product(vendor, nodes, is_whole=not {*taken}, findings=findings)
         return
     for key in (INSTANCE_TYPE, *KNOWN.node_groups, _HOST):
         values = {value for member in nodes for value in member.values(key)}
@@ -274,6 +285,44 @@ def _by_last_resort(
         f"{counted(len(nodes), 'node')} with {vendor.name} devices and without the label of a "
         f"pool: {names}. GPU Pods are not placed there. Add the label {INSTANCE_TYPE}"
     )
+
+
+def _by_product(
+    vendor: Vendor, nodes: list[Member], *, is_whole: bool, findings: list[str]
+) -> Iterator[tuple[dict[str, tuple[str, ...]], list[Member]]]:
+    """Yield a pool for each model that a DRA driver publishes, if a label tells them apart.
+
+    Otherwise all nodes of the vendor are one pool without labels. ``is_whole`` is false if other
+    nodes of the vendor have another label.
+    """
+    names = some([member.name for member in nodes])
+    what = (
+        f"A DRA driver publishes the {vendor.name} devices of nodes without a label that "
+        f"identifies them: {names}"
+    )
+    models: defaultdict[_Trait, list[Member]] = defaultdict(list)
+    for member in nodes:
+        models[member.products].append(member)
+    described = listing(sorted(" and ".join(sorted(each)) or "unknown" for each in models))
+    traits: dict[Member, _Trait] = {member: member.products for member in nodes}
+    labels = _own_labels(PoolDraft(vendor, {}, nodes))
+    telling = [label for label in labels if _tells(label, nodes, traits)]
+    label = min(telling, key=lambda label: len(label.groups(nodes)), default=None)
+    if is_whole and len(models) > 1 and label is not None:
+        findings.append(
+            f"{what}. Pools separate the models {described} by {label.key}, and need a change for "
+            "nodes with another value"
+        )
+        for members in models.values():
+            values = {value for member in members for value in label.values(member)}
+            yield {label.key: tuple(sorted(values))}, members
+        return
+    separate = f" ({described})" if len(models) > 1 else ""
+    findings.append(
+        f"{what}. All {vendor.name} nodes are one pool without labels, whose taint protects them. "
+        f"To separate models{separate}, label the nodes"
+    )
+    yield {}, nodes
 
 
 def _identifying(
