@@ -171,8 +171,8 @@ class PublishedDevices:
         """Return how many devices the node offers by each name; 0 if none can be allocated now.
 
         The count is exact for devices that stand alone. Of those that share counters, no more can
-        be allocated at once. A device that requests share counts its shares, of which one request
-        gets one.
+        be allocated at once. A device that requests share counts its shares. One request gets one
+        of them.
         """
         offers: dict[str, int] = {}
         pools = self._by_node.get(node, {}).keys() | self._by_node.get("", {}).keys()

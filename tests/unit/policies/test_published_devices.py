@@ -91,7 +91,7 @@ SMALL = {"largestRequest": 1}
 
 
 def two_pools(taint: str = GPU, **excluding: Any) -> Policy:
-    """Return a policy with two pools of one device, of which one excludes the Pod."""
+    """Return a policy with two pools of one device. The settings of the second exclude the Pod."""
     pools: list[JSON] = [
         {
             "name": name,
