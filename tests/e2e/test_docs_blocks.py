@@ -158,6 +158,12 @@ def run_page(page: str, directory: Path, environ: Any, *programs: Path) -> None:
     if installs:
         [origin] = environment.glob("lib/*/site-packages/gpufence-*.dist-info/direct_url.json")
         assert json.loads(origin.read_text())["url"] == checkout.as_uri()
+        written = [file for file in environment.rglob("*") if file.suffix != ".pyc"]
+        mebibytes = sum(file.stat().st_size for file in written if file.is_file()) / 2**20
+        stated = re.search(r"about (\d+) MiB of disk", (PROJECT / "README.md").read_text())
+        # Compiled modules, which are not made here, are two fifths of an installation.
+        assert stated is not None
+        assert 0.5 < mebibytes / int(stated[1]) < 0.7
 
 
 def clone(directory: Path) -> Path:

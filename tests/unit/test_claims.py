@@ -1,0 +1,61 @@
+"""Each claim of the first pages stands next to a test that fails if it becomes false.
+
+A sentence that is added to these parts needs an entry in claims.yaml. The tables of the pages about
+outages and threats have tests of their own.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import yaml
+
+from paths import PROJECT
+
+PARTS = {
+    "README.md": "## See it",
+    "docs/index.md": "## Where to go next",
+    "deploy/helm/gpufence/README.md": "- [What changes",
+    "docs/concepts/outages.md": "## What happens in an outage",
+}
+"""The pages, and the text before which their claims end."""
+CLAIMS = {
+    each["claim"]: each.get("tests", [])
+    for each in yaml.safe_load(Path(__file__).with_name("claims.yaml").read_text())
+}
+
+
+def sentences(page: str) -> list[str]:
+    """Return the sentences and the rows of tables of the part of a page, without markup."""
+    text = (PROJECT / page).read_text().partition(PARTS[page])[0]
+    text = re.sub(r"(?ms)^---\n.*?^---\n|^```.*?^```$|<!--.*?-->", "", text)
+    text = re.sub(r"!?\[([^\]]*)\]\([^)]*\)", r"\1", text)
+    text = re.sub(r"(?m)^(#|:|\{|\| ---|\| Pod,).*$", "", text)
+    found = []
+    for block in re.split(r"\n\s*\n|\n(?=- |\|)", text):
+        words = " ".join(block.strip().replace("**", "").removeprefix("- ").split())
+        found += (
+            [words] if words.startswith("|") else re.split(r"(?<=[.:]) (?=[A-Z`])(?!Fail`)", words)
+        )
+    return [sentence for sentence in found if sentence]
+
+
+def test_each_sentence_of_the_first_pages_is_a_claim_with_a_test() -> None:
+    written = [sentence for page in PARTS for sentence in sentences(page)]
+    assert [sentence for sentence in written if sentence not in CLAIMS] == []
+    assert [claim for claim in CLAIMS if claim not in written] == []
+
+
+def test_each_test_of_a_claim_runs() -> None:
+    for name in {name for names in CLAIMS.values() for name in names}:
+        path, _, function = name.partition("::")
+        tree = ast.parse((PROJECT / "tests" / path).read_text())
+        defined = {
+            node.name: [ast.unparse(each) for each in node.decorator_list]
+            for node in tree.body
+            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
+        }
+        assert function in defined, name
+        assert not [each for each in defined[function] if "skip(" in each], name
