@@ -14,7 +14,7 @@ The fields that the profile requires and the Pod does not set:
 - With `hardening.home`, for each container that gets this user: a directory at `/gpufence-home` and
   the variables `HOME`, `USER` and `LOGNAME`. For a Pod that writes to a claim: an fsGroup.
 
-gpufence never changes a field that the author set. If such a field violates the profile, the check
+The rule changes no field that the author set. If such a field violates the profile, the check
 `unrestricted-gpu-pod` reports it:
 
 - A container that runs as root on purpose (`runAsUser: 0` or `runAsNonRoot: false`, in the
