@@ -216,3 +216,28 @@ def refusal(cluster: ControlPlane, namespace: str, obj: JSON) -> str:
     with pytest.raises(ApiError) as refused:
         cluster.api.request("POST", f"/api/v1/namespaces/{namespace}/pods?dryRun=All", obj)
     return str(refused.value)
+
+
+@pytest.mark.usefixtures("published")
+def test_a_quota_of_a_resource_counts_claims_on_the_class_that_provides_it(
+    control_plane: ControlPlane, namespace: str
+) -> None:
+    """`gpufence adopt` and the page on DRA say so; claims on other classes have no limit."""
+    quotas = f"/api/v1/namespaces/{namespace}/resourcequotas"
+    hard = {f"requests.{GPU}": "1"}
+    quota = {"metadata": {"name": "gpus"}, "spec": {"hard": hard}}
+    control_plane.api.request("POST", quotas, quota)
+    until(
+        lambda: control_plane.api.request("GET", f"{quotas}/gpus").get("status"),
+        "the quota to be counted",
+    )
+
+    def request(device_class: str) -> None:
+        exactly = {"deviceClassName": device_class, "count": 2}
+        spec = {"devices": {"requests": [{"name": "two", "exactly": exactly}]}}
+        path = f"{DRA}/namespaces/{namespace}/resourceclaims?dryRun=All"
+        control_plane.api.request("POST", path, {"metadata": {"name": "two"}, "spec": spec})
+
+    request(MIG_CLASS)
+    with pytest.raises(ApiError, match="exceeded quota: gpus"):
+        request(DRIVER)
