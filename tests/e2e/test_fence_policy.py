@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,16 +13,17 @@ import pytest
 import yaml
 
 from cases.loading import HERE
-from controlplane.api import ApiError
+from controlplane.api import Api
 from controlplane.cluster import ControlPlane
 from controlplane.gpufence import Server
 from controlplane.objects import TOLERATION, pod
 from controlplane.policies import DEFINITION, PATH, define, use, used
 from controlplane.poll import until
 from paths import PROJECT
+from policies.document import PolicyError
 from policies.shipped import DEFAULT, PRESETS
 from release.release import release
-from specs import default_spec, fence_policy
+from specs import default_spec, fence_policy, policy_of
 
 JSON = dict[str, Any]
 
@@ -79,13 +81,17 @@ def test_the_api_server_accepts_what_gpufence_accepts(cluster: ControlPlane, spe
     assert created["spec"] == spec
 
 
-REJECTED = {
+UNKNOWN = {
+    "an unknown rule": _with(lambda spec: spec["rules"].update({"device-leek": "warn"})),
+    "an unknown field": _with(lambda spec: spec["pools"][0].update(taint=[])),
+    "a pool twice": _with(lambda spec: spec["pools"].append(spec["pools"][0])),
+}
+"""What a schema cannot say, or say well."""
+INVALID = UNKNOWN | {
     "no pools": _with(lambda spec: spec.pop("pools")),
     "an empty list of pools": _with(lambda spec: spec["pools"].clear()),
     "an unknown mode": _with(lambda spec: spec.update(mode="deny")),
     "an unknown action": _with(lambda spec: spec["rules"].update({"device-leak": "deny"})),
-    "an unknown rule": _with(lambda spec: spec["rules"].update({"device-leek": "warn"})),
-    "an unknown field": _with(lambda spec: spec["pools"][0].update(taint=[])),
     "a pool without devices": _with(
         lambda spec: spec["pools"][0].update(resources=[], deviceClasses=[])
     ),
@@ -96,22 +102,30 @@ REJECTED = {
     "root": _with(lambda spec: spec["hardening"].update(runAsUser=0)),
     "a number as a label": _with(lambda spec: spec["pools"][0]["nodeSelector"].update(a=1)),
     "a name with a space": _with(lambda spec: spec["pools"][0].update(name="a b")),
+    "two errors": _with(lambda spec: spec.update(mode="deny", failurePolicy="fail")),
 }
 
 
-@pytest.mark.parametrize("spec", REJECTED.values(), ids=REJECTED)
-def test_the_api_server_rejects_obvious_errors(cluster: ControlPlane, spec: JSON) -> None:
-    path = f"{PATH}?dryRun=All&fieldValidation=Strict"
-    with pytest.raises(ApiError) as caught:
-        cluster.api.request("POST", path, fence_policy(spec))
-    assert caught.value.status in (400, 422)
-    assert "spec" in str(caught.value)
+def test_without_a_replica_the_schema_rejects_wrong_values(cluster: ControlPlane) -> None:
+    refused = {
+        name: cluster.api.refusal(f"{PATH}", fence_policy(spec)) for name, spec in INVALID.items()
+    }
+    assert {name for name, text in refused.items() if "spec" not in text} == {*UNKNOWN}, refused
+
+
+def bindings(api: Api) -> list[str]:
+    """Return the bindings of admission policies."""
+    kind = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings"
+    names = [each["metadata"]["name"] for each in api.request("GET", kind)["items"]]
+    return [name for name in names if name.startswith("gpufence-")]
 
 
 def test_replicas_and_controller_follow_the_object(cluster: ControlPlane, tmp_path: Path) -> None:
     """Prints how soon a change counts, what kubectl shows, and what an invalid policy says."""
     api, kubectl = cluster.api, cluster.kubectl
     pods = f"/api/v1/namespaces/{cluster.create_namespace('follow-')}/pods"
+    trespasser = pod()
+    trespasser["spec"]["tolerations"] = [TOLERATION]
     with release(cluster, tmp_path) as released, released.replicas(1) as running:
         [replica] = running.replicas
 
@@ -124,26 +138,50 @@ def test_replicas_and_controller_follow_the_object(cluster: ControlPlane, tmp_pa
             ] or [""]
             return str(value)
 
-        until(lambda: accepted(1) == "True", "the status")
-        trespasser = pod()
-        trespasser["spec"]["tolerations"] = [TOLERATION]
-        assert "pool-trespass" in api.refusal(pods, trespasser)
-        began = time.monotonic()
-        patch = json.dumps({"spec": {"mode": "audit"}})
-        kubectl("patch", "fencepolicy", "gpufence", "--type", "merge", "-p", patch)
-        until(lambda: not api.refusal(pods, trespasser), "the trespasser to be admitted")
-        print(f"\nmode audit counts after {time.monotonic() - began:.2f} s")
-        began = time.monotonic()
-        patch = json.dumps({"spec": {"mode": "enforce"}})
-        kubectl("patch", "fencepolicy", "gpufence", "--type", "merge", "-p", patch)
-        until(lambda: api.refusal(pods, trespasser), "the trespasser to be denied")
-        print(f"mode enforce counts after {time.monotonic() - began:.2f} s")
+        def denies(enforces: bool) -> dict[str, Callable[[], bool]]:
+            """Return when a change of the mode has reached each part."""
+            return {
+                "the replica": lambda: (
+                    replica.metric("gpufence_policy_generation")
+                    == api.request("GET", f"{PATH}/gpufence")["metadata"]["generation"]
+                ),
+                "the admission policies": lambda: bool(bindings(api)) is enforces,
+                "the API server": lambda: ("pool-" in api.refusal(pods, trespasser)) is enforces,
+            }
 
-        twin = default_spec()["pools"][0] | {"name": "twin"}
-        use(api, default_spec() | {"pools": [*default_spec()["pools"], twin]})
-        until(lambda: accepted(4) == "False", "the status of an invalid policy")
+        until(lambda: accepted(1) == "True", "the status")
+        assert "pool-trespass" in api.refusal(pods, trespasser)
+        for mode in ("audit", "enforce"):
+            patch = json.dumps({"spec": {"mode": mode}})
+            kubectl("patch", "fencepolicy", "gpufence", "--type", "merge", "-p", patch)
+            began = time.monotonic()
+            for part, is_reached in denies(mode == "enforce").items():
+                until(is_reached, part)
+                print(f"\nmode {mode} reached {part} after {time.monotonic() - began:.2f} s")
+
+        for name, spec in INVALID.items():
+            with pytest.raises(PolicyError) as caught:
+                policy_of(spec)
+            refused = kubectl(
+                "apply", "-f", "-", stdin=json.dumps(fence_policy(spec)), check=False
+            ).stderr
+            assert all(problem in refused for problem in caught.value.problems), (name, refused)
+        print(refused)
+        kubectl("annotate", "fencepolicy", "gpufence", "owner=team")
+
+        # What is stored while API servers do not call replicas changes nothing.
+        running.controller.stop()
+        kubectl("delete", "mutatingwebhookconfiguration", "gpufence")
+        invalid = fence_policy(UNKNOWN["a pool twice"])
+        until(
+            lambda: not api.refusal(f"{PATH}/gpufence", invalid, "PUT"), "the API server to forget"
+        )
+        use(api, invalid["spec"])
+        until(lambda: replica.metric("gpufence_policy_stale"), "the replica to see it")
         assert "pool-trespass" in api.refusal(pods, trespasser)
         assert replica.get("/readyz")[1].startswith("ok\npolicy: FencePolicy gpufence: spec: has")
+        running.controller.start()
+        until(lambda: accepted(4) == "False", "the status of an invalid policy")
         use(api, default_spec())
         until(lambda: accepted(5) == "True", "the status of the cure")
         print(kubectl("get", "fencepolicy").stdout)

@@ -2,7 +2,8 @@
 
 API servers accept *structural* schemas only: each value has a type, and what ``if``, ``const``,
 ``$ref`` or a pattern of keys would say is written otherwise or left to the webhook that validates
-policies. The schema has no defaults, so that an object stays as it was applied.
+policies. The schema has no defaults, and keeps unknown fields, so that an object stays as it was
+applied: a field that is misspelled is reported, and not dropped.
 """
 
 from __future__ import annotations
@@ -146,6 +147,7 @@ def _structural(schema: Schema, parts: Schema) -> Schema:
         made["properties"] = {
             key: _structural(value, parts) for key, value in made["properties"].items()
         }
+        made["x-kubernetes-preserve-unknown-fields"] = True
     elif made.get("type") == "object":
         made["additionalProperties"] = _structural(_value_of(schema, made), parts)
     if "items" in made:

@@ -29,7 +29,7 @@ NAME = "gpufence"
 CA, SERVING = "gpufence-ca", "gpufence-serving"
 """The names of the Secrets."""
 KINDS = ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
-WEBHOOKS = 4
+WEBHOOKS = 5
 """How many webhooks are in the two of them."""
 TIMEOUT = ("--timeout-seconds", "10")
 """API servers wait longer than by default: this machine may be busy."""

@@ -383,7 +383,7 @@ async def test_unknown_paths_get_404(hook: Hook) -> None:
     for path in ("/", "/mutate/", "/healthz", "/metrics", "/validate/../mutate/x"):
         async with hook.client.post(path, data=GOOD, headers=JSON_TYPE) as response:
             assert response.status == 404
-            text = "not found; the paths here are /mutate, /validate\n"
+            text = "not found; the paths here are /mutate, /validate, /validate-policy\n"
             assert await response.text() == text
 
 

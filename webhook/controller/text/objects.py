@@ -47,6 +47,8 @@ _FORMER_ENDINGS = ("pods", "pods-warn", "pods-audit")
 
 _PODS, _NAMED_NODE = f"pods{DOMAIN}", f"pods-named-node{DOMAIN}"
 _CUSTOM_WORKLOADS = f"custom-workloads{DOMAIN}"
+_PATHS = {f"policies{DOMAIN}": "/validate-policy"}
+"""Of a webhook that calls another path than its configuration."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,7 +132,7 @@ def _configuration(
     webhooks = [
         {
             "name": webhook["name"],
-            "clientConfig": _client_config(path, registration),
+            "clientConfig": _client_config(_PATHS.get(webhook["name"], path), registration),
             **_with_data(webhook, NAMES={**names, "webhook": webhook["name"]}),
             "failurePolicy": _failure_policy(webhook, policy),
             "timeoutSeconds": registration.timeout_seconds,

@@ -1,7 +1,8 @@
 """Handles an AdmissionReview: decode, decide, encode.
 
 ``/mutate`` adds to Pods and reports no findings: later webhooks may still change the Pod.
-``/validate`` checks the result. Both reject a malformed object.
+``/validate`` checks the result. Both reject a malformed object. ``/validate-policy`` is asked about
+policies.
 """
 
 from __future__ import annotations
@@ -10,9 +11,10 @@ import logging
 from collections.abc import Callable, Sequence
 from datetime import date
 from http import HTTPStatus
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, get_args
 
 from policies.decision import Decision, Failure
+from policies.document import PolicyError, parse_policy
 from policies.engine import mutate, validate
 from policies.facts import Facts, Request
 from policies.finding import Finding
@@ -25,8 +27,8 @@ from webhook.logs import event
 from webhook.serve.admission import messages, review
 from webhook.serve.metrics.replica import Metrics, Result, kind_label
 
-Endpoint = Literal["/mutate", "/validate"]
-ENDPOINTS: tuple[Endpoint, ...] = ("/mutate", "/validate")
+Endpoint = Literal["/mutate", "/validate", "/validate-policy"]
+ENDPOINTS: tuple[Endpoint, ...] = get_args(Endpoint)
 
 _OPERATIONS = frozenset({"CREATE", "UPDATE"})
 
@@ -78,7 +80,11 @@ class Admission:
             RefusedError: the body is no review that can be decided on.
         """
         request = review.decode(body)
-        answer, result = await self._respond(endpoint, request, seconds)
+        if endpoint == "/validate-policy":
+            # An internal error fails the call. API servers ignore that: the switch works meanwhile.
+            answer, result = _validate_policy(request)
+        else:
+            answer, result = await self._respond(endpoint, request, seconds)
         kind = kind_label(request.kind.api_version, request.kind.kind)
         self._metrics.count_response(endpoint, result, request.operation, kind)
         return review.encode(answer)
@@ -189,6 +195,16 @@ class Admission:
             warnings=warnings,
         )
         return answer, "denied"
+
+
+def _validate_policy(request: review.AdmissionRequest) -> tuple[review.Response, Result]:
+    """Deny an invalid FencePolicy with what ``gpufence policy validate`` says about it."""
+    try:
+        parse_policy(request.object)
+    except PolicyError as error:
+        code, message = HTTPStatus.UNPROCESSABLE_ENTITY, messages.invalid_policy(error.problems)
+        return review.denied(request.uid, code, message), "denied"
+    return review.allowed(request.uid), "allowed"
 
 
 def _mutate(

@@ -50,6 +50,12 @@ def denial(findings: Sequence[Finding], kind: str) -> str:
     return "\n".join(lines)
 
 
+def invalid_policy(problems: Sequence[str]) -> str:
+    """Return the message of the denial of a FencePolicy: a line for each problem."""
+    text = "\n".join(f"{problem}." for problem in problems)
+    return _cut(text, DENIAL_LENGTH)
+
+
 def warnings(findings: Sequence[Finding], known: Sequence[Finding] = ()) -> list[str]:
     """Return a warning for each finding, within the limits of the API server.
 
