@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+from dataclasses import replace
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +14,8 @@ import yaml
 
 from controlplane.cluster import ControlPlane
 from controlplane.objects import node, taint, workload
+from deploy.chart import NAMESPACE, RELEASE, Helm
+from paths import PROJECT
 from policies.document import parse_policy
 from policies.policy import Hardening
 from running import run_command
@@ -53,8 +59,31 @@ def running(control_plane: ControlPlane, namespace: str) -> str:
     return namespace
 
 
-def test_adopt_says_what_would_change_and_writes_policy_values_and_report(
-    control_plane: ControlPlane, running: str, tmp_path: Path
+def install(printed: str, cluster: ControlPlane, helm: Helm) -> None:
+    """Run the commands that adopt prints, without docker, and remove the installation."""
+    kubectl, commands = cluster.kubectl, printed.partition("in your registry:\n")[2]
+    path = f"{kubectl.binary.parent}:{helm.binary.parent}:{os.environ['PATH']}"
+    environ = helm.environ() | kubectl.environ() | {"PATH": path}
+    bash = ["bash", "-euc", f"docker() {{ :; }}\n{commands}"]
+    try:
+        done = subprocess.run(
+            bash, cwd=PROJECT, env=environ, capture_output=True, text=True, check=False, timeout=90
+        )
+        assert done.returncode == 0, f"{commands}\n{done.stdout}{done.stderr}"
+        assert kubectl.json("get", "fencepolicy", "gpufence")["spec"]["mode"] == "audit"
+        [container] = kubectl.json("get", "-n", NAMESPACE, "deployment/gpufence")["spec"][
+            "template"
+        ]["spec"]["containers"]
+        assert container["image"] == f"registry.example/gpufence:{version('gpufence')}"
+    finally:
+        uninstall = ("uninstall", RELEASE, "--namespace", NAMESPACE, "--ignore-not-found")
+        replace(helm, kubeconfig=cluster.kubeconfig)(*uninstall)
+        kubectl("delete", "namespace", "--ignore-not-found", "--wait=false", NAMESPACE)
+        kubectl("delete", "fencepolicy", "--all")
+
+
+def test_adopt_says_what_would_change_and_writes_policy_and_report(
+    control_plane: ControlPlane, helm: Helm, running: str, tmp_path: Path
 ) -> None:
     out = tmp_path / "adoption"
     with control_plane.nodes(*NODES):
@@ -73,8 +102,7 @@ def test_adopt_says_what_would_change_and_writes_policy_values_and_report(
     assert policy.mode == "audit"
     assert policy.actions_in(running).hardening == Hardening(home="20Gi")
     assert [pool.selector for pool in policy.pools]
-    values = yaml.safe_load((out / "values.yaml").read_text())
-    assert values["policy"] == document["spec"]
+    install(done.out, control_plane, helm)
     assert f"{running}" in (out / "report.html").read_text()
     assert again.status == 2
     assert "exists already. Set another directory with --out." in again.err

@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import fields, replace
 from datetime import UTC, datetime
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -45,9 +46,8 @@ from webhook.tools.cli.manifests import read_manifests
 from webhook.tools.cli.options import Connection, connection_options, policy_path_option
 from webhook.tools.cli.report.content import AuditReport, results_of
 from webhook.tools.cli.report.output import Output, reading, write_reports
-from webhook.tools.cli.yaml_writer import to_yaml
 from webhook.tools.documents.document import InputError, raise_errors
-from webhook.tools.documents.files import display_name, valid_documents
+from webhook.tools.documents.files import display_name
 from webhook.tools.documents.policy_files import policy_name, read_policy, read_policy_text
 from webhook.tools.platforms import elsewhere
 
@@ -57,6 +57,17 @@ _SHOWN = 10
 _ENDED = ("Succeeded", "Failed")
 """The phases of Pods that an audit does not list."""
 _CURE = "Create it with kubectl get --all-namespaces -o json nodes,namespaces,pods,deployments,jobs"
+
+_NEXT = """\
+Next: read {out}/report.html, and change {out}/policy.yaml. Then install gpufence with it, from the
+checkout, with an image in your registry:
+  IMAGE=registry.example/gpufence
+  docker build -f deploy/Dockerfile -t $IMAGE:{version} .
+  docker push $IMAGE:{version}
+  helm install gpufence deploy/helm/gpufence --namespace gpufence-system --create-namespace \\
+    --set image.repository=$IMAGE --set policy.create=false
+  kubectl apply -f {out}/policy.yaml
+"""
 
 
 class Adoption(NamedTuple):
@@ -93,7 +104,7 @@ Examples:
     type=click.Path(path_type=Path, file_okay=False),
     default="gpufence-adopt",
     show_default=True,
-    help="Directory for policy.yaml, values.yaml and report.html.",
+    help="Directory for policy.yaml and report.html.",
 )
 @policy_path_option("Use this policy, do not discover one.")
 @click.option(
@@ -106,11 +117,11 @@ def adopt(out: Path, policy_path: str | None, dump: str | None, connection: Conn
     The command is read-only. It discovers a policy, audits every workload against it, and says
     which workloads it would deny, which Pods would run as another user and what they need for it,
     which nodes lack labels or taints, and what breaks when a DRA driver takes the place of the
-    device plugin. Then it writes the policy, chart values and an HTML report. The discovered policy
-    is in mode audit, with overrides for namespaces whose workloads need them; one that you give
-    stays as it is.
+    device plugin. Then it writes the policy and an HTML report. The discovered policy is in mode
+    audit, with overrides for namespaces whose workloads need them; one that you give stays as it
+    is.
     """
-    files = [out / name for name in ("policy.yaml", "values.yaml", "report.html")]
+    files = [out / name for name in ("policy.yaml", "report.html")]
     if existing := [str(path) for path in files if path.exists()]:
         problem = f"{', '.join(existing)} exists already"
         raise InputError([f"{problem}. Set another directory with --out."])
@@ -125,7 +136,6 @@ def adopt(out: Path, policy_path: str | None, dump: str | None, connection: Conn
     adoption = connection.run(work, Dump(dump) if dump is not None else None)
     out.mkdir(parents=True, exist_ok=True)
     files[0].write_text(adoption.text)
-    files[1].write_text(_values(adoption.text))
     results = list(results_of(adoption.audit))
     report = AuditReport(
         f"{policy_path or 'discovered'}, as if in mode enforce",
@@ -135,7 +145,7 @@ def adopt(out: Path, policy_path: str | None, dump: str | None, connection: Conn
         cluster=adoption.cluster,
         notes=[*adoption.notes, *adoption.before_move],
     )
-    write_reports("audit", report, [Output("html", str(files[2]))], "never")
+    write_reports("audit", report, [Output("html", str(files[1]))], "never")
     for line in _summary(adoption, out):
         click.echo(line)
 
@@ -276,20 +286,6 @@ async def _platforms_elsewhere(api: KubeApi, namespaces: Collection[str]) -> lis
     ]
 
 
-def _values(policy: str) -> str:
-    """Return chart values with the spec of the policy.
-
-    Helm merges the values into the chart's own, which exempt namespaces.
-    """
-    head = (
-        "# Values for the chart: helm install gpufence deploy/helm/gpufence --values values.yaml\n"
-    )
-    [document] = valid_documents("policy.yaml", policy)
-    spec: JSONObject = document.value["spec"]
-    exemptions = {"namespaces": []} | (spec.get("exemptions") or {})
-    return head + to_yaml({"policy": spec | {"exemptions": exemptions}})
-
-
 def _summary(adoption: Adoption, out: Path) -> Iterator[str]:
     """Yield the lines of the summary."""
     audit, pools = adoption.audit, adoption.policy.pools
@@ -332,9 +328,7 @@ def _summary(adoption: Adoption, out: Path) -> Iterator[str]:
     for problem in audit.skipped:
         yield f"Not read: {problem}"
     yield ""
-    yield f"Next: read {out}/report.html, change {out}/policy.yaml, and install it in mode audit:"
-    yield "  helm install gpufence deploy/helm/gpufence --namespace gpufence-system \\"
-    yield f"    --create-namespace --values {out}/values.yaml"
+    yield from _NEXT.format(out=out, version=version("gpufence")).splitlines()
 
 
 def _flow(settings: JSONObject) -> str:
