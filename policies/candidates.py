@@ -23,7 +23,7 @@ from policies.requests import (
     DeviceRequest,
     Exclusion,
     Scope,
-    is_oversized,
+    peak_in_pool,
     requests_several,
 )
 
@@ -36,12 +36,9 @@ def with_candidates(
     pod: Pod, requests: tuple[DeviceRequest, ...], scope: Scope
 ) -> tuple[DeviceRequest, ...]:
     """Return the requests with their candidate pools, and why the other pools are excluded."""
-    several = {r.name for r in pod.device_resources if requests_several(r)}
     conditions: Conditions = {
-        "selection": cache(lambda pool: can_select(pod, pool)),
-        "namespace": cache(scope.may_request),
-        "size": cache(lambda pool: not is_oversized(pod, pool, scope)),
-        "shares": cache(lambda pool: not any(name in pool.shared_resources for name in several)),
+        name: cache(lambda pool, meets=meets: meets(pod, pool, scope))
+        for name, meets in _CONDITIONS.items()
     }
     # A node has to meet all requests that cannot be met in another way.
     certain = dict.fromkeys(
@@ -67,6 +64,12 @@ def with_candidates(
     )
 
 
+def failing(condition: Condition, pod: Pod, request: DeviceRequest, scope: Scope) -> list[Pool]:
+    """Return the candidate pools of a request that do not meet a condition."""
+    meets = _CONDITIONS[condition]
+    return [pool for pool in request.pools if not meets(pod, pool, scope)]
+
+
 def has_labels(pools: Iterable[Pool]) -> bool:
     """Return whether labels identify the nodes of each pool: without, they may be any nodes."""
     return all(pool.selector for pool in pools)
@@ -77,12 +80,37 @@ def labels_of_nodes(pools: Iterable[Pool]) -> frozenset[Labels]:
     return frozenset(map(_labels_of, pools))
 
 
-def can_select(pod: Pod, pool: Pool) -> bool:
+def _can_select(pod: Pod, pool: Pool, _scope: Scope) -> bool:
     """Return whether the Pod's own node selection can match nodes of the pool."""
     for alternative in pod.selection():  # noqa: SIM110 - any() costs twice the time
         if can_match(alternative, pool.selector):
             return True
     return False
+
+
+def _may_request(_pod: Pod, pool: Pool, scope: Scope) -> bool:
+    return scope.may_request(pool)
+
+
+def _has_size(pod: Pod, pool: Pool, scope: Scope) -> bool:
+    """Return whether one Pod may have as many of the pool's devices as this one requests."""
+    largest = pool.largest_request
+    return largest is None or peak_in_pool(pod, pool, scope) <= largest
+
+
+def _has_shares(pod: Pod, pool: Pool, _scope: Scope) -> bool:
+    """Return whether each container requests at most one share of a device of the pool."""
+    several = (each.name for each in pod.device_resources if requests_several(each))
+    return not any(name in pool.shared_resources for name in several)
+
+
+_CONDITIONS: dict[Condition, Callable[[Pod, Pool, Scope], bool]] = {
+    "selection": _can_select,
+    "namespace": _may_request,
+    "size": _has_size,
+    "shares": _has_shares,
+}
+"""What a candidate pool meets, in the order in which pools are excluded."""
 
 
 def describe(exclusion: Exclusion) -> str:

@@ -19,6 +19,7 @@ from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core import core_schema
 
 from policies.kubernetes.field_types import Part, SubdomainName, camel_case
+from policies.kubernetes.paths import below
 from policies.policy import Policy
 from policies.registry import RULES
 from policies.wording import uncapitalized, unknown
@@ -223,9 +224,7 @@ def _path(location: list[str | int]) -> str:
     """Return the path as Kubernetes prints it: free keys of a mapping are in brackets."""
     text, previous = "", None
     for step in location:
-        in_brackets = isinstance(step, int) or previous in _MAPPINGS
-        text += f"[{step}]" if in_brackets else f".{step}"
-        previous = step
+        text, previous = below(text, step, in_brackets=previous in _MAPPINGS), step
     return text.removeprefix(".")
 
 

@@ -226,12 +226,6 @@ def peak_in_pool(pod: Pod, pool: Pool, scope: Scope) -> int:
     )
 
 
-def is_oversized(pod: Pod, pool: Pool, scope: Scope) -> bool:
-    """Return whether the Pod requests more of the pool's devices than one Pod may have."""
-    largest = pool.largest_request
-    return largest is not None and peak_in_pool(pod, pool, scope) > largest
-
-
 def requests_several(resource: DeviceResource) -> bool:
     """Return whether a container requests more than one of a device resource."""
     return max(resource.nanos.values()) > NANOS

@@ -15,8 +15,8 @@ from msgspec import UNSET, to_builtins
 from msgspec.structs import fields
 
 from policies.kubernetes.core_v1 import Type
+from policies.kubernetes.paths import Path, field_path, pointer
 from policies.kubernetes.pod import Pod
-from policies.kubernetes.template import Path, field_path
 
 
 class Addition(msgspec.Struct, frozen=True, gc=False):
@@ -180,11 +180,3 @@ def _attributes(type_: Any) -> dict[Any, str]:
 
 def _number(step: str | int) -> str | int:
     return int(step) if isinstance(step, int) else step
-
-
-def pointer(path: Path) -> str:
-    """Return a path as a JSON pointer (RFC 6901)."""
-    text = "/%s" * len(path) % path
-    if text.count("/") == len(path) and "~" not in text:
-        return text
-    return "".join("/" + str(step).replace("~", "~0").replace("/", "~1") for step in path)

@@ -42,11 +42,23 @@ def mappings(value: Any) -> list[tuple[int, JSONObject]]:
     return [(index, item) for index, item in enumerate(value) if isinstance(item, dict)]
 
 
-def descend(value: Any, path: tuple[str, ...]) -> Any:
-    """Return the value at a path of keys, None where there is none."""
-    for step in path:
-        value = mapping(value).get(step)
-    return value
+MAX_DEPTH = 100
+"""Deeper nesting is an error: rules, diff and output recurse. Objects of the API nest far less."""
+
+
+def is_too_deep(value: Any) -> bool:
+    """Return whether a value is nested more than ``MAX_DEPTH`` levels deep."""
+    level: list[Any] = [[value]]
+    for _ in range(MAX_DEPTH + 1):
+        level = [
+            child
+            for parent in level
+            for child in (parent.values() if isinstance(parent, dict) else parent)
+            if isinstance(child, dict | list)
+        ]
+        if not level:
+            return False
+    return True
 
 
 MERGE_KEYS: Mapping[str, str] = MappingProxyType(

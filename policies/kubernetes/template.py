@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from policies.kubernetes.objects import JSONObject, mapping, mappings
-
-Path = tuple[str | int, ...]
-"""The steps from the root of an object to a value: keys of mappings and indexes of lists."""
+from policies.kubernetes.paths import Path, descend, field_path, steps
 
 Aliases = Mapping[str, str]
 """Where the parts of a composed Pod stand: a field below its spec, and its path in the object.
@@ -21,9 +19,7 @@ spec.
 
 NOTHING: Mapping[str, Any] = MappingProxyType({})
 
-_NOT_IN_A_NAME = re.compile(r"[./\[\]]")
 _END_OF_A_STEP = re.compile(r"[.\[]|$")
-_STEP = re.compile(r"\[(?P<bracketed>[^\]]*)\]|(?P<plain>[^.\[\]]+)")
 
 
 class Unjudged(NamedTuple):
@@ -59,12 +55,10 @@ class Template(NamedTuple):
 
     def holders(self) -> Iterator[tuple[Path, JSONObject]]:
         """Yield the mappings from the object down to the Pod's spec, each with its path."""
-        value: Any = self.root
         for depth in range(len(self.spec_path) + 1):
-            if depth:
-                value = step_below(value, self.spec_path[depth - 1])
-            if isinstance(value, dict):
-                yield self.spec_path[:depth], value
+            path = self.spec_path[:depth]
+            if isinstance(value := descend(self.root, path), dict):
+                yield path, value
 
     def at(self, field: str) -> str:
         """Return the path in the object of a field of the Pod: ``spec...`` or ``metadata...``."""
@@ -89,42 +83,8 @@ class Template(NamedTuple):
         An inherited field is written into the Pod's own part of the object.
         """
         if self.aliases and path[0] not in self.inherited:
-            return _steps(self.at(f"spec.{field_path(path)}"))
+            return steps(self.at(f"spec.{field_path(path)}"))
         return (*self.spec_path, *path)
-
-
-def _steps(path: str) -> Path:
-    """Return the steps of a path in the API server's notation."""
-    return tuple(
-        int(step["bracketed"])
-        if (step["bracketed"] or "").isdigit()
-        else step["bracketed"] or step["plain"] or ""
-        for step in _STEP.finditer(path)
-    )
-
-
-def step_below(value: Any, step: str | int) -> Any:
-    """Return what is one step below; None if an operator composes what is there from nothing."""
-    if isinstance(value, dict):
-        return value.get(step)
-    return value[step] if isinstance(value, list) and isinstance(step, int) else None
-
-
-def field_path(path: Iterable[str | int]) -> str:
-    """Return a path in the API server's notation: ``spec.containers[0].image``."""
-    text = ""
-    for step in path:
-        text = below(text, step)
-    return text.removeprefix(".")
-
-
-def below(path: str, step: str | int) -> str:
-    """Return the path of what is one step below ``path``.
-
-    Indexes stand in brackets, and so do keys that do not read as one step: ``nvidia.com/gpu``.
-    """
-    in_brackets = isinstance(step, int) or not step or _NOT_IN_A_NAME.search(step)
-    return f"{path}[{step}]" if in_brackets else f"{path}.{step}"
 
 
 def add_volumes(spec: JSONObject, aliases: dict[str, str], holder: JSONObject, path: Path) -> None:

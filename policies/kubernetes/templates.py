@@ -31,17 +31,15 @@ from policies.kubernetes.kinds import (
     WELL_KNOWN,
 )
 from policies.kubernetes.objects import (
+    MAX_DEPTH,
     JSONObject,
     MalformedObjectError,
     OversizedObjectError,
-    descend,
     mapping,
     mappings,
 )
-from policies.kubernetes.template import Path, Template, Unjudged, names_device, step_below
-
-MAX_DEPTH = 24
-"""How deep custom resources are searched; the ecosystem's deepest template is at 12."""
+from policies.kubernetes.paths import Path, descend
+from policies.kubernetes.template import Template, Unjudged, names_device
 
 MOST_VALUES = 20_000
 """How many values a custom resource may have; the largest of the ecosystem's has 1,100."""
@@ -322,7 +320,7 @@ def role(obj: JSONObject, path: Path) -> str:
     value: Any = obj
     title = ""
     for before, step in zip(("", *path), path, strict=False):
-        value = step_below(value, step)
+        value = descend(value, (step,))
         if before in NAMED_LISTS and isinstance(value, dict):
             what, key = NAMED_LISTS[before]
             title = f'{what} "{value[key]}"' if value.get(key) else title

@@ -23,10 +23,11 @@ from policies.kubernetes.core_v1 import (
     PodTemplate,
 )
 from policies.kubernetes.objects import JSONObject, MalformedObjectError, OversizedObjectError
+from policies.kubernetes.paths import Path, field_path
 from policies.kubernetes.pod import Pod
 from policies.kubernetes.quantity import InvalidQuantityError, parse_quantity
 from policies.kubernetes.scheduling import required_terms
-from policies.kubernetes.template import Path, Template, Unjudged, field_path
+from policies.kubernetes.template import Template, Unjudged
 from policies.kubernetes.templates import (
     find,
     foreign_field,

@@ -60,11 +60,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from policies.candidates import describe_others
+from policies.candidates import describe_others, failing
 from policies.context import Context
 from policies.finding import Finding
 from policies.kubernetes.pod import Pod
-from policies.requests import is_oversized, peak_in_pool
+from policies.requests import peak_in_pool
 
 ID = "oversized-device-request"
 
@@ -72,21 +72,16 @@ ID = "oversized-device-request"
 def check(pod: Pod, context: Context) -> Iterator[Finding]:
     """Yield a finding for each request of too many devices in each of its pools."""
     for request in context.distinct_requests:
-        limits = {
-            pool: pool.largest_request
-            for pool in request.pools
-            if pool.largest_request is not None and is_oversized(pod, pool, context)
-        }
-        if not limits:
+        oversized = failing("size", pod, request, context)
+        if not oversized:
             continue
-        pool, *_ = oversized = [*limits]
-        largest = max(limits.values())
+        pool, largest = oversized[0], max(each.largest_request or 0 for each in oversized)
         yield Finding(
             ID,
             request.path,
             "the Pod requests more devices than one Pod may have",
             f"the Pod needs {peak_in_pool(pod, pool, context)} devices of pool {pool.name} "
-            f"at a time; the policy allows {limits[pool]} for one Pod"
+            f"at a time; the policy allows {pool.largest_request} for one Pod"
             f"{describe_others(oversized, 'size', request)}",
             f"Request {largest} or fewer, or split the work into several Pods",
         )

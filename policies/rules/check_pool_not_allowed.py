@@ -65,7 +65,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from policies.candidates import describe_others, describe_selection
+from policies.candidates import describe_others, describe_selection, failing
 from policies.context import Context
 from policies.finding import Finding
 from policies.kubernetes.pod import Pod
@@ -76,7 +76,7 @@ ID = "pool-not-allowed"
 def check(pod: Pod, context: Context) -> Iterator[Finding]:
     """Yield a finding for each request that the namespace may make of none of its pools."""
     for request in context.distinct_requests:
-        denied = [pool for pool in request.pools if not context.may_request(pool)]
+        denied = failing("namespace", pod, request, context)
         if not denied:
             continue
         others = [

@@ -108,10 +108,10 @@ from policies.finding import Finding
 from policies.kubernetes.core_v1 import ObjectMeta
 from policies.kubernetes.editor import Addition
 from policies.kubernetes.kinds import CORE_WORKLOADS
-from policies.kubernetes.objects import descend, mapping
+from policies.kubernetes.objects import mapping
+from policies.kubernetes.paths import descend, field_path
 from policies.kubernetes.pod import Pod, host_peaks
 from policies.kubernetes.quantity import NANOS, parse_quantity
-from policies.kubernetes.template import field_path
 from policies.kubernetes.workload import convert
 from policies.policy import Pool, PoolRequirement
 from policies.requests import peak_in_pool

@@ -86,6 +86,7 @@ from policies.candidates import has_labels
 from policies.context import Context
 from policies.finding import Edit, Finding
 from policies.kubernetes.core_v1 import PodSpec, Toleration
+from policies.kubernetes.paths import field_path
 from policies.kubernetes.pod import Pod
 from policies.kubernetes.scheduling import (
     Alternative,
@@ -93,7 +94,6 @@ from policies.kubernetes.scheduling import (
     reached_taint,
 )
 from policies.kubernetes.selector import can_match, includes
-from policies.kubernetes.template import field_path
 from policies.platform_pods import of_platform
 from policies.policy import Pool
 from policies.reach import (

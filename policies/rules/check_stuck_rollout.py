@@ -102,9 +102,10 @@ from typing import Any, NamedTuple
 
 from policies.context import Context
 from policies.finding import Finding
-from policies.kubernetes.objects import descend, mapping
+from policies.kubernetes.objects import mapping
+from policies.kubernetes.paths import descend, field_path
 from policies.kubernetes.pod import Pod
-from policies.kubernetes.template import Template, field_path
+from policies.kubernetes.template import Template
 from policies.kubernetes.templates import group_kind
 from policies.reach import room_for
 from policies.requests import describe_counts, device_peaks

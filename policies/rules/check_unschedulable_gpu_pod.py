@@ -72,10 +72,10 @@ from operator import or_
 
 from policies.candidates import (
     Labels,
-    can_select,
     describe_labels,
     describe_others,
     describe_selection,
+    failing,
     has_labels,
     labels_of_nodes,
 )
@@ -118,7 +118,7 @@ def check(pod: Pod, context: Context) -> Iterator[Finding]:
     for request in requests:
         if nodes is not None and (unlabeled := unlabeled_nodes(request, context)):
             yield from _unlabeled(pod, unlabeled, nodes, request)
-        excluded = [pool for pool in request.pools if not can_select(pod, pool)]
+        excluded = failing("selection", pod, request, context)
         if excluded and not selects_unlabeled(pod, request, context):
             yield _excluded(pod, excluded, request)
         if pod.kind == "DaemonSet":
@@ -203,7 +203,7 @@ def _unmet(
         return
     if selects_unlabeled(pod, request, context) or unlabeled_nodes(request, context):
         return
-    if not any(can_select(pod, p) for p in request.pools):
+    if len(failing("selection", pod, request, context)) == len(request.pools):
         return
     if can_be_added(pod, request.pools, {}, context.facts):
         return

@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterator, Mapping
 
 from policies.kubernetes.composed import argo, flink, runtimes, spark
 from policies.kubernetes.objects import JSONObject
-from policies.kubernetes.template import Path, Template, Unjudged
+from policies.kubernetes.paths import Path
+from policies.kubernetes.template import Template, Unjudged
 
 Composer = Callable[[JSONObject, Path, JSONObject], Iterator[Template | Unjudged]]
 """Yields the Pods of an object: of its spec, which is at a path, and of the object itself."""

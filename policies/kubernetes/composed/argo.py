@@ -20,7 +20,8 @@ from policies.kubernetes.objects import (
     mappings,
     merge,
 )
-from policies.kubernetes.template import Path, Template, Unjudged, add_volumes, field_path
+from policies.kubernetes.paths import Path, field_path
+from policies.kubernetes.template import Template, Unjudged, add_volumes
 
 _PLACEMENT = ("tolerations", "nodeSelector", "affinity")
 _INHERITED = (*_PLACEMENT, "securityContext", "resourceClaims")

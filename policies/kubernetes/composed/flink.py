@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from policies.kubernetes.objects import JSONObject, mapping, mappings, merge
-from policies.kubernetes.template import Path, Template, Unjudged, field_path
+from policies.kubernetes.paths import Path, field_path
+from policies.kubernetes.template import Template, Unjudged
 
 _ROLES = ("jobManager", "taskManager")
 _MAIN = "flink-main-container"

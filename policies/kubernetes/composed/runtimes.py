@@ -11,8 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from policies.kubernetes.objects import JSONObject, descend, mapping, mappings
-from policies.kubernetes.template import Path, Template, Unjudged, names_device
+from policies.kubernetes.objects import JSONObject, mapping, mappings
+from policies.kubernetes.paths import Path, descend
+from policies.kubernetes.template import Template, Unjudged, names_device
 
 _SERVER = "kserve-container"
 _COMPONENTS = ("predictor", "transformer", "explainer")

@@ -12,7 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from policies.kubernetes.objects import JSONObject, mapping, mappings, merge
-from policies.kubernetes.template import Path, Template, Unjudged, add_volumes, below, field_path
+from policies.kubernetes.paths import Path, below, field_path
+from policies.kubernetes.template import Template, Unjudged, add_volumes
 
 _ROLES = ("driver", "executor")
 # What the configuration says of Pods: their node selection, their template.

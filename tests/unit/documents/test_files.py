@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from policies.kubernetes.objects import MAX_DEPTH
 from webhook.tools.documents import files
 from webhook.tools.documents.document import Document
 from webhook.tools.documents.files import read_documents
-from webhook.tools.documents.yaml_reader import MAX_DEPTH
 
 
 def read(text: str) -> list[Document]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from policies.kubernetes.objects import MAX_DEPTH
 from webhook.tools.documents.document import Document
 from webhook.tools.documents.files import read_documents
-from webhook.tools.documents.yaml_reader import MAX_DEPTH
 
 
 def read(text: str) -> list[Document]:

@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 import yaml
 
+from policies.kubernetes.objects import MAX_DEPTH
 from webhook.tools.documents import yaml_reader
 from webhook.tools.documents.document import DocumentError
-from webhook.tools.documents.yaml_reader import MAX_DEPTH, read_yaml
+from webhook.tools.documents.yaml_reader import read_yaml
 
 
 @pytest.fixture(params=["libyaml", "Python"])

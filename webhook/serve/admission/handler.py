@@ -1,8 +1,8 @@
 """Handles an AdmissionReview: decode, decide, encode.
 
 ``/mutate`` adds to Pods and reports no findings: later webhooks may still change the Pod.
-``/validate`` checks the result. Both reject a malformed object. ``/validate-policy`` is asked about
-policies.
+``/validate`` checks the result. Both reject a malformed object. ``/validate-policy``
+reviews policies.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable, Sequence
 from datetime import date
 from http import HTTPStatus
-from typing import Any, Literal, Protocol, get_args
+from typing import Literal, Protocol, get_args
 
 from policies.decision import Decision, Failure
 from policies.document import PolicyError, parse_policy
@@ -19,7 +19,7 @@ from policies.engine import mutate, validate
 from policies.facts import Facts, Request
 from policies.finding import Finding
 from policies.kubernetes.editor import PatchOperation
-from policies.kubernetes.objects import MalformedObjectError
+from policies.kubernetes.objects import MalformedObjectError, is_too_deep
 from policies.kubernetes.templates import is_core_workload
 from policies.kubernetes.workload import Workload
 from policies.policy import Policy
@@ -35,9 +35,6 @@ _OPERATIONS = frozenset({"CREATE", "UPDATE"})
 # Of a Pod's subresources, those whose object is the Pod with another spec. The others (status,
 # binding, scale, ...) change no field that a rule reads, and a cluster cannot work without them.
 _SUBRESOURCES = frozenset({"", "ephemeralcontainers", "resize"})
-
-# The deepest objects of the API, custom resources with embedded schemas, stay far below this.
-_DEEP = 200
 
 _NO_FACTS = Facts()
 
@@ -116,7 +113,7 @@ class Admission:
         except MalformedObjectError as error:
             fault, problem = error.fault, str(error)
         except Exception as error:
-            if not (isinstance(error, RecursionError) and _is_deep(request.object)):
+            if not (isinstance(error, RecursionError) and is_too_deep(request.object)):
                 self._metrics.failed()
                 _log_request(logging.ERROR, "internal error", endpoint, request, failure=True)
                 message = _internal_error_message(request)
@@ -231,19 +228,6 @@ def _reported_known(
     if any(owner.controller for owner in obj.metadata.owner_references or ()):
         return []
     return [finding for finding in known if finding.action in ("enforce", "warn")]
-
-
-def _is_deep(value: Any) -> bool:
-    """Return whether a value is nested more deeply than any object of the API."""
-    level = [value]
-    for _ in range(_DEEP):
-        level = [
-            item
-            for value in level
-            if isinstance(value, (dict, list))
-            for item in (value.values() if isinstance(value, dict) else value)
-        ]
-    return bool(level)
 
 
 def _internal_error_message(request: review.AdmissionRequest) -> str:

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from policies.decision import Decision
 from policies.finding import Finding
-from policies.kubernetes.editor import PatchOperation, pointer
+from policies.kubernetes.editor import PatchOperation
+from policies.kubernetes.paths import pointer
 from policies.rules.set_restricted_security_context import USER_ANNOTATION
 
 # An API server cuts warnings after 256 characters as soon as all warnings of a request together

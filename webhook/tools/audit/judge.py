@@ -24,9 +24,9 @@ from policies.kubernetes import core_v1
 from policies.kubernetes.claims import implicit_resource
 from policies.kubernetes.nodes import NodeIndex
 from policies.kubernetes.objects import JSONObject, MalformedObjectError, ObjectKey
+from policies.kubernetes.paths import field_path
 from policies.kubernetes.pod import Pod, host_peaks
 from policies.kubernetes.quantity import InvalidQuantityError
-from policies.kubernetes.template import field_path
 from policies.kubernetes.templates import find
 from policies.kubernetes.workload import Workload
 from policies.policy import Policy

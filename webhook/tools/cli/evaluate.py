@@ -18,12 +18,13 @@ from policies.facts import NAMESPACE_LABEL, Facts, Request
 from policies.finding import Edit, Finding
 from policies.kubernetes.claims import read_claims
 from policies.kubernetes.core_v1 import PodSpec
-from policies.kubernetes.editor import PatchOperation, pointer
-from policies.kubernetes.objects import JSONObject, MalformedObjectError, descend, mapping
+from policies.kubernetes.editor import PatchOperation
+from policies.kubernetes.objects import JSONObject, MalformedObjectError, mapping
+from policies.kubernetes.paths import descend, pointer, steps
 from policies.kubernetes.workload import convert
 from policies.policy import Policy
 from webhook.tools.documents.document import DocumentError
-from webhook.tools.documents.objects import ABSENT, Manifest, field_value, locate
+from webhook.tools.documents.objects import Manifest, locate
 
 _FACTS = re.compile("Namespace|ResourceClaim|DeviceClass|ComputeDomain|RuntimeClass")
 """The kinds of the objects that are facts for Pods."""
@@ -112,7 +113,7 @@ class Result(msgspec.Struct, eq=False):
         return [
             edit
             for edit in finding.fix
-            if edit.kind in ("set", "append") or field_value(self._value, edit.path) is not ABSENT
+            if edit.kind in ("set", "append") or descend(self._value, steps(edit.path)) is not None
         ]
 
     @property
@@ -198,7 +199,7 @@ def _judge(
             value, policy, request, facts, excluded_namespaces=ALWAYS_EXCLUDED
         ).checked()
     except MalformedObjectError as malformed:
-        field = field_value(value, malformed.path)
+        field = descend(value, steps(malformed.path))
         placeholder = _PLACEHOLDER.search(field) if isinstance(field, str) else None
         if manifest.document.lenient and placeholder:
             note = f"{malformed.path} is the placeholder {placeholder[0]}"

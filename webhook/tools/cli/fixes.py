@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from policies.finding import Edit, Finding
+from policies.kubernetes.paths import steps
 from webhook.tools.cli.evaluate import Result
 from webhook.tools.cli.manifests import Source, is_special_file
 from webhook.tools.cli.text_edits import CannotEditError, TextEdit, edited
 from webhook.tools.documents.document import Document
 from webhook.tools.documents.files import STDIN, display_name, read_documents
-from webhook.tools.documents.objects import Manifest, field_steps, read_objects
+from webhook.tools.documents.objects import Manifest, read_objects
 
 Judge = Callable[[Sequence[Manifest]], Iterable[Result]]
 
@@ -214,4 +215,4 @@ def _certain(
 def _text_edits(result: Result, finding: Finding) -> list[TextEdit]:
     place = tuple(map(str, result.manifest.path))
     edits = result.fix(finding)
-    return [TextEdit(edit.kind, (*place, *field_steps(edit.path)), edit.value) for edit in edits]
+    return [TextEdit(edit.kind, (*place, *steps(edit.path)), edit.value) for edit in edits]

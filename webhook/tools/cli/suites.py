@@ -19,6 +19,7 @@ from policies.document import PolicyError, validated
 from policies.facts import Facts, Request
 from policies.kubernetes.field_types import NOT_EMPTY, Day, NonEmpty, Part, SubdomainName, before
 from policies.kubernetes.objects import JSONObject
+from policies.kubernetes.paths import descend, steps
 from policies.policy import Policy, RuleId
 from webhook.tools.cli.evaluate import Result, evaluate
 from webhook.tools.cli.manifests import is_directory, is_special_file, read_manifests
@@ -27,7 +28,7 @@ from webhook.tools.cli.report.content import Failure, Outcome
 from webhook.tools.cli.yaml_writer import difference
 from webhook.tools.documents.document import Document, InputError, raise_errors
 from webhook.tools.documents.files import load_documents
-from webhook.tools.documents.objects import ABSENT, Manifest, field_value, locate
+from webhook.tools.documents.objects import Manifest, locate
 from webhook.tools.documents.policy_files import load_policy, located
 
 NAMES = ("gpufence-test.yaml", "gpufence-test.yml")
@@ -306,8 +307,8 @@ def _failures(expect: Expected, result: Result) -> Iterator[Failure]:
             message = f"expected {what} {_listed(expected)}, but got {what} {_listed(rules)}"
             yield Failure(message, lines)
     for path, value in expect.values.items():
-        actual = field_value(decision.mutated, path)
-        if value != (None if actual is ABSENT else actual):
+        actual = descend(decision.mutated, steps(path))
+        if value != actual:
             yield _other_value(path, value, actual)
 
 
@@ -318,7 +319,7 @@ def _other_value(path: str, expected: Any, actual: Any) -> Failure:
 
 
 def _shown(value: Any) -> str:
-    return "nothing" if value is None or value is ABSENT else json.dumps(value)
+    return "nothing" if value is None else json.dumps(value)
 
 
 def _listed(rules: Iterable[str]) -> str:

@@ -12,12 +12,12 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any, NoReturn
 
+from policies.kubernetes.objects import is_too_deep
 from policies.wording import uncapitalized
 from webhook.tools.documents.document import HELM_CURE, Document, DocumentError, looks_like_template
 from webhook.tools.documents.scalars import INT64_MIN, UINT64_MAX
 from webhook.tools.documents.yaml_reader import (
     DUPLICATE_CURE,
-    MAX_DEPTH,
     TOO_DEEP,
     TOO_DEEP_CURE,
     read_yaml,
@@ -99,7 +99,7 @@ def _decode(decoder: json.JSONDecoder, text: str, at: int) -> tuple[Any, int]:
         ) from error
     except RecursionError:
         raise DocumentError(TOO_DEEP, cure=TOO_DEEP_CURE) from None
-    if _is_deeper_than(MAX_DEPTH, value):
+    if is_too_deep(value):
         raise DocumentError(TOO_DEEP, cure=TOO_DEEP_CURE)
     if _SURROGATE_ESCAPE.search(text, at, end) and _SURROGATE.search(
         json.dumps(value, ensure_ascii=False)
@@ -147,20 +147,6 @@ def _duplicate(text: str, at: int, end: int, key: str) -> DocumentError:
             error.line = text.count("\n", 0, at) + document.duplicate.line
             error.column = document.duplicate.column
     return error
-
-
-def _is_deeper_than(depth: int, value: Any) -> bool:
-    level: list[Any] = [[value]]
-    for _ in range(depth + 1):
-        if not level:
-            return False
-        level = [
-            child
-            for parent in level
-            for child in (parent.values() if type(parent) is dict else parent)
-            if type(child) is dict or type(child) is list
-        ]
-    return bool(level)
 
 
 def _item_starts(decoder: json.JSONDecoder, text: str, at: int) -> Iterator[int]:

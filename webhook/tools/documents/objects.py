@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from functools import lru_cache
 from itertools import count
@@ -12,22 +11,16 @@ import msgspec
 import yaml
 
 from policies.kubernetes.objects import JSONObject
+from policies.kubernetes.paths import Path, steps
 from webhook.tools.documents.document import Document, DocumentError, looks_like_template
 from webhook.tools.documents.scalars import MERGE_TAG, plain_key
 from webhook.tools.documents.yaml_reader import Parser
 
-Path = tuple[str | int, ...]
-
 Node: TypeAlias = Any
 """A node of PyYAML, or None."""
 
-ABSENT = object()
-"""The value of a field that is absent, as opposed to null."""
-
 MAX_TEXT = 5_000_000
 """Larger documents have no positions, which take a few hundred bytes for each value."""
-
-_STEP = re.compile(r"(?:^|\.)(?P<name>[^.\[]+)|\[(?P<entry>[^\]]*)\]")
 
 KUSTOMIZE_KINDS = ("Kustomization", "Component")
 """The kinds of kustomize's own files, which may omit their apiVersion."""
@@ -196,27 +189,6 @@ def _typed(item: JSONObject, parent: JSONObject) -> JSONObject:
 # Fields.
 
 
-def field_value(root: Any, field: str) -> Any:
-    """Return the value at a field's path, or ``ABSENT``.
-
-    ``field`` is a path as the API server prints it, ``spec.containers[0].image`` with dotted keys
-    in brackets, or a JSON pointer, which starts with a slash.
-    """
-    if field.startswith("/"):
-        steps = [step.replace("~1", "/").replace("~0", "~") for step in field[1:].split("/")]
-    else:
-        steps = field_steps(field)
-    value = root
-    for step in steps:
-        if isinstance(value, dict) and step in value:
-            value = value[step]
-        elif isinstance(value, list) and step.isdecimal() and int(step) < len(value):
-            value = value[int(step)]
-        else:
-            return ABSENT
-    return value
-
-
 def locate(document: Document, path: Path, field: str) -> Position | None:
     """Return the position of ``field`` of the object at ``path``, or of its nearest parent.
 
@@ -228,14 +200,13 @@ def locate(document: Document, path: Path, field: str) -> Position | None:
     """
     positions: dict[tuple[Path, str], Position | None] = document.positions
     if (path, field) not in positions:
-        steps = (*map(str, path), *field_steps(field))
-        positions[path, field] = _position(document, steps)
+        positions[path, field] = _position(document, (*map(str, path), *steps(field)))
     return positions[path, field]
 
 
-def _position(document: Document, steps: tuple[str, ...]) -> Position | None:
+def _position(document: Document, path: tuple[str, ...]) -> Position | None:
     node, found = _root_node(document), None
-    for step in steps:
+    for step in path:
         entry = _entry(node, step)
         if entry is None:
             break
@@ -311,8 +282,3 @@ def entries_of(node: Node) -> list[tuple[Node, Node]]:
     if isinstance(node, yaml.MappingNode):
         return list(node.value)
     return [(None, value) for value in node.value] if isinstance(node, yaml.SequenceNode) else []
-
-
-def field_steps(field: str) -> list[str]:
-    """Return the steps of a path as the API server prints them."""
-    return [match["name"] or match["entry"] for match in _STEP.finditer(field)]

@@ -22,6 +22,7 @@ from yaml.events import (
     StreamEndEvent,
 )
 
+from policies.kubernetes.objects import MAX_DEPTH
 from policies.wording import counted
 from webhook.tools.documents.document import HELM_CURE, Document, DocumentError, looks_like_template
 from webhook.tools.documents.scalars import (
@@ -34,9 +35,6 @@ from webhook.tools.documents.scalars import (
     key_text,
     resolve,
 )
-
-MAX_DEPTH = 100
-"""Deeper nesting is an error: rules, diff and output recurse."""
 
 DUPLICATE_CURE = "Remove one of the two: kubectl uses the second and drops the first"
 

@@ -19,7 +19,7 @@ from policies.engine import decide
 from policies.facts import Facts, Request
 from policies.kubernetes.claims import Claim
 from policies.kubernetes.objects import MalformedObjectError
-from policies.kubernetes.template import field_path
+from policies.kubernetes.paths import field_path
 
 JSON = dict[str, Any]
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from policies.finding import Finding
-from policies.kubernetes.template import field_path
+from policies.kubernetes.paths import field_path
 from policies.wording import printable_json
 from webhook.tools.cli.evaluate import VERDICTS, Result
 from webhook.tools.cli.report.content import (

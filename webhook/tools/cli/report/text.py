@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from policies.decision import Decision
 from policies.finding import Finding
-from policies.kubernetes.template import field_path
+from policies.kubernetes.paths import field_path
 from policies.kubernetes.templates import is_core_workload
 from policies.wording import counted
 from webhook.tools.cli.evaluate import Result
