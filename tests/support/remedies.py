@@ -8,7 +8,7 @@ from typing import Any
 
 from policies.finding import Edit, Finding
 from policies.kubernetes.editor import clone
-from webhook.tools.documents.objects import field_steps
+from policies.kubernetes.paths import descend, steps
 
 JSON = dict[str, Any]
 
@@ -46,12 +46,12 @@ def remedies(obj: JSON, finding: Finding) -> Iterator[tuple[str, JSON]]:
         parts = [Edit("remove", f"{spec}.nodeSelector"), Edit("remove", f"{spec}.affinity")]
         yield "selection", _edited(obj, parts)
     # A mutation may have added what the finding is about.
-    elif _REMOVAL.search(text) and _REMOVABLE.fullmatch(path) and _value(obj, field_steps(path)):
+    elif _REMOVAL.search(text) and _REMOVABLE.fullmatch(path) and descend(obj, steps(path)):
         yield "removal", _edited(obj, [Edit("remove", path)])
 
 
 def _has_containers(obj: JSON, spec: str) -> bool:
-    value = _value(obj, field_steps(spec))
+    value = descend(obj, steps(spec))
     return isinstance(value, dict) and bool(value.get("containers"))
 
 
@@ -68,12 +68,12 @@ def _edited(obj: JSON, edits: Any) -> JSON:
 
 
 def _indexes(path: str) -> list[tuple[int, str]]:
-    return [(int(step) if step.isdecimal() else -1, step) for step in field_steps(path)]
+    return [(int(step) if step.isdecimal() else -1, step) for step in steps(path)]
 
 
 def _apply(obj: JSON, edit: Edit) -> None:
-    *steps, last = field_steps(edit.path)
-    parent = _value(obj, steps, create=edit.kind in ("set", "append"))
+    *above, last = steps(edit.path)
+    parent = _created(obj, above) if edit.kind in ("set", "append") else descend(obj, above)
     if parent is None:
         return
     key: Any = int(last) if isinstance(parent, list) else last
@@ -88,15 +88,10 @@ def _apply(obj: JSON, edit: Edit) -> None:
             parent[edit.value] = parent.pop(key)
 
 
-def _value(obj: Any, steps: list[str], *, create: bool = False) -> Any:
-    """Return what is at the steps; mappings that are absent are created on request."""
-    for step in steps:
-        if isinstance(obj, list):
-            obj = obj[int(step)] if step.isdecimal() and int(step) < len(obj) else None
-        elif isinstance(obj, dict):
-            if create and obj.get(step) is None:
-                obj[step] = {}
-            obj = obj.get(step)
-        if obj is None:
-            return None
-    return obj
+def _created(obj: JSON, path: list[str]) -> Any:
+    """Return the value at a path, in which mappings that are absent are created."""
+    for index, step in enumerate(path):
+        above = descend(obj, path[:index])
+        if isinstance(above, dict) and above.get(step) is None:
+            above[step] = {}
+    return descend(obj, path)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import shlex
 import subprocess
+import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from rich.console import Console
-from rich.text import Text
+import click
 
 Result = subprocess.CompletedProcess[str]
 
@@ -18,35 +18,34 @@ class StoryError(Exception):
 
 
 class Screen:
-    """Shows commands and runs them. Colors and wrapped words on a terminal, plain text elsewhere.
+    """Shows commands and runs them. Colors on a terminal, plain text elsewhere.
 
     With ``step``, each chapter waits for Enter.
     """
 
     def __init__(self, directory: Path, environ: Mapping[str, str], *, step: bool = False) -> None:
-        self._console = Console(highlight=False)
         self._directory = directory
         self._step = step
-        colors = {"FORCE_COLOR": "1"} if self._console.is_terminal else {}
+        colors = {"FORCE_COLOR": "1"} if sys.stdout.isatty() else {}
         self._environ = {**environ, **colors}
 
     def chapter(self, title: str) -> None:
         if self._step:
-            self._console.input("\n[dim]Press Enter to continue.[/]")
-        self._print(Text(f"\n== {title}", "bold cyan"))
+            input(click.style("\nPress Enter to continue.", dim=True))
+        click.secho(f"\n== {title}", fg="cyan", bold=True)
 
     def say(self, text: str) -> None:
-        self._print(Text(text))
+        click.echo(text)
 
     def good(self, text: str) -> None:
-        self._print(Text.assemble(("ok: ", "green"), text))
+        click.echo(f"{click.style('ok:', fg='green')} {text}")
 
     def bad(self, text: str) -> None:
-        self._print(Text.assemble(("failed: ", "bold red"), text))
+        click.echo(f"{click.style('failed:', fg='red', bold=True)} {text}")
 
     def command(self, *arguments: str) -> None:
         """Show a command as typed."""
-        self._print(Text(f"$ {shlex.join(arguments)}", "bold"))
+        click.secho(f"$ {shlex.join(arguments)}", bold=True)
 
     def run(self, *arguments: str, check: bool = True, lines: int = 0) -> Result:
         """Show a command, run it, show what it prints: the first ``lines``, or all lines for 0.
@@ -59,16 +58,12 @@ class Screen:
         printed = (result.stdout + result.stderr).rstrip().splitlines()
         shown = printed[:lines] if lines else printed
         for line in shown:
-            self._print(Text("  ").append_text(Text.from_ansi(line)))
+            click.echo(f"  {line}")
         if more := len(printed) - len(shown):
-            self._print(Text(f"  ... and {more} more lines", "dim"))
+            click.secho(f"  ... and {more} more lines", dim=True)
         if check and result.returncode:
             raise StoryError(f"{shlex.join(arguments)} ended with exit code {result.returncode}")
         return result
-
-    def _print(self, text: Text) -> None:
-        """Print text; a terminal gets lines that are wrapped between words."""
-        self._console.print(text, soft_wrap=not self._console.is_terminal)
 
     def quiet(self, *arguments: str) -> Result:
         """Run a command without showing anything."""

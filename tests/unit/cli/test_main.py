@@ -242,11 +242,6 @@ def test_pydantic_is_imported_only_with_a_policy_file(pod: str, tmp_path: Path) 
     assert "pydantic" in imported("check", "--policy", str(policy), pod)
 
 
-def test_no_report_imports_rich(pod: str) -> None:
-    assert "rich" not in imported("check", "--color", "always", pod)
-    assert "rich" in imported("explain", "--color", "always", "device-leak")
-
-
 @pytest.mark.parametrize(
     ("failure", "status", "expected"),
     [

@@ -52,6 +52,7 @@ _KINDS: dict[tuple[str, str], Collection[Any]] = {
     ("cluster.x-k8s.io", "MachineDeployment"): MACHINE_DEPLOYMENTS,
 }
 """The collections by group and kind."""
+PATHS = frozenset(collection.path for collection in _KINDS.values())
 
 
 class ValueStore(Generic[ItemT_contra, ValueT, AllT]):

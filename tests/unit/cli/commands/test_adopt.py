@@ -8,10 +8,13 @@ from typing import Any
 
 import pytest
 
+from fake_apiserver import NAMESPACES, NODES, FakeApiServer
 from policies.policy import Hardening
 from running import Run
+from webhook.kube.credentials import kubeconfig
 from webhook.kube.errors import ApiError
-from webhook.tools.cli.commands.adopt import Dump
+from webhook.tools.cli.cluster_facts import state_of_cluster
+from webhook.tools.cli.commands.adopt import Cluster, Dump
 from webhook.tools.documents.document import InputError
 from webhook.tools.documents.policy_files import read_policy
 
@@ -47,6 +50,20 @@ async def test_a_collection_has_the_plural_of_its_kind(
     made = obj(kind, "a", version, "ml")
     listed = json.loads(await dump(tmp_path / "d.json", *CLUSTER, made).get(collection))
     assert listed["items"] == [made]
+
+
+async def test_a_live_cluster_is_listed_once(tmp_path: Path) -> None:
+    api = FakeApiServer(NODES, NAMESPACES)
+    api.put(
+        NODES, {"metadata": {"name": "gpu"}, "status": {"allocatable": {"nvidia.com/gpu": "1"}}}
+    )
+    await api.start()
+    cluster = Cluster(kubeconfig(api.kubeconfig(tmp_path / "kubeconfig")))
+    states = [await state_of_cluster(cluster) for _ in range(2)]
+    await cluster.close()
+    await api.stop()
+    assert [len(state.nodes) for state in states] == [1, 1]
+    assert [len(api.lists(path)) for path in (NODES, NAMESPACES)] == [1, 1]
 
 
 async def test_pods_that_have_ended_are_left_out(tmp_path: Path) -> None:

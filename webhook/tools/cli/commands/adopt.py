@@ -31,11 +31,11 @@ from policies.rules import check_needs_root, set_restricted_security_context
 from policies.rules.set_restricted_security_context import HOME_SIZE
 from policies.wording import counted
 from webhook.kube.client import MOST_BYTES, KubeApi, Query
-from webhook.kube.credentials import Access
+from webhook.kube.credentials import Access, Load
 from webhook.kube.errors import NOT_FOUND, ApiError
 from webhook.kube.listing import list_all
 from webhook.kube.nodes import NODES
-from webhook.serve.cluster.state import NAMESPACES, ClusterState
+from webhook.serve.cluster.state import NAMESPACES, PATHS, ClusterState
 from webhook.tools.audit.cluster_audit import Audit, Progress
 from webhook.tools.audit.cluster_audit import audit as run
 from webhook.tools.audit.move import QUOTAS, Move
@@ -133,7 +133,8 @@ def adopt(out: Path, policy_path: str | None, dump: str | None, connection: Conn
         with reading(enabled=True) as progress:
             return await _adopt(api, policy_path, progress)
 
-    adoption = connection.run(work, Dump(dump) if dump is not None else None)
+    api = Dump(dump) if dump is not None else Cluster(connection.load())
+    adoption = connection.run(work, api)
     out.mkdir(parents=True, exist_ok=True)
     files[0].write_text(adoption.text)
     results = list(results_of(adoption.audit))
@@ -353,7 +354,27 @@ def _users(users: Counter[int | None]) -> Iterator[str]:
         yield f"not reported by the nodes: {counted(users[None], 'Pod')}"
 
 
-# Dumps.
+class Cluster(KubeApi):
+    """A live cluster. What discovery lists is there for the audit, which lists it as well."""
+
+    def __init__(self, load: Load) -> None:
+        super().__init__(load)
+        self._listed: dict[tuple[str, str], bytes] = {}
+
+    async def get(
+        self,
+        path: str,
+        query: Query | None = None,
+        *,
+        seconds: float,
+        most_bytes: int = MOST_BYTES,
+    ) -> bytes:
+        page = path, str(query)
+        if (body := self._listed.get(page)) is None:
+            body = await super().get(path, query, seconds=seconds, most_bytes=most_bytes)
+            if path in PATHS:
+                self._listed[page] = body
+        return body
 
 
 class Dump(KubeApi):

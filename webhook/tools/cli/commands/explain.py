@@ -148,10 +148,9 @@ def _write_page(rule: Rule, policy: Policy, namespace: str, output: Output, colo
     page = rule_markdown(rule, policy, namespace)
     if output == "markdown":
         sys.stdout.write(page)
-    elif (terminal := terminal_of(sys.stdout, color)) != Terminal():
-        _write_styled(page, terminal)
     else:
-        sys.stdout.writelines(f"{line}\n" for line in _plain(page))
+        terminal = terminal_of(sys.stdout, color)
+        sys.stdout.writelines(f"{line}\n" for line in _manual(page, terminal))
 
 
 def rule_markdown(rule: Rule, policy: Policy, namespace: str) -> str:
@@ -168,23 +167,16 @@ def rule_markdown(rule: Rule, policy: Policy, namespace: str) -> str:
     )
 
 
-def _plain(page: str) -> Iterator[str]:
-    """Yield the lines of a page as in a manual: plain headings, indented code."""
+def _manual(page: str, terminal: Terminal) -> Iterator[str]:
+    """Yield the lines of a page as in a manual: headings without marks, indented code."""
     in_code = False
     for line in page.splitlines():
         if line.startswith(_FENCE):
             in_code = not in_code
         elif in_code:
-            yield f"{_CODE_INDENT}{line}".rstrip()
+            yield terminal.paint(f"{_CODE_INDENT}{line}".rstrip(), DIM)
         elif heading := re.fullmatch(r"#+ (.*)", line):
-            yield heading[1].upper() if line.startswith("## ") else heading[1]
+            title = heading[1].upper() if line.startswith("## ") else heading[1]
+            yield terminal.paint(title, BOLD)
         else:
             yield line
-
-
-def _write_styled(page: str, terminal: Terminal) -> None:
-    from rich.console import Console
-    from rich.markdown import Markdown
-
-    console = Console(file=sys.stdout, force_terminal=True, no_color=not terminal.is_colored)
-    console.print(Markdown(page, code_theme="ansi_dark"))

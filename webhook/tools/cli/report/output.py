@@ -269,8 +269,12 @@ def reading(*, enabled: bool) -> Iterator[Callable[[str, int], None]]:
     if not enabled or sys.stderr is None or not sys.stderr.isatty():
         yield lambda _title, _count: None
         return
-    from rich.console import Console
 
-    # The line disappears before the report.
-    with Console(stderr=True).status("Reading") as status:
-        yield lambda title, count: status.update(f"Reading {title}: {count:,}")
+    def show(text: str) -> None:
+        click.echo(f"\r\x1b[K{text}", err=True, nl=False)
+
+    try:
+        yield lambda title, count: show(f"Reading {title}: {count:,}")
+    finally:
+        # The line disappears before the report.
+        show("")
