@@ -91,9 +91,9 @@ from msgspec import to_builtins
 from policies.context import Context
 from policies.finding import Edit, Finding
 from policies.images import Image, known_image
+from policies.kubernetes.paths import field_path
 from policies.kubernetes.pod import Container, DeviceResource, Pod, claimed_volumes, locks_memory
 from policies.kubernetes.quantity import is_rdma_resource_name
-from policies.kubernetes.template import field_path
 from policies.rules.set_restricted_security_context import HOME_SIZE, homeless, homes
 from policies.wording import uncapitalized
 

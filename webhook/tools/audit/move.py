@@ -15,7 +15,8 @@ from policies.device_injection import VISIBLE_DEVICES
 from policies.facts import Facts, Request
 from policies.kubernetes.claims import class_of_resource, implicit_resource
 from policies.kubernetes.node_templates import NodeTemplate
-from policies.kubernetes.objects import JSONObject, descend
+from policies.kubernetes.objects import JSONObject
+from policies.kubernetes.paths import descend
 from policies.kubernetes.pod import Pod
 from policies.policy import Policy, Pool
 from policies.reach import may_join
