@@ -472,6 +472,22 @@ def test_the_rules_about_prometheus_are_for_both_services(helm: Helm) -> None:
         assert labels[expression["key"]] in expression["values"]
 
 
+def test_the_alerts_are_those_of_the_file_and_need_no_controller_that_is_off(helm: Helm) -> None:
+    rules = {"metrics": {"prometheusRule": {"enabled": True}}}
+    off = {
+        "controller": {"enabled": False},
+        "certificates": {"source": "secret", "secretName": "tls"},
+    }
+    spec, without = (
+        one(helm.objects(rules | values), "PrometheusRule")["spec"] for values in ({}, off)
+    )
+    assert spec == yaml.safe_load((CHART / "files" / "gpufence.rules.yaml").read_text())
+    [alerts, fewer] = (
+        {rule["alert"] for rule in each["groups"][0]["rules"]} for each in (spec, without)
+    )
+    assert alerts - fewer == {"GpufenceControllerStalled"}
+
+
 def test_replicas_may_only_read_and_no_secret(helm: Helm) -> None:
     for values in VARIANTS.values():
         for each in helm.objects(values):
