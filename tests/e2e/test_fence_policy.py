@@ -162,9 +162,8 @@ def test_replicas_and_controller_follow_the_object(cluster: ControlPlane, tmp_pa
         for name, spec in INVALID.items():
             with pytest.raises(PolicyError) as caught:
                 policy_of(spec)
-            refused = kubectl(
-                "apply", "-f", "-", stdin=json.dumps(fence_policy(spec)), check=False
-            ).stderr
+            broken = json.dumps(fence_policy(spec, "broken"))
+            refused = kubectl("apply", "-f", "-", stdin=broken, check=False).stderr
             assert all(problem in refused for problem in caught.value.problems), (name, refused)
         print(refused)
         kubectl("annotate", "fencepolicy", "gpufence", "owner=team")
