@@ -171,11 +171,9 @@ def test_replicas_and_controller_follow_the_object(cluster: ControlPlane, tmp_pa
         # What is stored while API servers do not call replicas changes nothing.
         running.controller.stop()
         kubectl("delete", "mutatingwebhookconfiguration", "gpufence")
-        invalid = fence_policy(UNKNOWN["a pool twice"])
-        until(
-            lambda: not api.refusal(f"{PATH}/gpufence", invalid, "PUT"), "the API server to forget"
-        )
-        use(api, invalid["spec"])
+        invalid = UNKNOWN["a pool twice"]
+        until(lambda: not api.refusal(PATH, fence_policy(invalid, "broken")), "it to be forgotten")
+        use(api, invalid)
         until(lambda: replica.metric("gpufence_policy_stale"), "the replica to see it")
         assert "pool-trespass" in api.refusal(pods, trespasser)
         assert replica.get("/readyz")[1].startswith("ok\npolicy: FencePolicy gpufence: spec: has")
