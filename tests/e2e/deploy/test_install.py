@@ -395,6 +395,7 @@ def test_replicas_may_write_nothing_and_read_no_secret(installed: Installation) 
     assert "secrets" not in verbs
 
 
+@CLAIMS
 def test_the_controller_has_exactly_the_permissions_that_it_uses(
     installed: Installation,
 ) -> None:
