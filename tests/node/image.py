@@ -1,4 +1,4 @@
-"""Images for the node: deploy/Dockerfile on a base from debootstrap, and one with busybox."""
+"""Images for the node: deploy/Dockerfile, a workload, and busybox, the first two on a Debian."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from paths import DEPLOY, PROJECT
 GPUFENCE = "localhost/gpufence"
 TOOLS = "localhost/tools:1"
 """Has a shell, and is the pause image of the node as well."""
+WORKLOADS = "localhost/workloads:1"
+"""Has what containers of GPU Pods do at their start, from packages of Debian and PyPI."""
 SUITE = "bookworm"
 _BASE = "localhost/debian:1"
 _CERTIFICATES = Path("/etc/ssl/certs")
@@ -22,6 +24,14 @@ FROM scratch
 COPY busybox /bin/busybox
 COPY busybox /bin/sh
 ENTRYPOINT ["/bin/busybox", "sleep", "2147483647"]
+"""
+_WORKLOADS = f"""\
+FROM {_BASE}
+RUN apt-get update && apt-get install --yes --no-install-recommends openssh-client sudo \\
+ && mkdir /packages && cd /packages && apt-get download hello && python3 -m venv /opt/venv
+# Images whose Python is not that of the distribution have no such file.
+RUN rm /usr/lib/python3.11/EXTERNALLY-MANAGED && pip install jupyter-server==2.17.0 \\
+    huggingface-hub==0.36.0 && pip download --no-deps --dest /packages tabulate==0.9.0
 """
 
 
@@ -46,15 +56,26 @@ class Images:
 
     def gpufence(self, *tags: str) -> list[Path]:
         """Return archives with gpufence's image, built from deploy/Dockerfile, one for each tag."""
-        if _BASE not in self._buildah("images", "--format", "{{.Name}}:{{.Tag}}").split():
-            container = self._buildah("from", "scratch").strip()
-            self._buildah("add", container, str(base_archive()), "/")
-            self._buildah("commit", "--quiet", "--rm", container, _BASE)
+        self._make_base()
         names = [f"{GPUFENCE}:{tag}" for tag in tags]
         self._build(DEPLOY / "Dockerfile", PROJECT, names[0], f"--build-arg=BASE={_BASE}")
         for name in names[1:]:
             self._buildah("tag", names[0], name)
         return [self._archive(name) for name in names]
+
+    def workloads(self) -> Path:
+        """Return an archive with the image WORKLOADS."""
+        self._make_base()
+        with tempfile.TemporaryDirectory(dir=self.directory) as temporary:
+            (Path(temporary) / "Dockerfile").write_text(_WORKLOADS)
+            self._build(Path(temporary) / "Dockerfile", Path(temporary), WORKLOADS)
+        return self._archive(WORKLOADS)
+
+    def _make_base(self) -> None:
+        if _BASE not in self._buildah("images", "--format", "{{.Name}}:{{.Tag}}").split():
+            container = self._buildah("from", "scratch").strip()
+            self._buildah("add", container, str(base_archive()), "/")
+            self._buildah("commit", "--quiet", "--rm", container, _BASE)
 
     def _build(self, dockerfile: Path, context: Path, name: str, *arguments: str) -> None:
         # Without a network namespace and with the machine's certificates, as pip needs them.
