@@ -1,16 +1,16 @@
-"""What container images need of the user that runs them (``images.yaml``)."""
+"""What container images need of the user that runs them (``images.toml``)."""
 
 from __future__ import annotations
 
+import tomllib
 from fnmatch import fnmatchcase
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Literal
 
 import msgspec
-import yaml
 
-_FILE = Path(__file__).with_name("images.yaml")
+_FILE = Path(__file__).with_name("images.toml")
 _LONGEST = 512
 """A longer name is not looked up. A repository has up to 255 characters, and a digest 71."""
 
@@ -18,7 +18,7 @@ _LONGEST = 512
 class Image(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     """An image by the end of its repository; the file explains the fields."""
 
-    image: str
+    name: str
     needs: Literal["any", "home", "user", "root"]
     why: str
     source: str
@@ -43,9 +43,8 @@ class Image(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=T
 @cache
 def known_images() -> tuple[Image, ...]:
     """Return the images of the file."""
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    document = yaml.load(_FILE.read_text(encoding="utf-8"), Loader=loader)  # noqa: S506 - it is safe
-    return msgspec.convert(document, tuple[Image, ...])
+    document = tomllib.loads(_FILE.read_text(encoding="utf-8"))
+    return msgspec.convert(document["images"], tuple[Image, ...])
 
 
 @lru_cache(maxsize=1024)
@@ -56,6 +55,6 @@ def known_image(name: str) -> Image | None:
     directory, slash, last = name.partition("@")[0].rpartition("/")
     repository = f"/{directory}{slash}{last.partition(':')[0]}"
     for known in known_images():
-        if fnmatchcase(repository, f"*/{known.image}"):
+        if fnmatchcase(repository, f"*/{known.name}"):
             return known
     return None

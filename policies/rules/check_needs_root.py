@@ -11,7 +11,7 @@ A container of a GPU Pod runs as a user other than root, in most cases as the us
 - It mounts a PersistentVolumeClaim for writing, also one of `volumeClaimTemplates`, and the Pod
   sets no `fsGroup`. With `fsGroup` and without `fsGroupChangePolicy`, the Pod may start slowly.
 - It runs an image that is known to fail as a user that it was not built for
-  (`policies/images.yaml` lists them with sources).
+  (`policies/images.toml` lists them with sources).
 - It requests a share of a GPU, the known nodes share their GPUs by MPS, and gpufence chooses its
   user. The processes of one MPS server must have one user ID.
 
@@ -362,7 +362,7 @@ def _image(container: Container, pod: Pod, who: str, known: Image) -> Finding:
         ID,
         pod.at(f"{container.field}.image"),
         "an image is known to fail as a user that it was not built for",
-        f"{who}, and {known.image} was not built for it: {known.why}",
+        f"{who}, and {known.name} was not built for it: {known.why}",
         known.remediation,
         fix=tuple(
             Edit("append", pod.at(field_path(addition.path)), to_builtins(item))

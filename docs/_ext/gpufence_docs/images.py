@@ -15,7 +15,7 @@ _REMEDIES = {
 def markdown() -> str:
     """Return a table of the images: what they need, what gpufence does about it, and the source."""
     rows = [
-        (code(each.image), each.needs, _remedy(each), entry(plain(each.why), plain(each.source)))
+        (code(each.name), each.needs, _remedy(each), entry(plain(each.why), plain(each.source)))
         for each in known_images()
     ]
     return table(("image", "needs", "as user 65532", "why, and the source"), rows)

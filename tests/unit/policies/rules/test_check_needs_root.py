@@ -57,7 +57,7 @@ def test_what_the_file_says_of_an_image_settles_it() -> None:
     """As user 65532, with a home directory, and as the user of the image."""
     wrong = []
     for known in known_images():
-        image = f"mirror.example/{known.image.replace('*', 'x')}:1.0@sha256:0"
+        image = f"mirror.example/{known.name.replace('*', 'x')}:1.0@sha256:0"
         made = pod({**GPU, "image": image})
         own = {"runAsUser": known.user, "fsGroup": known.fs_group}
         settings: tuple[JSON, ...] = (
@@ -74,7 +74,7 @@ def test_what_the_file_says_of_an_image_settles_it() -> None:
             "root": [path, path, path],
         }
         if found != expected[known.needs]:
-            wrong.append((known.image, found))
+            wrong.append((known.name, found))
     assert not wrong
 
 
