@@ -123,7 +123,7 @@ NOTES = {
     "policy.hardening.runAsUser=1000": ("run as user 1000",),
     "policy.hardening.runAsUser=none": ("They keep their user",),
     "policy.failurePolicy=Ignore": ("GPU Pods are created without what gpufence adds",),
-    "policy.create=false": ("It waits for the FencePolicy gpufence",),
+    "policy.create=false": ("It waits for the FencePolicy gpufence", "kubectl apply -f"),
 }
 """What an installation says, by a value."""
 
