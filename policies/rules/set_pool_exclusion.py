@@ -1,4 +1,4 @@
-"""Node affinity that keeps a Pod with a wildcard toleration off GPU nodes.
+"""Node affinity that keeps a Pod off GPU nodes that it may not use.
 
 ## What it adds
 
@@ -82,7 +82,7 @@ from policies.reach import (
 from policies.rules.set_pool_node_affinity import TERMS, affinity_of
 
 ID = "pool-exclusion"
-SUMMARY = "the node affinity that keeps a wildcard toleration off the nodes of the pool"
+SUMMARY = "the node affinity that keeps the Pod off the nodes of a pool that it may not use"
 
 
 def changes(pod: Pod, context: Context) -> Iterable[Addition]:
