@@ -19,7 +19,7 @@ from controlplane.objects import node, taint, workload
 from controlplane.poll import until
 from controlplane.versions import CLAIMS
 from deploy import kubelet
-from deploy.chart import Values
+from deploy.chart import NAMESPACE, RELEASE, Values
 from deploy.installation import Installation
 from specs import default_spec
 
@@ -407,3 +407,20 @@ def test_a_tenant_cannot_create_a_namespace_that_is_exempt_by_name(
     until(lambda: denied(alice, "of-her-own") == "", "the right to create namespaces")
     until(lambda: "exempts this namespace by its name" in denied(alice, name), "the guard")
     assert denied(admin, name) == ""
+
+
+def test_without_replicas_only_a_selection_by_other_labels_succeeds(
+    installed: Installation, alice: Api
+) -> None:
+    """Its webhook never stops plain workloads. This test comes last: it stops the replicas."""
+    path = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/{RELEASE}"
+    stopped = {"spec": {"replicas": 0}}
+    installed.cluster.api.request("PATCH", path, stopped, "application/merge-patch+json")
+    no_answer = "failed calling webhook"
+    until(lambda: no_answer in denial(alice, pod("nvidia.com/gpu")), "the replicas to be gone")
+    reasons = {attack: denial(alice, obj) for attack, (obj, _) in ATTACKS.items()}
+    for attack, reason in reasons.items():
+        by = "no answer" if no_answer in reason else reason.partition(": ")[2][:60]
+        print(f"| {attack} | {by or 'CREATED'} |")
+    created = {attack for attack, reason in reasons.items() if not reason}
+    assert created == {"host name of a GPU node"}
