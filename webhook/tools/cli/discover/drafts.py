@@ -173,9 +173,10 @@ def draft(
                 drafted.findings.append(_without_devices(vendor, bare))
             drafted.pools.append(pool)
     _set_names(drafted.pools)
+    sources: Sequence[Node | NodeTemplate] = (*nodes, *templates)
     found = {
         Taint(taint.key, taint.effect)
-        for source in (*nodes, *templates)
+        for source in sources
         if source.name in offering
         for taint in (*source.taints, *getattr(source, "startup_taints", ()))
         if is_quarantine(taint) or (taint.key, taint.effect) in startup
