@@ -66,6 +66,8 @@ def test_each_problem_is_found_and_nothing_else() -> None:
             "NVIDIA_VISIBLE_DEVICES has a value in 1 workload",
         ),
         (requesting(GPU, {**visible, "value": "void"}), ""),
+        (requesting(GPU, {**visible, "valueFrom": {}}), ""),
+        (requesting(GPU, {**visible, "valueFrom": {"fieldRef": {}}}), "NVIDIA_VISIBLE_DEVICES has"),
         ({"containers": [{"name": "c", "env": [{**visible, "value": "all"}]}]}, ""),
         (CLAIMING, ""),
     ):

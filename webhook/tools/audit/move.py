@@ -59,7 +59,8 @@ class Move:
         requests = device_requests(pod, Scope(self._policy, Request(namespace=namespace), facts))
         variables = [each for c in pod.containers for each in c.spec.env or ()]
         if requests and any(
-            each.name == VISIBLE_DEVICES and (each.value or "") not in _UNUSED for each in variables
+            each.name == VISIBLE_DEVICES and (each.value_from or (each.value or "") not in _UNUSED)
+            for each in variables
         ):
             self._with_variable.append(title)
         if requests and all(each.claim for each in requests):
