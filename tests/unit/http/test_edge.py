@@ -19,6 +19,8 @@ from aiohttp import http_parser, web_protocol
 
 from reviewing import JSON, UID, encode, plain_pod, review, with_value
 from served import Hook
+from specs import default_spec, fence_policy
+from webhook.serve.admission import handler
 from webhook.serve.http.edge import MAX_BODY, MAX_VALUES, MAX_WAITING, SMALL_BODY, deadline
 
 GOOD = encode(review(plain_pod()))
@@ -60,6 +62,27 @@ async def wait_for_open_requests(hook: Hook, number: int = 1) -> None:
     """Return when so many requests are in flight."""
     while hook.edge.open_requests < number:  # noqa: ASYNC110 - a beginning is no event
         await asyncio.sleep(0)
+
+
+async def test_policies_are_reviewed_and_an_internal_error_fails_only_the_call(
+    hook: Hook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """API servers ignore a failed call of this webhook."""
+    spec = default_spec()
+    body = encode(review(fence_policy(spec)))
+    assert await hook.response("/validate-policy", body) == {"uid": UID, "allowed": True}
+    invalid = encode(review(fence_policy(spec | {"mode": "deny"})))
+    denied = await hook.response("/validate-policy", invalid)
+    problem = "spec.mode: is 'deny', but must be 'enforce', 'warn' or 'audit'."
+    assert denied["status"] == {"code": 422, "reason": "Invalid", "message": problem}
+
+    def fail(_document: object) -> None:
+        raise KeyError("planted")
+
+    monkeypatch.setattr(handler, "parse_policy", fail)
+    async with hook.client.post("/validate-policy", data=body, headers=JSON_TYPE) as response:
+        assert response.status == 500
+    await assert_valid_reviews_are_served(hook)
 
 
 @BOTH
