@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
@@ -17,9 +17,6 @@ from policies.document import API_VERSION, KIND, PolicyError, parse_policy
 from policies.policy import Policy
 from webhook.kube.collection import Collection, Identity
 from webhook.logs import event
-
-PolicyResult = Literal["applied", "rejected"]
-"""The result for a new version of the policy."""
 
 PATH = f"/apis/{API_VERSION}/fencepolicies"
 
@@ -62,8 +59,8 @@ def fence_policy(name: str) -> Collection[FencePolicyObject]:
 class ActivePolicy:
     """Holds the active policy. It is the store of a watched FencePolicy.
 
-    The ``followers`` are called with each new policy, and ``count`` with the result of each new
-    version of the object.
+    The ``followers`` are called with each new policy, and ``count`` for each new version of the
+    object with whether it is applied.
     """
 
     def __init__(self, name: str, fixed: Policy | None = None) -> None:
@@ -79,7 +76,7 @@ class ActivePolicy:
         self.generation = 0
         """The generation of the object whose policy is active."""
         self.followers: list[Callable[[Policy], None]] = []
-        self.count: Callable[[PolicyResult], None] = lambda _result: None
+        self.count: Callable[[bool], None] = lambda _is_applied: None
         if fixed is None:
             self.problems = (self._missing,)
         else:
@@ -109,14 +106,14 @@ class ActivePolicy:
             policy = item.policy()
         except PolicyError as error:
             self.problems = tuple(f"FencePolicy {self.name}: {each}" for each in error.problems)
-            self.count("rejected")
+            self.count(False)
             event(_log, logging.WARNING, "policy rejected", problem=" ".join(self.problems))
             return
         self.current, self.generation, self.problems = policy, item.metadata.generation, ()
         for follow in self.followers:
             follow(policy)
         self.known.set()
-        self.count("applied")
+        self.count(True)
         pools = [pool.name for pool in policy.pools]
         event(_log, logging.INFO, "policy applied", generation=self.generation, pools=pools)
 

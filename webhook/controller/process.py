@@ -95,7 +95,7 @@ class _Process:
         )
         self._status = self._task("policy status", self._publish, options.poll_seconds)
         policy.followers.append(self._follow)
-        policy.count = lambda _result: self._status.wake()
+        policy.count = lambda _is_applied: self._status.wake()
         self._tasks = (self._certificates, self._registration, self._status)
         self._registered: Policy | None = None
         self._running: list[asyncio.Task[None]] = []

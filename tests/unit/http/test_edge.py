@@ -20,7 +20,7 @@ from aiohttp import http_parser, web_protocol
 from reviewing import JSON, UID, encode, plain_pod, review, with_value
 from served import Hook
 from specs import default_spec, fence_policy
-from webhook.serve.admission import handler
+from webhook.serve.admission import policies
 from webhook.serve.http.edge import MAX_BODY, MAX_VALUES, MAX_WAITING, SMALL_BODY, deadline
 
 GOOD = encode(review(plain_pod()))
@@ -79,7 +79,7 @@ async def test_policies_are_reviewed_and_an_internal_error_fails_only_the_call(
     def fail(_document: object) -> None:
         raise KeyError("planted")
 
-    monkeypatch.setattr(handler, "parse_policy", fail)
+    monkeypatch.setattr(policies, "parse_policy", fail)
     async with hook.client.post("/validate-policy", data=body, headers=JSON_TYPE) as response:
         assert response.status == 500
     await assert_valid_reviews_are_served(hook)

@@ -1,8 +1,7 @@
 """Handles an AdmissionReview: decode, decide, encode.
 
 ``/mutate`` adds to Pods and reports no findings: later webhooks may still change the Pod.
-``/validate`` checks the result. Both reject a malformed object. ``/validate-policy``
-reviews policies.
+``/validate`` checks the result. Both reject a malformed object.
 """
 
 from __future__ import annotations
@@ -14,7 +13,6 @@ from http import HTTPStatus
 from typing import Literal, Protocol, get_args
 
 from policies.decision import Decision, Failure
-from policies.document import PolicyError, parse_policy
 from policies.engine import mutate, validate
 from policies.facts import Facts, Request
 from policies.finding import Finding
@@ -27,7 +25,7 @@ from webhook.logs import event
 from webhook.serve.admission import messages, review
 from webhook.serve.metrics.replica import Metrics, Result, kind_label
 
-Endpoint = Literal["/mutate", "/validate", "/validate-policy"]
+Endpoint = Literal["/mutate", "/validate"]
 ENDPOINTS: tuple[Endpoint, ...] = get_args(Endpoint)
 
 _OPERATIONS = frozenset({"CREATE", "UPDATE"})
@@ -77,11 +75,7 @@ class Admission:
             RefusedError: the body is no review that can be decided on.
         """
         request = review.decode(body)
-        if endpoint == "/validate-policy":
-            # An internal error fails the call. API servers ignore that: the switch works meanwhile.
-            answer, result = _validate_policy(request)
-        else:
-            answer, result = await self._respond(endpoint, request, seconds)
+        answer, result = await self._respond(endpoint, request, seconds)
         kind = kind_label(request.kind.api_version, request.kind.kind)
         self._metrics.count_response(endpoint, result, request.operation, kind)
         return review.encode(answer)
@@ -192,16 +186,6 @@ class Admission:
             warnings=warnings,
         )
         return answer, "denied"
-
-
-def _validate_policy(request: review.AdmissionRequest) -> tuple[review.Response, Result]:
-    """Deny an invalid FencePolicy with what ``gpufence policy validate`` says about it."""
-    try:
-        parse_policy(request.object)
-    except PolicyError as error:
-        code, message = HTTPStatus.UNPROCESSABLE_ENTITY, messages.invalid_policy(error.problems)
-        return review.denied(request.uid, code, message), "denied"
-    return review.allowed(request.uid), "allowed"
 
 
 def _mutate(

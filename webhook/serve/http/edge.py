@@ -29,7 +29,7 @@ from aiohttp.abc import AbstractStreamWriter
 from aiohttp.http_exceptions import HttpProcessingError
 
 from webhook.logs import event
-from webhook.serve.admission import review
+from webhook.serve.admission import policies, review
 from webhook.serve.admission.handler import ENDPOINTS, Admission, Endpoint
 from webhook.serve.http.listener import Handler
 from webhook.serve.metrics.replica import Metrics
@@ -62,7 +62,8 @@ SMALL_BODY = 64 * 1024
 
 _OVER = f"is over {MAX_BODY // 1024**2} MiB"
 
-_BY_PATH: dict[str, Endpoint] = {endpoint: endpoint for endpoint in ENDPOINTS}
+_Path = Endpoint | policies.Endpoint
+_BY_PATH: dict[str, _Path] = {path: path for path in (*ENDPOINTS, policies.ENDPOINT)}
 
 # The interval at which a replica that shuts down checks for open requests.
 _DRAIN_SECONDS = 0.01
@@ -73,7 +74,7 @@ _log = logging.getLogger("gpufence")
 
 
 class Edge:
-    """Takes reviews at ``/mutate`` and ``/validate``.
+    """Takes reviews at ``/mutate`` and ``/validate``, and those of policies.
 
     ``timeout_seconds`` is the timeout in the webhook configurations, the longest that any caller
     gets.
@@ -100,7 +101,7 @@ class Edge:
         # Two paths need no router, and every request would pay for one.
         endpoint = _BY_PATH.get(request.rel_url.raw_path)
         if endpoint is None:
-            return _not_found(*ENDPOINTS)
+            return _not_found(*_BY_PATH)
         started = perf_counter()
         self.open_requests += 1
         try:
@@ -114,7 +115,7 @@ class Edge:
             answer.force_close()
         return answer
 
-    async def _review(self, request: web.BaseRequest, endpoint: Endpoint) -> web.StreamResponse:
+    async def _review(self, request: web.BaseRequest, endpoint: _Path) -> web.StreamResponse:
         """Check the request, and answer its review."""
         headers = request.headers
         if request.method != hdrs.METH_POST:
@@ -133,7 +134,7 @@ class Edge:
         return await self._receive(request, endpoint, seconds)
 
     async def _receive(
-        self, request: web.BaseRequest, endpoint: Endpoint, seconds: float
+        self, request: web.BaseRequest, endpoint: _Path, seconds: float
     ) -> web.StreamResponse:
         """Answer a review that is still arriving, once there is memory for it.
 
@@ -167,13 +168,15 @@ class Edge:
             raise review.RefusedError(problem, review.leading_uid(body)) from error
 
     async def _answer(
-        self, request: web.BaseRequest, endpoint: Endpoint, body: bytes, ends: float
+        self, request: web.BaseRequest, endpoint: _Path, body: bytes, ends: float
     ) -> web.StreamResponse:
         """Answer the review in a complete body."""
         if not body:
             raise review.RefusedError("the body is empty; POST an AdmissionReview")
         if len(body) > MAX_VALUES and _values(body) > MAX_VALUES:
             raise _too_large(f"holds more than {MAX_VALUES:,} JSON values", body)
+        if endpoint == policies.ENDPOINT:
+            return self._response(request, policies.answer(body, self._metrics))
         answer = await self._admission.answer(endpoint, body, ends - perf_counter())
         # Decide on all requests that have arrived before the first answer is written: a system call
         # between two decisions empties the caches that the second one needs.
@@ -181,7 +184,7 @@ class Edge:
         return self._response(request, answer)
 
     def _refuse(
-        self, request: web.BaseRequest, endpoint: Endpoint, error: review.RefusedError
+        self, request: web.BaseRequest, endpoint: _Path, error: review.RefusedError
     ) -> web.StreamResponse:
         """Respond with a review if the uid arrived, or else with an HTTP error."""
         status, problem, uid = error.status, str(error), error.uid

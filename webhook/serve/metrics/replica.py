@@ -6,7 +6,7 @@ import platform
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from importlib import metadata
-from typing import Literal, get_args
+from typing import Literal
 
 from prometheus_client import (
     CollectorRegistry,
@@ -21,7 +21,6 @@ from prometheus_client.exposition import choose_encoder
 from policies.finding import Finding
 from policies.kubernetes.templates import is_core_workload
 from policies.policy import Policy
-from webhook.active_policy import PolicyResult
 
 Result = Literal["allowed", "patched", "denied", "malformed", "bad_request", "error", "overloaded"]
 """What became of a request; ``malformed`` faults the object, ``bad_request`` the call, and
@@ -101,7 +100,7 @@ class Metrics:
             "New versions of the FencePolicy by result: applied or rejected.",
             ("result",),
         )
-        self._reloads = {result: reloads.labels(result) for result in get_args(PolicyResult)}
+        self._reloads = {True: reloads.labels("applied"), False: reloads.labels("rejected")}
         self.task_failed: Callable[[str], None] = self._counting(
             "gpufence_task_failures", "Failed runs of a periodic task.", "task"
         )
@@ -138,8 +137,8 @@ class Metrics:
         for finding in findings:
             self._findings.labels(finding.rule, finding.outcome).inc()
 
-    def policy_changed(self, result: PolicyResult) -> None:
-        self._reloads[result].inc()
+    def policy_changed(self, is_applied: bool) -> None:
+        self._reloads[is_applied].inc()
 
     def expose(self, accept: str) -> tuple[bytes, str]:
         """Return all metrics, and their content type, in a format that ``accept`` prefers."""
