@@ -17,7 +17,7 @@ HEADER = """\
 # gpufence {version} without Helm:
 #
 #   kubectl apply --server-side -f fencepolicies.yaml
-#   kubectl wait --for=condition=Established crd/fencepolicies.gpufence.dev
+#   until kubectl get fencepolicies; do sleep 1; done
 #   kubectl apply --server-side -f install.yaml
 #
 # fencepolicies.yaml (helm/gpufence/crds) defines the kind of the policy in this file: kubectl

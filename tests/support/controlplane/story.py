@@ -107,9 +107,12 @@ def before(stage: Stage) -> None:
 
 def install(stage: Stage) -> None:
     screen = stage.screen
-    kind = "crd/fencepolicies.gpufence.dev"
     screen.run("kubectl", "apply", "--server-side", "-f", "deploy/helm/gpufence/crds")
-    screen.run("kubectl", "wait", "--for=condition=Established", kind)
+    # kubectl wait ends with an error if the definition has no conditions yet.
+    until(
+        lambda: screen.quiet("kubectl", "get", "fencepolicies").returncode == 0,
+        "the API server to serve FencePolicies",
+    )
     screen.run("kubectl", "apply", "--server-side", "-f", "deploy/install.yaml", lines=3)
     screen.say("(Nothing runs Pods here: the demo runs the controller and a replica as processes.)")
     controller = stage.processes.controller
