@@ -33,7 +33,7 @@ def sentences(page: str) -> list[str]:
     text = re.sub(r"(?ms)^---\n.*?^---\n|^```.*?^```$|<!--.*?-->", "", text)
     text = re.sub(r"!?\[([^\]]*)\]\([^)]*\)", r"\1", text)
     text = re.sub(r"(?m)^(#|:|\{|\| ---|\| Pod,).*$", "", text)
-    found = []
+    found: list[str] = []
     for block in re.split(r"\n\s*\n|\n(?=- |\|)", text):
         words = " ".join(block.strip().replace("**", "").removeprefix("- ").split())
         found += (

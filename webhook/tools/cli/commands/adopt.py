@@ -314,7 +314,7 @@ def _summary(adoption: Adoption, out: Path) -> Iterator[str]:
     for title, what, lines in (
         ("Denied in mode enforce", "workload", denied),
         ("Run as another user from their next start", "workload", with_another_user),
-        ("Running GPU Pods", "user", list(_users(audit.users))),
+        ("Running GPU Pods by user", "Pod", list(_users(audit.users))),
         ("Signs of a need for root or a home directory", "workload", likely_to_fail),
         ("GPU nodes", "problem", nodes),
         ("GPU stack", "problem", [*map(str, audit.unreached)]),
@@ -322,7 +322,8 @@ def _summary(adoption: Adoption, out: Path) -> Iterator[str]:
         ("Before you move a pool to DRA", "problem", adoption.before_move),
     ):
         yield ""
-        yield f"{title}: {counted(len(lines), what)}"
+        number = audit.users.total() if what == "Pod" else len(lines)
+        yield f"{title}: {counted(number, what)}"
         yield from (f"  {line}" for line in lines[:_SHOWN])
         if len(lines) > _SHOWN:
             yield f"  and {len(lines) - _SHOWN} more: see report.html"
@@ -351,7 +352,7 @@ def _users(users: Counter[int | None]) -> Iterator[str]:
     for user in sorted(user for user in users if user is not None):
         yield f"user {user}{'' if user else ' (root)'}: {counted(users[user], 'Pod')}"
     if users[None]:
-        yield f"not reported by the nodes: {counted(users[None], 'Pod')}"
+        yield f"unknown, because the nodes do not report it: {counted(users[None], 'Pod')}"
 
 
 class Cluster(KubeApi):

@@ -120,7 +120,9 @@ def doctor(lines: Sequence[DoctorLine], terminal: Terminal) -> Iterator[str]:
             yield terminal.line(f"{found.remediation}.", 8 + width, label="→ ")
     counts = Counter(found.status for found in lines)
     words = [(counts[status], word) for status, (_, word) in _STATUSES.items()]
-    parts = ", ".join(f"{count} {word}" for count, word in words if count)
+    parts = ", ".join(
+        f"{count} {word if count > 1 else word.removesuffix('s')}" for count, word in words if count
+    )
     yield f"\n{terminal.paint(parts, BOLD)}\n"
 
 
