@@ -31,13 +31,13 @@ class Image(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=T
         """What the author of a Pod can set."""
         if self.needs == "root":
             return "Use an image that is built for non-root users"
-        group = "" if self.fs_group is None else f" and fsGroup: {self.fs_group}"
-        own = f"Set runAsUser: {self.user}{group} under spec.securityContext"
         if self.needs == "user":
-            return own
+            group = "" if self.fs_group is None else f" and fsGroup: {self.fs_group}"
+            return f"Set runAsUser: {self.user}{group} under spec.securityContext"
         name = " and USER to any name" if "USER" in self.variables else ""
-        home = f"ount an emptyDir, and set the variable HOME to its path{name}"
-        return f"{own}, or m{home}" if self.user else f"M{home}"
+        home = f"Mount an emptyDir, and set the variable HOME to its path{name}"
+        other = f". Or set runAsUser: {self.user}, if the image has this user" if self.user else ""
+        return f"{home}{other}"
 
 
 @cache
