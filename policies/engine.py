@@ -27,6 +27,7 @@ from policies.policy import Actions, Policy
 from policies.reach import is_mirror_pod
 from policies.registry import (
     CHECKS_BY_PODS,
+    KEPT_MUTATIONS,
     MUTATIONS,
     MUTATIONS_BY_PODS,
     Pods,
@@ -326,11 +327,12 @@ def _lost(pod: Pod, context: Context, actions: Actions, *, moves: bool) -> Itera
     if not context.may_have_device(pod) or is_mirror_pod(pod, context):
         return
     is_late = moves and bool(context.device_requests)
-    mutations = MUTATIONS_BY_PODS["gpu"] if is_late else _mutations_for(pod, context)
+    mutations = KEPT_MUTATIONS
+    if context.exists(pod) and not is_late:
+        mutations = tuple(rule for rule in _mutations_for(pod, context) if rule.is_kept)
+    written = actions.written
     for mutation in mutations:
-        if not mutation.is_kept or actions.written[mutation.id] != "enforce":
-            continue
-        if not (changes := [*mutation.changes(pod, context)]):
+        if written[mutation.id] != "enforce" or not (changes := [*mutation.changes(pod, context)]):
             continue
         trial = Editor(pod, dry_run=True)
         trial.apply(changes, mutation.id)

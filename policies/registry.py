@@ -150,6 +150,8 @@ RULES: tuple[Rule, ...] = (
 
 MUTATIONS = tuple(rule for rule in RULES if rule.changes is not _nothing)
 CHECKS = tuple(rule for rule in RULES if not rule.is_mutation)
+KEPT_MUTATIONS = tuple(rule for rule in MUTATIONS if rule.is_kept)
+"""All of them are about GPU Pods."""
 
 
 def _by_pods(rules: tuple[Rule, ...]) -> Mapping[Pods, tuple[Rule, ...]]:

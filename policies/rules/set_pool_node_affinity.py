@@ -89,7 +89,7 @@ Label = tuple[str, tuple[str, ...]]
 def changes(pod: Pod, context: Context) -> Iterator[Addition]:
     """Require the labels of the pools that the Pod cannot do without, in every term."""
     missing = _missing(pod, context)
-    if missing is None or not _leaves_nodes(pod, missing):
+    if not missing or not any(map(any, missing)) or not _leaves_nodes(pod, missing):
         return
     terms = required_terms(pod.spec)
     if terms is None:

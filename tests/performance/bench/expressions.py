@@ -138,7 +138,7 @@ def _cost(cluster: ControlPlane, subject: JSON, times: int) -> float:
         cluster.api.request("POST", PODS, subject)
 
     with ThreadPoolExecutor(min(CONNECTIONS, times)) as threads:
-        list(threads.map(create, range(CONNECTIONS)))
+        list(threads.map(create, range(min(CONNECTIONS, times))))
         before = cpu_seconds(cluster.apiserver)
         list(threads.map(create, range(times)))
         return (cpu_seconds(cluster.apiserver) - before) * 1000 / times
