@@ -28,14 +28,14 @@ The rule changes no field that the author set. If such a field violates the prof
   because the API server rejects this combination. A container that adds `ALL` gets no `drop:
   [ALL]`.
 
-## Home directory
+### A home directory
 
 The user of gpufence has no entry in the `/etc/passwd` of an image, so it has no name, and its home
 directory is `/`. With `hardening.home`, gpufence adds to each container and init container that
 gets the user from gpufence:
 
 - `HOME: /gpufence-home`. The caches of Hugging Face, PyTorch, Triton, vLLM, Jupyter and pip are
-  below it, unless the image sets variables of their own.
+  below it, unless the image sets variables of its own.
 - `USER: nonroot` and `LOGNAME: nonroot`, which programs read before they look up the user ID.
 - A mount of the volume `gpufence-home`, an emptyDir with the size limit of the policy. Each
   container has its own directory in it. The kubelet evicts a Pod that exceeds the limit, so choose
@@ -53,7 +53,7 @@ none of this, and neither does a Pod with a volume `gpufence-home`. gpufence doe
 from which another webhook removes the home directory. An image that keeps programs or settings in
 its own home directory may need `HOME` to stay as it is: set `HOME` in its containers.
 
-## Pods that differ
+### Pods that differ
 
 A Windows Pod gets only `runAsNonRoot`: the API server rejects the other fields. A container that
 `kubectl debug` adds gets the fields that the Pod does not already set. The rest of the Pod does not
