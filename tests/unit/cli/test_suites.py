@@ -70,7 +70,7 @@ def test_the_report_of_suites_is_as_expected(gpufence: Run, tmp_path: Path, name
         report = json.dumps(document, indent=2)
     if name == "text":
         errors = re.sub("Accepted: device-requests, .*", "", done.err)
-        report = f"{re.sub('No case exercises .*', '', report)}\nOn standard error:\n{errors}"
+        report = f"{re.sub('Rules without a case: .*', '', report)}\nOn standard error:\n{errors}"
     if name == "junit":
         junit_schema.validate(report)
     assert_golden(GOLDEN / f"report.{name}", report)
@@ -84,7 +84,7 @@ def test_passed_cases_are_counted_and_unexercised_rules_are_listed(
     assert (done.status, done.err) == (0, "")
     assert "passed  case 1  gpufence-test.yaml:4\n" in done.out
     assert "2 cases in 1 suite: 2 passed\n" in done.out
-    [unexercised] = re.findall(r"^No case exercises (.*)\.$", done.out, re.MULTILINE)
+    [unexercised] = re.findall(r"^Rules without a case: (.*)\.$", done.out, re.MULTILINE)
     added = {"device-requests", "pool-toleration", "pool-node-affinity"}
     added.add("restricted-security-context")
     assert unexercised.split(", ") == [rule.id for rule in RULES if rule.id not in added]

@@ -106,7 +106,7 @@ def suites(report: SuitesReport, terminal: Terminal) -> Iterator[str]:
     ]
     yield f"\n{summary(terminal.paint(total, BOLD), counts)}\n"
     if report.unexercised:
-        yield terminal.line(f"No case exercises {', '.join(report.unexercised)}.", style=YELLOW)
+        yield terminal.line(f"Rules without a case: {', '.join(report.unexercised)}.", style=YELLOW)
 
 
 def doctor(lines: Sequence[DoctorLine], terminal: Terminal) -> Iterator[str]:
