@@ -384,6 +384,9 @@ def _equal(left: Any, right: Any) -> Any:
 
 def _is_in(value: Any, container: Any) -> Any:
     if isinstance(container, list):
+        # In a list of literals, Kubernetes fails to hash a version.
+        if isinstance(value, Version):
+            return UNKNOWN
         return any(_equal(value, item) is True for item in container)
     if not isinstance(container, dict):
         return ERROR

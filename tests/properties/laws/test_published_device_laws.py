@@ -42,8 +42,6 @@ def selectors(*, may_fail: bool) -> st.SearchStrategy[str]:
         f"{OWN}.index == '1'",
         f"{OWN}.version == '1.0.0'",
         f"'1.0.0' == {OWN}.version",
-        f"{OWN}.version in ['1.0.0']",
-        "device.capacity['gpu.nvidia.com'].memory != '80Gi'",
         f"{OWN}.isWhole",
         "device.capacity['gpu.nvidia.com'].memory.compareTo(quantity('40Gi')) >= 0",
         "device.attributes['example.com'].rack.startsWith('r')",

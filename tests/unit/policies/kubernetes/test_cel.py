@@ -49,6 +49,8 @@ def evaluate(text: str) -> Any:
         (f"!({OWN}.type == 'mig') || false", True),
         (f"{OWN}.index >= 3 && {OWN}.index < 4", True),
         (f"{OWN}.index == -3", False),
+        (f"!({OWN}.driverVersion == '580.1.0')", ERROR),
+        (f"'580.1.0' == {OWN}.driverVersion", False),
         (f"{OWN}.isWhole", True),
         (f"{OWN}.isWhole == 1", False),
         (f"{OWN}.isWhole ? {OWN}.type == 'gpu' : false", True),
@@ -89,6 +91,7 @@ def test_what_kubernetes_fails_on_is_an_error(text: str) -> None:
     "text",
     [
         f"{OWN}.driverVersion.isGreaterThan(semver('580.0.0'))",
+        f"{OWN}.driverVersion in ['580.1.0']",
         f"{OWN}.index + 1 == 4",
         f"{OWN}.productName.matches('(A100)+')",
         f"{OWN}.exists(k, k == 'type')",
