@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Generator
 from pathlib import Path
 from typing import Any
@@ -22,12 +22,12 @@ BUDGET: dict[str, int] = json.loads((PROJECT / "tests" / "budget.json").read_tex
 """CPU-seconds by area, as measured on a quiet machine with two cores."""
 SLOW = 10.0
 """Seconds. A test that takes longer states the reason in the marker `slow`."""
-COST = pytest.StashKey[Counter[str]]()
+COST = pytest.StashKey[defaultdict[str, float]]()
 COUNTED = pytest.StashKey[float]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.stash[COST] = Counter()
+    config.stash[COST] = defaultdict(float)
     config.stash[COUNTED] = cpu_seconds()
 
 
@@ -50,7 +50,8 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any) -> None:
-    node.config.stash[COST].update(getattr(node, "workeroutput", {}).get("cost", {}))
+    for name, seconds in getattr(node, "workeroutput", {}).get("cost", {}).items():
+        node.config.stash[COST][name] += seconds
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
@@ -60,7 +61,7 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
     terminalreporter.section("CPU-seconds by area, and the budget of a whole run")
     for name, seconds in sorted(cost.items()):
         terminalreporter.line(f"{name:24}{seconds:8.0f}{BUDGET.get(name, 0):8}")
-    terminalreporter.line(f"{'':24}{cost.total():8.0f}{sum(BUDGET.values()):8}")
+    terminalreporter.line(f"{'':24}{sum(cost.values()):8.0f}{sum(BUDGET.values()):8}")
     for report in terminalreporter.stats.get("passed", ()):
         if report.duration > SLOW and "slow" not in report.keywords:
             terminalreporter.line(f"{report.duration:.0f} s without a reason: {report.nodeid}")
