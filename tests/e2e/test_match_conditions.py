@@ -186,7 +186,7 @@ def recorder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Recorder]:
 
 Path = tuple[str, ...]
 ADVICE = {
-    # The mutation adds them, and nobody is denied without.
+    # The mutation adds them, and no Pod is denied without.
     ("Pod", "metadata.annotations", "pool-requirements", "warn"),
     # Replicas scale while no replica of gpufence answers.
     ("Deployment", "spec.replicas", "stuck-rollout", "warn"),
@@ -199,7 +199,7 @@ def test_an_update_of_what_a_rule_reads_calls_the_webhook(
 ) -> None:
     """For each case of each rule: one field is added, another time it is removed.
 
-    The condition compares whole pod templates, so the fields beside them count. This test comes
+    The condition compares whole pod templates, so the other fields count. This test comes
     first: the fixture ``hook`` registers webhooks of the same name.
     """
     found: defaultdict[str, list[tuple[JSON, Path, Any, tuple[str, ...]]]] = defaultdict(list)

@@ -378,7 +378,7 @@ FIRST = {
     "trespasser": (spec(**TOLERATING), f"'{DENYING}'"),
 }
 NOT_READY = ("not yet ready to handle request", "rbac/bootstrap-roles", "is not ready")
-"""What an API server answers in its first moments, whoever asks."""
+"""What an API server answers in its first moments, to any user."""
 
 
 def test_the_first_pods_after_a_restart_of_the_api_server_get_their_verdict(

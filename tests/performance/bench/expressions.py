@@ -1,7 +1,7 @@
 """Measures what gpufence's expressions cost an API server: `make bench-expressions`.
 
 Milliseconds of CPU of the API server for a dry run, by Pod and number of pools, without any call of
-a webhook: a last condition is false, and the API server evaluates the others all the same.
+a webhook: a last condition is false, and the API server still evaluates the others.
 """
 
 from __future__ import annotations
