@@ -223,7 +223,7 @@ def _mps_client(pod: Pod, context: Context) -> Iterator[Finding]:
                 "a client of an MPS server may have another user than the server",
                 f"the nodes of {request.pool_names} share their GPUs by MPS, whose server accepts "
                 f"clients of one user at a time, and the Pod runs as user {user}",
-                "Set the same runAsUser under spec.securityContext in all Pods that share the GPUs",
+                "Set the same runAsUser in the securityContext of all Pods that share the GPUs",
             )
             return
 
@@ -320,7 +320,7 @@ def _slow_start(pod: Pod, volumes: Collection[str]) -> Iterator[Finding]:
             "the start of a Pod may wait for a change of every file of its claims",
             f"the Pod sets fsGroup without fsGroupChangePolicy: at each start, the kubelet changes "
             f"the group of all files in {written[0].name}, which takes minutes for many files",
-            "Set fsGroupChangePolicy: OnRootMismatch under spec.securityContext",
+            "Set fsGroupChangePolicy: OnRootMismatch in the Pod's securityContext",
             fix=(
                 Edit("set", pod.at("spec.securityContext.fsGroupChangePolicy"), "OnRootMismatch"),
             ),
@@ -337,8 +337,8 @@ def _unwritable(
                 pod.at(f"{container.field}.volumeMounts[{index}]"),
                 "a container that does not run as root mounts a claim for writing without fsGroup",
                 f"{who}, and a new volume belongs to root",
-                "Set fsGroup to a group ID, and fsGroupChangePolicy: OnRootMismatch, under "
-                "spec.securityContext. Or set readOnly: true for the mount if the container only "
+                "Set fsGroup to a group ID, and fsGroupChangePolicy: OnRootMismatch, in the Pod's "
+                "securityContext. Or set readOnly: true for the mount if the container only "
                 "reads",
             )
 

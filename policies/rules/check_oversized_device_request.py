@@ -76,6 +76,8 @@ def check(pod: Pod, context: Context) -> Iterator[Finding]:
         if not oversized:
             continue
         pool, largest = oversized[0], max(each.largest_request or 0 for each in oversized)
+        several = len([each for each in context.device_requests if pool in each.pools]) > 1
+        together = " in all containers together" if several else ""
         yield Finding(
             ID,
             request.path,
@@ -83,5 +85,5 @@ def check(pod: Pod, context: Context) -> Iterator[Finding]:
             f"the Pod needs {peak_in_pool(pod, pool, context)} devices of pool {pool.name} "
             f"at a time; the policy allows {pool.largest_request} for one Pod"
             f"{describe_others(oversized, 'size', request)}",
-            f"Request {largest} or fewer, or split the work into several Pods",
+            f"Request {largest} or fewer{together}, or split the work into several Pods",
         )

@@ -105,6 +105,7 @@ from policies.reach import (
     is_node_agent,
     named_node,
     named_pools,
+    nodes_of_pools,
     pools_of_node,
 )
 from policies.requests import describe_pools, ignored_annotations
@@ -263,7 +264,7 @@ def _by_toleration(
             remediation = (
                 _remediation("remove the host names of GPU nodes", pod, reached, context)
                 if pod.kind == "DaemonSet"
-                else wildcard_remediation(reached)
+                else wildcard_remediation([p for p in reached if _is_excludable(p, context)])
             )
         else:
             reason = f"{_subject(reached[0], context)} tolerates the taint of GPU nodes"
@@ -283,6 +284,14 @@ def _by_toleration(
             ),
             fix=fix,
         )
+
+
+def _is_excludable(pool: Pool, context: Context) -> bool:
+    """Return whether labels exclude all known nodes of the pool."""
+    if (nodes := context.facts.nodes) is None:
+        return True
+    known = nodes_of_pools(context.policy, nodes)
+    return not known.of(pool) & ~known.with_labels(pool)
 
 
 def _is_named_wherever_it_matches(pool: Pool, pod: Pod, named: Iterable[Named]) -> bool:

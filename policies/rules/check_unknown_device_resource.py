@@ -228,7 +228,7 @@ def _unknown(pod: Pod, resource: DeviceResource, context: Context) -> Iterator[F
             f"{requests}, which no pool of the policy offers, so that gpufence adds no toleration "
             "and no node affinity",
             f"Have the cluster administrator add a pool for it{example}. For a device of pool "
-            f"{policy.pools[0].name}, {uncapitalized(policy.pools[0].request)}",
+            f"{policy.pools[0].name}, {uncapitalized(policy.pools[0].request)} in place of {name}",
         )
 
 

@@ -1,0 +1,138 @@
+"""Apply what the remediations of manifests say, and create the objects in a dry run.
+
+Run me as `python -m remediations PATH...`, as `make remediations` does: it starts a control plane,
+and exits with 1 if an object that follows its remediations is rejected, or denied again for them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from controlplane.api import ApiError
+from controlplane.binaries import binaries
+from controlplane.cluster import ControlPlane
+from policies.decision import Decision
+from policies.engine import decide
+from policies.facts import Request
+from policies.kubernetes.editor import clone
+from policies.kubernetes.objects import MalformedObjectError
+from remedies import follow, remedies
+from webhook.tools.cli.evaluate import evaluate
+from webhook.tools.cli.manifests import read_manifests
+from webhook.tools.documents.policy_files import load_policy
+
+JSON = dict[str, Any]
+
+_KINDS = {
+    ("v1", "Pod"): "/api/v1/namespaces/{}/pods",
+    ("v1", "ReplicationController"): "/api/v1/namespaces/{}/replicationcontrollers",
+    **{
+        ("apps/v1", kind): f"/apis/apps/v1/namespaces/{{}}/{kind.lower()}s"
+        for kind in ("DaemonSet", "Deployment", "StatefulSet", "ReplicaSet")
+    },
+    ("batch/v1", "Job"): "/apis/batch/v1/namespaces/{}/jobs",
+    ("batch/v1", "CronJob"): "/apis/batch/v1/namespaces/{}/cronjobs",
+}
+
+
+class Trial:
+    """Follows remediations, and counts what comes of it."""
+
+    def __init__(self, cluster: ControlPlane, namespace: str) -> None:
+        self._cluster, self._namespace = cluster, namespace
+        self.outcomes: Counter[str] = Counter()
+        self.kinds: Counter[str] = Counter()
+        """The remedies that were applied, by kind."""
+        self.left: Counter[str] = Counter()
+        """The remediations that a person has to read: with a choice, or about other objects."""
+        self.wrong: list[str] = []
+
+    def follow(self, name: str, obj: JSON, decide_on: Callable[[JSON], Decision]) -> None:
+        """Follow the remediations of an object, each on its own and then those of the rest."""
+        for finding in decide_on(obj).findings:
+            is_applicable = next(remedies(obj, finding), None) is not None
+            self.outcomes["remediations"] += 1
+            self.outcomes["remediations, machine-applicable"] += is_applicable
+            if not is_applicable:
+                self.left[f"{finding.rule}: {finding.remediation}"] += 1
+        path = _KINDS.get((str(obj.get("apiVersion")), str(obj.get("kind"))))
+        try:
+            for followed in follow(obj, decide_on):
+                self.kinds.update(followed.kinds)
+                outcome, problem = "kind is not served", ""
+                if path is not None:
+                    outcome, problem = self._create(path, obj, followed.object)
+                self.outcomes[outcome] += 1
+                if problem:
+                    self.wrong.append(f"{name}: {followed.kinds}: {problem}")
+        except (AssertionError, MalformedObjectError) as error:
+            self.outcomes["denied again"] += 1
+            self.wrong.append(f"{name}: {error}")
+
+    def _create(self, path: str, before: JSON, after: JSON) -> tuple[str, str]:
+        """Return the outcome, and what the API server rejects because of the remedies."""
+        problems = self._problems(path, after)
+        if not problems:
+            return "accepted", ""
+        if new := problems - self._problems(path, before):
+            return "rejected", "; ".join(sorted(new))
+        return "rejected for another reason, as before", ""
+
+    def _problems(self, path: str, obj: JSON) -> set[str]:
+        """Return why the API server rejects a new object with this content."""
+        sent = clone(obj)
+        metadata = sent.get("metadata") or {}
+        kept = {key: metadata[key] for key in ("labels", "annotations") if key in metadata}
+        sent["metadata"] = {"name": "followed", **kept}
+        (sent.get("spec") or {}).pop("ephemeralContainers", None)
+        url = f"{path.format(self._namespace)}?dryRun=All&fieldValidation=Strict"
+        try:
+            self._cluster.api.request("POST", url, sent)
+        except ApiError as error:
+            causes = (error.body.get("details") or {}).get("causes") or ()
+            return {f"{c.get('field')}: {c.get('message')}" for c in causes} or {str(error)}
+        return set()
+
+    def report(self) -> Iterator[str]:
+        """Yield the lines of the report."""
+        for title, counts in (("remedies", self.kinds), ("left to a person", self.left)):
+            yield f"{title}: {counts.total()}"
+            yield from (f"  {count:4} {name}" for name, count in counts.most_common())
+        yield from (f"{name}: {count}" for name, count in sorted(self.outcomes.items()))
+        yield from (f"WRONG {each}" for each in self.wrong)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("paths", nargs="+")
+    parser.add_argument("--policy", default=None, help="a policy file (default: the shipped one)")
+    options = parser.parse_args()
+    policy = load_policy(options.policy)
+    manifests = list(read_manifests(options.paths))
+    directory = Path(tempfile.mkdtemp(prefix="gpufence-remediations-"))
+    with ControlPlane(directory, binaries()) as cluster:
+        cluster.kubectl("create", "namespace", "remediations")
+        trial = Trial(cluster, "remediations")
+        today = datetime.now(UTC).date()
+        for result in evaluate(manifests, policy, Request(namespace="default", today=today)):
+            trial.outcomes[f"object {result.verdict}"] += 1
+            if result.findings and result.manifest.value is not None:
+                request, facts = result.request, result.facts
+                trial.follow(
+                    f"{result.manifest.document.name} {result.title}",
+                    result.manifest.value,
+                    lambda obj, request=request, facts=facts: decide(obj, policy, request, facts),
+                )
+    print(*trial.report(), sep="\n")
+    return 1 if trial.wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
