@@ -5,20 +5,47 @@ A GPU does not help such a Pod, and its author is a controller. The policy can e
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from policies.context import Context
 from policies.kubernetes.core_v1 import host_path
 from policies.kubernetes.pod import Pod
 from policies.kubernetes.scheduling import is_wildcard
 from policies.reach import names_hosts
 
-_COPIES = (
-    ("app.kubernetes.io/component", "affinity-assistant", "The affinity assistant of Tekton"),
-    ("app.kubernetes.io/created-by", "volsync", "The data mover of VolSync"),
-    ("app", "containerized-data-importer", "The importer of KubeVirt"),
-    ("velero.io/data-upload", None, "The data mover of Velero"),
-    ("velero.io/data-download", None, "The data mover of Velero"),
+
+
+class Copy(NamedTuple):
+    """The Pods with a label that get the tolerations or the node of another Pod."""
+
+    label: str
+    value: str
+    """Empty for every value."""
+    what: str
+    setting: str = ""
+    """How to do without them."""
+
+    def advice(self, namespace: str) -> str:
+        """Return what to do: who denies the copy must not take the placement from the other Pod."""
+        start = f"{self.setting}, or have" if self.setting else "Have"
+        return (
+            f"{start} the cluster administrator add an exception for it in namespace {namespace}. "
+            f"{self.what} copies the placement of a GPU Pod, which must keep its toleration"
+        )
+
+
+COPIES = (
+    Copy(
+        "app.kubernetes.io/component",
+        "affinity-assistant",
+        "The affinity assistant of Tekton",
+        "Set coschedule: disabled in Tekton's ConfigMap feature-flags",
+    ),
+    Copy("app.kubernetes.io/created-by", "volsync", "The data mover of VolSync"),
+    Copy("app", "containerized-data-importer", "The importer of KubeVirt"),
+    Copy("velero.io/data-upload", "", "The data mover of Velero"),
+    Copy("velero.io/data-download", "", "The data mover of Velero"),
 )
-"""By a label, the Pods that get the tolerations or the node of another Pod."""
 
 
 def of_platform(remove: str, pod: Pod, context: Context) -> str:
@@ -28,14 +55,9 @@ def of_platform(remove: str, pod: Pod, context: Context) -> str:
 
 def _copied(pod: Pod, context: Context) -> str:
     labels = pod.metadata.labels or {}
-    for key, value, what in _COPIES:
-        if key in labels and value in (None, labels[key]):
-            setting = "Set coschedule: disabled in Tekton's ConfigMap feature-flags, or have"
-            return (
-                f"{setting if 'Tekton' in what else 'Have'} the cluster administrator add an "
-                f"exception for it in namespace {context.request.namespace}. {what} copies the "
-                "placement of a GPU Pod, which must keep its toleration"
-            )
+    for copy in COPIES:
+        if copy.label in labels and copy.value in ("", labels[copy.label]):
+            return copy.advice(context.request.namespace)
     return ""
 
 

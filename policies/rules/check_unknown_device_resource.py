@@ -278,4 +278,5 @@ def _without_suffix(name: str) -> str:
 
 def _form(name: str) -> str:
     """Return what remains of a name without what is often misspelled."""
+    name = name.removeprefix("requests.").removeprefix("limits.")
     return name.lower().translate(_PUNCTUATION).removesuffix("s")

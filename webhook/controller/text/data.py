@@ -12,6 +12,7 @@ from datetime import date
 from typing import Any
 
 from policies.kubernetes.claims import IMPLICIT_RESOURCE_PREFIX
+from policies.platform_pods import COPIES
 from policies.policy import Policy, Pool
 from policies.reach import selector_of_every_node
 from policies.rules.check_device_leak import (
@@ -98,6 +99,10 @@ def policy_data(policy: Policy) -> Data:
             for name in visible_devices_variables(policy)
         ],
         "volumeRemediation": volume_remediation(policy),
+        "copies": [
+            {"label": copy.label, "value": copy.value, "advice": copy.advice("NAMESPACE")}
+            for copy in COPIES
+        ],
     }
 
 
@@ -115,6 +120,7 @@ def _pool(pool: Pool) -> Data:
         "labels": _labels(selector_of_every_node(pool)),
         "isOpen": allowed is None,
         "namespaces": allowed.names.patterns if allowed else [],
+        "resources": pool.resources.patterns,
         "hasResource": bool(pool.resources.exact),
         "request": pool.request,
         "wildcard": wildcard_remediation([pool]),
