@@ -33,7 +33,7 @@ class Image(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=T
             return "Use an image that is built for non-root users"
         if self.needs == "user":
             group = "" if self.fs_group is None else f" and fsGroup: {self.fs_group}"
-            return f"Set runAsUser: {self.user}{group} under spec.securityContext"
+            return f"Set runAsUser: {self.user}{group} in the Pod's securityContext"
         name = " and USER to any name" if "USER" in self.variables else ""
         home = f"Mount an emptyDir, and set the variable HOME to its path{name}"
         other = f". Or set runAsUser: {self.user}, if the image has this user" if self.user else ""
