@@ -14,7 +14,6 @@ from policies.kubernetes.scheduling import is_wildcard
 from policies.reach import names_hosts
 
 
-
 class Copy(NamedTuple):
     """The Pods with a label that get the tolerations or the node of another Pod."""
 

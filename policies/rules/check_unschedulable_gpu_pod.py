@@ -96,7 +96,7 @@ from policies.reach import (
     selects_unlabeled,
     unlabeled_nodes,
 )
-from policies.requests import DeviceRequest, describe_counts, device_peaks
+from policies.requests import DeviceRequest, NamedClaim, describe_counts, device_peaks
 
 ID = "unschedulable-gpu-pod"
 
@@ -342,9 +342,15 @@ def _unused_claims(pod: Pod, context: Context) -> Iterator[Finding]:
                 "no container uses a claim for GPUs",
                 f"claim {named.claim_name} on device class {', '.join(sorted(classes))} would "
                 "take a device that no container gets, so it does not make this a GPU Pod",
-                f"Add name: {named.name}, without request, to resources.claims of the container "
-                "that needs the device, or remove the claim",
+                f"{_use(named)} of the container that needs the device, or remove the claim",
             )
+
+
+def _use(named: NamedClaim) -> str:
+    """Return how a container uses the whole claim: it may name the claim once only."""
+    if named.uses:
+        return f"Remove request from the entry name: {named.name} in resources.claims"
+    return f"Add name: {named.name} to resources.claims"
 
 
 def _two_pools(first: DeviceRequest, other: DeviceRequest) -> Finding:

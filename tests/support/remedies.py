@@ -73,7 +73,10 @@ def _request_instead(said: Said) -> Edits:
         return None
     named = re.fullmatch(r"(\S+/\S+?)(?:: \d+)?", said[3])
     if named is None:
-        return [*edits, *(said.remove(said.path) or ())]
+        return [
+            *edits,
+            *(said.remove(re.sub(r"(\.volumeMounts\[\d+\]).*", r"\1", said.path)) or ()),
+        ]
     sides = (f"{said.container}.resources.{side}[{named[1]}]" for side in ("limits", "requests"))
     return [*edits, *(said.remove(*sides) or ())]
 
@@ -112,7 +115,9 @@ def _removal(said: Said) -> Edits:
     text = said[0]
     paths += [f"{said.pod}.{f}" for f in re.findall(r"\bhost(?:Network|PID|IPC)\b", text)]
     if "hostPort" in text:
-        ports = ((c, n) for c in said.containers() for n, _ in enumerate(said.get(f"{c}.ports") or ()))
+        ports = (
+            (c, n) for c in said.containers() for n, _ in enumerate(said.get(f"{c}.ports") or ())
+        )
         paths += [f"{c}.ports[{n}].hostPort" for c, n in ports]
     if any("capabilities" in path or "seLinux" in path for path in paths):
         return None
@@ -233,6 +238,14 @@ def _named_claim(said: Said) -> Edits:
     return [Edit("append", f"{said.pod}.containers[0].resources.claims", {"name": said[1]})]
 
 
+def _whole_claim(said: Said) -> Edits:
+    for container in said.containers():
+        for number, entry in enumerate(said.get(f"{container}.resources.claims") or ()):
+            if entry.get("name") == said[1]:
+                return said.remove(f"{container}.resources.claims[{number}].request")
+    return None
+
+
 def _at(path: str, value: Any) -> Edits:
     return [Edit("set", path, value)]
 
@@ -266,8 +279,9 @@ FORMS: dict[str, tuple[str, Callable[[Said], Edits]]] = {
     "strategy": (r"^Set (\w+): (\{.*?\}) in (spec\.\S+?)\.(?: |$)", lambda said: [*_set(f"{said[3]}.{said[1]}", yaml.safe_load(said[2]))]),
     "deadline": (r"^Set (it|spec\.\S+) to (\d+) or less", lambda said: _at(said.path if said[1] == "it" else said[1], int(said[2]))),
     "annotations": (r"^Add the annotations (.*)", _annotations),
-    "class": (r"^Set priorityClassName to (\w+)", lambda said: _at(said.path, said[1])),
-    "claim": (r"^Add name: (\S+), without request", _named_claim),
+    "class": (r"^Set priorityClassName to .*, or remove it", lambda said: said.remove(said.path)),
+    "claim": (r"^Add name: (\S+) to resources\.claims", _named_claim),
+    "request of a claim": (r"^Remove request from the entry name: (\S+) in resources\.claims", _whole_claim),
     "device": (r"^Add (\S+): (\d+) to the limits of the container", _request),
     "variable": (r"^(?:Set|Add) ([A-Z_]+) (?:to|with value) void", _visible),
     "group": (r"^Set fsGroup to a group ID, and fsGroupChangePolicy: OnRootMismatch, in the Pod's securityContext", lambda said: [*_set(f"{said.pod}.securityContext", {"fsGroup": 2000, "fsGroupChangePolicy": "OnRootMismatch"})]),

@@ -126,7 +126,7 @@ def main() -> int:
             if result.findings and result.manifest.value is not None:
                 request, facts = result.request, result.facts
                 trial.follow(
-                    f"{result.manifest.document.name} {result.title}",
+                    f"{result.manifest.document.path} {result.title}",
                     result.manifest.value,
                     lambda obj, request=request, facts=facts: decide(obj, policy, request, facts),
                 )

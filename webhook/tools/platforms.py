@@ -6,18 +6,39 @@ mounts a directory of the node.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import NamedTuple
+
+from policies.kubernetes.objects import JSONObject, descend, mappings
+from webhook.kube.client import KubeApi
+from webhook.kube.collection import Collection as Kind
+from webhook.kube.errors import FORBIDDEN, NOT_FOUND, ApiError
+from webhook.kube.listing import list_all
+
+_CLASSES = "/apis/storage.k8s.io/v1/storageclasses"
+_WORKLOADS = tuple(
+    Kind(kind, f"/apis/apps/v1/{kind}", JSONObject)
+    for kind in ("deployments", "statefulsets", "daemonsets")
+)
+_ADD = "Add {} to exemptions.namespaces"
 
 
 class Platform(NamedTuple):
-    """A platform, the namespace of its Pods, and the provisioners of its StorageClasses."""
+    """A platform, and how to recognize it: its namespace, StorageClasses, controllers and agents.
+
+    The namespace is that of its documentation, and ``images`` are parts of the names of its images.
+    """
 
     name: str
     namespace: str
     pods: str
     """What its Pods on GPU nodes do, as a plural."""
+    images: tuple[str, ...]
     provisioners: tuple[str, ...] = ()
+    advice: str = ""
+    """What to do if the Pods run in the namespaces of others, which cannot be exempt."""
+    has_own_namespace: bool = False
+    """Whether the Pods have a namespace of their own, where no controller runs."""
 
 
 PLATFORMS = (
@@ -25,27 +46,155 @@ PLATFORMS = (
         "Local Path Provisioner",
         "local-path-storage",
         "volume helpers",
+        ("local-path-provisioner",),
         ("rancher.io/local-path",),
     ),
-    Platform("OpenEBS", "openebs", "volume helpers", ("openebs.io/local",)),
-    Platform("Longhorn", "longhorn-system", "instance managers", ("driver.longhorn.io",)),
-    Platform("Rook", "rook-ceph", "disk preparation Jobs"),
-    Platform("system-upgrade-controller", "system-upgrade", "upgrade Jobs"),
-    Platform("Trivy Operator", "trivy-system", "node collectors"),
-    Platform("Velero", "velero", "data movers"),
-    Platform("KServe", "kserve-localmodel-jobs", "model downloads"),
+    Platform(
+        "OpenEBS",
+        "openebs",
+        "volume helpers",
+        ("provisioner-localpv", "dynamic-localpv-provisioner"),
+        ("openebs.io/local",),
+    ),
+    Platform(
+        "Longhorn",
+        "longhorn-system",
+        "instance managers",
+        ("longhorn-manager",),
+        ("driver.longhorn.io",),
+    ),
+    Platform("Rook", "rook-ceph", "disk preparation Jobs", ("rook/ceph",)),
+    Platform(
+        "system-upgrade-controller",
+        "system-upgrade",
+        "upgrade Jobs",
+        ("system-upgrade-controller",),
+    ),
+    Platform("Trivy Operator", "trivy-system", "node collectors", ("trivy-operator",)),
+    Platform("Velero", "velero", "data movers", ("velero/velero",)),
+    Platform("kube-fledged", "kube-fledged", "image pulls", ("kubefledged-controller",)),
+    Platform(
+        "KServe",
+        "kserve-localmodel-jobs",
+        "model downloads",
+        ("kserve-localmodel",),
+        has_own_namespace=True,
+    ),
+    Platform(
+        "Tekton",
+        "tekton-pipelines",
+        "affinity assistants",
+        ("tektoncd/pipeline/cmd/controller", "tekton-pipelines-controller"),
+        advice="Set coschedule: disabled in Tekton's ConfigMap feature-flags, or add an exception "
+        "for StatefulSets named affinity-assistant-*",
+    ),
+    Platform(
+        "VolSync",
+        "volsync-system",
+        "data movers",
+        ("volsync",),
+        advice="Add an exception for Jobs named volsync-*",
+    ),
+    Platform(
+        "Containerized Data Importer",
+        "cdi",
+        "importers",
+        ("cdi-controller",),
+        advice="Add an exception for Pods named importer-*",
+    ),
 )
-"""The namespaces are those of the platforms' documentation."""
 
 
-def installed(namespaces: Collection[str]) -> Iterator[Platform]:
-    """Yield the platforms whose namespace the cluster has."""
-    return (platform for platform in PLATFORMS if platform.namespace in namespaces)
+class Found(NamedTuple):
+    """A platform of a cluster, how it was found, and the namespace to exempt, if one helps."""
+
+    platform: Platform
+    evidence: str
+    namespace: str = ""
+
+    @property
+    def problem(self) -> str:
+        where = f" in namespace {self.namespace}" if self.namespace else ""
+        return (
+            f"{self.evidence} is of {self.platform.name}, whose {self.platform.pods}{where} are "
+            "bound to one node: gpufence denies them on GPU nodes"
+        )
+
+    @property
+    def remediation(self) -> str:
+        if self.platform.advice:
+            return self.platform.advice
+        if self.namespace:
+            return _ADD.format(self.namespace)
+        return _ADD.format(f"the namespace of these {self.platform.pods}")
 
 
-def elsewhere(provisioners: Collection[str], namespaces: Collection[str]) -> Iterator[Platform]:
-    """Yield the platforms that make volumes, and run in a namespace of another name."""
+def found(
+    namespaces: Collection[str], classes: Mapping[str, str], workloads: Iterable[JSONObject]
+) -> Iterator[Found]:
+    """Yield the platforms of a cluster, once for each namespace of their Pods.
+
+    ``classes`` are the StorageClasses by their provisioner. ``workloads`` are the controllers and
+    agents, whose images tell, whatever their namespace is.
+    """
+    running = [(place, image) for obj in workloads for place, image in _images(obj)]
     for platform in PLATFORMS:
-        is_used = not {*platform.provisioners}.isdisjoint(provisioners)
-        if is_used and platform.namespace not in namespaces:
-            yield platform
+        places = {
+            namespace: f"{kind} {namespace}/{name}"
+            for (kind, namespace, name), image in running
+            if any(part in image for part in platform.images)
+        }
+        if platform.advice:
+            if places or platform.namespace in namespaces:
+                evidence = next(iter(places.values()), f"Namespace {platform.namespace}")
+                yield Found(platform, evidence)
+            continue
+        if platform.namespace in namespaces:
+            evidence = places.pop(platform.namespace, f"Namespace {platform.namespace}")
+            yield Found(platform, evidence, platform.namespace)
+            if platform.has_own_namespace:
+                continue
+        elif not places or platform.has_own_namespace:
+            evidence = next(iter(places.values()), "")
+            names = [classes[name] for name in platform.provisioners if name in classes]
+            if evidence or names:
+                yield Found(platform, evidence or f"StorageClass {names[0]}")
+            continue
+        yield from (
+            Found(platform, evidence, namespace)
+            for namespace, evidence in places.items()
+            if namespace != "kube-system"
+        )
+
+
+async def platforms_of(api: KubeApi, namespaces: Collection[str]) -> list[Found]:
+    """Return the platforms of a cluster, as far as the account may read their objects.
+
+    Raises:
+        ClusterError: the cluster cannot be read.
+    """
+    classes, workloads = {}, []
+    for item in await _listed(api, Kind("storageclasses", _CLASSES, JSONObject)):
+        classes[str(item.get("provisioner"))] = str(descend(item, ("metadata", "name")))
+    for kind in _WORKLOADS:
+        name = {"deployments": "Deployment", "statefulsets": "StatefulSet"}.get(kind.name)
+        workloads += [{**item, "kind": name or "DaemonSet"} for item in await _listed(api, kind)]
+    return [*found(namespaces, classes, workloads)]
+
+
+async def _listed(api: KubeApi, kind: Kind[JSONObject]) -> list[JSONObject]:
+    try:
+        return await list_all(api, kind.path, kind.item, lambda item: item)
+    except ApiError as error:
+        if error.status not in (FORBIDDEN, NOT_FOUND):
+            raise
+        return []
+
+
+def _images(obj: JSONObject) -> Iterator[tuple[tuple[str, str, str], str]]:
+    """Yield the kind, namespace and name of a workload, and the image of each container."""
+    names = (descend(obj, ("metadata", key)) for key in ("namespace", "name"))
+    place = (str(obj.get("kind")), *(str(name or "default") for name in names))
+    containers = descend(obj, ("spec", "template", "spec", "containers"))
+    for _, container in mappings(containers):
+        yield place, str(container.get("image"))  # type: ignore[misc]

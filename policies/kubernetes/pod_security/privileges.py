@@ -41,7 +41,6 @@ DEFAULT_CAPABILITIES = (
     "SYS_CHROOT",
 )
 RESTRICTED_CAPABILITIES = ("NET_BIND_SERVICE",)
-_NON_ROOT = "securityContext: {runAsNonRoot: true, runAsUser: 65532}"
 _WITHOUT = {
     "IPC_LOCK": "RDMA with the RDMA device plugin works without IPC_LOCK, unless the container "
     "runtime sets a memlock limit",
@@ -239,7 +238,7 @@ def run_as_non_root(pod: PodView) -> Violation | None:
         pod, field, lambda each: "false" if each.run_as_non_root is False else None
     )
     if explicit:
-        return wrong_setting(reason, explicit, accepted, f"Set {_NON_ROOT} instead")
+        return wrong_setting(reason, explicit, accepted, f"Set {_non_root(pod)} instead")
     if pod.context.run_as_non_root:
         return None
     silent = [
@@ -248,7 +247,13 @@ def run_as_non_root(pod: PodView) -> Violation | None:
         if container.security_context.run_as_non_root is None
         and not (pod.completed and _keeps_user(container.security_context, pod))
     ]
-    return unset(silent, reason, field, accepted, f"Set {_NON_ROOT} in the Pod's spec")
+    return unset(silent, reason, field, accepted, f"Set {_non_root(pod)} in the Pod's spec")
+
+
+def _non_root(pod: PodView) -> str:
+    """Return the settings of a Pod that does not run as root; on Windows, users have no IDs."""
+    user = "" if pod.windows else ", runAsUser: 65532"
+    return f"securityContext: {{runAsNonRoot: true{user}}}"
 
 
 def run_as_user(pod: PodView) -> Violation | None:

@@ -276,11 +276,7 @@ def _exempt_namespaces(installed: Installation) -> Iterator[DoctorLine]:
 def _platforms(installed: Installation) -> Iterator[DoctorLine]:
     """Check that gpufence does not deny the Pods that platforms bind to GPU nodes."""
     for platform in installed.platforms:
-        yield warn(
-            f"the {platform.pods} of {platform.name} run in namespace {platform.namespace}, which "
-            "is not exempt: gpufence denies them on GPU nodes",
-            f"Add {platform.namespace} to exemptions.namespaces of the policy",
-        )
+        yield warn(platform.problem, platform.remediation)
 
 
 _CHECKS: dict[str, Callable[[Installation], Iterable[DoctorLine]]] = {

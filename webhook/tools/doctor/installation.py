@@ -25,11 +25,11 @@ from webhook.kube.client import KubeApi, slices_query
 from webhook.kube.errors import FORBIDDEN, NOT_FOUND, ApiError
 from webhook.kube.listing import list_all, list_optional
 from webhook.kube.nodes import NODES, NodeObject
-from webhook.serve.cluster.state import ClusterState
+from webhook.serve.cluster.state import NAMESPACES, ClusterState
 from webhook.tools.audit.stack import DAEMON_SETS, Unreached, groups_of_pools, unreached
 from webhook.tools.documents.document import InputError
 from webhook.tools.documents.policy_files import live_policy, load_policy
-from webhook.tools.platforms import PLATFORMS, Platform
+from webhook.tools.platforms import Found, platforms_of
 
 _PROGRAM = "gpufence"
 _GROUPS: dict[Fact, str] = {
@@ -104,8 +104,8 @@ class Installation:
 
     Without ``kube-system`` and the namespaces of gpufence, which are always needed.
     """
-    platforms: list[Platform] = field(default_factory=list)
-    """The platforms whose Pods are bound to nodes, and whose namespace exists and is not exempt."""
+    platforms: list[Found] = field(default_factory=list)
+    """The platforms whose Pods are bound to nodes, and whose namespace is not exempt."""
     forbidden: dict[str, str] = field(default_factory=dict)
 
     @contextmanager
@@ -270,10 +270,11 @@ async def _exempt_namespaces(api: KubeApi, installed: Installation, policy: Poli
             for kind in _WORKLOADS
         ]
         installed.exempt_namespaces[name] = any((each or {}).get("items") for each in lists)
-    for platform in PLATFORMS:
-        name = platform.namespace
-        if name not in exempt and await api.read(f"/api/v1/namespaces/{name}") is not None:
-            installed.platforms.append(platform)
+    namespaces = await list_all(api, NAMESPACES.path, NAMESPACES.item, lambda item: item)
+    names = [each.metadata.name for each in namespaces]
+    installed.platforms = [
+        each for each in await platforms_of(api, names) if each.namespace not in exempt
+    ]
 
 
 def containers_of(deployment: JSONObject) -> list[JSONObject]:

@@ -152,3 +152,26 @@ def test_workloads_that_likely_fail_get_settings_by_namespace(gpufence: Run) -> 
         "root": Hardening("baseline"),
         "none": None,
     }
+
+
+def test_namespaces_of_platforms_are_exempt(gpufence: Run) -> None:
+    container = {"name": "a", "image": "rancher/local-path-provisioner:v0.0.31"}
+    spec = {"template": {"spec": {"containers": [container]}}}
+    objects = [
+        GPU_NODE,
+        obj("Namespace", "storage"),
+        obj("Namespace", "velero"),
+        obj("Deployment", "local-path", "apps/v1", "storage", spec=spec),
+        obj("StorageClass", "disk", "storage.k8s.io/v1", provisioner="openebs.io/local"),
+    ]
+    Path("dump.json").write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": objects}))
+    done = gpufence("adopt", "--dump", "dump.json", "--out", "out")
+    assert "  StorageClass disk is of OpenEBS, " in done.out
+    for text in (Path("out/policy.yaml").read_text(), discovered(gpufence)):
+        exempt = read_policy("policy.yaml", text).exemptions.namespaces
+        assert "storage" in exempt
+    assert "velero" in read_policy("", Path("out/policy.yaml").read_text()).exemptions.namespaces
+
+
+def discovered(gpufence: Run) -> str:
+    return gpufence("policy", "discover", "--nodes", "dump.json").out

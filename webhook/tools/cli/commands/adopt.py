@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import fields, replace
 from datetime import UTC, datetime
@@ -49,7 +49,7 @@ from webhook.tools.cli.report.output import Output, reading, write_reports
 from webhook.tools.documents.document import InputError, raise_errors
 from webhook.tools.documents.files import display_name
 from webhook.tools.documents.policy_files import policy_name, read_policy, read_policy_text
-from webhook.tools.platforms import elsewhere
+from webhook.tools.platforms import platforms_of
 
 _SHOWN = 10
 """The entries that the summary shows in each section; the report has all."""
@@ -163,9 +163,12 @@ async def _adopt(api: KubeApi, policy_path: str | None, progress: Progress) -> A
     if policy_path is None:
         drafted = draft_of(state)
         namespaces = frozenset(state.namespaces.names())
-        text = policy_text(drafted, namespaces, "audit")
+        platforms = await platforms_of(api, namespaces)
+        exempt = [each.namespace for each in platforms if each.namespace]
+        text = policy_text(drafted, namespaces, "audit", platforms=exempt)
         policy, notes = read_policy("the discovered policy", text), drafted.findings
-        notes = [*notes, *await _platforms_elsewhere(api, namespaces)]
+        left = [each for each in platforms if not each.namespace]
+        notes = [*notes, *(f"{each.problem}. {each.remediation}" for each in left)]
     else:
         text = read_policy_text(policy_path)
         policy = read_policy(policy_name(policy_path), text)
@@ -175,7 +178,7 @@ async def _adopt(api: KubeApi, policy_path: str | None, progress: Progress) -> A
     result = await run(api, enforced, datetime.now(UTC).date(), progress, move)
     failing = list(_failing(result, policy))
     if drafted is not None:
-        text = policy_text(drafted, namespaces, "audit", list(_overrides(failing)))
+        text = policy_text(drafted, namespaces, "audit", list(_overrides(failing)), exempt)
         policy = read_policy("the discovered policy", text)
     hardening = {each.place: found for each in failing if (found := _settled([each]))}
     return Adoption(
@@ -268,23 +271,6 @@ def _written(hardening: Hardening) -> JSONObject:
         for each in fields(Hardening)
         if (value := getattr(hardening, each.name)) != getattr(default, each.name)
     }
-
-
-async def _platforms_elsewhere(api: KubeApi, namespaces: Collection[str]) -> list[str]:
-    """Return a note for each StorageClass whose helper Pods no exempt namespace has."""
-    classes: dict[str, str] = {}
-    with suppress(ApiError):
-        found = await api.read("/apis/storage.k8s.io/v1/storageclasses") or {}
-        for item in found.get("items") or ():
-            classes[str(item.get("provisioner"))] = item["metadata"]["name"]
-    return [
-        f"StorageClass {classes[name]} is of {platform.name}, whose {platform.pods} are bound to "
-        "the node of a Pod. gpufence denies them on GPU nodes. Add the namespace of the "
-        "provisioner to exemptions.namespaces, unless it is kube-system"
-        for platform in elsewhere(classes, namespaces)
-        for name in platform.provisioners
-        if name in classes
-    ]
 
 
 def _summary(adoption: Adoption, out: Path) -> Iterator[str]:

@@ -35,6 +35,7 @@ from webhook.tools.documents.policy_files import (
     read_policy,
     read_policy_text,
 )
+from webhook.tools.platforms import Found, found, platforms_of
 
 
 @click.group(cls=SuggestingGroup)
@@ -155,11 +156,13 @@ def discover(nodes: str | None, connection: Connection) -> None:
     if nodes is None:
         from webhook.tools.cli.cluster_facts import daemon_sets_of, state_of_cluster
 
-        async def read(api: KubeApi) -> tuple[ClusterState, list[JSONObject]]:
-            return await state_of_cluster(api, progress), await daemon_sets_of(api)
+        async def read(api: KubeApi) -> tuple[ClusterState, list[JSONObject], list[Found]]:
+            state = await state_of_cluster(api, progress)
+            platforms = await platforms_of(api, [*state.namespaces.names()])
+            return state, await daemon_sets_of(api), platforms
 
         with reading(enabled=True) as progress:
-            state, daemon_sets = connection.run(read)
+            state, daemon_sets, platforms = connection.run(read)
     else:
         from webhook.tools.cli.node_files import no_nodes, state_of
 
@@ -169,14 +172,19 @@ def discover(nodes: str | None, connection: Connection) -> None:
             raise no_nodes(nodes)
         objects = [each.value for each in manifests if each.value]
         daemon_sets = [obj for obj in objects if obj.get("kind") == "DaemonSet"]
+        platforms = [*found((), {}, objects)]
     drafted = draft_of(state)
     for finding in drafted.findings:
         click.echo(f"Warning: {finding}.", err=True)
     index = state.nodes.index
     for kept_off in unreached(daemon_sets, groups_of(drafted, index), index):
         click.echo(f"Warning: {kept_off}.", err=True)
+    for platform in platforms:
+        if not platform.namespace:
+            click.echo(f"Warning: {platform.problem}. {platform.remediation}.", err=True)
     namespaces = frozenset(state.namespaces.names()) if nodes is None else None
-    text = policy_text(drafted, namespaces)
+    exempt = [each.namespace for each in platforms if each.namespace]
+    text = policy_text(drafted, namespaces, platforms=exempt)
     # What is printed must be a valid policy, whatever the labels and taints of the nodes are.
     read_policy("the discovered policy", text)
     click.echo(text, nl=False)

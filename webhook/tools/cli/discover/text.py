@@ -17,7 +17,6 @@ from webhook.tools.cli.discover.accelerators import INSTANCE_TYPE, KNOWN
 from webhook.tools.cli.discover.drafts import Draft
 from webhook.tools.cli.yaml_writer import to_yaml
 from webhook.tools.documents.document import InputError
-from webhook.tools.platforms import installed
 
 _WIDTH = 98
 _OWN = ("kube-system", "gpufence-system")
@@ -29,11 +28,12 @@ def policy_text(
     namespaces: frozenset[str] | None,
     mode: Mode = "enforce",
     overrides: Sequence[JSONObject] = (),
+    platforms: Iterable[str] = (),
 ) -> str:
     """Return the policy as YAML, with comments.
 
     ``namespaces`` are those of the cluster; ``None`` if they are unknown. ``overrides`` are
-    what its workloads need.
+    what its workloads need, and ``platforms`` the namespaces whose Pods are bound to nodes.
 
     Raises:
         InputError: the draft has no pool.
@@ -53,7 +53,7 @@ def policy_text(
     exempt = _exempt(draft, keys)
     if namespaces is not None:
         exempt = [name for name in exempt if name in {*namespaces, *_OWN}]
-        exempt += [platform.namespace for platform in installed(namespaces)]
+    exempt += [name for name in platforms if name not in exempt]
     environment = Environment(  # noqa: S701 - the text is no markup
         loader=FileSystemLoader(Path(__file__).parent),
         undefined=StrictUndefined,
