@@ -132,7 +132,7 @@ RULES: tuple[Rule, ...] = (
     _rule(check_oversized_device_request, pods="gpu", devices_only=True),
     _rule(check_pool_not_allowed, pods="gpu", devices_only=True),
     _rule(check_pool_requirements, pods="gpu", devices_only=True),
-    _rule(check_unschedulable_gpu_pod, pods="requesting"),
+    _rule(check_unschedulable_gpu_pod),
     _rule(check_ambiguous_pool, pods="gpu"),
     _rule(check_missing_device, pods="gpu"),
     _rule(check_unrestricted_gpu_pod, pods="gpu"),

@@ -74,6 +74,7 @@ ACCELERATORS: Mapping[str, str | None] = {
     "gpu.intel.com/i915": "intel",
     "gpu.intel.com/xe": "intel",
     "habana.ai/gaudi": None,
+    "hami.io/vgpu": None,
     "huawei.com/Ascend": None,
     "hygon.com/dcu": None,
     "iluvatar.ai/gpu": None,

@@ -23,13 +23,15 @@ node. To deny large requests, set `pools[].largestRequest`.
 If nodes offer the device and none has the labels of the pool, gpufence adds no node affinity, so
 that the Pod can run, and this rule warns: the policy has the labels of another cluster.
 
-The rule warns of a DaemonSet whose template does not tolerate the taint of the pool. The DaemonSet
+The rule warns of a DaemonSet whose template requests a device or selects GPU nodes, such as an
+exporter of GPU metrics, and does not tolerate the taint of the pool. The DaemonSet
 controller reads the template as it is written, and creates Pods only for nodes that this template
 tolerates and selects, whatever gpufence adds to the Pods. Write both into the template.
 
 It also warns of a node selection that no known node of the pool meets, and that no autoscaler can
-meet, and it reports two parts of a Pod that API servers reject: a toleration with a value and
-`operator: Exists`, and a resource claim in the form before Kubernetes 1.31 (`source`).
+meet, and it reports two parts of a Pod that API servers reject: an invalid toleration, for example
+with a value and `operator: Exists`, and a resource claim in the form before Kubernetes 1.31
+(`source`).
 
 ## Why
 
@@ -92,6 +94,7 @@ from policies.reach import (
     can_be_added,
     largest_offers,
     named_node,
+    named_pools,
     pools_of_node,
     selects_unlabeled,
     unlabeled_nodes,
@@ -100,12 +103,19 @@ from policies.requests import DeviceRequest, NamedClaim, describe_counts, device
 
 ID = "unschedulable-gpu-pod"
 
+_OPERATORS = (None, "", "Equal", "Exists", "Lt", "Gt")
+_EFFECTS = (None, "", "NoSchedule", "PreferNoSchedule", "NoExecute")
+
 
 def check(pod: Pod, context: Context) -> Iterator[Finding]:
     """Yield a finding for each reason why the Pod can never run."""
+    if pod.kind == "DaemonSet" and not context.device_requests:
+        yield from _agent(pod, context)
+    if not (pod.device_resources or pod.spec.resource_claims or pod.spec.resources):
+        return
     if pod.spec.resources:
         yield from _pod_level(pod, pod.spec.resources, context)
-    yield from _valued_tolerations(pod, context)
+    yield from _invalid_tolerations(pod)
     if pod.spec.resource_claims:
         yield from _old_claims(pod)
         yield from _unused_claims(pod, context)
@@ -122,7 +132,7 @@ def check(pod: Pod, context: Context) -> Iterator[Finding]:
         if excluded and not selects_unlabeled(pod, request, context):
             yield _excluded(pod, excluded, request)
         if pod.kind == "DaemonSet":
-            yield from _untolerated(pod, request)
+            yield from _untolerated(pod, request.pools[0], f"requests {request.what}")
     if nodes is None:
         return
     if (node := named_node(pod, nodes)) is not None:
@@ -132,22 +142,33 @@ def check(pod: Pod, context: Context) -> Iterator[Finding]:
         yield from _unmet(pod, request, nodes, context)
 
 
-def _valued_tolerations(pod: Pod, context: Context) -> Iterator[Finding]:
-    for index, toleration in enumerate(pod.spec.tolerations or ()):
-        if (
-            toleration.operator == "Exists"
-            and toleration.value
-            and (toleration.key in context.policy.pools_by_key)
-        ):
-            path = pod.at(f"spec.tolerations[{index}].value")
-            yield Finding(
-                ID,
-                path,
-                "a toleration has a value for every value",
-                f"the toleration of {toleration.key} has operator Exists and the value "
-                f"{toleration.value}: the API server rejects the Pod",
-                "Remove the value, or set operator: Equal",
-            )
+def _invalid_tolerations(pod: Pod) -> Iterator[Finding]:
+    """Yield a finding for each toleration that the API server rejects.
+
+    Source: ``ValidateTolerations`` in ``k8s.io/kubernetes/pkg/apis/core/validation``.
+    """
+    for index, each in enumerate(pod.spec.tolerations or ()):
+        if each.operator == "Exists" and each.value:
+            field, has = ".value", f"operator Exists and the value {each.value}"
+            cure = "Remove the value, or set operator: Equal"
+        elif not each.key and each.operator != "Exists":
+            field, has = "", "no key, and an operator other than Exists"
+            cure = "Set the key of the taint"
+        elif each.operator not in _OPERATORS:
+            field, has = ".operator", f"the operator {each.operator}"
+            cure = "Set operator: Exists, or operator: Equal with a value"
+        elif each.effect not in _EFFECTS:
+            field, has = ".effect", f"the effect {each.effect}"
+            cure = "Set effect: NoSchedule, or remove the effect"
+        else:
+            continue
+        yield Finding(
+            ID,
+            pod.at(f"spec.tolerations[{index}]{field}"),
+            "a toleration is invalid",
+            f"toleration {index} has {has}: the API server rejects the Pod",
+            cure,
+        )
 
 
 def _old_claims(pod: Pod) -> Iterator[Finding]:
@@ -168,12 +189,19 @@ def _old_claims(pod: Pod) -> Iterator[Finding]:
         )
 
 
-def _untolerated(pod: Pod, request: DeviceRequest) -> Iterator[Finding]:
+def _agent(pod: Pod, context: Context) -> Iterator[Finding]:
+    """Yield a warning for an agent of GPU nodes, such as an exporter, that gets no Pod there."""
+    if pod.spec.node_selector or pod.spec.affinity:
+        named = named_pools(pod, context.policy.pools, context)
+        for pool in dict.fromkeys(pool for each in named for pool in each.pools):
+            yield from _untolerated(pod, pool, "selects GPU nodes")
+
+
+def _untolerated(pod: Pod, pool: Pool, what: str) -> Iterator[Finding]:
     """Yield a warning if the template, as it is written, does not tolerate the pool's taints."""
     spec = mapping(pod.template.raw.get("spec"))
     written = convert({"spec": {"tolerations": spec.get("tolerations")}}, PodTemplate)
     tolerations = (written.spec.tolerations if written.spec else None) or ()
-    pool = request.pools[0]
     for taint in pool.fence:
         if any(tolerates(each, taint) for each in tolerations):
             continue
@@ -184,7 +212,7 @@ def _untolerated(pod: Pod, request: DeviceRequest) -> Iterator[Finding]:
             ID,
             place,
             "a DaemonSet creates no Pod on GPU nodes",
-            f"the DaemonSet requests {request.what}, and its template does not tolerate {taint} of "
+            f"the DaemonSet {what}, and its template does not tolerate {taint} of "
             f"pool {pool.name}. The DaemonSet controller judges the template as it is written, and "
             "creates no Pod on a node whose taint the template does not tolerate",
             f"Add {json.dumps(toleration)} to tolerations of the template",

@@ -288,7 +288,7 @@ FORMS: dict[str, tuple[str, Callable[[Said], Edits]]] = {
     "read-only": (r"\bset readOnly: true for the mount", lambda said: _at(f"{said.path}.readOnly", True)),
     "user": (r"^Set ((?:runAsUser|fsGroup): \d+)(?: and (fsGroup: \d+))? in the Pod's securityContext", lambda said: [e for each in filter(None, said.match.groups()) for e in _set(f"{said.pod}.securityContext", yaml.safe_load(each))]),
 }  # fmt: skip
-"""By kind, the words of a remedy, and the edits that they ask for."""
+"""By kind, the words of a remedy, and their edits."""
 
 
 def remedies(obj: JSON, finding: Finding) -> Iterator[tuple[str, JSON]]:
@@ -314,7 +314,7 @@ class Followed(NamedTuple):
 
 
 def follow(obj: JSON, decide: Callable[[JSON], Decision]) -> Iterator[Followed]:
-    """Yield the object after each remedy of each finding, and then what is said about the rest.
+    """Yield the object after each remedy of each finding, and then what the findings about the rest say.
 
     Raises:
         AssertionError: a remedy leads to what it was about.

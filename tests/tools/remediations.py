@@ -43,7 +43,7 @@ _KINDS = {
 
 
 class Trial:
-    """Follows remediations, and counts what comes of it."""
+    """Follows remediations, and counts the outcomes."""
 
     def __init__(self, cluster: ControlPlane, namespace: str) -> None:
         self._cluster, self._namespace = cluster, namespace
