@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from policies.kubernetes.objects import JSONObject, descend, mappings
+from policies.kubernetes.objects import JSONObject, mappings
+from policies.kubernetes.paths import descend
 from webhook.kube.client import KubeApi
 from webhook.kube.collection import Collection as Kind
 from webhook.kube.errors import FORBIDDEN, NOT_FOUND, ApiError
