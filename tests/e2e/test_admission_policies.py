@@ -204,9 +204,9 @@ def is_text_of(said: str, findings: Iterable[Finding], policy: Policy) -> bool:
     left = said
     for finding in findings:
         own = finding.detail.partition("; its exception (")[0]
-        for detail, advice in itertools.product(
-            (own, *of_one_pool), (finding.remediation, *general)
-        ):
+        # Advice may start with other advice.
+        advices = sorted((finding.remediation, *general), key=len, reverse=True)
+        for detail, advice in itertools.product((own, *of_one_pool), advices):
             left = left.replace(f"{finding.rule}: {finding.path}: {detail}. {advice}", "", 1)
     return said == TOO_LONG or (left != said and not left.strip(". "))
 
