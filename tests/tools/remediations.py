@@ -12,6 +12,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -124,11 +125,10 @@ def main() -> int:
         for result in evaluate(manifests, policy, Request(namespace="default", today=today)):
             trial.outcomes[f"object {result.verdict}"] += 1
             if result.findings and result.manifest.value is not None:
-                request, facts = result.request, result.facts
                 trial.follow(
                     f"{result.manifest.document.path} {result.title}",
                     result.manifest.value,
-                    lambda obj, request=request, facts=facts: decide(obj, policy, request, facts),
+                    partial(decide, policy=policy, request=result.request, facts=result.facts),
                 )
     print(*trial.report(), sep="\n")
     return 1 if trial.wrong else 0
