@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Literal
 
 import msgspec
 
 from policies.candidates import describe, with_candidates
 from policies.facts import Facts, Request
-from policies.kubernetes.core_v1 import PodSpec, PodTemplate
+from policies.kubernetes.core_v1 import OwnerReference, PodSpec, PodTemplate
 from policies.kubernetes.objects import MalformedObjectError
 from policies.kubernetes.pod import DeviceResource, Pod
 from policies.kubernetes.workload import convert
@@ -67,11 +67,21 @@ class Context(Scope, frozen=True, gc=False):
     @property
     def old_spec(self) -> PodSpec | None:
         """The spec of the stored Pod, on UPDATE; ``None`` if it is malformed."""
+        return self._old.spec
+
+    @property
+    def old_owners(self) -> Sequence[OwnerReference]:
+        """The owners of the stored Pod, on UPDATE."""
+        metadata = self._old.metadata
+        return (metadata and metadata.owner_references) or ()
+
+    @property
+    def _old(self) -> PodTemplate:
         old = self.request.old or {}
         try:
-            return convert(old, PodTemplate).spec if isinstance(old, dict) else old.spec
+            return convert(old, PodTemplate) if isinstance(old, dict) else old
         except MalformedObjectError:
-            return None
+            return PodTemplate()
 
     @property
     def offering_pools(self) -> dict[Pool, None]:

@@ -408,15 +408,16 @@ def _is_judged_at_owner(pod: Pod, context: Context) -> bool:
     """Return whether a controller makes the object from another one that gpufence judges.
 
     Any client can write an owner reference: it counts where the account of a controller sends the
-    request. An existing Pod, whose run time is fixed, keeps its owner in each update.
+    request. An existing Pod keeps the owners that are stored.
     """
     metadata = pod.metadata
     if pod.kind != "Pod":
         metadata = convert(mapping(pod.template.root.get("metadata")), ObjectMeta)
     custom = {workloads.group for workloads in context.policy.custom_workloads} - _COMPLETED
     user = context.request.username
-    is_known = context.exists(pod) or not context.request.fail_closed
+    stored = context.old_owners if context.exists(pod) else ()
     for owner in metadata.owner_references or ():
+        is_known = owner in stored or not context.request.fail_closed
         group, slash, _ = (owner.api_version or "").partition("/")
         key = (group if slash else "", owner.kind)
         if owner.controller and (

@@ -227,9 +227,13 @@ def test_an_owner_counts_only_if_a_controller_sends_the_request(
     version, of = owner.split()
     entry = {"apiVersion": version, "kind": of, "name": "a", "uid": "a", "controller": True}
     obj = of_kind(kind, ownerReferences=[entry])
-    request = Request(username=username, fail_closed=True)
-    found = validate(obj, policy(pools=[{**POOL, "requires": [{"queue": True}]}]), request).findings
-    assert counts == (check_pool_requirements.ID not in {finding.rule for finding in found})
+    labeled = of_kind(kind, labels={check_pool_requirements.QUEUE_LABEL: "team"})
+    # Also if an update adds the owner, and removes what the policy requires.
+    for change in (Request(), Request(operation="UPDATE", old=labeled)):
+        request = msgspec.structs.replace(change, username=username, fail_closed=True)
+        required = policy(pools=[{**POOL, "requires": [{"queue": True}]}])
+        found = validate(obj, required, request).findings
+        assert counts == (check_pool_requirements.ID not in {finding.rule for finding in found})
 
 
 @pytest.mark.parametrize("kind", ["batch/v1 Job", "apps/v1 StatefulSet"])
