@@ -1,4 +1,4 @@
-"""The second line in the form that an API server reads from its disk (KEP-5793, alpha in 1.36)."""
+"""The second line in the form that an API server reads from its disk (KEP-5793, beta in 1.37)."""
 
 from __future__ import annotations
 
