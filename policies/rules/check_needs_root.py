@@ -357,7 +357,8 @@ def _fails(known: Image, user: str, container: Container, context: Context) -> b
 
 
 def _image(container: Container, pod: Pod, who: str, known: Image) -> Finding:
-    additions = homes(pod, homeless(pod, [container]), HOME_SIZE) if known.needs == "home" else ()
+    without = homeless(pod, [container]) if known.needs == "home" else ()
+    additions = homes(pod, without, HOME_SIZE) if without else ()
     return Finding(
         ID,
         pod.at(f"{container.field}.image"),
