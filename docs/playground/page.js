@@ -171,7 +171,9 @@ function render({ errors, objects }) {
 }
 
 async function discover() {
-  const { policy: text, errors } = await engine.call("discover", nodes.value);
+  const { policy: text, errors } = await engine
+    .call("discover", nodes.value)
+    .catch(({ message }) => ({ errors: [{ file: "", line: 0, text: message }] }));
   byId("nodes-problems").replaceChildren(
     ...errors.map((error) => problem(error, (line) => nodes.select(line))),
   );

@@ -160,7 +160,7 @@ def test_an_invalid_policy_is_reported_with_its_line(loaded: Browser) -> None:
     policy = yaml.safe_dump(fence_policy({"pools": 3}), sort_keys=False)
     shown = edit(loaded, "#policy-editor textarea", policy)
     assert shown["verdict"] == "The policy is invalid"
-    assert shown["errors"][0].startswith("policy.yaml line 3 pools: ")
+    assert shown["errors"][0].startswith("policy.yaml line 6 spec.pools: ")
     assert loaded.run("return document.getElementById('policy').value") == "own"
 
 
@@ -200,6 +200,28 @@ def test_a_damaged_link_says_so_and_a_sample_repairs_it(address: str) -> None:
         window.wait(lambda: "damaged" in window.run(shown), "the message about the link")
         assert window.run(STATE)["busy"] == "false"
         assert edit(window, "#sample", "web")["verdict"] == "Allowed, without changes"
+
+
+WITHOUT_CLIENT = """
+import json, sys
+sys.modules["aiohttp"] = None
+sys.path.insert(0, sys.argv[1] + "/docs/playground")
+import engine
+nodes = open("nodes.yaml").read()
+print(json.loads(engine.discover(nodes))["policy"])
+print(json.loads(engine.check("kind: Pod\\napiVersion: v1\\n", None, nodes, "ml"))["errors"])
+"""
+
+
+def test_the_engine_needs_no_library_that_the_page_lacks(tmp_path: Path, gpufence: Run) -> None:
+    (tmp_path / "nodes.yaml").write_text(playground.data()["nodes"])
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_CLIENT, str(PROJECT)],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout == gpufence("policy", "discover", "--nodes", "nodes.yaml").out + "\n[]\n"
 
 
 CLOCK = """

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -13,7 +14,6 @@ from policies.exemptions import useless_exceptions
 from policies.kubernetes.objects import JSONObject
 from policies.shipped import PRESETS, default_policy_text, preset_text
 from policies.wording import counted
-from webhook.kube.client import KubeApi
 from webhook.serve.cluster.state import ClusterState
 from webhook.tools.audit.stack import unreached
 from webhook.tools.cli.commands import SuggestingGroup
@@ -36,6 +36,9 @@ from webhook.tools.documents.policy_files import (
     read_policy_text,
 )
 from webhook.tools.platforms import Found, found, platforms_of
+
+if TYPE_CHECKING:
+    from webhook.kube.client import KubeApi
 
 
 @click.group(cls=SuggestingGroup)
