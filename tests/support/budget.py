@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-from collections import defaultdict
 from collections.abc import Generator
 from pathlib import Path
 from typing import Any
@@ -18,16 +17,16 @@ import pytest
 
 from paths import PROJECT
 
-BUDGET: dict[str, int] = json.loads((PROJECT / "tests" / "budget.json").read_text())
+BUDGET: dict[str, int] = json.loads(Path(__file__).with_suffix(".json").read_text())
 """CPU-seconds by area, as measured on a quiet machine with two cores."""
 SLOW = 10.0
 """Seconds. A test that takes longer states the reason in the marker `slow`."""
-COST = pytest.StashKey[defaultdict[str, float]]()
+COST = pytest.StashKey[dict[str, float]]()
 COUNTED = pytest.StashKey[float]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.stash[COST] = defaultdict(float)
+    config.stash[COST] = {}
     config.stash[COUNTED] = cpu_seconds()
 
 
@@ -38,7 +37,7 @@ def pytest_runtest_protocol(
     result = yield
     if nextitem is None or area(nextitem) != area(item):
         now = cpu_seconds()
-        item.config.stash[COST][area(item)] += now - item.config.stash[COUNTED]
+        count(item.config, area(item), now - item.config.stash[COUNTED])
         item.config.stash[COUNTED] = now
     return result
 
@@ -51,7 +50,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any) -> None:
     for name, seconds in getattr(node, "workeroutput", {}).get("cost", {}).items():
-        node.config.stash[COST][name] += seconds
+        count(node.config, name, seconds)
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
@@ -65,6 +64,11 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
     for report in terminalreporter.stats.get("passed", ()):
         if report.duration > SLOW and "slow" not in report.keywords:
             terminalreporter.line(f"{report.duration:.0f} s without a reason: {report.nodeid}")
+
+
+def count(config: pytest.Config, name: str, seconds: float) -> None:
+    cost = config.stash[COST]
+    cost[name] = cost.get(name, 0.0) + seconds
 
 
 def area(item: pytest.Item) -> str:
