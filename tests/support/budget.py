@@ -44,7 +44,7 @@ def pytest_runtest_protocol(
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
     if hasattr(session.config, "workeroutput"):
-        session.config.workeroutput["cost"] = dict(session.config.stash[COST])
+        session.config.workeroutput["cost"] = session.config.stash[COST]
 
 
 @pytest.hookimpl(optionalhook=True)
