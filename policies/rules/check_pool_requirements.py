@@ -258,7 +258,7 @@ def wrong_priority(pool: Pool, entry: PoolRequirement, path: str) -> Finding:
 def _runtime(pod: Pod, pool: Pool, entry: PoolRequirement) -> Iterator[Finding]:
     if entry.max_runtime is None:
         return
-    most = f"{(longest := _seconds(entry.max_runtime))} or less ({entry.max_runtime})"
+    most = f"{(longest := seconds(entry.max_runtime))} or less ({entry.max_runtime})"
     if limits := dict(_deadlines(pod)):
         path = min(limits, key=lambda path: limits[path])
         if limits[path] > longest:
@@ -428,7 +428,7 @@ def _is_judged_at_owner(pod: Pod, context: Context) -> bool:
     return False
 
 
-def _seconds(duration: str) -> int:
+def seconds(duration: str) -> int:
     """Return the seconds of a duration: ``1h30m``."""
     parts = re.findall("([0-9]+)([hms])", duration)
     return sum(int(number) * _SECONDS[unit] for number, unit in parts)

@@ -32,6 +32,7 @@ from in_tree import (
     registered,
 )
 from laws.profile import live_law as law
+from policies.difference import classes
 from policies.engine import decide, validate
 from policies.facts import Facts, Request
 from policies.finding import Action, Finding
@@ -50,8 +51,9 @@ from policies.rules.check_pool_trespass import (
     wildcard_remediation,
 )
 from policies.shipped import preset_text
+from policies.traits import objects_of, scope_of
 from policies.wording import capitalized
-from specs import policy_of
+from specs import default_spec, policy_of
 from strategies import AMD, JSON, MEMORY, NODE_TYPE, PRESENT, ZONE, facts, policies
 from valid_strategies import WORKLOADS, pod, valid_specs, workload
 from webhook.controller.text.objects import IN_TREE_RULES
@@ -295,6 +297,25 @@ def test_law_admission_policies_deny_no_object_that_the_engine_allows(
     print(f"\n{name}: {dict(tally)}")
     assert tally["denied by both"] > 0
     assert tally["allowed by both"] > 0
+
+
+def test_the_api_server_denies_no_class_of_pods_that_the_engine_allows(
+    control_plane: ControlPlane,
+) -> None:
+    policy, tally, alone = policy_of(default_spec()), Counter[str](), list[str]()
+    with in_tree(control_plane, policy) as line:
+        for traits in classes(policy, TODAY):
+            *beside, obj = objects_of(traits)
+            # Pods in other namespaces would need them.
+            if not any(trait.group == "namespace" for trait in traits):
+                request, known = scope_of(traits, [*beside, obj], frozenset(), TODAY)
+                outcome = line.create(obj)
+                verdict, wrong = compare(line, json.dumps(obj), obj, outcome, request, [known])
+                tally[verdict] += 1
+                alone += wrong
+    print(f"\n{dict(tally)}")
+    assert not alone, "\n".join(alone)
+    assert tally["denied by both"] > 0
 
 
 @pytest.mark.parametrize("pools", [1, 10])

@@ -14,6 +14,8 @@ from typing import Any, NamedTuple
 
 from msgspec import to_builtins
 
+from policies import classes
+from policies.classes import Constraint
 from policies.context import Context
 from policies.engine import mutate_pod
 from policies.facts import Facts, Request
@@ -59,7 +61,7 @@ from policies.rules import (
 )
 from proofs import judge, quotient
 from proofs.judge import Nodes, NodeTaint
-from proofs.quotient import NODE_VALUES, TAINT_VALUES, Constraint
+from proofs.quotient import NODE_VALUES, TAINT_VALUES
 from specs import policy_of
 
 GPU, OTHER_GPU = "example.com/gpu", "example.com/other"
@@ -108,7 +110,7 @@ def _check_selection(constraint: Constraint, nodes: Nodes) -> None:
     for number, (name, labels) in enumerate(nodes.nodes):
         same = accepts(alternative, name, labels) == bool(found >> number & 1)
         require(same, "accepts differs from the scheduler", constraint, labels)
-    pools = quotient.selectors("a")
+    pools = classes.selectors("a")
     for pool in pools:
         members = _members(nodes, pool)
         may = can_match(alternative, pool)
@@ -501,7 +503,7 @@ _C_CONSTRAINTS = (
 
 @cache
 def _classes(key: str, small: bool) -> list[Constraint]:
-    return quotient.classes(key, quotient.constraints(key, small=small))
+    return classes.distinct(key, quotient.constraints(key, small=small), NODE_VALUES)
 
 
 @cache

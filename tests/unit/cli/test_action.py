@@ -14,6 +14,7 @@ import pytest
 import yaml
 
 from paths import PROJECT
+from policies.shipped import default_policy_text
 from running import GPU_POD, PLAIN_POD, TRESPASSER
 
 ACTION: dict[str, Any] = yaml.safe_load((PROJECT / "action.yml").read_text())
@@ -179,6 +180,18 @@ def test_path_exclude_policy_and_namespace_inputs_are_passed_to_check(runner: Ru
     (runner.checkout / ".policy.yaml").write_text(yaml.safe_dump(policy))
     assert runner.check(policy=".policy.yaml").status == 0
     assert runner.check(policy=".policy.yaml", fail_on="warn").status == 1
+
+
+def test_a_comment_says_what_a_change_of_the_policy_does(runner: Runner) -> None:
+    (runner.checkout / "plain.yaml").write_text(PLAIN_POD)
+    for name, mode in (("old.yaml", "enforce"), (".policy.yaml", "audit")):
+        text = default_policy_text().replace("mode: enforce", f"mode: {mode}")
+        (runner.checkout / name).write_text(text)
+    done = runner.check(paths="plain.yaml", policy=".policy.yaml", compare="old.yaml")
+    assert done.status == 0
+    assert Path(done.outputs["comment"]).read_text() in done.summary
+    assert "Denied before, allowed now" in done.summary
+    assert runner.check(paths="plain.yaml", compare="old.yaml").status == 2
 
 
 def test_the_rules_and_strict_inputs_are_passed_to_check(runner: Runner) -> None:

@@ -13,7 +13,7 @@ import yaml
 from policies.document import SCHEMA_ID
 from policies.rules.check_unknown_device_resource import ACCELERATORS
 from policies.shipped import PRESETS, default_policy_text
-from running import Run
+from running import TRESPASSER, Run
 from specs import default_spec, fence_policy
 
 FAULTY = """\
@@ -132,3 +132,81 @@ def test_the_schema_accepts_the_default_policy_and_rejects_an_invalid_policy(gpu
     assert rules["device-leak"]["description"] == title
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate(yaml.safe_load(FAULTY), schema)
+
+
+CHANGED = default_policy_text().replace("- key: nvidia.com/gpu", "- key: gpu")
+
+
+@pytest.fixture
+def two(tmp_path: Path) -> Path:
+    (tmp_path / "old.yaml").write_text(default_policy_text())
+    (tmp_path / "new.yaml").write_text(CHANGED)
+    (tmp_path / "pod.yaml").write_text(TRESPASSER)
+    return tmp_path
+
+
+def test_diff_exits_like_diff(gpufence: Run, two: Path) -> None:
+    equal = gpufence("policy", "diff", "old.yaml", "old.yaml")
+    assert (equal.status, equal.err) == (0, "")
+    assert "old.yaml and old.yaml decide alike on every Pod in these respects" in equal.out
+    assert gpufence("policy", "diff", "-", "new.yaml", stdin=default_policy_text()).status == 1
+    for arguments, problem in {
+        ("old.yaml",): "Name two policies. With --cluster, OLD is the live one by default.",
+        ("old.yaml", "missing.yaml"): "missing.yaml",
+        ("old.yaml", "new.yaml", "--cluster", "--dump", "d.json"): "exclude each other",
+        ("old.yaml", "new.yaml", "--output", "json=new.yaml"): "overwrites the input",
+    }.items():
+        failed = gpufence("policy", "diff", *arguments)
+        assert (failed.status, failed.out) == (2, ""), arguments
+        assert problem in failed.err
+
+
+def test_diff_shows_the_smallest_pod_that_check_decides_differently(
+    gpufence: Run, two: Path
+) -> None:
+    report = json.loads(gpufence("policy", "diff", "old.yaml", "new.yaml", "-o", "json").out)
+    assert not report["equal"]
+    [denied] = [
+        each
+        for each in report["differences"]
+        if (each["before"], each["after"]) == ("allowed", "denied")
+        and each["rules"][0]["rule"] == "pool-trespass"
+    ]
+    assert denied["sentence"].startswith("Allowed before, denied now: Pods that tolerate gpu")
+    (two / "smallest.json").write_text(json.dumps(denied["smallest"][-1]))
+    for policy, status in (("old.yaml", 0), ("new.yaml", 1)):
+        assert gpufence("check", "--policy", policy, "smallest.json").status == status
+
+
+def test_diff_names_the_workloads_whose_result_changes(gpufence: Run, two: Path) -> None:
+    files = ("old.yaml", "new.yaml")
+    text = gpufence("policy", "diff", "--manifests", "pod.yaml", *files).out
+    assert "denied before, allowed now\n  no longer denied by pool-trespass." in text
+    assert "The result differs for 1 of 1 workload." in text
+    (two / "dump.json").write_text(
+        json.dumps(
+            {
+                "apiVersion": "v1",
+                "kind": "List",
+                "items": [
+                    {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "ml"}},
+                    {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}},
+                    yaml.safe_load(TRESPASSER) | {"metadata": {"name": "web", "namespace": "ml"}},
+                ],
+            }
+        )
+    )
+    comment = gpufence("policy", "diff", "--dump", "dump.json", "-o", "markdown", *files).out
+    assert "| denied | allowed | no longer denied by pool-trespass |" in comment
+    assert "```yaml\napiVersion: v1\nkind: Pod\n" in comment
+
+
+def test_a_comment_about_a_policy_is_bounded_and_shows_names_as_text(
+    gpufence: Run, two: Path
+) -> None:
+    spec = default_spec()
+    spec["exemptions"]["usernames"] = [f"@all ```{n} **b**" for n in range(400)]
+    (two / "new.yaml").write_text(yaml.safe_dump(fence_policy(spec)))
+    comment = gpufence("policy", "diff", "-o", "markdown", "old.yaml", "new.yaml").out
+    assert len(comment) < 65_536
+    assert "@all" not in comment

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,24 +12,37 @@ import click
 
 from policies.context import needed_facts
 from policies.exemptions import useless_exceptions
+from policies.facts import Request
 from policies.kubernetes.objects import JSONObject
 from policies.shipped import PRESETS, default_policy_text, preset_text
 from policies.wording import counted
 from webhook.serve.cluster.state import ClusterState
 from webhook.tools.audit.stack import unreached
-from webhook.tools.cli.commands import SuggestingGroup
+from webhook.tools.cli.commands import EXIT_FOUND, SuggestingGroup
 from webhook.tools.cli.discover.drafts import draft_of, groups_of
 from webhook.tools.cli.discover.text import policy_text
+from webhook.tools.cli.evaluate import Result, evaluate
 from webhook.tools.cli.manifests import read_manifests
 from webhook.tools.cli.options import (
+    FENCE_POLICY,
+    PATH,
     Connection,
+    PolicyChoice,
     connection_options,
     context_option,
     kubeconfig_option,
     optional_connection,
     policy_path_option,
 )
-from webhook.tools.cli.report.output import reading
+from webhook.tools.cli.report.output import (
+    Color,
+    Output,
+    check_outputs,
+    color_option,
+    output_option,
+    reading,
+    write_reports,
+)
 from webhook.tools.documents.policy_files import (
     load_policy,
     policy_name,
@@ -123,6 +137,101 @@ def validate(file: str, cluster: bool, kubeconfig: Path | None, context: str | N
         known = connection.run(state_of_cluster)
         for label_problem in label_problems(policy, known.nodes.index, known.templates):
             click.echo(f"Warning: {label_problem.problem}. {label_problem.remediation}.", err=True)
+
+
+@policy.command(
+    epilog="""\b
+Exit status:
+  0  the policies decide alike on every Pod that is compared, and on every workload
+  1  they differ, in decisions on Pods or in a field that they do not show
+  2  a policy, a manifest or the cluster cannot be read
+
+\b
+Examples:
+  gpufence policy diff policy.yaml new.yaml
+  git show main:policy.yaml | gpufence policy diff - policy.yaml
+  gpufence policy diff --cluster new.yaml
+  gpufence policy diff --manifests deploy/ --output markdown policy.yaml new.yaml > comment.md
+""",
+)
+@click.argument("policies", nargs=-1, required=True, metavar="[OLD] NEW", type=PATH)
+@click.option(
+    "--manifests",
+    multiple=True,
+    type=PATH,
+    metavar="PATH",
+    help="Compare the results for these manifests as well: a file or a directory. Repeatable.",
+)
+@click.option(
+    "--dump",
+    type=PATH,
+    metavar="FILE",
+    help="Compare the results for the workloads in what kubectl get -o json printed.",
+)
+@click.option(
+    "--cluster",
+    is_flag=True,
+    help="Compare the results for the workloads of the cluster. OLD is the live policy if you "
+    "leave it out.",
+)
+@kubeconfig_option
+@context_option
+@output_option("diff")
+@color_option
+def diff(
+    policies: tuple[str, ...],
+    manifests: tuple[str, ...],
+    dump: str | None,
+    cluster: bool,
+    kubeconfig: Path | None,
+    context: str | None,
+    outputs: Sequence[Output],
+    color: Color,
+) -> int:
+    """Show what a change of a policy does, in Pods.
+
+    OLD and NEW are policy files, or - for standard input. gpufence compares the decisions of both
+    policies on each class of Pods that they can tell apart, and shows the smallest Pod of each
+    class whose result differs: the verdict, what a rule says, or what a mutation changes. To try
+    it, save the Pod and run gpufence check with each policy.
+    """
+    from policies.difference import compare
+    from webhook.tools.cli.policy_diff import DiffReport, changed_workloads
+
+    connection = optional_connection(cluster, kubeconfig, context)
+    if len(policies) > 2 or (len(policies) == 1 and connection is None):
+        raise click.UsageError("Name two policies. With --cluster, OLD is the live one by default.")
+    if connection is not None and dump is not None:
+        raise click.UsageError("--dump and --cluster exclude each other.")
+    check_outputs(outputs, [*policies, *manifests, dump])
+    today = datetime.now(UTC).date()
+    sides = [PolicyChoice(path) for path in policies]
+    loaded = [(each.title, each.load()) for each in sides]
+    if len(loaded) == 1 and connection is not None:
+        live = connection.run(lambda api: PolicyChoice().in_cluster(api, FENCE_POLICY))
+        loaded.insert(0, live)
+    results: list[list[Result]] = [[], []]
+    if manifests:
+        read = read_manifests(manifests)
+        for own, (_, each) in zip(results, loaded, strict=True):
+            own += evaluate(read, each, Request(today=today))
+    if connection is not None or dump is not None:
+        from webhook.tools.audit.cluster_audit import audit
+        from webhook.tools.cli.commands.adopt import Dump
+        from webhook.tools.cli.report.content import results_of
+
+        async def audited(api: KubeApi) -> list[list[Result]]:
+            return [[*results_of(await audit(api, each, today))] for _, each in loaded]
+
+        api = Dump(dump) if dump is not None else None
+        found = (connection or Connection(None)).run(audited, api)
+        for own, more in zip(results, found, strict=True):
+            own += more
+    workloads, count = changed_workloads(*results)
+    (old_name, old), (new_name, new) = loaded
+    report = DiffReport(old_name, new_name, compare(old, new, today), workloads, count)
+    write_reports("diff", report, outputs, color)
+    return 0 if report.is_equal else EXIT_FOUND
 
 
 @policy.command(

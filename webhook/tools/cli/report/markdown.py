@@ -11,8 +11,17 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Literal, get_args
 
+from policies.difference import Difference
 from policies.wording import counted, printable
 from webhook.tools.cli.evaluate import Result, Verdict
+from webhook.tools.cli.policy_diff import (
+    DiffReport,
+    causes,
+    closing,
+    sentence,
+    smallest,
+    written,
+)
 from webhook.tools.cli.report.content import (
     CheckReport,
     Place,
@@ -59,6 +68,42 @@ def check(report: CheckReport) -> Iterator[str]:
 
 
 audit = check
+
+
+def diff(report: DiffReport) -> Iterator[str]:
+    """Yield the comment: each difference, its smallest Pod folded, and the workloads."""
+    yield f"### gpufence: {_escaped(report.old)} and {_escaped(report.new)}\n\n"
+    left = MAX_CHARACTERS - _RESERVED * 4
+    parts = [*map(_difference, report.comparison.differences)]
+    parts += ["| Workload | Before | Now | Why |\n| --- | --- | --- | --- |\n"] * bool(
+        report.workloads
+    )
+    for change in report.workloads:
+        why = "; ".join(causes(change.rules))
+        place = _code(f"{change.place} {change.title}")
+        parts.append(f"| {place} | {change.before.verdict} | {change.after.verdict} | {why} |\n")
+    for number, part in enumerate(parts):
+        left -= len(part)
+        if left < 0:
+            yield f"\nOmitted: {len(parts) - number} more, because a comment has a limit.\n"
+            break
+        yield part
+    yield from (f"\n{_escaped(each)}.\n" for each in closing(report))
+
+
+def _difference(difference: Difference) -> str:
+    why = "".join(f"- {each}.\n" for each in causes(difference.rules))
+    changed = _fenced("diff", "".join(f"{x}\n" for x in written(difference)))
+    example = _fenced("yaml", smallest(difference))
+    folded = f"<details><summary>The smallest Pod</summary>\n\n{example}\n</details>\n\n"
+    return f"**{_escaped(sentence(difference))}**\n\n{why}\n{changed}{folded}"
+
+
+def _fenced(language: str, text: str) -> str:
+    fence = "```"
+    while fence in text:
+        fence += "`"
+    return f"{fence}{language}\n{text}{fence}\n\n" if text else ""
 
 
 def _fitting(rows: Sequence[str]) -> Sequence[str]:

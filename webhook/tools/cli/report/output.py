@@ -21,12 +21,13 @@ from webhook.tools.documents.document import InputError
 from webhook.tools.documents.files import display_name
 
 if TYPE_CHECKING:
+    from webhook.tools.cli.policy_diff import DiffReport
     from webhook.tools.doctor import DoctorLine
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 Color = Literal["auto", "always", "never"]
-Command = Literal["check", "audit", "doctor", "suites"]
+Command = Literal["check", "audit", "doctor", "suites", "diff"]
 
 TEXT = "text"
 STDOUT = "-"
@@ -37,6 +38,7 @@ FORMATS: dict[Command, tuple[str, ...]] = {
     "audit": (TEXT, "csv", "html", "json", "junit", "markdown"),
     "doctor": (TEXT, "json", "junit"),
     "suites": (TEXT, "json", "junit"),
+    "diff": (TEXT, "json", "markdown"),
 }
 """The formats of each command. The module of a format has a function with the command's name."""
 
@@ -48,7 +50,7 @@ class Output(NamedTuple):
     path: str = STDOUT
 
 
-Report: TypeAlias = "CheckReport | SuitesReport | Sequence[DoctorLine]"
+Report: TypeAlias = "CheckReport | SuitesReport | Sequence[DoctorLine] | DiffReport"
 """The content of a report, by command."""
 
 

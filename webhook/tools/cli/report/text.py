@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
+from textwrap import indent
 from typing import TYPE_CHECKING
 
 from policies.decision import Decision
@@ -13,6 +14,14 @@ from policies.kubernetes.paths import field_path
 from policies.kubernetes.templates import is_core_workload
 from policies.wording import counted
 from webhook.tools.cli.evaluate import Result
+from webhook.tools.cli.policy_diff import (
+    DiffReport,
+    causes,
+    closing,
+    sentence,
+    smallest,
+    written,
+)
 from webhook.tools.cli.report.content import (
     AuditReport,
     CheckReport,
@@ -124,6 +133,20 @@ def doctor(lines: Sequence[DoctorLine], terminal: Terminal) -> Iterator[str]:
         f"{count} {word if count > 1 else word.removesuffix('s')}" for count, word in words if count
     )
     yield f"\n{terminal.paint(parts, BOLD)}\n"
+
+
+def diff(report: DiffReport, terminal: Terminal) -> Iterator[str]:
+    """Yield each difference with its smallest Pod, the workloads that change, and a summary."""
+    for found in report.comparison.differences:
+        yield terminal.line(sentence(found), style=BOLD)
+        yield from (terminal.line(f"{each}.", 2) for each in causes(found.rules))
+        lines = (Marked("+" if line[0] == "+" else "-", line[1:]) for line in written(found))
+        yield f"{terminal.changed(lines, 2)}\n{indent(smallest(found), '    ')}\n"
+    for change in report.workloads:
+        verdicts = f"{change.before.verdict} before, {change.after.verdict} now"
+        yield terminal.row((change.place, BOLD), (change.title, PLAIN), (verdicts, PLAIN))
+        yield from (terminal.line(f"{each}.", 2) for each in causes(change.rules))
+    yield from (terminal.line(f"{each}.") for each in closing(report))
 
 
 # The parts of a report about one object.

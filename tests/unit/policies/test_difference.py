@@ -1,0 +1,156 @@
+"""The comparison of two policies: each field, changes judged by hand, and the smallest Pods."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from copy import deepcopy
+from dataclasses import fields, is_dataclass
+from datetime import date
+from functools import cache
+from pathlib import Path
+from typing import Any, get_args, get_type_hints
+
+import yaml
+
+from policies.difference import Comparer, Comparison, compare
+from policies.facts import Request
+from policies.kubernetes.field_types import camel_case
+from policies.policy import Policy
+from policies.registry import RULES
+from policies.shipped import PRESETS
+from policies.traits import ELSEWHERE, IN_PODS
+from specs import default_spec, policy_of
+from webhook.tools.cli.evaluate import evaluate
+from webhook.tools.cli.policy_diff import causes, sentence
+from webhook.tools.documents.document import Document
+from webhook.tools.documents.objects import Manifest
+
+JSON = dict[str, Any]
+
+TODAY = date(2026, 1, 1)
+_FILE = yaml.safe_load(Path(__file__).with_name("changes.yaml").read_text())
+BASE: JSON = _FILE["policy"]
+CHANGES: dict[str, JSON] = _FILE["changes"]
+
+
+def changed(change: JSON) -> JSON:
+    """Return the spec with the change."""
+    spec = deepcopy(BASE)
+    for path, value in change.get("set", {}).items():
+        *steps, last = (int(step) if step.isdigit() else step for step in path.split("/"))
+        part: Any = spec
+        for step in steps:
+            part = part[step]
+        if value is None:
+            del part[last]
+        else:
+            part.update({last: value}) if isinstance(part, dict) else part.__setitem__(last, value)
+    if "last" in change:
+        # Pools that share a device keep their order: it decides on the order of tolerations.
+        own = spec[change["last"]]
+        spec[change["last"]] = own[2:] + own[:2] if len(own) > 2 else own[::-1]
+    return spec
+
+
+@cache
+def comparison(name: str) -> Comparison:
+    return compare(policy_of(BASE), policy_of(changed(CHANGES[name])), TODAY)
+
+
+def leaves(part: type, path: str = "") -> Iterator[str]:
+    """Yield the path of each field of a type that is not a part itself."""
+    hints = get_type_hints(part)
+    for each in fields(part):
+        own = f"{path}.{camel_case(each.name)}".removeprefix(".")
+        inner = next(iter(parts_in(hints[each.name])), None)
+        yield from leaves(inner, own) if inner else [own]
+
+
+def parts_in(hint: Any) -> Iterator[type]:
+    if is_dataclass(hint):
+        yield hint  # type: ignore[misc]
+    for each in get_args(hint):
+        yield from parts_in(each)
+
+
+def test_each_field_of_a_policy_is_compared_or_named() -> None:
+    every = {*leaves(Policy)}
+    named = {field for field in every for known in (*IN_PODS, *ELSEWHERE) if covers(known, field)}
+    assert every == named
+    assert every <= CHANGES.keys()
+
+
+def covers(known: str, field: str) -> bool:
+    return field == known or (known != "pools" and field.startswith(f"{known}."))
+
+
+def test_what_it_says_of_each_change() -> None:
+    wrong = []
+    for name, change in CHANGES.items():
+        found = comparison(name)
+        said = [sentence(each) for each in found.differences]
+        said += [cause for each in found.differences for cause in causes(each.rules)]
+        said += found.elsewhere.values()
+        wanted = change.get("says", [])
+        wrong += [(name, part) for part in wanted if not any(part in text for text in said)]
+        if bool(wanted) == found.is_equal:
+            wrong.append((name, said))
+    assert not wrong
+
+
+def test_check_decides_on_the_smallest_pods_as_it_says() -> None:
+    wrong = []
+    for name, change in CHANGES.items():
+        policies = policy_of(BASE), policy_of(changed(change))
+        for each in comparison(name).differences:
+            traits = each.classes[0]
+            day = next((trait.day for trait in traits if trait.day), TODAY)
+            user = next((trait.user for trait in traits if trait.user), "")
+            document = Document(0, "", 0, path="smallest.yaml")
+            manifests = [Manifest(document, None, (), 0, obj) for obj in each.objects]
+            for policy, said in zip(policies, (each.before, each.after), strict=True):
+                *_, result = evaluate(manifests, policy, Request(username=user, today=day))
+                found = {finding.rule for finding in result.findings}
+                # Without a cluster, check knows no RuntimeClasses.
+                if (result.decision.allowed, found) != (
+                    said.allowed,
+                    {finding.rule for finding in said.findings} - {"gpu-runtime-class"},
+                ):
+                    wrong.append((name, sentence(each), result.verdict, said.verdict))
+    assert not wrong
+
+
+def test_some_class_has_to_do_with_each_rule() -> None:
+    triggers = Comparer(policy_of(BASE), policy_of(BASE), TODAY).triggers()
+    # The first pool of the policy has no device classes.
+    assert {rule.id for rule in RULES} - triggers.keys() == {"admin-access-claim"}
+
+
+def test_one_character_of_the_default_policy_is_noticed() -> None:
+    text = json.dumps(default_spec())
+    edits = {
+        '"nvidia.com/gpu",': '"nvidia.com/gpv",',
+        "nvidia.com/gpu.shared": "nvidia.com/gpu.sharec",
+        "nvidia.com/mig-*": "nvidia.com/mig*",
+        "mig.nvidia.com": "mih.nvidia.com",
+        "gpu.present": "gpu.presenT",
+        '"true"': '"True"',
+        '"key": "nvidia.com/gpu"': '"key": "nvidia.com/gpU"',
+        "65532": "65531",
+        "gpu-operator-resources": "gpu-operator-resource",
+        "gpufence-system": "gpufence-systen",
+    }
+    for before, after in edits.items():
+        new = json.loads(text.replace(before, after))
+        if "gpu.shared" in before:
+            assert new["pools"][0]["sharedResources"] == ["nvidia.com/gpu.sharec"]
+        assert not compare(policy_of(default_spec()), policy_of(new), TODAY).is_equal, before
+
+
+def test_a_preset_is_equal_to_itself_and_differs_from_the_default() -> None:
+    default = policy_of(default_spec())
+    for preset in sorted(PRESETS.iterdir()):
+        own = policy_of(yaml.safe_load(preset.read_text())["spec"])
+        assert compare(own, own, TODAY).is_equal
+        assert compare(default, own, TODAY).differences, preset
