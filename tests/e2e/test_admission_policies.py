@@ -406,8 +406,12 @@ def test_a_template_with_every_toleration_is_left_to_the_webhook(
     }
     policy = policies()["one taint"]
     assert not enforced(workload(kind, "agent", spec), policy, Request(), Facts())
+    # Every taint of another effect opens no pool, so nothing is added.
+    other = {**spec, "tolerations": [{**WILDCARD, "effect": "NoExecute"}, KEY]}
+    assert enforced(workload(kind, "agent", other), policy, Request(), Facts())
     with in_tree(control_plane, policy) as line:
         outcome = line.create(workload(kind, "agent", spec))
+        assert line.create(workload(kind, "agent", other)).verdict == "denied"
     assert outcome.verdict == "accepted", outcome.message
 
 
