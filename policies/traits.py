@@ -39,7 +39,7 @@ IN_PODS: Mapping[str, str] = {
     "pools.resources": f"{_PLACED}, simple toleration, namespace, setting, kind, stated",
     "pools.sharedResources": _PLACED,
     "pools.fractionalResources": _PLACED,
-    "pools.annotationRequests": f"{_PLACED}, setting, kind",
+    "pools.annotationRequests": f"{_PLACED}, simple toleration, setting, kind, stated",
     "pools.deviceClasses": f"{_PLACED}, simple toleration, namespace, setting, kind, stated",
     "pools.taints": f"{_PLACED}, toleration, setting, kind",
     "pools.nodeSelector": "device, selection, choice, simple toleration",
