@@ -161,12 +161,15 @@ def installation(
 ) -> Iterator[Installation]:
     """Have nodes and a kubelet in the block; afterwards, nothing of a release is left."""
     own = replace(helm, kubeconfig=cluster.kubeconfig)
+    # The end of one that a test before has left takes a moment.
+    namespace = ("delete", "--ignore-not-found", "namespace", NAMESPACE)
+    cluster.kubectl(*namespace)
     with cluster.nodes(*NODES), kubelet(cluster, NAMESPACE, directory / "pods") as running:
         yield Installation(cluster, own, running, settings, settings.audit_log.stat().st_size)
         own("uninstall", RELEASE, "--namespace", NAMESPACE, "--ignore-not-found")
     unregister(cluster)
     cluster.kubectl("delete", "--ignore-not-found", "-f", str(CHART / "crds"))
-    cluster.kubectl("delete", "--ignore-not-found", "namespace", NAMESPACE)
+    cluster.kubectl(*namespace)
 
 
 def _admission_configuration(directory: Path, pair: tuple[Path, Path]) -> Path:
