@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from copy import deepcopy
 from dataclasses import fields, is_dataclass
@@ -32,6 +33,9 @@ TODAY = date(2026, 1, 1)
 _FILE = yaml.safe_load(Path(__file__).with_name("changes.yaml").read_text())
 BASE: JSON = _FILE["policy"]
 CHANGES: dict[str, JSON] = _FILE["changes"]
+WITHOUT_EFFECT = [name for name, change in CHANGES.items() if not change.get("says")]
+TRIED = [*CHANGES] if int(os.environ.get("GPUFENCE_LAWS", "0")) > 500 else [*CHANGES][::12]
+"""A comparison takes about a second: `make laws` makes all of them."""
 
 
 def changed(change: JSON) -> JSON:
@@ -87,8 +91,8 @@ def covers(known: str, field: str) -> bool:
 
 def test_what_it_says_of_each_change() -> None:
     wrong = []
-    for name, change in CHANGES.items():
-        found = comparison(name)
+    for name in {*TRIED, *WITHOUT_EFFECT}:
+        found, change = comparison(name), CHANGES[name]
         said = [sentence(each) for each in found.differences]
         said += [cause for each in found.differences for cause in causes(each.rules)]
         said += found.elsewhere.values()
@@ -101,8 +105,8 @@ def test_what_it_says_of_each_change() -> None:
 
 def test_check_decides_on_the_smallest_pods_as_it_says() -> None:
     wrong = []
-    for name, change in CHANGES.items():
-        policies = policy_of(BASE), policy_of(changed(change))
+    for name in TRIED:
+        policies = policy_of(BASE), policy_of(changed(CHANGES[name]))
         for each in comparison(name).differences:
             traits = each.classes[0]
             day = next((trait.day for trait in traits if trait.day), TODAY)
