@@ -94,7 +94,9 @@ def test_what_the_controller_writes_is_owned_and_deleted_with_the_release(
             assert managers == {"gpufence"}
             for webhook in configuration["webhooks"]:
                 name = webhook["name"]
-                stops_nothing = name.startswith("custom-workloads.") or "-placement." in name
+                stops_nothing = (
+                    name.startswith(("custom-workloads.", "policies.")) or "-placement." in name
+                )
                 assert webhook["failurePolicy"] == ("Ignore" if stops_nothing else "Fail")
                 excluded = webhook["namespaceSelector"]["matchExpressions"][0]
                 assert {"kube-system", "gpu-operator"} <= set(excluded["values"])
