@@ -194,6 +194,49 @@ FAILURE_POLICIES = ("Fail", "Ignore")
 WITH_SECOND_LINE = {policy: (policy, True) for policy in FAILURE_POLICIES}
 
 
+FIRST = {
+    "plain Pod": (spec(), "created"),
+    "GPU Pod": (TRIED[WAITS]["GPU Pod"], "mutated"),
+    "trespasser": (spec(**TOLERATING), f"'{DENYING}'"),
+}
+NOT_READY = ("not yet ready to handle request", "rbac/bootstrap-roles", "is not ready")
+"""What an API server answers in its first moments, to any user."""
+
+
+def test_the_first_pods_after_a_restart_of_the_api_server_get_their_verdict(
+    installed: Installed, control_plane: ControlPlane
+) -> None:
+    path = "/api/v1/namespaces/default/pods?dryRun=All"
+    answers: dict[str, Counter[str]] = {kind: Counter() for kind in FIRST}
+
+    def create(kind: str) -> None:
+        pod = {"metadata": {"generateName": "first-"}, "spec": FIRST[kind][0]}
+        while answers[kind].total() < 100:
+            try:
+                made = control_plane.api.request("POST", path, pod)
+                answer = "mutated" if "affinity" in made["spec"] else "created"
+            except ApiError as error:
+                named = (*NOT_READY, *(expected for _, expected in FIRST.values()))
+                answer = next((each for each in named if each in str(error)), str(error))
+            except (OSError, HTTPException):
+                continue
+            answers[kind][answer] += 1
+
+    with installed.release.replicas(2, *flags(installed)):
+        until(lambda: DENYING in in_tree_denial(installed.api), "the second line")
+        webhooks.wait_until_called(control_plane, created=True)
+        control_plane.apiserver.kill()
+        with ThreadPoolExecutor(len(FIRST)) as threads:
+            creating = [threads.submit(create, kind) for kind in FIRST]
+            control_plane.start_apiserver()
+            for each in creating:
+                each.result()
+        control_plane.start_clients()
+    print(f"\n{answers}")
+    for kind, (_, expected) in FIRST.items():
+        assert set(answers[kind]) - {*NOT_READY} == {expected}
+
+
 @pytest.fixture(
     scope="module",
     params=[
@@ -370,49 +413,6 @@ def test_a_pod_with_a_long_list_costs_the_api_server_no_time_with_its_square(
 
     # The API server does other work as well: the least of three is the cost of the request.
     assert min(cost() for _ in range(3)) < 1.5
-
-
-FIRST = {
-    "plain Pod": (spec(), "created"),
-    "GPU Pod": (TRIED[WAITS]["GPU Pod"], "mutated"),
-    "trespasser": (spec(**TOLERATING), f"'{DENYING}'"),
-}
-NOT_READY = ("not yet ready to handle request", "rbac/bootstrap-roles", "is not ready")
-"""What an API server answers in its first moments, to any user."""
-
-
-def test_the_first_pods_after_a_restart_of_the_api_server_get_their_verdict(
-    installed: Installed, control_plane: ControlPlane
-) -> None:
-    path = "/api/v1/namespaces/default/pods?dryRun=All"
-    answers: dict[str, Counter[str]] = {kind: Counter() for kind in FIRST}
-
-    def create(kind: str) -> None:
-        pod = {"metadata": {"generateName": "first-"}, "spec": FIRST[kind][0]}
-        while answers[kind].total() < 100:
-            try:
-                made = control_plane.api.request("POST", path, pod)
-                answer = "mutated" if "affinity" in made["spec"] else "created"
-            except ApiError as error:
-                named = (*NOT_READY, *(expected for _, expected in FIRST.values()))
-                answer = next((each for each in named if each in str(error)), str(error))
-            except (OSError, HTTPException):
-                continue
-            answers[kind][answer] += 1
-
-    with installed.release.replicas(2, *flags(installed)):
-        until(lambda: DENYING in in_tree_denial(installed.api), "the second line")
-        webhooks.wait_until_called(control_plane, created=True)
-        control_plane.apiserver.kill()
-        with ThreadPoolExecutor(len(FIRST)) as threads:
-            creating = [threads.submit(create, kind) for kind in FIRST]
-            control_plane.start_apiserver()
-            for each in creating:
-                each.result()
-        control_plane.start_clients()
-    print(f"\n{answers}")
-    for kind, (_, expected) in FIRST.items():
-        assert set(answers[kind]) - {*NOT_READY} == {expected}
 
 
 @in_fail
