@@ -19,6 +19,7 @@ from controlplane.gpufence import Server
 from controlplane.objects import TOLERATION, pod
 from controlplane.policies import DEFINITION, PATH, define, use, used
 from controlplane.poll import until
+from controlplane.webhooks import calls
 from paths import PROJECT
 from policies.document import PolicyError
 from policies.shipped import DEFAULT, PRESETS
@@ -118,6 +119,31 @@ def bindings(api: Api) -> list[str]:
     kind = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings"
     names = [each["metadata"]["name"] for each in api.request("GET", kind)["items"]]
     return [name for name in names if name.startswith("gpufence-")]
+
+
+def test_no_gpu_pod_is_denied_while_the_policy_begins_to_enforce(
+    cluster: ControlPlane, tmp_path: Path
+) -> None:
+    """A replica enforces at once, and API servers follow the configurations later."""
+    api, gpu_pod, trespasser = cluster.api, pod({"nvidia.com/gpu": 1}), pod()
+    pods = f"/api/v1/namespaces/{cluster.create_namespace('begin-')}/pods"
+    trespasser["spec"]["tolerations"] = [TOLERATION]
+    refusals = set()
+
+    def is_observed() -> bool:
+        refusals.add(api.refusal(pods, gpu_pod))
+        return ("admit", "pods-observed.gpufence.dev") in calls(api.text("/metrics"))
+
+    def is_fenced() -> bool:
+        refusals.add(api.refusal(pods, gpu_pod))
+        return bool(bindings(api)) and "gpufence-pool-trespass" in api.refusal(pods, trespasser)
+
+    with release(cluster, tmp_path) as released, released.replicas(1):
+        use(api, default_spec() | {"mode": "audit"})
+        until(is_observed, "the API server to follow mode audit")
+        use(api, default_spec())
+        until(is_fenced, "the API server to follow mode enforce", every=0.02)
+    assert refusals == {""}
 
 
 def test_replicas_and_controller_follow_the_object(cluster: ControlPlane, tmp_path: Path) -> None:

@@ -46,7 +46,7 @@ _FORMER_ENDINGS = ("pods", "pods-warn", "pods-audit")
 """How the names of the admission policies of gpufence 0.2 end."""
 
 _PODS, _NAMED_NODE = f"pods{DOMAIN}", f"pods-named-node{DOMAIN}"
-_CUSTOM_WORKLOADS = f"custom-workloads{DOMAIN}"
+_OBSERVED, _CUSTOM_WORKLOADS = f"pods-observed{DOMAIN}", f"custom-workloads{DOMAIN}"
 _PATHS = {f"policies{DOMAIN}": "/validate-policy"}
 """Of a webhook that calls another path than its configuration."""
 
@@ -99,13 +99,22 @@ def configurations(policy: Policy, registration: Registration) -> tuple[JSONObje
         "namingNode": _NAMED_NODE if apart else _PODS,
     }
     rules = _rules_of_custom_workloads(policy)
-    unneeded = {*(() if apart else (_NAMED_NODE,)), *(() if rules else (_CUSTOM_WORKLOADS,))}
-    webhooks = [
-        {**each, "rules": rules} if each["name"] == _CUSTOM_WORKLOADS else each
-        for each in validating["webhooks"]
-        if each["name"] not in unneeded
-    ]
-    validating = {**validating, "webhooks": webhooks}
+    needed = {
+        _NAMED_NODE: apart,
+        _CUSTOM_WORKLOADS: bool(rules),
+        _OBSERVED: not all(each["enforces"] for each in names["namespaces"]),
+    }
+    mutating, validating = (
+        {
+            **configuration,
+            "webhooks": [
+                {**each, "rules": rules} if each["name"] == _CUSTOM_WORKLOADS else each
+                for each in configuration["webhooks"]
+                if needed.get(each["name"], True)
+            ],
+        }
+        for configuration in (mutating, validating)
+    )
     return (
         _configuration(mutating, "/mutate", names, policy, registration),
         _configuration(validating, "/validate", names, policy, registration),
