@@ -111,7 +111,8 @@ def check(pod: Pod, context: Context) -> Iterator[Finding]:
     """Yield a finding for each reason why the Pod can never run."""
     if pod.kind == "DaemonSet" and not context.device_requests:
         yield from _agent(pod, context)
-    if not (pod.device_resources or pod.spec.resource_claims or pod.spec.resources):
+    requested = pod.device_resources or context.device_requests
+    if not (requested or pod.spec.resource_claims or pod.spec.resources):
         return
     if pod.spec.resources:
         yield from _pod_level(pod, pod.spec.resources, context)

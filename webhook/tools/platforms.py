@@ -7,14 +7,16 @@ mounts a directory of the node.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from policies.kubernetes.objects import JSONObject, mappings
 from policies.kubernetes.paths import descend
-from webhook.kube.client import KubeApi
 from webhook.kube.collection import Collection as Kind
 from webhook.kube.errors import FORBIDDEN, NOT_FOUND, ApiError
-from webhook.kube.listing import list_all
+
+if TYPE_CHECKING:
+    # The playground has no library for it.
+    from webhook.kube.client import KubeApi
 
 _CLASSES = "/apis/storage.k8s.io/v1/storageclasses"
 _WORKLOADS = tuple(
@@ -184,6 +186,8 @@ async def platforms_of(api: KubeApi, namespaces: Collection[str]) -> list[Found]
 
 
 async def _listed(api: KubeApi, kind: Kind[JSONObject]) -> list[JSONObject]:
+    from webhook.kube.listing import list_all
+
     try:
         return await list_all(api, kind.path, kind.item, lambda item: item)
     except ApiError as error:

@@ -101,8 +101,8 @@ VARIANTS = (
     Variant(
         "the mutation requires a pool that the selection excludes",
         _AFFINITY,
-        "missing is None or not _leaves_nodes(pod, missing)",
-        "missing is None",
+        " or not _leaves_nodes(pod, missing):",
+        ":",
     ),
     Variant(
         "a node with the taint of a pool belongs to it only when it has its labels",
