@@ -83,7 +83,7 @@ format: $(STAMP)  ## rewrite the sources as `make check` wants them
 	$(BIN)/ruff check --fix .
 
 .PHONY: controlplane
-controlplane: $(STAMP)  ## build and cache the real control plane and the oracle (five minutes, once)
+controlplane: $(STAMP)  ## build and cache the real control plane and the oracle (about 20 CPU-minutes, once)
 	@$(BIN)/python -m controlplane.build controlplane oracle testdata helm kustomize promql toolkit
 
 .PHONY: generate

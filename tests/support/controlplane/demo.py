@@ -32,8 +32,8 @@ from paths import PROJECT
 from release.volume import Volume
 
 WAIT = """
-The next chapters need a control plane. The first build takes about five
-minutes, a start a few seconds. To use your own binaries, set KUBEBUILDER_ASSETS
+The next chapters need a control plane. The first build takes 17 CPU-
+minutes, a start some seconds. To use your own binaries, set KUBEBUILDER_ASSETS
 to their directory."""
 NEXT = """\
 Next, with `export PATH=$PWD/.venv/bin:$PATH`:
