@@ -17,6 +17,7 @@ from hypothesis import settings
 
 from certs.files import issue
 from controlplane.gpufence import COMMAND
+from controlplane.poll import until
 from policies.shipped import DEFAULT
 
 # 5, and fewer in `make unit`, like the examples of the laws.
@@ -51,6 +52,13 @@ def child_of(process: subprocess.Popen[bytes]) -> int:
     pytest.skip(f"no PID namespace: {process.stderr.read().decode().strip()}")
 
 
+def catches_sigterm(pid: int) -> bool:
+    """Return whether a process has a handler: proc_pid_status(5)."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    caught = int(status.partition("SigCgt:")[2].split()[0], 16)
+    return bool(caught >> signal.SIGTERM - 1 & 1)
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux has PID namespaces")
 def test_sigterm_at_any_point_of_the_start_ends_the_process(tmp_path: Path) -> None:
     issue(["localhost"], ["127.0.0.1"], tmp_path, datetime.now(UTC))
@@ -63,8 +71,8 @@ def test_sigterm_at_any_point_of_the_start_ends_the_process(tmp_path: Path) -> N
         whole = time.monotonic() - start
     for point in range(POINTS):
         with started(tmp_path) as (process, child):
-            # The interpreter itself starts in the first tenth, without a handler yet.
-            time.sleep(whole * (0.1 + 0.95 * point / POINTS))
+            until(lambda: catches_sigterm(child), "the handler", every=0.001)
+            time.sleep(whole * 0.95 * point / POINTS)
             with suppress(ProcessLookupError):
                 os.kill(child, signal.SIGTERM)
             # PID 1 ignores a signal without a handler: a lost one would leave the server running.
