@@ -217,15 +217,22 @@ def test_an_exempt_namespace_without_workloads_causes_a_warning(installed: Insta
     assert "Run kubectl taint node bare nvidia.com/gpu=present:NoSchedule" in cures
 
 
-def test_an_invalid_policy_is_reported_and_trials_are_skipped(installed: Installation) -> None:
-    api = installed.cluster.api
+def test_an_invalid_policy_is_reported_and_trials_are_skipped(paused: Installation) -> None:
+    api = paused.cluster.api
     [pool] = api.request("GET", POLICY)["spec"]["pools"]
-    try:
-        # The definition of the kind cannot compare pools.
-        api.request("PATCH", POLICY, {"spec": {"pools": [pool, pool]}}, MERGE)
-        output = doctor(installed)
-    finally:
-        api.request("PATCH", POLICY, {"spec": {"pools": [pool]}}, MERGE)
+
+    def is_stored(*pools: Object) -> bool:
+        with suppress(ApiError):
+            return bool(api.request("PATCH", POLICY, {"spec": {"pools": pools}}, MERGE))
+        return False
+
+    with restored(paused, MUTATING):
+        # The webhook denies it, and the definition of the kind cannot compare pools.
+        assert not is_stored(pool, pool)
+        api.request("DELETE", MUTATING)
+        until(lambda: is_stored(pool, pool), "the API server to forget the webhook")
+        output = doctor(paused)
+        assert is_stored(pool)
     assert output.status == 1
     assert "gpufence: spec: has two pools named 'nvidia'" in output.detail("fail", "policy")
     assert output.detail("skip", "trials")

@@ -21,6 +21,7 @@ from controlplane.webhooks import unregister, wait_until_called
 from deploy.chart import NAMESPACE, RELEASE, Helm, Object, Values
 from deploy.kubelet import Kubelet, RunningPod, kubelet, wait_ready
 from paths import CHART, PROJECT
+from specs import default_spec
 
 REPLICAS, CONTROLLERS = "gpufence", "gpufence-controller"
 """The label app.kubernetes.io/name of the Pods."""
@@ -161,15 +162,16 @@ def installation(
 ) -> Iterator[Installation]:
     """Have nodes and a kubelet in the block; afterwards, nothing of a release is left."""
     own = replace(helm, kubeconfig=cluster.kubeconfig)
-    # The end of one that a test before has left takes a moment.
-    namespace = ("delete", "--ignore-not-found", "namespace", NAMESPACE)
-    cluster.kubectl(*namespace)
+    # Tests before have left some, and the end of one takes a moment.
+    exempt = [name for name in default_spec()["exemptions"]["namespaces"] if name != "kube-system"]
+    namespaces = ("delete", "--ignore-not-found", "namespace", *exempt)
+    cluster.kubectl(*namespaces)
     with cluster.nodes(*NODES), kubelet(cluster, NAMESPACE, directory / "pods") as running:
         yield Installation(cluster, own, running, settings, settings.audit_log.stat().st_size)
         own("uninstall", RELEASE, "--namespace", NAMESPACE, "--ignore-not-found")
     unregister(cluster)
     cluster.kubectl("delete", "--ignore-not-found", "-f", str(CHART / "crds"))
-    cluster.kubectl(*namespace)
+    cluster.kubectl(*namespaces)
 
 
 def _admission_configuration(directory: Path, pair: tuple[Path, Path]) -> Path:
