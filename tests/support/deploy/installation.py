@@ -21,6 +21,7 @@ from controlplane.webhooks import unregister, wait_until_called
 from deploy.chart import NAMESPACE, RELEASE, Helm, Object, Values
 from deploy.kubelet import Kubelet, RunningPod, kubelet, wait_ready
 from paths import CHART, PROJECT
+from policies.exemptions import ALWAYS_EXCLUDED
 from specs import default_spec
 
 REPLICAS, CONTROLLERS = "gpufence", "gpufence-controller"
@@ -162,16 +163,24 @@ def installation(
 ) -> Iterator[Installation]:
     """Have nodes and a kubelet in the block; afterwards, nothing of a release is left."""
     own = replace(helm, kubeconfig=cluster.kubeconfig)
-    # Tests before have left some, and the end of one takes a moment.
-    exempt = [name for name in default_spec()["exemptions"]["namespaces"] if name != "kube-system"]
-    namespaces = ("delete", "--ignore-not-found", "namespace", *exempt)
-    cluster.kubectl(*namespaces)
+    _delete_exempt_namespaces(cluster)
     with cluster.nodes(*NODES), kubelet(cluster, NAMESPACE, directory / "pods") as running:
         yield Installation(cluster, own, running, settings, settings.audit_log.stat().st_size)
         own("uninstall", RELEASE, "--namespace", NAMESPACE, "--ignore-not-found")
     unregister(cluster)
     cluster.kubectl("delete", "--ignore-not-found", "-f", str(CHART / "crds"))
-    cluster.kubectl(*namespaces)
+    _delete_exempt_namespaces(cluster)
+
+
+def _delete_exempt_namespaces(cluster: ControlPlane) -> None:
+    """Delete what tests have left, with Pods whose end no kubelet confirms."""
+    named = {*ALWAYS_EXCLUDED, *default_spec()["exemptions"]["namespaces"]}
+    exempt = sorted(named - {"kube-system", "kube-public", "kube-node-lease"})
+    delete = ("delete", "--ignore-not-found", "namespace", *exempt)
+    cluster.kubectl(*delete, "--wait=false")
+    for name in exempt:
+        cluster.delete_pods(name)
+    cluster.kubectl(*delete)
 
 
 def _admission_configuration(directory: Path, pair: tuple[Path, Path]) -> Path:
