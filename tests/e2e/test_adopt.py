@@ -13,6 +13,7 @@ import pytest
 import yaml
 
 from controlplane.cluster import ControlPlane
+from controlplane.gpufence import COMMAND
 from controlplane.objects import node, taint, workload
 from deploy.chart import NAMESPACE, RELEASE, Helm
 from paths import PROJECT
@@ -60,9 +61,14 @@ def running(control_plane: ControlPlane, namespace: str) -> str:
 
 
 def install(printed: str, cluster: ControlPlane, helm: Helm) -> None:
-    """Run the commands that adopt prints, without docker, and remove the installation."""
-    kubectl, commands = cluster.kubectl, printed.partition("in your registry:\n")[2]
-    path = f"{kubectl.binary.parent}:{helm.binary.parent}:{os.environ['PATH']}"
+    """Run the commands that adopt prints, without docker, and remove the installation.
+
+    The last one compares the policy with the installed one, and finds no difference.
+    """
+    kubectl, lines = cluster.kubectl, printed.partition("in your registry:\n")[2].splitlines()
+    commands = "\n".join(line for line in lines if line.startswith("  "))
+    programs = (kubectl.binary, helm.binary, COMMAND)
+    path = ":".join([*(str(program.parent) for program in programs), os.environ["PATH"]])
     environ = helm.environ() | kubectl.environ() | {"PATH": path}
     bash = ["bash", "-euc", f"docker() {{ :; }}\n{commands}"]
     try:

@@ -67,6 +67,8 @@ checkout, with an image in your registry:
   helm install gpufence deploy/helm/gpufence --namespace gpufence-system --create-namespace \\
     --set image.repository=$IMAGE --set policy.create=false
   kubectl apply -f {out}/policy.yaml
+If gpufence is installed, run the last command only. See before what it changes:
+  gpufence policy diff --cluster {out}/policy.yaml
 """
 
 
