@@ -203,6 +203,10 @@ NOT_READY = ("not yet ready to handle request", "rbac/bootstrap-roles", "is not 
 """What an API server answers in its first moments, to any user."""
 
 
+# Python leaves a socket open whose peer is gone before the handshake (SSLSocket._create).
+@pytest.mark.filterwarnings(
+    "ignore:Exception ignored in. <ssl.SSLSocket:pytest.PytestUnraisableExceptionWarning"
+)
 def test_the_first_pods_after_a_restart_of_the_api_server_get_their_verdict(
     installed: Installed, control_plane: ControlPlane
 ) -> None:
