@@ -18,7 +18,7 @@ import pytest
 from paths import PROJECT
 
 BUDGET: dict[str, int] = json.loads(Path(__file__).with_suffix(".json").read_text())
-"""CPU-seconds by area, as measured on a quiet machine with two cores."""
+"""CPU-seconds by area, as measured on a machine with two cores."""
 SLOW = 10.0
 """Seconds. A test that takes longer states the reason in the marker `slow`."""
 COST = pytest.StashKey[dict[str, float]]()

@@ -156,6 +156,8 @@ def exempt_namespaces(*workloads: str) -> DoctorLine:
     existing: dict[str, JSONObject] = {
         f"/api/v1/namespaces/{name}": {} for name in ("gpu-operator", "kube-flannel")
     }
+    for kind in ("/api/v1/namespaces", "/apis/storage.k8s.io/v1/storageclasses"):
+        existing[kind] = {"metadata": {}, "items": []}
     listed: dict[str, JSONObject] = {
         f"/apis/apps/v1/namespaces/{each}": {"items": [{}]} for each in workloads
     }
