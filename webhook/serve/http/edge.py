@@ -98,7 +98,7 @@ class Edge:
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
         """Answer a request, whatever its path."""
-        # Two paths need no router, and every request would pay for one.
+        # Three paths need no router, and every request would pay for one.
         endpoint = _BY_PATH.get(request.rel_url.raw_path)
         if endpoint is None:
             return _not_found(*_BY_PATH)
