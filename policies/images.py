@@ -16,7 +16,7 @@ _LONGEST = 512
 
 
 class Image(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """An image by the end of its repository; the file explains the fields."""
+    """An image by the end of its name; the file explains the fields."""
 
     name: str
     needs: Literal["any", "home", "user", "root"]
@@ -52,9 +52,10 @@ def known_image(name: str) -> Image | None:
     """Return what is known of an image: ``registry/repository:tag@digest``."""
     if len(name) > _LONGEST:
         return None
-    directory, slash, last = name.partition("@")[0].rpartition("/")
-    repository = f"/{directory}{slash}{last.partition(':')[0]}"
+    tagged = f"/{name.partition('@')[0]}"
+    directory, slash, last = tagged.rpartition("/")
+    repository = f"{directory}{slash}{last.partition(':')[0]}"
     for known in known_images():
-        if fnmatchcase(repository, f"*/{known.name}"):
+        if fnmatchcase(tagged if ":" in known.name else repository, f"*/{known.name}"):
             return known
     return None

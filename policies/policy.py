@@ -243,7 +243,8 @@ class Hardening(Part):
     home: InReplica[Amount | None] = None
     """Gives each container that gets its user from runAsUser a home directory, and the group of
     that user to the volumes of its claims. The value is the size limit for the home directories of
-    a Pod, such as 20Gi. The default is no home directory."""
+    a Pod, such as 20Gi. Without effect where runAsUser is none, or the level is not restricted.
+    The default is no home directory."""
 
 
 _REQUIREMENTS = (

@@ -75,7 +75,7 @@ spec:
 
 ## Settings
 
-- `hardening.runAsUser`: the user for Pods that set none. `null` keeps the user of the image.
+- `hardening.runAsUser`: the user for Pods that set none. `none` keeps the user of the image.
 - `hardening.fsGroup`: the group for Pods that set none.
 - `hardening.home`: a home directory for containers that get their user from gpufence.
 - `pools[].hardening`, `overrides[].hardening`: the same for one pool or some namespaces.

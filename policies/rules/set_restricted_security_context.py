@@ -49,8 +49,9 @@ A Pod that mounts a claim for writing and sets no fsGroup gets the user ID as fs
 `fsGroupChangePolicy: OnRootMismatch`. This includes `volumeClaimTemplates` and ephemeral volumes.
 
 A container that sets one of the three variables, mounts `/gpufence-home` or uses `envFrom` gets
-none of this, and neither does a Pod with a volume `gpufence-home`. gpufence does not deny a Pod
-from which another webhook removes the home directory. An image that keeps programs or settings in
+none of this, and neither does a Pod with a volume `gpufence-home`. So a sidecar that another
+webhook adds after gpufence gets the user, and no home directory. gpufence does not deny a Pod from
+which another webhook removes the home directory. An image that keeps programs or settings in
 its own home directory may need `HOME` to stay as it is: set `HOME` in its containers.
 
 ### Pods that differ
@@ -94,12 +95,13 @@ spec:
 ## Settings
 
 - `hardening.level`: `restricted` (the default), or `baseline` or `off`, which add nothing.
-- `hardening.runAsUser`: the user ID. `null` keeps the user of the image.
+- `hardening.runAsUser`: the user ID. `none` keeps the user of the image.
 - `hardening.runAsGroup`, `hardening.fsGroup`: the group IDs. The default, `null`, adds none. The
   group is then that of the image, or 0. Group 0 has no privileges, and images for arbitrary user
   IDs rely on it.
 - `hardening.hostUsers`: `false` gives Pods without a user a user namespace.
-- `hardening.home`: the size limit of the home directories of a Pod, such as `20Gi`.
+- `hardening.home`: the size limit of the home directories of a Pod, such as `20Gi`. It has no
+  effect with `runAsUser: none` or another level: then gpufence gives no user.
 - `pools[].hardening`, `overrides[].hardening`: the same settings for one pool or for some
   namespaces.
 """

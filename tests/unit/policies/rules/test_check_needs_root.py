@@ -57,7 +57,8 @@ def test_what_the_file_says_of_an_image_settles_it() -> None:
     """As user 65532, with a home directory, and as the user of the image."""
     wrong = []
     for known in known_images():
-        image = f"mirror.example/{known.name.replace('*', 'x')}:1.0@sha256:0"
+        tag = "" if ":" in known.name else ":24.1"
+        image = f"mirror.example/{known.name.replace('*', 'x')}{tag}@sha256:0"
         made = pod({**GPU, "image": image})
         own = {"runAsUser": known.user, "fsGroup": known.fs_group}
         settings: tuple[JSON, ...] = (
@@ -90,6 +91,11 @@ def test_an_image_is_known_by_the_end_of_its_repository() -> None:
         f"{'x' * 600}/ollama/ollama": False,
     }
     assert {name: known_image(name) is not None for name in names} == names
+    tags = {"1.4.1-gpu-py3": "root", "2.13.0-gpu": "any"}
+    for tag, needs in tags.items():
+        for end in ("", "@sha256:0"):
+            known = known_image(f"localhost:5000/tensorflow/tensorflow:{tag}{end}")
+            assert getattr(known, "needs", None) == needs, tag
 
 
 def signs(made: JSON, own: Policy) -> list[str]:

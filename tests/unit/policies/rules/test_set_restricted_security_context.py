@@ -357,3 +357,17 @@ def test_a_pod_that_loses_its_home_directory_is_admitted() -> None:
         change(changed["spec"])
         assert validate(changed, own).allowed
         assert mutate(changed, own) == (), "a second call adds nothing"
+
+
+def test_a_home_directory_needs_a_user_of_gpufence_and_one_call() -> None:
+    """A sidecar of a later webhook gets the user only; without a user, ``home`` has no effect."""
+    own = policy(hardening={"home": "20Gi"})
+    made = decide(gpu_pod(GPU), own).mutated
+    made["spec"]["containers"].append(container(name="sidecar"))
+    again = patched(made, mutate(made, own))
+    assert contexts(again)[1] == FILLED
+    assert "gpufence-home" not in str(again["spec"]["containers"][1])
+    assert validate(again, own).allowed
+    for none in ({"runAsUser": "none"}, {"level": "baseline"}, {"level": "off"}):
+        with_home = decide(gpu_pod(GPU), policy(hardening={**none, "home": "20Gi"})).mutated
+        assert with_home == decide(gpu_pod(GPU), policy(hardening=none)).mutated, none
