@@ -443,7 +443,7 @@ def test_values_override_the_pod_fields_of_the_chart(helm: Helm) -> None:
     own = one(helm.objects({}), "Deployment")["spec"]["template"]["metadata"]
     assert metadata["annotations"] == {key: "false", "a": "b"}
     assert metadata["labels"] == own["labels"] | {label: "mine", "c": "d"}
-    assert helm.text(values).count(f"{key}:") == 1
+    assert helm.text(values).count(f"{key}:") == 2, "once in each Deployment"
     assert helm.text(values).count(f"{label}:") == helm.text({}).count(f"{label}:")
 
 

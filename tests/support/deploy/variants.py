@@ -79,6 +79,8 @@ VARIANTS: dict[str, Values] = {
         ],
         "podLabels": {"team": "platform"},
         "podAnnotations": {"sidecar.istio.io/inject": "false"},
+        "dnsConfig": {"options": [{"name": "ndots", "value": "1"}]},
+        "extraEnv": [{"name": "TZ", "value": "UTC"}],
     },
     "AKS leaves the configurations alone": {
         "registration": {"annotations": {"admissions.enforcer/disabled": "true"}}

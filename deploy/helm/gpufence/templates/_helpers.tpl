@@ -74,6 +74,29 @@ annotations:
 {{- end }}
 {{- end -}}
 
+{{/* What the Pods of replicas, controller and audit Jobs share. */}}
+{{- define "gpufence.podSpec" -}}
+securityContext:
+  {{- toYaml .Values.podSecurityContext | nindent 2 }}
+{{- range $key := list "nodeSelector" "tolerations" "dnsConfig" "runtimeClassName" }}
+{{- with index $.Values $key }}
+{{ toYaml (dict $key .) }}
+{{- end }}
+{{- end }}
+{{- end -}}
+
+{{/* What their containers share. */}}
+{{- define "gpufence.container" -}}
+image: {{ include "gpufence.image" . | quote }}
+imagePullPolicy: {{ .Values.image.pullPolicy }}
+{{- with .Values.extraEnv }}
+env:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+securityContext:
+  {{- toYaml .Values.securityContext | nindent 2 }}
+{{- end -}}
+
 {{- define "gpufence.image" -}}
 {{- $image := .Values.image -}}
 {{- if $image.digest -}}
