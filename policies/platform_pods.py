@@ -42,6 +42,8 @@ COPIES = (
     ),
     Copy("app.kubernetes.io/created-by", "volsync", "The data mover of VolSync"),
     Copy("app", "containerized-data-importer", "The importer of KubeVirt"),
+    Copy("kubevirt.io", "hotplug-disk", "The attachment Pod of a KubeVirt volume"),
+    Copy("k8up.io/type", "", "The backup Job of K8up"),
     Copy("velero.io/data-upload", "", "The data mover of Velero"),
     Copy("velero.io/data-download", "", "The data mover of Velero"),
 )
@@ -62,7 +64,9 @@ def _copied(pod: Pod, context: Context) -> str:
 
 def _debugging(pod: Pod) -> str:
     spec = pod.spec
-    if not (spec.node_name and spec.host_pid and _mounts_node(pod)):
+    if pod.kind != "Pod" or pod.metadata.owner_references:
+        return ""
+    if not (spec.node_name and spec.host_pid):
         return ""
     node = f"node/{spec.node_name}"
     return (
@@ -77,10 +81,11 @@ def _bound(remove: str, pod: Pod, context: Context) -> str:
     is_pinned = names_hosts(pod) and any(map(is_wildcard, spec.tolerations or ()))
     if not (spec.node_name or is_agent or is_pinned):
         return ""
+    namespace = context.request.namespace
+    exempt = f"exempt namespace {namespace} in the policy (exemptions.namespaces)"
     return (
-        "If a platform of the cluster creates this Pod, have the cluster administrator exempt "
-        f"namespace {context.request.namespace} in the policy (exemptions.namespaces). "
-        f"Otherwise {remove}"
+        "If a platform of the cluster creates this Pod, have the cluster administrator "
+        f"{'add an exception for it' if namespace == 'default' else exempt}. Otherwise {remove}"
     )
 
 

@@ -49,6 +49,7 @@ from policies.kubernetes.field_types import (
 from policies.kubernetes.kinds import WELL_KNOWN, CustomWorkloads
 from policies.kubernetes.nodes import Node
 from policies.kubernetes.pod import Pod
+from policies.kubernetes.quantity import is_extended_resource_name
 from policies.kubernetes.scheduling import FENCING_EFFECTS, Alternative, Taint, accepts
 from policies.kubernetes.selector import Selector, includes, selector_of, selects
 from policies.wording import unknown
@@ -702,9 +703,9 @@ class Policy(Part):
         return min(of_pools, key=lambda each: _LEVELS.index(each.level), default=self.hardening)
 
     def pools_of_resource(self, name: str) -> tuple[Pool, ...]:
-        """Return the pools that offer the extended resource."""
+        """Return the pools that offer the extended resource; none if the API rejects its name."""
         pools = self._pools_of_name.get(name)
-        if pools is None and name.startswith(self._prefixes):
+        if pools is None and name.startswith(self._prefixes) and is_extended_resource_name(name):
             pools = tuple(pool for pool in self.pools if name in pool.resources)
         return pools or ()
 

@@ -54,6 +54,7 @@ class SecurityContext(Type):
     run_as_non_root: bool | None = None
     run_as_user: int | None = None
     run_as_group: int | None = None
+    supplemental_groups: list[int] | None = None
     fs_group: int | None = None
     fs_group_change_policy: str | None = None
     seccomp_profile: SeccompProfile | None = None
@@ -173,6 +174,7 @@ class Toleration(Type):
     operator: str | None = None
     value: str | None = None
     effect: str | None = None
+    toleration_seconds: int | None = None
 
 
 class Requirement(Type):

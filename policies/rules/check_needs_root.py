@@ -15,6 +15,9 @@ A container of a GPU Pod runs as a user other than root, in most cases as the us
 - It requests a share of a GPU, the known nodes share their GPUs by MPS, and gpufence chooses its
   user. The processes of one MPS server must have one user ID.
 
+- It requests a GPU of AMD or Intel, and the Pod sets neither `supplementalGroups` nor `runAsGroup`.
+  The files of these devices belong to root and to a group of the node, such as `render`.
+
 The rule also reports two settings with which a GPU Pod lacks a privilege, even as root:
 
 - A container requests RDMA devices (a resource with `rdma` in its name) and may be unable to
@@ -116,6 +119,8 @@ _WORDS = re.compile(
 )
 _PROGRAMS = (*_INSTALLERS, "sshd", "sudo")
 """What a command is searched for, for a first look that costs little."""
+_OF_A_GROUP = re.compile(r"(^|\.)amd\.com|gpu\.intel\.com")
+"""The devices whose files belong to a group, by resource or DeviceClass."""
 _SSHD = re.compile(r"(?:^|[\s/])sshd\b")
 _SUDO = re.compile(r"(?:^|[\s/;&|(])sudo\s")
 
@@ -129,6 +134,7 @@ def check(pod: Pod, context: Context) -> Iterator[Finding]:
         return
     yield from _memory_lock(pod, context)
     yield from _mps_client(pod, context)
+    yield from _without_group(pod, context)
     volumes = claimed_volumes(pod)
     if volumes and pod.security_context.fs_group is not None:
         yield from _slow_start(pod, volumes)
@@ -224,6 +230,35 @@ def _mps_client(pod: Pod, context: Context) -> Iterator[Finding]:
                 f"the nodes of {request.pool_names} share their GPUs by MPS, whose server accepts "
                 f"clients of one user at a time, and the Pod runs as user {user}",
                 "Set the same runAsUser in the securityContext of all Pods that share the GPUs",
+            )
+            return
+
+
+def _without_group(pod: Pod, context: Context) -> Iterator[Finding]:
+    """Yield a finding if the Pod may be unable to open its devices, whose files have a group.
+
+    Container runtimes keep the owner of a device file, and udev gives ``/dev/kfd`` and
+    ``/dev/dri/renderD*`` to root and the group render, with mode 0660. Files of NVIDIA's devices
+    have mode 0666. Sources: Kubernetes, "Non-root Containers And Devices" (2021);
+    ROCm/k8s-device-plugin#39.
+    """
+    common = pod.security_context
+    if common.supplemental_groups or common.run_as_group is not None:
+        return
+    for request in context.device_requests:
+        users = (_user(c, pod) for c in pod.containers if c.security_context.run_as_group is None)
+        user = next(filter(None, users), None)
+        if user and any(map(_OF_A_GROUP.search, request.devices)):
+            yield Finding(
+                ID,
+                request.path,
+                "a container may be unable to open its devices without their group",
+                f"the Pod runs as {user}, and the files of {request.what} may belong to root and "
+                "the group render of the node, which the Pod does not have",
+                "Set supplementalGroups in the Pod's securityContext to the group that ls -ln "
+                "/dev/dri prints on the node. Or have the cluster administrator set "
+                "device_ownership_from_security_context = true for the container runtime of GPU "
+                "nodes",
             )
             return
 

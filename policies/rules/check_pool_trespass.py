@@ -269,7 +269,8 @@ def _by_toleration(
         else:
             reason = f"{_subject(reached[0], context)} tolerates the taint of GPU nodes"
             remediation = _remediation(TOLERATION, pod, reached, context)
-            if not (context.may_mean_a_device(pod) or pod.kind == "DaemonSet"):
+            has_other_remedies = pod.kind == "DaemonSet" or of_platform(TOLERATION, pod, context)
+            if not (has_other_remedies or context.may_mean_a_device(pod)):
                 fix = (Edit("remove", path),)
         lack = _lack(pod, reached[0], context)
         covered = _covered(toleration)

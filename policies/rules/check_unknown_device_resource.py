@@ -4,12 +4,13 @@
 
 The resources of containers and init containers:
 
-- A misspelled name: `nvidia.com/gpus` or `nvidia.com/GPU` instead of `nvidia.com/gpu`. Upper and
-  lower case, a plural, and the characters `.`, `-` and `_` do not count in the comparison with the
-  resources of the pools, and `nvidia/gpu` is like `nvidia.com/gpu`.
-- A name without a domain: `gpu: 1`.
-- A device in a field that Kubernetes does not have: in `limits` of the container itself, in
-  `resources.limit`, or directly in `resources`. The rule reports these in files.
+- A misspelled name: `nvidia.com/gpus`, `nvidia.com/GPU`, `nvida.com/gpu` or `nvidia/gpu` instead of
+  `nvidia.com/gpu`. Upper and lower case, a plural, and the characters `.`, `-` and `_` do not count
+  in the comparison with the resources of the pools.
+- A name without a domain: `gpu: 1` or `nvidia_gpu: 1`.
+- A device in a field that Kubernetes does not have: in `limits` of the container or the Pod itself,
+  in `resources.limit`, in `resource.limits`, or directly in `resources`. The rule reports these in
+  files.
 - An accelerator that no pool offers, for example `amd.com/gpu`, `google.com/tpu` or
   `aws.amazon.com/neuron` in a policy with NVIDIA pools only. The rule knows the resources of common
   device plugins. Other resources, such as network devices and FPGAs, are never findings.
@@ -52,12 +53,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from difflib import get_close_matches
 from functools import lru_cache
 
 from policies.context import Context
 from policies.finding import Edit, Finding
-from policies.kubernetes.objects import mapping, mappings
-from policies.kubernetes.pod import RESOURCE_SIDES, ContainerKind, DeviceResource, Pod
+from policies.kubernetes.kinds import CORE_WORKLOADS
+from policies.kubernetes.objects import mapping
+from policies.kubernetes.paths import field_path
+from policies.kubernetes.pod import RESOURCE_SIDES, DeviceResource, Pod
+from policies.kubernetes.templates import group_kind
 from policies.policy import Policy, example_of
 from policies.wording import uncapitalized
 
@@ -65,6 +70,7 @@ ID = "unknown-device-resource"
 
 ACCELERATORS: Mapping[str, str | None] = {
     "aliyun.com/gpu-": None,
+    "alpha.kubernetes.io/nvidia-gpu": "",
     "amd.com/gpu": "amd",
     "aws.amazon.com/neuron": None,
     "cambricon.com/mlu": None,
@@ -98,11 +104,23 @@ An empty string is the default policy, and ``None`` no preset."""
 _AGENTS = "_monitoring"
 """How Intel's resources end that show the devices of a node to an agent, and reserve none."""
 
-_SHORT_NAMES = frozenset({"gpu", "gpus", "nvidia", "nvidia-gpu", "nvidia.gpu", "amd-gpu"})
-"""Names of GPUs without a domain, as forms and other systems have them."""
+_WITHOUT_DOMAIN = frozenset(
+    ("gpu", "nvidia", "nvidiacom", "nvidiagpu", "nvidiacomgpu", "gpunvidiacom", "amdgpu")
+)
+"""Names of GPUs without a domain, as other systems have them, by what remains of their spelling."""
 
-_SIDES = ("limits", "requests", "limit", "request")
+_RESOURCES = frozenset(("limit", "limits", "request", "requests", "resource", "resources"))
+"""Fields that hold resources, as authors spell them."""
+_PLACES = re.compile(r"(\.\w+\[[0-9]+\])?\.resources\.(limits|requests)")
+_CONTAINERS = ("initContainers", "containers")
+_OTHERS = frozenset(
+    ("affinity", "metadata", "nodeSelector", "selector", "status", "topologySpreadConstraints")
+)
+"""Fields with labels, which may have the names of resources, and with what the cluster writes."""
 _PROFILE = re.compile(r"[0-9]+g\.[0-9]+gb(\.me|\+me)?", re.IGNORECASE)
+
+_SIMILAR = 0.8
+"""How much of two domains must be equal: nvida.com and nvidia.com, but not amd.com."""
 
 _PUNCTUATION = str.maketrans("", "", ".-_")
 
@@ -125,7 +143,7 @@ def _without_domain(pod: Pod, policy: Policy) -> Iterator[Finding]:
     for container in pod.containers:
         names = {name: side for side in RESOURCE_SIDES for name in container.resources(side)}
         for name, side in names.items():
-            if name.lower() not in _SHORT_NAMES:
+            if "/" in name or _form(name) not in _WITHOUT_DOMAIN:
                 continue
             meant = _resource_of(policy)
             yield Finding(
@@ -139,43 +157,50 @@ def _without_domain(pod: Pod, policy: Policy) -> Iterator[Finding]:
 
 
 def _misplaced(pod: Pod, context: Context) -> Iterator[Finding]:
-    """Yield a finding for each device in a field that the API does not have."""
-    spec = mapping(pod.template.raw.get("spec"))
-    kinds: tuple[ContainerKind, ...] = ("initContainers", "containers")
-    for kind in kinds:
-        for index, container in mappings(spec.get(kind)):
-            at = f"spec.{kind}[{index}]"
-            resources = mapping(container.get("resources"))
-            places = {f"{at}.{side}": container.get(side) for side in _SIDES}
-            places |= {
-                f"{at}.resources.{side}": value
-                for side, value in resources.items()
-                if side in ("limit", "request")
-            }
-            places[f"{at}.resources"] = {
-                name: value for name, value in resources.items() if not isinstance(value, dict)
-            }
-            for place, quantities in places.items():
-                for name in mapping(quantities):
-                    if _names_device(name, context):
-                        yield Finding(
-                            ID,
-                            pod.at(f"{place}[{name}]"),
-                            "a device is requested in a field that Kubernetes does not have",
-                            f'container "{container.get("name")}" has {name} in '
-                            f"{place.rpartition('.')[2]}, which the API server rejects or drops: "
-                            "the container gets no device",
-                            f"Move {name} to resources.limits of the container",
-                        )
+    """Yield a finding for each device in a field that the API does not have.
+
+    Custom resources have fields of their own outside of containers.
+    """
+    root, spec = pod.template.root, pod.template.raw.get("spec")
+    kind_of_root = group_kind(root)
+    is_core = kind_of_root == ("", "Pod") or kind_of_root in CORE_WORKLOADS
+    start = field_path(pod.template.spec_path) if is_core else "spec"
+    parts = root if is_core else {"spec": {kind: mapping(spec).get(kind) for kind in _CONTAINERS}}
+    for place, name in _scalars(parts, ""):
+        if (meant := _meant(name, context)) and not _PLACES.fullmatch(place.removeprefix(start)):
+            place = place if is_core else pod.at(place)
+            yield Finding(
+                ID,
+                f"{place}[{name}]",
+                "a device is requested in a field that Kubernetes does not have",
+                f"the API server rejects or drops {name} in {place}: no container gets a device",
+                f"Move {name} to resources.limits of the container"
+                f"{'' if name == meant else f', and rename it to {meant}'}",
+            )
 
 
-def _names_device(name: str, context: Context) -> bool:
-    return bool(
-        name.lower() in _SHORT_NAMES
-        or context.pools_of_resource(name)
-        or _suggestion(name, context.policy)
-        or _accelerators(name)
-    )
+def _scalars(value: object, place: str) -> Iterator[tuple[str, str]]:
+    """Yield place and name of the fields that may be resources and are no mapping and no list."""
+    if isinstance(value, list):
+        for index, each in enumerate(value):
+            yield from _scalars(each, f"{place}[{index}]")
+    elif isinstance(value, dict):
+        of_resources = place.rpartition(".")[2].lower() in _RESOURCES
+        for key, each in value.items():
+            if not isinstance(each, (dict, list)):
+                if of_resources or "/" in key:
+                    yield place, key
+            elif key not in _OTHERS:
+                yield from _scalars(each, f"{place}.{key}" if place else key)
+
+
+def _meant(name: str, context: Context) -> str:
+    """Return the resource that a name of a field stands for; empty if it is no device."""
+    if "/" not in name:
+        return _resource_of(context.policy) if _form(name) in _WITHOUT_DOMAIN else ""
+    if context.pools_of_resource(name) or _accelerators(name):
+        return name
+    return _suggestion(name, context.policy)
 
 
 def _resource_of(policy: Policy) -> str:
@@ -248,15 +273,19 @@ def _suggestion(name: str, policy: Policy) -> str:
     form, (names, prefixes) = _form(name), _forms(policy)
     if form in names:
         return names[form]
-    return next(
-        (_of_prefix(prefix, name) for prefix, own in prefixes.items() if form.startswith(own)), ""
-    )
+    for prefix, own in prefixes.items():
+        if form.startswith(own):
+            return _of_prefix(prefix, name)
+    domain, _, rest = form.partition("/")
+    similar = {each.partition("/")[0]: each for each in names if each.endswith(f"/{rest}")}
+    found = get_close_matches(domain, similar, n=1, cutoff=_SIMILAR)
+    return names[similar[found[0]]] if found else ""
 
 
 def _of_prefix(prefix: str, name: str) -> str:
     """Return a name with the prefix: with the MIG profile that the misspelled name contains."""
     profile = _PROFILE.search(name) if prefix.endswith("/mig-") else None
-    return f"{prefix}{profile[0].lower()}" if profile else example_of(prefix)
+    return f"{prefix}{profile[0].lower().replace('+', '.')}" if profile else example_of(prefix)
 
 
 @lru_cache(maxsize=16)
@@ -279,5 +308,5 @@ def _without_suffix(name: str) -> str:
 
 def _form(name: str) -> str:
     """Return what remains of a name without what is often misspelled."""
-    name = name.removeprefix("requests.").removeprefix("limits.")
+    name = name.strip().removeprefix("requests.").removeprefix("limits.")
     return name.lower().translate(_PUNCTUATION).removesuffix("s")

@@ -67,6 +67,7 @@ spec:
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from functools import reduce
 from itertools import islice
@@ -83,10 +84,11 @@ from policies.candidates import (
 )
 from policies.context import Context
 from policies.finding import Edit, Finding
-from policies.kubernetes.core_v1 import PodTemplate, ResourceRequirements
+from policies.kubernetes.core_v1 import PodTemplate, ResourceRequirements, Toleration
 from policies.kubernetes.nodes import Node, NodeIndex, NodeSet
 from policies.kubernetes.objects import mapping
 from policies.kubernetes.pod import Pod
+from policies.kubernetes.quantity import is_label_value, is_qualified_name
 from policies.kubernetes.scheduling import REQUIRED_TERMS, Alternative, tolerates
 from policies.kubernetes.workload import convert
 from policies.policy import Pool
@@ -105,6 +107,7 @@ ID = "unschedulable-gpu-pod"
 
 _OPERATORS = (None, "", "Equal", "Exists", "Lt", "Gt")
 _EFFECTS = (None, "", "NoSchedule", "PreferNoSchedule", "NoExecute")
+_WHOLE_NUMBER = re.compile(r"0|-?[1-9][0-9]{0,18}", re.ASCII)
 
 
 def check(pod: Pod, context: Context) -> Iterator[Finding]:
@@ -149,7 +152,10 @@ def _invalid_tolerations(pod: Pod) -> Iterator[Finding]:
     Source: ``ValidateTolerations`` in ``k8s.io/kubernetes/pkg/apis/core/validation``.
     """
     for index, each in enumerate(pod.spec.tolerations or ()):
-        if each.operator == "Exists" and each.value:
+        if each.key and not is_qualified_name(each.key):
+            field, has = ".key", f"the key {each.key}"
+            cure = "Set the key of the taint: kubectl describe node NODE prints it"
+        elif each.operator == "Exists" and each.value:
             field, has = ".value", f"operator Exists and the value {each.value}"
             cure = "Remove the value, or set operator: Equal"
         elif not each.key and each.operator != "Exists":
@@ -161,15 +167,31 @@ def _invalid_tolerations(pod: Pod) -> Iterator[Finding]:
         elif each.effect not in _EFFECTS:
             field, has = ".effect", f"the effect {each.effect}"
             cure = "Set effect: NoSchedule, or remove the effect"
+        elif each.toleration_seconds is not None and each.effect != "NoExecute":
+            field, has = ".tolerationSeconds", "tolerationSeconds without effect NoExecute"
+            cure = "Remove tolerationSeconds"
+        elif not _is_comparable(each):
+            field, has = ".value", f"the value {each.value}, which is no value of a taint"
+            cure = "Set the value of the taint, or set operator: Exists without a value"
         else:
             continue
+        place = pod.at(f"spec.tolerations[{index}]{field}")
         yield Finding(
             ID,
-            pod.at(f"spec.tolerations[{index}]{field}"),
+            place,
             "a toleration is invalid",
             f"toleration {index} has {has}: the API server rejects the Pod",
             cure,
+            fix=(Edit("remove", place),) if field == ".tolerationSeconds" else (),
         )
+
+
+def _is_comparable(toleration: Toleration) -> bool:
+    """Return whether the value is a whole number for Lt and Gt, and a label's value otherwise."""
+    value = toleration.value or ""
+    if toleration.operator in ("Lt", "Gt"):
+        return _WHOLE_NUMBER.fullmatch(value) is not None
+    return is_label_value(value)
 
 
 def _old_claims(pod: Pod) -> Iterator[Finding]:

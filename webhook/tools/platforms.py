@@ -73,6 +73,8 @@ PLATFORMS = (
         "upgrade Jobs",
         ("system-upgrade-controller",),
     ),
+    Platform("NodeWright", "skyhook", "package Jobs", ("skyhook/operator", "nodewright/operator")),
+    Platform("NVSentinel", "nvsentinel", "log collectors", ("nvidia/nvsentinel/",)),
     Platform("Trivy Operator", "trivy-system", "node collectors", ("trivy-operator",)),
     Platform("Velero", "velero", "data movers", ("velero/velero",)),
     Platform("kube-fledged", "kube-fledged", "image pulls", ("kubefledged-controller",)),
@@ -104,6 +106,20 @@ PLATFORMS = (
         "importers",
         ("cdi-controller",),
         advice="Add an exception for Pods named importer-*",
+    ),
+    Platform(
+        "KubeVirt",
+        "kubevirt",
+        "attachment Pods of volumes",
+        ("virt-controller",),
+        advice="Add an exception for Pods named hp-volume-*",
+    ),
+    Platform(
+        "K8up",
+        "k8up",
+        "backup Jobs",
+        ("k8up-io/k8up",),
+        advice="Add an exception for Jobs named backup-*",
     ),
 )
 

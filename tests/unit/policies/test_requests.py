@@ -248,7 +248,7 @@ class TestByResource:
             ("nvidia.com/gpu", "nvidia"),
             ("nvidia.com/gpu.shared", "nvidia"),
             ("nvidia.com/mig-1g.10gb", "nvidia"),
-            ("nvidia.com/mig-", "nvidia"),
+            ("nvidia.com/mig-", None),
             ("nvidia.com/gpu.other", None),
             ("amd.com/gpu", "amd"),
             ("amd.com/gpus", None),

@@ -167,6 +167,11 @@ def test_namespaces_of_platforms_are_exempt(gpufence: Run) -> None:
     Path("dump.json").write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": objects}))
     done = gpufence("adopt", "--dump", "dump.json", "--out", "out")
     assert "  StorageClass disk is of OpenEBS, " in done.out
+    listed = done.out.partition("Exempt from the policy: 2 namespaces\n")[2].splitlines()[:2]
+    assert listed == [
+        "  storage: volume helpers of Local Path Provisioner",
+        "  velero: data movers of Velero",
+    ]
     for text in (Path("out/policy.yaml").read_text(), discovered(gpufence)):
         exempt = read_policy("policy.yaml", text).exemptions.namespaces
         assert "storage" in exempt

@@ -85,6 +85,8 @@ class Adoption(NamedTuple):
     """By the place of a workload that likely fails, the settings without which it does."""
     before_move: Sequence[str]
     """What a move of the pools to DRA breaks."""
+    exempt: Sequence[str]
+    """The namespaces of the cluster to which the policy does not apply, and whose Pods need it."""
 
 
 @click.command(
@@ -161,11 +163,11 @@ async def _adopt(api: KubeApi, policy_path: str | None, progress: Progress) -> A
     """
     notes: list[str] = []
     state = await state_of_cluster(api, progress)
+    namespaces = frozenset(state.namespaces.names())
+    platforms = await platforms_of(api, namespaces)
     drafted = None
     if policy_path is None:
         drafted = draft_of(state)
-        namespaces = frozenset(state.namespaces.names())
-        platforms = await platforms_of(api, namespaces)
         exempt = [each.namespace for each in platforms if each.namespace]
         text = policy_text(drafted, namespaces, "audit", platforms=exempt)
         policy, notes = read_policy("the discovered policy", text), drafted.findings
@@ -183,8 +185,19 @@ async def _adopt(api: KubeApi, policy_path: str | None, progress: Progress) -> A
         text = policy_text(drafted, namespaces, "audit", list(_overrides(failing)), exempt)
         policy = read_policy("the discovered policy", text)
     hardening = {each.place: found for each in failing if (found := _settled([each]))}
+    pods = {each.namespace: f": {each.platform.pods} of {each.platform.name}" for each in platforms}
     return Adoption(
-        text, policy, result, await api.host(), notes, hardening, await _breaks(api, move, state)
+        text,
+        policy,
+        result,
+        await api.host(),
+        notes,
+        hardening,
+        await _breaks(api, move, state),
+        [
+            f"{name}{pods.get(name, '')}"
+            for name in sorted(policy.exemptions.namespaces & namespaces)
+        ],
     )
 
 
@@ -306,6 +319,7 @@ def _summary(adoption: Adoption, out: Path) -> Iterator[str]:
         ("Signs of a need for root or a home directory", "workload", likely_to_fail),
         ("GPU nodes", "problem", nodes),
         ("GPU stack", "problem", [*map(str, audit.unreached)]),
+        ("Exempt from the policy", "namespace", adoption.exempt),
         ("Pools, for you to decide", "question", adoption.notes),
         ("Before you move a pool to DRA", "problem", adoption.before_move),
     ):
