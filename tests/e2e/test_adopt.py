@@ -100,8 +100,11 @@ def test_adopt_says_what_would_change_and_writes_policy_and_report(
     lines = done.out.splitlines()
     place = f"{running}/deployments.apps"
     assert f"  {place}/web: pool-trespass: a Pod without a GPU request" in done.out
-    assert f"  {place}/vllm: user 65532; likely to fail without hardening: {{home: 20Gi}}" in lines
-    assert not [line for line in lines if line.startswith(f"  {place}/train")]
+    assert (
+        f"  {place}/vllm: user 65532; likely to fail: policy.yaml has hardening: {{home: 20Gi}}"
+        in lines
+    )
+    assert not [line for line in lines if line.startswith(f"  {place}/train: user")]
     assert f"  {place}/vllm: an image is known to fail as a user that it was not built for" in lines
     document = yaml.safe_load((out / "policy.yaml").read_text())
     policy = parse_policy(document)

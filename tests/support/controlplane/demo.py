@@ -172,7 +172,7 @@ def _environ(programs: Sequence[str]) -> dict[str, str]:
 def _keep(screen: Screen, cluster: ControlPlane, programs: Sequence[str]) -> None:
     screen.say("The cluster keeps running. To look around, in another terminal:")
     screen.say(f"  export KUBECONFIG={cluster.kubeconfig} PATH={':'.join(programs)}:$PATH")
-    screen.say("gpufence doctor reports failures: no Deployment runs here, but two processes.")
+    screen.say("gpufence doctor warns that no Deployment is here: two processes take its place.")
     screen.say(f"Ctrl-C here stops all of it (or, from elsewhere: kill {os.getpid()}).")
     with suppress(KeyboardInterrupt):
         while True:

@@ -115,6 +115,7 @@ def install(stage: Stage) -> None:
     )
     screen.run("kubectl", "apply", "--server-side", "-f", "deploy/install.yaml", lines=3)
     screen.say("(Nothing runs Pods here: the demo runs the controller and a replica as processes.)")
+    screen.run("kubectl", "delete", "deployments", "--all", "--namespace", NAMESPACE)
     controller = stage.processes.controller
     screen.command("gpufence", *controller.process.command[1:])
     controller.start()

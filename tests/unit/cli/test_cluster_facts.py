@@ -199,6 +199,15 @@ def test_a_nodes_file_without_valid_nodes_is_an_error(
     assert outcome.err.startswith(f"Error: {problem}")
 
 
+def test_a_directory_of_nodes_is_not_searched(gpufence: Run, tmp_path: Path) -> None:
+    """It may hold anything: the home directory, or /tmp."""
+    write(tmp_path / "pods.yaml", BOUND)
+    for command in ("check --nodes . pods.yaml", "policy discover --nodes .", "adopt --dump ."):
+        outcome = gpufence(*command.split())
+        expected = "Error: .: cannot be read (Is a directory). Name a file in it.\n"
+        assert (outcome.status, outcome.err) == (2, expected), command
+
+
 @pytest.mark.parametrize(
     ("args", "problem"),
     [

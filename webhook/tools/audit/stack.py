@@ -51,12 +51,21 @@ def groups_of_pools(policy: Policy, nodes: NodeIndex) -> dict[str, NodeSet]:
     return {f"pool {pool.name}": known.of(pool) for pool in policy.pools}
 
 
+def fences_of(policy: Policy) -> frozenset[str]:
+    """Return the keys of the taints of all pools."""
+    return frozenset(taint.key for pool in policy.pools for taint in pool.taints)
+
+
 def unreached(
-    daemon_sets: Iterable[JSONObject], groups: Mapping[str, NodeSet], nodes: NodeIndex
+    daemon_sets: Iterable[JSONObject],
+    groups: Mapping[str, NodeSet],
+    nodes: NodeIndex,
+    fences: frozenset[str] = frozenset(),
 ) -> Iterator[Unreached]:
     """Yield each DaemonSet of the GPU stack and taint that keeps it off nodes of a group.
 
-    A taint of one node is about the state of that node, unless the group has no other.
+    A taint of one node is about the state of that node, unless the group has no other, or its key
+    is one of the ``fences``: the other nodes may get it.
     """
     every = reduce(or_, groups.values(), 0)
     for obj in daemon_sets:
@@ -71,13 +80,16 @@ def unreached(
                 name = f"{metadata.get('namespace') or 'default'}/{metadata.get('name')}"
                 for group, numbers in groups.items():
                     here = [*nodes.nodes(numbers & selected)]
-                    yield from _kept_off(agent, name, group, here)
+                    yield from _kept_off(agent, name, group, here, fences)
 
 
-def _kept_off(agent: Pod, name: str, group: str, nodes: Sequence[Node]) -> Iterator[Unreached]:
+def _kept_off(
+    agent: Pod, name: str, group: str, nodes: Sequence[Node], fences: frozenset[str]
+) -> Iterator[Unreached]:
     keys = Counter(key for node in nodes for key in {taint.key for taint in node.taints})
     for taint in dict.fromkeys(taint for node in nodes for taint in node.taints):
-        if not _keeps_off(taint, agent) or keys[taint.key] == 1 < len(nodes):
+        is_of_one = keys[taint.key] == 1 < len(nodes) and taint.key not in fences
+        if is_of_one or not _keeps_off(taint, agent):
             continue
         tainted = [node.name for node in nodes if taint in node.taints]
         toleration = {"key": taint.key, "operator": "Exists", "effect": taint.effect}

@@ -84,6 +84,11 @@ def read_manifests(paths: Iterable[str], exclude: ExcludedPaths = NOTHING) -> li
     return list(read_sources(expand(paths, exclude)))
 
 
+def read_file(path: str) -> list[Manifest]:
+    """Return every object of one file, or of standard input."""
+    return list(read_sources([Source(path)]))
+
+
 def read_sources(sources: Iterable[Source], *, lenient: bool = False) -> Iterator[Manifest]:
     """Yield every object, in order; if ``lenient``, templates and patches in directories as notes.
 

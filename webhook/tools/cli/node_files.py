@@ -12,7 +12,7 @@ from policies.kubernetes.objects import JSONObject
 from policies.policy import Policy
 from webhook.serve.cluster.state import ClusterState
 from webhook.tools.cli.evaluate import Complete
-from webhook.tools.cli.manifests import read_manifests
+from webhook.tools.cli.manifests import read_file
 from webhook.tools.documents.document import DocumentError, InputError, raise_errors
 from webhook.tools.documents.files import display_name
 from webhook.tools.documents.objects import Manifest
@@ -29,7 +29,7 @@ def facts_of_nodes(path: str, policy: Policy) -> Complete:
     Raises:
         InputError: the file cannot be read, is partly invalid, or holds no nodes.
     """
-    state = state_of(read_manifests([path]), policy)
+    state = state_of(read_file(path), policy)
     if not len(state.nodes):
         raise no_nodes(path)
     for problem in state.slices.problems:

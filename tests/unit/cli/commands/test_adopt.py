@@ -141,7 +141,7 @@ def test_workloads_that_likely_fail_get_settings_by_namespace(gpufence: Run) -> 
     Path("dump.json").write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": objects}))
     lines = gpufence("adopt", "--dump", "dump.json", "--out", "out").out.splitlines()
     for (namespace, name), (_, _, setting) in WORKLOADS.items():
-        outlook = f"; likely to fail without hardening: {setting}" if setting else ""
+        outlook = f"; likely to fail: policy.yaml has hardening: {setting}" if setting else ""
         assert f"  {namespace}/deployments.apps/{name}: user 65532{outlook}" in lines
     policy = read_policy("policy.yaml", Path("out/policy.yaml").read_text())
     written = {namespace: policy.actions_in(namespace).hardening for namespace in namespaces}
@@ -152,6 +152,31 @@ def test_workloads_that_likely_fail_get_settings_by_namespace(gpufence: Run) -> 
         "root": Hardening("baseline"),
         "none": None,
     }
+    given = ("adopt", "--dump", "dump.json", "--policy", "out/policy.yaml", "--out", "again")
+    again = gpufence(*given).out.splitlines()
+    assert "  home/deployments.apps/vllm: user 65532" in again, "the policy has its home directory"
+    policy_text = Path("out/policy.yaml").read_text()
+    Path("bare.yaml").write_text(policy_text.replace("[home]", "[other]").replace("- home", "- x"))
+    bare = gpufence("adopt", "--dump", "dump.json", "--policy", "bare.yaml", "--out", "bare").out
+    assert (
+        f"  home/deployments.apps/vllm: user 65532; likely to fail: set hardening: {HOME}" in bare
+    )
+
+
+def test_each_workload_that_gpufence_changes_is_listed_once(gpufence: Run) -> None:
+    own, everywhere = workload("home", "vllm"), workload("none", "train")
+    own["spec"]["template"]["spec"]["securityContext"] = {"runAsUser": 1000}
+    spec = everywhere["spec"]["template"]["spec"]
+    spec["tolerations"] = [{"operator": "Exists"}]
+    del spec["containers"][0]["resources"]
+    objects = [GPU_NODE, obj("Namespace", "home"), obj("Namespace", "none"), own, everywhere]
+    Path("dump.json").write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": objects}))
+    lines = gpufence("adopt", "--dump", "dump.json", "--out", "out").out.splitlines()
+    at = lines.index("Changed in other ways from their next start: 2 workloads")
+    changed = dict(line.strip().split(": ") for line in lines[at + 1 : at + 3])
+    assert changed["none/deployments.apps/train"] == "pool-exclusion"
+    assert "pool-toleration" in changed["home/deployments.apps/vllm"]
+    assert "Run as another user from their next start: 0 workloads" in lines
 
 
 def test_namespaces_of_platforms_are_exempt(gpufence: Run) -> None:

@@ -42,7 +42,7 @@ from webhook.tools.audit.move import QUOTAS, Move
 from webhook.tools.cli.cluster_facts import state_of_cluster
 from webhook.tools.cli.discover.drafts import draft_of
 from webhook.tools.cli.discover.text import policy_text
-from webhook.tools.cli.manifests import read_manifests
+from webhook.tools.cli.manifests import read_file
 from webhook.tools.cli.options import Connection, connection_options, policy_path_option
 from webhook.tools.cli.report.content import AuditReport, results_of
 from webhook.tools.cli.report.output import Output, reading, write_reports
@@ -79,6 +79,8 @@ class Adoption(NamedTuple):
     policy: Policy
     audit: Audit
     cluster: str
+    is_given: bool
+    """Whether the policy is not discovered."""
     notes: Sequence[str]
     """What discovery leaves to a person."""
     hardening: Mapping[str, Hardening]
@@ -143,7 +145,7 @@ def adopt(out: Path, policy_path: str | None, dump: str | None, connection: Conn
     files[0].write_text(adoption.text)
     results = list(results_of(adoption.audit))
     report = AuditReport(
-        f"{policy_path or 'discovered'}, as if in mode enforce",
+        f"{policy_path or 'discovered, without its overrides'}, as if in mode enforce",
         datetime.now(UTC),
         results,
         audit=adoption.audit,
@@ -191,6 +193,7 @@ async def _adopt(api: KubeApi, policy_path: str | None, progress: Progress) -> A
         policy,
         result,
         await api.host(),
+        drafted is None,
         notes,
         hardening,
         await _breaks(api, move, state),
@@ -216,6 +219,8 @@ class _Failing(NamedTuple):
     namespace: str
     pods: JSONObject
     policy: Policy
+    own: Hardening
+    """Its settings in this policy."""
 
     def signs(self, hardening: Hardening) -> set[tuple[str, str]]:
         """Return the paths and reasons of the signs that its Pods have with these settings."""
@@ -243,8 +248,10 @@ def _failing(audit: Audit, policy: Policy) -> Iterator[_Failing]:
     for subject in audit.subjects:
         decision, namespace = subject.decision, subject.owned.namespace
         if decision.allowed and _assigned_user(decision) is not None:
-            failing = _Failing(subject.place, namespace, decision.original, policy)
-            if failing.signs(policy.hardening):
+            pools = [pool for pool in policy.pools if pool.name in decision.pools]
+            own = policy.hardening_of(namespace, pools)
+            failing = _Failing(subject.place, namespace, decision.original, policy, own)
+            if failing.signs(own):
                 yield failing
 
 
@@ -253,7 +260,7 @@ def _settled(workloads: Sequence[_Failing]) -> Hardening | None:
 
     Of several, the first: a home directory, the user of an image, both, or root.
     """
-    own = workloads[0].policy.hardening
+    own = workloads[0].own
     known = [image for each in workloads for image in each.images() if image.user]
     users = [replace(own, run_as_user=image.user, fs_group=image.fs_group) for image in known]
     homes = [replace(each, home=each.home or HOME_SIZE) for each in (own, *users)]
@@ -291,7 +298,8 @@ def _written(hardening: Hardening) -> JSONObject:
 def _summary(adoption: Adoption, out: Path) -> Iterator[str]:
     """Yield the lines of the summary."""
     audit, pools = adoption.audit, adoption.policy.pools
-    denied, with_another_user, likely_to_fail = [], [], []
+    denied, with_another_user, changed, likely_to_fail = [], [], [], []
+    how = "set" if adoption.is_given else "policy.yaml has"
     for subject in audit.subjects:
         findings = subject.decision.findings
         signs = [finding.reason for finding in findings if finding.rule == check_needs_root.ID]
@@ -304,8 +312,11 @@ def _summary(adoption: Adoption, out: Path) -> Iterator[str]:
             now = f", now {', '.join(map(str, sorted(subject.users)))}" if subject.users else ""
             outlook = "; likely to fail" if signs else ""
             if (setting := adoption.hardening.get(subject.place)) is not None:
-                outlook += f" without hardening: {_flow(_written(setting))}"
+                outlook += f": {how} hardening: {_flow(_written(setting))}"
             with_another_user.append(f"{subject.place}: user {user}{now}{outlook}")
+        elif subject.decision.operations:
+            rules = ", ".join(dict.fromkeys(subject.decision.mutations))
+            changed.append(f"{subject.place}: {rules}")
     nodes = [f"{node.name}: {finding.reason}" for node in audit.nodes for finding in node.findings]
     yield (
         f"{adoption.cluster}: {counted(len(audit.subjects), 'workload')}, "
@@ -315,12 +326,13 @@ def _summary(adoption: Adoption, out: Path) -> Iterator[str]:
     for title, what, lines in (
         ("Denied in mode enforce", "workload", denied),
         ("Run as another user from their next start", "workload", with_another_user),
+        ("Changed in other ways from their next start", "workload", changed),
         ("Running GPU Pods by user", "Pod", list(_users(audit.users))),
         ("Signs of a need for root or a home directory", "workload", likely_to_fail),
+        ("GPU stack, to change before nodes get a taint", "problem", [*map(str, audit.unreached)]),
         ("GPU nodes", "problem", nodes),
-        ("GPU stack", "problem", [*map(str, audit.unreached)]),
         ("Exempt from the policy", "namespace", adoption.exempt),
-        ("Pools, for you to decide", "question", adoption.notes),
+        ("Pools and platforms, for you to decide", "finding", adoption.notes),
         ("Before you move a pool to DRA", "problem", adoption.before_move),
     ):
         yield ""
@@ -397,7 +409,7 @@ class Dump(KubeApi):
         self._items: defaultdict[str, list[JSONObject]] = defaultdict(list)
         self._resources: defaultdict[str, dict[str, JSONObject]] = defaultdict(dict)
         errors = []
-        for manifest in read_manifests([path]):
+        for manifest in read_file(path):
             errors.append((manifest.document, manifest.error))
             if manifest.error is None and manifest.value is not None:
                 self._take(manifest.value)

@@ -22,7 +22,7 @@ from webhook.tools.cli.commands import EXIT_FOUND, SuggestingGroup
 from webhook.tools.cli.discover.drafts import draft_of, groups_of
 from webhook.tools.cli.discover.text import policy_text
 from webhook.tools.cli.evaluate import Result, evaluate
-from webhook.tools.cli.manifests import read_manifests
+from webhook.tools.cli.manifests import read_file, read_manifests
 from webhook.tools.cli.options import (
     FENCE_POLICY,
     PATH,
@@ -278,7 +278,7 @@ def discover(nodes: str | None, connection: Connection) -> None:
     else:
         from webhook.tools.cli.node_files import no_nodes, state_of
 
-        manifests = [*read_manifests([nodes])]
+        manifests = read_file(nodes)
         state = state_of(manifests)
         if not (len(state.nodes) or state.templates):
             raise no_nodes(nodes)
