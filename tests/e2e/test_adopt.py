@@ -19,7 +19,7 @@ from deploy.chart import NAMESPACE, RELEASE, Helm
 from paths import PROJECT
 from policies.document import parse_policy
 from policies.policy import Hardening
-from running import run_command
+from running import run_here
 
 JSON = dict[str, Any]
 GPU = "nvidia.com/gpu"
@@ -93,9 +93,9 @@ def test_adopt_says_what_would_change_and_writes_policy_and_report(
 ) -> None:
     out = tmp_path / "adoption"
     with control_plane.nodes(*NODES):
-        done = run_command("adopt", "--kubeconfig", control_plane.kubeconfig, "--out", out)
+        done = run_here("adopt", "--kubeconfig", control_plane.kubeconfig, "--out", out)
         assert done.status == 0, done.err
-        again = run_command("adopt", "--kubeconfig", control_plane.kubeconfig, "--out", out)
+        again = run_here("adopt", "--kubeconfig", control_plane.kubeconfig, "--out", out)
         listed = control_plane.kubectl("get", "--all-namespaces", "-o", "json", KINDS)
     lines = done.out.splitlines()
     place = f"{running}/deployments.apps"
@@ -116,7 +116,7 @@ def test_adopt_says_what_would_change_and_writes_policy_and_report(
     assert again.status == 2
     assert "exists already. Set another directory with --out." in again.err
     (tmp_path / "dump.json").write_text(listed.stdout)
-    offline = run_command("adopt", "--dump", tmp_path / "dump.json", "--out", tmp_path / "offline")
+    offline = run_here("adopt", "--dump", tmp_path / "dump.json", "--out", tmp_path / "offline")
     assert offline.status == 0, offline.err
     moved = offline.out.replace(str(tmp_path / "offline"), str(out)).splitlines()
     assert moved[1:] == lines[1:]

@@ -12,7 +12,7 @@ import yaml
 from controlplane.cluster import ControlPlane
 from controlplane.objects import definition, node
 from policies.shipped import default_policy_text
-from running import Outcome, run_command
+from running import Outcome, run_here
 
 pytestmark = [pytest.mark.timeout(600)]
 
@@ -68,7 +68,7 @@ def cluster(control_plane: ControlPlane) -> Iterator[ControlPlane]:
 
 
 def run(cluster: ControlPlane, *arguments: str) -> Outcome:
-    return run_command(*arguments, "--kubeconfig", cluster.kubeconfig)
+    return run_here(*arguments, "--kubeconfig", cluster.kubeconfig)
 
 
 def test_validate_warns_about_node_templates_without_the_pool_label(

@@ -12,7 +12,7 @@ from controlplane.cluster import ControlPlane
 from controlplane.poll import until
 from controlplane.versions import STATIC_ADMISSION
 from controlplane.webhooks import in_tree_denial
-from running import run_command
+from running import run_here
 
 NAME = "gpufence-pool-trespass.static.k8s.io"
 
@@ -23,7 +23,7 @@ def test_an_api_server_enforces_static_admission_policies_from_disk(
 ) -> None:
     manifests = tmp_path / "manifests"
     manifests.mkdir()
-    printed = run_command("manifests", "--admission-policies", "--static")
+    printed = run_here("manifests", "--admission-policies", "--static")
     (manifests / "gpufence.yaml").write_text(printed.out)
     plugin = {
         "name": "ValidatingAdmissionPolicy",

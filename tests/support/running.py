@@ -9,6 +9,7 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Callable
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -78,6 +79,18 @@ def assert_golden(path: Path, text: str) -> None:
     if os.environ.get("GPUFENCE_GOLDEN"):
         path.write_text(text)
     assert text == path.read_text()
+
+
+def run_here(*args: str | Path) -> Outcome:
+    """Run the command line in this process: a start takes more than a second of CPU time."""
+    out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8") for _ in range(2))
+    with redirect_stdout(out), redirect_stderr(err):
+        status = main([str(arg) for arg in args])
+    texts = []
+    for stream in (out, err):
+        stream.seek(0)
+        texts.append(stream.read())
+    return Outcome(status, *texts)
 
 
 def run_command(*args: str | Path, stdin: bytes = b"", **environ: str) -> Outcome:

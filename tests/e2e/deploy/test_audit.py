@@ -18,7 +18,7 @@ from controlplane.versions import CLAIMS
 from deploy.chart import Helm, Object, Values, one
 from policies.kubernetes.kinds import WELL_KNOWN
 from policies.shipped import default_policy_text
-from running import Outcome, run_command
+from running import Outcome, run_here
 
 VALUES: Values = {"audit": {"enabled": True}}
 ACCOUNT = "gpufence-audit"
@@ -84,7 +84,7 @@ class Audited:
     kubeconfig: Path
 
     def run(self, *options: str, status: int = 1) -> Outcome:
-        done = run_command("audit", "--kubeconfig", self.kubeconfig, *options)
+        done = run_here("audit", "--kubeconfig", self.kubeconfig, *options)
         assert done.status == status, done.out + done.err
         return done
 

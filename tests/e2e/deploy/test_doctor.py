@@ -25,7 +25,7 @@ from controlplane.poll import until
 from deploy import kubelet
 from deploy.chart import NAMESPACE, RELEASE, Object
 from deploy.installation import CONTROLLERS, KINDS, Installation
-from running import run_command
+from running import run_here
 from specs import fence_policy
 
 pytestmark = [
@@ -59,7 +59,7 @@ class DoctorRun(NamedTuple):
 def doctor(installed: Installation, *options: str, kubeconfig: Path | None = None) -> DoctorRun:
     """Run the doctor as an administrator, or with another kubeconfig."""
     path = kubeconfig or installed.cluster.kubeconfig
-    done = run_command("doctor", "--kubeconfig", path, *options, "--output", "json")
+    done = run_here("doctor", "--kubeconfig", path, *options, "--output", "json")
     assert done.status in (0, 1), done.err
     lines: list[dict[str, str]] = done.report["lines"]
     assert all(line["remediation"] for line in lines if line["status"] in ("warn", "fail"))
@@ -111,7 +111,7 @@ def test_all_checks_of_a_healthy_installation_are_ok(installed: Installation) ->
 def test_the_text_report_of_a_healthy_installation_has_only_ok_lines(
     installed: Installation,
 ) -> None:
-    lines = run_command("doctor", "--kubeconfig", installed.cluster.kubeconfig).out.splitlines()
+    lines = run_here("doctor", "--kubeconfig", installed.cluster.kubeconfig).out.splitlines()
     assert lines[-1] == f"{len(lines) - 2} ok"
     assert all(line.startswith("ok  ") for line in lines[:-2])
 

@@ -15,13 +15,12 @@ from typing import Any, Self
 from cryptography import x509
 
 from certs.files import issue
+from controlplane.forked import QUICK, Forked
 from controlplane.ports import free_ports
 from controlplane.process import Process
 
 COMMAND = Path(sys.executable).with_name("gpufence")
 """The console script of the environment that runs this."""
-QUICK = (sys.executable, "-P", str(Path(__file__).with_name("quick.py")))
-"""The same command, which takes options for shorter waits."""
 HOST = "127.0.0.1"
 
 
@@ -42,7 +41,8 @@ class _Gpufence:
     ) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         [self.metrics_port] = free_ports(1)
-        self.process = Process(
+        start = Forked if command is QUICK else Process
+        self.process = start(
             "gpufence",
             [*command, *arguments, "--host", HOST, "--metrics-port", str(self.metrics_port)],
             directory / f"gpufence-{self.metrics_port}.log",

@@ -26,6 +26,17 @@ class Probe(Protocol):
         """Return "" once the process serves, else what is still missing."""
 
 
+class Child(Protocol):
+    """A process that was started; subprocess.Popen is one."""
+
+    @property
+    def pid(self) -> int: ...
+
+    def poll(self) -> int | None: ...
+
+    def wait(self, timeout: float | None = None) -> int: ...
+
+
 class Process:
     """A server that ends with this process, even when it is killed (on Linux; see launch.py).
 
@@ -45,9 +56,9 @@ class Process:
         self.name = name
         self.command = [str(part) for part in command]
         self.log = log
-        self._environ = environ
+        self.environ = environ
         self._stop_within = stop_within
-        self._running: subprocess.Popen[bytes] | None = None
+        self._running: Child | None = None
 
     @property
     def pid(self) -> int | None:
@@ -56,14 +67,17 @@ class Process:
 
     def start(self) -> None:
         """Start it. Its output is appended to the log file."""
+        self._running = self._child()
+
+    def _child(self) -> Child:
         launcher = [sys.executable, "-I", "-S", str(LAUNCH), str(os.getpid())]
         with self.log.open("ab") as log:
-            self._running = subprocess.Popen(
+            return subprocess.Popen(
                 [*launcher, *self.command],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                env=self._environ,
+                env=self.environ,
                 # A separate process group: this process handles Ctrl-C in the terminal, and what it
                 # starts is stopped with it.
                 start_new_session=True,

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 from controlplane.api import ApiError
 from controlplane.errors import ControlPlaneError
-from controlplane.gpufence import QUICK
+from controlplane.forked import QUICK
 from controlplane.poll import until
 from controlplane.process import Process, runs
 from relay import Relay
@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from controlplane.cluster import ControlPlane
 
 Object = dict[str, Any]
+Sources = dict[tuple[str, str], Object]
+"""ConfigMaps and Secrets of a namespace, by resource and name."""
 
 EVERY = 0.4
 SHORT_WAITS = ("--ca-propagation-delay=5s", "--poll-seconds=1")
@@ -113,7 +115,9 @@ class Sandbox:
 class RunningPod:
     """One Pod of one container."""
 
-    def __init__(self, cluster: ControlPlane, pod: Object, directory: Path) -> None:
+    def __init__(
+        self, cluster: ControlPlane, pod: Object, directory: Path, sources: Sources
+    ) -> None:
         self._cluster = cluster
         self.name: str = pod["metadata"]["name"]
         self._namespace: str = pod["metadata"]["namespace"]
@@ -127,14 +131,14 @@ class RunningPod:
         self._mount_account()
         (directory / "hosts").write_text(f"{self.sandbox.host} localhost\n")
         self.process = self._process()
-        self.mount_volumes()
+        self.mount_volumes(sources)
         self.process.start()
         self.ready: bool | None = None
 
-    def mount_volumes(self) -> None:
+    def mount_volumes(self, sources: Sources) -> None:
         """Write the files of the Pod's ConfigMaps and Secrets as they are now."""
         for volume in self.spec["volumes"]:
-            content = _content(self._cluster, self._namespace, volume)
+            content = _content(sources, volume)
             # As in a kubelet, a mounted volume stays until its content changes.
             if content is not None and volume["name"] in self._mounts:
                 mounted = self._volumes.get(volume["name"])
@@ -325,24 +329,28 @@ class Kubelet:
         bound = {
             pod["metadata"]["uid"]: pod for pod in self._cluster.api.request("GET", path)["items"]
         }
+        sources = self._sources() if bound else {}
         for uid, pod in bound.items():
             leaving = "deletionTimestamp" in pod["metadata"]
             if uid in self.pods and leaving:
                 self._end(uid)
-            elif uid not in self.pods and not leaving and self._may_start(pod):
+            elif uid not in self.pods and not leaving and _may_start(pod, sources):
                 directory = self._directory / pod["metadata"]["name"]
-                self.pods[uid] = RunningPod(self._cluster, {**pod}, directory)
+                self.pods[uid] = RunningPod(self._cluster, {**pod}, directory, sources)
         for uid in self.pods.keys() - bound.keys():
             self._end(uid)
         for pod in self.pods.values():
-            pod.mount_volumes()
+            pod.mount_volumes(sources)
             pod.look()
 
-    def _may_start(self, pod: Object) -> bool:
-        """Return whether it is bound, and its volumes can be mounted."""
-        volumes = pod["spec"].get("volumes") or () if pod["spec"].get("nodeName") else ()
-        contents = [_content(self._cluster, self._namespace, volume) for volume in volumes]
-        return bool(contents) and None not in contents
+    def _sources(self) -> Sources:
+        """Return what Pods of the namespace may mount: two requests, however many Pods run."""
+        core = f"/api/v1/namespaces/{self._namespace}"
+        return {
+            (kind, each["metadata"]["name"]): each
+            for kind in ("configmaps", "secrets")
+            for each in self._cluster.api.request("GET", f"{core}/{kind}")["items"]
+        }
 
     def _end(self, uid: str) -> None:
         thread = threading.Thread(target=self.pods.pop(uid).end)
@@ -350,20 +358,28 @@ class Kubelet:
         self._ending.append(thread)
 
 
-def _content(cluster: ControlPlane, namespace: str, volume: Object) -> dict[str, bytes] | None:
+def _may_start(pod: Object, sources: Sources) -> bool:
+    """Return whether it is bound, and its volumes can be mounted."""
+    volumes = pod["spec"].get("volumes") or () if pod["spec"].get("nodeName") else ()
+    contents = [_content(sources, volume) for volume in volumes]
+    return bool(contents) and None not in contents
+
+
+def _content(sources: Sources, volume: Object) -> dict[str, bytes] | None:
     """Return the files of a volume; None if its ConfigMap or Secret does not exist."""
-    core = f"/api/v1/namespaces/{namespace}"
-    try:
-        if source := volume.get("configMap"):
-            found = cluster.api.request("GET", f"{core}/configmaps/{source['name']}")
-            files = {key: text.encode() for key, text in found["data"].items()}
-        elif source := volume.get("secret"):
-            found = cluster.api.request("GET", f"{core}/secrets/{source['secretName']}")
-            files = {key: base64.b64decode(text) for key, text in found["data"].items()}
-        else:
-            return {}
-    except ApiError:
+    if source := volume.get("configMap"):
+        found = sources.get(("configmaps", source["name"]))
+    elif source := volume.get("secret"):
+        found = sources.get(("secrets", source["secretName"]))
+    else:
+        return {}
+    if found is None:
         return None
+    data = found.get("data") or {}
+    files = {
+        key: text.encode() if "configMap" in volume else base64.b64decode(text)
+        for key, text in data.items()
+    }
     if items := source.get("items"):
         return {item["path"]: files[item["key"]] for item in items}
     return files

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Sequence
@@ -18,11 +17,13 @@ import yaml
 from controlplane import policies
 from controlplane.api import ApiError
 from controlplane.cluster import ControlPlane
-from controlplane.gpufence import COMMAND, QUICK, Controller, Replica
+from controlplane.forked import QUICK
+from controlplane.gpufence import Controller, Replica
 from controlplane.poll import until
 from controlplane.webhooks import unregister, wait_until_called
 from release.service import Service
 from release.volume import Volume
+from running import run_here
 from specs import default_spec
 
 NAME = "gpufence"
@@ -135,16 +136,15 @@ class Release:
 
         With `status` None, it may end with any status.
         """
-        command = [str(COMMAND), *arguments, "--kubeconfig", str(self.cluster.kubeconfig)]
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
-        assert status in (None, done.returncode), f"{command}: {done.stdout}{done.stderr}"
-        return done.stdout + done.stderr
+        done = run_here(*arguments, "--kubeconfig", self.cluster.kubeconfig)
+        assert status in (None, done.status), f"{arguments}: {done.out}{done.err}"
+        return done.out + done.err
 
     def manifests(self, *arguments: str) -> list[dict[str, Any]]:
         """Return the objects of `gpufence manifests`."""
-        command = [str(COMMAND), "manifests", *TIMEOUT, *arguments]
-        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
-        return list(yaml.safe_load_all(done.stdout))
+        done = run_here("manifests", *TIMEOUT, *arguments)
+        assert done.status == 0, done.err
+        return list(yaml.safe_load_all(done.out))
 
     def secret(self, name: str = SERVING) -> dict[str, bytes]:
         """Return the decoded data of a Secret."""
