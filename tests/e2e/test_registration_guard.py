@@ -103,6 +103,9 @@ ATTACKS: dict[str, tuple[str, Any, str]] = {
 """Where a thief changes a webhook, to what, and why that is denied."""
 
 
+JSON_PATCH = "application/json-patch+json"
+
+
 @pytest.mark.parametrize("attack", ATTACKS)
 @pytest.mark.parametrize("configuration", [0, 1], ids=["mutating", "validating"])
 def test_the_service_account_cannot_register_other_webhooks(
@@ -125,13 +128,13 @@ def test_the_service_account_cannot_change_webhooks_of_other_products(
     shared = {**OWN[1], "webhooks": [*OWN[1]["webhooks"], FOREIGN]}
     control_plane.api.request("POST", path, shared)
     try:
-        found = control_plane.api.request("GET", f"{path}/{RELEASE}")
-        written = f"{path}/{RELEASE}?dryRun=All"
-        found["webhooks"][0]["timeoutSeconds"] = 7
-        thief.request("PUT", written, found)
-        found["webhooks"][-1]["clientConfig"]["url"] = "https://thief.example/review"
+        patched = ("PATCH", f"{path}/{RELEASE}?dryRun=All")
+        seconds = {"op": "replace", "path": "/webhooks/0/timeoutSeconds", "value": 7}
+        thief.request(*patched, [seconds], JSON_PATCH)
+        foreign = f"/webhooks/{len(OWN[1]['webhooks'])}/clientConfig/url"
+        url = {"op": "replace", "path": foreign, "value": "https://thief.example/review"}
         with pytest.raises(ApiError, match=r"named \*\.gpufence\.dev only"):
-            thief.request("PUT", written, found)
+            thief.request(*patched, [url], JSON_PATCH)
     finally:
         control_plane.api.request("DELETE", f"{path}/{RELEASE}")
 

@@ -106,10 +106,11 @@ def send(cluster: ControlPlane, recorder: Capture) -> None:
     # The match conditions of the default policy skip plain Pods.
     for kind in ("mutating", "validating"):
         path = f"/apis/admissionregistration.k8s.io/v1/{kind}webhookconfigurations/before-gpufence"
-        configuration = cluster.api.request("GET", path)
-        for webhook in configuration["webhooks"]:
-            del webhook["matchConditions"]
-        cluster.api.request("PUT", path, configuration)
+        webhooks = cluster.api.request("GET", path)["webhooks"]
+        patch = [
+            {"op": "remove", "path": f"/webhooks/{n}/matchConditions"} for n in range(len(webhooks))
+        ]
+        cluster.api.request("PATCH", path, patch, "application/json-patch+json")
 
     def plain_pod_is_reviewed() -> bool:
         plain = named("plain-pod", pods.plain_pod())

@@ -69,7 +69,11 @@ class Api:
         Raises:
             ApiError: the server rejects the request.
             OSError: the server cannot be reached.
+            ValueError: an object is put back that was read. Others may have changed it meanwhile,
+                and the server would reject it now and then: patch it.
         """
+        if method == "PUT" and isinstance(body, dict) and "resourceVersion" in body["metadata"]:
+            raise ValueError(f"patch {path} instead of putting back what was read")
         data = None if body is None else json.dumps(body).encode()
         status, content = self._exchange(method, path, data, content_type)
         response: Object = json.loads(content)
