@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import yaml
 
-from controlplane.api import Api
+from controlplane.api import Api, ApiError
 from controlplane.cluster import ControlPlane
 from controlplane.poll import until
 from paths import CHART
@@ -22,10 +22,14 @@ _APPLY = "application/apply-patch+yaml"
 
 def define(cluster: ControlPlane) -> None:
     """Have the kind served, if it is not yet."""
-    cluster.kubectl("apply", "--server-side", "-f", str(CHART / "crds"))
-    served = ("get", "fencepolicies")
+    name = DEFINITION["metadata"]["name"]
+    definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+    path = f"{definitions}/{name}?fieldManager=test&force=true"
+    cluster.api.request("PATCH", path, DEFINITION, _APPLY)
+
+    # A kind that is not served is no error of the API, but a page that is not found.
     until(
-        lambda: cluster.kubectl(*served, check=False).returncode == 0,
+        lambda: "FencePolicyList" in cluster.api.text(PATH),
         "the API server to serve FencePolicies",
     )
 
@@ -44,4 +48,6 @@ def used(cluster: ControlPlane, spec: dict[str, Any], name: str = "gpufence") ->
     try:
         yield
     finally:
-        cluster.kubectl("delete", "fencepolicy", name, "--ignore-not-found")
+        # A test may have deleted it, or the definition.
+        with suppress(ApiError):
+            cluster.api.request("DELETE", f"{PATH}/{name}")
