@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import base64
-import json
 from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from controlplane.cluster import ControlPlane
 from controlplane.gpufence import Server
-from controlplane.objects import GPU_NODE, RESTRICTED, TOLERATION, node, pod
-from controlplane.poll import until
+from controlplane.objects import GPU_NODE, RESTRICTED, node, pod
 from controlplane.webhooks import register, unregister
-from release.recorder import Recorder
 
 GPU = "nvidia.com/gpu"
 
@@ -76,68 +70,3 @@ def test_an_ephemeral_container_without_a_security_context_is_hardened(
     }
     # Made from a CUDA image it would see all GPUs of the node, and its Pod's are not mounted there.
     assert debugger["env"] == [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}]
-
-
-def test_a_sidecar_added_by_a_later_webhook_is_hardened_by_reinvocation(
-    control_plane: ControlPlane, restricted: str, tmp_path: Path
-) -> None:
-    with sidecar_injector(control_plane, tmp_path):
-        created = create(control_plane, restricted, pod({GPU: 1}, "train"))
-    by_name = {container["name"]: container for container in created["spec"]["containers"]}
-    assert set(by_name) == {"main", "proxy"}
-    for container in by_name.values():
-        assert container["securityContext"]["allowPrivilegeEscalation"] is False
-    assert {"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"} in by_name["proxy"]["env"]
-    tolerations = [t for t in created["spec"]["tolerations"] if t.get("key") == GPU]
-    assert tolerations == [TOLERATION]
-
-
-class Injector(Recorder):
-    """Adds a container to each Pod that has it not yet."""
-
-    def response(self, request: dict[str, Any]) -> dict[str, Any]:
-        names = [each["name"] for each in request["object"]["spec"]["containers"]]
-        if "proxy" in names:
-            return {}
-        proxy = {"name": "proxy", "image": "envoyproxy/envoy:v1.36"}
-        patch = [{"op": "add", "path": "/spec/containers/-", "value": proxy}]
-        encoded = base64.b64encode(json.dumps(patch).encode()).decode()
-        return {"patchType": "JSONPatch", "patch": encoded}
-
-
-@contextmanager
-def sidecar_injector(cluster: ControlPlane, directory: Path) -> Iterator[None]:
-    """Run a mutating webhook that adds a container, registered to be called after gpufence."""
-    configurations = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
-    with Injector(directory / "certs") as injector:
-        bundle = base64.b64encode(injector.authority).decode()
-        rule = {
-            "operations": ["CREATE"],
-            "apiGroups": [""],
-            "apiVersions": ["v1"],
-            "resources": ["pods"],
-        }
-        webhook = {
-            "name": "sidecar.example.com",
-            "clientConfig": {"url": f"{injector.url}/mutate", "caBundle": bundle},
-            "rules": [rule],
-            "sideEffects": "None",
-            "admissionReviewVersions": ["v1"],
-            "failurePolicy": "Fail",
-        }
-        # Webhooks are called in the order of their configurations' names.
-        configuration = {"metadata": {"name": "zz-sidecar"}, "webhooks": [webhook]}
-        try:
-            cluster.api.request("POST", configurations, configuration)
-            until(lambda: _injects(cluster), "the injector to be called")
-            yield
-        finally:
-            cluster.api.request("DELETE", f"{configurations}/zz-sidecar")
-            until(lambda: not _injects(cluster), "the injector to be forgotten")
-
-
-def _injects(cluster: ControlPlane) -> bool:
-    created = cluster.api.request(
-        "POST", "/api/v1/namespaces/default/pods?dryRun=All", pod(name="probe")
-    )
-    return len(created["spec"]["containers"]) == 2

@@ -8,7 +8,7 @@ import json
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -23,6 +23,7 @@ from controlplane.api import ApiError
 from controlplane.cluster import ControlPlane
 from controlplane.poll import until
 from controlplane.versions import CLAIMS
+from each import each
 from in_tree import kept_cases, path_of
 from laws.profile import live_law as law
 from policies.device_injection import ANNOTATIONS
@@ -460,29 +461,43 @@ BY_NODES = (
 KNOWN = Facts(claims={("default", "one"): Claim((frozenset({"gpu.nvidia.com"}),))})
 
 
-@pytest.mark.parametrize(
-    "way", [pytest.param(way, marks=CLAIMS if way == "a claim" else ()) for way in ALONE]
-)
-def test_each_single_way_to_select_gpu_nodes_calls_the_webhook(hook: Registered, way: str) -> None:
-    spec = ALONE[way]
-    if way in BY_NODES and hook.nodes is None:
-        spec = ALONE["a toleration"]
-    if way == "a claim" and not hook.policy.pools_of_class:
-        spec = ALONE["a device"]
-    api, tally = hook.cluster.api, Tally()
-    check(hook, tally, "POST", "/api/v1/namespaces/default/pods", pod(spec), KNOWN)
-    for kind in ("Deployment", "CronJob", "PodTemplate"):
-        path = WORKLOADS[kind][1].format("default")
-        api.request("POST", path, workload(kind, "plain", reaching()))
-        try:
+def test_each_single_way_to_select_gpu_nodes_calls_the_webhook(hook: Registered) -> None:
+    try_each(hook, [way for way in ALONE if way != "a claim"])
+
+
+@CLAIMS
+def test_a_claim_alone_calls_the_webhook(hook: Registered) -> None:
+    try_each(hook, ["a claim"])
+
+
+def try_each(hook: Registered, ways: list[str]) -> None:
+    """Try each way in a Pod, and in workloads that are created and changed."""
+    api, plain = hook.cluster.api, reaching()
+    kinds = {
+        kind: WORKLOADS[kind][1].format("default")
+        for kind in ("Deployment", "CronJob", "PodTemplate")
+    }
+
+    def calls(way: str) -> None:
+        spec, tally = ALONE[way], Tally()
+        if way in BY_NODES and hook.nodes is None:
+            spec = ALONE["a toleration"]
+        if way == "a claim" and not hook.policy.pools_of_class:
+            spec = ALONE["a device"]
+        check(hook, tally, "POST", "/api/v1/namespaces/default/pods", pod(spec), KNOWN)
+        for kind, path in kinds.items():
             check(hook, tally, "POST", path, workload(kind, "other", spec), KNOWN)
             changed = workload(kind, "plain", spec)
             check(hook, tally, "PUT", f"{path}/plain", changed, KNOWN)
-        finally:
-            api.request("DELETE", f"{path}/plain")
-    assert tally.accepted == 7
-    # A device in a template is nothing to object to; all else is, wherever it stands.
-    assert tally.needed == 7 or (way in MUTATED and tally.needed >= 1)
+        assert tally.accepted == 7
+        # A device in a template is nothing to object to; all else is, wherever it stands.
+        assert tally.needed == 7 or (way in MUTATED and tally.needed >= 1)
+
+    with ExitStack() as stack:
+        for kind, path in kinds.items():
+            api.request("POST", path, workload(kind, "plain", plain))
+            stack.callback(api.request, "DELETE", f"{path}/plain")
+        each(ways, calls)
 
 
 MUTATED = ("a device", "a device in an init container", "a claim", "a wildcard")
@@ -572,15 +587,13 @@ def test_a_pod_that_tolerates_every_taint_of_another_effect_calls_nothing(hook: 
     assert hook.called_endpoints(mark) == set()
 
 
-@pytest.mark.parametrize("key", sorted(ANNOTATIONS))
-@pytest.mark.parametrize("scope", ["", "/pod"])
-def test_a_pod_with_an_annotation_that_adds_devices_calls_the_webhook(
-    hook: Registered, key: str, scope: str
-) -> None:
-    path = "/api/v1/namespaces/default/pods"
-    annotations = {f"{key}{scope}": "- path: /dev/nvidia0"}
-    mark, _ = hook.send("POST", path, pod(reaching(), annotations=annotations))
-    assert "/validate" in hook.called_endpoints(mark)
+def test_a_pod_with_an_annotation_that_adds_devices_calls_the_webhook(hook: Registered) -> None:
+    def calls(key: str) -> None:
+        obj = pod(reaching(), annotations={key: "- path: /dev/nvidia0"})
+        mark, _ = hook.send("POST", "/api/v1/namespaces/default/pods", obj)
+        assert "/validate" in hook.called_endpoints(mark)
+
+    each([key + scope for key in sorted(ANNOTATIONS) for scope in ("", "/pod")], calls)
 
 
 @pytest.mark.parametrize("hook", [("kai", False)], indirect=True, ids=["kai"])
@@ -619,6 +632,10 @@ def test_pods_with_annotations_that_request_a_device_call_the_webhook(hook: Regi
     assert failures(hook.cluster) == before
 
 
+# The conditions are constant text, and the policy is their data: ten pools have the most.
+@pytest.mark.parametrize(
+    "hook", [("default", True), ("ten pools", False)], indirect=True, ids=["default", "ten-pools"]
+)
 def test_the_largest_pods_stay_within_the_cost_that_the_api_server_allows(hook: Registered) -> None:
     before = failures(hook.cluster)
     env = [{"name": f"VARIABLE_{index}", "value": "x"} for index in range(100)]

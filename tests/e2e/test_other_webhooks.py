@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import base64
+import itertools
 import json
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from controlplane.api import ApiError
+from controlplane.api import Api, ApiError
 from controlplane.cluster import ControlPlane
 from controlplane.devices import DRA, SELECTOR, device_class, driver_devices
 from controlplane.following import following
@@ -21,6 +23,7 @@ from controlplane.gpufence import Server
 from controlplane.objects import GPU_NODE, pod
 from controlplane.poll import until
 from controlplane.versions import CLAIMS
+from each import each
 from release.recorder import Recorder
 from specs import default_spec
 
@@ -84,70 +87,82 @@ def removes_what_it_does_not_know(obj: JSON) -> list[JSON]:
     return removed
 
 
-class OtherWebhook(Recorder):
-    """Patches the Pods of one namespace."""
-
-    def __init__(self, directory: Path, change: Change) -> None:
-        super().__init__(directory)
-        self._change = change
-
-    def response(self, request: JSON) -> JSON:
-        patch = self._change(request["object"])
-        encoded = base64.b64encode(json.dumps(patch).encode()).decode()
-        return {"patchType": "JSONPatch", "patch": encoded} if patch else {}
-
-
-@contextmanager
-def registered(
-    cluster: ControlPlane, directory: Path, namespace: str, change: Change, order: tuple[str, str]
-) -> Iterator[None]:
-    """Run another webhook for the Pods of a namespace, under a name and with a reinvocation."""
-    name, reinvocation = order
-    rule = {"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"]}
-    with OtherWebhook(directory / "certs", change) as other:
-        webhook = {
-            "name": "other.example.com",
-            "clientConfig": {
-                "url": f"{other.url}/mutate",
-                "caBundle": base64.b64encode(other.authority).decode(),
-            },
-            "rules": [{**rule, "operations": ["CREATE"]}],
-            "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}},
-            "reinvocationPolicy": reinvocation,
-            "sideEffects": "None",
-            "admissionReviewVersions": ["v1"],
-            "failurePolicy": "Fail",
-        }
-
-        def is_called() -> bool:
-            called = other.endpoints.pop("", None)
-            probe = pod({GPU: "1"}, "probe", tolerations=[{"operator": "Exists"}])
-            cluster.api.refusal(f"/api/v1/namespaces/{namespace}/pods", probe)
-            return bool(called)
-
-        configuration = {"metadata": {"name": name}, "webhooks": [webhook]}
-        cluster.api.request("POST", CONFIGURATIONS, configuration)
-        try:
-            until(is_called, "the other webhook to be called")
-            yield
-        finally:
-            cluster.api.request("DELETE", f"{CONFIGURATIONS}/{name}")
-            until(lambda: not is_called(), "the other webhook to be forgotten")
-
-
-ORDERS = [
+Order = tuple[str, str]
+"""The name of the other webhook's configuration, and its reinvocation policy."""
+ORDERS: list[Order] = [
     ("aa-first", "Never"),
     ("aa-first", "IfNeeded"),
     ("zz-last", "Never"),
     ("zz-last", "IfNeeded"),
 ]
+CHANGES: list[Change] = [
+    adds_a_sidecar,
+    holds_and_selects,
+    requests_a_gpu,
+    removes_what_it_does_not_know,
+]
 
 
-@pytest.fixture(params=ORDERS, ids=" ".join)
-def order(request: pytest.FixtureRequest) -> tuple[str, str]:
-    """The name of the other webhook's configuration, and its reinvocation policy."""
-    found: tuple[str, str] = request.param
-    return found
+class OtherWebhook(Recorder):
+    """Patches Pods, and notes their namespaces."""
+
+    def __init__(self, directory: Path, change: Change) -> None:
+        super().__init__(directory)
+        self._change = change
+        self.namespaces: set[str] = set()
+
+    def response(self, request: JSON) -> JSON:
+        self.namespaces.add(request["namespace"])
+        patch = self._change(request["object"])
+        encoded = base64.b64encode(json.dumps(patch).encode()).decode()
+        return {"patchType": "JSONPatch", "patch": encoded} if patch else {}
+
+
+@pytest.fixture(scope="module")
+def spaces(
+    control_plane: ControlPlane, server: Server, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[dict[tuple[Change, Order], str]]:
+    """A namespace for each change in each order, whose Pods another webhook gets."""
+    api, found = control_plane.api, {}
+    with ExitStack() as stack:
+        for change in CHANGES:
+            directory = tmp_path_factory.mktemp("other")
+            other = stack.enter_context(OtherWebhook(directory, change))
+            for order in ORDERS:
+                namespace = found[change, order] = control_plane.create_namespace("others-")
+                stack.callback(control_plane.delete_pods, namespace)
+                obj = configuration(other, namespace, order)
+                path = f"{CONFIGURATIONS}/{obj['metadata']['name']}"
+                stack.callback(api.request, "DELETE", path)
+                api.request("POST", CONFIGURATIONS, obj)
+                until(partial(is_called, api, other, namespace), "the other webhook to be called")
+        yield found
+
+
+def configuration(other: OtherWebhook, namespace: str, order: Order) -> JSON:
+    """Return the configuration of another webhook for the Pods of a namespace."""
+    name, reinvocation = order
+    rule = {"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"]}
+    webhook = {
+        "name": "other.example.com",
+        "clientConfig": {
+            "url": f"{other.url}/mutate",
+            "caBundle": base64.b64encode(other.authority).decode(),
+        },
+        "rules": [{**rule, "operations": ["CREATE"]}],
+        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}},
+        "reinvocationPolicy": reinvocation,
+        "sideEffects": "None",
+        "admissionReviewVersions": ["v1"],
+        "failurePolicy": "Fail",
+    }
+    return {"metadata": {"name": f"{name}-{namespace}"}, "webhooks": [webhook]}
+
+
+def is_called(api: Api, other: OtherWebhook, namespace: str) -> bool:
+    probe = pod({GPU: "1"}, "probe", tolerations=[{"operator": "Exists"}])
+    api.refusal(f"/api/v1/namespaces/{namespace}/pods", probe)
+    return namespace in other.namespaces
 
 
 def lacks(created: JSON) -> set[str]:
@@ -172,49 +187,32 @@ def two_containers() -> JSON:
     return obj
 
 
-@pytest.mark.parametrize("change", [adds_a_sidecar, holds_and_selects])
-def test_a_pod_that_another_webhook_adds_to_is_created_and_complete_in_each_order(
-    control_plane: ControlPlane,
-    namespace: str,
-    tmp_path: Path,
-    order: tuple[str, str],
-    change: Change,
+def test_a_pod_that_another_webhook_changes_is_complete_or_denied(
+    control_plane: ControlPlane, spaces: dict[tuple[Change, Order], str]
 ) -> None:
-    with registered(control_plane, tmp_path, namespace, change, order):
-        path = f"/api/v1/namespaces/{namespace}/pods"
-        created = control_plane.api.request("POST", path, two_containers())
-    assert lacks(created) == set()
-    if change is adds_a_sidecar:
-        assert len(created["spec"]["containers"]) == 3
-    else:
-        assert created["spec"]["schedulingGates"] == [GATE]
-
-
-def test_a_pod_that_another_webhook_takes_from_is_complete_or_denied(
-    control_plane: ControlPlane, namespace: str, tmp_path: Path, order: tuple[str, str]
-) -> None:
-    path = f"/api/v1/namespaces/{namespace}/pods"
-    with registered(control_plane, tmp_path, namespace, removes_what_it_does_not_know, order):
-        if order == ("zz-last", "IfNeeded"):
-            message = control_plane.api.refusal(path, two_containers())
+    def created(case: tuple[Change, Order]) -> None:
+        change, order = case
+        path = f"/api/v1/namespaces/{spaces[case]}/pods"
+        obj = pod(name="train") if change is requests_a_gpu else two_containers()
+        if change is removes_what_it_does_not_know and order == ("zz-last", "IfNeeded"):
+            message = control_plane.api.refusal(path, obj)
             for rule in ("pool-node-affinity", "void-visible-devices"):
                 assert f"- {rule}: spec: gpufence adds " in message
             assert "the last one must be gpufence" in message
-        else:
-            assert lacks(control_plane.api.request("POST", path, two_containers())) == set()
-
-
-def test_a_pod_that_another_webhook_makes_a_gpu_pod_is_complete_or_denied(
-    control_plane: ControlPlane, namespace: str, tmp_path: Path, order: tuple[str, str]
-) -> None:
-    path = f"/api/v1/namespaces/{namespace}/pods"
-    with registered(control_plane, tmp_path, namespace, requests_a_gpu, order):
-        if order[0] == "zz-last":
+            return
+        if change is requests_a_gpu and order[0] == "zz-last":
             # The match condition did not hold, and an API server does not evaluate it again.
-            message = control_plane.api.refusal(path, pod(name="train"))
+            message = control_plane.api.refusal(path, obj)
             assert "- pool-toleration: spec: gpufence adds spec.tolerations" in message, message
-        else:
-            assert lacks(control_plane.api.request("POST", path, pod(name="train"))) == set()
+            return
+        made = control_plane.api.request("POST", path, obj)
+        assert lacks(made) == set()
+        if change is adds_a_sidecar:
+            assert len(made["spec"]["containers"]) == 3
+        if change is holds_and_selects:
+            assert made["spec"]["schedulingGates"] == [GATE]
+
+    each(itertools.product(CHANGES, ORDERS), created)
 
 
 # Claims.
