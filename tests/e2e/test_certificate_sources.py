@@ -22,7 +22,7 @@ from controlplane.poll import until
 from release.load import Load
 from release.release import SERVING, WEBHOOKS, Release, release
 
-WAITS = ("--ca-propagation-delay", "2s", "--ca-overlap", "60s")
+WAITS = ("--ca-propagation-delay", "2s", "--ca-overlap", "20s")
 EXTERNAL = "external"
 """The Secret of another controller."""
 SOURCES = {

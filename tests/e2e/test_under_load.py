@@ -24,7 +24,7 @@ pytestmark = [
     pytest.mark.timeout(300 + 10 * int(os.environ.get("GPUFENCE_LOAD_SECONDS", "0"))),
 ]
 
-SECONDS = float(os.environ.get("GPUFENCE_LOAD_SECONDS", "6"))
+SECONDS = float(os.environ.get("GPUFENCE_LOAD_SECONDS", "3"))
 """How long each load goes on at least."""
 
 
@@ -44,8 +44,8 @@ class Pair:
 
 
 CONTROLLER = (
-    # Valid from 30 s before its issue to 30 s after: 2/3 of that are over after 10 s.
-    *("--certificate-lifetime", "30s"),
+    # Valid from 30 s before its issue to 24 s after: 2/3 of that are over after 6 s.
+    *("--certificate-lifetime", "24s"),
     *("--ca-propagation-delay", "2s", "--ca-overlap", "5s"),
 )
 
