@@ -60,7 +60,7 @@ demo: $(RUN_STAMP)  ## gpufence on files, then on a real control plane (ARGS=--s
 
 .PHONY: unit
 unit: $(STAMP)  ## the tests that need no built program (one minute on two cores)
-	GPUFENCE_LAWS=25 $(BIN)/pytest $(PROCESSES) --dist worksteal -m "not built" $(ARGS)
+	$(BIN)/pytest $(PROCESSES) --dist worksteal -m "not built" $(ARGS)
 
 .PHONY: test
 test: check controlplane  ## lint, types and every test, those on the real control plane included
@@ -134,7 +134,7 @@ prove: $(STAMP)  ## prove the statements of docs/concepts/proofs.md, and break t
 
 .PHONY: mutants
 mutants: $(STAMP)  ## break the engine in every way, and list the faults that no test notices (ARGS="--count 100")
-	@GPUFENCE_LAWS=25 $(BIN)/python -m mutants $(ARGS)
+	@$(BIN)/python -m mutants $(ARGS)
 
 .PHONY: fuzz
 fuzz: $(BENCH_STAMP)  ## coverage-guided fuzzing of the HTTP handler and of the reader (MINUTES=30 each)

@@ -23,8 +23,8 @@ RANDOM = "GPUFENCE_RANDOM" in os.environ
 
 settings.register_profile(
     "gpufence",
-    # `make unit` sets fewer, and `make laws` as many as Hypothesis' own 100.
-    max_examples=min(100, int(os.environ.get("GPUFENCE_LAWS", "50"))),
+    # `make laws` sets as many as Hypothesis' own 100.
+    max_examples=min(100, int(os.environ.get("GPUFENCE_LAWS", "25"))),
     # Machines are shared and noisy: time is bounded by pytest, not an example at a time.
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],

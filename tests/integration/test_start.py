@@ -20,7 +20,7 @@ from controlplane.gpufence import COMMAND
 from controlplane.poll import until
 from policies.shipped import DEFAULT
 
-# 5, and fewer in `make unit`, like the examples of the laws.
+# 2, and more in `make laws`, like the examples of the laws.
 POINTS = settings().max_examples // 10
 
 
