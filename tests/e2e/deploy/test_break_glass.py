@@ -31,6 +31,7 @@ TRESPASSER: Object = {
     },
 }
 INTRODUCTION, BY_DELETION, AFTERWARDS = "", "Without the controller", "Afterwards"
+CAUSE = "Find the cause"
 
 
 @pytest.fixture(scope="module")
@@ -95,6 +96,7 @@ def test_the_switch_admits_the_trespasser(installed: Installation) -> None:
         return {each["failurePolicy"] for each in webhooks} == {"Ignore"} and not denying
 
     until(follows, "the API server's half to follow")
+    run(installed, CAUSE)
     run(installed, AFTERWARDS)
     until(lambda: is_fenced(installed), "the fence to be back")
 
