@@ -30,7 +30,7 @@ from policies.kubernetes.selector import (
     surely_accepts,
 )
 from strategies import JSON, as_taint
-from typed import alternatives, is_wildcard, matches_node, may_tolerate, tolerates
+from typed import alternatives, matches_node, may_tolerate, tolerates
 
 
 def selectors() -> st.SearchStrategy[Selector]:
@@ -124,20 +124,6 @@ class TestTolerations:
         if may_tolerate(toleration, known):
             assert may_tolerate(toleration, unknown)
 
-    @pytest.mark.parametrize(
-        ("toleration", "wildcard"),
-        [
-            ({"operator": "Exists"}, True),
-            ({"key": "", "operator": "Exists"}, True),
-            ({"key": None, "operator": "Exists", "effect": "NoSchedule"}, True),
-            ({"key": "gpu", "operator": "Exists"}, False),
-        ],
-    )
-    def test_an_exists_toleration_without_a_key_is_a_wildcard(
-        self, toleration: JSON, wildcard: bool
-    ) -> None:
-        assert is_wildcard(toleration) is wildcard
-
 
 def test_taints_are_in_the_order_of_their_keys_and_effects() -> None:
     first, second, third = (
@@ -173,10 +159,6 @@ def test_integers_parse_as_in_go(text: str, value: int | None) -> None:
 
 
 class TestNodeSelections:
-    def test_a_pod_without_node_selection_matches_every_node(self) -> None:
-        assert matches_node({}, "n", {})
-        assert matches_node({"nodeSelector": None, "affinity": None}, "n", {})
-
     @pytest.mark.parametrize(
         ("terms", "accepted"),
         [
@@ -230,11 +212,6 @@ class TestNodeSelections:
     def test_a_label_that_is_null_has_an_empty_value(self) -> None:
         assert matches_node({"nodeSelector": {"gpu": None}}, "n", {"gpu": ""})
         assert not matches_node({"nodeSelector": {"gpu": None}}, "n", {"gpu": "yes"})
-
-    def test_node_selector_and_node_affinity_must_both_match(self) -> None:
-        spec = {"nodeSelector": {"disk": "ssd"}, **with_required_terms([term("gpu Exists")])}
-        assert not matches_node(spec, "n", {"gpu": "yes"})
-        assert matches_node(spec, "n", {"gpu": "yes", "disk": "ssd"})
 
     @pytest.mark.parametrize("words", ["not/a/key Exists", "gpu In not_a_value_", "gpu Gt x"])
     def test_a_term_that_does_not_parse_matches_no_node(self, words: str) -> None:
