@@ -37,7 +37,6 @@ async function start() {
   python.unpackArchive(wheel, "zip", { extractDir: packages });
   python.unpackArchive(libraries, "zip", { extractDir: packages });
   python.FS.writeFile(`${packages}/engine.py`, new Uint8Array(engine));
-  progress("Starting");
   python.runPython(`import os, sys; sys.path.insert(0, "${packages}"); os.chdir("/home")`);
   const engineModule = python.pyimport("engine");
   self.postMessage({ ready: true });
@@ -55,7 +54,8 @@ function counting({ total }) {
     transform(chunk, controller) {
       arrived += chunk.length;
       const percent = Math.min(100, Math.round((100 * arrived) / total));
-      progress(`Loading Python and gpufence: ${megabytes(arrived)} of ${megabytes(total)}, ${percent} %`);
+      const part = `${megabytes(arrived)} of ${megabytes(total)}, ${percent} %`;
+      progress(arrived < total ? `Loading Python and gpufence: ${part}` : "Starting Python and gpufence");
       controller.enqueue(chunk);
     },
   });

@@ -86,7 +86,7 @@ def _comment(lines: list[str], line: int) -> str:
 def _accepted(schema: dict[str, Any]) -> str:
     """Return the constraints of a value."""
     if "enum" in schema:
-        return ", ".join(code(_word(value)) for value in schema["enum"])
+        return ", ".join(code(_word(value)) for value in schema["enum"] if value != "")
     if "anyOf" in schema:
         return " or ".join(part["type"] for part in schema["anyOf"])
     bounds = [

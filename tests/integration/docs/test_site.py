@@ -109,6 +109,9 @@ def test_tables_are_stacked_on_a_phone(site: Path) -> None:
         for row in rows:
             assert [top for top, _ in row] == sorted({top for top, _ in row})
         assert [column for _, column in rows[0]] == ["rule", "usual cause", "fix"]
+        phone.open(f"{address}/reference/chart-values.html", width=PHONE)
+        assert phone.run("""return [...document.querySelectorAll(".table-wrapper")].map(
+            table => table.scrollWidth - table.clientWidth)""") == [0, 0]
 
 
 def test_the_search_finds_no_changelog_and_no_decision(site: Path) -> None:
