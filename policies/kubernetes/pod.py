@@ -233,9 +233,10 @@ def claimed_volumes(pod: Pod) -> frozenset[str]:
         for volume in pod.spec.volumes or ()
         if "persistentVolumeClaim" in volume or "ephemeral" in volume
     }
-    for _, holder in pod.template.holders():
-        for _, template in mappings(holder.get("volumeClaimTemplates")):
-            named.add(str(mapping(template.get("metadata")).get("name")))
+    if pod.template.root:
+        for _, holder in pod.template.holders():
+            for _, template in mappings(holder.get("volumeClaimTemplates")):
+                named.add(str(mapping(template.get("metadata")).get("name")))
     return frozenset(named)
 
 

@@ -113,8 +113,9 @@ def check(pod: Pod, context: Context) -> Iterator[Finding]:
                 "reserved",
                 "Remove tolerations from the claim, unless the Pod tests devices",
             )
-    for index, toleration in enumerate(pod.spec.tolerations or ()):
-        taint = reached_taint(toleration, context.policy.quarantine_taints)
+    quarantine = context.policy.quarantine_taints
+    for index, toleration in enumerate((quarantine and pod.spec.tolerations) or ()):
+        taint = reached_taint(toleration, quarantine)
         if taint is None:
             continue
         path = pod.at(f"spec.tolerations[{index}]")

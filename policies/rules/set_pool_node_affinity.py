@@ -133,26 +133,33 @@ def _missing(pod: Pod, context: Context) -> list[list[Expressions]] | None:
     A Pod without terms has one for each term to add.
     """
     labels, pools = _required(context)
-    selected = {key: value or "" for key, value in (pod.spec.node_selector or {}).items()}
     terms = required_terms(pod.spec)
     if terms is None:
-        completions = _completions(Alternative(selected, (), (), ""), labels, pools, parses=True)
+        (alternative,) = pod.selection()
+        completions = _completions(alternative, labels, pools, parses=True)
         return [completions] if len(completions) <= MOST_NEW_TERMS else None
-    parsed = {alternative.path for alternative in pod.selection()} if pools else ()
+    parsed = {alternative.path: alternative for alternative in pod.selection()}
     missing: list[list[Expressions]] = []
     count = 0
     for index, term in enumerate(terms):
-        expressions, fields = tuple(term.match_expressions or ()), tuple(term.match_fields or ())
-        if not expressions and not fields:
+        if not (term.match_expressions or term.match_fields):
             missing.append([[]])
             continue
-        alternative = Alternative(selected, expressions, fields, "")
-        parses = f"{REQUIRED_TERMS}[{index}]" in parsed
+        alternative = parsed.get(f"{REQUIRED_TERMS}[{index}]")
+        parses = alternative is not None
+        alternative = alternative or _unparsed(term, pod)
         missing.append(_completions(alternative, labels, pools, parses=parses))
         count += len(missing[-1]) - 1
         if count > MOST_NEW_TERMS:
             return None
     return missing
+
+
+def _unparsed(term: NodeSelectorTerm, pod: Pod) -> Alternative:
+    """Return a term that matches no node, because one of its requirements does not parse."""
+    labels = {key: value or "" for key, value in (pod.spec.node_selector or {}).items()}
+    expressions, fields = tuple(term.match_expressions or ()), tuple(term.match_fields or ())
+    return Alternative(labels, expressions, fields, "")
 
 
 def _required(context: Context) -> tuple[Iterable[Label], Sequence[Pool]]:
