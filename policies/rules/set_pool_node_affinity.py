@@ -109,6 +109,8 @@ def changes(pod: Pod, context: Context) -> Iterator[Addition]:
 def _leaves_nodes(pod: Pod, missing: Sequence[Sequence[Expressions]]) -> bool:
     """Return whether some node can meet a completed term."""
     terms = required_terms(pod.spec)
+    if terms is None and not pod.spec.node_selector:
+        return True
     by_path = {alternative.path: alternative for alternative in pod.selection()}
     for index, completions in enumerate(missing):
         alternative = by_path.get("" if terms is None else f"{REQUIRED_TERMS}[{index}]")
