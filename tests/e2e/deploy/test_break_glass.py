@@ -12,7 +12,7 @@ from controlplane.gpufence import COMMAND
 from controlplane.poll import until
 from deploy import kubelet
 from deploy.chart import NAMESPACE, RELEASE, Object
-from deploy.installation import CONTROLLERS, REPLICAS, Installation
+from deploy.installation import Installation
 from paths import PROJECT
 
 pytestmark = [
@@ -71,11 +71,21 @@ def create_the_trespasser(installed: Installation) -> None:
     api.request("DELETE", f"{PODS}/trespasser?gracePeriodSeconds=0")
 
 
+def scale(installed: Installation, deployment: str, replicas: int) -> None:
+    """Scale a Deployment, and wait for its Pods to be there, or gone."""
+    kubectl = installed.cluster.kubectl
+    kubectl("scale", "deployment", deployment, f"--replicas={replicas}", "-n", NAMESPACE)
+    until(lambda: len(installed.pods(deployment)) == replicas, "the Pods")
+
+
 def is_fenced(installed: Installation) -> bool:
     return bool(installed.refusal(TRESPASSER)) and len(installed.configurations()) == 2
 
 
-def test_the_switch_admits_the_trespasser(installed: Installation) -> None:
+@pytest.mark.parametrize("replicas", [2, 0])
+def test_the_switch_admits_the_trespasser(installed: Installation, replicas: int) -> None:
+    """With all replicas alive, and with all of them dead: the controller needs none."""
+    scale(installed, RELEASE, replicas)
     assert is_fenced(installed)
     run(installed, INTRODUCTION)
     create_the_trespasser(installed)
@@ -96,6 +106,7 @@ def test_the_switch_admits_the_trespasser(installed: Installation) -> None:
         return {each["failurePolicy"] for each in webhooks} == {"Ignore"} and not denying
 
     until(follows, "the API server's half to follow")
+    scale(installed, RELEASE, 2)
     run(installed, CAUSE)
     run(installed, AFTERWARDS)
     until(lambda: is_fenced(installed), "the fence to be back")
@@ -104,15 +115,13 @@ def test_the_switch_admits_the_trespasser(installed: Installation) -> None:
 @pytest.mark.parametrize("state", ["alive", "dead"])
 def test_the_deletions_admit_the_trespasser(installed: Installation, state: str) -> None:
     """With all replicas and the controller alive, and with all of them dead."""
-    kubectl = installed.cluster.kubectl
     if state == "dead":
-        for deployment in (f"{RELEASE}-controller", RELEASE):
-            kubectl("scale", "deployment", deployment, "--replicas=0", "-n", NAMESPACE)
-        until(lambda: not installed.pods(f"{REPLICAS},{CONTROLLERS}"), "the Pods to be gone")
+        scale(installed, f"{RELEASE}-controller", 0)
+        scale(installed, RELEASE, 0)
     assert is_fenced(installed)
     run(installed, BY_DELETION)
     create_the_trespasser(installed)
-    kubectl("scale", "deployment", RELEASE, "--replicas=2", "-n", NAMESPACE)
+    scale(installed, RELEASE, 2)
     run(installed, AFTERWARDS)
     until(lambda: is_fenced(installed), "the fence to be back")
     kubelet.wait_ready(installed.kubelet, 3)
