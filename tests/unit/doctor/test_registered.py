@@ -163,6 +163,13 @@ def test_admission_policies_are_compared_with_what_replicas_write(
     assert words in f"{message.detail}. {message.remediation}"
 
 
+def test_a_policy_that_enforces_nothing_needs_no_admission_policies() -> None:
+    installed = replace(installation(True), deployed=None, admission_policies=NONE)
+    installed.policy = replace(shipped_policy(), mode="audit")
+    found = line(installed, "admission policies")
+    assert (found.status, found.detail) == ("ok", "none is needed")
+
+
 def test_missing_changed_and_superfluous_policies_fail() -> None:
     live = compiled("fence")
     del live[BINDING_KIND]["gpufence-pool-trespass"]

@@ -91,16 +91,15 @@ def _compared(installed: Installation, policy: Policy, registration: Registratio
     }
     enabled = installed.deployed is None or installed.deployed.admission_policies
     command = "gpufence manifests --admission-policies"
-    if not live and not (installed.registers and enabled):
+    made = admission_policies(policy, registration, today=installed.now.date())
+    if made and not live and not (installed.registers and enabled):
         return warn(
             "none found; while no replica answers, no API server denies trespassing Pods",
             "Set admissionPolicies.enabled in the chart"
             if installed.registers
             else f"Apply the output of {command}",
         )
-    today = installed.now.date()
-    made = admission_policies(policy, registration, today=today) if enabled else ()
-    desired = {(obj["kind"], obj["metadata"]["name"]): obj for obj in made}
+    desired = {(obj["kind"], obj["metadata"]["name"]): obj for obj in made if enabled}
     differences = []
     for key in {*desired, *live}:
         if key not in live:
@@ -111,7 +110,7 @@ def _compared(installed: Installation, policy: Policy, registration: Registratio
             found = drift(desired[key], live[key])
         differences += [Difference(each.field, f"{' '.join(key)}: {each}") for each in found]
     count = sum(kind == POLICY_KIND for kind, _ in desired)
-    good = f"all {count} and their bindings match the policy"
+    good = f"all {count} and their bindings match the policy" if count else "none is needed"
     return _line(good, sorted(differences, key=str), installed, command)
 
 
