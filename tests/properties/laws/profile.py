@@ -15,5 +15,9 @@ law = settings(
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
 )
 
-live_law = settings(law, suppress_health_check=[HealthCheck.too_slow])
+live_law = settings(
+    law,
+    max_examples=int(os.environ.get("GPUFENCE_LAWS", "30")),
+    suppress_health_check=[HealthCheck.too_slow],
+)
 """Each example sends several requests to a real API server."""
