@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Any
 
 import pytest
+import yaml
 
 from controlplane.api import ApiError
 from controlplane.cluster import ControlPlane
@@ -17,6 +19,7 @@ from controlplane.objects import GPU_NODE, TOLERATION, node, pod, taint
 from controlplane.placing import Outcome, place
 from controlplane.poll import until
 from controlplane.versions import EXTENDED_RESOURCES, TAINT_RULES
+from running import run_command
 from specs import default_spec
 
 pytestmark = [EXTENDED_RESOURCES, pytest.mark.timeout(600)]
@@ -126,9 +129,11 @@ def placed(cluster: ControlPlane, namespace: str, specs: dict[str, JSON]) -> dic
     }
 
 
-def assert_each_runs(found: dict[str, str]) -> None:
+def assert_each_runs(found: dict[str, str], plugged: frozenset[str] = frozenset()) -> None:
+    """Check that each Pod has a node with its device; ``plugged`` have no driver."""
     for name, where in found.items():
-        assert where in ({"driven-mig"} if "partition" in name else DRIVEN), found
+        driven = {"driven-mig"} if "partition" in name else DRIVEN
+        assert where in (driven | plugged if name == "extended resource" else driven), found
 
 
 @pytest.mark.usefixtures("published")
@@ -161,7 +166,40 @@ def test_where_half_of_the_nodes_have_moved_all_devices_are_used(
         specs = {str(number): pod({GPU: 8})["spec"] for number in range(4)}
         found = placed(control_plane, namespace, specs)
         assert {*found.values()} == {*DRIVEN, "plugged"}, found
+        no_device_is_taken(control_plane, namespace)
+        found = placed(control_plane, namespace, gpu_pods(control_plane, namespace))
+        assert_each_runs(found, frozenset({"plugged"}))
     until_known(known, "nodes", len(NODES))
+
+
+def no_device_is_taken(cluster: ControlPlane, namespace: str) -> None:
+    claims = f"{DRA}/namespaces/{namespace}/resourceclaims"
+    until(lambda: not cluster.api.request("GET", claims)["items"], "the claims to be deleted")
+
+
+@pytest.mark.usefixtures("known")
+def test_discover_and_audit_know_the_devices_and_who_holds_them(
+    control_plane: ControlPlane, namespace: str
+) -> None:
+    of_cluster = ("--kubeconfig", control_plane.kubeconfig)
+    discovered = run_command("policy", "discover", *of_cluster)
+    assert discovered.status == 0, discovered.err
+    pools = yaml.safe_load(discovered.out)["spec"]["pools"]
+    assert {DRIVER, MIG_CLASS} <= {name for pool in pools for name in pool["deviceClasses"]}
+    pods = f"/api/v1/namespaces/{namespace}/pods"
+    for number, spec in enumerate(gpu_pods(control_plane, namespace).values()):
+        control_plane.api.request("POST", pods, {"metadata": {"name": f"a-{number}"}, "spec": spec})
+
+    def all_run() -> bool:
+        items = control_plane.api.request("GET", pods)["items"]
+        return all(each["spec"].get("nodeName") for each in items)
+
+    until(all_run, "all Pods to have nodes")
+    audited = run_command("audit", *of_cluster, "-o", "json", "--fail-on", "never")
+    [pool] = json.loads(audited.out)["pools"]
+    # 1 by the resource, 1 by a claim, 2 by both, and 2 partitions.
+    assert pool["namespaces"][namespace]["placed"] == 6
+    assert (pool["allocatable"], pool["free"]) == (32, 26)
 
 
 @TAINT_RULES

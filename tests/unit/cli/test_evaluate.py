@@ -113,6 +113,10 @@ NOTES = {
     "template.yaml": (TEMPLATE, "is a template, with placeholders such as {{ }}"),
     "patch.yaml": (PATCH, "has no apiVersion, as a patch may"),
     "fragment.yaml": ("apiVersion: v1\nmetadata: {name: web}\n", "has no kind, as a patch may"),
+    "sed.yaml": (
+        TEMPLATE.replace("{{", "@NAME@ #"),
+        "is a template, with placeholders such as {{ }}",
+    ),
     "placeholder.yaml": (
         PLACEHOLDER,
         "spec.containers[0].resources.limits[nvidia.com/gpu] is the placeholder ${GPUS}",

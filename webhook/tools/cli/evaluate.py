@@ -36,9 +36,10 @@ Complete = Callable[[Request, Facts, JSONObject], Facts]
 """Adds facts about the cluster to those about one object."""
 
 # envsubst and Flux: ${NAME}, $NAME, $(NAME); Helm and Jinja: {{ name }}; instructions: <name>;
-# Chainsaw: ($name).
+# Chainsaw: ($name); sed: %NAME% and x-@NAME@.
 _PLACEHOLDER = re.compile(
-    r"\$\{[^}]*\}|\$\([^)]*\)|\(\$[^)]*\)|\$[A-Z_][A-Z0-9_]*|\{\{.*\}\}|<[^<>]+>|%[A-Z_]+%",
+    r"\$\{[^}]*\}|\$\([^)]*\)|\(\$[^)]*\)|\$[A-Z_][A-Z0-9_]*|\{\{.*\}\}|<[^<>]+>"
+    r"|%[A-Z_]+%|@[A-Z][A-Z0-9_]*@",
     re.DOTALL,
 )
 _MISSING_CURE = "Add it as the API documents it, or remove the object"

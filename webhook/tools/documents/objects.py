@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from functools import lru_cache
 from itertools import count
@@ -26,6 +27,8 @@ KUSTOMIZE_KINDS = ("Kustomization", "Component")
 """The kinds of kustomize's own files, which may omit their apiVersion."""
 
 _TEMPLATE_NOTE = "is a template, with placeholders such as {{ }}"
+_OF_SED = re.compile(r":\s+@[A-Z][A-Z0-9_]*@")
+"""A value that sed or autoconf replaces. No value of YAML starts with this character."""
 _PATCH_NOTE = "has no {}, as a patch may"
 _CURES = {
     "apiVersion": "Write the one that kubectl api-resources shows for its kind",
@@ -90,8 +93,8 @@ def _objects(document: Document) -> Iterator[Manifest]:
         return
     manifest = Manifest(document, None, (), document.line)
     if document.error is not None:
-        is_template = document.error.for_kubectl and looks_like_template(document.text)
-        if document.lenient and is_template:
+        is_template = looks_like_template(document.text) or _OF_SED.search(document.text)
+        if document.lenient and document.error.for_kubectl and is_template:
             manifest.note = _TEMPLATE_NOTE
         else:
             manifest.error = document.error

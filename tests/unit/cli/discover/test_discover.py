@@ -90,6 +90,11 @@ QUARANTINE = (
     "example.com/gpu-health",
     "example.com/broken-gpu",
     "GPUBootstrapPending",
+    "skyhook.nvidia.com",
+    "example.com/gpu-error",
+    "nvidia-xid-79",
+    "weave.works/kured-node-reboot",
+    "gke.io/driver-not-installed",
 )
 OTHERS = (
     "node.kubernetes.io/unschedulable",
