@@ -76,6 +76,7 @@ TODAY = datetime.now(UTC).date()
 TOO_LONG = "gpufence found more than fits here; run gpufence check on the manifest"
 
 
+@pytest.mark.slow("creates the object of every case")
 def test_admission_policies_deny_no_case_that_the_engine_allows(
     control_plane: ControlPlane,
 ) -> None:
@@ -295,6 +296,7 @@ def test_law_admission_policies_deny_no_object_that_the_engine_allows(
     assert tally["allowed by both"] > 0
 
 
+@pytest.mark.slow("creates a Pod of every class")
 def test_the_api_server_denies_no_class_of_pods_that_the_engine_allows(
     control_plane: ControlPlane,
 ) -> None:

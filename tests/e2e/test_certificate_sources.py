@@ -47,6 +47,7 @@ def fill(released: Release) -> None:
 
 
 @pytest.mark.parametrize("to", SOURCES)
+@pytest.mark.slow("waits for the end of the overlap of two CAs")
 def test_an_upgrade_between_sources_rejects_no_pod(
     control_plane: ControlPlane, namespace: str, tmp_path: Path, to: str
 ) -> None:
@@ -82,6 +83,7 @@ def replace_all(released: Release, stack: ExitStack, mounted: str) -> None:
         old.stop()
 
 
+@pytest.mark.slow("waits for the end of the overlap of two CAs")
 def test_another_ca_of_another_controller_rejects_no_pod(
     control_plane: ControlPlane, namespace: str, tmp_path: Path
 ) -> None:

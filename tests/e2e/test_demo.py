@@ -22,6 +22,7 @@ def play(directory: Path, **environ: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.usefixtures("found_binaries")  # so that they are built before the clock runs
+@pytest.mark.slow("is the whole demo, with a control plane")
 def test_the_demo_plays_every_chapter(tmp_path: Path) -> None:
     played = play(tmp_path)
     assert played.returncode == 0, played.stdout + played.stderr

@@ -99,6 +99,7 @@ def test_every_relative_link_of_a_root_page_leads_to_a_file(page: str) -> None:
 
 
 @pytest.mark.parametrize("page", OFFLINE)
+@pytest.mark.slow("installs gpufence as a page says, and runs its commands")
 def test_every_command_of_a_page_prints_the_shown_output(
     page: str, tmp_path: Path, kustomize: Path, home: dict[str, str]
 ) -> None:

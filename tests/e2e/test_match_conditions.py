@@ -195,6 +195,7 @@ ADVICE = {
 """What a rule reads, and no update sends: it only warns."""
 
 
+@pytest.mark.slow("updates the object of every case")
 def test_an_update_of_what_a_rule_reads_calls_the_webhook(
     control_plane: ControlPlane, recorder: Recorder
 ) -> None:

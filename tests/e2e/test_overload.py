@@ -27,6 +27,7 @@ def descriptors() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("descriptors")
+@pytest.mark.slow("opens 700 connections by handshakes")
 def test_every_gpu_pod_is_created_during_two_floods(
     control_plane: ControlPlane, tmp_path: Path, namespace: str
 ) -> None:

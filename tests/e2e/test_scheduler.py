@@ -146,6 +146,7 @@ def test_some_generated_plain_pods_run_on_gpu_nodes_without_gpufence(
     assert pools_of(outcome)[NVIDIA_GPU] + pools_of(outcome)[AMD_GPU] > 0
 
 
+@pytest.mark.slow("waits for the scheduler to place 120 Pods")
 def test_no_admitted_pod_without_a_gpu_request_is_bound_to_a_gpu_node(
     cluster: ControlPlane, fence: Fence, namespace: str
 ) -> None:
@@ -162,6 +163,7 @@ def test_no_admitted_pod_without_a_gpu_request_is_bound_to_a_gpu_node(
     assert pools_of(outcome)["plain"] > COUNT / 10
 
 
+@pytest.mark.slow("waits for the scheduler to place 120 Pods")
 def test_each_bound_gpu_pod_is_on_a_node_of_the_requested_pool(
     cluster: ControlPlane, fence: Fence, namespace: str
 ) -> None:

@@ -65,6 +65,7 @@ def leaf(released: Release) -> x509.Certificate:
     return x509.load_pem_x509_certificate(released.secret()["tls.crt"])
 
 
+@pytest.mark.slow("waits for two renewals")
 def test_frequent_leaf_certificate_renewal_fails_no_admission(pair: Pair, namespace: str) -> None:
     released = pair.release
     with Load(released.cluster.api, namespace) as load:

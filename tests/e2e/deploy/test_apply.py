@@ -82,6 +82,7 @@ def prepared(control_plane: ControlPlane) -> Iterator[ControlPlane]:
         control_plane.kubectl("delete", "namespace", NAMESPACE, "--wait=false")
 
 
+@pytest.mark.slow("applies the objects of every variant of the chart")
 def test_the_api_server_accepts_every_object_without_a_warning(
     prepared: ControlPlane, helm: Helm
 ) -> None:

@@ -83,6 +83,7 @@ def is_fenced(installed: Installation) -> bool:
 
 
 @pytest.mark.parametrize("replicas", [2, 0])
+@pytest.mark.slow("installs, and waits for the fence to go and to come back")
 def test_the_switch_admits_the_trespasser(installed: Installation, replicas: int) -> None:
     """With all replicas alive, and with all of them dead: the controller needs none."""
     scale(installed, RELEASE, replicas)
@@ -113,6 +114,7 @@ def test_the_switch_admits_the_trespasser(installed: Installation, replicas: int
 
 
 @pytest.mark.parametrize("state", ["alive", "dead"])
+@pytest.mark.slow("waits for Pods to end and to start again")
 def test_the_deletions_admit_the_trespasser(installed: Installation, state: str) -> None:
     """With all replicas and the controller alive, and with all of them dead."""
     if state == "dead":

@@ -140,6 +140,7 @@ def test_the_argo_cd_application_names_the_chart() -> None:
 @pytest.mark.skipif(
     bool(REASON := kubelet.unavailable()), reason=f"no network namespaces here: {REASON}"
 )
+@pytest.mark.slow("waits for three rollouts")
 def test_the_commands_of_the_pages_succeed_in_order(
     installable: Installation, tmp_path: Path
 ) -> None:

@@ -203,6 +203,7 @@ def objects(installed: Installation) -> dict[str, Object]:
     return found
 
 
+@pytest.mark.slow("waits for a rollout under load")
 def test_no_gpu_pod_fails_during_an_upgrade_to_client_certificates(installed: Installation) -> None:
     before = {each["metadata"]["uid"] for each in installed.pods()}
     authority = {"ca.crt": installed.settings.clients.certificate.read_text()}
@@ -410,6 +411,7 @@ def test_the_controller_has_exactly_the_permissions_that_it_uses(
     assert hidden < rights
 
 
+@pytest.mark.slow("waits for three CAs to sign")
 def test_without_replicas_gpu_pods_are_rejected_and_plain_pods_admitted(
     installed: Installation,
 ) -> None:
