@@ -12,7 +12,7 @@ from policies.kubernetes.nodes import Node, NodeIndex
 from policies.kubernetes.scheduling import Taint
 from policies.shipped import shipped_policy
 from running import Run
-from webhook.tools.audit.stack import fences_of, groups_of_pools, unreached
+from webhook.tools.audit.stack import unreached, unreached_by
 
 JSON = dict[str, Any]
 
@@ -45,16 +45,14 @@ def kept_off(obj: JSON, *taints: str, nodes: int = 2, marked: int = 2) -> list[s
         for n in range(nodes)
     ]
     index = NodeIndex([*gpu, Node("cpu", {"kind": "cpu"})])
-    groups, fences = groups_of_pools(shipped_policy(), index), fences_of(shipped_policy())
-    return [str(each) for each in unreached([obj], groups, index, fences)]
+    return [str(each) for each in unreached_by(shipped_policy(), [obj], index)]
 
 
 def test_a_daemon_set_is_found_before_the_other_nodes_get_the_taint_of_the_pool() -> None:
     labels, taint = {"nvidia.com/gpu.present": "true"}, Taint(GPU, "NoSchedule", "true")
     nodes = NodeIndex([Node("a", labels, (taint,)), Node("b", labels, ()), Node("c", labels, ())])
-    groups = groups_of_pools(shipped_policy(), nodes)
-    assert [*unreached([daemon_set()], groups, nodes)] == []
-    [found] = unreached([daemon_set()], groups, nodes, fences_of(shipped_policy()))
+    assert [*unreached([daemon_set()], {"pool nvidia": 0b111}, nodes)] == []
+    [found] = unreached_by(shipped_policy(), [daemon_set()], nodes)
     assert "does not run on 1 node of pool nvidia (a)" in found.problem
 
 

@@ -36,7 +36,7 @@ from webhook.tools.audit.kinds import NODE, POD, GroupKind, Kind
 from webhook.tools.audit.move import Move
 from webhook.tools.audit.owners import Owned, OwnedMetadata, Owners
 from webhook.tools.audit.pod_status import PodStatus, PodTimes
-from webhook.tools.audit.stack import Unreached, fences_of, groups_of_pools, unreached
+from webhook.tools.audit.stack import Unreached, unreached_by
 
 _MOST_TEXT = 32 * 1024
 """The characters of findings that are kept of an object."""
@@ -183,10 +183,8 @@ class Judge:
             nothing = Decision(_identity(kind), has_template=False)
             problem = _shortened(str(error))
             return Judged(kind, owned, nothing, nothing.verdict, (), is_history, problem)
-        if kind.key == ("apps", "DaemonSet") and self._inventory.nodes is not None:
-            nodes = self._inventory.nodes
-            groups = groups_of_pools(self._policy, nodes)
-            self._inventory.unreached += unreached([typed], groups, nodes, fences_of(self._policy))
+        if kind.key == ("apps", "DaemonSet") and (nodes := self._inventory.nodes) is not None:
+            self._inventory.unreached += unreached_by(self._policy, [typed], nodes)
         if not is_history and self._inventory.owners.direct(owned) is None:
             self._note(kind, owned, Workload(typed))
         kept = self._kept(decision, kind, owned, typed)

@@ -45,15 +45,14 @@ class Unreached(NamedTuple):
         return f"{self.problem}. {self.remediation}"
 
 
-def groups_of_pools(policy: Policy, nodes: NodeIndex) -> dict[str, NodeSet]:
-    """Return the known nodes of each pool, by what messages call them."""
+def unreached_by(
+    policy: Policy, daemon_sets: Iterable[JSONObject], nodes: NodeIndex
+) -> Iterator[Unreached]:
+    """Yield those that keep off nodes of a pool, now or when its other nodes get the taint."""
     known = nodes_of_pools(policy, nodes)
-    return {f"pool {pool.name}": known.of(pool) for pool in policy.pools}
-
-
-def fences_of(policy: Policy) -> frozenset[str]:
-    """Return the keys of the taints of all pools."""
-    return frozenset(taint.key for pool in policy.pools for taint in pool.taints)
+    groups = {f"pool {pool.name}": known.of(pool) for pool in policy.pools}
+    fences = frozenset(taint.key for pool in policy.pools for taint in pool.taints)
+    return unreached(daemon_sets, groups, nodes, fences)
 
 
 def unreached(

@@ -26,7 +26,7 @@ from webhook.kube.errors import FORBIDDEN, NOT_FOUND, ApiError
 from webhook.kube.listing import list_all, list_optional
 from webhook.kube.nodes import NODES, NodeObject
 from webhook.serve.cluster.state import NAMESPACES, ClusterState
-from webhook.tools.audit.stack import DAEMON_SETS, Unreached, fences_of, groups_of_pools, unreached
+from webhook.tools.audit.stack import DAEMON_SETS, Unreached, unreached_by
 from webhook.tools.documents.document import InputError
 from webhook.tools.documents.policy_files import live_policy, load_policy
 from webhook.tools.platforms import Found, platforms_of
@@ -228,9 +228,7 @@ async def _nodes(api: KubeApi, installed: Installation, policy: Policy) -> None:
 async def _stack(api: KubeApi, installed: Installation, policy: Policy) -> None:
     if installed.nodes is not None:
         sets = await list_all(api, DAEMON_SETS.path, DAEMON_SETS.item, lambda item: item)
-        groups = groups_of_pools(policy, installed.nodes)
-        found = unreached(sets, groups, installed.nodes, fences_of(policy))
-        installed.unreached = tuple(found)
+        installed.unreached = tuple(unreached_by(policy, sets, installed.nodes))
 
 
 async def _facts(api: KubeApi, installed: Installation, policy: Policy) -> None:
