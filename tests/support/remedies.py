@@ -202,7 +202,7 @@ def _move(said: Said) -> Edits:
     if value is None or not said.exists:
         return None
     return [
-        Edit("set", f"{said.container}.resources.limits[{said[1]}]", value),
+        Edit("set", f"{said.container}.resources.limits[{said[2] or said[1]}]", value),
         Edit("remove", said.path),
     ]
 
@@ -272,7 +272,7 @@ FORMS: dict[str, tuple[str, Callable[[Said], Edits]]] = {
     "volume source": (r"(?:^|; )[Ff]or (?:data, use|shared memory, set volumes: \[{name: shm,) (persistentVolumeClaim|emptyDir): (\{[^{}]*\})", _volume_source),
     "volume": (r"^Remove the volume of devices", lambda said: _without_volume(said, said.get(said.path.split(".hostPath")[0])["name"])),
     "name": (r"^Rename (\S+) to (\S+)$", lambda said: [Edit("rename", said.path, said[2])]),
-    "move": (r"^Move (\S+) to resources\.limits of the container", _move),
+    "move": (r"^Move (\S+) to resources\.limits of the container(?: that uses the device)?(?:, and rename it to (\S+))?", _move),
     "toleration": (r"^Add (\{.*?\}) to tolerations of the template", lambda said: [Edit("append", said.path, yaml.safe_load(said[1]))]),
     "pool": (r"(?:^Remove the conflicting node selection, or c|^C)hoose a pool: set nodeSelector: (\{.*?\})", _node_selector),
     "exclusion": (r"\bexclude GPU nodes with (.*) in every term", _exclusion),
