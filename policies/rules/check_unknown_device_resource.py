@@ -159,11 +159,14 @@ def _without_domain(pod: Pod, policy: Policy) -> Iterator[Finding]:
 def _misplaced(pod: Pod, context: Context) -> Iterator[Finding]:
     """Yield a finding for each device in a field that the API does not have.
 
-    Custom resources have fields of their own outside of containers.
+    An API server drops such fields of core workloads before it calls a webhook. Custom resources
+    have fields of their own outside of containers.
     """
     root, spec = pod.template.root, pod.template.raw.get("spec")
     kind_of_root = group_kind(root)
     is_core = kind_of_root == ("", "Pod") or kind_of_root in CORE_WORKLOADS
+    if is_core and context.request.fail_closed:
+        return
     start = field_path(pod.template.spec_path) if is_core else "spec"
     parts = root if is_core else {"spec": {kind: mapping(spec).get(kind) for kind in _CONTAINERS}}
     for place, name in _scalars(parts, ""):
