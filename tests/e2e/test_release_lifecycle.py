@@ -7,33 +7,19 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from cryptography import x509
 
 from controlplane.cluster import ControlPlane
 from controlplane.poll import until
 from controlplane.ports import free_ports
 from controlplane.webhooks import wait_until_called
 from relay import Relay
-from release.release import CA, KINDS, NAME, SERVING, WEBHOOKS, Release, release
+from release.release import CA, NAME, SERVING, WEBHOOKS, Release, release
 
 
 @pytest.fixture
 def released(control_plane: ControlPlane, tmp_path: Path) -> Iterator[Release]:
     with release(control_plane, tmp_path) as released:
         yield released
-
-
-def test_replicas_serve_the_certificate_that_the_controller_issues(released: Release) -> None:
-    with released.replicas(2) as running:
-        secret = released.secret()
-        leaf = x509.load_pem_x509_certificate(secret["tls.crt"])
-        assert [r.certificate(secret["ca.crt"]) for r in running.replicas] == [leaf, leaf]
-        assert released.bundles() == [secret["ca.crt"]] * WEBHOOKS
-        assert set(secret) == {"ca.crt", "tls.crt", "tls.key"}
-        authority = released.secret(CA)
-        assert set(authority) == {"ca.crt", "ca.key"}
-        assert authority["ca.crt"] == secret["ca.crt"]
-        until(lambda: not running.controller.unready(), "the controller to be ready")
 
 
 def test_two_controllers_that_start_together_use_one_ca(released: Release) -> None:
@@ -111,11 +97,3 @@ def test_what_the_controller_writes_is_owned_and_deleted_with_the_release(
         )
         assert not released.configurations()
         assert not released.secrets()
-
-
-def test_the_next_controller_repairs_what_was_lost_without_one(released: Release) -> None:
-    with released.replicas(2) as running:
-        running.controller.kill()
-        released.cluster.kubectl("delete", KINDS[0], NAME)
-        with released.controller():
-            until(lambda: len(released.configurations()) == 2, "it to be registered again")
