@@ -63,18 +63,10 @@ spec:
     - name: example
       image: registry.example/example
 """
-SUITE = """\
-
-  - name: "TODO: what the rule {name} checks"
-    manifest: ../../../tests/cases/{name}/fail/a-wrong-pod.yaml
-    expect:
-      verdict: allowed # mutated, if the Pod requests a GPU
-      rules: [{name}]
-"""
 ROW = "| [`{name}`](../rules/{name}.md) | TODO: an example | TODO: what to do |\n"
 NEXT = """\
 Next:
-  1. Replace the TODOs in {module}, {suite} and {page}, and the cases in {cases}.
+  1. Replace the TODOs in {module} and {page}, and the cases in {cases}.
   2. make golden    writes the expected findings of the cases; read the diff
   3. make unit      passes when no TODO is left
   4. make render    renders deploy/install.yaml with the new default policy
@@ -82,7 +74,6 @@ Next:
 """
 
 
-SUITE_FILE = Path("docs/examples/suites/default.gpufence-test.yaml")
 PAGE = Path("docs/get-started/denied.md")
 """The page for those whose Pod is denied: it has a row for each check."""
 
@@ -117,8 +108,7 @@ def add(root: Path, name: str) -> list[Path]:
     _register(root / "policies" / "registry.py", stem)
     policy = root / "policies" / "default.yaml"
     policy.write_text(_after_last_rule(policy.read_text(), f"    {name}: warn\n"))
-    suite, page = root / SUITE_FILE, root / PAGE
-    suite.write_text(suite.read_text() + SUITE.format(name=name))
+    page = root / PAGE
     page.write_text(_after_last_row(page.read_text(), ROW.format(name=name)))
     return list(files)
 
@@ -174,7 +164,7 @@ def main(arguments: list[str]) -> int:
         print(f"{error}\nUsage: make new-rule NAME=too-many-sidecars", file=sys.stderr)
         return 2
     cases = case.parents[1].relative_to(PROJECT)
-    files = {"module": module.relative_to(PROJECT), "suite": SUITE_FILE, "page": PAGE}
+    files = {"module": module.relative_to(PROJECT), "page": PAGE}
     print(NEXT.format(**files, cases=cases), end="")
     return 0
 

@@ -9,14 +9,13 @@ import os
 import random
 from typing import Any
 
-from policies.difference import changes
 from policies.engine import decide
 from policies.exemptions import ALWAYS_EXCLUDED
 from policies.facts import Facts, Request
 from policies.kubernetes.claims import Claim
 from policies.kubernetes.scheduling import REQUIRED
 from specs import policy_of
-from unit.policies.test_difference import (
+from unit.cli.policy_diff.test_comparison import (
     BASE,
     CHANGES,
     TODAY,
@@ -25,6 +24,7 @@ from unit.policies.test_difference import (
     changed,
     comparison,
 )
+from webhook.tools.cli.policy_diff.comparison import Answer, changes
 
 JSON = dict[str, Any]
 
@@ -174,7 +174,7 @@ def test_no_generated_pod_differs_where_the_comparison_finds_nothing() -> None:
         policy = policy_of(changed(CHANGES[name]))
         for each, old in zip(made, before, strict=True):
             new = decide(*_arguments(policy, each), excluded_namespaces=ALWAYS_EXCLUDED)
-            assert not changes(old, new).rules, (name, each[0])
+            assert not changes(Answer.of(old), Answer.of(new)), (name, each[0])
 
 
 def test_the_comparison_names_what_differs_for_generated_pods() -> None:
@@ -188,7 +188,7 @@ def test_the_comparison_names_what_differs_for_generated_pods() -> None:
         rules |= {path[6:-1] for path in named.elsewhere if path.startswith("rules[")}
         for each, old in zip(made, before, strict=True):
             new = decide(*_arguments(policy, each), excluded_namespaces=ALWAYS_EXCLUDED)
-            own = {one.rule for one in changes(old, new).rules}
+            own = {one.rule for one in changes(Answer.of(old), Answer.of(new))}
             assert not own or not named.is_equal
             found, missed = found + len(own), missed + len(own - rules)
     print(f"\n{found} findings and mutations differ; the comparison does not name {missed}")

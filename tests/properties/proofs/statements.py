@@ -14,8 +14,6 @@ from typing import Any, NamedTuple
 
 from msgspec import to_builtins
 
-from policies import classes
-from policies.classes import Constraint
 from policies.context import Context
 from policies.engine import mutate_pod
 from policies.facts import Facts, Request
@@ -61,7 +59,7 @@ from policies.rules import (
 )
 from proofs import judge, quotient
 from proofs.judge import Nodes, NodeTaint
-from proofs.quotient import NODE_VALUES, TAINT_VALUES
+from proofs.quotient import NODE_VALUES, TAINT_VALUES, Constraint
 from specs import policy_of
 
 GPU, OTHER_GPU = "example.com/gpu", "example.com/other"
@@ -110,7 +108,7 @@ def _check_selection(constraint: Constraint, nodes: Nodes) -> None:
     for number, (name, labels) in enumerate(nodes.nodes):
         same = accepts(alternative, name, labels) == bool(found >> number & 1)
         require(same, "accepts differs from the scheduler", constraint, labels)
-    pools = classes.selectors("a")
+    pools = quotient.selectors("a")
     for pool in pools:
         members = _members(nodes, pool)
         may = can_match(alternative, pool)
@@ -503,7 +501,7 @@ _C_CONSTRAINTS = (
 
 @cache
 def _classes(key: str, small: bool) -> list[Constraint]:
-    return classes.distinct(key, quotient.constraints(key, small=small), NODE_VALUES)
+    return quotient.classes(key, quotient.constraints(key, small=small))
 
 
 @cache

@@ -44,12 +44,10 @@ ALLOWED = case(PLAIN_POD, {"verdict": "allowed"})
 WRONG = case(PLAIN_POD, {"verdict": "denied"})
 
 
-def test_the_suites_of_the_documentation_pass_and_exercise_every_rule() -> None:
-    done = run_command("test", "--output", "json", "--rules-coverage", SUITES)
+def test_the_suites_of_the_documentation_pass() -> None:
+    done = run_command("test", "--output", "json", SUITES)
     assert (done.status, done.err) == (0, "")
     assert done.report["summary"]["failed"] == 0
-    exercised = {rule for case in done.report["cases"] for rule in case["exercisedRules"]}
-    assert exercised == {rule.id for rule in RULES}
 
 
 GOLDEN = Path(__file__).with_name("suites")

@@ -195,8 +195,8 @@ def diff(
     class whose result differs: the verdict, what a rule says, or what a mutation changes. To try
     it, save the Pod and run gpufence check with each policy.
     """
-    from policies.difference import compare
-    from webhook.tools.cli.policy_diff import DiffReport, changed_workloads
+    from webhook.tools.cli.policy_diff.comparison import compare
+    from webhook.tools.cli.policy_diff.sentences import DiffReport, changed_workloads
 
     connection = optional_connection(cluster, kubeconfig, context)
     if len(policies) > 2 or (len(policies) == 1 and connection is None):

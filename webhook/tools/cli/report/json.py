@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from policies.difference import Difference
 from policies.finding import Finding
 from policies.kubernetes.paths import field_path
 from policies.wording import printable_json
-from webhook.tools.cli import policy_diff
 from webhook.tools.cli.evaluate import VERDICTS, Result
-from webhook.tools.cli.policy_diff import DiffReport, WorkloadChange, kinds, written
+from webhook.tools.cli.policy_diff import sentences
+from webhook.tools.cli.policy_diff.comparison import Difference
+from webhook.tools.cli.policy_diff.sentences import DiffReport, WorkloadChange, kinds, written
 from webhook.tools.cli.report.content import (
     AuditReport,
     CheckReport,
@@ -84,7 +84,7 @@ def diff(report: DiffReport) -> Iterator[str]:
         elsewhere=dict(comparison.elsewhere),
         differences=[
             {
-                "sentence": policy_diff.sentence(each),
+                "sentence": sentences.sentence(each),
                 **_change(each),
                 "kinds": kinds(each),
                 "smallest": list(each.objects),

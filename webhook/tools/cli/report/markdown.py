@@ -11,10 +11,10 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Literal, get_args
 
-from policies.difference import Difference
 from policies.wording import counted, printable
 from webhook.tools.cli.evaluate import Result, Verdict
-from webhook.tools.cli.policy_diff import (
+from webhook.tools.cli.policy_diff.comparison import Difference
+from webhook.tools.cli.policy_diff.sentences import (
     DiffReport,
     causes,
     closing,

@@ -21,7 +21,7 @@ from webhook.tools.documents.document import InputError
 from webhook.tools.documents.files import display_name
 
 if TYPE_CHECKING:
-    from webhook.tools.cli.policy_diff import DiffReport
+    from webhook.tools.cli.policy_diff.sentences import DiffReport
     from webhook.tools.doctor import DoctorLine
 
 F = TypeVar("F", bound=Callable[..., Any])

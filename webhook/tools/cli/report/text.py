@@ -14,7 +14,7 @@ from policies.kubernetes.paths import field_path
 from policies.kubernetes.templates import is_core_workload
 from policies.wording import counted
 from webhook.tools.cli.evaluate import Result
-from webhook.tools.cli.policy_diff import (
+from webhook.tools.cli.policy_diff.sentences import (
     DiffReport,
     causes,
     closing,

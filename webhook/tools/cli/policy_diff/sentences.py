@@ -11,14 +11,22 @@ from typing import NamedTuple
 from msgspec import to_builtins
 
 from policies.decision import Decision
-from policies.difference import CHANGES, Change, Comparison, Difference, changes
-from policies.traits import Class, Trait
 from policies.wording import capitalized, counted, listing
 from webhook.tools.cli.evaluate import Result
+from webhook.tools.cli.policy_diff.comparison import (
+    CHANGES,
+    Answer,
+    Change,
+    Class,
+    Comparison,
+    Difference,
+    changes,
+)
+from webhook.tools.cli.policy_diff.traits import Trait
 from webhook.tools.cli.yaml_writer import to_yaml
 
-_MOST_KINDS = 3
-_ASPECTS = ("namespace", "user", "kind", "date")
+_MOST_KINDS, _MOST_VALUES = 3, 4
+_NEXT_TO_NOUN = ("namespace", "user", "kind", "date")
 """The aspects whose words follow the noun; those of the others follow "that"."""
 
 _OUTCOMES = {
@@ -67,40 +75,33 @@ def changed_workloads(
     """Return the workloads with another result, and the number of those with a result in both."""
     pairs = {(each.manifest.document.path, each.manifest.line, each.title): each for each in before}
     found, compared = [], 0
-    for result in after:
-        place = (result.manifest.document.path, result.manifest.line, result.title)
-        old = pairs.get(place)
-        if old is None or None not in (old.error, result.error):
-            continue
-        compared += result.decision.has_template
-        made = changes(old.decision, result.decision)
-        if made.rules or made.verdicts[0] != made.verdicts[1]:
-            where = f"{place[0]}:{place[1]}" if place[1] else place[0]
-            own = sorted(made.rules)
-            found.append(WorkloadChange(where, result.title, old.decision, result.decision, own))
+    for new in after:
+        path, line, title = new.manifest.document.path, new.manifest.line, new.title
+        old = pairs.get((path, line, title))
+        if old is not None and new.error is None:
+            compared += new.decision.has_template
+            made = sorted(changes(Answer.of(old.decision), Answer.of(new.decision)))
+            if made or old.verdict != new.verdict:
+                place = f"{path}:{line}" if line else path
+                found.append(WorkloadChange(place, title, old.decision, new.decision, made))
     return found, compared
 
 
-def headline(before: Decision, after: Decision) -> str:
-    """Return what happens to an object: ``Denied before, allowed now``."""
-    sides = ["allowed" if each.allowed else "denied" for each in (before, after)]
-    if sides[0] == sides[1]:
-        return f"{capitalized(sides[0])} as before"
-    return f"{capitalized(sides[0])} before, {sides[1]} now"
-
-
 def sentence(difference: Difference) -> str:
-    """Return what happens to which Pods."""
+    """Return what happens to which Pods: ``Denied before, allowed now: Pods that …``."""
+    before, after = (
+        "allowed" if each.allowed else "denied" for each in (difference.before, difference.after)
+    )
+    sides = f"{before} as before" if before == after else f"{before} before, {after} now"
     found = kinds(difference)
     left = len(found) - _MOST_KINDS
     more = f"; and {counted(left, 'more kind')} of Pods" if left > 0 else ""
-    what = headline(difference.before, difference.after)
-    return f"{what}: {'; '.join(found[:_MOST_KINDS])}{more}."
+    return f"{capitalized(sides)}: {'; '.join(found[:_MOST_KINDS])}{more}."
 
 
 def kinds(difference: Difference) -> list[str]:
     """Return the Pods that a difference is about, in words."""
-    return [_pods(each) for each in _alternatives(difference.classes)]
+    return [_pods(each) for each in _merged(difference.classes)]
 
 
 def causes(rules: Iterable[Change]) -> Iterator[str]:
@@ -119,63 +120,49 @@ def causes(rules: Iterable[Change]) -> Iterator[str]:
         yield f"{what} by {listing(each.rule for each in made)}"
 
 
-def _pods(traits: dict[str, list[Trait]]) -> str:
+def _merged(classes: Iterable[Class]) -> list[dict[str, tuple[Trait, ...]]]:
+    """Return the classes as traits by aspect, those that differ in one aspect together."""
+    found: list[dict[str, tuple[Trait, ...]]]
+    found = [{trait.aspect: (trait,) for trait in own} for own in classes]
+    for aspect in sorted({aspect for own in found for aspect in own}):
+        merged: dict[object, dict[str, tuple[Trait, ...]]] = {}
+        for own in found:
+            rest = frozenset((key, each) for key, each in own.items() if key != aspect)
+            same = merged.setdefault((rest, aspect in own), {**own, aspect: ()})
+            same[aspect] += own.get(aspect, ())
+        found = [{key: each for key, each in own.items() if each} for own in merged.values()]
+    return found
+
+
+def _pods(traits: dict[str, tuple[Trait, ...]]) -> str:
     """Return the Pods that have one of the traits of each aspect."""
-    text = "Pods"
-    for aspect in _ASPECTS:
-        if aspect in traits:
-            text += f" {_either(traits[aspect])}"
-    others = [_either(own) for aspect, own in sorted(traits.items()) if aspect not in _ASPECTS]
-    if not traits:
-        return "every Pod"
-    return f"{text} that {' and '.join(others)}" if others else text
+    nouns = [_either(traits[aspect]) for aspect in _NEXT_TO_NOUN if aspect in traits]
+    verbs = [_either(own) for aspect, own in sorted(traits.items()) if aspect not in _NEXT_TO_NOUN]
+    text = " ".join(["Pods", *nouns])
+    return f"{text} that {' and '.join(verbs)}" if verbs else text if nouns else "every Pod"
 
 
 def _either(traits: Sequence[Trait]) -> str:
-    by_verb: defaultdict[str, list[Trait]] = defaultdict(list)
+    by_words: defaultdict[str, list[str]] = defaultdict(list)
     for trait in traits:
-        by_verb[trait.verb].append(trait)
-    return " or ".join(
-        f"{verb} {listing(_numbers(own), 'or')}".rstrip() for verb, own in by_verb.items()
-    )
-
-
-def _numbers(traits: Sequence[Trait]) -> Iterator[str]:
-    """Yield what traits are about: ``5 to 8 nvidia.com/gpu`` where only the number differs."""
-    for name, same in groupby(traits, key=lambda trait: trait.rank and trait.rank[0]):
-        own = sorted(same, key=lambda trait: trait.rank or ("", 0))
-        if name is None or len(own) == 1:
-            yield from (trait.what for trait in own)
-        else:
-            numbers = [str(trait.rank[1]) for trait in own if trait.rank]
-            yield f"{listing(numbers, 'or')} {name}"
-
-
-def _alternatives(classes: Iterable[Class]) -> list[dict[str, list[Trait]]]:
-    """Return the classes, those that differ in one aspect together."""
-    found = [{trait.aspect: [trait] for trait in own} for own in classes]
-    for aspect in sorted({aspect for own in found for aspect in own}):
-        merged: dict[object, dict[str, list[Trait]]] = {}
-        for own in found:
-            rest = frozenset((key, tuple(each)) for key, each in own.items() if key != aspect)
-            same = merged.setdefault(
-                (rest, aspect in own), {**own, aspect: []} if aspect in own else own
-            )
-            if aspect in own:
-                same[aspect] += own[aspect]
-        found = list(merged.values())
-    return found
+        by_words[trait.words].append(trait.value)
+    parts = []
+    for words, values in by_words.items():
+        left = len(values) - _MOST_VALUES
+        shown = values if left < 2 else [*values[:_MOST_VALUES], f"{left} more"]
+        parts.append(words.replace("{}", listing(shown, "or")))
+    return " or ".join(parts)
 
 
 def written(difference: Difference | WorkloadChange) -> list[str]:
     """Return what mutations write that differs: before with ``-``, now with ``+``."""
     names = {each.rule for each in difference.rules if CHANGES in (each.before, each.after)}
-    sides = []
-    for mark, decision in (("-", difference.before), ("+", difference.after)):
-        made = zip(decision.mutations, decision.operations, strict=True)
-        values = [(op.path, to_builtins(op).get("value")) for rule, op in made if rule in names]
-        sides.append([f"{mark} {path}: {json.dumps(value)}" for path, value in values])
-    return [line for side in sides for line in side]
+    return [
+        f"{mark} {made.path}: {json.dumps(to_builtins(made).get('value'))}"
+        for mark, decision in (("-", difference.before), ("+", difference.after))
+        for rule, made in zip(decision.mutations, decision.operations, strict=True)
+        if rule in names
+    ]
 
 
 def closing(report: DiffReport) -> Iterator[str]:

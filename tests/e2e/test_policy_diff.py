@@ -1,0 +1,80 @@
+"""``gpufence policy diff`` and a real API server: the smallest Pods are decided as it says."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from contextlib import suppress
+from pathlib import Path
+
+from controlplane.api import ApiError
+from controlplane.cluster import ControlPlane
+from controlplane.fence import running
+from in_tree import create_runtime_class
+from strategies import JSON
+from unit.cli.policy_diff.test_comparison import BASE, CHANGES, changed, comparison
+from webhook.tools.cli.policy_diff.comparison import Difference
+from webhook.tools.cli.policy_diff.sentences import sentence
+
+SHOWN = [
+    "pools.resources",
+    "pools.sharedResources",
+    "pools.taints.key",
+    "pools.nodeSelector",
+    "pools.matchExpressions.values",
+    "pools.allowedNamespaces.names",
+    "pools.hardening.level",
+    "pools.largestRequest",
+    "pools.requires.labels",
+    "pools.requires.maxRuntime",
+    "rules",
+    "exemptions.namespaces",
+    "exemptions.runtimeClasses",
+    "overrides.namespaces",
+    "exceptions.kinds",
+]
+TRIED = SHOWN if int(os.environ.get("GPUFENCE_LAWS", "0")) > 500 else SHOWN[::6]
+
+
+def test_the_api_server_decides_on_the_smallest_pods_as_it_says(
+    control_plane: ControlPlane, tmp_path: Path
+) -> None:
+    for name in ("ml", "team-x", "lab", "legacy", "test", "tools", "dev-x"):
+        with suppress(ApiError):
+            obj = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+            control_plane.api.request("POST", "/api/v1/namespaces", obj)
+    create_runtime_class(control_plane, "gvisor")
+    found = {name: [*filter(is_alone, comparison(name).differences)] for name in TRIED}
+    tally, wrong = Counter[str](), []
+    for name in ("", *TRIED):
+        # Dates as JSON has them.
+        spec = json.loads(json.dumps(changed(CHANGES[name]) if name else BASE, default=str))
+        with running(control_plane, tmp_path / (name or "base"), spec) as fence, fence.registered():
+            for own, differences in found.items():
+                for each in differences if name in ("", own) else ():
+                    said = each.after if name else each.before
+                    answer = sent(control_plane, each.objects[-1])
+                    tally[answer] += 1
+                    if answer in ("allowed", "denied") and (answer == "allowed") != said.allowed:
+                        wrong.append((own, name, answer, sentence(each)))
+    print(f"\n{len(TRIED)} changes: {dict(tally)}")
+    assert not wrong
+    assert {"allowed", "denied"} <= tally.keys()
+
+
+def is_alone(difference: Difference) -> bool:
+    """Return whether the Pod needs no other object, user or day."""
+    return len(difference.objects) == 1 and not any(t.request for t in difference.classes[0])
+
+
+def sent(cluster: ControlPlane, obj: JSON) -> str:
+    """Create the object (dry run), and return whether gpufence allows it."""
+    version, kinds = obj["apiVersion"], f"{obj['kind'].lower()}s"
+    root = f"/apis/{version}" if "/" in version else f"/api/{version}"
+    namespace = obj["metadata"].get("namespace", "default")
+    try:
+        cluster.api.request("POST", f"{root}/namespaces/{namespace}/{kinds}?dryRun=All", obj)
+    except ApiError as error:
+        return "denied" if 'gpufence.dev" denied the request' in str(error) else "invalid"
+    return "allowed"

@@ -1,0 +1,1 @@
+"""``gpufence policy diff``: what a change of a policy does, in Pods."""
