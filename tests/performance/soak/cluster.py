@@ -27,6 +27,7 @@ def fenced_cluster(directory: Path, count: int) -> Iterator[tuple[Release, list[
         cluster.create_nodes(GPU_NODE)
         # Dry runs store nothing: the scheduler has no work, but uses CPU.
         cluster.scheduler.stop()
-        with release(cluster, directory / "release") as released, ExitStack() as stack:
+        own = directory / "release"
+        with release(cluster, own, forks=False) as released, ExitStack() as stack:
             replicas = stack.enter_context(released.replicas(count)).replicas if count else []
             yield released, replicas

@@ -27,7 +27,8 @@ HOST = "127.0.0.1"
 class _Gpufence:
     """A process of gpufence that serves metrics; as a context manager it runs during the block.
 
-    It logs to a file in `directory`.
+    It logs to a file in `directory`. The command QUICK itself is run as a fork, and an equal one as
+    a program.
     """
 
     def __init__(
