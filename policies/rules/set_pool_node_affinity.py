@@ -147,10 +147,9 @@ def _missing(pod: Pod, context: Context) -> list[list[Expressions]] | None:
         if not (term.match_expressions or term.match_fields):
             missing.append([[]])
             continue
-        alternative = parsed.get(f"{REQUIRED_TERMS}[{index}]")
-        parses = alternative is not None
-        alternative = alternative or _unparsed(term, pod)
-        missing.append(_completions(alternative, labels, pools, parses=parses))
+        known = parsed.get(f"{REQUIRED_TERMS}[{index}]")
+        used = _unparsed(term, pod) if known is None else known
+        missing.append(_completions(used, labels, pools, parses=known is not None))
         count += len(missing[-1]) - 1
         if count > MOST_NEW_TERMS:
             return None
