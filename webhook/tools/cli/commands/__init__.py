@@ -20,19 +20,21 @@ EXIT_FOUND = 1
 EXIT_INPUT = 2
 
 GUESSES = {
-    "apply": "check PATH, then kubectl apply",
-    "diff": "check --diff PATH",
-    "discover": "policy discover",
-    "fix": "check --fix PATH",
-    "init": "policy discover",
-    "install": "adopt",
-    "lint": "check PATH",
-    "rules": "explain",
-    "scan": "audit",
-    "validate": "check PATH for manifests, or policy validate FILE for a policy",
-    "verify": "check PATH",
+    "apply": "gpufence check PATH, then kubectl apply",
+    "diff": "gpufence check --diff PATH",
+    "discover": "gpufence policy discover",
+    "fix": "gpufence check --fix PATH",
+    "init": "gpufence policy discover",
+    "install": "gpufence adopt",
+    "krm": "kustomize build DIR | gpufence mutate -",
+    "lint": "gpufence check PATH",
+    "rules": "gpufence explain",
+    "scan": "gpufence audit",
+    "unregister": """kubectl patch fencepolicy NAME --type merge -p '{"spec":{"mode":"audit"}}'""",
+    "validate": "gpufence check PATH for manifests, or gpufence policy validate FILE for a policy",
+    "verify": "gpufence check PATH",
 }
-"""What to write instead of commands that other tools have."""
+"""What to write instead of commands that other tools or earlier versions have."""
 
 
 class SuggestingGroup(click.Group):
@@ -48,7 +50,7 @@ class SuggestingGroup(click.Group):
             if option in ("--help", "--version"):
                 near = f"Did you mean gpufence {option}?"
             elif ctx.parent is None and (guess := GUESSES.get(name)):
-                near = f"Write {ctx.command_path} {guess}."
+                near = f"Write {guess.replace('gpufence', ctx.command_path)}."
             else:
                 near = did_you_mean(name, names) or f"Commands: {', '.join(names)}."
             ctx.fail(f"{name!r} is not a command of {ctx.command_path}. {near}")
