@@ -11,7 +11,7 @@ import pytest
 
 from certs.authority import create_authority, issue_leaf
 from certs.keypair import Names
-from certs.secret import Timing, authority_data, read_certificate, serving_data, with_data
+from certs.secret import Timing, read_certificate, serving_data, with_data
 from fake_apiserver import FakeKubeApi
 from policies.kubernetes.field_types import NameSet
 from policies.kubernetes.objects import JSONObject
@@ -21,7 +21,6 @@ from webhook.controller import controller as module
 from webhook.controller.certificates import SecretName
 from webhook.controller.controller import Controller, ControllerOptions
 from webhook.controller.metrics import ControllerMetrics
-from webhook.controller.owner import Owner
 from webhook.controller.registrar import KINDS
 from webhook.controller.registrar import POLICY_KINDS as PATHS
 from webhook.controller.text.objects import POLICY_KIND, Registration
@@ -165,15 +164,6 @@ async def test_an_unreadable_secret_does_not_prevent_registration(
     assert rounds.bundles == before
 
 
-async def test_nothing_is_registered_if_the_owner_does_not_exist(make: type[Rounds]) -> None:
-    rounds = make(owner=Owner.parse("clusterrole/gpufence"), ca_secret=None)
-    ca = create_authority(NOW)
-    serve(rounds, ca)
-    with pytest.raises(ClusterError, match="ClusterRole gpufence does not exist"):
-        await rounds.reconcile()
-    assert rounds.registered == [False, False]
-
-
 def serve(rounds: Rounds, ca: Any) -> None:
     """Have another controller write a serving certificate of the CA."""
     leaf = issue_leaf(ca, Names.parse(["localhost"]), NOW)
@@ -229,17 +219,6 @@ async def test_two_controllers_keep_the_cas_of_both(make: type[Rounds]) -> None:
     assert all(ca in bundle for ca in cas.values())
 
 
-async def test_a_ca_that_a_person_replaces_is_published(make: type[Rounds]) -> None:
-    rounds = make()
-    await rounds.reconcile()
-    other = create_authority(NOW)
-    live = rounds.api.objects[CA.path]
-    before = read_certificate(live)
-    rounds.api.objects[CA.path] = with_data(live, authority_data(other))
-    await rounds.reconcile()
-    assert rounds.bundles == {other.certificate_pem + before}
-
-
 async def test_exceptions_in_admission_policies_expire_by_api_server_time(
     make: type[Rounds],
 ) -> None:
@@ -276,10 +255,3 @@ async def test_webhooks_are_registered_if_admission_policies_are_forbidden(
     with pytest.raises(ClusterError, match="may not patch validatingadmissionpolicies"):
         await rounds.reconcile()
     assert rounds.registered == [True, True]
-
-
-async def test_admission_policies_are_not_written_if_disabled(make: type[Rounds]) -> None:
-    rounds = make(admission_policies=False)
-    await rounds.reconcile()
-    assert rounds.registered == [True, True]
-    assert POLICY not in rounds.api.objects
