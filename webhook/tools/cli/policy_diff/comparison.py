@@ -30,6 +30,7 @@ from webhook.tools.cli.evaluate import evaluate
 from webhook.tools.cli.policy_diff.traits import (
     ASPECTS,
     KINDS,
+    OTHER,
     Trait,
     kind,
     objects_of,
@@ -209,6 +210,8 @@ class Comparer:
         self._policies = old, new
         self._today = today
         self._settings = settings()
+        named = {name for each in (old, new) for names in _names_in(each) for name in names.exact}
+        self._home = OTHER if "default" in named else "default"
         self._alike: dict[Trait, list[Trait]] = {}
         self._pools: defaultdict[str, list[Pool]] = defaultdict(list)
         for pool in (*old.pools, *new.pools):
@@ -309,7 +312,7 @@ class Comparer:
         """Yield the traits by which Pods show differences of the policies besides their pools."""
         old, new = self._policies
         for trait in (None, *self._namespaces()):
-            own, name = (Class({trait}), trait.namespace) if trait else (Class(), "default")
+            own, name = (Class({trait}), trait.namespace) if trait else (Class(), self._home)
             if self._actions(old, name) != self._actions(new, name):
                 yield own
             entries = [self._exceptions(each, name) for each in self._policies]
@@ -324,20 +327,20 @@ class Comparer:
 
     def changed_rules(self) -> set[str]:
         """Return the rules whose action differs, in any namespace."""
-        names = ["default", *(trait.namespace for trait in self._namespaces())]
+        names = [self._home, *(trait.namespace for trait in self._namespaces())]
         actions = [[each.actions_in(n).written.items() for n in names] for each in self._policies]
         return {rule for old, new in zip(*actions, strict=True) for rule, _ in old ^ new}
 
     def _namespaces(self, pools: Sequence[Pool] = ()) -> Iterator[Trait]:
         """Yield a trait for each group of namespaces that are alike for the policies and pools.
 
-        Those that are like the namespace default have none.
+        Those that are like the namespaces without a name have none.
         """
         named = [names for policy in self._policies for names in _names_in(policy)]
         exact = {name for names in named for name in names.exact} - ALWAYS_EXCLUDED
         unnamed = {_unnamed(prefix, exact) for names in named for prefix in names.prefixes}
         groups: defaultdict[str, list[str]] = defaultdict(list)
-        for name in ("default", *sorted(exact | unnamed)):
+        for name in (self._home, *sorted(exact | unnamed)):
             allowed = [pool.allowed_namespaces for pool in pools]
             says = [
                 *(self._actions(policy, name) for policy in self._policies),
@@ -346,7 +349,7 @@ class Comparer:
             ]
             groups[repr(says)].append(name)
         for names in groups.values():
-            if "default" not in names:
+            if self._home not in names:
                 patch = {"metadata": {"namespace": names[0]}}
                 yield Trait("namespace", "in namespace {}", listing(names, "or"), patch)
 
@@ -378,7 +381,7 @@ class Comparer:
         """Return what each policy says of the smallest Pod of a class."""
         found = self.answers.get(traits)
         if found is None:
-            before, after = map(Answer.of, self._decide(traits, objects_of(traits)))
+            before, after = map(Answer.of, self._decide(traits, objects_of(traits, self._home)))
             found = self.answers[traits] = before, after
         return found
 
@@ -436,7 +439,7 @@ class Comparer:
         made = [change for _, change in shown]
         classes = dict.fromkeys(own for each in shown for own in found[each])
         ordered = sorted(classes, key=lambda own: (len(self._changes(own) - {*made}), _size(own)))
-        objects = objects_of(ordered[0])
+        objects = objects_of(ordered[0], self._home)
         return Difference(made, ordered, objects, *self._decide(ordered[0], objects))
 
     def _allowed(self, own: Class) -> tuple[bool, bool]:

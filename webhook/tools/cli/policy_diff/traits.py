@@ -59,10 +59,14 @@ class Trait:
         return str(self.patch["metadata"]["namespace"])
 
 
-def objects_of(traits: Iterable[Trait]) -> list[JSONObject]:
-    """Return the smallest object with the traits, after the objects that it needs."""
+def objects_of(traits: Iterable[Trait], namespace: str = "default") -> list[JSONObject]:
+    """Return the smallest object with the traits, after the objects that it needs.
+
+    It is in ``namespace`` unless a trait says otherwise.
+    """
     ordered = sorted(traits, key=lambda trait: trait.aspect)
-    pod = reduce(merge, (trait.patch for trait in ordered), _PLAIN)
+    plain = _PLAIN if namespace == "default" else merge(_PLAIN, _metadata(namespace=namespace))
+    pod = reduce(merge, (trait.patch for trait in ordered), plain)
     where = {name: value for name, value in pod["metadata"].items() if name == "namespace"}
     beside = [merge({"metadata": where}, trait.beside) for trait in ordered if trait.beside]
     return [*beside, pod if pod["kind"] == "Pod" else _workload(pod)]
