@@ -159,7 +159,7 @@ def test_each_gpu_pod_runs_on_a_node_with_the_device(
 
 @pytest.fixture
 def half_moved(control_plane: ControlPlane, known: Server) -> Iterator[None]:
-    """A node with a device plugin and labels, beside those with a driver."""
+    """A node with a device plugin and labels, in addition to those with a driver."""
     plugged = {**GPU_NODE, "metadata": {**GPU_NODE["metadata"], "name": "plugged"}}
     with control_plane.nodes(plugged):
         until_known(known, "nodes", len(NODES) + 1)

@@ -1,4 +1,4 @@
-"""Prints what the tests of each area cost in a whole run, and which of them are slow.
+"""Prints what each area costs in a whole run, the files that cost most, and the slow tests.
 
 The cost is the CPU time of the test processes and of all that they start: a control plane counts
 for the tests that use it. It depends less on the load of the machine than a duration does, and no
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections import Counter
 from collections.abc import Generator
 from pathlib import Path
 from typing import Any
@@ -21,13 +22,22 @@ BUDGET: dict[str, int] = json.loads(Path(__file__).with_suffix(".json").read_tex
 """CPU-seconds by area, as measured on a machine with two cores."""
 SLOW = 10.0
 """Seconds. A test that takes longer states the reason in the marker `slow`."""
-COST = pytest.StashKey[dict[str, float]]()
-COUNTED = pytest.StashKey[float]()
+MOST = 10
+"""Files that are named."""
+COST = pytest.StashKey["Counter[str]"]()
+"""CPU time by file below tests/, in ticks of the kernel's clock."""
+COUNTED = pytest.StashKey[int]()
+TICKS = os.sysconf("SC_CLK_TCK")
+"""In a second."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.stash[COST] = {}
-    config.stash[COUNTED] = cpu_seconds()
+    config.stash[COST] = Counter()
+    config.stash[COUNTED] = cpu_ticks()
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    count(session.config, "collection/of each process")
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -35,48 +45,52 @@ def pytest_runtest_protocol(
     item: pytest.Item, nextitem: pytest.Item | None
 ) -> Generator[None, object, object]:
     result = yield
-    if nextitem is None or area(nextitem) != area(item):
-        now = cpu_seconds()
-        count(item.config, area(item), now - item.config.stash[COUNTED])
-        item.config.stash[COUNTED] = now
+    if nextitem is None or nextitem.path != item.path:
+        count(item.config, item.path.relative_to(PROJECT / "tests").as_posix())
     return result
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
     if hasattr(session.config, "workeroutput"):
-        session.config.workeroutput["cost"] = session.config.stash[COST]
+        cost = session.config.stash[COST]
+        session.config.workeroutput["cost"] = dict(cost)
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any) -> None:
-    for name, seconds in getattr(node, "workeroutput", {}).get("cost", {}).items():
-        count(node.config, name, seconds)
+    node.config.stash[COST].update(getattr(node, "workeroutput", {}).get("cost", {}))
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
     if config.args_source is not pytest.Config.ArgsSource.TESTPATHS:
         return
-    cost = config.stash[COST]
+    files, areas = config.stash[COST], Counter[str]()
+    for file, ticks in files.items():
+        areas[area(file)] += ticks
     terminalreporter.section("CPU-seconds by area, and the budget of a whole run")
-    for name, seconds in sorted(cost.items()):
-        terminalreporter.line(f"{name:24}{seconds:8.0f}{BUDGET.get(name, 0):8}")
-    terminalreporter.line(f"{'':24}{sum(cost.values()):8.0f}{sum(BUDGET.values()):8}")
+    for name, ticks in sorted(areas.items()):
+        terminalreporter.line(f"{name:24}{ticks / TICKS:8.0f}{BUDGET.get(name, 0):8}")
+    terminalreporter.line(f"{'':24}{areas.total() / TICKS:8.0f}{sum(BUDGET.values()):8}")
+    for file, ticks in files.most_common(MOST):
+        terminalreporter.line(f"{ticks / TICKS:8.0f}  {file}")
     for report in terminalreporter.stats.get("passed", ()):
         if report.duration > SLOW and "slow" not in report.keywords:
             terminalreporter.line(f"{report.duration:.0f} s without a reason: {report.nodeid}")
 
 
-def count(config: pytest.Config, name: str, seconds: float) -> None:
-    cost = config.stash[COST]
-    cost[name] = cost.get(name, 0.0) + seconds
+def count(config: pytest.Config, file: str) -> None:
+    """Charge the file with the CPU time since the last call."""
+    now = cpu_ticks()
+    config.stash[COST][file] += now - config.stash[COUNTED]
+    config.stash[COUNTED] = now
 
 
-def area(item: pytest.Item) -> str:
-    """Return the directory of a test below tests/, at most two levels deep."""
-    return "/".join(item.path.relative_to(PROJECT / "tests").parts[:-1][:2])
+def area(file: str) -> str:
+    """Return the directory of a file, at most two levels deep."""
+    return "/".join(file.split("/")[:-1][:2])
 
 
-def cpu_seconds() -> float:
+def cpu_ticks() -> int:
     """Return the CPU time of this process and its descendants, with those that ended (Linux)."""
     parents, ticks = {}, {}
     for status in Path("/proc").glob("[0-9]*/stat"):
@@ -90,4 +104,4 @@ def cpu_seconds() -> float:
     ours, found = {os.getpid()}, {os.getpid()}
     while found := {pid for pid, parent in parents.items() if parent in found} - ours:
         ours |= found
-    return sum(ticks.get(pid, 0) for pid in ours) / os.sysconf("SC_CLK_TCK")
+    return sum(ticks.get(pid, 0) for pid in ours)
