@@ -28,7 +28,7 @@ from policies.registry import RULES
 from policies.wording import listing
 from webhook.tools.cli.evaluate import evaluate
 from webhook.tools.cli.policy_diff.traits import (
-    ASPECTS,
+    FIELDS,
     KINDS,
     OTHER,
     Trait,
@@ -270,7 +270,7 @@ class Comparer:
 
         The Pods of each frame have one trait of these fields and one of all fields.
         """
-        about = {ASPECTS[field] for field in changed if field in ASPECTS}
+        about = {aspect for aspect, fields_ in FIELDS.items() if not fields_.isdisjoint(changed)}
         frames, groups = self._groups(name)
         ones = [group[0] for group in groups if group[0].about in about]
         for frame, one, other in product(frames, ones, groups):

@@ -93,22 +93,18 @@ def _workload(pod: JSONObject) -> JSONObject:
     return {**pod, "apiVersion": version, path[0]: obj}
 
 
-ASPECTS = {
-    "resources": "device",
-    "sharedResources": "device",
-    "fractionalResources": "device",
-    "annotationRequests": "device",
-    "deviceClasses": "device",
-    "largestRequest": "device",
-    "taints": "toleration",
-    "nodeSelector": "selection",
-    "matchExpressions": "selection",
-    "allowedNamespaces": "namespace",
-    "requires": "stated",
-    "hardening": "setting",
-    "quarantineTaints": "toleration",
+FIELDS = {
+    "device": {
+        *("resources", "sharedResources", "fractionalResources", "annotationRequests"),
+        *("deviceClasses", "largestRequest"),
+    },
+    "toleration": {"taints", "quarantineTaints"},
+    "selection": {"nodeSelector", "matchExpressions"},
+    "namespace": {"allowedNamespaces"},
+    "stated": {"requires"},
+    "setting": {"hardening"},
 }
-"""By field: the aspect of the Pods that show a change of it."""
+"""By aspect: the fields whose changes show in the traits of this aspect."""
 
 
 def traits_of(pool: Pool, others: Sequence[Pool], namespaces: Sequence[Trait]) -> Iterator[Trait]:
@@ -195,8 +191,11 @@ def _selections(pool: Pool, others: Iterable[Pool]) -> Iterator[Trait]:
     """Yield the selections of one label: each operator, with own and other values."""
     for key, own in pool.selector.items():
         aspect = f"selection {key}"
-        values = [*own, *sorted(value for each in others for value in each.selector.get(key, ()))]
-        values = list(dict.fromkeys([*values, OTHER]))
+        known = [(each.name, each.selector.get(key, ())) for each in others]
+        versions = [value for name, values in known if name == pool.name for value in values]
+        # The values of all other pools are alike for this one.
+        foreign = [value for _, values in known for value in values if value not in versions]
+        values = list(dict.fromkeys([*own, *versions, *foreign[:1], OTHER]))
         for value in values:
             patch = _spec(nodeSelector={key: value})
             yield Trait(aspect, "select {}", f"{key}={value}", patch)
