@@ -255,7 +255,7 @@ def _without_group(pod: Pod, context: Context) -> Iterator[Finding]:
                 "a container may be unable to open its devices without their group",
                 f"the Pod runs as {user}, and the files of {request.what} may belong to root and "
                 "the group render of the node, which the Pod does not have",
-                "Set supplementalGroups in the Pod's securityContext to the group that ls -ln "
+                f"Set supplementalGroups in {_security_context(pod)} to the group that ls -ln "
                 "/dev/dri prints on the node. Or have the cluster administrator set "
                 "device_ownership_from_security_context = true for the container runtime of GPU "
                 "nodes",
@@ -271,6 +271,12 @@ def _user(container: Container, pod: Pod) -> str | None:
         return f"user {user}" if user else None
     non_root = common.run_as_non_root if own.run_as_non_root is None else own.run_as_non_root
     return _ANY_USER if non_root else None
+
+
+def _security_context(pod: Pod) -> str:
+    """Return how the object calls the Pod's security context: Spark has a name of its own."""
+    place = pod.at("spec.securityContext")
+    return "the Pod's securityContext" if place.endswith(".securityContext") else place
 
 
 def _mounts(container: Container, pod: Pod, who: str) -> Iterator[Finding]:
@@ -355,7 +361,7 @@ def _slow_start(pod: Pod, volumes: Collection[str]) -> Iterator[Finding]:
             "the start of a Pod may wait for a change of every file of its claims",
             f"the Pod sets fsGroup without fsGroupChangePolicy: at each start, the kubelet changes "
             f"the group of all files in {written[0].name}, which takes minutes for many files",
-            "Set fsGroupChangePolicy: OnRootMismatch in the Pod's securityContext",
+            f"Set fsGroupChangePolicy: OnRootMismatch in {_security_context(pod)}",
             fix=(
                 Edit("set", pod.at("spec.securityContext.fsGroupChangePolicy"), "OnRootMismatch"),
             ),
@@ -372,9 +378,9 @@ def _unwritable(
                 pod.at(f"{container.field}.volumeMounts[{index}]"),
                 "a container that does not run as root mounts a claim for writing without fsGroup",
                 f"{who}, and a new volume belongs to root",
-                "Set fsGroup to a group ID, and fsGroupChangePolicy: OnRootMismatch, in the Pod's "
-                "securityContext. Or set readOnly: true for the mount if the container only "
-                "reads",
+                "Set fsGroup to a group ID, and fsGroupChangePolicy: OnRootMismatch, in "
+                f"{_security_context(pod)}. Or set readOnly: true for the mount if the container "
+                "only reads",
             )
 
 

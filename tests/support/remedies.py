@@ -284,7 +284,7 @@ FORMS: dict[str, tuple[str, Callable[[Said], Edits]]] = {
     "request of a claim": (r"^Remove request from the entry name: (\S+) in resources\.claims", _whole_claim),
     "device": (r"^Add (\S+): (\d+) to the limits of the container", _request),
     "variable": (r"^(?:Set|Add) ([A-Z_]+) (?:to|with value) void", _visible),
-    "group": (r"^Set fsGroup to a group ID, and fsGroupChangePolicy: OnRootMismatch, in the Pod's securityContext", lambda said: [*_set(f"{said.pod}.securityContext", {"fsGroup": 2000, "fsGroupChangePolicy": "OnRootMismatch"})]),
+    "group": (r"^Set fsGroup to a group ID, and fsGroupChangePolicy: OnRootMismatch, in (?:the Pod's securityContext|(\S+?))\. ", lambda said: [*_set(said[1] or f"{said.pod}.securityContext", {"fsGroup": 2000, "fsGroupChangePolicy": "OnRootMismatch"})]),
     "read-only": (r"\bset readOnly: true for the mount", lambda said: _at(f"{said.path}.readOnly", True)),
     "user": (r"^Set ((?:runAsUser|fsGroup): \d+)(?: and (fsGroup: \d+))? in the Pod's securityContext", lambda said: [e for each in filter(None, said.match.groups()) for e in _set(f"{said.pod}.securityContext", yaml.safe_load(each))]),
 }  # fmt: skip

@@ -98,6 +98,7 @@ def _compose(
         aliases["nodeSelector"] = f"{field_path(at)}.nodeSelector"
     if holder.get("podSecurityContext") is not None:
         spec["securityContext"] = holder["podSecurityContext"]
+    if "securityContext" not in base or holder.get("podSecurityContext") is not None:
         aliases["securityContext"] = ".podSecurityContext"
     add_volumes(spec, aliases, application, at)
     labels = {"labels": mapping(holder.get("labels"))}

@@ -143,6 +143,22 @@ def test_volume_mounts_of_a_container_set_apply_to_its_containers() -> None:
     assert paths(obj) == ["spec.volumes[0].hostPath"]
 
 
+def test_the_advice_names_the_security_context_of_a_spark_executor() -> None:
+    executor = {
+        "gpu": {"name": "nvidia.com/gpu", "quantity": 1},
+        "securityContext": {"runAsUser": 185},
+        "volumeMounts": [{"name": "data", "mountPath": "/data"}],
+    }
+    volumes = [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]
+    spec = {"type": "Python", "image": "spark", "volumes": volumes, "driver": {}}
+    obj: JSON = {"apiVersion": "sparkoperator.k8s.io/v1beta2", "kind": "SparkApplication"}
+    obj["spec"] = {**spec, "executor": executor}
+    [finding] = decided(obj).findings
+    assert "in spec.executor.podSecurityContext. Or set readOnly" in finding.remediation
+    executor["podSecurityContext"] = {"fsGroup": 185, "fsGroupChangePolicy": "OnRootMismatch"}
+    assert decided(obj).findings == ()
+
+
 def test_an_inference_service_with_a_gpu_model_is_mutated() -> None:
     model = {"modelFormat": {"name": "huggingface"}, **GPU}
     predictor = decided(service(model=model, minReplicas=1)).mutated["spec"]["predictor"]
