@@ -5,14 +5,17 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
+from certs.files import issue
 from controlplane.errors import ControlPlaneError
 from controlplane.poll import until
 from controlplane.process import Process, runs
 from paths import TESTS
+from policies.shipped import DEFAULT
 
 
 def server(tmp_path: Path, script: str, stop_within: float = 10.0) -> Process:
@@ -67,8 +70,12 @@ def test_a_process_that_ignores_sigterm_is_killed_with_its_children(tmp_path: Pa
 STARTER = """
 import sys
 from pathlib import Path
+from controlplane.forked import QUICK, Forked
 from controlplane.process import Process
-process = Process("server", ["/bin/sleep", "60"], Path(sys.argv[1]))
+log = Path(sys.argv[1])
+process = Process("server", ["/bin/sleep", "60"], log)
+if sys.argv[2:]:
+    process = Forked("gpufence", [*QUICK, *sys.argv[2:]], log)
 process.start()
 print(process.pid, flush=True)
 sys.stdin.read()
@@ -77,9 +84,19 @@ sys.stdin.read()
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux has a parent-death signal")
 @pytest.mark.parametrize("is_killed", [True, False], ids=["killed", "ended"])
-def test_a_process_ends_with_the_process_that_started_it(tmp_path: Path, is_killed: bool) -> None:
+@pytest.mark.parametrize("is_fork", [True, False], ids=["fork", "program"])
+def test_a_process_ends_with_the_process_that_started_it(
+    tmp_path: Path, is_killed: bool, is_fork: bool
+) -> None:
+    log = tmp_path / "server.log"
+    log.touch()
+    issue(["localhost"], ["127.0.0.1"], tmp_path, datetime.now(UTC))
+    serve = (
+        *("serve", f"--policy={DEFAULT}", "--host=127.0.0.1", "--port=0", "--metrics-port=0"),
+        *(f"--tls-cert={tmp_path / 'tls.crt'}", f"--tls-key={tmp_path / 'tls.key'}"),
+    )
     with subprocess.Popen(
-        [sys.executable, "-c", STARTER, tmp_path / "server.log"],
+        [sys.executable, "-c", STARTER, log, *(serve if is_fork else ())],
         env=os.environ | {"PYTHONPATH": str(TESTS / "support")},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -87,6 +104,7 @@ def test_a_process_ends_with_the_process_that_started_it(tmp_path: Path, is_kill
     ) as starter:
         assert starter.stdout is not None
         pid = int(starter.stdout.readline())
+        until(lambda: not is_fork or '"event":"ready"' in log.read_text(), "the fork to serve")
         assert runs(pid)
         if is_killed:
             starter.kill()

@@ -5,16 +5,15 @@ An import takes most of the CPU time of a start, and tests start a hundred of th
 
 from __future__ import annotations
 
-import ctypes
 import multiprocessing
 import os
 import signal
 import subprocess
 import sys
+import threading
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
-from controlplane.launch import PR_SET_PDEATHSIG
 from controlplane.process import Child, Process
 
 QUICK = (sys.executable, "-P", str(Path(__file__).with_name("quick.py")))
@@ -55,10 +54,16 @@ class _Fork:
         return self._fork.exitcode
 
 
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os.killpg(0, signal.SIGKILL)
+
+
 def _run(arguments: list[str], log: Path, environ: dict[str, str] | None) -> None:
     os.setsid()
-    if sys.platform == "linux":
-        ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     for path, flags, streams in (
         (Path(os.devnull), os.O_RDONLY, (0,)),
         (log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, (1, 2)),
