@@ -247,6 +247,8 @@ def why_only_the_engine(finding: Finding, obj: JSON, request: Request, policy: P
         ),
         "a term that compares numbers or several names": "nodeSelectorTerms" in finding.path
         and (numeric or text.count("metadata.name") > 1),
+        "another label that a term names twice": "nodeSelector" in finding.path
+        and names_another_label_twice(spec, policy),
         "a run time, a queue, or a share of CPU and memory": any(
             part in finding.detail for part in ("activeDeadlineSeconds", "Kueue", "for each device")
         )
@@ -254,6 +256,19 @@ def why_only_the_engine(finding: Finding, obj: JSON, request: Request, policy: P
         "an update of an object with an earlier finding": request.operation == "UPDATE",
     }
     return next((why for why, holds in explained.items() if holds), UNEXPLAINED)
+
+
+def names_another_label_twice(spec: JSON, policy: Policy) -> bool:
+    """Return whether a term, with the node selector, names a label twice that is no pool's."""
+    affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
+    required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or {}
+    keys_of_pools = {key for pool in policy.pools for key in pool.selector}
+    for term in required.get("nodeSelectorTerms") or ():
+        expressions = [each["key"] for each in term.get("matchExpressions") or ()]
+        keys = Counter([*(spec.get("nodeSelector") or ()), *expressions])
+        if any(count > 1 for key, count in keys.items() if key not in keys_of_pools):
+            return True
+    return False
 
 
 def spec_of(obj: JSON) -> JSON:
