@@ -204,7 +204,8 @@ def is_text_of(said: str, findings: Iterable[Finding], policy: Policy) -> bool:
         # Advice may start with other advice.
         advices = sorted((finding.remediation, *general), key=len, reverse=True)
         for detail, advice in itertools.product((own, *of_one_pool), advices):
-            left = left.replace(f"{finding.rule}: {finding.path}: {detail}. {advice}", "", 1)
+            # A denial names the first of equal tolerations for each of them.
+            left = left.replace(f"{finding.rule}: {finding.path}: {detail}. {advice}", "")
     return said == TOO_LONG or (left != said and not left.strip(". "))
 
 
