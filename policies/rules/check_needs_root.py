@@ -141,13 +141,14 @@ def check(pod: Pod, context: Context) -> Iterator[Finding]:
         volumes = frozenset()
     for container in pod.containers:
         spec, known = container.spec, known_image(container.spec.image or "")
-        if not (known or spec.volume_mounts or spec.command or spec.args):
+        below_root = [m for m in container.mounts if (m.mount_path or "").startswith("/root")]
+        if not (known or volumes or below_root or spec.command or spec.args):
             continue
         user = _user(container, pod)
         if user is None:
             continue
         who = f'container "{container.name}" runs as {user}'
-        if [m for m in container.mounts if (m.mount_path or "").startswith("/root")]:
+        if below_root:
             yield from _mounts(container, pod, who)
         if spec.command or spec.args:
             yield from _command(container, pod, who)
@@ -246,9 +247,10 @@ def _without_group(pod: Pod, context: Context) -> Iterator[Finding]:
     if common.supplemental_groups or common.run_as_group is not None:
         return
     for request in context.device_requests:
+        if not any(map(_OF_A_GROUP.search, request.devices)):
+            continue
         users = (_user(c, pod) for c in pod.containers if c.security_context.run_as_group is None)
-        user = next(filter(None, users), None)
-        if user and any(map(_OF_A_GROUP.search, request.devices)):
+        if user := next(filter(None, users), None):
             yield Finding(
                 ID,
                 request.path,

@@ -119,7 +119,9 @@ def check(pod: Pod, context: Context) -> Iterator[Finding]:
         return
     if pod.spec.resources:
         yield from _pod_level(pod, pod.spec.resources, context)
-    yield from _invalid_tolerations(pod)
+    if pod.template.raw:
+        # An API server validates a Pod before it asks.
+        yield from _invalid_tolerations(pod)
     if pod.spec.resource_claims:
         yield from _old_claims(pod)
         yield from _unused_claims(pod, context)
