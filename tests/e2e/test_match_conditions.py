@@ -214,7 +214,7 @@ def test_an_update_of_what_a_rule_reads_calls_the_webhook(
             without = changed(obj, path, None)
             for old, new in ((without, obj), (obj, without)):
                 update = msgspec.structs.replace(
-                    request, operation="UPDATE", old=old, subresource=""
+                    request, operation="UPDATE", old=old, subresource="", fail_closed=True
                 )
                 for finding in validate(new, policy, update, known).findings:
                     field = ".".join(path[:2])
