@@ -120,7 +120,7 @@ def check(pod: Pod, context: Context) -> Iterator[Finding]:
     if pod.spec.resources:
         yield from _pod_level(pod, pod.spec.resources, context)
     if not context.request.fail_closed:
-        # An API server validates an object before it asks a validating webhook.
+        # An API server validates an object before it calls a validating webhook.
         yield from _invalid_tolerations(pod)
     if pod.spec.resource_claims:
         yield from _old_claims(pod)
