@@ -88,6 +88,7 @@ def install(printed: str, cluster: ControlPlane, helm: Helm) -> None:
         kubectl("delete", "fencepolicy", "--all")
 
 
+@pytest.mark.slow("installs what it wrote into the cluster")
 def test_adopt_says_what_would_change_and_writes_policy_and_report(
     control_plane: ControlPlane, helm: Helm, running: str, tmp_path: Path
 ) -> None:

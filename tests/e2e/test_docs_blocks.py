@@ -122,6 +122,7 @@ def cluster(control_plane: ControlPlane, fence: Fence) -> Iterator[ControlPlane]
         yield control_plane
 
 
+@pytest.mark.slow("runs the commands of a page as they stand")
 @pytest.mark.parametrize("page", CLUSTER)
 def test_every_command_of_a_page_prints_the_shown_output_in_a_cluster(
     page: str, tmp_path: Path, cluster: ControlPlane, kustomize: Path, home: dict[str, str]

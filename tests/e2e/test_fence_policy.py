@@ -152,6 +152,7 @@ def test_no_gpu_pod_is_denied_while_the_policy_begins_to_enforce(
     assert refusals == {""}
 
 
+@pytest.mark.slow("waits for replicas, controller and API server after each change")
 def test_replicas_and_controller_follow_the_object(cluster: ControlPlane, tmp_path: Path) -> None:
     """Prints how soon a change counts, what kubectl shows, and what an invalid policy says."""
     api, kubectl = cluster.api, cluster.kubectl

@@ -33,6 +33,7 @@ def _defined(control_plane: ControlPlane) -> Iterator[None]:
         yield
 
 
+@pytest.mark.slow("starts kubectl for batches of files")
 def test_law_what_kubectl_creates_is_read_or_an_error(
     control_plane: ControlPlane, tmp_path: Path
 ) -> None:

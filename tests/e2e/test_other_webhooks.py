@@ -252,6 +252,7 @@ TRIES = 200
 """Before gpufence validated what it had added, a quarter of the Pods came through."""
 
 
+@pytest.mark.slow("needs many tries to hit the moment")
 @CLAIMS
 def test_a_pod_whose_claim_template_is_replaced_meanwhile_is_complete_or_denied(
     control_plane: ControlPlane, namespace: str

@@ -8,6 +8,8 @@ from collections import Counter
 from contextlib import suppress
 from pathlib import Path
 
+import pytest
+
 from controlplane.api import ApiError
 from controlplane.cluster import ControlPlane
 from controlplane.fence import running
@@ -37,6 +39,7 @@ SHOWN = [
 TRIED = SHOWN if int(os.environ.get("GPUFENCE_LAWS", "0")) > 500 else SHOWN[::6]
 
 
+@pytest.mark.slow("registers two policies for each change")
 def test_the_api_server_decides_on_the_smallest_pods_as_it_says(
     control_plane: ControlPlane, tmp_path: Path
 ) -> None:

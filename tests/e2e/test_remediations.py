@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from cases.loading import cases_of_check
 from controlplane.cluster import ControlPlane
 from laws.test_remediation_laws import POLICY_AT_FAULT
@@ -12,6 +14,7 @@ OF_NO_AUTHOR = {"pool-trespass/fail/a-forged-static-pod"}
 """Attacks: only a kubelet creates such a Pod."""
 
 
+@pytest.mark.slow("creates the object of every case")
 def test_an_object_that_follows_its_remediations_is_accepted(
     control_plane: ControlPlane, namespace: str
 ) -> None:

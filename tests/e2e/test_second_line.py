@@ -204,6 +204,7 @@ NOT_READY = ("not yet ready to handle request", "rbac/bootstrap-roles", "is not 
 
 
 # Python leaves a socket open whose peer is gone before the handshake (SSLSocket._create).
+@pytest.mark.slow("restarts the API server")
 @pytest.mark.filterwarnings(
     "ignore:Exception ignored in. <ssl.SSLSocket:pytest.PytestUnraisableExceptionWarning"
 )
@@ -419,6 +420,7 @@ def test_a_pod_with_a_long_list_costs_the_api_server_no_time_with_its_square(
     assert min(cost() for _ in range(3)) < 1.5
 
 
+@pytest.mark.slow("restarts the control plane")
 @in_fail
 def test_the_cluster_recovers_without_gpufence_after_a_full_restart(
     outage: Outage, control_plane: ControlPlane, namespace: str

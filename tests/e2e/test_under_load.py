@@ -79,6 +79,7 @@ def test_frequent_leaf_certificate_renewal_fails_no_admission(pair: Pair, namesp
     load.check(f"{len(seen)} leaves, one after the other")
 
 
+@pytest.mark.slow("waits until two CAs have overlapped")
 @pytest.mark.parametrize("lost", [[CA], [SERVING], [CA, SERVING]], ids=["CA", "pair", "both"])
 def test_a_rotation_of_the_ca_and_a_lost_secret_fail_no_admission(
     pair: Pair, namespace: str, lost: list[str]

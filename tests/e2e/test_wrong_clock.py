@@ -6,6 +6,7 @@ from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import pytest
 from cryptography import x509
 
 from controlplane.cluster import ControlPlane
@@ -19,6 +20,7 @@ YEARS = timedelta(days=800)
 FLAGS = ("--ca-propagation-delay", "2s", "--ca-overlap", "3s")
 
 
+@pytest.mark.slow("waits for renewals")
 def test_replicas_with_wrong_clocks_serve_each_new_certificate(
     control_plane: ControlPlane, namespace: str, tmp_path: Path
 ) -> None:

@@ -145,6 +145,7 @@ def test_a_new_policy_takes_effect_without_a_restart(installed: Installation) ->
     assert {each["metadata"]["uid"] for each in installed.pods()} == before
 
 
+@pytest.mark.slow("upgrades and rolls back with Helm")
 def test_an_upgrade_and_a_rollback_lead_to_the_same_objects(installed: Installation) -> None:
     """The upgrade deletes the admission policies, and the rollback brings them back."""
     with_policies = objects(installed)
@@ -242,6 +243,7 @@ def test_clients_without_a_certificate_of_the_ca_are_rejected(
                 assert connection.getresponse().status == 405
 
 
+@pytest.mark.slow("deletes each object and waits for the controller")
 def test_deleted_objects_are_created_again(installed: Installation) -> None:
     kubectl = installed.cluster.kubectl
     before = secret(installed, SERVING)

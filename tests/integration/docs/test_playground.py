@@ -164,6 +164,7 @@ def test_an_invalid_policy_is_reported_with_its_line(loaded: Browser) -> None:
     assert loaded.run("return document.getElementById('policy').value") == "own"
 
 
+@pytest.mark.slow("starts Python in a browser")
 def test_a_link_shows_the_same_case(loaded: Browser, address: str) -> None:
     edit(loaded, "#sample", "web-on-gpu-nodes")
     manifest = loaded.run("return document.querySelector('#manifest-editor textarea').value")
@@ -193,6 +194,7 @@ def test_a_rule_page_links_to_its_manifests(loaded: Browser, site: Path) -> None
     assert [finding[0] for finding in denied["findings"]] == ["pool-trespass"]
 
 
+@pytest.mark.slow("starts Python in a browser")
 def test_a_damaged_link_says_so_and_a_sample_repairs_it(address: str) -> None:
     shown = "return document.getElementById('verdict').textContent"
     with chromium.browser() as window:

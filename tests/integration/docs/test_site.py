@@ -84,6 +84,7 @@ def test_the_reference_lists_every_key_command_metric_value_and_rule(site: Path)
     assert pages == {"index", *(rule.id for rule in RULES)}
 
 
+@pytest.mark.slow("opens every page in a browser")
 @pytest.mark.skipif(bool(unavailable()), reason=unavailable())
 def test_no_page_is_wider_than_a_phone(site: Path) -> None:
     widths = {}

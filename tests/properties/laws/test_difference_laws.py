@@ -9,6 +9,8 @@ import os
 import random
 from typing import Any
 
+import pytest
+
 from policies.engine import decide
 from policies.exemptions import ALWAYS_EXCLUDED
 from policies.facts import Facts, Request
@@ -163,6 +165,7 @@ class Pods:
         return {"key": key, "operator": operator, **own}
 
 
+@pytest.mark.slow("compares two policies for each change")
 def test_no_generated_pod_differs_where_the_comparison_finds_nothing() -> None:
     pods, base = Pods(7), policy_of(BASE)
     made = [pods.one() for _ in range(COUNT)]
@@ -176,6 +179,7 @@ def test_no_generated_pod_differs_where_the_comparison_finds_nothing() -> None:
             assert not changes(Answer.of(old), Answer.of(new)), (name, each[0])
 
 
+@pytest.mark.slow("compares two policies for each change")
 def test_the_comparison_names_what_differs_for_generated_pods() -> None:
     """The comparison has one device in each Pod, so it misses some that need two."""
     pods, base, missed, found = Pods(7), policy_of(BASE), 0, 0

@@ -12,6 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
+import pytest
 import yaml
 
 from policies.kubernetes.field_types import camel_case
@@ -78,6 +79,7 @@ def test_each_field_of_a_policy_has_a_change() -> None:
     assert {*leaves(Policy)} <= CHANGES.keys()
 
 
+@pytest.mark.slow("compares two policies for each change")
 def test_what_it_says_of_each_change() -> None:
     wrong = []
     for name in TRIED:
