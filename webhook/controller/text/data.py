@@ -11,7 +11,6 @@ from collections.abc import Iterable, Mapping
 from datetime import date
 from typing import Any
 
-from policies.device_injection import ANNOTATIONS
 from policies.kubernetes.claims import IMPLICIT_RESOURCE_PREFIX
 from policies.platform_pods import COPIES
 from policies.policy import Policy, Pool
@@ -51,7 +50,6 @@ def names_of(policy: Policy) -> Data:
             for each in policy.pools_of_annotations
         ],
         "annotations": _sorted(key for each in policy.pools_of_annotations for key in each.keys),
-        "deviceAnnotations": _sorted(ANNOTATIONS),
         "labels": _sorted(required),
         "namespaces": [
             {"name": name, "enforces": actions.mode == "enforce"}

@@ -17,6 +17,7 @@ from typing import Any
 
 import yaml
 
+from policies.device_injection import ANNOTATIONS
 from policies.exemptions import ALWAYS_EXCLUDED
 from policies.facts import NAMESPACE_LABEL
 from policies.kubernetes.kinds import MERGING_GROUPS
@@ -96,6 +97,7 @@ def configurations(policy: Policy, registration: Registration) -> tuple[JSONObje
     names = {
         **names_of(policy),
         "hasNodes": registration.with_nodes,
+        "deviceAnnotations": sorted(ANNOTATIONS),
         "namingNode": _NAMED_NODE if apart else _PODS,
     }
     rules = _rules_of_custom_workloads(policy)
