@@ -28,7 +28,7 @@ API_VERSION = "gpufence.dev/v1alpha1"
 KIND = "FencePolicy"
 SCHEMA_ID = "https://gpufence.dev/schemas/fence-policy.json"
 
-_TITLES = {rule.id: rule.page.partition("\n")[0] for rule in RULES}
+_TITLES = {rule.id: rule.title for rule in RULES}
 _DEFAULT_ACTIONS = {rule.id: rule.default for rule in RULES}
 _MAPPINGS = ("labels", "matchLabels", "nodeSelector", "rules", "values")
 """The fields whose keys are free."""

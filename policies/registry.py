@@ -54,7 +54,7 @@ def _nothing(_pod: Pod, _context: Context) -> tuple[()]:
 class Rule:
     """A mutation, a check, or both: a check that adds what is missing instead of reporting it.
 
-    ``page`` is the rule's documentation page, and ``default`` its action where a policy does not
+    ``title`` says in a line what it is about, and ``default`` is its action where a policy does not
     name the rule. The rule applies to ``pods`` only. With ``devices_only``, it reads only the
     devices that a Pod requests.
 
@@ -67,7 +67,7 @@ class Rule:
     """
 
     id: str
-    page: str
+    title: str
     default: Action = "enforce"
     pods: Pods = "all"
     devices_only: bool = False
@@ -84,33 +84,10 @@ class Rule:
         return self.check is _nothing
 
 
-_GPU_POD = """\
-```yaml
-apiVersion: v1
-kind: Pod
-metadata:
-  name: train
-spec:
-  containers:
-    - name: train
-      image: nvcr.io/nvidia/pytorch:26.01-py3
-      resources:
-        limits:
-          nvidia.com/gpu: 1
-```"""
-_NO_SETTINGS = "\n## Settings\n\nThe rule has no settings except its action.\n"
-
-
-def _page(module: ModuleType) -> str:
-    """Return the docstring of a rule as its page, with the example that many pages share."""
-    page = (module.__doc__ or "").replace("{GPU_POD}", _GPU_POD)
-    return page if "\n## Settings\n" in page else f"{page}{_NO_SETTINGS}"
-
-
 def _rule(module: ModuleType, **options: Any) -> Rule:
     return Rule(
         id=module.ID,
-        page=_page(module),
+        title=module.__doc__ or "",
         changes=getattr(module, "changes", _nothing),
         summary=getattr(module, "SUMMARY", ""),
         check=getattr(module, "check", _nothing),

@@ -1,42 +1,4 @@
-"""Device request that is not equal to its limit, or not a whole number.
-
-## What it checks
-
-For every extended resource of a container or init container, request and limit must be equal, whole
-and not negative. The value counts, not the spelling: `1`, `"1"` and `1000m` are equal.
-
-If only one of them is set, the mutation `device-requests` adds the other. In the pod template of a
-Deployment, Job or other built-in workload, a missing limit is a finding: the API server rejects
-such a template before it calls gpufence.
-
-## Why
-
-Kubernetes does not overcommit or split devices, so the API server rejects such a Pod. For a
-Deployment, a Job or a custom resource, that error appears late: in the events of a controller. This
-rule reports it for the manifest.
-
-## Denied
-
-```yaml
-apiVersion: v1
-kind: Pod
-metadata:
-  name: train
-spec:
-  containers:
-    - name: train
-      image: nvcr.io/nvidia/pytorch:26.01-py3
-      resources:
-        requests:
-          nvidia.com/gpu: 1
-        limits:
-          nvidia.com/gpu: 2
-```
-
-## Use instead
-
-{GPU_POD}
-"""
+"""Device request that is not equal to its limit, or not a whole number."""
 
 from __future__ import annotations
 

@@ -1,45 +1,4 @@
-"""Missing requests and limits of device resources.
-
-## What it adds
-
-For every extended resource of a container (any `vendor.example/device`, not only GPUs), a missing
-limit. For the resources of a pool, also a missing request. gpufence does not copy an empty quantity
-(`nvidia.com/gpu:`).
-
-## Why
-
-Kubernetes does not overcommit devices: request and limit must be equal. The API server adds missing
-requests to a Pod, but rejects a Pod with a request and no limit. It adds nothing to the pod
-templates of Deployments and Jobs.
-
-## Before
-
-```yaml
-apiVersion: v1
-kind: Pod
-metadata:
-  name: train
-spec:
-  containers:
-    - name: train
-      image: nvcr.io/nvidia/pytorch:26.01-py3
-      resources:
-        requests:
-          nvidia.com/gpu: 1
-```
-
-## After
-
-```yaml
-spec:
-  containers:
-    - resources:
-        requests:
-          nvidia.com/gpu: 1
-        limits:
-          nvidia.com/gpu: 1
-```
-"""
+"""Missing requests and limits of device resources."""
 
 from __future__ import annotations
 

@@ -1,38 +1,4 @@
-"""RuntimeClass of the pool.
-
-## What it adds
-
-The RuntimeClass that the policy names for the pool, if the Pod sets no `runtimeClassName` and the
-RuntimeClass exists in the cluster. gpufence adds nothing if the Pod can use several pools with
-different RuntimeClasses.
-
-## Why
-
-In some clusters, the NVIDIA runtime is not the default runtime of the nodes. A container without
-the RuntimeClass then starts without its GPU. The API server rejects a Pod with a RuntimeClass that
-does not exist, so gpufence adds only a RuntimeClass that it has seen.
-
-## Before
-
-{GPU_POD}
-
-## After
-
-```yaml
-spec:
-  runtimeClassName: nvidia
-```
-
-## Settings
-
-```yaml
-spec:
-  pools:
-    - runtimeClass: nvidia
-```
-
-- `pools[].runtimeClass`: the name of the RuntimeClass.
-"""
+"""RuntimeClass of the pool."""
 
 from __future__ import annotations
 

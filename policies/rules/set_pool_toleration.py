@@ -1,39 +1,4 @@
-"""Tolerations for the taints of the pool.
-
-## What it adds
-
-One toleration for each taint of the pool from which the Pod requests devices, unless the Pod
-already tolerates the taint. gpufence compares taints and tolerations as kube-scheduler does: an
-empty key with `Exists` matches every key, and an empty effect matches every effect. If the policy
-sets no value for a taint, only `Exists` tolerates it. If several pools offer the devices, gpufence
-tolerates the taints of each pool that the namespace and the Pod's own node selection allow.
-
-Taints with the effect `PreferNoSchedule` need no toleration.
-
-## Why
-
-GPU nodes have a taint so that other Pods do not run on them. A GPU Pod without the toleration stays
-`Pending` with the event "untolerated taint". With this mutation, Pod authors do not need to know
-which taint the cluster uses.
-
-## Before
-
-{GPU_POD}
-
-## After
-
-```yaml
-spec:
-  tolerations:
-    - key: nvidia.com/gpu
-      operator: Exists
-      effect: NoSchedule
-```
-
-## Settings
-
-- `pools[].taints`: the taints, each with `key`, `effect` and optionally `value`.
-"""
+"""Tolerations for the taints of the pool."""
 
 from __future__ import annotations
 

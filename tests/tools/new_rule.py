@@ -14,9 +14,7 @@ from pathlib import Path
 
 from paths import PROJECT
 
-MODULE = '''\
-"""TODO: describe what is wrong, in one sentence.
-
+_PAGE = """\
 ## What it checks
 
 TODO: name the Pods that the check reports, and the fields that decide.
@@ -34,7 +32,13 @@ TODO: say what happens to such a Pod without the check.
 
 ```yaml
 {allowed}```
+
+## Settings
+
+The rule has no settings except its action.
 """
+_MODULE = '''\
+"""TODO: describe what is wrong, in one sentence."""
 
 from __future__ import annotations
 
@@ -66,7 +70,8 @@ spec:
 ROW = "| [`{name}`](../rules/{name}.md) | TODO: an example | TODO: what to do |\n"
 NEXT = """\
 Next:
-  1. Replace the TODOs in {module} and {page}, and the cases in {cases}.
+  1. Replace the TODOs in {module}, {page} and {denied},
+     and the cases in {cases}.
   2. make golden    writes the expected findings of the cases; read the diff
   3. make unit      passes when no TODO is left
   4. make render    renders deploy/install.yaml with the new default policy
@@ -74,7 +79,9 @@ Next:
 """
 
 
-PAGE = Path("docs/get-started/denied.md")
+MODULES = Path("policies/rules")
+PAGES = Path("webhook/tools/cli/rules")
+DENIED = Path("docs/get-started/denied.md")
 """The page for those whose Pod is denied: it has a row for each check."""
 
 
@@ -83,7 +90,7 @@ class NewRuleError(Exception):
 
 
 def add(root: Path, name: str) -> list[Path]:
-    """Add a check to the project at ``root``, and return the new files, its module first.
+    """Add a check to the project at ``root``, and return the new files, module and page first.
 
     Raises:
         NewRuleError: the name is not a rule name, or the rule exists.
@@ -94,9 +101,8 @@ def add(root: Path, name: str) -> list[Path]:
     cases = root / "tests" / "cases" / name
     denied, allowed = POD.format(name="denied"), POD.format(name="allowed")
     files = {
-        root / "policies" / "rules" / f"{stem}.py": MODULE.format(
-            name=name, denied=denied, allowed=allowed
-        ),
+        root / MODULES / f"{stem}.py": _MODULE.format(name=name),
+        root / PAGES / f"{name}.md": _PAGE.format(denied=denied, allowed=allowed),
         cases / "fail" / "a-wrong-pod.yaml": denied,
         cases / "pass" / "a-right-pod.yaml": allowed,
     }
@@ -108,7 +114,7 @@ def add(root: Path, name: str) -> list[Path]:
     _register(root / "policies" / "registry.py", stem)
     policy = root / "policies" / "default.yaml"
     policy.write_text(_after_last_rule(policy.read_text(), f"    {name}: warn\n"))
-    page = root / PAGE
+    page = root / DENIED
     page.write_text(_after_last_row(page.read_text(), ROW.format(name=name)))
     return list(files)
 
@@ -158,14 +164,14 @@ def main(arguments: list[str]) -> int:
     """Add the rule that is named, and print the next steps; return the exit code."""
     name = arguments[0] if arguments else ""
     try:
-        module, case, *_ = add(PROJECT, name)
+        module, page, case, *_ = add(PROJECT, name)
         generate(PROJECT, name)
     except NewRuleError as error:
         print(f"{error}\nUsage: make new-rule NAME=too-many-sidecars", file=sys.stderr)
         return 2
     cases = case.parents[1].relative_to(PROJECT)
-    files = {"module": module.relative_to(PROJECT), "page": PAGE}
-    print(NEXT.format(**files, cases=cases), end="")
+    files = {"module": module.relative_to(PROJECT), "page": page.relative_to(PROJECT)}
+    print(NEXT.format(**files, denied=DENIED, cases=cases), end="")
     return 0
 
 

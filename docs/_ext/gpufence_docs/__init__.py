@@ -59,7 +59,7 @@ def _write_schemas(app: Sphinx) -> None:
 def _drop_edit_link(
     _app: Sphinx, page: str, _template: str, context: dict[str, Any], _doctree: object
 ) -> None:
-    """Remove the edit link of a rule's page, whose source is the docstring of the rule."""
+    """Remove the edit link of a rule's page, which a build writes."""
     if page.startswith("rules/") and page != "rules/index":
         context["page_source_suffix"] = ""
 

@@ -1,4 +1,4 @@
-"""A page for each rule: the docstring of its module, which ``gpufence explain`` shows as well."""
+"""A page for each rule, as ``gpufence explain`` shows it."""
 
 from __future__ import annotations
 
@@ -43,8 +43,5 @@ def _tried(page: str) -> str:
 
 
 def _list(rules: Iterable[Rule]) -> str:
-    rows = [
-        (f"[`{rule.id}`]({rule.id}.md)", rule.page.partition("\n")[0], f"`{rule.default}`")
-        for rule in rules
-    ]
+    rows = [(f"[`{rule.id}`]({rule.id}.md)", rule.title, f"`{rule.default}`") for rule in rules]
     return table(("rule", "subject", "default"), rows)

@@ -45,7 +45,7 @@ def break_check(monkeypatch: pytest.MonkeyPatch) -> Break:
         def check(pod: Pod, context: Context) -> Iterator[Finding]:
             raise bug
 
-        broken = Rule(id="pool-trespass", page="", check=check)
+        broken = Rule(id="pool-trespass", title="", check=check)
         monkeypatch.setattr(engine, "CHECKS_BY_PODS", dict.fromkeys(PODS, (broken,)))
 
     return put
@@ -59,7 +59,7 @@ def break_mutation(monkeypatch: pytest.MonkeyPatch) -> Break:
         def additions(pod: Pod, context: Context) -> Iterator[Addition]:
             raise bug
 
-        broken = Rule(id="pool-toleration", page="", changes=additions)
+        broken = Rule(id="pool-toleration", title="", changes=additions)
         monkeypatch.setattr(engine, "MUTATIONS_BY_PODS", dict.fromkeys(PODS, (broken,)))
 
     return put

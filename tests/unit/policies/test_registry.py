@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from cases.loading import compiled, load_all, policy_spec
-from new_rule import PAGE
+from new_rule import DENIED, MODULES, PAGES
 from paths import PROJECT
 from policies import registry
 from policies.decision import Decision
@@ -20,6 +20,7 @@ from policies.kubernetes.nodes import Node, NodeIndex
 from policies.kubernetes.objects import JSONObject
 from policies.policy import Policy
 from policies.registry import CHECKS, RULES, Rule
+from webhook.tools.cli.report.content import page_of
 
 SCHEMA = json_schema(Policy)
 CHECK_PAGE = ["What it checks", "Why", "Denied", "Use instead", "Settings"]
@@ -49,26 +50,25 @@ def test_a_rule_id_matches_its_module_name(rule: Rule) -> None:
     assert function.__module__ == f"policies.rules.{prefix}_{rule.id.replace('-', '_')}"
 
 
-def test_every_rule_module_is_registered(pytestconfig: pytest.Config) -> None:
-    directory = pytestconfig.rootpath / "policies" / "rules"
+def test_every_rule_module_is_registered_and_has_a_page(pytestconfig: pytest.Config) -> None:
+    directory = pytestconfig.rootpath / MODULES
     modules = {file.stem for file in [*directory.glob("set_*.py"), *directory.glob("check_*.py")]}
     assert modules <= set(vars(registry)), "a rule that the registry does not import never runs"
     assert len(modules) == len(RULES)
+    assert {file.stem for file in (PROJECT / PAGES).iterdir()} == {rule.id for rule in RULES}
 
 
 def test_no_rule_has_a_todo() -> None:
-    rules = (PROJECT / "policies" / "rules").glob("*.py")
-    files = [*rules, PROJECT / PAGE]
+    rules = [*(PROJECT / MODULES).glob("*.py"), *(PROJECT / PAGES).glob("*.md")]
+    files = [*rules, PROJECT / DENIED]
     open_todos = [str(file.relative_to(PROJECT)) for file in files if "TODO" in file.read_text()]
     assert not open_todos, f"replace the TODOs in {', '.join(open_todos)}"
 
 
 @each_rule
 def test_a_page_has_a_title_and_the_fixed_headings(rule: Rule) -> None:
-    title, blank, *_ = rule.page.splitlines()
-    assert re.fullmatch(r"\S.*\.", title)
-    assert blank == ""
-    headings = re.findall(r"^## (.*)$", rule.page, re.MULTILINE)
+    assert re.fullmatch(r"\S.*\.", rule.title)
+    headings = re.findall(r"^## (.*)$", page_of(rule), re.MULTILINE)
     if rule.is_mutation:
         what = "What it removes" if rule.removes else "What it adds"
         assert headings == [what, *MUTATION_PAGE]
@@ -119,7 +119,7 @@ def test_the_after_example_of_a_page_adds_to_the_before_example(rule: Rule) -> N
 
 
 def section(rule: Rule, heading: str) -> str:
-    _, _, rest = rule.page.partition(f"\n## {heading}\n")
+    _, _, rest = page_of(rule).partition(f"\n## {heading}\n")
     return rest.partition("\n## ")[0].strip()
 
 

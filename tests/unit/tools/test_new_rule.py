@@ -29,6 +29,7 @@ COPIED = (
     "tests/tools",
     "tests/unit/cli/report/test_sarif.py",
     "tests/unit/policies",
+    "webhook",
 )
 
 

@@ -12,12 +12,13 @@ import yaml
 from policies.registry import RULES
 from policies.shipped import preset_text
 from running import GPU_POD, PLAIN_POD, Run, assert_golden, write_policy
+from webhook.tools.cli.report.content import page_of
 
 
 def test_every_rule_is_listed_with_its_action_and_title(gpufence: Run) -> None:
     done = gpufence("explain")
     rows = [re.split(r" {2,}", line) for line in done.out.splitlines()]
-    assert rows == [[rule.id, rule.default, rule.page.splitlines()[0]] for rule in RULES]
+    assert rows == [[rule.id, rule.default, rule.title] for rule in RULES]
 
 
 def test_the_listed_action_of_a_rule_comes_from_the_policy(gpufence: Run, tmp_path: Path) -> None:
@@ -34,10 +35,10 @@ def test_a_piped_page_is_complete_plain_text(gpufence: Run, rule: object) -> Non
     [known] = [candidate for candidate in RULES if candidate is rule]
     done = gpufence("explain", known.id)
     assert done.status == 0
-    assert done.out.startswith(f"{known.id}\n\n{known.page.splitlines()[0]}\n")
+    assert done.out.startswith(f"{known.id}\n\n{known.title}\n")
     assert "```" not in done.out
     assert "\x1b" not in done.out
-    headings = [h.upper() for h in re.findall(r"^## (.*)$", known.page, re.MULTILINE)]
+    headings = [h.upper() for h in re.findall(r"^## (.*)$", page_of(known), re.MULTILINE)]
     shown = [line for line in done.out.splitlines() if line in headings]
     assert sorted(shown) == sorted(headings)
     assert shown[0] in ("BEFORE", "DENIED"), "the example comes first"
@@ -55,7 +56,7 @@ def test_markdown_output_contains_the_source_of_the_page(gpufence: Run) -> None:
     done = gpufence("explain", "--output", "markdown", "device-leak")
     [rule] = [rule for rule in RULES if rule.id == "device-leak"]
     page = done.out.removeprefix("# device-leak\n\n").partition("\n## Action\n")[0]
-    assert sorted(page.split()) == sorted(rule.page.split())
+    assert sorted(page.split()) == sorted(page_of(rule).split())
 
 
 def test_color_always_renders_the_page_with_ansi_codes(gpufence: Run) -> None:

@@ -60,7 +60,7 @@ def test_every_rule_has_a_description_and_its_page_as_help(gpufence: Run) -> Non
     driver = log_of(gpufence, "-", stdin=GPU_POD)["tool"]["driver"]
     assert [rule["id"] for rule in driver["rules"]] == [rule.id for rule in RULES]
     for description, rule in zip(driver["rules"], RULES, strict=True):
-        title = rule.page.splitlines()[0]
+        title = rule.title
         assert description["shortDescription"]["text"] == title
         assert 40 < len(description["fullDescription"]["text"]) <= 1024
         assert "##" not in description["fullDescription"]["text"]

@@ -18,6 +18,7 @@ from webhook.tools.cli import explanation
 from webhook.tools.cli.commands import EXIT_INPUT
 from webhook.tools.cli.manifests import no_objects_message, read_manifests
 from webhook.tools.cli.options import PATH, Evaluation, evaluation_options
+from webhook.tools.cli.report.content import page_of
 from webhook.tools.cli.report.output import (
     BOLD,
     DIM,
@@ -129,7 +130,7 @@ def _unknown(name: str) -> str:
 def _write_list(policy: Policy, namespace: str, output: Output, color: Color) -> None:
     """Write a line for each rule: its name, its action, and the title of its page."""
     actions = policy.actions_in(namespace)
-    rows = [(rule.id, actions[rule.id], rule.page.partition("\n")[0]) for rule in RULES]
+    rows = [(rule.id, actions[rule.id], rule.title) for rule in RULES]
     if output == "markdown":
         table = ["| rule | action | |", "| --- | --- | --- |"]
         sys.stdout.writelines(
@@ -154,8 +155,8 @@ def _write_page(rule: Rule, policy: Policy, namespace: str, output: Output, colo
 
 
 def rule_markdown(rule: Rule, policy: Policy, namespace: str) -> str:
-    """Return a rule's page as Markdown: name, docstring with its example first, and action."""
-    subject, *sections = rule.page.strip().split("\n## ")
+    """Return a rule's page as Markdown: name, text with its example first, and action."""
+    subject, *sections = page_of(rule).strip().split("\n## ")
     sections.sort(key=lambda section: not section.startswith(_EXAMPLES))
     page = "\n## ".join([subject, *(section.rstrip() + "\n" for section in sections)])
     what = "mutation: it adds fields to Pods" if rule.is_mutation else "check: it returns findings"

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from webhook.tools.audit.waste import Kind, Row
 
 _RULE_PAGES = "https://gpufence.dev/rules"
+_PAGES = Path(__file__).parents[1] / "rules"
 _RULE_IDS = frozenset(rule.id for rule in RULES)
 _MOST_SEVERE_FIRST: tuple[Verdict, ...] = (
     "invalid",
@@ -142,9 +143,14 @@ def rule_page(rule: str) -> str:
     return f"{_RULE_PAGES}/{rule}.html" if rule in _RULE_IDS else ""
 
 
+def page_of(rule: Rule) -> str:
+    """Return the page of a rule: its title, and the file with its name."""
+    return f"{rule.title}\n\n{(_PAGES / f'{rule.id}.md').read_text('utf-8')}"
+
+
 def reasons(rule: Rule) -> list[str]:
     """Return the paragraphs under the heading Why of a rule's page, each on one line."""
-    _, _, section = rule.page.partition("## Why\n\n")
+    _, _, section = page_of(rule).partition("## Why\n\n")
     paragraphs = section.partition("\n\n## ")[0].split("\n\n")
     return [" ".join(paragraph.split()) for paragraph in paragraphs]
 

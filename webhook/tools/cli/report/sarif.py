@@ -26,6 +26,7 @@ from webhook.tools.cli.report.content import (
     fingerprint,
     object_name,
     object_place,
+    page_of,
     paragraph,
     reasons,
     remediation,
@@ -88,13 +89,13 @@ def _driver() -> dict[str, Any]:
 
 
 def _rule(rule: Rule) -> dict[str, Any]:
-    title, _, page = rule.page.partition("\n\n")
+    text = page_of(rule)
     return {
         "id": rule.id,
-        "shortDescription": {"text": title},
+        "shortDescription": {"text": rule.title},
         "fullDescription": {"text": " ".join(reasons(rule))[:_LONGEST_DESCRIPTION]},
         "helpUri": rule_page(rule.id),
-        "help": {"text": rule.page, "markdown": f"# {title}\n\n{page}"},
+        "help": {"text": text, "markdown": f"# {text}"},
         "defaultConfiguration": {"level": _LEVELS[rule.default]},
         "properties": {"tags": ["kubernetes", "gpu"]},
     }
