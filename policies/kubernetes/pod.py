@@ -269,24 +269,29 @@ def _device_resources(containers: Iterable[Container]) -> tuple[DeviceResource, 
     found: list[DeviceResource] = []
     for container in containers:
         resources = container.spec.resources
-        if resources is not None and container.kind != "ephemeralContainers":
-            _collect_devices(container, resources, found)
+        if resources is None or container.kind == "ephemeralContainers":
+            continue
+        limits, requests = resources.limits or {}, resources.requests or {}
+        found += [
+            _device_resource(container, name, limits, requests)
+            for name in limits | requests
+            if "/" in name
+        ]
     return tuple(found)
 
 
-def _collect_devices(
-    container: Container, resources: ResourceRequirements, found: list[DeviceResource]
-) -> None:
-    limits, requests = resources.limits or {}, resources.requests or {}
-    for name in limits | requests:
-        if "/" in name:
-            given: dict[ResourceSide, Any] = {}
-            if name in limits:
-                given["limits"] = limits[name]
-            if name in requests:
-                given["requests"] = requests[name]
-            nanos = {side: parse_quantity(quantity) for side, quantity in given.items()}
-            found.append(DeviceResource(container, name, given, nanos))
+def _device_resource(
+    container: Container, name: str, limits: Mapping[str, Any], requests: Mapping[str, Any]
+) -> DeviceResource:
+    given: dict[ResourceSide, Any] = {}
+    nanos: dict[ResourceSide, int] = {}
+    if name in limits:
+        given["limits"] = limits[name]
+        nanos["limits"] = parse_quantity(limits[name])
+    if name in requests:
+        given["requests"] = requests[name]
+        nanos["requests"] = parse_quantity(requests[name])
+    return DeviceResource(container, name, given, nanos)
 
 
 class RequestingContainer(Protocol):

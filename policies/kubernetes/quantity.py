@@ -7,7 +7,10 @@ Source: ``k8s.io/apimachinery/pkg/api/resource/quantity.go`` (``ParseQuantity``)
 from __future__ import annotations
 
 import re
+from collections import deque
+from collections.abc import Collection
 from functools import lru_cache
+from typing import Any
 
 NANOS = 10**9
 """A quantity is kept as a whole number of nanos: the API keeps nothing finer (it rounds up)."""
@@ -77,6 +80,22 @@ def parse_quantity(value: object) -> int:
     return _parse(text)
 
 
+def check_quantities(values: Collection[Any]) -> None:
+    """Parse all values, in a few calls for nearly all Pods.
+
+    Raises:
+        InvalidQuantityError: one of them is not a quantity of the API.
+    """
+    try:
+        # What is no text has no length or no hash.
+        if max(map(len, values), default=0) <= _MAX_LENGTH:
+            deque(map(_parse, values), 0)
+            return
+    except TypeError:
+        pass
+    deque(map(parse_quantity, values), 0)
+
+
 def is_whole(nanos: int) -> bool:
     """Return whether validation takes the quantity as an integer.
 
@@ -137,6 +156,11 @@ def is_extended_resource_name(name: str) -> bool:
 
     Outside of ``kubernetes.io``, not quota's ``requests.`` form, and a qualified name.
     """
+    return len(name) <= _MAX_QUALIFIED_NAME and _is_extended_resource_name(name)
+
+
+@lru_cache(maxsize=4096)
+def _is_extended_resource_name(name: str) -> bool:
     if "/" not in name or "kubernetes.io/" in name or name.startswith("requests."):
         return False
     return is_qualified_name(f"requests.{name}")

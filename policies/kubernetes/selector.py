@@ -120,9 +120,13 @@ def requires(alternative: Alternative, key: str, values: Sequence[str]) -> bool:
     if key in alternative.labels and (not values or alternative.labels[key] in values):
         return True
     about = alternative.by_key.get(key, ())
-    if not values:
-        return any(each.operator not in ("NotIn", "DoesNotExist") for each in about)
-    return any(each.operator == "In" and {*(each.values or ())} <= {*values} for each in about)
+    for each in about:
+        if values:
+            if each.operator == "In" and {*(each.values or ())} <= {*values}:
+                return True
+        elif each.operator not in ("NotIn", "DoesNotExist"):
+            return True
+    return False
 
 
 def requires_labels(alternative: Alternative, selector: Selector) -> bool:

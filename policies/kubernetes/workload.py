@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
 from operator import gt
 from types import MappingProxyType
 from typing import Any, TypeVar
@@ -21,11 +22,15 @@ from policies.kubernetes.core_v1 import (
     PodObject,
     PodSpec,
     PodTemplate,
+    ResourceRequirements,
 )
 from policies.kubernetes.objects import JSONObject, MalformedObjectError, OversizedObjectError
-from policies.kubernetes.paths import Path, field_path
 from policies.kubernetes.pod import Pod
-from policies.kubernetes.quantity import InvalidQuantityError, parse_quantity
+from policies.kubernetes.quantity import (
+    InvalidQuantityError,
+    check_quantities,
+    parse_quantity,
+)
 from policies.kubernetes.scheduling import required_terms
 from policies.kubernetes.template import Template, Unjudged
 from policies.kubernetes.templates import (
@@ -220,15 +225,7 @@ def checked_spec(pod: PodTemplate) -> PodSpec:
     spec = pod.spec
     if spec is None:
         raise MalformedObjectError("spec", "is missing")
-    if spec.resources is not None:
-        _check_quantities(spec.resources.limits, ("spec", "resources", "limits"))
-        _check_quantities(spec.resources.requests, ("spec", "resources", "requests"))
-    _check_quantities(spec.overhead, ("spec", "overhead"))
-    _check_containers(spec.containers, "containers")
-    if spec.init_containers:
-        _check_containers(spec.init_containers, "initContainers")
-    if spec.ephemeral_containers:
-        _check_containers(spec.ephemeral_containers, "ephemeralContainers")
+    _check_quantities(spec)
     for index, volume in enumerate(spec.volumes or ()):
         if "hostPath" in volume or type(volume.get("name")) is not str:
             _check_volume(volume, f"spec.volumes[{index}]")
@@ -253,7 +250,8 @@ def check_size(pods: Iterable[Pod]) -> None:
             of_term = [*(term.match_expressions or ()), *(term.match_fields or ())]
             # An empty term counts, too.
             requirements += len(of_term) or 1
-            values += sum([len(requirement.values or ()) for requirement in of_term])
+            for requirement in of_term:
+                values += len(requirement.values or ())
         if spec.resource_claims:
             for entry in spec.resource_claims:
                 claims.add((entry.resource_claim_name, entry.resource_claim_template_name))
@@ -270,23 +268,34 @@ def check_size(pods: Iterable[Pod]) -> None:
             )
 
 
-def _check_containers(containers: list[ContainerSpec] | None, kind: str) -> None:
-    for index, container in enumerate(containers or ()):
-        resources = container.resources
-        if resources is not None:
-            _check_quantities(resources.limits, ("spec", kind, index, "resources", "limits"))
-            _check_quantities(resources.requests, ("spec", kind, index, "resources", "requests"))
-
-
-def _check_quantities(quantities: Mapping[str, Any] | None, where: Path) -> None:
-    if not quantities:
-        return
+def _check_quantities(spec: PodSpec) -> None:
+    given = [spec.overhead]
+    containers = (spec.init_containers, spec.containers, spec.ephemeral_containers)
+    resources = [spec.resources, *[each.resources for each in chain(*filter(None, containers))]]
+    for each in filter(None, resources):
+        given += (each.limits, each.requests)
     try:
-        # In one call, because nearly all are valid.
-        list(map(parse_quantity, quantities.values()))
+        check_quantities([*chain.from_iterable(map(dict.values, filter(None, given)))])
     except InvalidQuantityError:
-        for name, quantity in quantities.items():
-            _check_quantity(quantity, f"{field_path(where)}[{name}]")
+        for path, quantities in _quantities(spec):
+            for name, quantity in quantities.items():
+                _check_quantity(quantity, f"{path}[{name}]")
+
+
+def _quantities(spec: PodSpec) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield the path and the entries of each mapping with quantities."""
+    yield "spec.overhead", spec.overhead or {}
+    holders: list[tuple[str, PodSpec | ContainerSpec]] = [("spec", spec)]
+    for kind, containers in (
+        ("containers", spec.containers),
+        ("initContainers", spec.init_containers),
+        ("ephemeralContainers", spec.ephemeral_containers),
+    ):
+        holders += [(f"spec.{kind}[{index}]", each) for index, each in enumerate(containers or ())]
+    for path, holder in holders:
+        resources = holder.resources or ResourceRequirements()
+        yield f"{path}.resources.limits", resources.limits or {}
+        yield f"{path}.resources.requests", resources.requests or {}
 
 
 def _check_quantity(quantity: object, path: str) -> None:

@@ -84,7 +84,8 @@ def check(pod: Pod, context: Context) -> Iterator[Finding]:
         yield from _misplaced(pod, context)
     for resource in pod.device_resources:
         if context.pools_of_resource(resource.name):
-            yield from _without_number(pod, resource)
+            if None in resource.quantities.values():
+                yield _without_number(pod, resource)
         elif _is_requested(resource):
             yield from _unknown(pod, resource, context)
 
@@ -165,19 +166,17 @@ def _resource_of(policy: Policy) -> str:
     return min(resources.exact) if resources.exact else example_of(resources.prefixes[0])
 
 
-def _without_number(pod: Pod, resource: DeviceResource) -> Iterator[Finding]:
-    for side, quantity in resource.quantities.items():
-        if quantity is None:
-            name = resource.name
-            yield Finding(
-                ID,
-                pod.at(resource.field(side)),
-                "a device has no number",
-                f'container "{resource.container.name}" has no number for {name}, which the API '
-                "server reads as 0: the container gets no device",
-                f"Set {name}: 1, or remove {name}",
-            )
-            return
+def _without_number(pod: Pod, resource: DeviceResource) -> Finding:
+    name = resource.name
+    side = next(side for side, quantity in resource.quantities.items() if quantity is None)
+    return Finding(
+        ID,
+        pod.at(resource.field(side)),
+        "a device has no number",
+        f'container "{resource.container.name}" has no number for {name}, which the API '
+        "server reads as 0: the container gets no device",
+        f"Set {name}: 1, or remove {name}",
+    )
 
 
 def _unknown(pod: Pod, resource: DeviceResource, context: Context) -> Iterator[Finding]:

@@ -13,6 +13,7 @@ from typing import Literal
 from policies.kubernetes.pod import Pod
 from policies.kubernetes.pod_security.confinement import (
     app_armor_profile,
+    bad_annotations,
     se_linux_options,
     seccomp_profile_baseline,
     seccomp_profile_restricted,
@@ -81,6 +82,7 @@ CONTROLS: Mapping[Level, tuple[Control, ...]] = {
 _OF_SECURITY_CONTEXTS: frozenset[Control] = frozenset(
     {
         allow_privilege_escalation,
+        app_armor_profile,
         capabilities_baseline,
         capabilities_restricted,
         privileged,
@@ -95,7 +97,9 @@ _OF_SECURITY_CONTEXTS: frozenset[Control] = frozenset(
         windows_host_process,
     }
 )
-"""The controls that read nothing but security contexts, for speed: most Pods are hardened."""
+"""The controls that read nothing but security contexts and, of AppArmor, annotations.
+
+For speed: most Pods are hardened."""
 _OTHERS = {
     level: tuple(control for control in controls if control not in _OF_SECURITY_CONTEXTS)
     for level, controls in CONTROLS.items()
@@ -109,5 +113,6 @@ def violations(pod: Pod, level: Level, *, completed: bool = False) -> list[Viola
     if and only if the official library accepts the Pod.
     """
     seen = view(pod, completed=completed)
-    controls = (_OTHERS if is_hardened(seen) else CONTROLS)[level]
+    hardened = is_hardened(seen) and not bad_annotations(pod.annotations)
+    controls = (_OTHERS if hardened else CONTROLS)[level]
     return [violation for control in controls if (violation := control(seen)) is not None]

@@ -54,7 +54,7 @@ def app_armor_profile(pod: PodView) -> Violation | None:
     """
     field = "appArmorProfile.type"
     faults = wrong_settings(pod, field, lambda each: _wrong_type(each.app_armor_profile))
-    rejected = _bad_annotations(pod.pod.annotations)
+    rejected = bad_annotations(pod.pod.annotations)
     if not faults and not rejected:
         return None
     several = len({fault.what for fault in faults}) + len(rejected) > 1
@@ -170,7 +170,8 @@ def _wrong_type(profile: SeccompProfile | AppArmorProfile | None) -> str | None:
     return None if profile is None or profile.type in PROFILES else profile.type or ""
 
 
-def _bad_annotations(annotations: Mapping[str, str | None]) -> dict[str, str]:
+def bad_annotations(annotations: Mapping[str, str | None]) -> dict[str, str]:
+    """Return the annotations that set an AppArmor profile which the control rejects."""
     bad = {
         key: value
         for key, value in annotations.items()

@@ -22,6 +22,7 @@ VOLUMES = (
     "secret",
 )
 _ACCEPTED_VOLUMES = frozenset(VOLUMES)
+_USUAL = {"name", *VOLUMES}
 _ACCEPTED = f"only {listing(VOLUMES)}"
 _SHARED_MEMORY = (
     "volumes: [{name: shm, emptyDir: {medium: Memory}}] and volumeMounts: "
@@ -108,7 +109,7 @@ def restricted_volumes(pod: PodView) -> Violation | None:
     sources = {
         index: source
         for index, volume in enumerate(pod.spec.volumes or ())
-        if (source := _restricted_source(volume)) is not None
+        if not volume.keys() <= _USUAL and (source := _restricted_source(volume)) is not None
     }
     return _volumes(pod, sources, "restricted volume types", _ACCEPTED)
 

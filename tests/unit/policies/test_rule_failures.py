@@ -77,17 +77,17 @@ def test_no_failing_rule_denies_in_a_mode_that_does_not_enforce(
 
 
 def test_an_error_on_the_stored_object_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    calls = []
+    stored = gpu_pod()
+    stored["spec"]["schedulerName"] = "of-the-stored-object"
 
     def check(pod: Pod, context: Context) -> Iterator[Finding]:
-        calls.append(pod)
-        if len(calls) == 2:
+        if pod.spec.scheduler_name:
             raise PlantedError
         yield Finding("needs-root", "spec", "reason", "detail")
 
     plant(monkeypatch, named("needs-root"), check=check)
-    obj = deployment(gpu_pod())
-    decision = validate(obj, default_policy(), Request(operation="UPDATE", old=obj))
+    request = Request(operation="UPDATE", old=deployment(stored))
+    decision = validate(deployment(gpu_pod()), default_policy(), request)
     assert failed(decision) == {"needs-root"}
     assert "needs-root" in {finding.rule for finding in decision.findings}
 
