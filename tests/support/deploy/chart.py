@@ -15,6 +15,7 @@ import yaml
 
 from controlplane import binaries
 from controlplane.gobuild import program
+from controlplane.kubectl import GO
 from paths import CHART
 from policies.kubernetes.quantity import NANOS, parse_quantity
 
@@ -104,7 +105,7 @@ class Helm:
         own = {f"HELM_{kind}_HOME": str(self.home / kind) for kind in ("CACHE", "CONFIG", "DATA")}
         if self.kubeconfig is not None:
             own["KUBECONFIG"] = str(self.kubeconfig)
-        return {**os.environ, **own}
+        return GO | os.environ | own
 
 
 @cache
