@@ -13,7 +13,6 @@ import pytest
 import yaml
 
 from controlplane.cluster import ControlPlane
-from controlplane.gpufence import COMMAND
 from controlplane.objects import node, taint, workload
 from deploy.chart import NAMESPACE, RELEASE, Helm
 from paths import PROJECT
@@ -60,14 +59,14 @@ def running(control_plane: ControlPlane, namespace: str) -> str:
     return namespace
 
 
-def install(printed: str, cluster: ControlPlane, helm: Helm) -> None:
+def install(printed: str, cluster: ControlPlane, helm: Helm, gpufence: Path) -> None:
     """Run the commands that adopt prints, without docker, and remove the installation.
 
     The last one compares the policy with the installed one, and finds no difference.
     """
     kubectl, lines = cluster.kubectl, printed.partition("in your registry:\n")[2].splitlines()
     commands = "\n".join(line for line in lines if line.startswith("  "))
-    programs = (kubectl.binary, helm.binary, COMMAND)
+    programs = (kubectl.binary, helm.binary, gpufence)
     path = ":".join([*(str(program.parent) for program in programs), os.environ["PATH"]])
     environ = helm.environ() | kubectl.environ() | {"PATH": path}
     bash = ["bash", "-euc", f"docker() {{ :; }}\n{commands}"]
@@ -90,7 +89,7 @@ def install(printed: str, cluster: ControlPlane, helm: Helm) -> None:
 
 @pytest.mark.slow("installs what it wrote into the cluster")
 def test_adopt_says_what_would_change_and_writes_policy_and_report(
-    control_plane: ControlPlane, helm: Helm, running: str, tmp_path: Path
+    control_plane: ControlPlane, helm: Helm, quick_command: Path, running: str, tmp_path: Path
 ) -> None:
     out = tmp_path / "adoption"
     with control_plane.nodes(*NODES):
@@ -112,7 +111,7 @@ def test_adopt_says_what_would_change_and_writes_policy_and_report(
     assert policy.mode == "audit"
     assert policy.actions_in(running).hardening == Hardening(home="20Gi")
     assert [pool.selector for pool in policy.pools]
-    install(done.out, control_plane, helm)
+    install(done.out, control_plane, helm, quick_command)
     assert f"{running}" in (out / "report.html").read_text()
     assert again.status == 2
     assert "exists already. Set another directory with --out." in again.err

@@ -8,13 +8,14 @@ import os
 import subprocess
 import sys
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
+from controlplane import forked
 from controlplane.gpufence import COMMAND
 from policies.shipped import default_policy_text
 from webhook.tools.cli.main import main
@@ -99,6 +100,13 @@ def run_command(*args: str | Path, stdin: bytes = b"", **environ: str) -> Outcom
         [COMMAND, *args], input=stdin, capture_output=True, check=False, env=environ or None
     )
     return Outcome(done.returncode, done.stdout.decode(), done.stderr.decode())
+
+
+@pytest.fixture(scope="session")
+def quick_command(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The path of a `gpufence` that starts in an instant, for scripts of pages and of actions."""
+    with forked.served(tmp_path_factory.mktemp("quick") / "bin") as path:
+        yield path
 
 
 class BinaryStdin(io.TextIOWrapper):

@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
 
 import pytest
 
-from controlplane.gpufence import COMMAND
 from controlplane.poll import until
 from deploy import kubelet
 from deploy.chart import NAMESPACE, RELEASE, Object
@@ -40,13 +42,21 @@ def installed(installable: Installation) -> Installation:
     return installable
 
 
-def run(installed: Installation, section: str) -> None:
+Run = Callable[[str], None]
+
+
+@pytest.fixture
+def run(installed: Installation, quick_command: Path) -> Run:
     """Run every command of a section of the page."""
+    return partial(run_section, installed, quick_command)
+
+
+def run_section(installed: Installation, gpufence: Path, section: str) -> None:
     sections = re.split(r"(?m)^## ", PAGE)
     [text] = [each for each in sections if each.startswith(section)][:1]
     kubectl = installed.cluster.kubectl
-    programs = [kubectl.binary.parent, installed.helm.binary.parent, COMMAND.parent]
-    path = os.pathsep.join([*map(str, programs), os.environ["PATH"]])
+    programs = (gpufence, kubectl.binary, installed.helm.binary)
+    path = os.pathsep.join([*(str(each.parent) for each in programs), os.environ["PATH"]])
     environ = kubectl.environ() | installed.helm.environ() | {"PATH": path}
     commands = re.findall(r"(?m)^\$ (.*)$", text)
     assert commands
@@ -84,11 +94,11 @@ def is_fenced(installed: Installation) -> bool:
 
 @pytest.mark.parametrize("replicas", [2, 0])
 @pytest.mark.slow("installs, and waits for the fence to go and to come back")
-def test_the_switch_admits_the_trespasser(installed: Installation, replicas: int) -> None:
+def test_the_switch_admits_the_trespasser(installed: Installation, run: Run, replicas: int) -> None:
     """With all replicas alive, and with all of them dead: the controller needs none."""
     scale(installed, RELEASE, replicas)
     assert is_fenced(installed)
-    run(installed, INTRODUCTION)
+    run(INTRODUCTION)
     create_the_trespasser(installed)
 
     def follows() -> bool:
@@ -108,22 +118,22 @@ def test_the_switch_admits_the_trespasser(installed: Installation, replicas: int
 
     until(follows, "the API server's half to follow")
     scale(installed, RELEASE, 2)
-    run(installed, CAUSE)
-    run(installed, AFTERWARDS)
+    run(CAUSE)
+    run(AFTERWARDS)
     until(lambda: is_fenced(installed), "the fence to be back")
 
 
 @pytest.mark.parametrize("state", ["alive", "dead"])
 @pytest.mark.slow("waits for Pods to end and to start again")
-def test_the_deletions_admit_the_trespasser(installed: Installation, state: str) -> None:
+def test_the_deletions_admit_the_trespasser(installed: Installation, run: Run, state: str) -> None:
     """With all replicas and the controller alive, and with all of them dead."""
     if state == "dead":
         scale(installed, f"{RELEASE}-controller", 0)
         scale(installed, RELEASE, 0)
     assert is_fenced(installed)
-    run(installed, BY_DELETION)
+    run(BY_DELETION)
     create_the_trespasser(installed)
     scale(installed, RELEASE, 2)
-    run(installed, AFTERWARDS)
+    run(AFTERWARDS)
     until(lambda: is_fenced(installed), "the fence to be back")
     kubelet.wait_ready(installed.kubelet, 3)

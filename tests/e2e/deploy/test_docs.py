@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 import yaml
 
-from controlplane.gpufence import COMMAND
 from deploy import kubelet
 from deploy.chart import Helm, Object, Values, memory
 from deploy.installation import Installation
@@ -142,7 +141,7 @@ def test_the_argo_cd_application_names_the_chart() -> None:
 )
 @pytest.mark.slow("waits for three rollouts")
 def test_the_commands_of_the_pages_succeed_in_order(
-    installable: Installation, tmp_path: Path
+    installable: Installation, quick_command: Path, tmp_path: Path
 ) -> None:
     directory = tmp_path / "project"
     directory.mkdir()
@@ -152,8 +151,8 @@ def test_the_commands_of_the_pages_succeed_in_order(
         if name := block.notes.get("file"):
             (directory / name).write_text(block.text)
     kubectl = installable.cluster.kubectl
-    programs = [kubectl.binary.parent, installable.helm.binary.parent, COMMAND.parent]
-    path = os.pathsep.join([*map(str, programs), os.environ["PATH"]])
+    programs = (quick_command, kubectl.binary, installable.helm.binary)
+    path = os.pathsep.join([*(str(each.parent) for each in programs), os.environ["PATH"]])
     environ = kubectl.environ() | installable.helm.environ() | {"PATH": path}
     for place, command in commands():
         done = subprocess.run(

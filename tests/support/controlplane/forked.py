@@ -1,16 +1,20 @@
-"""Processes of quick.py that are forks of one process, in which gpufence is imported already.
+"""Processes of gpufence that are forks of one process, in which it is imported already.
 
-An import takes most of the CPU time of a start, and tests start a hundred of them.
+An import takes most of the CPU time of a start, and tests start hundreds of them.
 """
 
 from __future__ import annotations
 
+import contextlib
+import marshal
 import multiprocessing
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
@@ -19,21 +23,46 @@ from controlplane.process import Child, Process
 QUICK = (sys.executable, "-P", str(Path(__file__).with_name("quick.py")))
 """The command `gpufence` with options for shorter waits."""
 _CONTEXT = multiprocessing.get_context("forkserver")
-# Not the commands: quick.py changes what they import.
+# Not the commands `serve` and `controller`: quick.py changes what they import.
 _CONTEXT.set_forkserver_preload(
     [
         *("__main__", "kubernetes.config", "webhook.controller.process", "webhook.serve.replica"),
-        *("webhook.tools.cli.main", "webhook.tools.cli.options"),
+        *("webhook.tools.cli.main", "webhook.tools.cli.commands.check"),
+        "webhook.tools.cli.commands.policy",
     ]
 )
+_CLIENT = f"""#!{sys.executable} -IS
+import marshal, os, socket, sys
+with socket.socket(socket.AF_UNIX) as server:
+    server.connect(os.path.dirname(__file__) + "/socket")
+    socket.send_fds(server, [b"-"], [0, 1, 2])
+    server.sendall(marshal.dumps((sys.argv[1:], os.getcwd(), dict(os.environ))))
+    server.shutdown(socket.SHUT_WR)
+    sys.exit((server.recv(1) or b"\\x7f")[0])
+"""
+"""The command, as a client of the process that forks; 127 if its fork is lost."""
 
 
 class Forked(Process):
-    """A process of QUICK without the start of an interpreter."""
+    """A process of QUICK without the start of an interpreter; it calls `enter` before all else."""
+
+    def __init__(
+        self,
+        name: str,
+        command: Sequence[str | Path],
+        log: Path,
+        *,
+        environ: Mapping[str, str] | None = None,
+        stop_within: float = 10.0,
+        enter: Callable[[], None] | None = None,
+    ) -> None:
+        super().__init__(name, command, log, environ=environ, stop_within=stop_within)
+        self._enter = enter
 
     def _child(self) -> Child:
         arguments = self.command[len(QUICK) :]
-        fork = _CONTEXT.Process(target=_run, args=(arguments, self.log, self.environ), daemon=True)
+        given = (arguments, self.log, self.environ, self._enter)
+        fork = _CONTEXT.Process(target=_run, args=given, daemon=True)
         fork.start()
         return _Fork(fork)
 
@@ -61,8 +90,15 @@ def _end_with_parent() -> None:
     os.killpg(0, signal.SIGKILL)
 
 
-def _run(arguments: list[str], log: Path, environ: dict[str, str] | None) -> None:
+def _run(
+    arguments: list[str],
+    log: Path,
+    environ: Mapping[str, str] | None,
+    enter: Callable[[], None] | None = None,
+) -> None:
     os.setsid()
+    if enter is not None:
+        enter()
     threading.Thread(target=_end_with_parent, daemon=True).start()
     for path, flags, streams in (
         (Path(os.devnull), os.O_RDONLY, (0,)),
@@ -79,3 +115,45 @@ def _run(arguments: list[str], log: Path, environ: dict[str, str] | None) -> Non
 
     sys.argv[1:] = arguments
     sys.exit(quick.main())
+
+
+@contextlib.contextmanager
+def served(directory: Path) -> Iterator[Path]:
+    """Have the command `gpufence` in a directory, each run of it a fork; yield its path."""
+    directory.mkdir()
+    path = directory / "gpufence"
+    path.write_text(_CLIENT)
+    path.chmod(0o755)
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(directory / "socket"))
+        listener.listen()
+        threading.Thread(target=_accept, args=(listener,), daemon=True).start()
+        yield path
+        listener.shutdown(socket.SHUT_RDWR)
+
+
+def _accept(listener: socket.socket) -> None:
+    with contextlib.suppress(OSError):  # It is closed.
+        while True:
+            client, _ = listener.accept()
+            with client:
+                _CONTEXT.Process(target=_answer, args=(client,), daemon=True).start()
+
+
+def _answer(client: socket.socket) -> None:
+    os.setsid()
+    _, given, *_ = socket.recv_fds(client, 1, 3)
+    for number, opened in enumerate(given):
+        os.dup2(opened, number)
+        os.close(opened)
+    sys.stdin, sys.stdout = os.fdopen(0), os.fdopen(1, "w")
+    sys.stderr = os.fdopen(2, "w", buffering=1, errors="backslashreplace")
+    with client.makefile("rb") as received:
+        arguments, directory, environ = marshal.loads(received.read())  # noqa: S302 - own data
+    sys.argv = ["gpufence", *arguments]
+    os.chdir(directory)
+    os.environ.clear()
+    os.environ.update(environ)
+    from webhook.tools.cli.main import main
+
+    client.send(bytes([main()]))

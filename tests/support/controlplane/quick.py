@@ -25,9 +25,13 @@ OPTIONS.add_argument("--ca-propagation-delay", type=_seconds, default=30)
 OPTIONS.add_argument("--ca-overlap", type=_seconds, default=3600)
 OPTIONS.add_argument("--poll-seconds", type=_seconds, default=5)
 OPTIONS.add_argument("--reload-seconds", type=_seconds, default=2)
+REPLACED = ("controller", "serve")
+"""The commands that have these options."""
 
 
 def main() -> int | None:
+    # They have the classes that are replaced here.
+    assert not {f"webhook.tools.cli.commands.{name}" for name in REPLACED} & sys.modules.keys()
     waits, arguments = OPTIONS.parse_known_args()
     sys.argv[1:] = arguments
     made = {

@@ -8,6 +8,7 @@ is the image (the command is this environment's) and the user. Two waits are sho
 from __future__ import annotations
 
 import base64
+import ctypes
 import http.client
 import itertools
 import os
@@ -20,15 +21,15 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from controlplane.api import ApiError
 from controlplane.errors import ControlPlaneError
-from controlplane.forked import QUICK
+from controlplane.forked import QUICK, Forked
 from controlplane.poll import until
-from controlplane.process import Process, runs
+from controlplane.process import runs
 from relay import Relay
 from release.volume import Volume
 
@@ -43,15 +44,14 @@ EVERY = 0.4
 SHORT_WAITS = ("--ca-propagation-delay=5s", "--poll-seconds=1")
 """What gpufence is started with here in addition, so that tests wait for seconds."""
 _ACCOUNT = "/run/secrets/kubernetes.io/serviceaccount"
-# The namespace of its own that `ip netns exec` has made for mounts is where these are done.
-_ENTER = f"""
+_MOUNT = f"""
+mount --make-rslave /
 mount -t tmpfs tmpfs /run
 mkdir -p {os.path.dirname(_ACCOUNT)}
 ln -s "$1/serviceaccount" {_ACCOUNT}
 mount --bind "$1/hosts" /etc/hosts
-shift
-exec "$@"
 """  # noqa: PTH120 - text of a script
+_CLONE_NEWNS, _CLONE_NEWNET = 0x00020000, 0x40000000  # linux/sched.h
 
 _numbers = itertools.count(1)
 
@@ -182,7 +182,7 @@ class RunningPod:
                 {"gracePeriodSeconds": 0},
             )
 
-    def _process(self) -> Process:
+    def _process(self) -> Forked:
         arguments = [*map(self._inside, self._container["args"]), *SHORT_WAITS]
         environ = {
             "PATH": os.environ["PATH"],
@@ -191,22 +191,13 @@ class RunningPod:
             "KUBERNETES_SERVICE_HOST": "localhost",
             "KUBERNETES_SERVICE_PORT": str(self._cluster.api.port),
         }
-        enter = [
-            str(shutil.which("ip")),
-            "netns",
-            "exec",
-            self.sandbox.name,
-            "sh",
-            "-euc",
-            _ENTER,
-            "enter",
-        ]
-        return Process(
+        return Forked(
             self.name,
-            [*enter, str(self._directory), *QUICK, *arguments],
+            [*QUICK, *arguments],
             self._directory / "log",
             environ=environ,
             stop_within=float(self.spec["terminationGracePeriodSeconds"]),
+            enter=partial(_enter, self.sandbox.name, self._directory),
         )
 
     def _inside(self, argument: str) -> str:
@@ -276,6 +267,16 @@ class RunningPod:
         return self._cluster.api.request(
             "GET", f"/api/v1/namespaces/{self._namespace}/{kind}/{name}"
         )
+
+
+def _enter(network: str, directory: Path) -> None:
+    """Move this process, of one thread, to a network namespace, with mounts of its own."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    with Path("/run/netns", network).open() as opened:
+        failed = libc.setns(opened.fileno(), _CLONE_NEWNET) or libc.unshare(_CLONE_NEWNS)
+    if failed:
+        raise OSError(ctypes.get_errno(), "no namespaces of its own")
+    subprocess.run(["sh", "-euc", _MOUNT, "mount", directory], check=True)
 
 
 class Kubelet:

@@ -34,14 +34,14 @@ class Ran(NamedTuple):
 
 
 class Runner:
-    """A directory with a checkout and what a runner provides, with gpufence installed."""
+    """A directory with a checkout and what a runner provides, with a command as if installed."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, command: Path) -> None:
         self.checkout = directory / "checkout"
         self._temp = directory / "temp"
         self.checkout.mkdir()
         self._temp.mkdir()
-        (self._temp / "gpufence").symlink_to(Path(sys.executable).parents[1])
+        (self._temp / "gpufence").symlink_to(command.parents[1])
 
     def check(self, **inputs: str) -> Ran:
         """Run the step as ``shell: bash`` means it; inputs are named with underscores."""
@@ -79,8 +79,8 @@ class Runner:
 
 
 @pytest.fixture
-def runner(tmp_path: Path) -> Runner:
-    return Runner(tmp_path)
+def runner(tmp_path: Path, quick_command: Path) -> Runner:
+    return Runner(tmp_path, quick_command)
 
 
 def test_no_script_contains_an_expression() -> None:
