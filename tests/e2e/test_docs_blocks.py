@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -101,18 +102,35 @@ def test_every_relative_link_of_a_root_page_leads_to_a_file(page: str) -> None:
 @pytest.mark.parametrize("page", OFFLINE)
 @pytest.mark.slow("installs gpufence as a page says, and runs its commands")
 def test_every_command_of_a_page_prints_the_shown_output(
-    page: str, tmp_path: Path, kustomize: Path, home: dict[str, str]
+    page: str, tmp_path: Path, quick_command: Path, kustomize: Path, home: Home
 ) -> None:
-    run_page(page, tmp_path, os.environ | home, kustomize.parent)
+    run_page(page, tmp_path, home, dict(os.environ), quick_command.parent, kustomize.parent)
+
+
+@dataclass(frozen=True)
+class Home:
+    """A home directory that the pages share.
+
+    What the first page installs is there for the others: the same command does not run again.
+    """
+
+    directory: Path
+    installed: set[str] = field(default_factory=set)
+
+    def ran(self, command: str) -> bool:
+        """Return whether a command that installs has run already."""
+        ran = command in self.installed
+        if INSTALLS.search(command):
+            self.installed.add(command)
+        return ran
+
+
+INSTALLS = re.compile(r"python3 -m venv|bin/pip install")
 
 
 @pytest.fixture(scope="session")
-def home(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """The environment of the pages, with a home that they share.
-
-    For the second page that installs gpufence, its libraries are there.
-    """
-    return {"HOME": str(tmp_path_factory.mktemp("home"))}
+def home(tmp_path_factory: pytest.TempPathFactory) -> Home:
+    return Home(tmp_path_factory.mktemp("home"))
 
 
 @pytest.fixture(scope="module")
@@ -125,29 +143,35 @@ def cluster(control_plane: ControlPlane, fence: Fence) -> Iterator[ControlPlane]
 @pytest.mark.slow("runs the commands of a page as they stand")
 @pytest.mark.parametrize("page", CLUSTER)
 def test_every_command_of_a_page_prints_the_shown_output_in_a_cluster(
-    page: str, tmp_path: Path, cluster: ControlPlane, kustomize: Path, home: dict[str, str]
+    page: str,
+    tmp_path: Path,
+    cluster: ControlPlane,
+    quick_command: Path,
+    kustomize: Path,
+    home: Home,
 ) -> None:
     kubectl = cluster.kubectl
     # Created by a page, and perhaps by the tests of another file before.
     kubectl("delete", "namespace", "research", "--ignore-not-found")
-    environ = kubectl.environ() | home
-    run_page(page, tmp_path, environ, kubectl.binary.parent, kustomize.parent)
+    programs = (quick_command.parent, kubectl.binary.parent, kustomize.parent)
+    run_page(page, tmp_path, home, kubectl.environ(), *programs)
 
 
-def run_page(page: str, directory: Path, environ: Any, *programs: Path) -> None:
+def run_page(
+    page: str, directory: Path, home: Home, environ: dict[str, str], *programs: Path
+) -> None:
     """Run the commands of the page in a fresh clone, in the order of the page.
 
-    A page that installs gpufence uses what it installs.
+    The first page that installs gpufence uses what it installs.
     """
     checkout = clone(directory / "gpufence")
-    installs = any(
-        "bin/pip install" in command.text for block in blocks(page) for command in block.commands()
-    )
-    environment = Path(environ["HOME"], ".venvs/gpufence")
-    command = environment / "bin" if installs else COMMAND.parent
-    path = os.pathsep.join(map(str, (command, *programs, COMMAND.parent, environ["PATH"])))
+    commands = [command.text for block in blocks(page) for command in block.commands()]
+    installs = not home.installed and any(map(INSTALLS.search, commands))
+    environment = home.directory / ".venvs/gpufence"
+    installed = (environment / "bin",) if installs else ()
+    path = os.pathsep.join(map(str, (*installed, *programs, COMMAND.parent, environ["PATH"])))
     # Skip the compilation of all libraries: see deploy.dockerfile for the value.
-    environ = {**environ, "PIP_NO_COMPILE": "0"}
+    environ = {**environ, "HOME": str(home.directory), "PIP_NO_COMPILE": "0", "PATH": path}
     for block in blocks(page):
         if "not run" in block.notes:
             continue
@@ -155,10 +179,10 @@ def run_page(page: str, directory: Path, environ: Any, *programs: Path) -> None:
             (checkout / file).parent.mkdir(parents=True, exist_ok=True)
             (checkout / file).write_text(block.text)
         if block.language == "console":
-            run_block(block, checkout, {**environ, "PATH": path, "GIT_CONFIG_GLOBAL": os.devnull})
+            run_block(block, checkout, home, {**environ, "GIT_CONFIG_GLOBAL": os.devnull})
         for script in scripts(block):
             status = int(block.notes.get("exit", "0"))
-            run(script, checkout, {**environ, "PATH": path}, block.place, status)
+            run(script, checkout, environ, block.place, status)
     if installs:
         [origin] = environment.glob("lib/*/site-packages/gpufence-*.dist-info/direct_url.json")
         assert json.loads(origin.read_text())["url"] == checkout.as_uri()
@@ -188,9 +212,11 @@ def clone(directory: Path) -> Path:
     return directory
 
 
-def run_block(block: Block, directory: Path, environ: dict[str, str]) -> None:
+def run_block(block: Block, directory: Path, home: Home, environ: dict[str, str]) -> None:
     status = int(block.notes.get("exit", "0"))
     for command in block.commands():
+        if home.ran(command.text):
+            continue
         printed = run(command.text, directory, environ, block.place, status)
         message = f"{block.place}: {command.text}\nprints:\n{printed}"
         assert not command.shown or agrees(command.shown, printed), message
