@@ -13,7 +13,7 @@ import zipfile
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import yaml
@@ -69,13 +69,29 @@ def address(site: Path) -> Iterator[str]:
         yield f"{url}/playground.html"
 
 
+class Repaired(NamedTuple):
+    """A browser whose first page was a damaged link to the playground, and then a sample."""
+
+    window: Browser
+    damaged: dict[str, Any]
+    repaired: dict[str, Any]
+
+
 @pytest.fixture(scope="module")
-def loaded(address: str) -> Iterator[Browser]:
-    """A browser with the playground; Python is loaded once for all tests."""
+def repaired(address: str) -> Iterator[Repaired]:
+    """Python is loaded once for all tests."""
+    shown = "return document.getElementById('verdict').textContent"
     with chromium.browser() as window:
-        window.open(address)
-        settled(window)
-        yield window
+        window.open(f"{address}#1=AAAA")
+        window.wait(lambda: "damaged" in window.run(shown), "the message about the link")
+        state = window.run(STATE)
+        yield Repaired(window, state, edit(window, "#sample", "web"))
+
+
+@pytest.fixture
+def loaded(repaired: Repaired) -> Browser:
+    """The browser with the playground."""
+    return repaired.window
 
 
 def settled(window: Browser) -> dict[str, Any]:
@@ -195,13 +211,9 @@ def test_a_rule_page_links_to_its_manifests(loaded: Browser, site: Path) -> None
 
 
 @pytest.mark.slow("starts Python in a browser")
-def test_a_damaged_link_says_so_and_a_sample_repairs_it(address: str) -> None:
-    shown = "return document.getElementById('verdict').textContent"
-    with chromium.browser() as window:
-        window.open(f"{address}#1=AAAA")
-        window.wait(lambda: "damaged" in window.run(shown), "the message about the link")
-        assert window.run(STATE)["busy"] == "false"
-        assert edit(window, "#sample", "web")["verdict"] == "Allowed, without changes"
+def test_a_damaged_link_says_so_and_a_sample_repairs_it(repaired: Repaired) -> None:
+    assert repaired.damaged["busy"] == "false"
+    assert repaired.repaired["verdict"] == "Allowed, without changes"
 
 
 WITHOUT_CLIENT = """
