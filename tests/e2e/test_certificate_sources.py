@@ -22,7 +22,9 @@ from controlplane.poll import until
 from release.load import Load
 from release.release import SERVING, WEBHOOKS, Release, release
 
-WAITS = ("--ca-propagation-delay", "2s", "--ca-overlap", "20s")
+WAITS = ("--ca-propagation-delay", "2s", "--ca-overlap", "600s")
+SHORT_WAITS = ("--ca-propagation-delay", "2s", "--ca-overlap", "1s")
+"""Of a controller that ends the overlap of two CAs: test_under_load.py waits for such an end."""
 EXTERNAL = "external"
 """The Secret of another controller."""
 SOURCES = {
@@ -47,7 +49,7 @@ def fill(released: Release) -> None:
 
 
 @pytest.mark.parametrize("to", SOURCES)
-@pytest.mark.slow("waits for the end of the overlap of two CAs")
+@pytest.mark.slow("replaces controller and replicas")
 def test_an_upgrade_between_sources_rejects_no_pod(
     control_plane: ControlPlane, namespace: str, tmp_path: Path, to: str
 ) -> None:
@@ -61,9 +63,12 @@ def test_an_upgrade_between_sources_rejects_no_pod(
         )
         with Load(released.cluster.api, namespace) as load:
             before.controller.stop()
-            stack.enter_context(released.controller(*WAITS, *flags_after))
+            after = stack.enter_context(released.controller(*WAITS, *flags_after))
             replace_all(released, stack, mounted_after)
             authority = released.secret(mounted_after)["ca.crt"]
+            assert len(set(released.bundles()) - {authority}) == 1, "callers trust both CAs"
+            after.stop()
+            stack.enter_context(released.controller(*SHORT_WAITS, *flags_after))
             until(lambda: released.bundles() == [authority] * WEBHOOKS, "the CA to be alone")
         load.check(f"an upgrade to {to}")
 
@@ -83,7 +88,7 @@ def replace_all(released: Release, stack: ExitStack, mounted: str) -> None:
         old.stop()
 
 
-@pytest.mark.slow("waits for the end of the overlap of two CAs")
+@pytest.mark.slow("waits until the Secret is mounted, and the new CA is alone")
 def test_another_ca_of_another_controller_rejects_no_pod(
     control_plane: ControlPlane, namespace: str, tmp_path: Path
 ) -> None:
@@ -103,6 +108,8 @@ def test_another_ca_of_another_controller_rejects_no_pod(
             until(
                 lambda: all(serves(running.replicas, authority)), "replicas to serve the new pair"
             )
+            running.controller.stop()
+            stack.enter_context(released.controller(*SHORT_WAITS, *flags))
             until(lambda: released.bundles() == [authority] * WEBHOOKS, "the CA to be alone")
         load.check("another CA")
 
