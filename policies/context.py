@@ -128,7 +128,7 @@ class Context(Scope, frozen=True, gc=False):
         """
         if self.device_requests:
             return True
-        if not (self.exists(pod) and self.policy.pools_of_class and pod.spec.resource_claims):
+        if not (pod.spec.resource_claims and self.policy.pools_of_class and self.exists(pod)):
             return False
         return any(named.is_used for named in self.unresolved_claims(pod))
 

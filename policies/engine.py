@@ -234,7 +234,7 @@ def _judge(
             if context.is_undecided(pod):
                 path = (*pod.template.spec_path, "resourceClaims")
                 unjudged.append(Unjudged(path, "its resource claims are unknown"))
-        if enforces and is_final and pod.kind == "Pod":
+        if enforces and is_final and pod.template.kind == "Pod":
             # A plain Pod has nothing to lose.
             if context.device_requests or pod.spec.resource_claims:
                 findings += _lost(pod, context, actions, moves=moves)
@@ -248,7 +248,7 @@ def _judge(
             else:
                 findings += _unmade(editor, pod, actions)
         found = _findings(pod, context, actions, MOST_FINDINGS - len(findings), failures)
-        if role := obj.role(pod):
+        if found and (role := obj.role(pod)):
             found = [
                 replace(finding, detail=f"{finding.detail}; this is about {role}")
                 for finding in found

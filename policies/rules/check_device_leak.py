@@ -98,7 +98,8 @@ def check(pod: Pod, context: Context) -> Iterator[Finding]:
                 f'volume "{name}" mounts {path}, {IN_PLACE}',
                 volume_remediation(context.policy),
             )
-    yield from _by_annotation(pod, context)
+    if pod.metadata.annotations:
+        yield from _by_annotation(pod, context)
 
 
 @lru_cache(maxsize=16)
