@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Any
 
 JSONObject = dict[str, Any]
@@ -59,45 +57,3 @@ def is_too_deep(value: Any) -> bool:
         if not level:
             return False
     return True
-
-
-MERGE_KEYS: Mapping[str, str] = MappingProxyType(
-    {
-        "containers": "name",
-        "env": "name",
-        "ephemeralContainers": "name",
-        "initContainers": "name",
-        "resourceClaims": "name",
-        "volumeMounts": "mountPath",
-        "volumes": "name",
-    }
-)
-"""Lists that are merged item by item, and the field that identifies an item.
-
-Other lists are replaced, ``tolerations`` among them.
-"""
-
-
-def merge(base: Any, patch: Any, keys: Mapping[str, str] = MERGE_KEYS, field: str = "") -> Any:
-    """Return ``base`` with ``patch`` over it. Neither is changed; the result shares parts of both.
-
-    ``keys`` are the merge keys of lists, ``field`` is the name of the field that holds the values.
-    """
-    if isinstance(base, dict) and isinstance(patch, dict):
-        merged = dict(base)
-        for name, value in patch.items():
-            merged[name] = merge(merged.get(name), value, keys, name)
-        return merged
-    key = keys.get(field)
-    if key and _is_keyed(base, key) and _is_keyed(patch, key):
-        items = {item[key]: item for item in base}
-        for item in patch:
-            items[item[key]] = merge(items.get(item[key]), item, keys)
-        return list(items.values())
-    return patch
-
-
-def _is_keyed(value: Any, key: str) -> bool:
-    return isinstance(value, list) and all(
-        isinstance(item, dict) and isinstance(item.get(key), str) for item in value
-    )

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from policies.kubernetes.objects import JSONObject, mapping, mappings
+from policies.kubernetes.objects import JSONObject, mapping
 from policies.kubernetes.paths import Path, descend, field_path, steps
 
 Aliases = Mapping[str, str]
@@ -85,23 +85,6 @@ class Template(NamedTuple):
         if self.aliases and path[0] not in self.inherited:
             return steps(self.at(f"spec.{field_path(path)}"))
         return (*self.spec_path, *path)
-
-
-def add_volumes(spec: JSONObject, aliases: dict[str, str], holder: JSONObject, path: Path) -> None:
-    """Add the volumes of the holder, which is at a path, that a container of the Pod mounts."""
-    mounted = {
-        str(mount.get("name"))
-        for kind in ("containers", "initContainers")
-        for _, container in mappings(spec.get(kind))
-        for _, mount in mappings(container.get("volumeMounts"))
-    }
-    volumes = [volume for _, volume in mappings(spec.get("volumes"))]
-    for index, volume in mappings(holder.get("volumes")):
-        if str(volume.get("name")) in mounted:
-            aliases[f"volumes[{len(volumes)}]"] = f"{field_path(path)}.volumes[{index}]"
-            volumes.append(volume)
-    if volumes:
-        spec["volumes"] = volumes
 
 
 def names_device(container: JSONObject) -> bool:

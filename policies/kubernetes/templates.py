@@ -1,30 +1,23 @@
 """Pod templates in objects, and the parts of an object whose Pods cannot be judged before creation.
 
-The built-in workloads have their template in a known place. ``policies.kubernetes.composed`` knows
-the custom resources whose Pods are composed from pieces. All others are searched by structure, so
-that operators need no entry here: a mapping that lists containers is a Pod's spec. Other fields of
-a Pod (tolerations, resources, ...) in a custom resource mean that an operator makes Pods from them
-in a way of its own: these Pods are judged when they are created. They are of interest only if they
-name a device, a label or a taint of a pool, or tolerate every taint.
+The built-in workloads have their template in a known place. Custom resources are searched by
+structure, so that operators need no entry here: a mapping that lists containers is a Pod's spec.
+Other fields of a Pod (tolerations, resources, ...) in a custom resource mean that an operator makes
+Pods from them in a way of its own: these Pods are judged when they are created. They are of
+interest only if they name a device, a label or a taint of a pool, or tolerate every taint.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from msgspec.structs import fields
 
-from policies.kubernetes.composed import COMPOSERS
 from policies.kubernetes.core_v1 import PodSpec
 from policies.kubernetes.kinds import (
-    COMPLETED_BY,
     CORE_WORKLOADS,
-    GROUPS_WITHOUT_PODS,
-    HELM_CHARTS,
-    KINDS_OF_OPERATORS,
-    KINDS_WITHOUT_PODS,
     NAMED_FIELDS,
     NAMED_LISTS,
     NAMED_REPLICAS,
@@ -46,19 +39,18 @@ MOST_VALUES = 20_000
 
 _POD_SPEC_FIELDS = frozenset(field.encode_name for field in fields(PodSpec))
 _NOT_SEARCHED = frozenset({"apiVersion", "kind", "metadata", "status"})
-_FROM_PRESET = "its operator creates Pods that this object does not describe"
 _FRAGMENT = "gpufence does not know how its operator creates Pods"
 _DEVICES = "gpufence does not know which Pods get these devices"
+INCOMPLETE = "an operator completes its containers"
 _MAY_GET_DEVICES = "its operator may add devices to its containers"
 _TEXT = "its text holds values for Pods"
-_CHART = "a Helm chart makes Pods from these values; check what helm template prints"
 _DEVICE_COUNT = re.compile(r"gpus?(Count|Num|Number|Per[A-Z]\w*)?|num(Of)?G(pu|PU)s?")
 """Names of fields with a number of devices: ``gpus``, ``gpuCount``, ``numGpus``."""
 
 
 _KNOWN_GROUPS = frozenset(
     {
-        *(group for group, _ in (*CORE_WORKLOADS, *COMPOSERS)),
+        *(group for group, _ in CORE_WORKLOADS),
         *(workloads.group for workloads in WELL_KNOWN),
     }
 )
@@ -75,8 +67,19 @@ class Found(NamedTuple):
     unjudged: tuple[Unjudged, ...] = ()
 
 
-def find(obj: JSONObject) -> Found:
+Composer = Callable[[JSONObject, Path, JSONObject], Iterator[Template | Unjudged]]
+"""Yields the Pods of an object: of its spec, which is at a path, and of the object itself."""
+
+Composers = Mapping[tuple[str, str], tuple[tuple[str, ...], Composer]]
+"""By API group and kind, in any version: the path of the spec, and its composer."""
+
+_NO_COMPOSERS: Composers = {}
+
+
+def find(obj: JSONObject, composers: Composers = _NO_COMPOSERS) -> Found:
     """Return every pod template of an object, in the order of the object; a Pod is its own.
+
+    The kinds of the ``composers`` are not searched by structure.
 
     Raises:
         MalformedObjectError: the API has the kind in another group.
@@ -92,15 +95,12 @@ def find(obj: JSONObject) -> Found:
                 "apiVersion",
                 f"is {obj['apiVersion']}, which has no kind {key[1]}; did you mean {meant}?",
             )
-        if key[0] not in GROUPS_WITHOUT_PODS:
-            _check_values(obj)
-    parts = list(_in_object(obj, (), _kind(obj, "")))
+        _check_values(obj)
+    parts = list(_in_object(obj, (), _kind(obj, ""), composers))
     if any(isinstance(part, Unjudged) and part.reason is _DEVICES for part in parts):
         parts = [_without_doubt(part) for part in parts]
     whole = tuple(part for part in parts if isinstance(part, Template))
     unjudged = (part for part in parts if isinstance(part, Unjudged))
-    if key in HELM_CHARTS:
-        unjudged = (part._replace(reason=_CHART) for part in unjudged)
     return Found(whole, tuple(unjudged))
 
 
@@ -148,7 +148,9 @@ def group_kind(obj: Mapping[str, Any]) -> tuple[str, str]:
     return (group if slash else "", str(obj.get("kind")))
 
 
-def _in_object(obj: JSONObject, at: Path, kind: str) -> Iterator[Template | Unjudged]:
+def _in_object(
+    obj: JSONObject, at: Path, kind: str, composers: Composers
+) -> Iterator[Template | Unjudged]:
     """Yield the templates of an object at a path of another one, or of the outermost one."""
     key = group_kind(obj)
     if path := CORE_WORKLOADS.get(key):
@@ -156,25 +158,21 @@ def _in_object(obj: JSONObject, at: Path, kind: str) -> Iterator[Template | Unju
         # Patches in files leave out the template, or its spec. Webhooks reject such an object.
         if isinstance(template, dict) and template.get("spec") is not None:
             yield Template(template, (*at, *path, "spec"), kind)
-    elif composer := COMPOSERS.get(key):
+    elif composer := composers.get(key):
         below, compose = composer
         yield from compose(mapping(descend(obj, below)), (*at, *below), obj)
     elif at:
-        yield from _in_mapping(obj, at, kind)
-    elif not (key[0] in GROUPS_WITHOUT_PODS or key in KINDS_WITHOUT_PODS):
-        # Most kinds have a spec, Kaito's do not.
-        parts = [
-            part
-            for field, value in obj.items()
-            if field not in _NOT_SEARCHED
-            for part in _search(value, (field,), kind)
-        ]
-        if not parts and key[1] in KINDS_OF_OPERATORS.get(key[0], ()):
-            parts.append(Unjudged(("spec",), _FROM_PRESET))
-        yield from parts
+        yield from _in_mapping(obj, at, kind, composers)
+    elif "." in key[0]:
+        # The group of a custom resource has a dot. Most kinds have a spec, Kaito's do not.
+        for field, value in obj.items():
+            if field not in _NOT_SEARCHED:
+                yield from search(value, (field,), kind, composers)
 
 
-def _search(value: Any, path: Path, kind: str) -> Iterator[Template | Unjudged]:
+def search(
+    value: Any, path: Path, kind: str, composers: Composers = _NO_COMPOSERS
+) -> Iterator[Template | Unjudged]:
     """Yield the templates at and below ``value``, and texts of several lines."""
     if isinstance(value, str):
         if "\n" in value:
@@ -185,15 +183,17 @@ def _search(value: Any, path: Path, kind: str) -> Iterator[Template | Unjudged]:
             yield Unjudged(path, f"it is more than {MAX_DEPTH} levels deep")
     elif isinstance(value, list):
         for index, item in enumerate(value):
-            yield from _search(item, (*path, index), kind)
+            yield from search(item, (*path, index), kind, composers)
     elif isinstance(value, dict):
         if _is_object(value):
-            yield from _in_object(value, path, _kind(value, kind))
+            yield from _in_object(value, path, _kind(value, kind), composers)
         else:
-            yield from _in_mapping(value, path, kind)
+            yield from _in_mapping(value, path, kind, composers)
 
 
-def _in_mapping(value: JSONObject, path: Path, kind: str) -> Iterator[Template | Unjudged]:
+def _in_mapping(
+    value: JSONObject, path: Path, kind: str, composers: Composers
+) -> Iterator[Template | Unjudged]:
     spec = value.get("spec")
     if isinstance(spec, dict) and _lists_containers(spec):
         yield _judgeable(Template(value, (*path, "spec"), kind))
@@ -202,11 +202,11 @@ def _in_mapping(value: JSONObject, path: Path, kind: str) -> Iterator[Template |
         # An inline spec can contain others: KServe's workerSpec.
         for key, item in value.items():
             if key not in _POD_SPEC_FIELDS:
-                yield from _search(item, (*path, key), kind)
+                yield from search(item, (*path, key), kind, composers)
     else:
         yield from _fragments(value, path)
         for key, item in value.items():
-            yield from _search(item, (*path, key), kind)
+            yield from search(item, (*path, key), kind, composers)
 
 
 def _judgeable(template: Template) -> Template | Unjudged:
@@ -214,24 +214,20 @@ def _judgeable(template: Template) -> Template | Unjudged:
 
     An operator that adds the images of containers may add devices, too.
     """
-    if _has_devices(template):
-        return template
     spec = template.raw["spec"]
-    if reason := COMPLETED_BY.get(template.kind):
-        return Unjudged(template.spec_path, reason, spec)
-    if all("image" in container for container in spec["containers"]):
+    if has_devices(template) or all("image" in container for container in spec["containers"]):
         return template
-    return Unjudged(template.spec_path, "an operator completes its containers", spec)
+    return Unjudged(template.spec_path, INCOMPLETE, spec)
 
 
 def _without_doubt(part: Template | Unjudged) -> Template | Unjudged:
     """Return a template only if its containers request devices."""
-    if isinstance(part, Unjudged) or _has_devices(part):
+    if isinstance(part, Unjudged) or has_devices(part):
         return part
     return Unjudged(part.spec_path, _MAY_GET_DEVICES)
 
 
-def _has_devices(template: Template) -> bool:
+def has_devices(template: Template) -> bool:
     spec = template.raw["spec"]
     return any(
         names_device(container)

@@ -7,7 +7,7 @@ or too large is rejected here, with its path. Fields that no rule reads may hold
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain
 from operator import gt
 from types import MappingProxyType
@@ -34,6 +34,7 @@ from policies.kubernetes.quantity import (
 from policies.kubernetes.scheduling import required_terms
 from policies.kubernetes.template import Template, Unjudged
 from policies.kubernetes.templates import (
+    Found,
     find,
     foreign_field,
     has_known_fields,
@@ -79,14 +80,17 @@ class Workload:
     Pods are mutable: a mutation changes them, so a workload is read again for each decision.
     """
 
-    __slots__ = ("_pod", "_pods", "api_version", "kind", "metadata", "raw", "unjudged")
+    __slots__ = ("_find", "_pod", "_pods", "api_version", "kind", "metadata", "raw", "unjudged")
 
-    def __init__(self, obj: JSONObject | PodObject) -> None:
-        """Read the object's metadata.
+    def __init__(
+        self, obj: JSONObject | PodObject, find: Callable[[JSONObject], Found] = find
+    ) -> None:
+        """Read the object's metadata; ``find`` returns its pod templates.
 
         Raises:
             MalformedObjectError: the metadata is malformed.
         """
+        self._find = find
         self._pod: PodObject | None = None
         self.unjudged: tuple[Unjudged, ...] = ()
         """The parts whose Pods cannot be judged; known after ``pods``."""
@@ -140,7 +144,7 @@ class Workload:
         Fields of an unknown custom resource may only have the names of a Pod's: its own definition
         says what they hold.
         """
-        templates, self.unjudged = find(obj)
+        templates, self.unjudged = self._find(obj)
         for template in templates:
             problem = None if has_known_fields(obj) else foreign_field(template)
             try:
@@ -166,7 +170,7 @@ class Workload:
             return Workload(replace(self._pod, metadata=metadata))
         metadata_of_raw = {**((other.raw or {}).get("metadata") or {})}
         metadata_of_raw |= {"labels": labels, "annotations": annotations}
-        return Workload({**(self.raw or {}), "metadata": metadata_of_raw})
+        return Workload({**(self.raw or {}), "metadata": metadata_of_raw}, self._find)
 
     def with_ephemeral_containers(self, other: Workload) -> Workload:
         """Return this Pod with the ephemeral containers of another one.

@@ -24,6 +24,7 @@ from policies.policy import Policy
 from policies.registry import RULES
 from policies.shipped import PRESETS
 from specs import default_spec, policy_of
+from webhook.tools.custom_resources import workload
 
 HERE = Path(__file__).parent
 
@@ -66,7 +67,7 @@ class Case:
     def decide(self, instead: JSONObject | None = None) -> Decision:
         """Decide on the object, or another one, with this rule and no other of its kind."""
         obj, spec, request, facts = self._read(self._others_off())
-        return decide(instead or obj, compiled(spec), request, facts)
+        return decide(workload(instead or obj), compiled(spec), request, facts)
 
     def read(self) -> tuple[JSONObject, JSONObject, Request, Facts]:
         """Return the object, the spec of the policy with every rule at work, request and facts."""

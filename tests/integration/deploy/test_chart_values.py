@@ -14,8 +14,8 @@ import pytest
 from deploy.chart import Helm, Values, one
 from gpufence_docs.chart import ELSEWHERE, values
 from paths import CHART
-from policies.kubernetes.objects import merge
 from webhook.tools.cli.main import cli
+from webhook.tools.custom_resources.merging import merge
 
 AUDIT: Values = {"audit": {"enabled": True}}
 AUTOSCALING: Values = {"autoscaling": {"enabled": True}}

@@ -109,22 +109,11 @@ async def test_an_oversized_object_is_reported_as_too_large(hook: Hook) -> None:
         "gpufence cannot check this Pod, because it is too large: "
         "it has 501 containers; gpufence accepts up to 500"
     )
-    response = await hook.response("/validate", review(workflow(templates=1000, tolerations=100)))
+    large = pytorch_job(with_value(plain_pod(), "spec.containers", many))
+    response = await hook.response("/validate", review(large))
     assert response["allowed"]
     [warning] = response["warnings"]
-    assert warning.startswith("gpufence cannot check this Workflow, because it is too large: spec:")
-
-
-def workflow(*, templates: int, tolerations: int) -> JSON:
-    step = {"name": "train", "container": {"image": "a"}}
-    spec = {"templates": [step] * templates, "tolerations": [{"key": "a"}] * tolerations}
-    metadata = {"name": "nightly", "namespace": "default"}
-    return {
-        "apiVersion": "argoproj.io/v1alpha1",
-        "kind": "Workflow",
-        "metadata": metadata,
-        "spec": spec,
-    }
+    assert warning.startswith("gpufence cannot check this PyTorchJob, because it is too large: it")
 
 
 def nested_deeply() -> JSON:

@@ -15,14 +15,19 @@ from policies.engine import validate
 from policies.exemptions import ALWAYS_EXCLUDED
 from policies.finding import Mode
 from policies.kubernetes.claims import IMPLICIT_RESOURCE_PREFIX
-from policies.kubernetes.composed import COMPOSERS
-from policies.kubernetes.kinds import MERGING_GROUPS, WELL_KNOWN, CustomWorkloads
+from policies.kubernetes.kinds import WELL_KNOWN, CustomWorkloads
 from policies.policy import FailurePolicy, Policy
 from policies.reach import DAEMON_SET_CONTROLLER, EVERY_NODE, MIRROR_ANNOTATION
 from policies.rules.check_device_leak import device_files, visible_devices_variables
 from reviewing import default_policy, plain_pod
 from specs import default_spec, policy_of
-from webhook.controller.text.objects import Registration, admission_policies, configurations
+from webhook.controller.text.objects import (
+    MERGING_GROUPS,
+    Registration,
+    admission_policies,
+    configurations,
+)
+from webhook.tools.custom_resources import COMPOSERS
 
 CUSTOM = "custom-workloads.gpufence.dev"
 

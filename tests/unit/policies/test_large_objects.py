@@ -24,6 +24,7 @@ from policies.kubernetes.objects import OversizedObjectError
 from policies.kubernetes.workload import LIMITS, MOST_CLAIMS
 from policies.policy import Policy
 from strategies import policies
+from webhook.tools.custom_resources import workload
 
 JSON = dict[str, Any]
 
@@ -242,9 +243,9 @@ def test_an_object_with_more_findings_than_the_limit_is_rejected(policy: Policy)
 
 
 def test_the_number_of_values_that_steps_inherit_is_limited(policy: Policy) -> None:
-    assert decide(steps_that_inherit(20), policy).verdict == "mutated"
+    assert decide(workload(steps_that_inherit(20)), policy).verdict == "mutated"
     with pytest.raises(OversizedObjectError, match="its 100 templates inherit 30,700 values"):
-        decide(steps_that_inherit(100), policy)
+        decide(workload(steps_that_inherit(100)), policy)
 
 
 def custom_resource_with_key(key: str) -> JSON:

@@ -20,7 +20,6 @@ import yaml
 from policies.device_injection import ANNOTATIONS
 from policies.exemptions import ALWAYS_EXCLUDED
 from policies.facts import NAMESPACE_LABEL
-from policies.kubernetes.kinds import MERGING_GROUPS
 from policies.kubernetes.objects import JSONObject
 from policies.policy import Policy
 from policies.rules import check_device_leak, check_pool_trespass
@@ -45,6 +44,19 @@ IN_TREE_RULES = (check_pool_trespass.ID, check_device_leak.ID)
 """The rules that API servers evaluate in part. Each has a file, and an admission policy."""
 _FORMER_ENDINGS = ("pods", "pods-warn", "pods-audit")
 """How the names of the admission policies of gpufence 0.2 end."""
+
+MERGING_GROUPS = frozenset(
+    {
+        "argoproj.io",
+        "flink.apache.org",
+        "ome.io",
+        "serving.kserve.io",
+        "sparkoperator.k8s.io",
+        "trainer.kubeflow.org",
+    }
+)
+"""Groups whose operators merge a template with defaults, with other objects, or with other fields:
+what their Pods are is certain when they are created."""
 
 _PODS, _NAMED_NODE = f"pods{DOMAIN}", f"pods-named-node{DOMAIN}"
 _OBSERVED, _CUSTOM_WORKLOADS = f"pods-observed{DOMAIN}", f"custom-workloads{DOMAIN}"

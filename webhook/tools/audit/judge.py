@@ -27,11 +27,11 @@ from policies.kubernetes.objects import JSONObject, MalformedObjectError, Object
 from policies.kubernetes.paths import field_path
 from policies.kubernetes.pod import Pod, host_peaks
 from policies.kubernetes.quantity import InvalidQuantityError
-from policies.kubernetes.templates import find
 from policies.kubernetes.workload import Workload
 from policies.policy import Policy
 from policies.reach import DAEMON_SET_CONTROLLER, MIRROR_ANNOTATION
 from policies.requests import Scope, device_peaks
+from webhook.tools import custom_resources
 from webhook.tools.audit.kinds import NODE, POD, GroupKind, Kind
 from webhook.tools.audit.move import Move
 from webhook.tools.audit.owners import Owned, OwnedMetadata, Owners
@@ -178,7 +178,7 @@ class Judge:
         typed = _typed(obj, kind)
         is_history = _is_history(owned, spec, status)
         try:
-            decision = self._decide(Workload(typed), owned.namespace)
+            decision = self._decide(custom_resources.workload(typed), owned.namespace)
         except MalformedObjectError as error:
             nothing = Decision(_identity(kind), has_template=False)
             problem = _shortened(str(error))
@@ -186,9 +186,11 @@ class Judge:
         if kind.key == ("apps", "DaemonSet") and (nodes := self._inventory.nodes) is not None:
             self._inventory.unreached += unreached_by(self._policy, [typed], nodes)
         if not is_history and self._inventory.owners.direct(owned) is None:
-            self._note(kind, owned, Workload(typed))
+            self._note(kind, owned, custom_resources.workload(typed))
         kept = self._kept(decision, kind, owned, typed)
-        paths = [field_path(template.spec_path) for template in find(typed).templates]
+        paths = [
+            field_path(template.spec_path) for template in custom_resources.find(typed).templates
+        ]
         details = tuple(_with_paths_of_a_pod(finding.detail, paths) for finding in kept.findings)
         return Judged(kind, owned, kept, decision.verdict, details, is_history)
 

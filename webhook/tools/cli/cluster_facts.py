@@ -15,7 +15,6 @@ from msgspec.structs import replace
 
 from policies.facts import Facts, Request
 from policies.kubernetes.objects import JSONObject
-from policies.kubernetes.workload import Workload
 from policies.policy import Policy
 from policies.wording import counted
 from webhook.kube.client import KubeApi
@@ -30,6 +29,7 @@ from webhook.serve.cluster.facts import ClusterFacts
 from webhook.serve.cluster.state import NAMESPACES, ClusterState
 from webhook.tools.audit.stack import DAEMON_SETS
 from webhook.tools.cli.evaluate import Complete
+from webhook.tools.custom_resources import workload
 from webhook.tools.documents.document import InputError
 
 _LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
@@ -70,7 +70,7 @@ def live_facts(load: Load, policy: Policy) -> Iterator[Complete]:
             return found["metadata"] if found else {}
 
         def complete(request: Request, facts: Facts, obj: JSONObject) -> Facts:
-            known = runner.run(cluster.facts_for(request, Workload(obj), _SECONDS))
+            known = runner.run(cluster.facts_for(request, workload(obj), _SECONDS))
             labels = known.namespace_labels
             if facts.namespace_labels is not None:
                 live = metadata(request.namespace) if labels is not None else {}

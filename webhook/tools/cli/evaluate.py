@@ -23,6 +23,7 @@ from policies.kubernetes.objects import JSONObject, MalformedObjectError, mappin
 from policies.kubernetes.paths import descend, pointer, steps
 from policies.kubernetes.workload import convert
 from policies.policy import Policy
+from webhook.tools.custom_resources import workload
 from webhook.tools.documents.document import DocumentError
 from webhook.tools.documents.objects import Manifest, locate
 
@@ -197,7 +198,7 @@ def _judge(
 ) -> Result:
     try:
         decision = decide(
-            value, policy, request, facts, excluded_namespaces=ALWAYS_EXCLUDED
+            workload(value), policy, request, facts, excluded_namespaces=ALWAYS_EXCLUDED
         ).checked()
     except MalformedObjectError as malformed:
         field = descend(value, steps(malformed.path))

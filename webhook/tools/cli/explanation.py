@@ -25,7 +25,6 @@ from policies.kubernetes.scheduling import (
     tolerates,
 )
 from policies.kubernetes.selector import can_match
-from policies.kubernetes.workload import Workload
 from policies.policy import Actions, Policy, Pool
 from policies.reach import shortages
 from policies.registry import CHECKS, MUTATIONS, RULES
@@ -36,6 +35,7 @@ from webhook.tools.cli.report.content import reasons
 from webhook.tools.cli.report.output import BOLD, DIM, PLAIN, Terminal
 from webhook.tools.cli.report.text import finding_text, heading, unjudged_text
 from webhook.tools.cli.yaml_writer import difference
+from webhook.tools.custom_resources import workload
 
 _MOST_NAMES = 8
 _ZERO = "its quantity is 0"
@@ -117,7 +117,7 @@ def _object(
 
 
 def _templates(result: Result, decision: Decision, policy: Policy) -> Iterator[_Template]:
-    written, created = (Workload(obj).pods() for obj in (decision.original, decision.mutated))
+    written, created = (workload(obj).pods() for obj in (decision.original, decision.mutated))
     for pod, made in zip(written, created, strict=True):
         context = Context.of(pod, policy, result.request, result.facts)
         template = _Template(pod, made, context)

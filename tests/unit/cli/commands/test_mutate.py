@@ -25,6 +25,7 @@ from running import (
     manifest,
 )
 from specs import default_spec, policy_of
+from webhook.tools.custom_resources import workload
 from webhook.tools.documents.files import read_documents
 
 
@@ -35,7 +36,7 @@ def default_policy() -> Policy:
 
 def decided(document: Any) -> Any:
     namespace = (document.get("metadata") or {}).get("namespace") or "default"
-    return decide(document, default_policy(), Request(namespace=namespace)).mutated
+    return decide(workload(document), default_policy(), Request(namespace=namespace)).mutated
 
 
 def test_unchanged_documents_are_printed_in_input_order(gpufence: Run) -> None:

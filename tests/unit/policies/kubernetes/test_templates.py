@@ -10,9 +10,10 @@ from policies.engine import decide
 from policies.kubernetes.objects import MalformedObjectError
 from policies.kubernetes.paths import field_path
 from policies.kubernetes.template import Template
-from policies.kubernetes.templates import find, is_core_workload, role
+from policies.kubernetes.templates import is_core_workload, role
 from reviewing import with_value
 from strategies import JSON, policies
+from webhook.tools.custom_resources import find
 
 SPEC: JSON = {"containers": [{"name": "main", "image": "i"}]}
 TEMPLATE: JSON = {"metadata": {"labels": {"app": "x"}}, "spec": SPEC}

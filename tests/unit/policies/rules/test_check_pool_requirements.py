@@ -17,6 +17,7 @@ from policies.kubernetes.claims import Claim
 from policies.kubernetes.core_v1 import PodObject
 from policies.rules import check_pool_requirements
 from strategies import JSON
+from webhook.tools import custom_resources
 
 LABEL = "gpu.example/pool"
 POOL: JSON = {"name": "a", "resources": ["gpu.example/a"], "nodeSelector": {LABEL: "a"}}
@@ -36,7 +37,7 @@ def findings(
 ) -> list[Finding]:
     """Return the findings about an object, and a pool with one entry under requires."""
     own = policy(pools=[{**pool, "requires": [requires]}, *others])
-    found = decide(obj, own, facts=facts).findings
+    found = decide(custom_resources.workload(obj), own, facts=facts).findings
     return [finding for finding in found if finding.rule == check_pool_requirements.ID]
 
 

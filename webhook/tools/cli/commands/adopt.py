@@ -25,7 +25,6 @@ from policies.images import Image, known_image
 from policies.kubernetes.editor import Editor
 from policies.kubernetes.field_types import camel_case
 from policies.kubernetes.objects import JSONObject
-from policies.kubernetes.workload import Workload
 from policies.policy import Hardening, Policy
 from policies.rules import check_needs_root, set_restricted_security_context
 from policies.rules.set_restricted_security_context import HOME_SIZE
@@ -46,6 +45,7 @@ from webhook.tools.cli.manifests import read_file
 from webhook.tools.cli.options import Connection, connection_options, policy_path_option
 from webhook.tools.cli.report.content import AuditReport, results_of
 from webhook.tools.cli.report.output import Output, reading, write_reports
+from webhook.tools.custom_resources import workload
 from webhook.tools.documents.document import InputError, raise_errors
 from webhook.tools.documents.files import display_name
 from webhook.tools.documents.policy_files import policy_name, read_policy, read_policy_text
@@ -227,7 +227,7 @@ class _Failing(NamedTuple):
         pools = tuple(replace(pool, hardening=None) for pool in self.policy.pools)
         policy = replace(self.policy, pools=pools, overrides=(), hardening=hardening)
         found = set()
-        for pod in Workload(self.pods).pods():
+        for pod in workload(self.pods).pods():
             context = Context.of(pod, policy, Request(namespace=self.namespace), Facts())
             if context.device_requests or pod.spec.resource_claims:
                 changes = [*set_restricted_security_context.changes(pod, context)]
@@ -237,7 +237,7 @@ class _Failing(NamedTuple):
         return found
 
     def images(self) -> Iterator[Image]:
-        for pod in Workload(self.pods).pods():
+        for pod in workload(self.pods).pods():
             for container in pod.containers:
                 if known := known_image(container.spec.image or ""):
                     yield known

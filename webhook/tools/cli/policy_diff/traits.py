@@ -16,11 +16,12 @@ from typing import Any
 import yaml
 
 from policies.kubernetes.kinds import CORE_WORKLOADS
-from policies.kubernetes.objects import JSONObject, merge
+from policies.kubernetes.objects import JSONObject
 from policies.kubernetes.quantity import NANOS, parse_quantity
 from policies.kubernetes.scheduling import REQUIRED, Taint
 from policies.policy import AllowedNamespaces, AnnotationRequest, Pool, example_of
 from policies.rules.check_pool_requirements import ANNOTATIONS, QUEUE_LABEL, seconds
+from webhook.tools.custom_resources.merging import merge
 
 OTHER = "other"
 """A value that no policy names."""

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from policies.kubernetes.objects import JSONObject, mapping, mappings, merge
+from policies.kubernetes.objects import JSONObject, mapping, mappings
 from policies.kubernetes.paths import Path, field_path
 from policies.kubernetes.template import Template, Unjudged
+from webhook.tools.custom_resources.merging import merge
 
 _ROLES = ("jobManager", "taskManager")
 _MAIN = "flink-main-container"

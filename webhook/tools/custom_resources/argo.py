@@ -12,16 +12,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from policies.kubernetes.objects import (
-    MERGE_KEYS,
-    JSONObject,
-    OversizedObjectError,
-    mapping,
-    mappings,
-    merge,
-)
+from policies.kubernetes.objects import JSONObject, OversizedObjectError, mapping, mappings
 from policies.kubernetes.paths import Path, field_path
-from policies.kubernetes.template import Template, Unjudged, add_volumes
+from policies.kubernetes.template import Template, Unjudged
+from webhook.tools.custom_resources.merging import MERGE_KEYS, add_volumes, merge
 
 _PLACEMENT = ("tolerations", "nodeSelector", "affinity")
 _INHERITED = (*_PLACEMENT, "securityContext", "resourceClaims")

@@ -1,6 +1,6 @@
 """Custom resources, above all those whose Pods a controller composes from pieces.
 
-Each file of ``custom_resources`` has two documents: what is expected (the verdict, and the paths of
+Each file of ``manifests`` has two documents: what is expected (the verdict, and the paths of
 the findings and of the parts that are not judged), and a minimal manifest.
 """
 
@@ -20,10 +20,11 @@ from policies.facts import Facts, Request
 from policies.kubernetes.claims import Claim
 from policies.kubernetes.objects import MalformedObjectError
 from policies.kubernetes.paths import field_path
+from webhook.tools.custom_resources import workload
 
 JSON = dict[str, Any]
 
-MANIFESTS = sorted(Path(__file__).parent.glob("custom_resources/*.yaml"))
+MANIFESTS = sorted(Path(__file__).parent.glob("manifests/*.yaml"))
 POLICY = deciding.policy()
 PRIVILEGED = {"securityContext": {"privileged": True}}
 STEP = {"name": "a", "container": {"image": "web"}}
@@ -48,7 +49,7 @@ def train_job(**trainer: Any) -> JSON:
 
 
 def decided(obj: JSON) -> Decision:
-    return decide(obj, POLICY)
+    return decide(workload(obj), POLICY)
 
 
 def paths(obj: JSON) -> list[str]:
@@ -130,7 +131,7 @@ def test_resource_claims_of_a_workflow_apply_to_its_steps() -> None:
         resourceClaims=[{"name": "gpu", "resourceClaimTemplateName": "one"}],
     )
     claims = {("default", "one"): Claim((frozenset({"gpu.nvidia.com"}),))}
-    assert decide(obj, POLICY, facts=Facts(claim_templates=claims)).verdict == "mutated"
+    assert decide(workload(obj), POLICY, facts=Facts(claim_templates=claims)).verdict == "mutated"
 
 
 def test_volume_mounts_of_a_container_set_apply_to_its_containers() -> None:
@@ -195,7 +196,7 @@ def test_devices_of_a_train_job_are_checked_without_its_runtime() -> None:
 def test_train_job_devices_are_counted_per_node(count: int, rules: list[str]) -> None:
     small = deciding.policy(pools=[deciding.POOL | {"largestRequest": 4}])
     job = train_job(numNodes=8, resourcesPerNode={"limits": {"nvidia.com/gpu": count}})
-    assert [finding.rule for finding in decide(job, small).findings] == rules
+    assert [finding.rule for finding in decide(workload(job), small).findings] == rules
 
 
 def test_a_mutation_completes_the_device_resources_of_a_train_job() -> None:
@@ -215,11 +216,11 @@ def test_a_train_job_without_device_resources_has_an_unknown_verdict(trainer: JS
 
 def test_an_object_with_unjudged_parts_is_allowed_in_an_exempt_namespace() -> None:
     assert decided(NIM_CACHE).verdict == "unknown"
-    decision = decide(NIM_CACHE, POLICY, Request(namespace="gpu-operator"))
+    decision = decide(workload(NIM_CACHE), POLICY, Request(namespace="gpu-operator"))
     assert decision.verdict == "allowed"
     assert decision.exemption == "the policy exempts namespace gpu-operator"
 
 
 def test_an_exempt_runtime_class_does_not_exempt_unjudged_parts() -> None:
     exempting = deciding.policy(exemptions={"runtimeClasses": ["kata"]})
-    assert decide(NIM_CACHE, exempting).verdict == "unknown"
+    assert decide(workload(NIM_CACHE), exempting).verdict == "unknown"

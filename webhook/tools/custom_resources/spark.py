@@ -11,9 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from policies.kubernetes.objects import JSONObject, mapping, mappings, merge
+from policies.kubernetes.objects import JSONObject, mapping, mappings
 from policies.kubernetes.paths import Path, below, field_path
-from policies.kubernetes.template import Template, Unjudged, add_volumes
+from policies.kubernetes.template import Template, Unjudged
+from webhook.tools.custom_resources.merging import add_volumes, merge
 
 _ROLES = ("driver", "executor")
 # What the configuration says of Pods: their node selection, their template.

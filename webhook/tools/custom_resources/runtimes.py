@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from policies.kubernetes.objects import JSONObject, mapping, mappings
 from policies.kubernetes.paths import Path, descend
 from policies.kubernetes.template import Template, Unjudged, names_device
+from policies.kubernetes.templates import INCOMPLETE, has_devices, search
 
 _SERVER = "kserve-container"
 _COMPONENTS = ("predictor", "transformer", "explainer")
@@ -36,6 +37,10 @@ _SERVERS = frozenset(
 _FROM_RUNTIME = "its container and its resources come from a ServingRuntime"
 _FROM_PRESET = "its container comes from an LLMInferenceServiceConfig"
 _MANAGED_CLAIM = "serving.kserve.io/exp-dra-device-class"
+_COMPLETED_BY = {
+    "ServingRuntime": "an InferenceService completes its containers",
+    "TrainingRuntime": "a TrainJob completes its containers",
+}
 _LLM_TEMPLATES: tuple[tuple[str, ...], ...] = (
     ("template",),
     ("worker",),
@@ -102,6 +107,18 @@ def compose_llm_service(
                 yield Unjudged(at, _FROM_PRESET)
     if not found and obj["kind"] == "LLMInferenceService":
         yield Unjudged(path, _FROM_PRESET)
+
+
+def compose_runtime(spec: JSONObject, path: Path, obj: JSONObject) -> Iterator[Template | Unjudged]:
+    """Yield the templates of a runtime. Those without devices may get some from other objects."""
+    reason = _COMPLETED_BY[obj["kind"].removeprefix("Cluster")]
+    for part in search(spec, path, obj["kind"]):
+        if isinstance(part, Unjudged):
+            yield part._replace(reason=reason) if part.reason is INCOMPLETE else part
+        elif has_devices(part):
+            yield part
+        else:
+            yield Unjudged(part.spec_path, reason, part.raw["spec"])
 
 
 def compose_train_job(

@@ -1,0 +1,98 @@
+"""Kinds of which gpufence knows more than their structure tells."""
+
+# Groups with a dot whose objects make no Pods: built-in ones (k8s.io/client-go/kubernetes/scheme),
+# and those that only describe other objects.
+GROUPS_WITHOUT_PODS = frozenset(
+    {
+        "kustomize.config.k8s.io",
+        "admissionregistration.k8s.io",
+        "apiextensions.k8s.io",
+        "apiregistration.k8s.io",
+        "authentication.k8s.io",
+        "authorization.k8s.io",
+        "certificates.k8s.io",
+        "coordination.k8s.io",
+        "discovery.k8s.io",
+        "events.k8s.io",
+        "flowcontrol.apiserver.k8s.io",
+        "networking.k8s.io",
+        "node.k8s.io",
+        "rbac.authorization.k8s.io",
+        "resource.k8s.io",
+        "scheduling.k8s.io",
+        "storage.k8s.io",
+        # These describe Pods, or hold patterns of Pods.
+        "auto.gke.io",
+        "chainsaw.kyverno.io",
+        "constraints.gatekeeper.sh",
+        "gateway.networking.k8s.io",
+        "gpufence.dev",
+        "karpenter.sh",
+        "kyverno.io",
+        "mutations.gatekeeper.sh",
+        "policies.kyverno.io",
+        "templates.gatekeeper.sh",
+    }
+)
+KINDS_WITHOUT_PODS = frozenset(
+    {
+        ("kueue.x-k8s.io", "ResourceFlavor"),
+        # The DRA driver runs a DaemonSet for each, in its own namespace.
+        ("resource.nvidia.com", "ComputeDomain"),
+        # Quotas of devices.
+        ("kubeflow.org", "Profile"),
+        ("nos.nebuly.ai", "CompositeElasticQuota"),
+        ("nos.nebuly.ai", "ElasticQuota"),
+        # The group of its samples; the one above is that of its documentation.
+        ("nos.nebuly.com", "CompositeElasticQuota"),
+        ("nos.nebuly.com", "ElasticQuota"),
+        ("scheduling.sigs.k8s.io", "ElasticQuota"),
+        ("scheduling.volcano.sh", "Queue"),
+        ("scheduling.x-k8s.io", "ElasticQuota"),
+    }
+)
+HELM_CHARTS = frozenset(
+    {
+        ("argoproj.io", "Application"),
+        ("helm.cattle.io", "HelmChart"),
+        ("helm.cattle.io", "HelmChartConfig"),
+        ("helm.toolkit.fluxcd.io", "HelmRelease"),
+    }
+)
+"""Kinds with the values of a Helm chart."""
+
+KINDS_OF_OPERATORS = {
+    "amd.com": frozenset({"DeviceConfig"}),
+    "apps.nvidia.com": frozenset(
+        {
+            "NIMBuild",
+            "NIMCache",
+            "NIMPipeline",
+            "NIMService",
+            "NemoCustomizer",
+            "NemoDatastore",
+            "NemoEntitystore",
+            "NemoEvaluator",
+            "NemoGuardrail",
+        }
+    ),
+    "inference.llmaz.io": frozenset({"Playground"}),
+    "kai.scheduler": frozenset({"Config", "SchedulingShard"}),
+    "kaito.sh": frozenset({"InferenceSet", "MultiRoleInference", "RAGEngine", "Workspace"}),
+    "kubeai.org": frozenset({"Model"}),
+    "nvidia.com": frozenset(
+        {
+            "ClusterPolicy",
+            "DynamoComponentDeployment",
+            "DynamoGraphDeployment",
+            "DynamoGraphDeploymentRequest",
+            "NVIDIADriver",
+        }
+    ),
+    "ome.io": frozenset({"BenchmarkJob", "InferenceService"}),
+    "run.ai": frozenset(
+        {"DistributedWorkload", "InferenceWorkload", "InteractiveWorkload", "TrainingWorkload"}
+    ),
+    "virtualservers.coreweave.com": frozenset({"VirtualServer"}),
+}
+"""Kinds, by API group, whose operators make GPU Pods without any field of a Pod in them."""
