@@ -318,7 +318,7 @@ def test_the_api_server_denies_no_class_of_pods_that_the_engine_allows(
 ) -> None:
     policy, tally, alone = policy_of(default_spec()), Counter[str](), list[str]()
     with in_tree(control_plane, policy) as line:
-        found = Comparer(policy, policy, TODAY).combinations("nvidia", ["resources"])
+        found = Comparer(policy, policy, TODAY).pairs("nvidia")
         for traits in dict.fromkeys(found):
             *_, obj = objects_of(traits)
             # Pods in other namespaces would need them.

@@ -16,8 +16,7 @@ from controlplane.fence import running
 from in_tree import create_runtime_class
 from strategies import JSON
 from unit.cli.policy_diff.test_comparison import BASE, CHANGES, changed, comparison
-from webhook.tools.cli.policy_diff.comparison import Difference
-from webhook.tools.cli.policy_diff.sentences import sentence
+from webhook.tools.cli.policy_diff.differences import Difference
 
 SHOWN = [
     "pools.resources",
@@ -58,18 +57,20 @@ def test_the_api_server_decides_on_the_smallest_pods_as_it_says(
             for own, differences in found.items():
                 for each in differences if name in ("", own) else ():
                     said = each.after if name else each.before
-                    answer = sent(control_plane, each.objects[-1])
+                    answer = sent(control_plane, each.smallest[-1])
                     tally[answer] += 1
-                    if answer in ("allowed", "denied") and (answer == "allowed") != said.allowed:
-                        wrong.append((own, name, answer, sentence(each)))
+                    if answer in ("allowed", "denied") and (answer == "denied") != (
+                        said == "denied"
+                    ):
+                        wrong.append((own, name, answer, each.sentence))
     print(f"\n{len(TRIED)} changes: {dict(tally)}")
     assert not wrong
     assert {"allowed", "denied"} <= tally.keys()
 
 
 def is_alone(difference: Difference) -> bool:
-    """Return whether the Pod needs no other object, user or day."""
-    return len(difference.objects) == 1 and not any(t.request for t in difference.classes[0])
+    """Return whether the Pod needs no other object or user."""
+    return len(difference.smallest) == 1 and "of user" not in difference.sentence
 
 
 def sent(cluster: ControlPlane, obj: JSON) -> str:

@@ -16,6 +16,7 @@ from policies.exemptions import ALWAYS_EXCLUDED
 from policies.facts import Facts, Request
 from policies.kubernetes.claims import Claim
 from policies.kubernetes.scheduling import REQUIRED
+from policies.registry import RULES
 from specs import policy_of
 from unit.cli.policy_diff.test_comparison import (
     BASE,
@@ -26,7 +27,7 @@ from unit.cli.policy_diff.test_comparison import (
     changed,
     comparison,
 )
-from webhook.tools.cli.policy_diff.comparison import Answer, changes
+from webhook.tools.cli.policy_diff.differences import changes, effects_of
 
 JSON = dict[str, Any]
 
@@ -176,7 +177,7 @@ def test_no_generated_pod_differs_where_the_comparison_finds_nothing() -> None:
         policy = policy_of(changed(CHANGES[name]))
         for each, old in zip(made, before, strict=True):
             new = decide(*_arguments(policy, each), excluded_namespaces=ALWAYS_EXCLUDED)
-            assert not changes(Answer.of(old), Answer.of(new)), (name, each[0])
+            assert not changes(effects_of(old), effects_of(new)), (name, each[0])
 
 
 @pytest.mark.slow("compares two policies for each change")
@@ -188,10 +189,10 @@ def test_the_comparison_names_what_differs_for_generated_pods() -> None:
     for name in TRIED:
         policy, named = policy_of(changed(CHANGES[name])), comparison(name)
         rules = {own.rule for each in named.differences for own in each.rules}
-        rules |= {path[6:-1] for path in named.elsewhere if path.startswith("rules[")}
+        rules |= {rule.id for rule in RULES if rule.id in str(named.elsewhere)}
         for each, old in zip(made, before, strict=True):
             new = decide(*_arguments(policy, each), excluded_namespaces=ALWAYS_EXCLUDED)
-            own = {one.rule for one in changes(Answer.of(old), Answer.of(new))}
+            own = {one.rule for one in changes(effects_of(old), effects_of(new))}
             assert not own or not named.is_equal
             found, missed = found + len(own), missed + len(own - rules)
     print(f"\n{found} findings and mutations differ; the comparison does not name {missed}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from policies.policy import Hardening
 from running import Run
 from webhook.kube.credentials import kubeconfig
 from webhook.kube.errors import ApiError
+from webhook.serve.cluster.state import PATHS
 from webhook.tools.cli.cluster_facts import state_of_cluster
 from webhook.tools.cli.commands.adopt import Cluster, Dump
 from webhook.tools.documents.document import InputError
@@ -58,12 +60,13 @@ async def test_a_live_cluster_is_listed_once(tmp_path: Path) -> None:
         NODES, {"metadata": {"name": "gpu"}, "status": {"allocatable": {"nvidia.com/gpu": "1"}}}
     )
     await api.start()
-    cluster = Cluster(kubeconfig(api.kubeconfig(tmp_path / "kubeconfig")))
-    states = [await state_of_cluster(cluster) for _ in range(2)]
-    await cluster.close()
+    load = kubeconfig(api.kubeconfig(tmp_path / "kubeconfig"))
+    for number, cluster in enumerate((Cluster(load), Cluster(load, PATHS)), start=1):
+        states = await asyncio.gather(state_of_cluster(cluster), state_of_cluster(cluster))
+        await cluster.close()
+        assert [len(state.nodes) for state in states] == [1, 1]
+        assert [len(api.lists(path)) for path in (NODES, NAMESPACES)] == [number, number]
     await api.stop()
-    assert [len(state.nodes) for state in states] == [1, 1]
-    assert [len(api.lists(path)) for path in (NODES, NAMESPACES)] == [1, 1]
 
 
 async def test_pods_that_have_ended_are_left_out(tmp_path: Path) -> None:

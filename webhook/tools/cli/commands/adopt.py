@@ -6,8 +6,9 @@ The cluster is a live one, or a dump, as ``kubectl get -o json`` prints it.
 from __future__ import annotations
 
 import re
+from asyncio import Future, ensure_future
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import fields, replace
 from datetime import UTC, datetime
@@ -139,7 +140,7 @@ def adopt(out: Path, policy_path: str | None, dump: str | None, connection: Conn
         with reading(enabled=True) as progress:
             return await _adopt(api, policy_path, progress)
 
-    api = Dump(dump) if dump is not None else Cluster(connection.load())
+    api = Dump(dump) if dump is not None else Cluster(connection.load(), PATHS)
     adoption = connection.run(work, api)
     out.mkdir(parents=True, exist_ok=True)
     files[0].write_text(adoption.text)
@@ -370,11 +371,15 @@ def _users(users: Counter[int | None]) -> Iterator[str]:
 
 
 class Cluster(KubeApi):
-    """A live cluster. What discovery lists is there for the audit, which lists it as well."""
+    """A live cluster for two readers: what one reads of these paths, the other gets as well.
 
-    def __init__(self, load: Load) -> None:
+    Without paths, they share everything.
+    """
+
+    def __init__(self, load: Load, paths: Collection[str] = ()) -> None:
         super().__init__(load)
-        self._listed: dict[tuple[str, str], bytes] = {}
+        self._paths = paths
+        self._read: dict[tuple[str, str], Future[bytes]] = {}
 
     async def get(
         self,
@@ -385,11 +390,11 @@ class Cluster(KubeApi):
         most_bytes: int = MOST_BYTES,
     ) -> bytes:
         page = path, str(query)
-        if (body := self._listed.get(page)) is None:
-            body = await super().get(path, query, seconds=seconds, most_bytes=most_bytes)
-            if path in PATHS:
-                self._listed[page] = body
-        return body
+        if (body := self._read.pop(page, None)) is None:
+            body = ensure_future(super().get(path, query, seconds=seconds, most_bytes=most_bytes))
+            if not self._paths or path in self._paths:
+                self._read[page] = body
+        return await body
 
 
 class Dump(KubeApi):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -21,7 +22,7 @@ from webhook.tools.audit.stack import unreached
 from webhook.tools.cli.commands import EXIT_FOUND, SuggestingGroup
 from webhook.tools.cli.discover.drafts import draft_of, groups_of
 from webhook.tools.cli.discover.text import policy_text
-from webhook.tools.cli.evaluate import Result, evaluate
+from webhook.tools.cli.evaluate import evaluate
 from webhook.tools.cli.manifests import read_file, read_manifests
 from webhook.tools.cli.options import (
     FENCE_POLICY,
@@ -53,6 +54,7 @@ from webhook.tools.platforms import Found, found, platforms_of
 
 if TYPE_CHECKING:
     from webhook.kube.client import KubeApi
+    from webhook.tools.audit.cluster_audit import Audit
 
 
 @click.group(cls=SuggestingGroup)
@@ -196,7 +198,6 @@ def diff(
     it, save the Pod and run gpufence check with each policy.
     """
     from webhook.tools.cli.policy_diff.comparison import compare
-    from webhook.tools.cli.policy_diff.sentences import DiffReport, changed_workloads
 
     connection = optional_connection(cluster, kubeconfig, context)
     if len(policies) > 2 or (len(policies) == 1 and connection is None):
@@ -204,32 +205,26 @@ def diff(
     if connection is not None and dump is not None:
         raise click.UsageError("--dump and --cluster exclude each other.")
     check_outputs(outputs, [*policies, *manifests, dump])
-    today = datetime.now(UTC).date()
-    sides = [PolicyChoice(path) for path in policies]
-    loaded = [(each.title, each.load()) for each in sides]
-    if len(loaded) == 1 and connection is not None:
-        live = connection.run(lambda api: PolicyChoice().in_cluster(api, FENCE_POLICY))
+    loaded = [PolicyChoice(path).load() for path in policies]
+    if connection is not None and len(loaded) == 1:
+        _, live = connection.run(lambda api: PolicyChoice().in_cluster(api, FENCE_POLICY))
         loaded.insert(0, live)
-    results: list[list[Result]] = [[], []]
-    if manifests:
-        read = read_manifests(manifests)
-        for own, (_, each) in zip(results, loaded, strict=True):
-            own += evaluate(read, each, Request(today=today))
+    today, read = datetime.now(UTC).date(), read_manifests(manifests) if manifests else []
+    results = [[*evaluate(read, each, Request(today=today))] for each in loaded]
     if connection is not None or dump is not None:
         from webhook.tools.audit.cluster_audit import audit
-        from webhook.tools.cli.commands.adopt import Dump
+        from webhook.tools.cli.commands.adopt import Cluster, Dump
         from webhook.tools.cli.report.content import results_of
 
-        async def audited(api: KubeApi) -> list[list[Result]]:
-            return [[*results_of(await audit(api, each, today))] for _, each in loaded]
+        async def audits(api: KubeApi) -> list[Audit]:
+            return await asyncio.gather(*(audit(api, each, today) for each in loaded))
 
-        api = Dump(dump) if dump is not None else None
-        found = (connection or Connection(None)).run(audited, api)
-        for own, more in zip(results, found, strict=True):
-            own += more
-    workloads, count = changed_workloads(*results)
-    (old_name, old), (new_name, new) = loaded
-    report = DiffReport(old_name, new_name, compare(old, new, today), workloads, count)
+        source = connection or Connection(None)
+        api = Cluster(source.load()) if dump is None else Dump(dump)
+        for own, found in zip(results, source.run(audits, api), strict=True):
+            own += results_of(found)
+    (old, new), (before, after) = loaded, results
+    report = compare(old, new, today, before, after)
     write_reports("diff", report, outputs, color)
     return 0 if report.is_equal else EXIT_FOUND
 

@@ -12,9 +12,7 @@ from policies.finding import Finding
 from policies.kubernetes.paths import field_path
 from policies.wording import printable_json
 from webhook.tools.cli.evaluate import VERDICTS, Result
-from webhook.tools.cli.policy_diff import sentences
-from webhook.tools.cli.policy_diff.comparison import Difference
-from webhook.tools.cli.policy_diff.sentences import DiffReport, WorkloadChange, kinds, written
+from webhook.tools.cli.policy_diff.comparison import Comparison
 from webhook.tools.cli.report.content import (
     AuditReport,
     CheckReport,
@@ -71,40 +69,9 @@ def suites(report: SuitesReport) -> Iterator[str]:
     yield _document("TestReport", summary=summary, cases=list(map(_case, report.outcomes)))
 
 
-def diff(report: DiffReport) -> Iterator[str]:
+def diff(report: Comparison) -> Iterator[str]:
     """Yield a PolicyDiff."""
-    comparison = report.comparison
-    yield _document(
-        "PolicyDiff",
-        old=report.old,
-        new=report.new,
-        equal=report.is_equal,
-        classes=comparison.classes,
-        changed=list(comparison.changed),
-        elsewhere=dict(comparison.elsewhere),
-        differences=[
-            {
-                "sentence": sentences.sentence(each),
-                **_change(each),
-                "kinds": kinds(each),
-                "smallest": list(each.objects),
-            }
-            for each in comparison.differences
-        ],
-        workloads=[
-            {"path": each.place, "object": each.title, **_change(each)} for each in report.workloads
-        ],
-        comparedWorkloads=report.compared,
-    )
-
-
-def _change(change: Difference | WorkloadChange) -> dict[str, Any]:
-    return {
-        "before": change.before.verdict,
-        "after": change.after.verdict,
-        "rules": [each._asdict() for each in change.rules],
-        "mutations": written(change),
-    }
+    yield _document("PolicyDiff", equal=report.is_equal, **report._asdict())
 
 
 def doctor(lines: Sequence[DoctorLine]) -> Iterator[str]:

@@ -13,15 +13,8 @@ from typing import Literal, get_args
 
 from policies.wording import counted, printable
 from webhook.tools.cli.evaluate import Result, Verdict
-from webhook.tools.cli.policy_diff.comparison import Difference
-from webhook.tools.cli.policy_diff.sentences import (
-    DiffReport,
-    causes,
-    closing,
-    sentence,
-    smallest,
-    written,
-)
+from webhook.tools.cli.policy_diff.comparison import Comparison
+from webhook.tools.cli.policy_diff.differences import Difference
 from webhook.tools.cli.report.content import (
     CheckReport,
     Place,
@@ -62,41 +55,32 @@ def check(report: CheckReport) -> Iterator[str]:
     if kept:
         yield "\n| | Object | Rule | Where | What |\n| --- | --- | --- | --- | --- |\n"
         yield from kept
-    if left_out := len(rows) - len(kept):
-        more = counted(left_out, "more row")
-        yield f"\nOmitted: {more}, because a comment holds {MAX_CHARACTERS:,} characters.\n"
+    yield _omitted(len(rows) - len(kept), "more row")
 
 
 audit = check
 
 
-def diff(report: DiffReport) -> Iterator[str]:
-    """Yield the comment: each difference, its smallest Pod folded, and the workloads."""
-    yield f"### gpufence: {_escaped(report.old)} and {_escaped(report.new)}\n\n"
-    left = MAX_CHARACTERS - _RESERVED * 4
-    parts = [*map(_difference, report.comparison.differences)]
-    parts += ["| Workload | Before | Now | Why |\n| --- | --- | --- | --- |\n"] * bool(
-        report.workloads
-    )
-    for change in report.workloads:
-        why = "; ".join(causes(change.rules))
-        place = _code(f"{change.place} {change.title}")
-        parts.append(f"| {place} | {change.before.verdict} | {change.after.verdict} | {why} |\n")
-    for number, part in enumerate(parts):
-        left -= len(part)
-        if left < 0:
-            yield f"\nOmitted: {len(parts) - number} more, because a comment has a limit.\n"
-            break
-        yield part
-    yield from (f"\n{_escaped(each)}.\n" for each in closing(report))
+def _omitted(number: int, what: str) -> str:
+    why = f"because a comment holds {MAX_CHARACTERS:,} characters"
+    return f"\nOmitted: {counted(number, what)}, {why}.\n" if number else ""
+
+
+def diff(report: Comparison) -> Iterator[str]:
+    """Yield a comment: each difference, its smallest Pod folded, and what was compared."""
+    yield "### What the change of the policy does\n\n"
+    every = [*map(_difference, (*report.differences, *report.workloads))]
+    yield from (kept := _fitting(every))
+    yield _omitted(len(every) - len(kept), "more difference")
+    yield from (f"\n{_escaped(note)}.\n" for note in (*report.elsewhere, *report.notes))
 
 
 def _difference(difference: Difference) -> str:
-    why = "".join(f"- {each}.\n" for each in causes(difference.rules))
-    changed = _fenced("diff", "".join(f"{x}\n" for x in written(difference)))
-    example = _fenced("yaml", smallest(difference))
-    folded = f"<details><summary>The smallest Pod</summary>\n\n{example}\n</details>\n\n"
-    return f"**{_escaped(sentence(difference))}**\n\n{why}\n{changed}{folded}"
+    causes = "".join(f"- {_escaped(cause)}.\n" for cause in difference.causes)
+    mutated = "".join(f"{mark.replace('@', '@@')}{text}\n" for mark, text in difference.mutated)
+    example = f"{_fenced('diff', mutated)}{_fenced('yaml', difference.yaml)}"
+    folded = f"\n<details><summary>The smallest Pod</summary>\n\n{example}</details>\n"
+    return f"**{_escaped(difference.sentence)}.**\n\n{causes}{folded if difference.yaml else ''}\n"
 
 
 def _fenced(language: str, text: str) -> str:

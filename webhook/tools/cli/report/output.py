@@ -21,7 +21,7 @@ from webhook.tools.documents.document import InputError
 from webhook.tools.documents.files import display_name
 
 if TYPE_CHECKING:
-    from webhook.tools.cli.policy_diff.sentences import DiffReport
+    from webhook.tools.cli.policy_diff.comparison import Comparison
     from webhook.tools.doctor import DoctorLine
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -50,7 +50,7 @@ class Output(NamedTuple):
     path: str = STDOUT
 
 
-Report: TypeAlias = "CheckReport | SuitesReport | Sequence[DoctorLine] | DiffReport"
+Report: TypeAlias = "CheckReport | SuitesReport | Sequence[DoctorLine] | Comparison"
 """The content of a report, by command."""
 
 

@@ -14,14 +14,7 @@ from policies.kubernetes.paths import field_path
 from policies.kubernetes.templates import is_core_workload
 from policies.wording import counted
 from webhook.tools.cli.evaluate import Result
-from webhook.tools.cli.policy_diff.sentences import (
-    DiffReport,
-    causes,
-    closing,
-    sentence,
-    smallest,
-    written,
-)
+from webhook.tools.cli.policy_diff.comparison import Comparison
 from webhook.tools.cli.report.content import (
     AuditReport,
     CheckReport,
@@ -135,18 +128,14 @@ def doctor(lines: Sequence[DoctorLine], terminal: Terminal) -> Iterator[str]:
     yield f"\n{terminal.paint(parts, BOLD)}\n"
 
 
-def diff(report: DiffReport, terminal: Terminal) -> Iterator[str]:
-    """Yield each difference with its smallest Pod, the workloads that change, and a summary."""
-    for found in report.comparison.differences:
-        yield terminal.line(sentence(found), style=BOLD)
-        yield from (terminal.line(f"{each}.", 2) for each in causes(found.rules))
-        lines = (Marked("+" if line[0] == "+" else "-", line[1:]) for line in written(found))
-        yield f"{terminal.changed(lines, 2)}\n{indent(smallest(found), '    ')}\n"
-    for change in report.workloads:
-        verdicts = f"{change.before.verdict} before, {change.after.verdict} now"
-        yield terminal.row((change.place, BOLD), (change.title, PLAIN), (verdicts, PLAIN))
-        yield from (terminal.line(f"{each}.", 2) for each in causes(change.rules))
-    yield from (terminal.line(f"{each}.") for each in closing(report))
+def diff(report: Comparison, terminal: Terminal) -> Iterator[str]:
+    """Yield each difference with its smallest Pod, and what was compared."""
+    for each in (*report.differences, *report.workloads):
+        yield terminal.line(f"{each.sentence}.", style=BOLD)
+        yield from (terminal.line(f"{cause}.", 2) for cause in each.causes)
+        yield terminal.changed(each.mutated, 2)
+        yield f"\n{indent(each.yaml, '    ')}\n" if each.yaml else "\n"
+    yield from (terminal.line(f"{note}.") for note in (*report.elsewhere, *report.notes))
 
 
 # The parts of a report about one object.
