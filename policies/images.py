@@ -47,11 +47,13 @@ def known_images() -> tuple[Image, ...]:
     return msgspec.convert(document["images"], tuple[Image, ...])
 
 
-@lru_cache(maxsize=1024)
 def known_image(name: str) -> Image | None:
     """Return what is known of an image: ``registry/repository:tag@digest``."""
-    if len(name) > _LONGEST:
-        return None
+    return _known_image(name) if len(name) <= _LONGEST else None
+
+
+@lru_cache(maxsize=1024)
+def _known_image(name: str) -> Image | None:
     tagged = f"/{name.partition('@')[0]}"
     directory, slash, last = tagged.rpartition("/")
     repository = f"{directory}{slash}{last.partition(':')[0]}"
