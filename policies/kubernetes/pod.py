@@ -103,6 +103,7 @@ class Pod:
     """
 
     __slots__ = (
+        "_alternatives",
         "_device_peaks",
         "_selected",
         "_selection",
@@ -136,7 +137,8 @@ class Pod:
         self.device_resources = _device_resources(self.containers)
         """The device resources of the containers, in their order; limits come first."""
         self._device_peaks: Mapping[str, int] | None = None
-        self._selection: tuple[Alternative, ...] | None = None
+        self._alternatives: Sequence[Alternative] | None = None
+        self._selection: Sequence[Alternative] | None = None
         self._selected: SelectedNodes | None = None
 
     @property
@@ -175,10 +177,16 @@ class Pod:
             self._device_peaks = device_peaks(self.spec.init_containers, self.spec.containers)
         return self._device_peaks
 
-    def selection(self) -> tuple[Alternative, ...]:
+    def alternatives(self) -> Sequence[Alternative]:
+        """Return an alternative for each term of the required node affinity; one without terms."""
+        if self._alternatives is None:
+            self._alternatives = alternatives(self.spec)
+        return self._alternatives
+
+    def selection(self) -> Sequence[Alternative]:
         """Return the ORed alternatives by which the Pod's node selection can be met."""
         if self._selection is None:
-            self._selection = tuple(alternatives(self.spec))
+            self._selection = [each for each in self.alternatives() if each.parses]
         return self._selection
 
     def selected_nodes(self, nodes: NodeIndex) -> SelectedNodes:

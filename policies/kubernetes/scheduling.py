@@ -122,13 +122,15 @@ class Alternative(msgspec.Struct, gc=False):
     """One of the ORed alternatives of a Pod's node selection.
 
     A node meets it that carries every label of ``labels`` and meets every requirement.
-    ``path`` leads to the node selector term, and is empty where the Pod has none.
+    ``path`` leads to the node selector term, and is empty where the Pod has none. No node meets a
+    term that is empty, or that has a requirement which does not parse: ``parses`` is false.
     """
 
     labels: Mapping[str, str]
     expressions: tuple[Requirement, ...]
     fields: tuple[Requirement, ...]
     path: str
+    parses: bool = True
     _by_key: dict[str, list[Requirement]] | None = None
     _possible_values: dict[tuple[str, bool], bool] = {}
     _has_possible_name: bool | None = None
@@ -180,36 +182,33 @@ def required_terms(spec: PodSpec) -> list[NodeSelectorTerm] | None:
     return node_affinity.required.node_selector_terms or []
 
 
-def alternatives(spec: PodSpec) -> Iterator[Alternative]:
-    """Yield the ORed alternatives of the Pod's node selection.
-
-    Terms that match no node by themselves (empty, or with a requirement that does not parse) are
-    left out, so a selection that can never be met yields nothing.
-    """
+def alternatives(spec: PodSpec) -> list[Alternative]:
+    """Return an alternative for each term of the required node affinity; one if there is none."""
     labels = {key: value or "" for key, value in (spec.node_selector or {}).items()}
     terms = required_terms(spec)
     if terms is None:
-        yield Alternative(labels, (), (), "")
-        return
-    yield from term_alternatives(terms, labels)
+        return [Alternative(labels, (), (), "")]
+    return term_alternatives(terms, labels)
 
 
 def term_alternatives(
     terms: Iterable[NodeSelectorTerm], labels: Mapping[str, str] = MappingProxyType({})
-) -> Iterator[Alternative]:
-    """Yield the terms of a node selector, in addition to labels, that can match a node."""
+) -> list[Alternative]:
+    """Return the terms of a node selector, each in addition to labels."""
+    found: list[Alternative] = []
     for index, term in enumerate(terms):
         expressions = tuple(term.match_expressions or ())
         fields = tuple(term.match_fields or ())
-        if not expressions and not fields:
-            continue
-        if all(map(parses, expressions)) and all(map(_field_parses, fields)):
-            yield Alternative(labels, expressions, fields, f"{REQUIRED_TERMS}[{index}]")
+        can_match = all(map(parses, expressions)) and all(map(_field_parses, fields))
+        can_match = can_match and bool(expressions or fields)
+        path = f"{REQUIRED_TERMS}[{index}]"
+        found.append(Alternative(labels, expressions, fields, path, can_match))
+    return found
 
 
 def matches_node(spec: PodSpec, name: str, labels: Mapping[str, str]) -> bool:
     """Return whether the Pod's nodeSelector and required node affinity accept the node."""
-    return any(accepts(alternative, name, labels) for alternative in alternatives(spec))
+    return any(each.parses and accepts(each, name, labels) for each in alternatives(spec))
 
 
 def accepts(alternative: Alternative, name: str, labels: Mapping[str, str]) -> bool:

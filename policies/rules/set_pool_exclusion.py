@@ -9,7 +9,6 @@ from policies.kubernetes.core_v1 import NodeSelectorTerm, Requirement
 from policies.kubernetes.editor import Addition
 from policies.kubernetes.pod import Pod
 from policies.kubernetes.scheduling import (
-    REQUIRED_TERMS,
     Alternative,
     is_wildcard,
     required_terms,
@@ -51,21 +50,20 @@ def changes(pod: Pod, context: Context) -> Iterable[Addition]:
 
 def _additions(pod: Pod, pools: Sequence[Pool], context: Context) -> Iterator[Addition]:
     named = {each.alternative.path: each.pools for each in named_pools(pod, pools, context)}
-    by_path = {alternative.path: alternative for alternative in pod.selection()}
     terms = required_terms(pod.spec)
     if terms is None:
         unnamed = [pool for pool in pools if pool not in named.get("", ())]
-        if added := _exclusions(unnamed, by_path[""], context):
+        if added := _exclusions(unnamed, pod.selection()[0], context):
             affinity = affinity_of([NodeSelectorTerm(added)])
             yield Addition(pod.spec, ("spec", "affinity"), affinity)
         return
-    for index, each in enumerate(terms):
-        at = f"{REQUIRED_TERMS}[{index}]"
-        if alternative := by_path.get(at):
+    for index, (each, alternative) in enumerate(zip(terms, pod.alternatives(), strict=True)):
+        if alternative.parses:
+            of_term = named.get(alternative.path, ())
             matched = [
                 pool
                 for pool in pools
-                if pool not in named.get(at, ()) and can_match(alternative, pool.selector)
+                if pool not in of_term and can_match(alternative, pool.selector)
             ]
             if added := _exclusions(matched, alternative, context):
                 yield Addition(each, (*TERMS, index, "matchExpressions"), added)

@@ -17,7 +17,6 @@ from policies.kubernetes.editor import Addition
 from policies.kubernetes.pod import Pod
 from policies.kubernetes.scheduling import (
     REQUIRED,
-    REQUIRED_TERMS,
     Alternative,
     required_terms,
 )
@@ -59,15 +58,13 @@ def changes(pod: Pod, context: Context) -> Iterator[Addition]:
 
 def _leaves_nodes(pod: Pod, missing: Sequence[Sequence[Expressions]]) -> bool:
     """Return whether some node can meet a completed term."""
-    terms = required_terms(pod.spec)
-    if terms is None and not pod.spec.node_selector:
+    if required_terms(pod.spec) is None and not pod.spec.node_selector:
         return True
-    by_path = {alternative.path: alternative for alternative in pod.selection()}
-    for index, completions in enumerate(missing):
-        alternative = by_path.get("" if terms is None else f"{REQUIRED_TERMS}[{index}]")
-        if alternative and any(can_meet(alternative, way) for way in completions):
-            return True
-    return False
+    return any(
+        alternative.parses and can_meet(alternative, way)
+        for alternative, completions in zip(pod.alternatives(), missing, strict=True)
+        for way in completions
+    )
 
 
 def affinity_of(terms: list[NodeSelectorTerm]) -> Affinity:
@@ -86,32 +83,15 @@ def _missing(pod: Pod, context: Context) -> list[list[Expressions]] | None:
     A Pod without terms has one for each term to add.
     """
     labels, pools = _required(context)
-    terms = required_terms(pod.spec)
-    if terms is None:
-        (alternative,) = pod.selection()
-        completions = _completions(alternative, labels, pools, parses=True)
-        return [completions] if len(completions) <= MOST_NEW_TERMS else None
-    parsed = {alternative.path: alternative for alternative in pod.selection()}
     missing: list[list[Expressions]] = []
-    count = 0
-    for index, term in enumerate(terms):
-        if not (term.match_expressions or term.match_fields):
-            missing.append([[]])
-            continue
-        known = parsed.get(f"{REQUIRED_TERMS}[{index}]")
-        used = _unparsed(term, pod) if known is None else known
-        missing.append(_completions(used, labels, pools, parses=known is not None))
-        count += len(missing[-1]) - 1
-        if count > MOST_NEW_TERMS:
+    new = 0
+    for alternative in pod.alternatives():
+        is_empty = not (alternative.parses or alternative.expressions or alternative.fields)
+        missing.append([[]] if is_empty else _completions(alternative, labels, pools))
+        new += len(missing[-1]) - bool(alternative.path)
+        if new > MOST_NEW_TERMS:
             return None
     return missing
-
-
-def _unparsed(term: NodeSelectorTerm, pod: Pod) -> Alternative:
-    """Return a term that matches no node, because one of its requirements does not parse."""
-    labels = {key: value or "" for key, value in (pod.spec.node_selector or {}).items()}
-    expressions, fields = tuple(term.match_expressions or ()), tuple(term.match_fields or ())
-    return Alternative(labels, expressions, fields, "")
 
 
 def _required(context: Context) -> tuple[Iterable[Label], Sequence[Pool]]:
@@ -136,8 +116,6 @@ def _completions(
     alternative: Alternative,
     labels: Iterable[Label],
     pools: Sequence[Pool],
-    *,
-    parses: bool,
 ) -> list[Expressions]:
     """Return the expressions that an alternative lacks: one list, or one for each pool."""
     missing = _lacking(alternative, labels)
@@ -151,7 +129,9 @@ def _completions(
         together = dict.fromkeys(chain(*choices)) if all(choices) else ()
         return [[*missing, requirement(key, [*together])]]
     # What does not parse matches no node, and neither does what matches no pool's.
-    fitting = [pool for pool in pools if parses and can_match(alternative, pool.selector)]
+    fitting = [
+        pool for pool in pools if alternative.parses and can_match(alternative, pool.selector)
+    ]
     return [
         _lacking(alternative, dict.fromkeys((*labels, *pool.selector.items())))
         for pool in fitting or pools[:1]

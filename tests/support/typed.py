@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -71,8 +71,8 @@ def is_wildcard(raw: JSON) -> bool:
     return scheduling.is_wildcard(toleration(raw))
 
 
-def alternatives(spec: JSON) -> Iterator[Alternative]:
-    return scheduling.alternatives(spec_of(spec))
+def alternatives(spec: JSON) -> list[Alternative]:
+    return [each for each in scheduling.alternatives(spec_of(spec)) if each.parses]
 
 
 def matches_node(spec: JSON, name: str, labels: Mapping[str, str]) -> bool:

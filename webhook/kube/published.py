@@ -482,7 +482,8 @@ def _counters(sets: Iterable[CounterSet] | None) -> Counters:
 
 def _placement(of: ResourceSliceSpec | DeviceObject) -> Placement:
     terms = of.node_selector.node_selector_terms if of.node_selector else None
-    return Placement(of.node_name or "", bool(of.all_nodes), tuple(term_alternatives(terms or ())))
+    matching = tuple(each for each in term_alternatives(terms or ()) if each.parses)
+    return Placement(of.node_name or "", bool(of.all_nodes), matching)
 
 
 def classes_by_resource(classes: Mapping[str, DeviceClassObject]) -> Mapping[str, str]:
