@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from policies.exemptions import ALWAYS_EXCLUDED
-from policies.finding import Action, Mode
+from policies.finding import Mode
 from policies.policy import Override, Policy
 from reviewing import default_policy
 from webhook.controller.text.objects import (
@@ -23,7 +23,6 @@ from webhook.controller.text.objects import (
 )
 
 JSON = dict[str, Any]
-OFF: dict[str, Action] = dict.fromkeys(IN_TREE_RULES, "off")
 TRESPASS, LEAK = "gpufence-pool-trespass", "gpufence-device-leak"
 
 
@@ -45,12 +44,6 @@ def test_each_rule_has_a_labeled_policy_with_a_description_and_a_binding_that_de
         else:
             name = obj["metadata"]["name"]
             assert obj["spec"] == {"policyName": name, "validationActions": ["Deny"]}
-
-
-@pytest.mark.parametrize("action", ["warn", "audit", "off"])
-def test_a_rule_that_enforces_nowhere_has_no_policy(action: Action) -> None:
-    policy = default_policy(**{"device-leak": action})
-    assert {name for _, name in by_name(policy)} == {TRESPASS}
 
 
 @pytest.mark.parametrize("mode", ["warn", "audit"])
@@ -97,14 +90,6 @@ def test_no_line_of_an_expression_is_long(rule: str) -> None:
     expressions += [spec["validations"][0]["messageExpression"]]
     for expression in expressions:
         assert max(map(len, expression.split("\n"))) <= 110, expression
-
-
-def test_static_policies_have_the_static_suffix_and_no_params() -> None:
-    for obj in admission_policies(default_policy(), Registration(), static=True):
-        assert obj["metadata"]["name"].endswith(".static.k8s.io")
-        assert obj["spec"].get("policyName", ".static.k8s.io").endswith(".static.k8s.io")
-        assert "paramKind" not in obj["spec"]
-        assert "paramRef" not in obj["spec"]
 
 
 def test_all_names_lists_the_name_of_every_object() -> None:

@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 
 from policies.device_injection import ANNOTATIONS, CUDA_VERSION, DEVICE_MOUNTS, NO_DEVICES
 from policies.engine import validate
-from policies.exemptions import ALWAYS_EXCLUDED
 from policies.finding import Mode
 from policies.kubernetes.claims import IMPLICIT_RESOURCE_PREFIX
-from policies.kubernetes.kinds import WELL_KNOWN, CustomWorkloads
+from policies.kubernetes.kinds import CustomWorkloads
 from policies.policy import FailurePolicy, Policy
 from policies.reach import DAEMON_SET_CONTROLLER, EVERY_NODE, MIRROR_ANNOTATION
 from policies.rules.check_device_leak import device_files, visible_devices_variables
@@ -67,30 +66,6 @@ def test_where_no_trespass_is_denied_nothing_fails_closed_in_spite_of_the_policy
     assert {webhook["failurePolicy"] for webhook in webhooks(warning).values()} == {"Ignore"}
 
 
-def test_custom_resources_are_sent_with_failure_policy_ignore() -> None:
-    custom = webhooks(default_policy())[CUSTOM]
-    assert custom["failurePolicy"] == "Ignore"
-    sent = {rule["apiGroups"][0]: tuple(rule["resources"]) for rule in custom["rules"]}
-    assert sent == {
-        custom.group: custom.resources
-        for custom in WELL_KNOWN
-        if custom.group not in MERGING_GROUPS
-    }
-    assert "pytorchjobs" in sent["kubeflow.org"]
-    for rule in custom["rules"]:
-        assert rule["apiVersions"] == ["*"]
-        assert rule["operations"] == ["CREATE", "UPDATE"]
-        # Without the subresources, in which operators keep their state.
-        assert not any("/" in resource or "*" in resource for resource in rule["resources"])
-
-
-def test_the_policy_selects_the_custom_resources_that_are_sent() -> None:
-    mine = (CustomWorkloads("train.example", ("runs",)),)
-    [rule] = webhooks(replace(default_policy(), custom_workloads=mine))[CUSTOM]["rules"]
-    assert (rule["apiGroups"], rule["resources"]) == (["train.example"], ["runs"])
-    assert CUSTOM not in webhooks(replace(default_policy(), custom_workloads=()))
-
-
 def test_custom_resources_whose_operators_merge_templates_are_not_sent() -> None:
     merged = {("flink.apache.org", "flinkdeployments"), ("trainer.kubeflow.org", "trainjobs")}
     workloads = tuple(CustomWorkloads(group, (resource,)) for group, resource in merged)
@@ -100,14 +75,6 @@ def test_custom_resources_whose_operators_merge_templates_are_not_sent() -> None
 
 def test_each_composed_kind_is_in_a_group_that_is_not_sent() -> None:
     assert {group for group, _ in COMPOSERS} == MERGING_GROUPS
-
-
-def test_namespaces_that_a_cluster_needs_to_start_are_excluded() -> None:
-    policy = default_policy()
-    for webhook in webhooks(policy, excluded_namespaces=frozenset({"more"})).values():
-        [selector] = webhook["namespaceSelector"]["matchExpressions"]
-        assert selector["operator"] == "NotIn"
-        assert set(selector["values"]) == {"more", *ALWAYS_EXCLUDED, *policy.exemptions.namespaces}
 
 
 def test_only_ephemeral_containers_and_resize_of_pod_subresources_are_sent() -> None:
@@ -186,8 +153,3 @@ def test_law_a_device_path_with_a_finding_matches_the_condition(path: str, sub_p
     if validate(pod, policy).findings:
         # RE2, which CEL uses, and Python read this expression alike.
         assert DIRECTORY.search(path) or "dev/" in sub_path
-
-
-@pytest.mark.parametrize("path", ["/dev/fuse", "/var/lib/kubelet/device-plugins", "/sys/devices"])
-def test_a_path_without_devices_does_not_match_the_condition(path: str) -> None:
-    assert not DIRECTORY.search(path)

@@ -191,17 +191,6 @@ def excepting(**fields: Any) -> Policy:
     return replace(default_policy(), exceptions=(ExceptionEntry(**{**given, **fields}),))
 
 
-def test_exceptions_are_data_with_all_their_fields() -> None:
-    assert names_for(RULE, excepting(), None)["exceptions"] == [
-        {
-            "namespaces": ["legacy", "old-*"],
-            "kinds": ["Deployment"],
-            "names": ["web-*"],
-            "expires": "2027-03-01",
-        }
-    ]
-
-
 def test_exceptions_of_other_rules_and_expired_ones_are_no_data() -> None:
     assert names_for(RULE, excepting(rules=frozenset()), None)["exceptions"]
     other = excepting(rules=frozenset({"device-leak"}))

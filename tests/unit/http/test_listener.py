@@ -5,21 +5,18 @@ from __future__ import annotations
 import asyncio
 import signal
 import socket
-import ssl
 import struct
 import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack, ExitStack, suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
 import uvloop
 from aiohttp import web
 
-from bench.contestants import resident_mebibytes
-from reviewing import encode, plain_pod, review
-from served_process import Server, get, read_response, ready_server, request
+from served_process import get, ready_server
 from webhook.serve.http.listener import OPERATIONS, REVIEWS, Limits, Listener, listen, port_of
 
 Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
@@ -150,19 +147,6 @@ async def test_a_connection_with_a_request_in_flight_is_never_evicted(
     assert [await is_answered(connection) for connection in held[:2]] == [True, True]
 
 
-async def test_a_new_connection_is_accepted_after_another_is_closed(
-    connect: Connect, busy: dict[str, int]
-) -> None:
-    held = [await connect("127.0.0.2") for _ in range(4)]
-    await occupy(held, busy, "127.0.0.2")
-    assert not await is_served(await connect("127.0.0.3"))
-    held[0][1].close()
-    async with asyncio.timeout(10):
-        while not await is_served(await connect("127.0.0.3")):
-            pass
-    busy.clear()
-
-
 async def test_probes_are_answered_despite_idle_connections(pair: Path) -> None:
     """Of the metrics port, which kubelets probe."""
     async with ready_server(pair) as running:
@@ -236,62 +220,3 @@ def retransmissions(connection: socket.socket) -> int:
     info = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 104)
     count: int = struct.unpack_from("I", info, 100)[0]
     return count
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="only glibc gives memory back when it is asked")
-async def test_memory_is_released_after_connections_close(pair: Path) -> None:
-    async with ready_server(pair) as running:
-        before = resident_mebibytes(running.process.pid)
-        for _ in range(5):
-            open_and_close_handshakes(running, 700)
-        # In vain, the last would have left three times as much.
-        async with asyncio.timeout(30):
-            while resident_mebibytes(running.process.pid) > before + 30:  # noqa: ASYNC110 - it is another process
-                await asyncio.sleep(0.1)
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has such addresses and /proc")
-async def test_100_incomplete_bodies_neither_block_reviews_nor_exhaust_memory(pair: Path) -> None:
-    good = encode(review(plain_pod()))
-    async with ready_server(pair) as running, AsyncExitStack() as held:
-        before = resident_mebibytes(running.process.pid)
-        for _ in range(100):
-            _, writer = await running.connect()
-            held.callback(writer.close)
-            writer.write(b"POST /validate?timeout=30s HTTP/1.1\r\nHost: x\r\n")
-            writer.write(b"Content-Type: application/json\r\nContent-Length: 8000000\r\n\r\n")
-            # All would be 400 MiB, in addition to connections and parsed objects.
-            with suppress(ConnectionError):
-                for _ in range(40):
-                    writer.write(b" " * 100_000)
-                    await writer.drain()
-        reader, writer = await running.connect()
-        held.callback(writer.close)
-        for _ in range(20):
-            writer.write(request(good))
-            _, answer = await read_response(reader)
-            assert answer["response"]["allowed"] is True
-            assert resident_mebibytes(running.process.pid) < before + 120
-
-
-def open_and_close_handshakes(running: Server, number: int) -> None:
-    """Begin so many handshakes, all open at a time, and hang up when all have been answered."""
-    with ExitStack() as held:
-        begun = []
-        for place in range(number):
-            address = ("127.0.0.1", running.ready["port"])
-            connection = socket.create_connection(address, 30, (f"127.0.0.{2 + place % 9}", 0))
-            begun.append(held.enter_context(connection))
-            # At once: the server hangs up on who is silent for ten seconds, and as many as these
-            # can be kept waiting for some by the kernel.
-            connection.sendall(hello(running.tls))
-        for connection in begun:
-            assert connection.recv(1)
-
-
-def hello(client: ssl.SSLContext) -> bytes:
-    """Return what a client's handshake begins with."""
-    sent = ssl.MemoryBIO()
-    with pytest.raises(ssl.SSLWantReadError):
-        client.wrap_bio(ssl.MemoryBIO(), sent, server_hostname="127.0.0.1").do_handshake()
-    return sent.read()

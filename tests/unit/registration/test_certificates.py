@@ -189,17 +189,6 @@ async def test_a_renewal_that_loses_a_race_changes_nothing(api: FakeKubeApi) -> 
     assert (first.issued[-1], second.issued) == ("serving", [])
 
 
-async def test_a_leaf_is_renewed_at_two_thirds_of_its_life(api: FakeKubeApi) -> None:
-    controller = Controller(api)
-    await controller.register()
-    before, ca = leaf(api), authority(api)
-    await controller.register(NOW + 19 * DAY, after=60)
-    assert leaf(api) == before
-    await controller.register(NOW + 20 * DAY, after=60)
-    assert leaf(api) != before
-    assert authority(api) == ca
-
-
 async def test_a_new_ca_signs_once_all_webhooks_have_carried_it_for_a_while(
     api: FakeKubeApi,
 ) -> None:
@@ -280,24 +269,6 @@ async def test_an_expired_pair_is_replaced_at_once(api: FakeKubeApi) -> None:
     later = NOW + 400 * DAY
     await controller.reconcile(later)
     assert leaf(api).certificate.not_valid_after_utc > later
-
-
-async def test_a_pair_of_an_old_backup_is_replaced_and_its_ca_is_published(
-    api: FakeKubeApi,
-) -> None:
-    controller = Controller(api)
-    for _ in range(3):
-        await controller.register(after=30)
-    old = create_authority(NOW)
-    restored = issue_leaf(old, NAMES, NOW, 30 * DAY)
-    live = api.objects[SERVING.path]
-    api.objects[SERVING.path] = with_data(live, serving_data(restored, old))
-    await controller.register(after=5)
-    # A replica may have mounted it in between.
-    assert is_served_and_trusted(api, restored)
-    assert leaf(api) != restored
-    await controller.register(after=5)
-    assert is_served_and_trusted(api, restored)
 
 
 async def test_a_secret_of_cert_manager_is_never_written(api: FakeKubeApi) -> None:

@@ -9,9 +9,6 @@ from typing import Any
 
 import pytest
 
-from certs.authority import create_authority, issue_leaf
-from certs.keypair import Names
-from certs.secret import Timing, read_certificate, serving_data, with_data
 from fake_apiserver import FakeKubeApi
 from policies.kubernetes.field_types import NameSet
 from policies.kubernetes.objects import JSONObject
@@ -89,29 +86,6 @@ def make(monkeypatch: pytest.MonkeyPatch) -> type[Rounds]:
     return Rounds
 
 
-async def test_the_configurations_carry_the_ca_of_the_secret(make: type[Rounds]) -> None:
-    rounds = make()
-    await rounds.reconcile()
-    assert rounds.bundles == {read_certificate(rounds.api.objects[CA.path])}
-    assert rounds.registry.get_sample_value("gpufence_ca_bundle_certificates") == 1
-    issued = {
-        secret.name: rounds.registry.get_sample_value(
-            "gpufence_certificates_issued_total", {"secret": secret.name}
-        )
-        for secret in (CA, SERVING)
-    }
-    assert issued == {"ca": 1, "serving": 1}
-
-
-async def test_other_cas_to_trust_are_reported(make: type[Rounds]) -> None:
-    """So that they are registered at once."""
-    rounds = make()
-    assert await rounds.controller.keep_certificates()
-    assert not await rounds.controller.keep_certificates()
-    del rounds.api.objects[CA.path]
-    assert await rounds.controller.keep_certificates()
-
-
 async def test_the_first_registration_waits_for_a_ready_endpoint(make: type[Rounds]) -> None:
     rounds = make(registration=SERVICE)
     with pytest.raises(ClusterError, match="has no ready endpoint"):
@@ -162,61 +136,6 @@ async def test_an_unreadable_secret_does_not_prevent_registration(
         await rounds.controller.keep_certificates()
     await rounds.controller.register()
     assert rounds.bundles == before
-
-
-def serve(rounds: Rounds, ca: Any) -> None:
-    """Have another controller write a serving certificate of the CA."""
-    leaf = issue_leaf(ca, Names.parse(["localhost"]), NOW)
-    rounds.api.objects[SERVING.path] = with_data({"metadata": {}}, serving_data(leaf, ca))
-
-
-async def test_the_cas_of_another_controller_are_carried_for_the_overlap(
-    make: type[Rounds],
-) -> None:
-    """Other replicas may still serve a certificate of the CA before."""
-    rounds = make(ca_secret=None, timing=Timing(overlap=timedelta(hours=1)))
-    first, second = create_authority(NOW), create_authority(NOW)
-    serve(rounds, first)
-    await rounds.reconcile()
-    assert rounds.bundles == {first.certificate_pem}
-    serve(rounds, second)
-    await rounds.reconcile()
-    assert rounds.bundles == {second.certificate_pem + first.certificate_pem}
-    assert CA.path not in rounds.api.objects
-
-
-async def test_an_upgrade_to_the_built_in_ca_publishes_it_before_it_signs(
-    make: type[Rounds],
-) -> None:
-    """Replicas of the release before serve certificates of the CA that is registered."""
-    rounds = make(ca_secret=None, timing=Timing(settle=timedelta()))
-    before = create_authority(NOW)
-    serve(rounds, before)
-    await rounds.reconcile()
-    upgraded = make(timing=Timing(settle=timedelta()))
-    upgraded.api.server = rounds.api.server
-    del rounds.api.objects[SERVING.path]
-    await upgraded.reconcile()
-    new = read_certificate(rounds.api.objects[CA.path])
-    assert upgraded.bundles == {new + before.certificate_pem}
-    assert SERVING.path not in rounds.api.objects
-    await upgraded.reconcile()
-    assert read_certificate(rounds.api.objects[SERVING.path]) == new
-
-
-async def test_two_controllers_keep_the_cas_of_both(make: type[Rounds]) -> None:
-    """For a moment, in the middle of an upgrade that changes the Secrets."""
-    old, new = make(), make(ca_secret=SecretName("system", "other"))
-    new.api.server = old.api.server
-    for _ in range(3):
-        await old.reconcile()
-        await new.reconcile()
-    cas = {
-        name: read_certificate(old.api.objects[f"{CA.collection}/{name}"])
-        for name in ("ca", "other")
-    }
-    [bundle] = old.bundles
-    assert all(ca in bundle for ca in cas.values())
 
 
 async def test_exceptions_in_admission_policies_expire_by_api_server_time(

@@ -1,17 +1,14 @@
-"""Which configurations and admission policies are written, repaired and deleted, in which order."""
+"""Which configurations and admission policies are written, repaired and deleted."""
 
 from __future__ import annotations
 
 import copy
-from typing import Any
 
 import pytest
 
 from fake_apiserver import FakeKubeApi
 from policies.kubernetes.objects import JSONObject
 from reviewing import default_policy
-from webhook.controller.drift import drift
-from webhook.controller.owner import Owner
 from webhook.controller.registrar import (
     KINDS,
     Registrar,
@@ -20,14 +17,13 @@ from webhook.controller.registrar import (
 )
 from webhook.controller.registrar import POLICY_KINDS as PATHS
 from webhook.controller.text.objects import (
-    BINDING_KIND,
     POLICY_KIND,
     Registration,
     admission_policies,
     configurations,
 )
 from webhook.kube.client import Query
-from webhook.kube.errors import ApiError, ClusterError
+from webhook.kube.errors import ApiError
 
 OWNER = {
     "apiVersion": "rbac.authorization.k8s.io/v1",
@@ -41,16 +37,14 @@ MUTATING, VALIDATING = configurations(
 )
 VALIDATING_PATH = f"{KINDS[VALIDATING['kind']]}/gpufence"
 WANTED = admission_policies(default_policy(), Registration())
-FIRST, BINDING = (f"{PATHS[kind]}/gpufence-pool-trespass" for kind in (POLICY_KIND, BINDING_KIND))
 
 
 class Api(FakeKubeApi):
-    """Lists both collections, and remembers the order of writes."""
+    """Lists both collections."""
 
     def __init__(self, *, served: bool = True) -> None:
         super().__init__()
         self.served = served
-        self.writes: list[str] = []
 
     async def read(self, path: str, query: Query | None = None) -> JSONObject | None:
         if path not in PATHS.values():
@@ -59,14 +53,6 @@ class Api(FakeKubeApi):
             return None
         below = [obj for at, obj in self.objects.items() if at.startswith(f"{path}/")]
         return {"items": copy.deepcopy(below)}
-
-    async def apply(self, path: str, obj: JSONObject) -> JSONObject:
-        self.writes.append(f"apply {path}")
-        return await super().apply(path, obj)
-
-    async def delete(self, path: str) -> bool:
-        self.writes.append(f"delete {path}")
-        return await super().delete(path)
 
 
 Writes = list[tuple[str, str]]
@@ -78,48 +64,12 @@ def registrar(api: FakeKubeApi, counted: Writes | None = None) -> Registrar:
     return Registrar(api, lambda kind, reason: writes.append((kind, reason)), "gpufence")
 
 
-async def test_policies_are_written_once_before_the_bindings_that_name_them() -> None:
-    api, counted = Api(), Writes()
-    kept = registrar(api, counted)
-    for _ in range(2):
-        await kept.register_policies(WANTED)
-    assert [write.split("/")[4] for write in api.writes] == [
-        *["validatingadmissionpolicies"] * 2,
-        *["validatingadmissionpolicybindings"] * 2,
-    ]
-    assert counted == [(POLICY_KIND, "created")] * 2 + [(BINDING_KIND, "created")] * 2
-
-
-@pytest.mark.parametrize(
-    ("path", "kind", "field"),
-    [
-        *((FIRST, POLICY_KIND, field) for field in ("validations", "failurePolicy", "variables")),
-        (FIRST, POLICY_KIND, "matchConstraints"),
-        (BINDING, BINDING_KIND, "validationActions"),
-    ],
-)
-async def test_manual_changes_are_repaired_and_counted(path: str, kind: str, field: str) -> None:
-    api, counted = Api(), Writes()
-    kept = registrar(api, counted)
-    await kept.register_policies(WANTED)
-    wanted = copy.deepcopy(api.objects[path]["spec"])
-    del api.objects[path]["spec"][field]
-    await kept.register_policies(WANTED)
-    assert api.objects[path]["spec"] == wanted
-    assert counted[-1] == (kind, "drift")
-
-
-async def test_obsolete_bindings_are_deleted_before_obsolete_policies() -> None:
+async def test_obsolete_policies_are_deleted_and_those_of_other_products_kept() -> None:
     api = Api()
     kept = registrar(api)
     await kept.register_policies(WANTED)
     foreign = f"{PATHS[POLICY_KIND]}/of-another-product"
     api.objects[foreign] = {"metadata": {"name": "of-another-product"}, "spec": {}}
-    api.writes.clear()
-    await kept.register_policies(
-        [obj for obj in WANTED if obj["metadata"]["name"] != "gpufence-pool-trespass"]
-    )
-    assert api.writes == [f"delete {BINDING}", f"delete {FIRST}"]
     await kept.register_policies(())
     assert list(api.objects) == [foreign]
 
@@ -131,20 +81,8 @@ async def test_nothing_is_written_if_the_policy_api_is_not_served(
     kept = registrar(api)
     await kept.register_policies(WANTED)
     await kept.register_policies(WANTED)
-    assert api.writes == []
+    assert not api.objects
     assert caplog.text.count("second line incomplete") == 1
-
-
-async def test_a_type_checking_warning_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
-    api = Api()
-    kept = registrar(api)
-    await kept.register_policies(WANTED)
-    warning: dict[str, Any] = {"fieldRef": "spec.validations[0]", "warning": "undefined field"}
-    api.objects[FIRST]["status"] = {"typeChecking": {"expressionWarnings": [warning]}}
-    await kept.register_policies(WANTED)
-    await kept.register_policies(WANTED)
-    [record] = [r for r in caplog.records if "second line incomplete" in r.getMessage()]
-    assert "undefined field" in str(vars(record))
 
 
 async def test_the_registrar_counts_a_new_configuration_as_changed_not_as_drift() -> None:
@@ -165,25 +103,6 @@ async def test_the_registrar_counts_a_new_configuration_as_changed_not_as_drift(
     assert counted[5:] == [(MUTATING["kind"], "changed"), (VALIDATING["kind"], "changed")]
 
 
-async def test_fields_that_remain_after_apply_are_removed_by_replace() -> None:
-    class Merging(FakeKubeApi):
-        """Server-side apply leaves a condition that another field manager has added."""
-
-        async def apply(self, path: str, obj: JSONObject) -> JSONObject:
-            applied = copy.deepcopy(obj)
-            if path in self.objects:
-                applied["webhooks"][0]["matchConditions"].append(
-                    {"name": "x", "expression": "false"}
-                )
-            return await super().apply(path, applied)
-
-    api = Merging()
-    await registrar(api).register((VALIDATING,))
-    api.objects[VALIDATING_PATH]["webhooks"][0]["failurePolicy"] = "Ignore"
-    await registrar(api).register((VALIDATING,))
-    assert list(drift(VALIDATING, api.objects[VALIDATING_PATH])) == []
-
-
 async def test_drift_that_remains_after_registration_is_an_error() -> None:
     def stubborn(obj: JSONObject) -> JSONObject:
         first, *others = obj["webhooks"]
@@ -193,23 +112,6 @@ async def test_drift_that_remains_after_registration_is_an_error() -> None:
     api.server.admit = stubborn
     with pytest.raises(RegistrationError, match=r"timeoutSeconds of webhook .*managedFields"):
         await registrar(api).register((VALIDATING,))
-
-
-@pytest.mark.parametrize("text", ["gpufence", "deployment/gpufence", "clusterrole/", ""])
-def test_an_owner_without_a_cluster_scoped_kind_and_a_name_is_rejected(text: str) -> None:
-    with pytest.raises(ValueError, match="write KIND/NAME with one of clusterrole"):
-        Owner.parse(text)
-
-
-async def test_a_missing_owner_is_an_error_and_an_existing_owner_is_referenced() -> None:
-    api = FakeKubeApi()
-    owner = Owner.parse("ClusterRole/gpufence")
-    with pytest.raises(ClusterError, match="ClusterRole gpufence does not exist"):
-        await owner.reference(api)
-    roles = "/apis/rbac.authorization.k8s.io/v1/clusterroles"
-    created = await api.create(roles, {"metadata": {"name": "gpufence", "uid": "1234"}})
-    assert created["metadata"]["uid"] == "1234"
-    assert await owner.reference(api) == OWNER
 
 
 @pytest.mark.parametrize(
