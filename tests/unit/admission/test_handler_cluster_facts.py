@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
-import jsonpatch
 import pytest
 from prometheus_client import CollectorRegistry
 
@@ -88,15 +86,6 @@ GPU = {"limits": {"nvidia.com/gpu": "1"}}
 TOLERATION = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
 
 
-async def test_a_pod_bound_to_a_gpu_node_is_denied_and_to_a_plain_node_admitted(
-    hook: Hook,
-) -> None:
-    denied = await hook.response("/validate", ml_review(pod(nodeName="gpu-1")))
-    assert not denied["allowed"]
-    assert "binds the Pod to GPU node gpu-1 (pool nvidia)" in denied["status"]["message"]
-    assert (await hook.response("/validate", ml_review(pod(nodeName="plain-1"))))["allowed"]
-
-
 FORBIDDEN = (403, 'nodes is forbidden: User "gpufence" cannot list resource "nodes"')
 
 
@@ -136,16 +125,6 @@ async def test_a_namespace_missing_from_the_watch_cache_is_read(tmp_path: Path) 
         api.objects[f"{NAMESPACES}/ml"] = named("ml", {"team": "ml"})
         answer = await hook.response("/validate", ml_review(gpu))
         assert "pool-not-allowed" not in answer["status"]["message"]
-
-
-async def test_a_pod_with_a_gpu_claim_is_mutated_like_a_gpu_pod_and_admitted(hook: Hook) -> None:
-    obj = pod_with_claim("one-gpu")
-    answer = await hook.response("/mutate", ml_review(obj))
-    patch = base64.b64decode(answer["patch"])
-    changed = jsonpatch.apply_patch(obj, patch.decode())
-    assert changed["spec"]["tolerations"] == [TOLERATION]
-    assert "affinity" in changed["spec"]
-    assert (await hook.response("/validate", ml_review(changed)))["allowed"]
 
 
 async def test_a_pod_with_an_unknown_claim_is_denied_only_with_a_pool_toleration(

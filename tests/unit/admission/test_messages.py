@@ -33,27 +33,6 @@ def finding(**fields: Any) -> Finding:
     return Finding(**values | fields)
 
 
-def test_a_denial_starts_with_the_number_of_problems() -> None:
-    other = finding(
-        rule="pool-trespass",
-        path="spec.tolerations[0]",
-        reason="a Pod without a GPU request tolerates the taint of GPU nodes",
-        detail="it asks for nothing",
-        remediation="",
-    )
-    assert denial([finding()], "Pod") == (
-        "gpufence found 1 problem in this Pod:\n"
-        '- unequal-device-limits: spec.containers[0].resources: container "train" requests 1 of '
-        "nvidia.com/gpu, but is limited to 2. Write the same whole number on both sides"
-    )
-    assert denial([finding(), other], "Deployment") == (
-        "gpufence found 2 problems in this Deployment:\n"
-        '- unequal-device-limits: spec.containers[0].resources: container "train" requests 1 of '
-        "nvidia.com/gpu, but is limited to 2. Write the same whole number on both sides\n"
-        "- pool-trespass: spec.tolerations[0]: it asks for nothing"
-    )
-
-
 def test_a_long_denial_states_the_number_of_omitted_findings() -> None:
     found = [finding(detail=f"tolerates taint {number}") for number in range(4000)]
     heading, *lines, last = denial(found, "Pod").split("\n")

@@ -180,13 +180,6 @@ async def test_a_v1beta1_review_is_rejected_with_a_v1beta1_response(hook: Hook) 
     )
 
 
-async def test_the_last_duplicate_json_key_wins(hook: Hook) -> None:
-    doubled = BODY.replace(b'"uid":', b'"uid":"first","uid":')
-    assert await hook.response("/validate", doubled) == {"uid": UID, "allowed": True}
-    twice = body_with_raw_annotations(b'{"a":"1","a":"2"}')
-    assert await hook.response("/validate", twice) == {"uid": UID, "allowed": True}
-
-
 async def test_unknown_review_fields_are_ignored(hook: Hook) -> None:
     extended = with_value(GOOD, "request.requestScope", {"cluster": [1]}) | {"status": {}}
     assert await hook.response("/validate", extended) == {"uid": UID, "allowed": True}

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 from cryptography import x509
-from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
+from cryptography.hazmat.primitives.asymmetric import ed25519, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID
 from cryptography.x509.verification import PolicyBuilder, Store, VerificationError
 from hypothesis import given
@@ -18,7 +17,7 @@ from hypothesis import strategies as st
 from certificates import CA, alternatives, named, sign
 from certs import CertificateError
 from certs.authority import CLOCK_SKEW, create_authority, issue_leaf
-from certs.keypair import KeyPair, Names, parse_pair
+from certs.keypair import KeyPair, Names
 
 NOW = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
 SECOND = timedelta(seconds=1)
@@ -79,36 +78,6 @@ def test_ca_and_leaf_have_only_the_extensions_that_they_need(
         alternatives(names),
         x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(identifier(authority)),
     ]
-
-
-def test_keys_are_ecdsa_on_p256_and_stored_as_plain_pkcs8(
-    authority: KeyPair, leaf: KeyPair
-) -> None:
-    for pair in (authority, leaf):
-        certificate, key = parse_pair(pair)
-        assert isinstance(key, ec.EllipticCurvePrivateKey)
-        assert isinstance(key.curve, ec.SECP256R1)
-        assert isinstance(certificate.signature_hash_algorithm, hashes.SHA256)
-        assert pair.key_pem.startswith(b"-----BEGIN PRIVATE KEY-----\n")
-
-
-def test_serial_numbers_keys_and_ca_names_are_unique() -> None:
-    authorities = [create_authority(NOW) for _ in range(20)]
-    leaves = [issue_leaf(authorities[0], NAMES, NOW) for _ in range(20)]
-    pairs = [*authorities, *leaves]
-    assert len({pair.certificate.serial_number for pair in pairs}) == 40
-    assert len({pair.key_pem for pair in pairs}) == 40
-    assert len({authority.certificate.subject for authority in authorities}) == 20
-    # RFC 5280 section 4.1.2.2: positive, 20 octets at most.
-    assert all(0 < pair.certificate.serial_number < 2**159 for pair in pairs)
-
-
-def test_not_before_is_earlier_than_now_by_the_clock_skew() -> None:
-    now = NOW.replace(microsecond=999_999)
-    authority = create_authority(now, 10 * DAY)
-    for pair, life in ((authority, 10 * DAY), (issue_leaf(authority, NAMES, now, DAY), DAY)):
-        assert pair.certificate.not_valid_before_utc == NOW - CLOCK_SKEW
-        assert pair.certificate.not_valid_after_utc == NOW + life
 
 
 @given(now=MOMENTS, authority_life=LIFETIMES, leaf_life=LIFETIMES, data=st.data())

@@ -93,28 +93,6 @@ def test_a_file_that_cannot_be_written_is_reported_with_its_path(tmp_path: Path)
     assert [path.name for path in tmp_path.iterdir()] == ["ca.crt"]
 
 
-def test_a_path_that_is_no_directory_is_rejected(tmp_path: Path) -> None:
-    file = tmp_path / "file"
-    file.write_bytes(b"")
-    with pytest.raises(CertificateError, match=r"file: cannot be written \(File exists\)"):
-        issue(["a.svc"], [], file, NOW)
-    with pytest.raises(CertificateError, match=r"cannot be written \(Not a directory\)"):
-        issue(["a.svc"], [], file / "below", NOW)
-
-
-def test_invalid_names_and_lifetimes_are_rejected_before_files_are_written(tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    with pytest.raises(CertificateError, match="is not a host name"):
-        issue(["*.svc"], [], out, NOW)
-    with pytest.raises(CertificateError) as caught:
-        issue(["a.svc"], [], out, NOW, ca_lifetime=DAY, leaf_lifetime=2 * DAY)
-    assert str(caught.value) == (
-        "lifetime of the serving certificate: is 2 days, 0:00:00, longer than the 1 day, 0:00:00"
-        " of the CA that signs it. Use a shorter lifetime, or a longer one for the CA."
-    )
-    assert not out.exists()
-
-
 def test_an_unreadable_file_is_reported_with_its_path(tmp_path: Path) -> None:
     with pytest.raises(CertificateError, match=r"/a: does not exist\. Check the path"):
         read_file(tmp_path / "a")

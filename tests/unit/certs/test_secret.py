@@ -8,15 +8,13 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from certs.authority import create_authority, issue_leaf
-from certs.keypair import KeyPair, Names, leaf_problem
+from certs.keypair import KeyPair, Names
 from certs.secret import (
     authority_data,
     authority_problem,
     read_authority,
-    read_certificate,
     read_leaf,
     serving_data,
-    serving_problem,
     with_data,
 )
 
@@ -47,36 +45,6 @@ def test_a_new_ca_is_due_if_the_old_one_is_old_or_unusable(
     found = authority_problem(authority, NOW + after)
     assert reason in found
     assert bool(found) == bool(reason)
-
-
-@pytest.mark.parametrize(
-    ("leaf", "authority", "names", "after", "reason"),
-    [
-        (LEAF, CA, NAMES, 0 * DAY, ""),
-        (LEAF, CA, NAMES, 19 * DAY, ""),
-        (LEAF, CA, NAMES, 20 * DAY, "2/3 of its life were over at 2026-03-21"),
-        (LEAF, CA, NAMES, 31 * DAY, "serving certificate expired at"),
-        (None, CA, NAMES, 0 * DAY, "the Secret contains no serving certificate"),
-        (BROKEN, CA, NAMES, 0 * DAY, "contains no valid PEM certificate"),
-        (LEAF, OTHER, NAMES, 0 * DAY, "is not signed by a current CA"),
-        (LEAF, CA, Names.parse(["other.system.svc"]), 0 * DAY, "lacks other.system.svc"),
-    ],
-)
-def test_a_new_leaf_is_due_if_the_old_one_is_old_unusable_or_of_another_ca(
-    leaf: KeyPair | None, authority: KeyPair, names: Names, after: timedelta, reason: str
-) -> None:
-    found = serving_problem(leaf, authority, names, NOW + after)
-    assert reason in found
-    assert bool(found) == bool(reason)
-
-
-def test_what_is_written_can_be_read() -> None:
-    ca = with_data({"metadata": {"name": "ca"}}, authority_data(CA))
-    serving = with_data({}, serving_data(LEAF, CA))
-    assert read_authority(ca) == CA
-    assert read_leaf(serving) == LEAF
-    assert read_certificate(ca) == read_certificate(serving) == CA.certificate_pem
-    assert not leaf_problem(LEAF, [read_certificate(serving)], NAMES, NOW)
 
 
 def test_the_secret_that_replicas_mount_has_no_key_of_the_ca() -> None:

@@ -95,16 +95,6 @@ async def lookups(tmp_path: Path) -> AsyncIterator[Lookups]:
     await api.stop()
 
 
-async def test_claims_and_claim_templates_are_resolved_by_name(lookups: Lookups) -> None:
-    lookups.api.put(CLAIMS, claim("either", "gpu.nvidia.com", "mig.nvidia.com"))
-    entries = by_template("one-gpu"), by_name("shared"), by_name("either")
-    facts = await lookups.resolve(*entries)
-    either = Claim((frozenset({"gpu.nvidia.com", "mig.nvidia.com"}),), names=("gpu",))
-    assert facts.claims == {("ml", "shared"): GPU, ("ml", "either"): either}
-    assert facts.claim_templates == {("ml", "one-gpu"): GPU}
-    assert lookups.results == {"found": 3}
-
-
 async def test_claims_of_old_objects_and_workloads_are_resolved(lookups: Lookups) -> None:
     old = {
         "apiVersion": "apps/v1",
@@ -145,15 +135,6 @@ async def test_a_replaced_claim_template_is_resolved_to_its_new_content(lookups:
     none = Claim((frozenset({"none.example.com"}),), names=("gpu",))
     assert facts.claim_templates == {("ml", "one-gpu"): none}
     assert lookups.results == {"found": 2}
-
-
-async def test_a_missing_claim_is_found_by_the_next_lookup_after_its_creation(
-    lookups: Lookups,
-) -> None:
-    assert (await lookups.resolve(by_name("late"))).claims == {}
-    lookups.api.put(CLAIMS, claim("late", "gpu.nvidia.com"))
-    assert (await lookups.resolve(by_name("late"))).claims == {("ml", "late"): GPU}
-    assert lookups.results == {"missing": 1, "found": 1}
 
 
 async def test_waiting_reviews_share_one_lookup_that_starts_after_their_arrival(
@@ -255,22 +236,6 @@ async def test_pending_lookups_are_limited_while_the_api_server_is_silent(lookup
 def test_a_claim_with_an_invalid_name_or_namespace_is_not_looked_up(entry: Any, name: Any) -> None:
     assert list(claims_named(Workload(pod(entry(name))), ML)) == []
     assert list(claims_named(Workload(pod(by_name("fine"))), Request("../other"))) == []
-
-
-@pytest.mark.parametrize(
-    "obj",
-    [
-        {},
-        {"apiVersion": "v1", "kind": "Pod"},
-        {"apiVersion": "v1", "kind": "Pod", "spec": None},
-        {"apiVersion": "v1", "kind": "Pod", "spec": {"resourceClaims": "many"}},
-        {"apiVersion": "v1", "kind": "Pod", "spec": {"resourceClaims": ["one", None, {}]}},
-        {"apiVersion": "apps/v1", "kind": "Deployment", "spec": []},
-        {"apiVersion": "apps/v1", "kind": "Deployment", "spec": {"template": "none"}},
-    ],
-)
-def test_a_malformed_object_names_no_claims(obj: Any) -> None:
-    assert list(claims_named(Workload(obj), ML)) == []
 
 
 def test_an_entry_with_a_claim_and_a_template_uses_the_claim() -> None:

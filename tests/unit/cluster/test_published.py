@@ -5,8 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from clusters import facts_of, node
 from fake_apiserver import DEVICE_CLASSES, NODES, RESOURCE_SLICES, FakeApiServer, eventually
 from webhook.kube.published import TAINT_RULES
@@ -83,30 +81,6 @@ def test_a_node_offers_devices_by_class_and_extended_resource_whatever_comes_fir
         assert published(state_of(*order)) == {GPU: 8, CLASS: 8}
 
 
-@pytest.mark.parametrize(
-    ("expressions", "count", "is_reported"),
-    [
-        ([], 8, False),
-        ([SELECTOR, f"device.capacity['{DRIVER}'].memory.isLessThan(quantity('1Gi'))"], 0, False),
-        (["device.driver == 'other'"], 0, False),
-        (["device.attributes['other'].type == 'gpu'"], 0, False),
-        (["device.attributes['resource.kubernetes.io'].pcieRoot == 'pci3'"], 1, False),
-        (["'resource.kubernetes.io' in device.attributes"], 8, False),
-        (["'example.com' in device.attributes"], 0, False),
-        ([f"device.attributes['{DRIVER}'].exists(k, k == 'type')"], 8, True),
-        ([SELECTOR, "semver('1.0.0') == semver('1.0.0')"], 8, True),
-        (["semver('1.0.0') == semver('1.0.0')", "device.driver == 'other'"], 0, False),
-    ],
-)
-def test_a_device_is_of_a_class_that_selects_it_or_cannot_be_evaluated(
-    expressions: list[str], count: int, is_reported: bool
-) -> None:
-    state = state_of(device_class(*expressions), node("n"), resource_slice())
-    assert published(state).get(CLASS, 0) == count
-    assert bool(state.slices.problems) is is_reported
-    assert all(DRIVER in problem for problem in state.slices.problems)
-
-
 def test_a_device_with_a_taint_is_the_node_s_and_cannot_be_allocated() -> None:
     devices = [gpu(0), gpu(1, taints=[{"key": "broken", "effect": "NoExecute"}])]
     state = state_of(device_class(SELECTOR), node("n"), resource_slice(devices=devices))
@@ -137,36 +111,6 @@ def test_a_rule_taints_devices_until_it_is_deleted() -> None:
         assert list(rules.names()) == (["rule"] if selector is not None else [])
         rules.remove("rule")
         assert (published(state)[GPU], published(state, "m")[GPU]) == (8, 8), selector
-
-
-def test_a_device_that_several_requests_share_counts_its_shares() -> None:
-    for capacity, count in (
-        ({"memory": {"value": "80Gi", "requestPolicy": {"default": "20Gi"}}}, 4),
-        ({"memory": {"value": "80Gi"}}, 1),
-        ({}, 32),
-        (
-            {
-                "memory": {"value": "80Gi", "requestPolicy": {"default": "20Gi"}},
-                "cores": {"value": "10", "requestPolicy": {"default": "4"}},
-            },
-            2,
-        ),
-    ):
-        device = gpu(0, allowMultipleAllocations=True) | {"capacity": capacity}
-        state = state_of(device_class(SELECTOR), node("n"), resource_slice(devices=[device]))
-        assert published(state) == {GPU: count, CLASS: count}, capacity
-
-
-def test_partitions_share_the_counters_of_their_gpu() -> None:
-    consumes = [{"counterSet": "gpu-0", "counters": {"memory": {"value": "40Gi"}}}]
-    partitions = [gpu(number, consumesCounters=consumes) for number in range(7)]
-    shared = [{"name": "gpu-0", "counters": {"memory": {"value": "80Gi"}}}]
-    pool = {"name": "n", "generation": 3, "resourceSliceCount": 2}
-    counters = resource_slice(devices=[], sharedCounters=shared, pool=pool)
-    counters["metadata"]["name"] = "counters"
-    state = state_of(device_class(SELECTOR), node("n"), counters)
-    state.put(resource_slice(devices=partitions, pool=pool))
-    assert published(state) == {GPU: 2, CLASS: 2}
 
 
 def test_devices_that_many_nodes_have_access_to_follow_the_labels_of_nodes() -> None:

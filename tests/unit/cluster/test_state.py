@@ -7,7 +7,6 @@ from typing import Any
 
 import msgspec
 import pytest
-import yaml
 
 from clusters import gpu_node, node, policy
 from policies.kubernetes.nodes import Node
@@ -39,20 +38,6 @@ def test_a_node_keeps_labels_taints_and_devices_of_pools() -> None:
         (Taint("nvidia.com/gpu", "NoSchedule", "present"),),
         {"nvidia.com/gpu": 8, "nvidia.com/mig-1g.10gb": 7000},
     )
-
-
-def test_a_node_with_numeric_quantities_or_only_a_name_is_accepted() -> None:
-    text = """
-    apiVersion: v1
-    kind: Node
-    metadata: {name: a}
-    spec: {taints: [{key: gpu, effect: NoSchedule}]}
-    status: {allocatable: {nvidia.com/gpu: 8}}
-    """
-    assert node_of(yaml.safe_load(text)) == Node(
-        "a", {}, (Taint("gpu", "NoSchedule", ""),), {"nvidia.com/gpu": 8}
-    )
-    assert node_of({"metadata": {"name": "a"}}) == Node("a", {}, (), None)
 
 
 @pytest.mark.parametrize(

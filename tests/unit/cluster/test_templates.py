@@ -12,7 +12,6 @@ from policies.kubernetes.scheduling import Taint
 from policies.kubernetes.selector import selector_of
 from reviewing import default_policy
 from webhook.serve.cluster.state import ClusterState
-from webhook.tools.audit.pools import label_problems
 from webhook.tools.doctor.checks import diagnosis
 from webhook.tools.doctor.installation import Installation
 
@@ -164,51 +163,7 @@ def test_there_is_no_template_without_annotations_or_for_other_kinds() -> None:
     assert templates({"apiVersion": "v1", "kind": "Pod"}) == ()
 
 
-def test_the_store_drops_a_template_when_its_annotations_are_removed() -> None:
-    state = ClusterState(default_policy())
-    state.put(machine_deployment(gpu_type="nvidia.com/gpu", gpu_count="1"))
-    assert [template.name for template in state.templates] == ["MachineDeployment infra/gpu"]
-    state.put(machine_deployment())
-    assert state.templates == ()
-
-
 TAINTED: JSON = {"taints": [{"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}]}
-
-
-@pytest.mark.parametrize(
-    ("nodes", "templates", "problems"),
-    [
-        ([Node("n", PRESENT)], [], []),
-        ([], [], ["no node has the labels of pool nvidia (nvidia.com/gpu.present=true)"]),
-        ([], [node_pool(labels=PRESENT, **TAINTED)], []),
-        (
-            [Node("n", PRESENT)],
-            [node_pool(**TAINTED)],
-            ["NodePool gpu is for GPU nodes, but does not promise the labels"],
-        ),
-        ([Node("n", PRESENT)], [node_pool()], []),
-        (
-            [],
-            [machine_deployment(gpu_type="nvidia.com/gpu", gpu_count="8")],
-            [
-                "no node has the labels of pool nvidia (nvidia.com/gpu.present=true)",
-                "MachineDeployment infra/gpu is for GPU nodes",
-            ],
-        ),
-        ([Node("n", PRESENT)], [machine_deployment(gpu_type="amd.com/gpu", gpu_count="8")], []),
-    ],
-)
-def test_pool_labels_that_no_node_or_template_has_are_reported(
-    nodes: list[Node], templates: list[JSON], problems: list[str]
-) -> None:
-    found = [
-        label_problem.problem
-        for label_problem in label_problems(
-            default_policy(), NodeIndex(nodes), [*map(template, templates)]
-        )
-    ]
-    assert len(found) == len(problems)
-    assert all(text.startswith(start) for text, start in zip(found, problems, strict=True))
 
 
 def test_doctor_reports_a_template_that_lacks_the_labels_of_its_pool() -> None:

@@ -49,16 +49,6 @@ def test_old_versions_and_missing_claims_are_reported(
     assert bool(made.remediation) == (status in ("warn", "fail"))
 
 
-def test_without_permission_for_api_groups_claims_are_not_reported() -> None:
-    forbidden = {"API groups": "forbidden"}
-    assert line("Kubernetes", version="v1.36.3", forbidden=forbidden).status == "ok"
-
-
-def test_a_check_without_permission_is_skipped() -> None:
-    found = line("controller", forbidden={"controller": "deployments is forbidden"})
-    assert found == DoctorLine("skip", "controller", "cannot read it: deployments is forbidden")
-
-
 @pytest.mark.parametrize(("ready", "status"), [(1, "ok"), (0, "warn")])
 def test_a_controller_that_is_not_ready_is_a_warning(ready: int, status: Status) -> None:
     pod = {"containers": [{"name": "gpufence", "image": "gpufence:0.2.0"}]}

@@ -57,12 +57,6 @@ def line(found: Installation, check: str) -> DoctorLine:
     return next(line for line in diagnosis(found) if line.check == check)
 
 
-@pytest.mark.parametrize("registers", [True, False])
-def test_matching_configurations_are_ok(registers: bool) -> None:
-    found = installation(registers)
-    assert {line(found, kind).status for kind in (MUTATING, VALIDATING)} == {"ok"}
-
-
 @pytest.mark.parametrize(("registers", "status"), [(True, "fail"), (False, "warn")])
 def test_an_additional_excluded_namespace_fails_only_with_registration(
     registers: bool, status: Status

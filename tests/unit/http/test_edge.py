@@ -337,27 +337,6 @@ async def test_a_response_has_standard_headers_and_honors_keep_alive(
             assert await reader.read() == b""
 
 
-NOT_HTTP = {
-    "TLS on a plain port": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
-    "text": b"let me in\r\n\r\n",
-    "HTTP 9.9": b"POST /validate HTTP/9.9\r\n\r\n",
-    "a header without a colon": POST + b"no colon\r\n\r\n",
-    "an invalid length": POST + b"Content-Length: many\r\n\r\n",
-    "a negative length": POST + b"Content-Length: -1\r\n\r\n",
-    "a long header": POST + b"Long: " + b"x" * 100_000 + b"\r\n\r\n",
-    "a chunk without a size": POST + b"Transfer-Encoding: chunked\r\n\r\nzz\r\n\r\n",
-}
-
-
-@pytest.mark.parametrize("name", NOT_HTTP)
-async def test_a_request_that_is_not_http_gets_400(hook: Hook, name: str) -> None:
-    async with connection(hook) as (reader, writer):
-        writer.write(NOT_HTTP[name])
-        answer = await reader.read()
-    assert answer.split(b" ", 2)[1] == b"400"
-    await assert_valid_reviews_are_served(hook)
-
-
 @pytest.mark.parametrize(
     ("parser", "seconds", "status", "problem"),
     [
@@ -408,34 +387,6 @@ async def test_unknown_paths_get_404(hook: Hook) -> None:
             assert response.status == 404
             text = "not found; the paths here are /mutate, /validate, /validate-policy\n"
             assert await response.text() == text
-
-
-async def test_100_concurrent_reviews_get_responses_with_matching_uids(hook: Hook) -> None:
-    uids = [f"uid-{number}" for number in range(100)]
-    answers = await asyncio.gather(
-        *(hook.response("/validate", review(plain_pod(), uid=uid)) for uid in uids)
-    )
-    assert [answer["uid"] for answer in answers] == uids
-
-
-async def test_the_operations_port_serves_health_readiness_and_metrics(hook: Hook) -> None:
-    for path, text in (("/healthz", "ok\n"), ("/readyz", "ok\n")):
-        async with hook.operations.get(path) as response:
-            assert (response.status, await response.text()) == (200, text)
-    async with hook.operations.get("/metrics") as response:
-        assert response.status == 200
-        assert response.headers["Content-Type"].startswith("text/plain; version=")
-    openmetrics = {"Accept": "application/openmetrics-text; version=1.0.0"}
-    async with hook.operations.get("/metrics", headers=openmetrics) as response:
-        assert response.content_type == "application/openmetrics-text"
-
-
-async def test_readyz_reports_why_a_server_is_unready(hook: Hook) -> None:
-    hook.edge.draining = True
-    async with hook.operations.get("/readyz") as response:
-        assert (response.status, await response.text()) == (503, "shutting down\n")
-    async with hook.operations.get("/healthz") as response:
-        assert response.status == 200
 
 
 @pytest.mark.parametrize("body", [GOOD, b"{}"], ids=["a review", "an error"])

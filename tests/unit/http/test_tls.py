@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import ssl
 from collections.abc import Callable
@@ -286,22 +285,6 @@ def test_alpn_selects_only_http_1_1(files: Files, offered: list[str], chosen: st
     assert handshake.client.selected_alpn_protocol() == chosen
 
 
-def test_a_new_certificate_is_logged(
-    files: Files, renewed: KeyPair, now: datetime, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level(logging.INFO, logger="gpufence")
-    files.write(renewed)
-    for _ in range(2):
-        files.poll(now)
-    [record] = caplog.records
-    certificate = certificate_of(renewed)
-    assert record.getMessage() == "certificate reloaded"
-    assert vars(record)["gpufence_fields"] == {
-        "serial": f"{certificate.serial_number:x}",
-        "expires": certificate.not_valid_after_utc.isoformat(),
-    }
-
-
 # Callers that do not trust a certificate yet.
 
 
@@ -403,12 +386,6 @@ def signed(
     return sign(named(name), extension, begin=begin, end=end, signer=authority)
 
 
-def test_a_client_with_a_certificate_of_the_ca_is_accepted(
-    listener: Files, clients: KeyPair
-) -> None:
-    assert listener.connect(signed(clients)).server.version() == "TLSv1.3"
-
-
 @pytest.mark.parametrize(
     ("shown", "problem"),
     [
@@ -478,15 +455,3 @@ def test_an_invalid_client_ca_is_an_error_at_startup(
         CertificateError, match="contains a certificate that is not a CA certificate"
     ):
         Files(tmp_path, leaf, authority, signed(clients))
-
-
-def test_a_client_of_a_trusted_intermediate_ca_is_accepted(
-    tmp_path: Path, leaf: KeyPair, authority: KeyPair, now: datetime
-) -> None:
-    root = create_authority(now)
-    constraints = x509.BasicConstraints(ca=True, path_length=0)
-    intermediate = signed(root, constraints, name="intermediate")
-    listener = Files(tmp_path, leaf, authority, intermediate)
-    listener.connect(signed(intermediate))
-    with pytest.raises(ssl.SSLCertVerificationError):
-        listener.connect(signed(root))

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from fake_apiserver import NODES, FakeApiServer
 from webhook.kube.client import KubeApi
 from webhook.kube.credentials import kubeconfig
 from webhook.kube.errors import ApiError, OversizedAnswerError, UnexpectedAnswerError
-from webhook.kube.listing import list_all, read_pages
+from webhook.kube.listing import list_all
 from webhook.serve.cluster.state import NamedObject
 
 KIB = 1024
@@ -85,12 +84,6 @@ async def test_a_page_that_failed_once_is_requested_again(
     assert limits(api) == [50, 100, 100]
 
 
-async def test_pages_of_large_items_have_2_mib(api: FakeApiServer, connection: KubeApi) -> None:
-    names = fill(api, *[64 * KIB] * 100)
-    assert await names_of(connection) == names
-    assert limits(api) == [50, 31, 31]
-
-
 async def test_a_page_above_8_mib_is_read_again_with_fewer_items(
     api: FakeApiServer, connection: KubeApi
 ) -> None:
@@ -114,10 +107,3 @@ async def test_an_object_of_an_unexpected_type_fails_the_list(
     api.put(NODES, {"metadata": {"name": "n1", "labels": []}})
     with pytest.raises(UnexpectedAnswerError, match=f"{NODES} returned an invalid object"):
         await names_of(connection)
-
-
-async def test_a_page_is_freed_after_its_last_item(api: FakeApiServer, connection: KubeApi) -> None:
-    fill(api, 10, 10)
-    decoder = msgspec.json.Decoder(NamedObject)
-    [(_, page)] = [each async for each in read_pages(connection, NODES, decoder, {})]
-    assert [len(list(page)), len(list(page))] == [2, 0]

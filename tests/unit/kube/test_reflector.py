@@ -142,17 +142,6 @@ async def test_a_lost_watch_resumes_from_the_last_event_without_a_relist(
     assert counts.restarts["nodes"] == 8
 
 
-async def test_changes_made_during_an_outage_arrive_after_reconnect(
-    api: FakeApiServer, cluster: ClusterFacts
-) -> None:
-    await api.stop()
-    api.remove(NODES, "n3")
-    api.put(NODES, node("new"))
-    assert node_names(cluster) == ALL, "until then, what was known stands"
-    await api.start()
-    await wait_for_nodes(cluster, ALL - {"n3"} | {"new"})
-
-
 @pytest.mark.parametrize("as_event", [True, False], ids=["as an event", "as a status"])
 async def test_an_expired_version_causes_a_relist_that_drops_deleted_nodes(
     api: FakeApiServer, cluster: ClusterFacts, counts: Counts, as_event: bool
@@ -320,17 +309,6 @@ async def test_a_forbidden_collection_is_reported_once(
     assert records[0].__dict__["gpufence_fields"] == fields
 
 
-async def test_cluster_facts_start_while_the_api_server_is_unreachable(
-    api: FakeApiServer, tmp_path: Path, counts: Counts
-) -> None:
-    await api.stop()
-    async with facts_of(api, tmp_path, observer=counts) as cluster:
-        await eventually(lambda: counts.restarts["nodes"] > 1, "some attempts")
-        assert node_names(cluster) is None
-        await api.start()
-        await wait_for_nodes(cluster, ALL)
-
-
 async def test_credentials_are_reloaded_after_they_are_rejected(
     api: FakeApiServer, tmp_path: Path, cluster: ClusterFacts
 ) -> None:
@@ -372,38 +350,6 @@ async def test_unneeded_collections_are_not_watched(api: FakeApiServer, tmp_path
     optional = (NODE_POOLS, NODE_CLAIMS, MACHINE_DEPLOYMENTS, TAINT_RULES)
     watched = {asked.path for asked in api.requests} - {each.path for each in optional}
     assert watched == {NODES, DEVICE_CLASSES, RESOURCE_SLICES}
-
-
-async def test_collections_that_the_policy_needs_are_watched(
-    api: FakeApiServer, tmp_path: Path
-) -> None:
-    of = policy(runtimeClass="nvidia", allowedNamespaces={"matchLabels": {"team": "ml"}})
-    api.put(NAMESPACES, named("ml", {"team": "ml"}))
-    api.put(RUNTIME_CLASSES, named("nvidia"))
-    gpu_class = {"metadata": {"name": "gpu.nvidia.com"}, "spec": {}}
-    api.put(DEVICE_CLASSES, gpu_class)
-    async with facts_of(api, tmp_path, of) as cluster:
-        await wait_for_facts(cluster)
-        facts = await known(cluster)
-        assert facts.runtime_classes == frozenset({"nvidia"})
-        assert facts.namespace_labels == {"team": "ml"}
-        assert facts.extended_resource_classes == {}
-        assert (await known(cluster, "unheard-of")).namespace_labels is None
-        ones = ("namespaces", "runtimeclasses", "deviceclasses")
-        none = dict.fromkeys((*TEMPLATES, *DRA), 0)
-        expected = {**none, "nodes": len(ALL), **dict.fromkeys(ones, 1)}
-        assert cluster.watches.objects() == expected
-        watched = (NAMESPACES, RUNTIME_CLASSES, DEVICE_CLASSES)
-        await eventually(lambda: all(map(api.watching, watched)), "watches")
-        api.remove(RUNTIME_CLASSES, "nvidia")
-        api.put(NAMESPACES, named("ml"))
-        gpu_class["spec"] = {"extendedResourceName": "example.com/gpu"}
-        api.put(DEVICE_CLASSES, gpu_class)
-        state = cluster.state
-        await eventually(lambda: not state.runtime_classes.all, "the RuntimeClass to go")
-        await eventually(lambda: not state.namespaces.all["ml"], "the label to go")
-        by_resource = {"example.com/gpu": "gpu.nvidia.com"}
-        await eventually(lambda: state.device_classes.by_resource == by_resource, "the resource")
 
 
 async def test_a_new_policy_changes_watched_collections_and_device_resources(

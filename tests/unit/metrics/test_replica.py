@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import re
 
-import pytest
-
 from reviewing import default_policy, deployment, gpu_pod, plain_pod, review, trespassing_pod
 from served import Hook, MakeHook
-from webhook.serve.metrics.replica import kind_label
 
 REQUESTS = "gpufence_admission_requests_total"
 
@@ -57,34 +54,10 @@ async def test_unknown_kinds_share_one_metric_series(hook: Hook) -> None:
     assert len(await hook.metric(REQUESTS)) == 1
 
 
-@pytest.mark.parametrize(
-    ("api_version", "kind", "label"),
-    [
-        ("v1", "Pod", "Pod"),
-        ("apps/v1", "Deployment", "Deployment"),
-        ("batch/v1", "CronJob", "CronJob"),
-        ("example.com/v1", "Pod", "other"),
-        ("example.com/v1", "Deployment", "other"),
-        ("v1", "ConfigMap", "other"),
-    ],
-)
-def test_kind_label_names_only_pods_and_built_in_workloads(
-    api_version: str, kind: str, label: str
-) -> None:
-    assert kind_label(api_version, kind) == label
-
-
 async def test_info_metrics_report_the_policy_and_the_version(hook: Hook) -> None:
     assert await hook.metric("gpufence_policy_info") == {'{policy="test",pools="nvidia"}': 1}
     [labels] = await hook.metric("gpufence_build_info")
     assert re.fullmatch(r'\{python="3\.\d+\.\d+\S*",version="\d\S*"\}', labels)
-
-
-async def test_two_servers_in_one_process_count_separately(make_hook: MakeHook) -> None:
-    one, other = await make_hook(default_policy()), await make_hook(default_policy())
-    await one.post("/validate", review(plain_pod()))
-    assert len(await one.metric(REQUESTS)) == 1
-    assert await other.metric(REQUESTS) == {}
 
 
 async def test_a_tracked_value_is_exported_as_it_is_at_the_scrape(hook: Hook) -> None:

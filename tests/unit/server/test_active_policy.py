@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from policies.policy import Policy
-from specs import default_spec, policy_of
+from specs import default_spec
 from webhook.active_policy import ActivePolicy, FencePolicyObject, PolicyMetadata
 
 GOOD = default_spec()
@@ -30,25 +30,12 @@ class Followed:
         self.policy.put(FencePolicyObject(metadata, spec))
 
 
-def test_a_fixed_policy_is_active_from_the_start() -> None:
-    followed = Followed(policy_of(GOOD))
-    assert followed.policy.known.is_set()
-    assert not followed.policy.is_stale
-
-
 def test_without_an_object_no_policy_is_active_and_the_problem_says_what_to_do() -> None:
     followed = Followed()
     assert not followed.policy.known.is_set()
     assert followed.policy.problem == (
         "the cluster has no FencePolicy gpufence: create it with kubectl apply"
     )
-
-
-def test_an_invalid_first_object_is_no_policy() -> None:
-    followed = Followed()
-    followed.put(BAD, 1)
-    assert not followed.policy.known.is_set()
-    assert "FencePolicy gpufence: spec.poolz: unknown field" in followed.policy.problem
 
 
 def test_each_generation_is_applied_once() -> None:

@@ -135,20 +135,6 @@ async def test_retry_after_of_a_429_response_is_honored(
     await facts.stop()
 
 
-async def test_list_all_retries_while_the_api_server_returns_429(
-    proxy: FaultProxy, load: Load
-) -> None:
-    """Of an audit, for example, which would fail as a whole."""
-    proxy.begin("too many requests")
-    connection = KubeApi(load)
-    names = list_all(connection, NODES, dict[str, Any], lambda obj: obj["metadata"]["name"])
-    listing = asyncio.create_task(names)
-    await eventually(lambda: proxy.requests["LIST nodes"] == 1, "the request")
-    proxy.end()
-    assert await listing == ["gpu-1"]
-    await connection.close()
-
-
 async def test_list_all_fails_if_the_api_server_keeps_returning_429(
     proxy: FaultProxy, load: Load, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -73,12 +73,6 @@ async def test_a_task_repeats_until_it_is_cancelled() -> None:
     assert task.cancelled()
 
 
-async def test_a_synchronous_function_is_run() -> None:
-    done: list[int] = []
-    assert await PeriodicTask("policy reload", lambda: done.append(1), 0).run_once()
-    assert done == [1]
-
-
 async def test_wake_runs_a_task_before_its_interval_ends() -> None:
     work = Work()
     task = PeriodicTask("upkeep", work, 3600)

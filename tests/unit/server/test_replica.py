@@ -11,7 +11,6 @@ import aiohttp
 from cryptography import x509
 
 from certs.files import issue
-from policies.shipped import default_policy_text
 from reviewing import UID, encode, gpu_pod, patch_of, plain_pod, review
 from served_process import Server, get, read_response, readiness, ready_server, request, server
 
@@ -40,22 +39,6 @@ async def test_reviews_are_answered_over_tls(pair: Path) -> None:
         _, metrics = await get(f"{running.operations}/metrics")
         assert "gpufence_certificate_expiry_timestamp_seconds " in metrics
         assert "_created" not in metrics
-
-
-async def test_ready_line_and_readyz_report_ports_policy_expiry_and_missing_facts(
-    pair: Path, tmp_path: Path
-) -> None:
-    policy = tmp_path / "policy.yaml"
-    policy.write_text(default_policy_text())
-    async with ready_server(pair, policy=str(policy)) as running:
-        ready = running.ready
-        assert ready["port"] != ready["metricsPort"]
-        assert (ready["host"], ready["policy"]) == ("127.0.0.1", str(policy))
-        leaf = x509.load_pem_x509_certificate((pair / "tls.crt").read_bytes())
-        assert ready["certificateExpires"] == leaf.not_valid_after_utc.isoformat()
-        status, text = await get(f"{running.operations}/readyz")
-        assert status == 200
-        assert "cluster facts are off: Pods with spec.nodeName are denied" in text
 
 
 async def test_a_client_without_tls_does_not_stop_the_server(pair: Path) -> None:
