@@ -138,15 +138,6 @@ async def test_a_pod_with_a_forged_daemon_set_owner_is_not_an_agent(
     assert "does not match" in subject(audit, "intruder").remark
 
 
-async def test_a_daemon_set_pod_on_a_gpu_node_has_no_finding(cluster: Cluster) -> None:
-    agent = cluster.add("DaemonSet", workload("agent", pod_spec(**ANYWHERE)))
-    its = pod("agent-x", pod_spec(**ANYWHERE), app="agent", node="gpu")
-    cluster.add("Pod", owned(its, agent, "DaemonSet"))
-    audit = await cluster.audit()
-    assert reasons_by_object(audit) == {}
-    assert audit.pools[0].trespassers == 0
-
-
 async def test_a_plain_pod_on_a_gpu_node_is_reported_for_its_owner(cluster: Cluster) -> None:
     deployment = cluster.add("Deployment", workload("web", pod_spec()))
     for name, place in (("a", "gpu"), ("b", "gpu"), ("c", "cpu")):
@@ -229,15 +220,6 @@ async def test_devices_are_counted_by_pool_node_and_namespace(cluster: Cluster) 
     assert list(pool.nodes) == ["gpu"]
 
 
-async def test_a_pod_that_is_larger_than_every_node_is_reported(cluster: Cluster) -> None:
-    cluster.add("Job", workload("train", pod_spec(16)))
-    cluster.add("Pod", pod("waiting", pod_spec(16)))
-    cluster.add("Pod", pod("fits", pod_spec(8)))
-    too_large = ["no node has enough devices"]
-    audit = await cluster.audit()
-    assert reasons_by_object(audit) == {"Job train": too_large, "Pod waiting": too_large}
-
-
 async def test_pods_with_a_gpu_fraction_are_no_trespassers_and_hold_no_device() -> None:
     cluster = Cluster()
     offered = {"nvidia.com/gpu": "8", "nvidia.com/gpumem": "81920"}
@@ -297,23 +279,6 @@ async def test_nodes_with_devices_but_no_taint_or_label_are_reported(cluster: Cl
     }
 
 
-async def test_an_owner_of_an_unknown_kind_is_found_by_discovery(cluster: Cluster) -> None:
-    cluster.serve("example.com", "v1", "Farm", "farms")
-    farm = cluster.add(
-        "Farm",
-        {
-            "metadata": {"name": "render", "namespace": "web"},
-            "spec": {"worker": {"spec": pod_spec(**REACHING)}},
-        },
-    )
-    worker = pod("render-0", pod_spec(**REACHING))
-    cluster.add("Pod", owned(worker, farm, "Farm", "example.com/v1"))
-    audit = await cluster.audit()
-    assert reasons_by_object(audit) == {"Farm render": [TOLERATES]}
-    [finding] = subject(audit, "render").decision.findings
-    assert finding.path == "spec.worker.spec.tolerations[0]"
-
-
 async def test_custom_resources_in_non_preferred_versions_are_audited(cluster: Cluster) -> None:
     cluster.serve("kubeflow.org", "v1", "PyTorchJob", "pytorchjobs")
     cluster.serve("kubeflow.org", "v2beta1", "MPIJob", "mpijobs")
@@ -337,22 +302,6 @@ async def test_forbidden_kinds_are_skipped_and_other_kinds_audited(cluster: Clus
     nodes, deployments = audit.skipped
     assert nodes.startswith("nodes: not listed, so the report does not show pools")
     assert deployments.startswith("deployments.apps: not listed, so its objects are not audited")
-
-
-async def test_a_custom_resource_that_cannot_be_listed_is_reported_as_skipped(
-    cluster: Cluster,
-) -> None:
-    cluster.serve("kubeflow.org", "v1", "PyTorchJob", "pytorchjobs")
-    cluster.add("Pod", pod("web", pod_spec(**REACHING)))
-    failed = (500, "conversion webhook for kubeflow.org/v1, Kind=PyTorchJob failed")
-    cluster.api.errors["/apis/kubeflow.org/v1/pytorchjobs"] = failed
-    audit = await cluster.audit()
-    assert reasons_by_object(audit) == {"Pod web": [TOLERATES]}
-    [message] = audit.skipped
-    assert message.startswith(
-        "pytorchjobs.kubeflow.org: not listed, so its objects are not audited;"
-    )
-    assert failed[1] in message
 
 
 async def test_an_unavailable_api_group_is_reported_as_skipped(cluster: Cluster) -> None:
@@ -381,16 +330,6 @@ async def test_an_audit_reports_how_many_objects_it_has_read(cluster: Cluster) -
     read: list[tuple[str, int]] = []
     await cluster.audit(progress=lambda title, count: read.append((title, count)))
     assert read == [("pods", 100), ("pods", 200)]
-
-
-async def test_a_finding_is_reported_for_an_owner_whose_spec_is_a_list(cluster: Cluster) -> None:
-    cluster.serve("example.com", "v1", "Farm", "farms")
-    farm = cluster.add(
-        "Farm", {"metadata": {"name": "render", "namespace": "web"}, "spec": ["small"]}
-    )
-    worker = pod("render-0", pod_spec(**REACHING))
-    cluster.add("Pod", owned(worker, farm, "Farm", "example.com/v1"))
-    assert reasons_by_object(await cluster.audit()) == {"Farm render": [TOLERATES]}
 
 
 async def test_a_pod_whose_owner_cannot_be_listed_is_its_own_subject(cluster: Cluster) -> None:
@@ -468,19 +407,6 @@ async def test_a_malformed_object_is_reported_and_other_objects_audited(cluster:
     assert message.startswith("Pod web/odd-0: not audited: ")
 
 
-async def test_the_simulated_fleet_has_trespassers_and_every_verdict() -> None:
-    """Pictures and measurements show this fleet."""
-    cluster = Cluster()
-    assert cluster.fill(20, 6, 100) == 100
-    audit = await cluster.audit()
-    [pool] = audit.pools
-    assert audit.pods == 100
-    assert (pool.allocatable, pool.waiting, pool.trespassers) == (6 * 8, 3 * 8, 4)
-    assert {each.name for each in audit.nodes} == {"gpu-1", "gpu-2"}
-    verdicts = {each.decision.verdict for each in audit.subjects}
-    assert verdicts == {"allowed", "mutated", "denied"}
-
-
 DRIVER = "gpu.nvidia.com"
 SERVED = {
     "DeviceClass": "deviceclasses",
@@ -546,9 +472,3 @@ async def test_devices_of_claims_and_of_dra_drivers_are_counted_by_namespace(
     assert placed == {"ml": 4, "web": 3}
     assert (state.free, state.trespassers) == (1, 0)
     assert audit.nodes == [], "a node with a DRA driver needs no labels"
-
-
-async def test_a_driven_node_without_the_taint_is_found(driven: Cluster) -> None:
-    driven.add("Node", node("driven"))
-    [found] = (await driven.audit()).nodes
-    assert [each.rule for each in found.findings] == ["gpu-node-without-taint"]

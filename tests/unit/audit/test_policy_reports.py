@@ -104,11 +104,6 @@ async def test_a_place_that_rejects_reports_is_reported_once_and_other_reports_a
     assert api.names == {"second"}
 
 
-async def test_a_server_error_on_write_is_raised(audit: Audit) -> None:
-    with pytest.raises(ApiError, match="leader changed"):
-        await publish(_Api(ApiError(500, "etcdserver: leader changed")), audit, NOW)
-
-
 def cluster_of(spec: Object, *taints: Object) -> Cluster:
     """Return a cluster of one object of each kind; uids are the same for each that is made."""
     cluster = Cluster()

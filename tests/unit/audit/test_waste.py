@@ -189,15 +189,6 @@ async def test_free_devices_are_stranded_where_a_typical_pod_does_not_fit(
         assert row.pods == (f"p-{len(pods) - 1}",)
 
 
-async def test_devices_are_stranded_since_the_last_pod_came_to_the_node(cluster: Cluster) -> None:
-    add_nodes(cluster, "a")
-    add(cluster, "hog", spec(1, "14"), "a", hours=20)
-    add(cluster, "last", spec(1, "2"), "a", hours=5)
-    found = await table(cluster)
-    assert found["ml", "stranded"].hours == pytest.approx(6 * 5)
-    assert found["ml", "stranded"].pods == ("hog",)
-
-
 async def test_node_agents_take_no_share_of_a_device(cluster: Cluster) -> None:
     add_nodes(cluster, "a")
     template = {"metadata": {"name": "agent", "namespace": "ml"}, "spec": {}}

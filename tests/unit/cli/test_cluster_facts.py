@@ -21,9 +21,6 @@ from fake_apiserver import (
 )
 from running import Outcome, Run
 from specs import default_spec, fence_policy
-from webhook.kube.client import KubeApi
-from webhook.kube.credentials import kubeconfig
-from webhook.tools.cli.cluster_facts import state_of_cluster
 
 JSON = dict[str, Any]
 
@@ -124,15 +121,6 @@ def test_a_request_that_a_node_pool_template_can_satisfy_has_no_finding(
     # The autoscaler adds no node if the template lacks the label that gpufence requires.
     template["metadata"] = {}
     assert "no node has enough devices" in reasons(small, node_pool)
-
-
-def test_a_device_that_no_selected_node_offers_is_named(gpufence: Run, tmp_path: Path) -> None:
-    pods = write(tmp_path / "pods.yaml", requesting("mig", {"nvidia.com/mig-1g.5gb": 1}))
-    nodes = write(tmp_path / "nodes.yaml", {"apiVersion": "v1", **gpu_node("gpu-1")})
-    outcome = gpufence("check", "-o", "json", "--nodes", nodes, pods)
-    [finding] = outcome.report["results"][0]["findings"]
-    assert "none offers nvidia.com/mig-1g.5gb" in finding["detail"]
-    assert "0 nvidia.com" not in finding["detail"]
 
 
 def test_nodes_are_read_from_standard_input(gpufence: Run, tmp_path: Path) -> None:
@@ -245,9 +233,6 @@ def cluster(api: FakeApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     return ["--cluster", "--kubeconfig", str(api.kubeconfig(tmp_path / "kubeconfig"))]
 
 
-TOLERATION = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
-
-
 def test_check_reads_nodes_and_referenced_claim_templates_from_the_cluster(
     gpufence: Run, tmp_path: Path, cluster: list[str], api: FakeApiServer
 ) -> None:
@@ -268,29 +253,6 @@ def test_check_reads_nodes_and_referenced_claim_templates_from_the_cluster(
         "from-file": "skipped",
     }
     assert not any(asked.is_watch for asked in api.requests)
-
-
-def test_explain_reads_nodes_and_claim_templates_from_the_cluster(
-    gpufence: Run, tmp_path: Path, cluster: list[str]
-) -> None:
-    pods = write(tmp_path / "pods.yaml", claiming("train", "one-gpu"), claiming("unknown", "none"))
-    outcome = gpufence("explain", *cluster, pods)
-    train, unknown = outcome.out.split("/unknown  ")
-    assert "The Pod requests claim one-gpu on device class gpu.nvidia.com" in train
-    assert "It fits 1 of 1 node of pool nvidia: gpu-1." in train
-    assert "Claim none is unknown" in unknown
-
-
-def test_a_claim_template_in_the_input_overrides_the_one_in_the_cluster(
-    gpufence: Run, tmp_path: Path, cluster: list[str]
-) -> None:
-    pods = write(
-        tmp_path / "pods.yaml",
-        claiming("train", "one-gpu"),
-        claim_template("one-gpu", "nic.example.com"),
-    )
-    outcome = gpufence("check", "-o", "json", *cluster, pods)
-    assert verdicts(outcome) == {"train": "allowed", "one-gpu": "skipped"}
 
 
 def test_check_reads_runtime_classes_and_namespaces_from_the_cluster(
@@ -386,16 +348,6 @@ def test_a_missing_kubeconfig_names_the_searched_paths(
     assert (outcome.status, outcome.out, outcome.err) == (2, "", f"Error: {message}\n")
 
 
-def test_a_missing_file_in_kubeconfig_is_ignored_if_another_file_exists(
-    gpufence: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, api: FakeApiServer
-) -> None:
-    config = api.kubeconfig(tmp_path / "kubeconfig")
-    monkeypatch.setenv("KUBECONFIG", f"{tmp_path}/missing:{config}")
-    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
-    pods = write(tmp_path / "pods.yaml", pod("web"))
-    assert gpufence("check", "--cluster", pods).status == 0
-
-
 def test_a_claim_that_cannot_be_looked_up_causes_a_warning(
     gpufence: Run, tmp_path: Path, cluster: list[str], api: FakeApiServer
 ) -> None:
@@ -405,16 +357,3 @@ def test_a_claim_that_cannot_be_looked_up_causes_a_warning(
     assert verdicts(outcome) == {"train": "unknown"}
     # Another test of this process may have set a log up.
     assert "Warning: 1 claim could not be looked up: not yours (HTTP 403)\nNote: " in outcome.err
-
-
-async def test_progress_counts_the_nodes_of_a_cluster(tmp_path: Path) -> None:
-    api = FakeApiServer(NODES, NAMESPACES, DEVICE_CLASSES)
-    for name in ("a", "b"):
-        api.put(NODES, node(name))
-    await api.start()
-    connection = KubeApi(kubeconfig(api.kubeconfig(tmp_path / "kubeconfig")))
-    seen: list[tuple[str, int]] = []
-    await state_of_cluster(connection, lambda title, count: seen.append((title, count)))
-    assert seen == [("nodes", 1), ("nodes", 2)]
-    await connection.close()
-    await api.stop()

@@ -169,11 +169,3 @@ def test_strict_fails_for_a_document_that_is_no_object(gpufence: Run, tmp_path: 
     for path in (".", "values.yaml"):
         assert gpufence("check", path).status == 0
         assert gpufence("check", "--strict", path).status == 1
-
-
-def test_an_invalid_file_in_a_directory_is_an_error(gpufence: Run, tmp_path: Path) -> None:
-    (tmp_path / "apps").mkdir()
-    for name, text in (("a", "a: [\n"), ("b", GPU_POD.replace("gpu: 1", "gpu: many"))):
-        (tmp_path / "apps" / "pod.yaml").write_text(text)
-        done = gpufence("check", "apps")
-        assert (name, done.status, done.err) == (name, 2, "")

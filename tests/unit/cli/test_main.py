@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import pty
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -102,21 +101,6 @@ def test_output_above_the_file_size_limit_is_an_error(tmp_path: Path, unbuffered
     problem = "the output cannot be written (File too large)"
     error = f"Error: {problem}. Free disk space, or write to another place.\n"
     assert (done.returncode, done.stderr) == (2, error)
-
-
-def test_output_to_a_closed_terminal_is_an_error(tmp_path: Path) -> None:
-    path = tmp_path / "pod.yaml"
-    path.write_text(GPU_POD)
-    ours, its = pty.openpty()
-    os.close(ours)
-    done = subprocess.run(
-        [COMMAND, "check", path], stdout=its, stderr=subprocess.PIPE, text=True, check=False
-    )
-    os.close(its)
-    assert (done.returncode, done.stderr) == (
-        2,
-        "Error: the output cannot be written (Input/output error). Write to another place.\n",
-    )
 
 
 def test_nonblocking_pipes_are_set_to_blocking() -> None:

@@ -27,12 +27,6 @@ def run(kubectl_binary: Path, directory: Path, *args: str) -> subprocess.Complet
     )
 
 
-def test_kubectl_lists_the_plugin(kubectl_binary: Path, tmp_path: Path) -> None:
-    done = run(kubectl_binary, tmp_path, "plugin", "list")
-    assert str(PROGRAMS / "kubectl-gpufence") in done.stdout.splitlines()
-    assert "gpufence is shadowed" not in done.stderr
-
-
 def test_kubectl_passes_arguments_and_the_exit_status(kubectl_binary: Path, tmp_path: Path) -> None:
     (tmp_path / "web.yaml").write_text(PLAIN_POD)
     (tmp_path / "bad.yaml").write_text(TRESPASSER)

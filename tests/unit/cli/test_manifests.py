@@ -47,16 +47,6 @@ def test_exclude_patterns_are_relative_to_the_directory_argument(gpufence: Run, 
 
 
 @pytest.mark.usefixtures("tree")
-def test_exclude_does_not_apply_to_a_file_argument(gpufence: Run) -> None:
-    assert paths_of(gpufence, "--exclude", "a.yaml", "a.yaml") == ["a.yaml"]
-
-
-@pytest.mark.usefixtures("tree")
-def test_a_directory_whose_files_are_all_excluded_is_an_error(gpufence: Run) -> None:
-    assert gpufence("check", "--exclude", "*", "charts").status == 2
-
-
-@pytest.mark.usefixtures("tree")
 @pytest.mark.parametrize(
     ("pattern", "found"),
     [
@@ -76,12 +66,6 @@ def test_a_glob_argument_reads_the_matching_files_and_directories(
 
 
 @pytest.mark.usefixtures("tree")
-def test_matches_of_a_pattern_can_be_excluded(gpufence: Run) -> None:
-    assert paths_of(gpufence, "--exclude", "test", "apps/**/*.yaml") == [FILES[1]]
-    assert paths_of(gpufence, "--exclude", "web/deploy", "apps/*/*") == [FILES[3], FILES[2]]
-
-
-@pytest.mark.usefixtures("tree")
 @pytest.mark.parametrize("pattern", ["nowhere/*.yaml", "apps/db/*.md", "*.txt"])
 def test_a_glob_argument_without_matches_is_an_error(gpufence: Run, pattern: str) -> None:
     done = gpufence("check", "-o", "json", pattern)
@@ -93,12 +77,6 @@ def test_a_glob_argument_without_matches_is_an_error(gpufence: Run, pattern: str
 def test_a_file_name_with_glob_characters_is_read_literally(gpufence: Run, tree: Path) -> None:
     (tree / "[a].yaml").write_text(TRESPASSER)
     assert paths_of(gpufence, "[a].yaml") == ["[a].yaml"]
-
-
-@pytest.mark.usefixtures("tree")
-def test_mutate_skips_excluded_paths(gpufence: Run) -> None:
-    done = gpufence("mutate", "--exclude", "apps", "--exclude", "charts", ".")
-    assert done.out.count("kind: Pod") == 1
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from running import GPU_POD, PLAIN_POD, TRESPASSER, Run
+from running import PLAIN_POD, TRESPASSER, Run
 
 
 @pytest.fixture
@@ -21,10 +21,6 @@ def project(gpufence: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> P
     below.mkdir(parents=True)
     monkeypatch.chdir(below)
     return below
-
-
-def test_the_default_policy_is_named_in_the_report(gpufence: Run) -> None:
-    assert gpufence("check", "-", stdin=PLAIN_POD).out.endswith("1 allowed (policy: default)\n")
 
 
 def test_the_nearest_project_file_names_the_policy(
@@ -57,13 +53,6 @@ def test_the_option_overrides_the_variable_and_the_project_file(
     assert "(policy: ../../fence/policy.yaml)" in done.out
     monkeypatch.setenv("GPUFENCE_POLICY", "")
     assert gpufence("check", "-", stdin=TRESPASSER).status == 0
-
-
-@pytest.mark.usefixtures("project")
-@pytest.mark.parametrize("command", ["mutate", "explain"])
-def test_mutate_and_explain_print_the_policy_on_standard_error(gpufence: Run, command: str) -> None:
-    done = gpufence(command, "-", stdin=GPU_POD)
-    assert done.err == "Policy: ../../fence/policy.yaml, from ../../.gpufence.yaml\n"
 
 
 @pytest.mark.usefixtures("project")

@@ -40,19 +40,6 @@ def test_the_check_hook_checks_the_given_files(gpufence: Run, tmp_path: Path) ->
     assert "pool-trespass  bad.yaml:9" in done.out
 
 
-@pytest.mark.parametrize("text", ["", "# to be written\n", "---\n# nothing\n---\n"])
-def test_the_check_hook_accepts_files_without_objects(
-    gpufence: Run, tmp_path: Path, text: str
-) -> None:
-    command = shlex.split(HOOKS["gpufence-check"]["entry"])[1:]
-    (tmp_path / "empty.yaml").write_text(text)
-    done = gpufence(*command, "empty.yaml")
-    assert (done.status, done.out, done.err) == (0, "", "")
-    (tmp_path / "bad.yaml").write_text(TRESPASSER)
-    assert gpufence(*command, "empty.yaml", "bad.yaml").status == 1
-    assert gpufence(*command, "empty.yaml", "missing.yaml").status == 2
-
-
 def test_the_test_hook_finds_suites_in_the_repository(gpufence: Run, tmp_path: Path) -> None:
     hook = HOOKS["gpufence-test"]
     assert hook["pass_filenames"] is False

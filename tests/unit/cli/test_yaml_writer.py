@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import pytest
 import yaml
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -58,63 +57,3 @@ def test_written_yaml_reads_back_unchanged(value: Any) -> None:
 def test_consecutive_documents_are_read_back_as_separate_documents(values: list[Any]) -> None:
     text = "---\n".join(map(to_yaml, values))
     assert alike([document.value for document in read_documents("f", text)], values)
-
-
-def test_manifests_are_formatted_like_kubectl_output() -> None:
-    value = {
-        "apiVersion": "v1",
-        "metadata": {"name": "p", "labels": {}, "annotations": {"on": "yes", "n": "1"}},
-        "spec": {
-            "containers": [
-                {"name": "c", "args": ["--flag=a", "-c", "a: b", "10.0.0.1:80", ""], "ports": []}
-            ],
-            "matrix": [[1, 2], [], [{"a": None}]],
-            "script": "set -e\necho 1\n",
-            "limits": {"nvidia.com/gpu": 1, "cpu": "500m", "memory": 1.5},
-            "image": "nvcr.io/nvidia/pytorch:26.01-py3",
-            "when": "2026-01-31",
-            "emoji": "\U0001f600",
-        },
-    }
-    assert (
-        to_yaml(value)
-        == """\
-apiVersion: v1
-metadata:
-  name: p
-  labels: {}
-  annotations:
-    "on": "yes"
-    "n": "1"
-spec:
-  containers:
-  - name: c
-    args:
-    - --flag=a
-    - -c
-    - "a: b"
-    - "10.0.0.1:80"
-    - ""
-    ports: []
-  matrix:
-  - - 1
-    - 2
-  - []
-  - - a: null
-  script: |
-    set -e
-    echo 1
-  limits:
-    nvidia.com/gpu: 1
-    cpu: 500m
-    memory: 1.5
-  image: nvcr.io/nvidia/pytorch:26.01-py3
-  when: "2026-01-31"
-  emoji: "\\U0001f600"
-"""
-    )
-
-
-@pytest.mark.parametrize(("value", "text"), [({}, "{}\n"), ([], "[]\n"), (None, "null\n")])
-def test_empty_collections_are_on_one_line(value: Any, text: str) -> None:
-    assert to_yaml(value) == text

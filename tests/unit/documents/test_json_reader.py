@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from policies.kubernetes.objects import MAX_DEPTH
 from webhook.tools.documents.document import Document
 from webhook.tools.documents.files import read_documents
 
@@ -23,11 +22,6 @@ def test_json_integers_beyond_64_bits_become_floats() -> None:
 
 def test_surrogate_pairs_in_json_are_one_character() -> None:
     assert read('{"a": "\\ud83d\\ude00"}')[0].value == {"a": "\U0001f600"}
-
-
-def test_json_at_the_maximum_nesting_depth_is_read() -> None:
-    levels = MAX_DEPTH - 1
-    assert read(f'{{"a": {"[" * levels}{"]" * levels}}}')[0].error is None
 
 
 @pytest.mark.parametrize(

@@ -76,46 +76,6 @@ def test_locate_returns_the_position_of_a_field_or_its_nearest_parent(
     assert position[:2] == place
 
 
-@pytest.mark.parametrize(
-    ("field", "text"),
-    [
-        ("kind", "kind: Pod"),
-        ("spec", "spec"),
-        ("spec.containers[0]", "name: a"),
-        ("spec.containers[0].name", "name: a"),
-        ("spec.containers[0].resources", "resources"),
-        ("spec.containers[0].resources.limits", "limits"),
-        ("spec.containers[0].resources.limits.cpu", "cpu: 1"),
-        ("spec.containers[1].env[0].name", "name: X"),
-        ("spec.copies", "copies"),
-    ],
-)
-def test_the_position_of_a_field_ends_on_the_line_of_its_start(field: str, text: str) -> None:
-    position = locate(only(TEXT), (), field)
-    assert position is not None
-    line = TEXT.splitlines()[position.line - 1]
-    assert line[position.column - 1 : position.end - 1] == text
-
-
-@pytest.mark.parametrize("field", ["", "status", "nothing.of[3].it"])
-def test_a_field_whose_first_key_is_missing_has_no_position(field: str) -> None:
-    assert locate(only(TEXT), (), field) is None
-
-
-def test_fields_of_list_items_are_located() -> None:
-    text = "kind: List\nitems:\n- spec: {a: 1}\n- spec:\n    a: 1\n"
-    assert locate(only(text), ("items", 1), "spec.a") == (5, 5, 9)
-    assert locate(only(text), ("items", 0), "spec.a") == (3, 10, 14)
-
-
-def test_fields_of_json_documents_are_located() -> None:
-    text = json.dumps({"kind": "Pod", "spec": {"a": [{"b": 1}]}}, indent="\t")
-    lines = text.splitlines()
-    position = locate(only(text), (), "spec.a[0].b")
-    assert position is not None
-    assert '"b": 1' in lines[position.line - 1]
-
-
 def test_fields_of_the_second_json_value_are_located() -> None:
     text = '{"kind": "A"}\n{"kind": "B",\n "spec": {}}\n'
     second = list(read_documents("f", text))[1]
@@ -148,10 +108,6 @@ def test_a_field_below_a_duplicate_key_is_located_in_the_value_that_counts() -> 
     twice = "a: {k: 1}\na: {k: 2}\n"
     assert only(twice).value == {"a": {"k": 2}}
     assert locate(only(twice), (), "a.k") == (2, 5, 9)
-
-
-def test_fields_of_invalid_documents_have_no_position() -> None:
-    assert locate(only("a: [\n"), (), "a") is None
 
 
 def test_fields_of_documents_above_the_size_limit_have_no_position(
@@ -304,9 +260,3 @@ def test_items_of_lists_of_any_kind_are_read_as_objects() -> None:
         "apiVersion is missing",
         "is null, not an object of the Kubernetes API",
     ]
-
-
-@pytest.mark.parametrize("items", ["", "items: null", "items: []"])
-def test_a_list_may_be_empty(items: str) -> None:
-    (document,) = read(f"apiVersion: v1\nkind: List\n{items}\n")
-    assert list(read_objects(document)) == []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import stat
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -20,29 +19,6 @@ from webhook.controller.registrar import KINDS
 from webhook.controller.text.objects import Registration, configurations
 from webhook.tools.cli.commands.certs import shown
 from webhook.tools.documents.document import InputError
-
-ISSUE = ("certs", "issue", "--ip", "127.0.0.1", "--dns-name", "localhost", "--out", "certs")
-
-
-def test_issue_writes_and_lists_four_files(gpufence: Run, tmp_path: Path) -> None:
-    done = gpufence(*ISSUE)
-    assert (done.status, done.err) == (0, "")
-    assert done.out.startswith(
-        "Wrote ca.crt, ca.key, tls.crt and tls.key to certs, for localhost, 127.0.0.1; "
-    )
-    modes = {p.name: stat.S_IMODE(p.stat().st_mode) for p in (tmp_path / "certs").iterdir()}
-    assert modes == {"ca.crt": 0o644, "ca.key": 0o600, "tls.crt": 0o644, "tls.key": 0o600}
-
-
-def test_issue_replaces_files_only_with_force(gpufence: Run, tmp_path: Path) -> None:
-    gpufence(*ISSUE)
-    before = (tmp_path / "certs" / "ca.crt").read_bytes()
-    done = gpufence(*ISSUE)
-    assert (done.status, done.out) == (2, "")
-    assert "certs: already holds ca.crt, ca.key, tls.crt, tls.key." in done.err
-    assert (tmp_path / "certs" / "ca.crt").read_bytes() == before
-    assert gpufence(*ISSUE, "--force").status == 0
-    assert (tmp_path / "certs" / "ca.crt").read_bytes() != before
 
 
 @pytest.mark.parametrize(

@@ -129,15 +129,6 @@ def test_unreadable_files_are_reported_with_remediation(
     assert done.errors == [f"{path}: {problem}"]
 
 
-def test_a_policy_path_that_is_a_directory_is_an_error_with_remediation(
-    gpufence: Run, tmp_path: Path
-) -> None:
-    (tmp_path / "policies").mkdir()
-    done = gpufence("check", "--policy", "policies", "-", stdin=PLAIN_POD)
-    problem = "policies: cannot be read (Is a directory). Name a file in it."
-    assert (done.status, done.err) == (2, f"Error: {problem}\n")
-
-
 SETPRIV = shutil.which("setpriv")
 
 
@@ -242,13 +233,6 @@ POLICY = manifest("""
     """)
 
 
-def test_the_policy_sets_the_action_of_a_rule(gpufence: Run, tmp_path: Path) -> None:
-    (tmp_path / "policy.yaml").write_text(POLICY)
-    done = gpufence("check", "--policy", "policy.yaml", "--output", "json", "-", stdin=TRESPASSER)
-    assert (done.status, done.verdicts) == (0, ["allowed"])
-    assert [f["action"] for f in done.report["results"][0]["findings"]] == ["warn"]
-
-
 @pytest.mark.parametrize("namespace", sorted(ALWAYS_EXCLUDED))
 def test_excluded_namespaces_have_no_findings(
     gpufence: Run, tmp_path: Path, namespace: str
@@ -263,25 +247,6 @@ def test_excluded_namespaces_have_no_findings(
     gpu_pod = GPU_POD.replace("namespace: ml", f"namespace: {namespace}")
     made = gpufence("mutate", *options, "--output", "json", "-", stdin=gpu_pod)
     assert "tolerations" not in json.loads(made.out)["spec"]
-
-
-def test_an_invalid_object_is_an_error_even_in_an_excluded_namespace(gpufence: Run) -> None:
-    broken = TRESPASSER.replace("containers:", "containers: many #")
-    for namespace in ("default", "kube-flannel"):
-        assert gpufence("check", "--namespace", namespace, "-", stdin=broken).status == 2
-
-
-def test_the_namespace_option_applies_to_objects_without_a_namespace(
-    gpufence: Run, tmp_path: Path
-) -> None:
-    (tmp_path / "policy.yaml").write_text(POLICY.replace("warn", "enforce"))
-    options = ("--policy", "policy.yaml", "--output", "json", "-")
-    assert gpufence("check", *options, stdin=TRESPASSER).status == 1
-    exempt = gpufence("check", "--namespace", "agents", *options, stdin=TRESPASSER)
-    assert (exempt.status, exempt.verdicts) == (0, ["allowed"])
-    assert exempt.report["results"][0]["object"]["namespace"] == "agents"
-    elsewhere = TRESPASSER.replace("name: web\n", "name: web\n  namespace: shop\n", 1)
-    assert gpufence("check", "--namespace", "agents", *options, stdin=elsewhere).status == 1
 
 
 def test_an_expired_exception_does_not_apply(gpufence: Run, tmp_path: Path) -> None:
@@ -360,21 +325,6 @@ def test_claims_and_claim_templates_in_the_input_apply_to_pods(
     assert gpufence("check", *options, "pod.yaml", "claim.yaml").verdicts == ["unknown", "skipped"]
 
 
-def test_a_device_class_in_the_input_maps_its_extended_resource(gpufence: Run) -> None:
-    device_class = manifest("""
-        apiVersion: resource.k8s.io/v1
-        kind: DeviceClass
-        metadata:
-          name: gpu.nvidia.com
-        spec:
-          extendedResourceName: example.com/gpu
-        """)
-    pod = GPU_POD.replace("nvidia.com/gpu: 1", "example.com/gpu: 1")
-    done = gpufence("check", "--output", "json", "-", stdin=f"{pod}---\n{device_class}")
-    tolerations = [op for op in done.report["results"][0]["patch"] if "tolerations" in op["path"]]
-    assert len(tolerations) == 1
-
-
 def test_a_note_reports_verdicts_that_also_depend_on_the_cluster(
     gpufence: Run, tmp_path: Path
 ) -> None:
@@ -436,19 +386,6 @@ def test_quiet_lists_only_denied_and_invalid_objects(gpufence: Run) -> None:
         "invalid",
     ]
     assert gpufence("check", "-q", "-", stdin=GPU_POD).out == ""
-
-
-@pytest.mark.parametrize(
-    ("args", "status"), [([], 0), (["--fail-on", "enforce"], 0), (["--fail-on", "warn"], 1)]
-)
-def test_warnings_fail_only_with_fail_on_warn(
-    gpufence: Run, tmp_path: Path, args: list[str], status: int
-) -> None:
-    policy = gpufence("policy", "show").out
-    (tmp_path / "policy.yaml").write_text(policy.replace("trespass: enforce", "trespass: warn"))
-    done = gpufence("check", "--policy", "policy.yaml", *args, "-", stdin=TRESPASSER)
-    assert done.status == status
-    assert "1 warning" in done.out
 
 
 def test_only_findings_of_the_selected_rules_are_reported(gpufence: Run) -> None:

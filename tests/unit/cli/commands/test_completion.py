@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from controlplane.gpufence import COMMAND
 from policies.registry import RULES
 from running import Run
 from webhook.tools.cli.report.output import FORMATS
@@ -37,39 +36,6 @@ def test_each_shell_parses_its_completion_script(gpufence: Run, tmp_path: Path, 
     script = tmp_path / "script"
     script.write_text(done.out)
     subprocess.run([shell, "-n", script], check=True)
-
-
-@pytest.mark.parametrize(
-    ("words", "offered"),
-    [
-        ("mut", ["mutate"]),
-        ("explain device-l", ["device-leak"]),
-        (
-            "check --rules device-leak,pool-t",
-            ["device-leak,pool-toleration", "device-leak,pool-trespass"],
-        ),
-    ],
-)
-def test_bash_completes_with_the_script(
-    gpufence: Run, tmp_path: Path, words: str, offered: list[str]
-) -> None:
-    script = tmp_path / "script"
-    script.write_text(gpufence("completion", "bash").out)
-    program = f"""
-        source {script}
-        compopt() {{ :; }}
-        COMP_WORDS=(gpufence {words}) COMP_CWORD={len(words.split())}
-        _gpufence_completion {COMMAND}
-        echo "${{COMPREPLY[@]}}"
-    """
-    done = subprocess.run(["bash", "-c", program], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == offered
-
-
-def test_an_unknown_shell_is_rejected(gpufence: Run) -> None:
-    done = gpufence("completion", "csh")
-    assert done.status == 2
-    assert "'csh' is not one of 'bash', 'zsh', 'fish'" in done.err
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from certs import CertificateError
 from clusters import node
 from fake_apiserver import NODES, FakeApiServer, FakeKubeApi
 from policies.kubernetes.objects import JSONObject
@@ -72,13 +71,6 @@ def found(lines: list[DoctorLine], check: str) -> str:
     return next(line.detail for line in lines if line.check == check)
 
 
-def test_the_address_defaults_to_the_registered_service() -> None:
-    registered = Registration(service=("fence", "web", 443), excluded_namespaces=frozenset({"x"}))
-    lines = diagnose(controller=None, registered=registered)
-    assert found(lines, "endpoints").startswith("Service fence/web has no ready endpoint")
-    assert "clientConfig" not in found(lines, "ValidatingWebhookConfiguration")
-
-
 @pytest.mark.parametrize("arguments", [[], ["controller", "--help"]])
 def test_an_unknown_address_is_reported_without_an_error(arguments: list[str]) -> None:
     controller = {"name": "gpufence", "args": arguments}
@@ -126,16 +118,6 @@ def test_missing_permission_to_read_cluster_facts_fails() -> None:
         "ok",
         f"{account} may read nodes, deviceclasses, resourceslices",
     )
-
-
-def test_labels_of_nodes_that_cannot_be_listed_are_not_missing() -> None:
-    release = "/apis/apps/v1/namespaces/fence/deployments/gpufence"
-    api = FakeKubeApi(FakeApiServer(NODES))
-    api.server.errors["/api/v1/nodes"] = (403, "nodes is forbidden")
-    api.objects[release] = {"spec": {"template": {"spec": {"containers": [SIDECAR]}}}}
-    lines = asyncio.run(diagnose_release(api, "default"))
-    [line] = [line for line in lines if line.check in ("nodes", "node labels")]
-    assert line == DoctorLine("skip", "nodes", line.detail)
 
 
 def test_a_daemon_set_of_the_gpu_stack_that_a_taint_keeps_off_is_reported() -> None:
@@ -189,12 +171,6 @@ def test_the_arguments_are_read_from_the_gpufence_container(own: JSONObject) -> 
         assert found(lines, "endpoints").startswith("Service fence/web has no ready endpoint")
 
 
-def test_the_arguments_of_a_sidecar_with_serve_are_ignored() -> None:
-    other = {"name": "models", "args": ["serve", "--no-node-facts"]}
-    lines = diagnose_containers([other, REPLICA], [CONTROLLER])
-    assert not found(lines, "cluster facts").startswith("they are off")
-
-
 def test_a_deployment_without_a_container_of_gpufence_is_reported() -> None:
     line = next(each for each in diagnose_containers([SIDECAR]) if each.check == "command line")
     assert line.status == "warn"
@@ -202,11 +178,6 @@ def test_a_deployment_without_a_container_of_gpufence_is_reported() -> None:
         "Deployment fence/gpufence has no container named gpufence or with the command gpufence "
         "serve; its containers: proxy"
     )
-
-
-def test_a_wildcard_host_in_the_url_is_rejected() -> None:
-    with pytest.raises(CertificateError, match="is not a host name"):
-        diagnose(controller={"name": "gpufence", "args": ["controller", "--url=https://*.x:443"]})
 
 
 @pytest.mark.parametrize("try_in", ["kube-flannel", "fence", "storage"])

@@ -9,9 +9,7 @@ import pytest
 import yaml
 
 from fake_apiserver import FakeApiServer
-from policies.exemptions import ALWAYS_EXCLUDED
 from running import Run
-from specs import fence_policy
 
 SERVICE = ("--service", "gpufence-system/gpufence")
 
@@ -46,13 +44,6 @@ def test_manifests_prints_both_configurations_for_a_service(gpufence: Run, tmp_p
             )
 
 
-@pytest.mark.parametrize("form", [(*SERVICE, "--cert-manager", "a/b"), ("--admission-policies",)])
-def test_printed_manifests_have_no_yaml_aliases(gpufence: Run, form: tuple[str, ...]) -> None:
-    done = gpufence("manifests", *form)
-    assert done.status == 0
-    assert not any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(done.out))
-
-
 def test_manifests_with_cert_manager_have_the_annotation_and_no_ca_bundle(gpufence: Run) -> None:
     done = gpufence("manifests", *SERVICE, "--cert-manager", "gpufence-system/serving")
     assert done.status == 0
@@ -60,19 +51,6 @@ def test_manifests_with_cert_manager_have_the_annotation_and_no_ca_bundle(gpufen
         annotations = configuration["metadata"]["annotations"]
         assert annotations == {"cert-manager.io/inject-ca-from": "gpufence-system/serving"}
         assert all("caBundle" not in w["clientConfig"] for w in configuration["webhooks"])
-
-
-def test_manifests_exclude_system_and_given_namespaces(gpufence: Run, tmp_path: Path) -> None:
-    policy = tmp_path / "policy.yaml"
-    pool = {"name": "a", "resources": ["a.example/gpu"], "nodeSelector": {"a.example/gpu": "true"}}
-    policy.write_text(yaml.safe_dump(fence_policy({"pools": [pool]})))
-    arguments = ("--policy", policy, "--service", "fence/gpufence", "--exclude-namespace", "more")
-    done = gpufence("manifests", *arguments, "--cert-manager", "fence/serving")
-    [selector] = next(yaml.safe_load_all(done.out))["webhooks"][0]["namespaceSelector"][
-        "matchExpressions"
-    ]
-    assert selector["values"] == sorted({"fence", "more", *ALWAYS_EXCLUDED})
-    assert {"kube-system", "calico-system", "kube-flannel"} < ALWAYS_EXCLUDED
 
 
 @pytest.mark.parametrize(
@@ -129,12 +107,6 @@ def test_controller_rejects_missing_or_invalid_options(
     assert done.status == 2
     assert expected in done.err
     assert "bug" not in done.err
-
-
-def test_serve_requires_a_certificate(gpufence: Run) -> None:
-    done = gpufence("serve", "--tls-cert", "tls.crt")
-    assert done.status == 2
-    assert "Missing option '--tls-key'" in done.err
 
 
 @pytest.mark.parametrize("command", [["doctor"], ["certs", "status"]])

@@ -147,9 +147,3 @@ def test_every_node_with_devices_is_in_a_pool_whose_labels_last(gpufence: Run, c
         for pool in policy.pools
         for key in [t.key for t in pool.taints]
     )
-
-
-def test_a_drained_node_is_counted_without_devices(gpufence: Run) -> None:
-    nodes = nodes_of(CLOUDS[0].with_name("on-premises-mixed-mig-drained.yaml"))
-    _, warnings = discovered(gpufence, *nodes)
-    assert "2 nodes with nvidia labels and without nvidia.com/gpu: node-3-1, node-3-2" in warnings

@@ -205,19 +205,6 @@ metadata:
     assert "MachineDeployment infra/gpu promises no label that identifies nvidia nodes" in done.err
 
 
-@pytest.mark.parametrize(
-    ("text", "problem"),
-    [
-        ("apiVersion: v1\nkind: Namespace\nmetadata: {name: a}\n", "<stdin> contains no nodes."),
-        ("apiVersion: v1\nkind: Node\nspec: {taints: 1}\n", "is not a valid Node: "),
-    ],
-)
-def test_a_file_without_nodes_is_rejected(gpufence: Run, text: str, problem: str) -> None:
-    done = gpufence("policy", "discover", "--nodes", "-", stdin=text)
-    assert (done.status, done.out) == (2, "")
-    assert problem in done.err
-
-
 TEMPLATE = """\
 ---
 apiVersion: karpenter.sh/v1

@@ -21,13 +21,6 @@ def commands_in(out: str) -> list[tuple[str, dict[str, str], str]]:
     return found
 
 
-def test_annotations_for_standard_input_have_the_line_in_the_text(gpufence: Run) -> None:
-    done = gpufence("check", "--output", "github", "-", stdin=TRESPASSER)
-    ((_, properties, text),) = commands_in(done.out)
-    assert list(properties) == ["title"]
-    assert text.startswith("<stdin>:9: pool-trespass: Deployment default/web: ")
-
-
 def test_workflow_commands_in_a_manifest_are_escaped(gpufence: Run, tmp_path: Path) -> None:
     (tmp_path / "a,b:c%.yaml").write_text(
         TRESPASSER.replace("name: web\nspec", 'name: "x\\n::error::50%\\r"\nspec')

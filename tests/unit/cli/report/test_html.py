@@ -21,7 +21,7 @@ from webhook.tools.audit.waste import Window, waste
 from webhook.tools.cli.evaluate import Result
 from webhook.tools.cli.report import html
 from webhook.tools.cli.report.content import AuditReport, results_of
-from webhook.tools.documents.document import Document, DocumentError
+from webhook.tools.documents.document import Document
 from webhook.tools.documents.objects import Manifest
 
 NOW = datetime(2026, 11, 22, tzinfo=UTC)
@@ -145,23 +145,3 @@ def test_the_content_security_policy_allows_only_the_inline_style_and_script() -
         r'<a href="https://gpufence.dev/rules/[a-z-]+.html" rel="noreferrer"', "", source
     )
     assert "http" not in links.replace("Content-Security-Policy", "").replace("http-equiv", "")
-
-
-def test_the_report_has_findings_mutations_and_invalid_objects() -> None:
-    changed = hostile_result("web")
-    invalid = invalid_result(hostile_result("broken"))
-    words = " ".join(Page(page_of("default", [changed, invalid])).words.split())
-    assert "2 objects 1 denied 1 invalid" in words
-    assert "1 finding" in words
-    assert "+spec:" in words
-    assert "broken: it has no spec." in words
-
-
-def invalid_result(result: Result) -> Result:
-    """Return the result of an object that cannot be judged."""
-    error = DocumentError("it has no spec")
-    return Result(result.manifest, "invalid", error=error)
-
-
-def test_a_report_without_findings_has_a_message() -> None:
-    assert "No findings." in Page(page_of("default", [])).words

@@ -45,23 +45,6 @@ def as_list(*texts: str, kind: str = "List", api_version: str = "v1") -> dict[st
     return {"apiVersion": api_version, "kind": kind, "items": items}
 
 
-def test_input_without_objects_gives_an_empty_report(gpufence: Run) -> None:
-    done = gpufence("check", "--output", "json", "-", stdin="")
-    assert done.status == 2
-    assert done.report["results"] == []
-    assert done.report["summary"]["objects"] == 0
-
-
-def test_document_indexes_match_those_of_the_yaml_parser(gpufence: Run) -> None:
-    text = f"# a licence\n---\n{PLAIN_POD}---\n# empty\n---\n{GPU_POD}---\n"
-    done = gpufence("check", "--output", "json", "-", stdin=text)
-    documents = list(yaml.compose_all(text, Loader=yaml.SafeLoader))
-    for result in done.report["results"]:
-        source = result["source"]
-        assert source["line"] == documents[source["document"]].start_mark.line + 1
-    assert [result["source"]["document"] for result in done.report["results"]] == [0, 2]
-
-
 @pytest.mark.parametrize(
     ("text", "start"),
     [

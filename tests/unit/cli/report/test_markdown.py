@@ -24,15 +24,6 @@ def test_the_report_is_truncated_to_the_comment_length_of_github(gpufence: Run) 
     )
 
 
-def test_the_message_about_one_omitted_row_is_singular(
-    gpufence: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(markdown, "_RESERVED", markdown.MAX_CHARACTERS - 500)
-    out = gpufence("check", "--output", "markdown", "-", stdin=f"{TRESPASSER}---\n{TRESPASSER}").out
-    assert len(rows(out)) == 1
-    assert "\nOmitted: 1 more row, " in out
-
-
 @pytest.mark.parametrize(
     ("name", "shown"),
     [

@@ -18,7 +18,6 @@ import yaml
 
 from running import (
     FAULTS,
-    NO_QUANTITY,
     PLAIN_POD,
     TRESPASSER,
     Run,
@@ -59,16 +58,6 @@ def test_the_report_of_each_format_is_as_expected(gpufence: Run, tmp_path: Path,
     assert_golden(GOLDEN / f"report.{name}", report)
 
 
-def test_one_run_writes_a_report_in_every_format(gpufence: Run, tmp_path: Path) -> None:
-    outputs = [arg for name in CHECK for arg in ("--output", f"{name}={name}.out")]
-    done = gpufence("check", *outputs, "-", stdin=FAULTS)
-    assert (done.status, done.out, done.err) == (1, "", "")
-    for name in CHECK:
-        text = (tmp_path / f"{name}.out").read_text()
-        assert "device-leak" in text, name
-        assert "\x1b[" not in text, name
-
-
 @pytest.mark.parametrize("name", CHECK)
 def test_a_report_file_equals_the_report_on_standard_output(
     gpufence: Run, tmp_path: Path, name: str
@@ -77,19 +66,6 @@ def test_a_report_file_equals_the_report_on_standard_output(
     assert gpufence("check", "-o", f"{name}=-", "-", stdin=FAULTS).out == shown
     gpufence("check", "-o", f"{name}=report", "-", stdin=FAULTS)
     assert (tmp_path / "report").read_text() == shown
-
-
-def test_reports_are_written_to_standard_output_and_to_files(gpufence: Run, tmp_path: Path) -> None:
-    done = gpufence("check", "-o", "text", "-o", "json=report.json", "-", stdin=TRESPASSER)
-    assert done.out.startswith("denied")
-    assert json.loads((tmp_path / "report.json").read_text())["summary"]["denied"] == 1
-
-
-def test_errors_are_on_standard_error_unless_standard_output_is_text(gpufence: Run) -> None:
-    assert gpufence("check", "-", stdin=NO_QUANTITY).err == ""
-    for output in ("github", "text=report.txt"):
-        done = gpufence("check", "-o", output, "-", stdin=NO_QUANTITY)
-        assert done.err.startswith("Error: <stdin>:10:11: document 1: ")
 
 
 @pytest.mark.parametrize(
@@ -209,18 +185,6 @@ def test_a_report_that_would_overwrite_an_input_is_rejected(
     assert problem in " ".join(done.err.split())
     assert sorted(tmp_path.iterdir()) == before
     assert {name: (tmp_path / name).read_text() for name in texts} == texts
-
-
-def test_a_previous_report_in_the_checked_directory_can_be_excluded(
-    gpufence: Run, tmp_path: Path
-) -> None:
-    (tmp_path / "web.yaml").write_text(TRESPASSER)
-    args = ("check", "-o", "json=report.json", ".")
-    assert gpufence(*args).status == 1
-    again = gpufence(*args)
-    assert again.status == 2
-    assert "or --exclude the input" in " ".join(again.err.split())
-    assert gpufence(*args, "--exclude", "report.json").status == 1
 
 
 def test_an_audit_report_that_would_overwrite_an_input_is_rejected(

@@ -105,9 +105,3 @@ def test_narrow_terminals_wrap_between_words_and_keep_the_indent(mixed: str) -> 
     paragraph = plain[start : start + 3]
     assert all(line.startswith("    ") and len(line) <= 60 for line in paragraph)
     assert all(line == line.rstrip() for line in plain)
-
-
-def test_a_terminal_one_column_wide_is_supported(mixed: str) -> None:
-    status, shown = on_terminal(1, "check", mixed)
-    assert status == 2
-    assert "denied" in ESCAPE.sub("", shown)

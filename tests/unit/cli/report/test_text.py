@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 from running import PLAIN_POD, TRESPASSER, Run
 from webhook.tools.cli.evaluate import Result
@@ -14,21 +13,12 @@ from webhook.tools.cli.report.content import CheckReport
 from webhook.tools.cli.report.output import Terminal
 from webhook.tools.documents.document import DocumentError
 from webhook.tools.documents.files import read_documents
-from webhook.tools.documents.objects import Manifest, read_objects
-
-
-def manifests(source: str) -> list[Manifest]:
-    return [m for d in read_documents("a.yaml", source) for m in read_objects(d)]
+from webhook.tools.documents.objects import read_objects
 
 
 def lines(*results: Result) -> list[str]:
     report = CheckReport("default", datetime(2026, 1, 1, tzinfo=UTC), results)
     return "".join(text.check(report, Terminal())).splitlines()
-
-
-def value(one: Manifest) -> dict[str, Any]:
-    assert one.value is not None
-    return one.value
 
 
 def test_errors_of_invalid_list_items_have_the_line_of_the_item(gpufence: Run) -> None:
@@ -37,13 +27,6 @@ def test_errors_of_invalid_list_items_have_the_line_of_the_item(gpufence: Run) -
     shown = gpufence("check", "-", stdin=source).out.splitlines()
     places = [re.search(r"<stdin>:(\d+)", line) for line in shown]
     assert [place[1] for place in places if place] == ["4", "4", "5", "5", "6", "6"]
-
-
-def test_a_path_with_a_colon_or_a_space_is_not_escaped(gpufence: Run, tmp_path: Path) -> None:
-    (tmp_path / "a b:c.yaml").write_text(PLAIN_POD)
-    assert gpufence("check", "--verbose", "a b:c.yaml").out.splitlines()[0] == (
-        "allowed  Pod default/web  a b:c.yaml:1"
-    )
 
 
 def test_an_error_without_a_line_has_the_line_of_its_document() -> None:
