@@ -7,28 +7,29 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import FrozenInstanceError, asdict, fields
+from dataclasses import asdict, fields
 from datetime import date
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from cases.loading import HERE, load_all, policy_spec
+from each import each
 from paths import CHART
 from policies.document import FencePolicy, PolicyError, json_schema, parse_policy
 from policies.kubernetes.field_types import NameSet
 from policies.kubernetes.kinds import WELL_KNOWN, CustomWorkloads
-from policies.kubernetes.nodes import Node
 from policies.policy import Policy
 from policies.registry import RULES
 from policies.shipped import PRESETS, default_policy_text, shipped_policy
 from specs import fence_policy, policy_of
 
 JSON = dict[str, Any]
-DEFAULT = "default-scheduler"
 
 POOL: JSON = {
     "name": "nvidia",
@@ -82,22 +83,6 @@ def settings(policy: Policy) -> JSON:
 
 
 class TestDefaultPolicy:
-    def test_the_default_policy_lists_every_rule_with_its_default_action(self) -> None:
-        rules = policy_spec("default")["rules"]
-        assert list(rules.items()) == [(rule.id, rule.default) for rule in RULES]
-
-    def test_the_default_policy_exempts_system_and_gpu_operator_namespaces(self) -> None:
-        assert policy_spec("default")["exemptions"]["namespaces"] == [
-            "kube-system",
-            "gpu-operator",
-            "gpu-operator-resources",
-            "nvidia-device-plugin",
-            "nvidia-network-operator",
-            "nvidia-dra-driver-gpu",
-            "dra-driver-nvidia-gpu",
-            "gpufence-system",
-        ]
-
     def test_the_default_policy_equals_a_policy_without_optional_settings(self) -> None:
         given = policy_spec("default")
         short = {key: given[key] for key in ("pools", "exemptions")}
@@ -203,17 +188,6 @@ class TestCompiledDocument:
         assert compiled.has_expired(date(2026, 12, 31))
         assert not compiled.has_expired(None)
 
-    def test_two_pools_may_have_the_same_taint(self) -> None:
-        amd = pool(name="amd", resources=["amd.com/gpu"], nodeSelector={"amd": "true"})
-        assert len(parse_policy(document(POOL, amd)).pools) == 2
-
-    def test_a_parsed_policy_is_immutable(self) -> None:
-        policy = parse_policy(document())
-        with pytest.raises(FrozenInstanceError):
-            policy.pools[0].name = "other"  # type: ignore[misc]
-        with pytest.raises(FrozenInstanceError):
-            policy.failure_policy = "Ignore"  # type: ignore[misc]
-
 
 NO_POLICIES: list[Any] = [
     (None, "the policy: must be a mapping with kind: FencePolicy, but is None"),
@@ -231,210 +205,7 @@ NO_POLICIES: list[Any] = [
         "pools: unknown field; accepted: apiVersion, kind, metadata, spec, status",
     ),
 ]
-MISTAKES: list[Any] = [
-    pytest.param(
-        document(pool=[]),
-        "pool: unknown field; did you mean pools? Accepted: mode, failurePolicy, pools, "
-        "quarantineTaints, hardening, rules, exemptions, overrides, exceptions, customWorkloads",
-    ),
-    pytest.param(
-        document(pool(taints=[{"key": "gpu", "color": "red"}])),
-        "pools[0].taints[0].color: unknown field; accepted: key, effect, value",
-    ),
-    pytest.param(
-        document(pool(taints=[{"key": "gpu"}, {"key": "gpu", "efect": "NoExecute"}])),
-        "pools[0].taints[1].efect: unknown field; did you mean effect? Accepted: key, effect, "
-        "value",
-    ),
-    pytest.param(
-        document(pool(allowedNamespaces={"names": ["a"], "labels": {}})),
-        "pools[0].allowedNamespaces.labels: unknown field; did you mean matchLabels? "
-        "Accepted: names, matchLabels, matchExpressions, unknown",
-    ),
-    pytest.param(
-        document(hardening={"run_as_user": 1000}),
-        "hardening.run_as_user: unknown field; did you mean runAsUser? Accepted: level, "
-        "runAsUser, runAsGroup, fsGroup, hostUsers, home",
-    ),
-    pytest.param(
-        document(exemptions={"users": []}),
-        "exemptions.users: unknown field; did you mean usernames? Accepted: namespaces, "
-        "usernames, runtimeClasses",
-    ),
-    pytest.param(
-        document(overrides=[{"namespaces": ["a"], "rules": {"device-leak": "off"}, "x": 1}]),
-        "overrides[0].x: unknown field; accepted: namespaces, rules, mode, hardening",
-    ),
-    pytest.param(
-        document(exceptions=[{"namespaces": ["a"], "reason": "why", "until": "2026-01-01"}]),
-        "exceptions[0].until: unknown field; accepted: rules, namespaces, kinds, names, "
-        "reason, expires",
-    ),
-    pytest.param(
-        document(failurePolicy="Open"),
-        "failurePolicy: is 'Open', but must be 'Fail' or 'Ignore'",
-    ),
-    pytest.param(
-        document(customWorkloads=[{"group": "apps", "resources": ["deployments"]}]),
-        "customWorkloads[0].group: is not the API group of a custom resource; use a group such "
-        "as kubeflow.org",
-    ),
-    pytest.param(
-        document(customWorkloads=[{"group": "ray.io", "resources": ["RayJob"]}]),
-        "customWorkloads[0].resources[0]: is 'RayJob'; use up to 63 lower-case letters, digits "
-        "and '-'",
-    ),
-    (document(pools=[]), "pools: is empty; add at least one entry"),
-    (document(pools={"name": "x"}), "pools: must be a list, but is {'name': 'x'}"),
-    (document(pools=["nvidia"]), "pools[0]: must be a mapping, but is 'nvidia'"),
-    pytest.param(
-        document({k: v for k, v in POOL.items() if k != "nodeSelector"}),
-        "pools[0]: has no labels of its nodes; set nodeSelector or matchExpressions, or else both "
-        "deviceClasses and a taint with the effect NoSchedule or NoExecute",
-    ),
-    pytest.param(
-        document(pool(nodeSelector={})),
-        "pools[0]: has no labels of its nodes; set nodeSelector or matchExpressions, or else both "
-        "deviceClasses and a taint with the effect NoSchedule or NoExecute",
-    ),
-    pytest.param(
-        document(pool(matchExpressions=[{"key": "gpu", "operator": "NotIn", "values": ["a"]}])),
-        "pools[0].matchExpressions[0].operator: is 'NotIn', but must be 'In' or 'Exists'",
-    ),
-    pytest.param(
-        document(pool(matchExpressions=[{"key": "gpu", "operator": "Exists", "values": ["a"]}])),
-        "pools[0].matchExpressions[0]: has values; remove them (operator Exists)",
-    ),
-    pytest.param(
-        document(pool(nodeSelector={"nvidia.com/gpu.present": True})),
-        "pools[0].nodeSelector[nvidia.com/gpu.present]: must be a string, but is True; put the "
-        "value in quotes",
-    ),
-    pytest.param(
-        document(pool(nodeSelector={"present": "yes, please"})),
-        "pools[0].nodeSelector[present]: is not a label value; use up to 63 letters, digits, "
-        "'-', '_' and '.'",
-    ),
-    pytest.param(
-        document(pool(nodeSelector={"a/b/c": "true"})),
-        "pools[0].nodeSelector[a/b/c]: is not a qualified name; use name or domain.example/name",
-    ),
-    pytest.param(
-        document(pool(name="My pool")),
-        "pools[0].name: is 'My pool'; use up to 63 lower-case letters, digits and '-'",
-    ),
-    pytest.param(
-        document(pool(resources=[])),
-        "pools[0]: offers no devices; set resources or deviceClasses",
-    ),
-    pytest.param(
-        document(pool(annotationRequests=[{"annotations": ["a"], "schedulerName": DEFAULT}])),
-        "pools[0].annotationRequests[0].schedulerName: is the scheduler that Pods have by "
-        "default, which gives devices by resources and claims only; use the name of a "
-        "scheduler that reads the annotations",
-    ),
-    pytest.param(
-        document(pool(deviceClasses=[""])),
-        "pools[0].deviceClasses[0]: is not a valid name; use up to 253 lower-case letters, "
-        "digits, '-' and '.'",
-    ),
-    pytest.param(
-        document(pool(taints=[{"key": "gpu", "effect": "noschedule"}])),
-        "pools[0].taints[0].effect: is 'noschedule', but must be 'NoSchedule', "
-        "'PreferNoSchedule' or 'NoExecute'",
-    ),
-    pytest.param(
-        document(pool(taints=[{"effect": "NoSchedule"}])),
-        "pools[0].taints[0].key: this field is required",
-    ),
-    pytest.param(
-        document(pool(taints=[{"key": "gpu", "value": 1}])),
-        "pools[0].taints[0].value: must be a string, but is 1; put the value in quotes",
-    ),
-    pytest.param(
-        document(pool(allowedNamespaces={})),
-        "pools[0].allowedNamespaces: is empty; set names, matchLabels or matchExpressions",
-    ),
-    pytest.param(
-        document(pool(allowedNamespaces={"names": ["*-prod"]})),
-        "pools[0].allowedNamespaces.names[0]: is not the name of a namespace; use a name, or "
-        "a prefix followed by *",
-    ),
-    pytest.param(
-        document(pool(allowedNamespaces={"matchExpressions": [{"key": "team", "operator": "In"}]})),
-        "pools[0].allowedNamespaces.matchExpressions[0]: has no values; add at least one "
-        "(operator In)",
-    ),
-    (
-        document(pool(largestRequest=0)),
-        "pools[0].largestRequest: must be at least 1, but is 0",
-    ),
-    pytest.param(
-        document(pool(pricePerDeviceHour=-1)),
-        "pools[0].pricePerDeviceHour: must be at least 0, but is -1",
-    ),
-    pytest.param(
-        document(pool(pricePerDeviceHour="2.5")),
-        "pools[0].pricePerDeviceHour: must be a number, but is '2.5'",
-    ),
-    (document(hardening="restricted"), "hardening: must be a mapping, but is 'restricted'"),
-    pytest.param(
-        document(hardening={"level": "privileged"}),
-        "hardening.level: is 'privileged', but must be 'restricted', 'baseline' or 'off'",
-    ),
-    (
-        document(hardening={"runAsUser": 0}),
-        "hardening.runAsUser: must be at least 1, but is 0",
-    ),
-    pytest.param(
-        document(hardening={"runAsUser": 2**31}),
-        "hardening.runAsUser: must be at most 2147483647, but is 2147483648",
-    ),
-    pytest.param(
-        document(hardening={"runAsUser": "1000"}),
-        "hardening.runAsUser: must be a whole number, but is '1000'",
-    ),
-    pytest.param(
-        document(hardening={"runAsUser": None}),
-        "hardening.runAsUser: is null, which kubectl apply drops; use a number, or none",
-    ),
-    pytest.param(
-        document(hardening={"fsGroup": True}),
-        "hardening.fsGroup: must be a whole number, but is True",
-    ),
-    pytest.param(
-        document(rules={"pool-trespass": "deny"}),
-        "rules[pool-trespass]: is 'deny', but must be 'enforce', 'warn', 'audit' or 'off'",
-    ),
-    pytest.param(
-        document(exemptions={"usernames": [""]}),
-        "exemptions.usernames[0]: is empty; add at least one entry",
-    ),
-    pytest.param(
-        document(exceptions=[{"namespaces": ["a"]}]),
-        "exceptions[0].reason: this field is required",
-    ),
-]
-KNOWN_TO_SERVERS_ONLY: list[Any] = [
-    pytest.param(
-        document(pool(matchExpressions=[{"key": "nvidia.com/gpu.present", "operator": "Exists"}])),
-        "pools[0]: has two requirements on the label 'nvidia.com/gpu.present'; keep one of them",
-    ),
-    pytest.param(
-        document(pool(sharedResources=["nvidia.com/gpu.shared"])),
-        "pools[0]: has the shared resource 'nvidia.com/gpu.shared', which is not in resources; "
-        "add it there as well",
-    ),
-    pytest.param(
-        document(pool(fractionalResources=["nvidia.com/gpumem"])),
-        "pools[0]: has the fractional resource 'nvidia.com/gpumem', which is not in resources; "
-        "add it there as well",
-    ),
-    pytest.param(
-        document(exceptions=[{"namespaces": ["a"], "reason": "x", "expires": "soon"}]),
-        "exceptions[0].expires: is not a date; use the format YYYY-MM-DD",
-    ),
-]
+MISTAKES: list[JSON] = yaml.safe_load(Path(__file__).with_name("mistakes.yaml").read_text())
 
 
 @pytest.mark.parametrize(("given", "expected"), NO_POLICIES)
@@ -452,15 +223,13 @@ def test_fields_outside_of_spec_are_one_problem_that_says_where_they_belong() ->
     )
 
 
-@pytest.mark.parametrize(("given", "expected"), MISTAKES)
-def test_a_mistake_is_reported_with_path_and_remediation(given: Any, expected: str) -> None:
-    assert problems(given) == [f"spec.{expected}"]
-    assert not any(schemas_accept(given))
+def test_a_mistake_is_reported_with_path_and_remediation() -> None:
+    def reported(mistake: JSON) -> None:
+        given = document(pool(**mistake.get("pool", {})), **mistake.get("spec", {}))
+        assert problems(given) == [f"spec.{mistake['problem']}"]
+        assert schemas_accept(given) == [mistake.get("only-servers", False)] * 2
 
-
-@pytest.mark.parametrize(("given", "expected"), KNOWN_TO_SERVERS_ONLY)
-def test_a_mistake_that_no_schema_rejects_is_reported(given: Any, expected: str) -> None:
-    assert problems(given) == [f"spec.{expected}"]
+    each(MISTAKES, reported)
 
 
 @pytest.mark.parametrize("name", ["cpu", "nvidia.com/", "*", "nvidia.com/*gpu", "kubernetes.io/x"])
@@ -543,23 +312,6 @@ def test_pools_that_one_label_with_any_value_selects_are_rejected() -> None:
         "spec: has 'nvidia.com/gpu' in two pools, 'nvidia' and 'any', but every node of 'nvidia' "
         "is also a node of 'any'; add a label to the nodeSelector of 'any' that tells them apart"
     )
-
-
-def test_pools_with_different_labels_may_offer_the_same_resource() -> None:
-    labels = ({"model": "a100"}, {"model": "h100"}, {"gpu": "other"})
-    document_ = document(
-        *(pool(name=f"p{n}", nodeSelector=selector) for n, selector in enumerate(labels))
-    )
-    policy = parse_policy(document_)
-    assert policy.pools_of_resource("nvidia.com/gpu") == policy.pools
-    a100, h100, other = policy.pools
-    for node, pool_ in (
-        (Node("a", {"model": "h100"}), h100),
-        (Node("b", {"gpu": "other"}), other),
-        (Node("c", {}), a100),
-    ):
-        assert policy.pool_of_device("nvidia.com/gpu", node) is pool_
-    assert policy.pool_of_device("example.com/nic", Node("a", {"model": "h100"})) is None
 
 
 @pytest.mark.parametrize(
