@@ -5,7 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 
 import pytest
-from hypothesis import event, given
+from hypothesis import event, example, given
 from hypothesis import strategies as st
 
 import strategies
@@ -29,10 +29,22 @@ values = st.one_of(
     st.floats(-1e18, 1e18, allow_nan=False),
     st.sampled_from([True, False, [], {}, "", "1e", "1 m", "0x1", "1_000", "NaN"]),
 )
+CORNERS = [
+    *("1000m", "1e0", "1k", "1Ki", "1E", "1E2", "1e+2", "1e00000000002", "1e4294967296", "1e3m"),
+    *("+1", "1.", ".5", ".", "007", " 2 ", "0.1n", "-0.1n", "1.0000000001", "8Ei", "-9Ei", "16E"),
+    *("1K", "1ki", "1i", "1m5", "1+5", "--1", "1e3.5", "1.2.3", ".Pi", ".Ei", "\u0661", "1500m"),
+    *("1e9223372036854775808", "1.0001", "1.9999999"),
+]
+NAMES = [
+    *("cpu", "hugepages-2Mi", "kubernetes.io/batch", "devices.kubernetes.io/x", "/gpu", "a/b/c"),
+    *("requests.nvidia.com/gpu", "NVIDIA.com/gpu", "nvidia.com/", "nvidia.com/gpu\n"),
+    *(f"nvidia.com/{'g' * 63}", f"nvidia.com/{'g' * 64}", f"{'a' * 244}/x", f"{'a' * 245}/x"),
+]
 
 
 @law
 @given(st.lists(values, min_size=1, max_size=8))
+@example(CORNERS)
 def test_a_quantity_has_the_value_that_the_api_reads(oracle: Oracle, written: list[object]) -> None:
     for value, verdict in zip(written, oracle.quantities(written), strict=True):
         event(f"a quantity: {verdict.ok}")
@@ -61,6 +73,7 @@ def test_two_quantities_compare_like_in_the_api(
 
 @law
 @given(st.lists(strategies.resource_names(), min_size=1, max_size=8))
+@example(NAMES)
 def test_extended_resource_names_agree_with_the_api(oracle: Oracle, names: list[str]) -> None:
     for name, verdict in zip(names, oracle.resource_names(names), strict=True):
         event(f"extended: {verdict.extended}")

@@ -18,7 +18,6 @@ from policies.decision import Decision
 from policies.engine import decide
 from policies.facts import Facts, Request
 from policies.kubernetes.claims import Claim
-from policies.kubernetes.objects import MalformedObjectError
 from policies.kubernetes.paths import field_path
 from webhook.tools.custom_resources import workload
 
@@ -26,7 +25,6 @@ JSON = dict[str, Any]
 
 MANIFESTS = sorted(Path(__file__).parent.glob("manifests/*.yaml"))
 POLICY = deciding.policy()
-PRIVILEGED = {"securityContext": {"privileged": True}}
 STEP = {"name": "a", "container": {"image": "web"}}
 GPU_STEP = {"name": "train", "container": {"image": "cuda", **GPU}}
 NIM_CACHE: JSON = {"apiVersion": "apps.nvidia.com/v1alpha1", "kind": "NIMCache", "spec": {}}
@@ -36,11 +34,6 @@ def workflow(*templates: JSON, kind: str = "Workflow", **spec: Any) -> JSON:
     body = {"templates": list(templates), **spec}
     spec = {"workflowSpec": body} if kind == "CronWorkflow" else body
     return {"apiVersion": "argoproj.io/v1alpha1", "kind": kind, "spec": spec}
-
-
-def service(**predictor: Any) -> JSON:
-    spec = {"predictor": predictor}
-    return {"apiVersion": "serving.kserve.io/v1beta1", "kind": "InferenceService", "spec": spec}
 
 
 def train_job(**trainer: Any) -> JSON:
@@ -77,39 +70,6 @@ def test_a_workflow_gpu_step_is_mutated_in_argo_template_fields() -> None:
     assert decided(decision.mutated).verdict == "allowed"
 
 
-@pytest.mark.parametrize(
-    ("kind", "path"),
-    [
-        ("Workflow", "spec.templates[0].tolerations[0]"),
-        ("WorkflowTemplate", "spec.templates[0].tolerations[0]"),
-        ("ClusterWorkflowTemplate", "spec.templates[0].tolerations[0]"),
-        ("CronWorkflow", "spec.workflowSpec.templates[0].tolerations[0]"),
-    ],
-)
-def test_a_trespassing_step_is_found_in_every_workflow_kind(kind: str, path: str) -> None:
-    assert paths(workflow(STEP | {"tolerations": [TOLERATION]}, kind=kind)) == [path]
-
-
-@pytest.mark.parametrize(
-    ("own", "found"),
-    [({}, ["spec.tolerations[0]"]), ({"tolerations": [{"key": "spot"}]}, [])],
-    ids=["inherited", "replaced"],
-)
-def test_a_step_inherits_the_tolerations_of_its_workflow(own: JSON, found: list[str]) -> None:
-    assert paths(workflow(STEP | own, tolerations=[TOLERATION])) == found
-
-
-def test_a_sidecar_of_a_step_is_checked_as_a_container() -> None:
-    sidecar = {"name": "proxy", "image": "proxy", **PRIVILEGED}
-    found = paths(workflow(GPU_STEP | {"sidecars": [sidecar]}))
-    assert "spec.templates[0].sidecars[0].securityContext.privileged" in found
-
-
-def test_a_template_that_runs_no_container_is_skipped() -> None:
-    steps = {"name": "main", "steps": [[{"name": "a", "template": "b"}]]}
-    assert decided(workflow(steps)).verdict == "skipped"
-
-
 def test_a_gpu_step_merges_inherited_fields_with_added_fields() -> None:
     zone = {"key": "zone", "operator": "In", "values": ["a"]}
     terms = {"nodeSelectorTerms": [{"matchExpressions": [zone]}]}
@@ -134,16 +94,6 @@ def test_resource_claims_of_a_workflow_apply_to_its_steps() -> None:
     assert decide(workload(obj), POLICY, facts=Facts(claim_templates=claims)).verdict == "mutated"
 
 
-def test_volume_mounts_of_a_container_set_apply_to_its_containers() -> None:
-    containers = {
-        "volumeMounts": [{"name": "cache", "mountPath": "/cache"}],
-        "containers": [{"name": "main", "image": "a", **GPU}],
-    }
-    volumes = [{"name": "cache", "hostPath": {"path": "/cache"}}]
-    obj = workflow({"name": "a", "containerSet": containers}, volumes=volumes)
-    assert paths(obj) == ["spec.volumes[0].hostPath"]
-
-
 def test_the_advice_names_the_security_context_of_a_spark_executor() -> None:
     executor = {
         "gpu": {"name": "nvidia.com/gpu", "quantity": 1},
@@ -160,26 +110,6 @@ def test_the_advice_names_the_security_context_of_a_spark_executor() -> None:
     assert decided(obj).findings == ()
 
 
-def test_an_inference_service_with_a_gpu_model_is_mutated() -> None:
-    model = {"modelFormat": {"name": "huggingface"}, **GPU}
-    predictor = decided(service(model=model, minReplicas=1)).mutated["spec"]["predictor"]
-    assert predictor["tolerations"] == [TOLERATION]
-    assert predictor["model"]["securityContext"]["capabilities"] == {"drop": ["ALL"]}
-    assert "containers" not in predictor
-
-
-def test_additional_predictor_containers_are_reported_with_their_paths() -> None:
-    proxy = {"name": "proxy", "image": "proxy", **PRIVILEGED}
-    found = paths(service(model={"modelFormat": {"name": "onnx"}, **GPU}, containers=[proxy]))
-    assert "spec.predictor.containers[0].securityContext.privileged" in found
-
-
-def test_an_invalid_model_quantity_is_reported_with_its_path() -> None:
-    model = {"resources": {"limits": {"nvidia.com/gpu": "${GPUS}"}}}
-    with pytest.raises(MalformedObjectError, match=r"^spec\.predictor\.model\.resources\.limits"):
-        decided(service(model=model))
-
-
 def test_devices_of_a_train_job_are_checked_without_its_runtime() -> None:
     written = {"limits": {"nvidia.com/gpu": 1}, "requests": {"nvidia.com/gpu": 1}}
     decision = decided(train_job(numNodes=2, resourcesPerNode=written))
@@ -192,26 +122,12 @@ def test_devices_of_a_train_job_are_checked_without_its_runtime() -> None:
     assert 'container "node" has request 2' in finding.detail
 
 
-@pytest.mark.parametrize(("count", "rules"), [(8, ["oversized-device-request"]), (4, [])])
-def test_train_job_devices_are_counted_per_node(count: int, rules: list[str]) -> None:
-    small = deciding.policy(pools=[deciding.POOL | {"largestRequest": 4}])
-    job = train_job(numNodes=8, resourcesPerNode={"limits": {"nvidia.com/gpu": count}})
-    assert [finding.rule for finding in decide(workload(job), small).findings] == rules
-
-
 def test_a_mutation_completes_the_device_resources_of_a_train_job() -> None:
     limits = GPU["resources"]["limits"]
     job = train_job(resourcesPerNode=GPU["resources"])
     completed = {"resourcesPerNode": {"limits": limits, "requests": limits}}
     assert decided(job).mutated["spec"]["trainer"] == completed
     assert job["spec"]["trainer"] == {"resourcesPerNode": {"limits": limits}}
-
-
-@pytest.mark.parametrize(
-    "trainer", [{}, {"resourcesPerNode": {"limits": {"cpu": 1}}}, {"resourcesPerNode": None}]
-)
-def test_a_train_job_without_device_resources_has_an_unknown_verdict(trainer: JSON) -> None:
-    assert decided(train_job(**trainer)).verdict == "unknown"
 
 
 def test_an_object_with_unjudged_parts_is_allowed_in_an_exempt_namespace() -> None:

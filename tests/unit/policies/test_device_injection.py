@@ -9,75 +9,14 @@ import pytest
 
 from policies.device_injection import (
     MAX_LENGTH,
-    expanded,
-    is_device_mount,
-    is_legacy,
     names_cdi_device,
     names_device_file,
-    shows_gpus,
     values,
 )
 from policies.kubernetes.core_v1 import EnvVar
 
 FILES = re.compile(r"(/.*)?/dev/nvidia[^/]*")
 ENTRY = "- path: /dev/example\n  type: c\n  minor: 0\n"
-
-
-@pytest.mark.parametrize(
-    ("value", "shows"),
-    [
-        ("", False),
-        (" , ", False),
-        ("void", False),
-        ("all, void", False),
-        ("none", False),
-        ("0,none,all", False),
-        ("all,none", True),
-        ("none\u2003", True),
-        ("\u2003all,none", True),
-        ("\u2003all,void", False),
-        ("Void", True),
-        ("0", True),
-        (None, True),
-    ],
-)
-def test_a_value_shows_gpus_unless_it_has_void_or_begins_with_none(
-    value: str | None, shows: bool
-) -> None:
-    assert shows_gpus(value) is shows
-
-
-@pytest.mark.parametrize(
-    ("env", "legacy"),
-    [
-        ({"CUDA_VERSION": "12.4"}, True),
-        ({"CUDA_VERSION": None}, True),
-        ({"CUDA_VERSION": ""}, False),
-        ({"CUDA_VERSION": "12.4", "NVIDIA_REQUIRE_CUDA": ""}, True),
-        ({"CUDA_VERSION": "12.4", "NVIDIA_REQUIRE_CUDA": None}, True),
-        ({"CUDA_VERSION": "12.4", "NVIDIA_REQUIRE_CUDA": "cuda>=12"}, False),
-        ({"CUDA_VERSION": "12.4", "NVIDIA_VISIBLE_DEVICES": ""}, False),
-    ],
-)
-def test_a_version_without_requirements_and_devices_is_legacy(
-    env: dict[str, str | None], legacy: bool
-) -> None:
-    assert is_legacy(env) is legacy
-
-
-@pytest.mark.parametrize(
-    ("path", "selects"),
-    [
-        ("/var/run/nvidia-container-devices/all", True),
-        ("/var/run/nvidia-container-devicesall", True),
-        ("//var/./run/x/../nvidia-container-devices/all/", True),
-        ("/var/run/nvidia-container-devices/", False),
-        ("/run/nvidia-container-devices/all", False),
-        ("/x/var/run/nvidia-container-devices/all", False),
-    ],
-)
-def test_a_mount_point_selects_devices_by_its_prefix(path: str, selects: bool) -> None:
-    assert is_device_mount(path) is selects
 
 
 @pytest.mark.parametrize(
@@ -137,25 +76,6 @@ def test_an_annotation_names_a_device_file_by_path_number_or_hidden_text(
     value: str, names: bool
 ) -> None:
     assert names_device_file(value, FILES) is names
-
-
-@pytest.mark.parametrize(
-    ("text", "value"),
-    [
-        ("$(E)", "all"),
-        ("a$(E)b$(E)", "aallball"),
-        ("$$(E)", "$(E)"),
-        ("$$$(E)", "$all"),
-        ("$(E", "$(E"),
-        ("$E", "$E"),
-        ("100$", "100$"),
-        ("$(UNKNOWN)", None),
-        ("$(ELSEWHERE)", None),
-        ("$()", None),
-    ],
-)
-def test_references_have_the_value_of_an_earlier_variable(text: str, value: str | None) -> None:
-    assert expanded(text, {"E": "all", "UNKNOWN": None}) == value
 
 
 def test_the_last_variable_of_a_name_counts_and_later_ones_are_unknown() -> None:

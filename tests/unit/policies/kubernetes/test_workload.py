@@ -161,28 +161,3 @@ def test_fields_of_the_wrong_type_are_reported_with_their_paths() -> None:
         assert expectation.startswith("must be ")
 
     each(WRONG[1:], reported)
-
-
-@pytest.mark.parametrize(
-    "obj",
-    [
-        pytest.param(
-            pod(containers=None, tolerations=None, nodeSelector=None, affinity=None), id="null"
-        ),
-        pytest.param(pod(containers=[]), id="no containers"),
-        pytest.param(pod(nodeSelector={"gpu": None}), id="a label that is null"),
-        pytest.param(
-            pod(futureField={"containers": "x"}, volumes=[{"name": "v", "csi": 7}]), id="unread"
-        ),
-        pytest.param(container(workingDir=["x"], ports=[{"protocol": 7}]), id="unread deeper"),
-        pytest.param(
-            container(resources={"limits": {"cpu": 1, "memory": "1Gi", "x/y": None}}), id="counts"
-        ),
-        pytest.param(pod() | {"metadata": None}, id="no metadata"),
-        pytest.param(pod() | {"status": {"phase": 7}}, id="a status"),
-        pytest.param({"kind": 7, "apiVersion": [], "spec": 1}, id="no object of Kubernetes"),
-        pytest.param({}, id="nothing"),
-    ],
-)
-def test_fields_that_no_rule_reads_may_have_any_type(obj: JSON) -> None:
-    Workload(obj).pods()
