@@ -7,7 +7,7 @@ import json
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any, Literal, NamedTuple
@@ -18,9 +18,8 @@ from controlplane.api import ApiError
 from controlplane.binaries import binaries
 from controlplane.cluster import ControlPlane
 from controlplane.poll import until
-from controlplane.webhooks import in_tree_denial
 from reviewing import default_policy
-from webhook.controller.text.objects import Registration, admission_policies, configurations
+from webhook.controller.text.objects import Registration, configurations
 
 JSON = dict[str, Any]
 PodKind = Literal["gpu-pod", "plain-pod", "selecting-pod"]
@@ -31,11 +30,6 @@ TITLES: dict[PodKind, str] = {
 }
 
 NOTHING = "no policy"
-SECOND_LINE, BOTH_LINES = "second line", f"{GPUFENCE}, second line"
-"""gpufence's admission policies without its webhook, and with it."""
-NO_FACTS = f"{GPUFENCE}, no cluster facts"
-"""Without cluster facts, the API server sends no Pods that only select nodes."""
-UNCONDITIONAL = f"{CONSTANT}, no conditions"
 CONNECTIONS = 8
 WARM_UP = 300
 """Creates before each measurement, to open connections and compile match conditions."""
@@ -100,31 +94,18 @@ def admissions(contestants: list[Contestant], ca: bytes) -> dict[str, list[JSON]
     for contestant in contestants:
         registration = Registration(name="bench", url=contestant.url, ca_bundle=bundle)
         objects[contestant.name] = list(configurations(policy, registration))
-        if contestant.name == GPUFENCE:
-            without_facts = replace(registration, with_nodes=False)
-            objects[NO_FACTS] = list(configurations(policy, without_facts))
-    unconditional: list[JSON] = json.loads(json.dumps(objects[CONSTANT]))
-    for configuration in unconditional:
-        for webhook in configuration["webhooks"]:
-            del webhook["matchConditions"]
-    objects[UNCONDITIONAL] = unconditional
-    objects[SECOND_LINE] = list(admission_policies(policy, Registration(name="bench")))
-    objects[BOTH_LINES] = [*objects[GPUFENCE], *objects[SECOND_LINE]]
-    order = (NOTHING, SECOND_LINE, UNCONDITIONAL, CONSTANT, NO_FACTS, GPUFENCE, BOTH_LINES)
-    return {name: objects[name] for name in (*order, GO)}
+    return {name: objects[name] for name in (NOTHING, CONSTANT, GPUFENCE, GO)}
 
 
 @contextmanager
 def registered(cluster: ControlPlane, objects: list[JSON]) -> Iterator[None]:
     """Keep the objects registered inside the block."""
     titles = [f"{obj['kind']}/{obj['metadata']['name']}" for obj in objects]
-    expected = "mutated" if any(title.startswith("Mutating") for title in titles) else "unchanged"
+    expected = "mutated" if objects else "unchanged"
     try:
         if objects:
             cluster.kubectl.apply(*objects)
         until(lambda: _gpu_pod(cluster) == expected, "the registered objects to be active")
-        if any(title.endswith("/bench-pool-trespass") for title in titles):
-            until(lambda: "bench-pool-trespass" in in_tree_denial(cluster.api), "the second line")
         yield
     finally:
         if objects:
