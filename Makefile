@@ -15,8 +15,8 @@ RELEASE_STAMP := $(VENV)/.installed-release
 # One test process more than there are cores, because tests wait for other processes, but at most
 # four.
 PROCESSES = --numprocesses $(shell $(PYTHON) -c 'import os; print(min(4, 1 + (os.cpu_count() or 1)))')
-# Each process has a control plane of its own, and takes whole files in their order: the slow ones
-# under tests/e2e come first.
+# Each process has a control plane of its own, and takes whole files. Those that use it come last
+# (tests/support/controlplane/fixtures.py), so that all other tests fail in the first minutes.
 PARALLEL = $(PROCESSES) --dist loadfile --no-loadscope-reorder
 
 # Where the helper modules of the tests are: `python -m bench.run`, `python -m controlplane.demo`.

@@ -15,13 +15,6 @@ from deploy.installation import Installation, Settings, installation
 from programs import fixtures, program
 from specs import default_spec
 
-RUNNING = pytest.StashKey[ControlPlane]()
-WITHOUT = pytest.StashKey[set[pytest.Item]]()
-"""The tests of the files after the last one that uses the control plane.
-
-The fixtures of that file's module use it until the end of the file.
-"""
-
 
 @pytest.fixture(scope="session")
 def found_binaries(pytestconfig: pytest.Config) -> dict[str, Path]:
@@ -30,34 +23,23 @@ def found_binaries(pytestconfig: pytest.Config) -> dict[str, Path]:
     return paths
 
 
-def pytest_collection_finish(session: pytest.Session) -> None:
-    items = session.items
-    uses = [number for number, item in enumerate(items) if needs_control_plane(item)]
-    after = items[uses[-1] :] if uses else []
-    session.config.stash[WITHOUT] = {item for item in after if item.path != after[0].path}
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Run the files that use the control plane last: other tests fail sooner.
 
-
-def needs_control_plane(item: pytest.Item) -> bool:
-    return "control_plane" in fixtures(item)
+    Of these, files with slow tests come first, so that the test processes end at the same time.
+    """
+    using = {item.path for item in items if "control_plane" in fixtures(item)}
+    slow = {item.path for item in items if item.get_closest_marker("slow")}
+    items.sort(key=lambda item: (item.path in using, item.path in using - slow))
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Skip a test that is for a newer Kubernetes, and stop a control plane that idles.
-
-    The marker `kubernetes` names the oldest version. An idle control plane takes a tenth of a core.
-    """
+    """Skip a test that is for a newer Kubernetes: the marker `kubernetes` names the oldest."""
     for marker in item.iter_markers("kubernetes"):
         oldest, feature = marker.args
         version = binaries.version_of(program(item.config, "found_binaries")["kube-apiserver"])
         if binaries.is_older(version, oldest):
             pytest.skip(f"Kubernetes {version} has no {feature} ({oldest} or newer)")
-    cluster = item.config.stash.get(RUNNING, None)
-    if cluster is None:
-        return
-    if item in item.config.stash[WITHOUT]:
-        cluster.stop()
-    elif needs_control_plane(item) and cluster.apiserver.pid is None:
-        cluster.start()
 
 
 @pytest.fixture(scope="session")
@@ -74,7 +56,6 @@ def api_server_settings(tmp_path_factory: pytest.TempPathFactory) -> Settings:
 
 @pytest.fixture(scope="session")
 def control_plane(
-    pytestconfig: pytest.Config,
     found_binaries: dict[str, Path],
     api_server_settings: Settings,
     tmp_path_factory: pytest.TempPathFactory,
@@ -88,7 +69,6 @@ def control_plane(
     with ControlPlane(
         directory, found_binaries, apiserver_flags=flags, checks_policy_types=False
     ) as cluster:
-        pytestconfig.stash[RUNNING] = cluster
         yield cluster
 
 
