@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from cases.loading import Case, compiled
 from controlplane.api import ApiError
 from controlplane.cluster import ControlPlane
+from each import each
 from in_tree import (
     SETUP_USER,
     InTree,
@@ -411,24 +412,28 @@ WILDCARD = {"operator": "Exists"}
 KEY = {"key": "nvidia.com/gpu", "operator": "Exists"}
 
 
-@pytest.mark.parametrize("kind", sorted(WORKLOADS.keys() - {"DaemonSet"}))
 def test_a_template_with_every_toleration_is_left_to_the_webhook(
-    control_plane: ControlPlane, kind: str
+    control_plane: ControlPlane,
 ) -> None:
     """A mutation keeps its Pods off GPU nodes, also if it names the key of a pool too."""
     spec = {
         "containers": [{"name": "main", "image": "app"}],
         "tolerations": [WILDCARD, KEY],
     }
-    policy = policies()["one taint"]
-    assert not enforced(workload(kind, "agent", spec), policy, Request(), Facts())
     # Every taint of another effect opens no pool, so nothing is added.
     other = {**spec, "tolerations": [{**WILDCARD, "effect": "NoExecute"}, KEY]}
-    assert enforced(workload(kind, "agent", other), policy, Request(), Facts())
+    policy = policies()["one taint"]
     with in_tree(control_plane, policy) as line:
-        outcome = line.create(workload(kind, "agent", spec))
-        assert line.create(workload(kind, "agent", other)).verdict == "denied"
-    assert outcome.verdict == "accepted", outcome.message
+
+        def is_left(kind: str) -> None:
+            agent, denied = workload(kind, "agent", spec), workload(kind, "agent", other)
+            assert not enforced(agent, policy, Request(), Facts())
+            assert enforced(denied, policy, Request(), Facts())
+            assert line.create(denied).verdict == "denied"
+            outcome = line.create(agent)
+            assert outcome.verdict == "accepted", outcome.message
+
+        each(sorted(WORKLOADS.keys() - {"DaemonSet"}), is_left)
 
 
 SHOWS = [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]
@@ -443,10 +448,7 @@ PATCHES: dict[str, JSON] = {
 }
 
 
-@pytest.mark.parametrize("patch", PATCHES)
-def test_a_debug_container_is_judged_with_the_stored_pod(
-    control_plane: ControlPlane, patch: str
-) -> None:
+def test_a_debug_container_is_judged_with_the_stored_pod(control_plane: ControlPlane) -> None:
     """The API server restores all but the new containers, whatever the same request says.
 
     The Pod has findings already: a container and a debug container of before show devices.
@@ -459,11 +461,8 @@ def test_a_debug_container_is_judged_with_the_stored_pod(
         created = setup.request("POST", path, pod({"containers": [leaking]}))
         where = f"{path}/{created['metadata']['name']}/ephemeralcontainers"
         before = {"name": "before", "image": "shell", "env": SHOWS}
-        try:
-            created["spec"]["ephemeralContainers"] = [before]
-            del created["metadata"]["resourceVersion"]
-            stored = setup.request("PUT", where, created)
-            del stored["metadata"]["resourceVersion"]
+
+        def is_judged(patch: str) -> None:
             for name, env, verdict in (("plain", [], "accepted"), ("debug", SHOWS, "denied")):
                 changed = json.loads(json.dumps(stored))
                 changed["spec"]["ephemeralContainers"].append(
@@ -474,5 +473,12 @@ def test_a_debug_container_is_judged_with_the_stored_pod(
                 outcome = line.update(changed, subresource="ephemeralcontainers")
                 assert outcome.verdict == verdict, outcome.message
             assert "spec.ephemeralContainers[1].env[0]: container" in outcome.message
+
+        try:
+            created["spec"]["ephemeralContainers"] = [before]
+            del created["metadata"]["resourceVersion"]
+            stored = setup.request("PUT", where, created)
+            del stored["metadata"]["resourceVersion"]
+            each(PATCHES, is_judged)
         finally:
             setup.request("DELETE", f"{path}/{created['metadata']['name']}?gracePeriodSeconds=0")
