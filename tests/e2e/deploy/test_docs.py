@@ -15,6 +15,7 @@ from deploy import kubelet
 from deploy.chart import Helm, Object, Values, memory
 from deploy.installation import Installation
 from docs.blocks import LIFE, VALUES, blocks, fence_policies, pages
+from each import each
 from paths import PROJECT
 from policies.document import parse_policy
 from policies.registry import CHECKS
@@ -56,27 +57,21 @@ def values() -> dict[str, Values]:
     return found
 
 
-@pytest.mark.parametrize("given", values().values(), ids=values().keys())
-def test_the_chart_accepts_the_values_of_the_pages(helm: Helm, given: Values) -> None:
-    parse_policy(policy(helm.objects(given)))
+def test_the_chart_accepts_the_presets_and_the_values_and_policies_of_the_pages(
+    helm: Helm,
+) -> None:
+    given = values()
+    for page in pages():
+        for block in blocks(page):
+            for index, part in enumerate(fence_policies(block)):
+                given[f"{block.place}: {index}"] = {"policy": part["spec"]}
+    for path in PRESETS.glob("*.yaml"):
+        given[path.stem] = {"policy": yaml.safe_load(path.read_text())["spec"]}
 
+    def is_accepted(name: str) -> None:
+        parse_policy(policy(helm.objects(given[name])))
 
-@pytest.mark.parametrize(
-    "given",
-    [
-        pytest.param(policy, id=f"{block.place}: {index}")
-        for page in pages()
-        for block in blocks(page)
-        for index, policy in enumerate(fence_policies(block))
-    ],
-)
-def test_the_chart_accepts_the_policies_of_the_pages(helm: Helm, given: Values) -> None:
-    parse_policy(policy(helm.objects({"policy": given["spec"]})))
-
-
-@pytest.mark.parametrize("path", sorted(PRESETS.glob("*.yaml")), ids=lambda path: path.stem)
-def test_the_chart_accepts_the_presets(helm: Helm, path: Path) -> None:
-    parse_policy(policy(helm.objects({"policy": yaml.safe_load(path.read_text())["spec"]})))
+    each(given, is_accepted)
 
 
 def policy(objects: list[Object]) -> Any:

@@ -14,9 +14,10 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from multiprocessing.process import BaseProcess
 from pathlib import Path
+from typing import Any
 
 from controlplane.process import Child, Process
 
@@ -47,16 +48,9 @@ class Forked(Process):
     """A process of QUICK without the start of an interpreter; it calls `enter` before all else."""
 
     def __init__(
-        self,
-        name: str,
-        command: Sequence[str | Path],
-        log: Path,
-        *,
-        environ: Mapping[str, str] | None = None,
-        stop_within: float = 10.0,
-        enter: Callable[[], None] | None = None,
+        self, *given: Any, enter: Callable[[], None] | None = None, **options: Any
     ) -> None:
-        super().__init__(name, command, log, environ=environ, stop_within=stop_within)
+        super().__init__(*given, **options)
         self._enter = enter
 
     def _child(self) -> Child:
