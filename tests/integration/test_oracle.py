@@ -86,47 +86,6 @@ class TestPodSecurity:
         assert oracle.pod_security(pod, lenient=True).allowed
 
 
-def node(name: str, *taints: Pod, **labels: str) -> Pod:
-    return {"metadata": {"name": name, "labels": labels}, "spec": {"taints": list(taints)}}
-
-
-def affine(*terms: Pod) -> Pod:
-    required = {"nodeSelectorTerms": list(terms)}
-    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
-
-
-def term(key: str, operator: str, *values: str) -> Pod:
-    return {"matchExpressions": [{"key": key, "operator": operator, "values": list(values)}]}
-
-
-GPU_TAINT = {"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}
-
-
-class TestFeasibility:
-    def test_reports_the_failed_predicate_of_each_node(self, oracle: Oracle) -> None:
-        pod = {"spec": {"nodeSelector": {"disk": "ssd"}}}
-        tainted, plain = oracle.feasible(
-            pod, [node("a", GPU_TAINT, disk="ssd"), node("b", disk="hdd")]
-        )
-        assert (tainted.feasible, tainted.taints, tainted.affinity) == (False, False, True)
-        assert (plain.feasible, plain.taints, plain.affinity) == (False, True, False)
-
-    def test_node_name_matches_only_the_node_of_that_name(self, oracle: Oracle) -> None:
-        verdicts = oracle.feasible({"spec": {"nodeName": "b"}}, [node("a"), node("b")])
-        assert [verdict.node_name for verdict in verdicts] == [False, True]
-
-    def test_an_invalid_term_matches_no_node_and_other_terms_still_match(
-        self, oracle: Oracle
-    ) -> None:
-        broken = term("gpu", "Like", "y*")
-        (alone,) = oracle.feasible({"spec": {"affinity": affine(broken)}}, [node("n", gpu="yes")])
-        assert not alone.affinity
-        assert 'Unsupported value: "Like"' in alone.affinity_error
-        both = affine(broken, term("gpu", "Exists"))
-        (beside,) = oracle.feasible({"spec": {"affinity": both}}, [node("n", gpu="yes")])
-        assert beside.affinity
-
-
 class TestQuantities:
     def test_an_invalid_quantity_or_a_huge_exponent_is_an_error(self, oracle: Oracle) -> None:
         with pytest.raises(OracleError, match="leaves exponents beyond 4096 alone"):
@@ -155,33 +114,6 @@ class TestValidation:
         assert "must be an integer" in message
         assert "must be equal to nvidia.com/gpu limit of 1" in message
         assert "operator must be Exists when `key` is empty" in message
-
-
-class TestDocuments:
-    @pytest.mark.parametrize(
-        ("text", "objects", "fault"),
-        [
-            ("apiVersion: v1\nkind: Pod\nmetadata: {name: a}\n", ["Pod/a"], ""),
-            ("# nothing\n---\n", [], ""),
-            (
-                "kind: ConfigMap\napiVersion: v1\nitems:\n- {kind: Pod, apiVersion: v1}\n",
-                ["Pod/"],
-                "",
-            ),
-            ("kind: Pod\napiVersion: v1\n---\na: b\n", ["Pod/"], "Object 'Kind' is missing"),
-        ],
-        ids=["one", "none", "a list of any kind", "a fault after one"],
-    )
-    def test_returns_the_objects_and_the_error_of_kubectl(
-        self, oracle: Oracle, text: str, objects: list[str], fault: str
-    ) -> None:
-        found = oracle.documents(text)
-        names = [
-            f"{obj['kind']}/{(obj.get('metadata') or {}).get('name', '')}" for obj in found.objects
-        ]
-        assert names == objects
-        assert found.fault.startswith(fault)
-        assert bool(found.fault) is bool(fault)
 
 
 def test_an_invalid_question_is_an_error_and_the_next_one_is_answered(oracle: Oracle) -> None:
