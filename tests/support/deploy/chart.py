@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import tempfile
+from copy import deepcopy
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -92,7 +93,7 @@ class Helm:
 
     def objects(self, values: Values, namespace: str = NAMESPACE) -> list[Object]:
         """Return the objects that ``helm template`` prints."""
-        return [obj for obj in yaml.load_all(self.text(values, namespace), _LOADER) if obj]
+        return deepcopy(_parsed(self.text(values, namespace)))
 
     def refusal(self, values: Values) -> str:
         """Return the error of ``helm template`` about ``values``."""
@@ -113,6 +114,11 @@ def _rendered(helm: Helm, values: str, namespace: str) -> str:
     """Cache the output, which many tests use."""
     command = ("template", RELEASE)
     return helm.with_values(command, json.loads(values), "--namespace", namespace).stdout
+
+
+@cache
+def _parsed(rendered: str) -> list[Object]:
+    return [obj for obj in yaml.load_all(rendered, _LOADER) if obj]
 
 
 def one(objects: list[Object], kind: str, name: str = "") -> Object:
