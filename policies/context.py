@@ -11,7 +11,7 @@ from policies.candidates import describe, with_candidates
 from policies.facts import Facts, Request
 from policies.kubernetes.core_v1 import OwnerReference, PodSpec, PodTemplate
 from policies.kubernetes.objects import MalformedObjectError
-from policies.kubernetes.pod import DeviceResource, Pod
+from policies.kubernetes.pod import ContainerKind, DeviceResource, Pod
 from policies.kubernetes.workload import convert
 from policies.policy import Hardening, Policy, Pool
 from policies.requests import (
@@ -38,6 +38,14 @@ class Context(Scope, frozen=True, gc=False):
     """The first request for each set of candidate pools."""
     requested_pools: dict[Pool, None] = msgspec.field(default_factory=dict)
     """The candidate pools of the Pod, in the order of its requests."""
+    requesting: frozenset[tuple[ContainerKind, int]] = frozenset()
+    """Kind and position of the containers whose devices come with a variable.
+
+    These are the containers that request a device in their resources, or that an annotation names.
+    The driver of a claim adds devices without a variable (NVIDIA/k8s-dra-driver-gpu,
+    ``cmd/gpu-kubelet-plugin/cdi.go``, sets NVIDIA_VISIBLE_DEVICES to void), and adds none where the
+    claim has no device for the container.
+    """
     written_devices: tuple[DeviceResource, ...] | None = None
     """For the template of a core workload, its devices without mutations: the API server validates
     the template in that form."""
@@ -53,11 +61,22 @@ class Context(Scope, frozen=True, gc=False):
             requests = with_candidates(pod, requests, scope)
         distinct: dict[tuple[Pool, ...], DeviceRequest] = {}
         pools: dict[Pool, None] = {}
+        requesting: set[tuple[ContainerKind, int]] = set()
         for device_request in requests:
+            if device_request.container:
+                requesting.add(device_request.container)
             if device_request.pools not in distinct:
                 distinct[device_request.pools] = device_request
                 pools |= dict.fromkeys(device_request.pools)
-        return cls(policy, request, facts, requests, tuple(distinct.values()), pools)
+        return cls(
+            policy,
+            request,
+            facts,
+            requests,
+            tuple(distinct.values()),
+            pools,
+            frozenset(requesting),
+        )
 
     @property
     def hardening(self) -> Hardening:

@@ -68,19 +68,6 @@ class DeviceRequest(msgspec.Struct, frozen=True, gc=False):
         return describe_pools(self.pools)
 
 
-def requesting_containers(
-    requests: Iterable[DeviceRequest],
-) -> frozenset[tuple[ContainerKind, int]]:
-    """Return kind and position of the containers whose devices come with a variable.
-
-    These are the containers that request a device in their resources, or that an annotation names.
-    The driver of a claim adds devices without a variable (NVIDIA/k8s-dra-driver-gpu,
-    ``cmd/gpu-kubelet-plugin/cdi.go``, sets NVIDIA_VISIBLE_DEVICES to void), and adds none where the
-    claim has no device for the container.
-    """
-    return frozenset(request.container for request in requests if request.container)
-
-
 class NamedClaim(msgspec.Struct, frozen=True):
     """An entry of a Pod's ``resourceClaims``: its path and name, and the claim that it names."""
 

@@ -33,7 +33,6 @@ from policies.kubernetes.core_v1 import EnvVar, VolumeMount, host_path, volume_n
 from policies.kubernetes.pod import Container, Pod
 from policies.policy import Policy
 from policies.reach import is_daemon_set_pod
-from policies.requests import requesting_containers
 from policies.wording import uncapitalized
 
 ID = "device-leak"
@@ -66,7 +65,6 @@ _HAS_DEVICES = re.compile(
 def check(pod: Pod, context: Context) -> Iterator[Finding]:
     """Yield a finding for each variable, volume and annotation that opens devices."""
     requests = context.device_requests
-    requesting = requesting_containers(requests)
     host_paths = [
         (index, volume_name(volume, index), path)
         for index, volume in enumerate(pod.spec.volumes or ())
@@ -78,7 +76,7 @@ def check(pod: Pod, context: Context) -> Iterator[Finding]:
     }
     for container in pod.containers:
         place = container.kind, container.position
-        if place not in requesting:
+        if place not in context.requesting:
             if container.spec.env:
                 yield from _by_variable(pod, container, context)
         elif scheduler := by_scheduler.get(place):

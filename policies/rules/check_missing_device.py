@@ -10,7 +10,7 @@ from policies.kubernetes.pod import Pod
 from policies.kubernetes.quantity import is_extended_resource_name, is_rdma_resource_name
 from policies.kubernetes.scheduling import matches_node
 from policies.reach import is_mirror_pod, named_node, pools_of_node, rdma_resource_of
-from policies.requests import device_peaks, requesting_containers
+from policies.requests import device_peaks
 
 ID = "missing-device"
 
@@ -40,9 +40,8 @@ def check(pod: Pod, context: Context) -> Iterator[Finding]:
 
 def _in_init_containers_only(pod: Pod, context: Context) -> Iterator[Finding]:
     """Yield a warning if no container that runs with the main ones requests a device."""
-    requesting = requesting_containers(context.device_requests)
     places = {(each.kind, each.position): each for each in pod.containers}
-    found = [places[place] for place in places if place in requesting]
+    found = [places[place] for place in places if place in context.requesting]
     runs = any(each.kind == "containers" or each.spec.restart_policy == "Always" for each in found)
     # A claim of a main container may be for a device.
     if runs or not found or pod.spec.resource_claims:

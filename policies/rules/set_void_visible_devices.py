@@ -9,7 +9,6 @@ from policies.device_injection import VISIBLE_DEVICES
 from policies.kubernetes.core_v1 import EnvVar
 from policies.kubernetes.editor import Addition
 from policies.kubernetes.pod import Pod, new_debug_containers
-from policies.requests import requesting_containers
 
 ID = "void-visible-devices"
 SUMMARY = f"{VISIBLE_DEVICES}: void in containers that request no device in their resources"
@@ -24,7 +23,7 @@ def changes(pod: Pod, context: Context) -> Iterator[Addition]:
     if context.request.subresource == "ephemeralcontainers":
         containers = new_debug_containers(pod, context.old_spec)
     else:
-        requesting = requesting_containers(context.device_requests)
+        requesting = context.requesting
         containers = [
             container
             for container in pod.containers
