@@ -1,22 +1,17 @@
 """Policy documents: ``apiVersion: gpufence.dev/v1alpha1``, ``kind: FencePolicy``.
 
-This module validates documents, says what is wrong with them, and prints their JSON schema. All of
-it follows from ``policies.policy``.
+This module validates documents, and says what is wrong with them. All of it follows from
+``policies.policy``.
 """
 
 from __future__ import annotations
 
-import ast
-import inspect
-import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import cache
 from typing import Any, Literal, TypeVar, get_args, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
-from pydantic.json_schema import GenerateJsonSchema
-from pydantic_core import core_schema
 
 from policies.kubernetes.field_types import Part, SubdomainName, camel_case
 from policies.kubernetes.paths import below
@@ -26,9 +21,8 @@ from policies.wording import uncapitalized, unknown
 
 API_VERSION = "gpufence.dev/v1alpha1"
 KIND = "FencePolicy"
-SCHEMA_ID = "https://gpufence.dev/schemas/fence-policy.json"
 
-_TITLES = {rule.id: rule.title for rule in RULES}
+TITLES = {rule.id: rule.title for rule in RULES}
 _DEFAULT_ACTIONS = {rule.id: rule.default for rule in RULES}
 _MAPPINGS = ("labels", "matchLabels", "nodeSelector", "rules", "values")
 """The fields whose keys are free."""
@@ -103,87 +97,16 @@ def validated(document: Any, kind: type[_Document], root: str) -> _Document:
         problem = f"must be a mapping with kind: {kind.__name__}, but is {document!r:.60}"
         raise PolicyError([f"{root}: {problem}"])
     try:
-        adapter: TypeAdapter[_Document] = _adapter(kind)  # type: ignore[arg-type]
-        return adapter.validate_python(document, context={"rules": _TITLES})
+        made: TypeAdapter[_Document] = adapter(kind)  # type: ignore[arg-type]
+        return made.validate_python(document, context={"rules": TITLES})
     except ValidationError as error:
         raise PolicyError(_sentence(one, kind, root) for one in error.errors()) from error
 
 
-def schema_document() -> dict[str, Any]:
-    """Return the JSON schema of policy documents."""
-    dialect = "https://json-schema.org/draft/2020-12/schema"
-    return {"$schema": dialect, "$id": SCHEMA_ID, "title": KIND} | json_schema(FencePolicy)
-
-
-def json_schema(kind: type) -> dict[str, Any]:
-    """Return the JSON schema of a kind of documents."""
-    return _adapter(kind).json_schema(schema_generator=_Schema)
-
-
 @cache
-def _adapter(kind: Any) -> TypeAdapter[Any]:
+def adapter(kind: Any) -> TypeAdapter[Any]:
+    """Return what validates documents of a class."""
     return TypeAdapter(kind)
-
-
-class _Schema(GenerateJsonSchema):
-    """Adds what documents have: described fields, keys that are names, and rules."""
-
-    def dataclass_schema(self, schema: core_schema.DataclassSchema) -> dict[str, Any]:
-        made = super().dataclass_schema(schema)
-        part: type = schema["cls"]
-        for name, text in _descriptions(part).items():
-            made["properties"][camel_case(name)]["description"] = text
-        return made
-
-    def dict_schema(self, schema: core_schema.DictSchema) -> dict[str, Any]:
-        made = super().dict_schema(schema)
-        if "patternProperties" in made:
-            made["additionalProperties"] = False
-        elif "enum" in made.get("propertyNames", ()):
-            # For propertyNames, helm reports a wrong path.
-            names, value = made.pop("propertyNames")["enum"], made["additionalProperties"]
-            made["properties"] = {name: value | {"description": _TITLES[name]} for name in names}
-            made["additionalProperties"] = False
-        return made
-
-    def frozenset_schema(self, schema: core_schema.FrozenSetSchema) -> dict[str, Any]:
-        made = super().frozenset_schema(schema)
-        # A document may name one thing twice.
-        del made["uniqueItems"]
-        return made
-
-    def function_after_schema(
-        self, schema: core_schema.AfterValidatorFunctionSchema
-    ) -> dict[str, Any]:
-        made = super().function_after_schema(schema)
-        return made | {"enum": [*_TITLES]} if "is_rule" in schema.get("metadata", ()) else made
-
-    def default_schema(self, schema: core_schema.WithDefaultSchema) -> dict[str, Any]:
-        if isinstance(schema.get("default"), str | int | None) and "default" in schema:
-            return super().default_schema(schema)
-        return self.generate_inner(schema["schema"])
-
-
-@cache
-def _descriptions(part: type) -> dict[str, str]:
-    """Return the text below each field of a dataclass, its bases included."""
-    descriptions: dict[str, str] = {}
-    for base in reversed(part.__mro__):
-        if is_dataclass(base):
-            module = ast.parse(inspect.getsource(sys.modules[base.__module__]))
-            [tree] = [
-                node
-                for node in module.body
-                if isinstance(node, ast.ClassDef) and node.name == base.__name__
-            ]
-            for above, below in zip(tree.body, tree.body[1:], strict=False):
-                match above, below:
-                    case (
-                        ast.AnnAssign(target=ast.Name(name)),
-                        ast.Expr(ast.Constant(str() as text)),
-                    ):
-                        descriptions[name] = inspect.cleandoc(text).replace("\n", " ")
-    return descriptions
 
 
 def _sentence(error: Any, document: type, root: str) -> str:

@@ -20,7 +20,7 @@ from policies.kubernetes.workload import Workload
 from policies.policy import Policy
 from specs import default_spec, policy_of
 from webhook.kube.client import KubeApi
-from webhook.kube.credentials import kubeconfig
+from webhook.kube.kubeconfig import kubeconfig
 from webhook.kube.reflector import Watches, WatchTiming
 from webhook.serve.cluster.claims import LookupResult
 from webhook.serve.cluster.facts import ClusterFacts

@@ -22,8 +22,9 @@ from aiohttp import web
 
 from controlplane import kubeconfig
 from webhook.controller.registrar import KINDS
-from webhook.kube.client import KubeApi, ServerClock
+from webhook.kube.client import ServerClock
 from webhook.kube.errors import ApiError, ClusterError
+from webhook.kube.writer import KubeWriter
 
 JSON = dict[str, Any]
 
@@ -421,7 +422,7 @@ class _Clock(ServerClock):
         return self._api.now or super().now()
 
 
-class FakeKubeApi(KubeApi):
+class FakeKubeApi(KubeWriter):
     """A client of a `FakeApiServer` without a socket."""
 
     def __init__(self, server: FakeApiServer | None = None) -> None:
@@ -447,7 +448,7 @@ class FakeKubeApi(KubeApi):
         """Nothing is open."""
 
     @asynccontextmanager
-    async def _request(  # type: ignore[override]
+    async def request(  # type: ignore[override]
         self,
         method: str,
         path: str,

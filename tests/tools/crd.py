@@ -12,8 +12,9 @@ from typing import Any
 
 import yaml
 
-from policies.document import API_VERSION, KIND, json_schema
+from policies.document import API_VERSION, KIND
 from policies.policy import Policy
+from policies.schema import json_schema
 
 Schema = dict[str, Any]
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import crd
 from paths import CHART, DEPLOY, PROJECT
-from policies.document import json_schema
 from policies.exemptions import ALWAYS_EXCLUDED
 from policies.policy import Policy
+from policies.schema import json_schema
 from policies.shipped import default_policy_text
 
 # The build backend of pyproject.toml, and its dependencies on Linux.

@@ -33,8 +33,8 @@ from webhook.controller.owner import Owner
 from webhook.controller.registrar import configurations_of
 from webhook.controller.text.objects import LABELS, Registration
 from webhook.controller.trust import bundles, carries
-from webhook.kube.client import KubeApi
 from webhook.kube.errors import ClusterError
+from webhook.kube.writer import KubeWriter
 from webhook.logs import event
 
 CERT_MANAGER = "cert-manager.io/certificate-name"
@@ -87,7 +87,7 @@ class Certificates(Protocol):
 class ExternalCertificates:
     """Another controller, such as cert-manager, fills the Secret that replicas mount."""
 
-    def __init__(self, api: KubeApi, secret: SecretName) -> None:
+    def __init__(self, api: KubeWriter, secret: SecretName) -> None:
         self._api = api
         self._secret = secret
 
@@ -113,7 +113,7 @@ class IssuedCertificates:
 
     def __init__(
         self,
-        api: KubeApi,
+        api: KubeWriter,
         ca: SecretName,
         serving: SecretName,
         names: Names,

@@ -26,9 +26,9 @@ from webhook.controller.owner import Owner
 from webhook.controller.registrar import Registrar, configurations_of, is_reachable
 from webhook.controller.text.objects import Registration, admission_policies, configurations
 from webhook.controller.trust import Bundle, bundles
-from webhook.kube.client import KubeApi
 from webhook.kube.credentials import Load
 from webhook.kube.errors import ClusterError
+from webhook.kube.writer import KubeWriter
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +63,7 @@ class Controller:
         self._name = options.registration.name
         self._policy = policy
         self._metrics = metrics
-        self._api = KubeApi(options.load)
+        self._api = KubeWriter(options.load)
         self._certificates = _certificates(options, self._api, metrics)
         self._registrar = Registrar(self._api, metrics.registered, self._name)
         self._bundle = Bundle(options.timing.overlap, clock=time.monotonic)
@@ -126,7 +126,7 @@ class Controller:
 
 
 def _certificates(
-    options: ControllerOptions, api: KubeApi, metrics: ControllerMetrics
+    options: ControllerOptions, api: KubeWriter, metrics: ControllerMetrics
 ) -> Certificates:
     if options.ca_secret is None:
         return ExternalCertificates(api, options.serving_secret)

@@ -11,7 +11,7 @@ from policies.policy import Policy
 from policies.reach import NodesOfPools, nodes_of_pools
 from policies.wording import counted, listing, some
 from webhook.active_policy import PATH, ActivePolicy
-from webhook.kube.client import KubeApi
+from webhook.kube.writer import KubeWriter
 
 _MOST_CHARACTERS = 8192
 """The longest message of a condition; the schema of the object accepts 32768."""
@@ -21,7 +21,7 @@ Condition = tuple[str, str, str, str]
 
 
 async def publish(
-    api: KubeApi, policy: ActivePolicy, registration_problem: str, nodes: NodeIndex | None
+    api: KubeWriter, policy: ActivePolicy, registration_problem: str, nodes: NodeIndex | None
 ) -> None:
     """Write the status of the newest object, unless it has it.
 

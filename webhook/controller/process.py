@@ -17,11 +17,11 @@ from webhook.controller.controller import Controller, ControllerOptions
 from webhook.controller.metrics import ControllerMetrics
 from webhook.controller.pages import Pages
 from webhook.controller.policy_status import publish
-from webhook.kube.client import KubeApi
 from webhook.kube.errors import ClusterError
 from webhook.kube.nodes import NODES
 from webhook.kube.published import DEVICE_CLASSES, RESOURCE_SLICES, NodeOffers
 from webhook.kube.reflector import Watches
+from webhook.kube.writer import KubeWriter
 from webhook.logs import JSONFormatter, TextFormatter, configure, event
 from webhook.periodic_task import PeriodicTask
 from webhook.signals import Signals
@@ -80,7 +80,7 @@ class _Process:
         self._options = options
         self._policy = policy
         self._metrics = ControllerMetrics()
-        self._api = KubeApi(options.controller.load)
+        self._api = KubeWriter(options.controller.load)
         self._watches = Watches(self._api)
         if options.policy is None:
             self._watches.need(fence_policy(policy.name), policy)

@@ -13,8 +13,9 @@ from collections.abc import Callable, Iterable, Iterator
 from policies.kubernetes.objects import JSONObject
 from webhook.controller.drift import Difference, drift, repaired
 from webhook.controller.text.objects import API_VERSION, BINDING_KIND, POLICY_KIND, all_names
-from webhook.kube.client import KubeApi, ready_endpoints, slices_query
+from webhook.kube.endpoints import ready_endpoints, slices_query
 from webhook.kube.errors import FORBIDDEN, ApiError, ClusterError
+from webhook.kube.writer import KubeWriter
 from webhook.logs import event
 
 _API = f"/apis/{API_VERSION}"
@@ -44,7 +45,7 @@ class Registrar:
     ``written`` is called with the kind, and the reason: created, changed, drift or deleted.
     """
 
-    def __init__(self, api: KubeApi, written: Callable[[str, str], None], name: str) -> None:
+    def __init__(self, api: KubeWriter, written: Callable[[str, str], None], name: str) -> None:
         self._api = api
         self._count = written
         self._name = name
@@ -127,12 +128,12 @@ AdmissionPolicies = dict[str, dict[str, JSONObject]]
 """
 
 
-async def configurations_of(api: KubeApi, name: str) -> dict[str, JSONObject]:
+async def configurations_of(api: KubeWriter, name: str) -> dict[str, JSONObject]:
     """Return the webhook configurations in the cluster by kind; empty ones do not exist."""
     return {kind: await api.read(f"{path}/{name}") or {} for kind, path in KINDS.items()}
 
 
-async def admission_policies_of(api: KubeApi, name: str) -> AdmissionPolicies:
+async def admission_policies_of(api: KubeWriter, name: str) -> AdmissionPolicies:
     """Return the admission policies of the installation."""
     names = all_names(name)
     live: AdmissionPolicies = {}
@@ -152,7 +153,7 @@ def type_warnings(live: AdmissionPolicies) -> Iterator[str]:
             yield f"{name}: {warning.get('fieldRef')}: {warning.get('warning')}"
 
 
-async def is_reachable(api: KubeApi, service: tuple[str, str, int]) -> bool:
+async def is_reachable(api: KubeWriter, service: tuple[str, str, int]) -> bool:
     """Return whether API servers have an address for the Service: a ready endpoint.
 
     Where endpoints may not be looked at, nothing is waited for.

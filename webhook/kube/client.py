@@ -1,7 +1,4 @@
-"""A client of one API server: single objects as raw JSON, and the lines of a watch.
-
-gpufence writes only its own objects: its Secrets, webhook configurations, admission
-policies and policy reports. ``webhook.serve.cluster`` reads cluster facts.
+"""A client of one API server that reads: single objects as raw JSON, and the lines of a watch.
 
 The model objects of ``kubernetes.aio`` are not used: to make one of a Node's watch event takes
 0.85 ms, and to read the fields that matter 0.01 ms (``tests/performance/bench/cluster_facts.py``).
@@ -33,14 +30,10 @@ from webhook.kube.errors import (
 
 Query = Mapping[str, str]
 
-FIELD_MANAGER = "gpufence"
-
 SECONDS = 5.0
 """The timeout of a request for an object. A controller retries instead of waiting longer."""
 
-_JSON = "application/json"
-_MERGE = "application/merge-patch+json"
-_APPLY = "application/apply-patch+yaml"
+JSON = "application/json"
 
 _CONNECT_SECONDS = 10.0
 
@@ -48,7 +41,7 @@ _CONNECT_SECONDS = 10.0
 _MAX_RETRY_AFTER = 5.0
 
 _HEADERS = {
-    "Accept": _JSON,
+    "Accept": JSON,
     # Compression of a long list costs both sides more than it saves on a cluster's network.
     "Accept-Encoding": "identity",
 }
@@ -141,7 +134,7 @@ class KubeApi:
             ConfigurationError: the configuration is not usable.
         """
         limits = aiohttp.ClientTimeout(total=seconds)
-        async with self._request("GET", path, query or {}, _HEADERS, limits) as response:
+        async with self.request("GET", path, query or {}, _HEADERS, limits) as response:
             return await _body(response, path, most_bytes)
 
     @asynccontextmanager
@@ -158,50 +151,17 @@ class KubeApi:
         limits = aiohttp.ClientTimeout(
             total=None, sock_connect=_CONNECT_SECONDS, sock_read=quiet_seconds
         )
-        async with self._request("GET", path, query, _HEADERS, limits) as response:
+        async with self.request("GET", path, query, _HEADERS, limits) as response:
             yield _lines(response, path)
 
     async def read(self, path: str, query: Query | None = None) -> JSONObject | None:
         """Return the object at ``path``; None if it does not exist."""
         try:
-            return _object(await self.get(path, query, seconds=SECONDS), path)
+            return object_in(await self.get(path, query, seconds=SECONDS), path)
         except ApiError as error:
             if error.status == NOT_FOUND:
                 return None
             raise
-
-    async def create(
-        self, collection: str, obj: JSONObject, *, dry_run: bool = False
-    ) -> JSONObject:
-        """Create an object in the collection at ``path``; ApiError CONFLICT if it exists.
-
-        A dry run does not store it.
-        """
-        query = {"fieldManager": FIELD_MANAGER} | ({"dryRun": "All"} if dry_run else {})
-        return await self._send("POST", collection, obj, query)
-
-    async def replace(self, path: str, obj: JSONObject) -> JSONObject:
-        """Replace an object; ApiError CONFLICT if its resourceVersion is not current."""
-        return await self._send("PUT", path, obj, {"fieldManager": FIELD_MANAGER})
-
-    async def apply(self, path: str, obj: JSONObject) -> JSONObject:
-        """Apply an object (server-side apply), and take over fields of other managers."""
-        query = {"fieldManager": FIELD_MANAGER, "force": "true"}
-        return await self._send("PATCH", path, obj, query, _APPLY)
-
-    async def merge(self, path: str, patch: JSONObject) -> JSONObject:
-        """Merge a patch into an object (RFC 7386): null removes a field."""
-        return await self._send("PATCH", path, patch, {"fieldManager": FIELD_MANAGER}, _MERGE)
-
-    async def delete(self, path: str) -> bool:
-        """Delete an object; return whether it existed."""
-        try:
-            await self._send("DELETE", path, None, {})
-        except ApiError as error:
-            if error.status == NOT_FOUND:
-                return False
-            raise
-        return True
 
     async def close(self) -> None:
         """Close the connections."""
@@ -209,22 +169,8 @@ class KubeApi:
         if session is not None:
             await session.close()
 
-    async def _send(
-        self,
-        method: str,
-        path: str,
-        body: JSONObject | None,
-        query: dict[str, str],
-        content_type: str = _JSON,
-    ) -> JSONObject:
-        headers = {"Accept": _JSON, "Content-Type": content_type}
-        sent = None if body is None else msgspec.json.encode(body)
-        limits = aiohttp.ClientTimeout(total=SECONDS)
-        async with self._request(method, path, query, headers, limits, sent) as response:
-            return _object(await response.read(), path)
-
     @asynccontextmanager
-    async def _request(
+    async def request(
         self,
         method: str,
         path: str,
@@ -334,26 +280,8 @@ def _message(body: bytes) -> str:
         return body[:200].decode(errors="replace").strip()
 
 
-def _object(body: bytes, path: str) -> JSONObject:
+def object_in(body: bytes, path: str) -> JSONObject:
     try:
         return msgspec.json.decode(body, type=JSONObject)
     except msgspec.DecodeError as error:
         raise UnexpectedAnswerError(f"{path}: the API server sent no object: {error}") from error
-
-
-def slices_query(namespace: str, service: str) -> tuple[str, dict[str, str]]:
-    """Return path and query of a Service's EndpointSlices."""
-    path = f"/apis/discovery.k8s.io/v1/namespaces/{namespace}/endpointslices"
-    return path, {"labelSelector": f"kubernetes.io/service-name={service}"}
-
-
-def ready_endpoints(endpoint_slice: JSONObject) -> list[JSONObject]:
-    """Return the ready endpoints of a slice; an endpoint without the condition is ready.
-
-    Source: ``k8s.io/api/discovery/v1``, ``types.go``.
-    """
-    return [
-        endpoint
-        for endpoint in endpoint_slice.get("endpoints") or ()
-        if (endpoint.get("conditions") or {}).get("ready") is not False
-    ]

@@ -33,7 +33,7 @@ from webhook.kube.errors import (
     backoff,
     spread,
 )
-from webhook.kube.listing import read_pages
+from webhook.kube.pages import read_pages
 from webhook.logs import event
 
 _log = logging.getLogger("gpufence")

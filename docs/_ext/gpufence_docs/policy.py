@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from gpufence_docs.tables import code, entry, plain, table
-from policies.document import FencePolicy, json_schema, schema_document
+from policies.document import FencePolicy
 from policies.kubernetes.kinds import WELL_KNOWN
 from policies.registry import RULES
+from policies.schema import json_schema, schema_document
 from policies.shipped import default_policy_text
 from webhook.tools.cli.suites import FenceTest
 

@@ -16,8 +16,9 @@ import yaml
 from browser import Browser, browser, served, unavailable
 from deploy import series
 from paths import PROJECT
-from policies.document import FencePolicy, json_schema
+from policies.document import FencePolicy
 from policies.registry import RULES
+from policies.schema import json_schema
 from webhook.tools.cli.main import cli
 
 PHONE = 390

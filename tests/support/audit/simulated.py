@@ -12,7 +12,7 @@ from fake_apiserver import FakeApiServer
 from policies.policy import Policy
 from policies.shipped import shipped_policy
 from webhook.kube.client import KubeApi
-from webhook.kube.credentials import kubeconfig
+from webhook.kube.kubeconfig import kubeconfig
 from webhook.tools.audit.cluster_audit import Audit, Progress, audit
 from webhook.tools.audit.kinds import POD, WORKLOADS
 

@@ -21,7 +21,8 @@ from typing import Any
 import yaml
 
 from paths import PROJECT
-from policies.document import KIND, FencePolicy, json_schema
+from policies.document import KIND, FencePolicy
+from policies.schema import json_schema
 
 LIFE = tuple(
     f"docs/operate/{name}.md"

@@ -7,4 +7,4 @@ import pytest
 
 @pytest.fixture(autouse=True)
 def without_delays(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("webhook.kube.listing.backoff", lambda *_: 0.0)
+    monkeypatch.setattr("webhook.kube.pages.backoff", lambda *_: 0.0)

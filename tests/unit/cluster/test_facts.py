@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry
 from clusters import gpu_node, node, policy
 from fake_apiserver import NODES, FakeApiServer, eventually
 from webhook.kube.client import KubeApi
-from webhook.kube.credentials import kubeconfig
+from webhook.kube.kubeconfig import kubeconfig
 from webhook.kube.reflector import Watches, WatchTiming
 from webhook.serve.cluster.facts import ClusterFacts
 from webhook.serve.metrics.cluster import ClusterMetrics

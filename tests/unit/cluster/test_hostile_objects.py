@@ -21,7 +21,7 @@ from datetime import date
 from policies.shipped import shipped_policy
 from webhook.tools.audit.cluster_audit import audit
 from webhook.kube.client import KubeApi
-from webhook.kube.credentials import kubeconfig
+from webhook.kube.kubeconfig import kubeconfig
 
 async def main():
     api = KubeApi(kubeconfig(Path(sys.argv[1])))

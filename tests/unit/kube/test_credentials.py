@@ -21,8 +21,9 @@ from clusters import around_a_pod
 from controlplane.kubeconfig import write
 from paths import PROJECT
 from webhook.kube.client import KubeApi
-from webhook.kube.credentials import Load, in_cluster, kubeconfig
+from webhook.kube.credentials import Load, in_cluster
 from webhook.kube.errors import ConfigurationError, UnreachableError
+from webhook.kube.kubeconfig import kubeconfig
 
 
 async def problem_of(load: Load) -> str:

@@ -9,8 +9,8 @@ import pytest
 
 from fake_apiserver import NODES, FakeApiServer
 from webhook.kube.client import KubeApi
-from webhook.kube.credentials import kubeconfig
 from webhook.kube.errors import ApiError, OversizedAnswerError, UnexpectedAnswerError
+from webhook.kube.kubeconfig import kubeconfig
 from webhook.kube.listing import list_all
 from webhook.serve.cluster.state import NamedObject
 
@@ -71,7 +71,7 @@ async def test_a_list_that_expires_starts_again(api: FakeApiServer, connection: 
 async def test_a_page_that_failed_once_is_requested_again(
     api: FakeApiServer, connection: KubeApi, status: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("webhook.kube.listing.backoff", lambda *_: 0.0)
+    monkeypatch.setattr("webhook.kube.pages.backoff", lambda *_: 0.0)
     names = fill(api, *[100] * 100)
 
     def fail(_path: str, offset: int) -> None:

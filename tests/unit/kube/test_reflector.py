@@ -21,8 +21,8 @@ from fake_apiserver import (
     eventually,
 )
 from webhook.kube.client import KubeApi
-from webhook.kube.credentials import kubeconfig
 from webhook.kube.errors import ApiError, UnreachableError
+from webhook.kube.kubeconfig import kubeconfig
 from webhook.kube.published import TAINT_RULES
 from webhook.kube.reflector import Watches
 from webhook.serve.cluster.facts import ClusterFacts

@@ -21,11 +21,12 @@ from jsonschema import Draft202012Validator
 from cases.loading import HERE, load_all, policy_spec
 from each import each
 from paths import CHART
-from policies.document import FencePolicy, PolicyError, json_schema, parse_policy
+from policies.document import FencePolicy, PolicyError, parse_policy
 from policies.kubernetes.field_types import NameSet
 from policies.kubernetes.kinds import WELL_KNOWN, CustomWorkloads
 from policies.policy import Policy
 from policies.registry import RULES
+from policies.schema import json_schema
 from policies.shipped import PRESETS, default_policy_text, shipped_policy
 from specs import fence_policy, policy_of
 

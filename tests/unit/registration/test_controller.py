@@ -82,7 +82,7 @@ class Rounds:
 
 @pytest.fixture
 def make(monkeypatch: pytest.MonkeyPatch) -> type[Rounds]:
-    monkeypatch.setattr(module, "KubeApi", Api)
+    monkeypatch.setattr(module, "KubeWriter", Api)
     return Rounds
 
 

@@ -18,8 +18,9 @@ from webhook.controller.controller import Controller, ControllerOptions
 from webhook.controller.metrics import ControllerMetrics
 from webhook.controller.text.objects import Registration
 from webhook.kube.client import KubeApi
-from webhook.kube.credentials import Load, kubeconfig
+from webhook.kube.credentials import Load
 from webhook.kube.errors import ApiError
+from webhook.kube.kubeconfig import kubeconfig
 from webhook.kube.listing import list_all
 from webhook.kube.reflector import Watches, WatchTiming
 from webhook.periodic_task import PeriodicTask
@@ -138,7 +139,7 @@ async def test_retry_after_of_a_429_response_is_honored(
 async def test_list_all_fails_if_the_api_server_keeps_returning_429(
     proxy: FaultProxy, load: Load, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("webhook.kube.listing.spread", lambda _seconds: 0.01)
+    monkeypatch.setattr("webhook.kube.pages.spread", lambda _seconds: 0.01)
     proxy.begin("too many requests")
     connection = KubeApi(load)
     with pytest.raises(ApiError, match="too many requests"):

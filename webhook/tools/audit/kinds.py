@@ -8,7 +8,7 @@ import msgspec
 
 from webhook.kube.client import KubeApi
 from webhook.kube.errors import NOT_FOUND, ApiError, UnexpectedAnswerError
-from webhook.kube.listing import get_again
+from webhook.kube.pages import get_again
 
 _UNAVAILABLE = 503
 

@@ -16,9 +16,9 @@ import msgspec
 from policies.finding import Action, Finding
 from policies.kubernetes.objects import JSONObject
 from policies.wording import counted
-from webhook.kube.client import KubeApi
 from webhook.kube.errors import CONFLICT, FORBIDDEN, NOT_FOUND, ApiError
 from webhook.kube.listing import list_all
+from webhook.kube.writer import KubeWriter
 from webhook.tools.audit.cluster_audit import Audit
 from webhook.tools.audit.kinds import GroupKind
 
@@ -57,7 +57,7 @@ class Published(NamedTuple):
     rejections: tuple[str, ...] = ()
 
 
-async def publish(api: KubeApi, audit: Audit, now: datetime) -> Published:
+async def publish(api: KubeWriter, audit: Audit, now: datetime) -> Published:
     """Write the findings of the audit to the cluster.
 
     Each object with findings has one report, which it owns. Reports that no longer apply are
@@ -130,7 +130,7 @@ def _sentence(version: str, counts: Counter[str]) -> str:
     return f"Reports of {version}: {'; '.join(parts)}."
 
 
-async def _served(api: KubeApi) -> str | None:
+async def _served(api: KubeWriter) -> str | None:
     for version in _KINDS:
         if await api.read(f"/apis/{version}") is not None:
             return version
@@ -205,7 +205,7 @@ def _result(finding: Finding, now: datetime) -> JSONObject:
     }
 
 
-async def _write(api: KubeApi, path: str, report: JSONObject, live: bytes | None) -> str:
+async def _write(api: KubeWriter, path: str, report: JSONObject, live: bytes | None) -> str:
     """Write a report unless it is unchanged, and return what was done."""
     if live is not None and _content(msgspec.json.decode(live)) == _content(report):
         return "unchanged"
@@ -213,7 +213,7 @@ async def _write(api: KubeApi, path: str, report: JSONObject, live: bytes | None
     return "created" if live is None else "changed"
 
 
-async def _delete(api: KubeApi, path: str) -> str:
+async def _delete(api: KubeWriter, path: str) -> str:
     await api.delete(path)
     return "deleted"
 

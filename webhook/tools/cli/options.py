@@ -24,8 +24,8 @@ from webhook.tools.documents.policy_files import MAX_BYTES, load_policy, policy_
 # The client for the API server takes longer to import than a check without a cluster takes.
 if TYPE_CHECKING:
     from policies.policy import Policy
-    from webhook.kube.client import KubeApi
     from webhook.kube.credentials import Load
+    from webhook.kube.writer import KubeWriter
     from webhook.tools.cli.evaluate import Complete, Result
     from webhook.tools.documents.objects import Manifest
 
@@ -168,7 +168,7 @@ class PolicyChoice(NamedTuple):
         self.announce()
         return load_policy(self.path)
 
-    async def in_cluster(self, api: KubeApi, name: str) -> tuple[str, Policy]:
+    async def in_cluster(self, api: KubeWriter, name: str) -> tuple[str, Policy]:
         """Return a policy and its title: of the file, or else of the live FencePolicy.
 
         A cluster without the object has the default policy.
@@ -394,12 +394,13 @@ class Connection(NamedTuple):
 
     def load(self) -> Load:
         """Return what loads the access to the cluster."""
-        from webhook.kube.credentials import in_cluster, kubeconfig
+        from webhook.kube.credentials import in_cluster
+        from webhook.kube.kubeconfig import kubeconfig
 
         inside = self.is_default and is_inside()
         return in_cluster() if inside else kubeconfig(self.kubeconfig, self.context)
 
-    def run(self, work: Callable[[KubeApi], Awaitable[T]], api: KubeApi | None = None) -> T:
+    def run(self, work: Callable[[KubeWriter], Awaitable[T]], api: KubeWriter | None = None) -> T:
         """Connect to the cluster, or use ``api``, do the work, and return its result.
 
         Raises:
@@ -407,11 +408,11 @@ class Connection(NamedTuple):
         """
         import asyncio
 
-        from webhook.kube.client import KubeApi
         from webhook.kube.errors import ClusterError
+        from webhook.kube.writer import KubeWriter
 
         async def connected() -> T:
-            connection = api or KubeApi(self.load())
+            connection = api or KubeWriter(self.load())
             try:
                 return await work(connection)
             finally:

@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 from policies.kubernetes.objects import JSONObject
 from policies.policy import Policy, Pool
-from webhook.kube.client import KubeApi
 from webhook.kube.errors import ApiError
+from webhook.kube.writer import KubeWriter
 from webhook.tools.doctor import DoctorLine, fail, ok, skip
 from webhook.tools.doctor.installation import Installation
 from webhook.tools.doctor.trials import gpu_pod, trial_pod, untried
@@ -50,7 +50,7 @@ class Seen(NamedTuple):
 
 
 async def check(
-    api: KubeApi, installed: Installation, namespace: str, image: str | None
+    api: KubeWriter, installed: Installation, namespace: str, image: str | None
 ) -> AsyncIterator[DoctorLine]:
     """Run Pods with an image that has a shell, and yield whether they see only their devices.
 
@@ -147,7 +147,7 @@ def _runnable(pod: JSONObject, image: str) -> JSONObject:
     return {**pod, "metadata": metadata, "spec": spec}
 
 
-async def _run(api: KubeApi, pods: Sequence[JSONObject]) -> DoctorLine:
+async def _run(api: KubeWriter, pods: Sequence[JSONObject]) -> DoctorLine:
     """Run the Pods at the same time, judge what they see, and delete them."""
     path = f"/api/v1/namespaces/{pods[0]['metadata']['namespace']}/pods"
     created: list[str] = []
@@ -164,7 +164,7 @@ async def _run(api: KubeApi, pods: Sequence[JSONObject]) -> DoctorLine:
             await api.delete(each)
 
 
-async def _seen(api: KubeApi, path: str) -> Seen:
+async def _seen(api: KubeWriter, path: str) -> Seen:
     """Return what a Pod sees.
 
     Raises:
@@ -189,7 +189,7 @@ def _is_ready(pod: JSONObject) -> bool:
     return any((each["type"], each["status"]) == ("Ready", "True") for each in conditions)
 
 
-async def _printed(api: KubeApi, path: str, container: str) -> list[str] | None:
+async def _printed(api: KubeWriter, path: str, container: str) -> list[str] | None:
     """Return the lines that a container has printed; ``None`` until it has printed all."""
     body = await api.get(f"{path}/log", {"container": container}, seconds=10)
     lines = body.decode().splitlines()

@@ -21,10 +21,11 @@ from webhook.active_policy import PATH
 from webhook.controller.certificates import SecretName, names_of
 from webhook.controller.registrar import KINDS, AdmissionPolicies, admission_policies_of
 from webhook.controller.text.objects import Registration
-from webhook.kube.client import KubeApi, slices_query
+from webhook.kube.endpoints import slices_query
 from webhook.kube.errors import FORBIDDEN, NOT_FOUND, ApiError
 from webhook.kube.listing import list_all, list_optional
 from webhook.kube.nodes import NODES, NodeObject
+from webhook.kube.writer import KubeWriter
 from webhook.serve.cluster.state import NAMESPACES, ClusterState
 from webhook.tools.audit.stack import DAEMON_SETS, Unreached, unreached_by
 from webhook.tools.documents.document import InputError
@@ -142,7 +143,7 @@ class Installation:
 
 
 async def examine(
-    api: KubeApi,
+    api: KubeWriter,
     namespace: str,
     name: str,
     policy_path: str | None,
@@ -218,20 +219,20 @@ async def examine(
     return installed
 
 
-async def _nodes(api: KubeApi, installed: Installation, policy: Policy) -> None:
+async def _nodes(api: KubeWriter, installed: Installation, policy: Policy) -> None:
     state = ClusterState(policy)
     await list_all(api, NODES.path, NodeObject, state.nodes.put)
     await list_optional(api, {**state.offers.published, **state.template_stores})
     installed.nodes, installed.templates = state.nodes.index, state.templates
 
 
-async def _stack(api: KubeApi, installed: Installation, policy: Policy) -> None:
+async def _stack(api: KubeWriter, installed: Installation, policy: Policy) -> None:
     if installed.nodes is not None:
         sets = await list_all(api, DAEMON_SETS.path, DAEMON_SETS.item, lambda item: item)
         installed.unreached = tuple(unreached_by(policy, sets, installed.nodes))
 
 
-async def _facts(api: KubeApi, installed: Installation, policy: Policy) -> None:
+async def _facts(api: KubeWriter, installed: Installation, policy: Policy) -> None:
     if not installed.uses_facts:
         return
     facts = [
@@ -242,7 +243,7 @@ async def _facts(api: KubeApi, installed: Installation, policy: Policy) -> None:
     installed.denied_facts = tuple(facts)
 
 
-async def _may(api: KubeApi, installed: Installation, fact: Fact, verb: str) -> bool:
+async def _may(api: KubeWriter, installed: Installation, fact: Fact, verb: str) -> bool:
     """Return whether the replicas may read the fact."""
     accounts = "system:serviceaccounts"
     review = {
@@ -258,7 +259,7 @@ async def _may(api: KubeApi, installed: Installation, fact: Fact, verb: str) -> 
     return bool((answer.get("status") or {}).get("allowed"))
 
 
-async def _exempt_namespaces(api: KubeApi, installed: Installation, policy: Policy) -> None:
+async def _exempt_namespaces(api: KubeWriter, installed: Installation, policy: Policy) -> None:
     exempt = policy.exemptions.namespaces | installed.excluded_namespaces
     needed = {"kube-system", installed.namespace}
     for name in sorted(exempt - needed):

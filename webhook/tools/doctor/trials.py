@@ -13,8 +13,8 @@ from policies.policy import Policy, Pool
 from policies.rules.check_device_leak import ID as LEAK
 from policies.rules.check_pool_trespass import ID as TRESPASS
 from webhook.controller.text.objects import DOMAIN, POLICY_KIND
-from webhook.kube.client import KubeApi
 from webhook.kube.errors import ApiError
+from webhook.kube.writer import KubeWriter
 from webhook.tools.doctor import DoctorLine, fail, ok, skip
 from webhook.tools.doctor.installation import Installation
 
@@ -26,7 +26,9 @@ _NOT_CALLED = (
 _UNREACHED = "Check the lines above about replicas, endpoints and certificates"
 
 
-async def check(api: KubeApi, installed: Installation, namespace: str) -> AsyncIterator[DoctorLine]:
+async def check(
+    api: KubeWriter, installed: Installation, namespace: str
+) -> AsyncIterator[DoctorLine]:
     """Yield whether gpufence changes a GPU Pod, and whether webhook and policies deny a trespasser.
 
     Nothing is stored. If something else rejects a Pod (a quota, another webhook), the trial is
@@ -86,7 +88,7 @@ def gpu_pod(policy: Policy, pool: Pool, namespace: str) -> JSONObject | None:
     return pod
 
 
-async def _gpu_pod(api: KubeApi, policy: Policy, pool: Pool, namespace: str) -> DoctorLine:
+async def _gpu_pod(api: KubeWriter, policy: Policy, pool: Pool, namespace: str) -> DoctorLine:
     pod = gpu_pod(policy, pool, namespace)
     if pod is None:
         return skip("the pool offers only DeviceClasses, and a dry run has no claim")
@@ -107,7 +109,7 @@ async def _gpu_pod(api: KubeApi, policy: Policy, pool: Pool, namespace: str) -> 
 
 
 async def _trespasser(
-    api: KubeApi, policy: Policy, namespace: str, placement: JSONObject, line: str
+    api: KubeWriter, policy: Policy, namespace: str, placement: JSONObject, line: str
 ) -> DoctorLine:
     """Try a Pod that only this line of the two rejects."""
     pod = trial_pod(namespace, "gpufence-doctor-trespasser", {})
@@ -116,7 +118,7 @@ async def _trespasser(
 
 
 async def _denied(
-    api: KubeApi, policy: Policy, pod: JSONObject, rule: str, lines: Sequence[str]
+    api: KubeWriter, policy: Policy, pod: JSONObject, rule: str, lines: Sequence[str]
 ) -> DoctorLine:
     """Return whether one of the lines of defense denies a Pod because of the rule."""
     namespace = pod["metadata"]["namespace"]
@@ -152,7 +154,7 @@ def _denied_by(error: ApiError) -> str:
     return "admission policy" if own else ""
 
 
-async def _create(api: KubeApi, pod: JSONObject) -> JSONObject:
+async def _create(api: KubeWriter, pod: JSONObject) -> JSONObject:
     namespace = pod["metadata"]["namespace"]
     created = await api.create(f"/api/v1/namespaces/{namespace}/pods", pod, dry_run=True)
     return {"apiVersion": "v1", "kind": "Pod", **created}

@@ -11,8 +11,8 @@ import jsonschema
 import pytest
 import yaml
 
-from policies.document import SCHEMA_ID
 from policies.rules.check_unknown_device_resource import ACCELERATORS
+from policies.schema import SCHEMA_ID
 from policies.shipped import PRESETS, default_policy_text
 from running import TRESPASSER, Run
 from specs import default_spec, fence_policy

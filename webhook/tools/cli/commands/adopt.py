@@ -35,6 +35,7 @@ from webhook.kube.credentials import Access, Load
 from webhook.kube.errors import NOT_FOUND, ApiError
 from webhook.kube.listing import list_all
 from webhook.kube.nodes import NODES
+from webhook.kube.writer import KubeWriter
 from webhook.serve.cluster.state import NAMESPACES, PATHS, ClusterState
 from webhook.tools.audit.cluster_audit import Audit, Progress
 from webhook.tools.audit.cluster_audit import audit as run
@@ -370,7 +371,7 @@ def _users(users: Counter[int | None]) -> Iterator[str]:
         yield f"unknown, because the nodes do not report it: {counted(users[None], 'Pod')}"
 
 
-class Cluster(KubeApi):
+class Cluster(KubeWriter):
     """A live cluster for two readers: what one reads of these paths, the other gets as well.
 
     Without paths, they share everything.
@@ -397,7 +398,7 @@ class Cluster(KubeApi):
         return await body
 
 
-class Dump(KubeApi):
+class Dump(KubeWriter):
     """Answers what an audit reads: collections, and which kinds there are.
 
     A collection has the name that Kubernetes gives its own: the plural of the kind. A Pod that has

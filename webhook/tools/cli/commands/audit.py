@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import click
 
-from webhook.kube.client import KubeApi
+from webhook.kube.writer import KubeWriter
 from webhook.tools.audit.cluster_audit import audit as run
 from webhook.tools.audit.policy_reports import publish
 from webhook.tools.audit.utilization import METRIC, PrometheusError, idle_hours
@@ -111,7 +111,7 @@ def audit(
     check_outputs(outputs, [policy_choice.path, connection.kubeconfig])
     now = datetime.now(UTC)
 
-    async def work(api: KubeApi) -> list[Result]:
+    async def work(api: KubeWriter) -> list[Result]:
         with reading(enabled=not quiet) as progress:
             name, policy = await policy_choice.in_cluster(api, fence_policy)
             audited = await run(api, policy, now.date(), progress)

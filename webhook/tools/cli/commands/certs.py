@@ -24,7 +24,7 @@ from certs.secret import read_authority, read_certificate, read_leaf
 from webhook.controller.certificates import SecretName
 from webhook.controller.registrar import KINDS
 from webhook.controller.trust import bundles
-from webhook.kube.client import KubeApi
+from webhook.kube.writer import KubeWriter
 from webhook.tools.cli.commands import EXIT_FOUND, SuggestingGroup
 from webhook.tools.cli.options import (
     Connection,
@@ -145,7 +145,7 @@ def issue(
     )
 
 
-async def shown(api: KubeApi, serving: SecretName, ca: SecretName, name: str) -> bool:
+async def shown(api: KubeWriter, serving: SecretName, ca: SecretName, name: str) -> bool:
     """Print the certificates and who trusts them; return whether there is no problem.
 
     Raises:
@@ -185,7 +185,7 @@ def _show(part: str, certificate: x509.Certificate, now: datetime) -> bool:
     return not is_overdue(certificate, now)
 
 
-async def _show_configurations(api: KubeApi, name: str, served: bytes) -> bool:
+async def _show_configurations(api: KubeWriter, name: str, served: bytes) -> bool:
     """Print whether each webhook trusts the served certificate (PEM); return whether all do."""
     well = True
     for kind, path in KINDS.items():

@@ -10,7 +10,7 @@ import click
 
 from certs import CertificateError
 from policies.wording import printable
-from webhook.kube.client import KubeApi
+from webhook.kube.writer import KubeWriter
 from webhook.tools.cli.commands import EXIT_FOUND
 from webhook.tools.cli.commands.controller import controller
 from webhook.tools.cli.commands.manifests import make_registration
@@ -100,7 +100,7 @@ def doctor(
     files = _evidence_files(evidence) if evidence is not None else []
     check_outputs([*outputs, *files], [policy_path, connection.kubeconfig])
 
-    async def work(api: KubeApi) -> tuple[list[DoctorLine], list[DoctorLine], str]:
+    async def work(api: KubeWriter) -> tuple[list[DoctorLine], list[DoctorLine], str]:
         try:
             installed = await examine(api, namespace, name, policy_path, uses_facts, read_arguments)
         except CertificateError as error:

@@ -305,6 +305,6 @@ Examples:
 )
 def schema() -> None:
     """Print the JSON schema of policies, for editors and CI."""
-    from policies.document import schema_document
+    from policies.schema import schema_document
 
     click.echo(json.dumps(schema_document(), indent=2))

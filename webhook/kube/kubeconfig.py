@@ -1,0 +1,130 @@
+"""Access to an API server by a kubeconfig, as people have it."""
+
+from __future__ import annotations
+
+import logging
+import os
+import ssl
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from webhook.kube.credentials import Access, Load, trusting
+from webhook.kube.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from kubernetes.aio.client import Configuration
+
+
+def kubeconfig(path: Path | None = None, context: str | None = None) -> Load:
+    """Return a loader for a kubeconfig.
+
+    Without ``path`` it loads the same files as kubectl: ``$KUBECONFIG`` or ``~/.kube/config``.
+    ``context`` is the name of one of its contexts; ``None`` for the current one.
+    """
+
+    async def load() -> Access:
+        try:
+            from kubernetes.aio import config
+            from kubernetes.aio.client import Configuration
+        except ImportError as error:
+            raise ConfigurationError(
+                "cannot read a kubeconfig: the Kubernetes client is not installed; install "
+                "gpufence with the extra kubeconfig: in a checkout, pip install '.[kubeconfig]'"
+            ) from error
+
+        files = _files(path)
+        configuration = Configuration()
+        try:
+            with _errors_from_log():
+                await config.load_kube_config(
+                    config_file=files,
+                    context=context,
+                    client_configuration=configuration,
+                    persist_config=False,
+                )
+            return _configured(configuration)
+        except Exception as error:
+            # The library raises many types: errors of YAML, its own, and any exception for a field
+            # with a wrong type.
+            is_of_types = isinstance(error, AttributeError | KeyError | TypeError)
+            reason = "it is not a valid kubeconfig" if is_of_types else error
+            chosen = f", context {context}" if context else ""
+            raise ConfigurationError(
+                f"{files}{chosen}: cannot be used: {reason}; "
+                "see what kubectl config view and kubectl config get-contexts print"
+            ) from error
+
+    return load
+
+
+@contextmanager
+def _errors_from_log() -> Iterator[None]:
+    """Raise an error if the library logs inside the block that a plugin returned no credentials.
+
+    It would continue as an anonymous user.
+
+    Raises:
+        ConfigurationError: at the end of the block, with what was logged.
+    """
+    messages: list[str] = []
+
+    def gather(record: logging.LogRecord) -> bool:
+        if record.levelno < logging.ERROR:
+            return True
+        messages.append(record.getMessage())
+        return False
+
+    logger = logging.getLogger("kubernetes.aio.config.kube_config")
+    logger.addFilter(gather)
+    try:
+        yield
+    finally:
+        logger.removeFilter(gather)
+    if messages:
+        raise ConfigurationError("; ".join(messages))
+
+
+def _files(path: Path | None) -> str:
+    """Return the files to load, separated by colons as in ``$KUBECONFIG``.
+
+    Raises:
+        ConfigurationError: there is none.
+    """
+    if path is not None:
+        files, cure = [str(path)], "set the path of a kubeconfig file"
+    else:
+        configured = os.environ.get("KUBECONFIG")
+        named = (configured or "~/.kube/config").split(os.pathsep)
+        files = [os.path.expanduser(file) for file in named if file]  # noqa: PTH111 - no error
+        why = "KUBECONFIG names it" if configured else "kubectl looks there"
+        cure = f"{why}; name another kubeconfig with --kubeconfig, or in KUBECONFIG"
+    existing = [file for file in files if os.path.isfile(file)]  # noqa: PTH113 - no error
+    if not existing:
+        raise ConfigurationError(f"{' and '.join(files)}: no such file; {cure}")
+    return os.pathsep.join(existing)
+
+
+def _configured(configuration: Configuration) -> Access:
+    """Return the access that ``kubernetes.aio`` has read."""
+    if configuration.verify_ssl:
+        tls = trusting(configuration.ssl_ca_cert)
+    else:
+        tls = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        tls.check_hostname = False
+        tls.verify_mode = ssl.CERT_NONE
+    if configuration.cert_file:
+        tls.load_cert_chain(configuration.cert_file, keyfile=configuration.key_file)
+
+    async def authorization() -> str | None:
+        value: str | None = await configuration.get_api_key_with_prefix("BearerToken")
+        return value
+
+    return Access(
+        configuration.host,
+        tls,
+        authorization,
+        proxy=configuration.proxy,
+        server_name=configuration.tls_server_name,
+    )
