@@ -165,13 +165,6 @@ def _left_alone(
     return Decision(obj.raw or {}, has_template=False, unjudged=tuple(unjudged))
 
 
-def _unjudged(obj: Workload, policy: Policy) -> Iterator[Unjudged]:
-    """Yield the parts of the object whose Pods the policy may be about."""
-    for part in obj.unjudged:
-        if part.value is None or policy.is_named_in(part.value):
-            yield part
-
-
 def _decide(
     obj: Workload, scope: Scope, excluded_namespaces: Container[str], *, is_final: bool
 ) -> Decision:
@@ -217,7 +210,7 @@ def _judge(
     policy, request = scope.policy, scope.request
     actions, pods = policy.actions_in(request.namespace), obj.pods()
     enforces = actions.mode == "enforce"
-    unjudged = list(_unjudged(obj, policy)) if obj.unjudged else []
+    unjudged = list(obj.unjudged)
     if decision := _left_alone(obj, pods, policy, request, excluded_namespaces, unjudged):
         return decision
     changes: list[tuple[str, PatchOperation]] = []

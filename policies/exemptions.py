@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from datetime import date
+from collections.abc import Iterable, Sequence
 from operator import attrgetter
 
 from msgspec.structs import replace
@@ -14,7 +13,7 @@ from policies.kubernetes.core_v1 import PodObject, PodSpec
 from policies.kubernetes.objects import JSONObject, MalformedObjectError
 from policies.kubernetes.pod import Pod
 from policies.kubernetes.workload import Workload
-from policies.policy import Actions, ExceptionEntry, Policy
+from policies.policy import Policy
 
 ALWAYS_EXCLUDED = frozenset(
     {
@@ -35,27 +34,6 @@ A cluster needs them to start again. Besides kube-system, these are the network 
 run in a namespace of their own. Their Pods tolerate every taint, and a new node needs them
 before it can run a replica of gpufence.
 """
-
-
-def useless_exceptions(policy: Policy, today: date | None) -> Iterator[tuple[int, str]]:
-    """Yield the index of each exception that can cover no finding, and why."""
-    for index, entry in enumerate(policy.exceptions):
-        if entry.has_expired(today):
-            yield index, f"expired on {entry.expires}"
-        elif not entry.namespaces.prefixes and (
-            entry.namespaces.exact <= policy.exemptions.namespaces
-        ):
-            yield index, "covers nothing: its namespaces are exempt"
-        elif entry.rules and all(
-            actions[rule] == "off" for actions in _actions(entry, policy) for rule in entry.rules
-        ):
-            yield index, "covers nothing: its rules are off in its namespaces"
-
-
-def _actions(entry: ExceptionEntry, policy: Policy) -> Iterable[Actions]:
-    if entry.namespaces.prefixes:
-        return policy.action_sets
-    return [policy.actions_in(namespace) for namespace in entry.namespaces.exact]
 
 
 def apply_exceptions(

@@ -6,7 +6,6 @@ describes it in the JSON schema and in the reference. ``policies.document`` vali
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import date
@@ -717,55 +716,6 @@ class Policy(Part):
         """Return whether a quantity of the resource is a number of devices of a pool."""
         pools = self.pools_of_device(resource)
         return bool(pools) and all(resource not in pool.fractional_resources for pool in pools)
-
-    def is_named_in(self, value: Any) -> bool:
-        """Return whether a part of an object names a device, label or taint of a pool.
-
-        Or it tolerates every taint.
-        """
-        if isinstance(value, dict):
-            return _has_wildcard(value) or any(
-                self.is_named_in(key) or self.is_named_in(item) for key, item in value.items()
-            )
-        if isinstance(value, list):
-            return any(map(self.is_named_in, value))
-        return isinstance(value, str) and bool(
-            self._names.search(value) or _WILDCARD_LINE.search(value)
-        )
-
-    @cached_property
-    def _names(self) -> re.Pattern[str]:
-        names = {re.escape(name) for name in (*self.pools_by_key, *self._pools_of_name)}
-        names |= {
-            rf"{re.escape(prefix)}[\w.-]+"
-            for pool in self.pools
-            for prefix in pool.resources.prefixes
-        }
-        return re.compile(rf"(?<![\w./-])({'|'.join(sorted(names))})(?![\w/-])")
-
-    def pool_of_device(self, name: str, node: Node) -> Pool | None:
-        """Return the pool of a node's devices of this name.
-
-        Labels tell the pools that offer the resource apart. Until the node has them, its taints do.
-        """
-        pools = self.pools_of_device(name)
-        for pool in pools:
-            if pool.contains(node):
-                return pool
-        fenced = (pool for pool in pools if node.is_fenced_by(pool.taints))
-        return next(fenced, pools[0] if pools else None)
-
-
-_WILDCARD_LINE = re.compile(r"^\s*-\s*operator:\s*[\"']?Exists[\"']?\s*$(?!\s*key:)", re.MULTILINE)
-"""A toleration of every taint, in YAML."""
-
-
-def _has_wildcard(value: Mapping[str, Any]) -> bool:
-    tolerations = value.get("tolerations")
-    return isinstance(tolerations, list) and any(
-        isinstance(each, dict) and not each.get("key") and each.get("operator") == "Exists"
-        for each in tolerations
-    )
 
 
 def _by(keys: Mapping[Pool, Iterable[_Key]]) -> dict[_Key, tuple[Pool, ...]]:

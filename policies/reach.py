@@ -390,14 +390,6 @@ def _lists_hosts(alternative: Alternative) -> bool:
     )
 
 
-def shortages(node: Node, needed: Mapping[str, int]) -> Iterator[tuple[str, int]]:
-    """Yield each resource that the node offers too few of, and the number that it offers."""
-    offered = node.offers
-    for resource, count in needed.items():
-        if offered.get(resource, 0) < count:
-            yield resource, offered.get(resource, 0)
-
-
 def largest_offers(
     pod: Pod, pools: Collection[Pool], needed: Mapping[str, int], context: Context
 ) -> dict[str, int]:

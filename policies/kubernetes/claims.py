@@ -1,29 +1,23 @@
-"""ResourceClaims, ResourceClaimTemplates and DeviceClasses as facts.
+"""ResourceClaims and ResourceClaimTemplates as facts.
 
 Source: ``resource.k8s.io/v1`` (``devices.requests[].exactly`` and ``.firstAvailable[]``); in
-``v1beta1`` and before, a request names its ``deviceClassName`` itself. For a ComputeDomain,
-NVIDIA's DRA driver makes the ResourceClaimTemplate that it names (NVIDIA/k8s-dra-driver-gpu,
-``templates/compute-domain-workload-claim-template.tmpl.yaml``).
+``v1beta1`` and before, a request names its ``deviceClassName`` itself.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
 
 from policies.kubernetes.core_v1 import Affinity, NodeAffinity, NodeSelector, PodSpec
-from policies.kubernetes.objects import JSONObject, ObjectKey, mapping, mappings
+from policies.kubernetes.objects import JSONObject, mapping, mappings
 
 GROUP = "resource.k8s.io"
 IMPLICIT_RESOURCE_PREFIX = "deviceclass.resource.kubernetes.io/"
 """A container can request a DeviceClass under this name in its resources (KEP-5004)."""
-
-_COMPUTE_DOMAINS = "resource.nvidia.com"
-_CHANNEL = "compute-domain-default-channel.nvidia.com"
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,38 +120,6 @@ def _nodes(allocation: Any) -> PodSpec | None:
 def _is_for_several(request: JSONObject) -> bool:
     count = request.get("count")
     return request.get("allocationMode") == "All" or (isinstance(count, int) and count > 1)
-
-
-def read_claims(
-    objects: Iterable[tuple[str, JSONObject]],
-) -> tuple[dict[ObjectKey, Claim], dict[ObjectKey, Claim], dict[str, str]]:
-    """Return claims, claim templates and extended resource classes among ``objects``.
-
-    Each object comes with the namespace it is in; the results are the fields ``claims``,
-    ``claim_templates`` and ``extended_resource_classes`` of ``Facts``. Other kinds are passed over.
-    """
-    claims: dict[ObjectKey, Claim] = {}
-    templates: dict[ObjectKey, Claim] = {}
-    classes: dict[str, str] = {}
-    for namespace, obj in objects:
-        group = str(obj.get("apiVersion")).partition("/")[0]
-        name, spec = mapping(obj.get("metadata")).get("name"), mapping(obj.get("spec"))
-        if group == _COMPUTE_DOMAINS and obj.get("kind") == "ComputeDomain":
-            made = mapping(mapping(spec.get("channel")).get("resourceClaimTemplate")).get("name")
-            if isinstance(made, str):
-                templates[namespace, made] = Claim((frozenset({_CHANNEL}),))
-        if group != GROUP:
-            continue
-        if not isinstance(name, str):
-            continue
-        match obj.get("kind"):
-            case "ResourceClaim":
-                claims[namespace, name] = read_claim(spec, obj.get("status"))
-            case "ResourceClaimTemplate":
-                templates[namespace, name] = read_claim(spec.get("spec"))
-            case "DeviceClass" if isinstance(spec.get("extendedResourceName"), str):
-                classes[spec["extendedResourceName"]] = name
-    return claims, templates, classes
 
 
 def _list(value: Any) -> list[JSONObject]:

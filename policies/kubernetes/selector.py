@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
-from typing import Any
 
 from policies.kubernetes.core_v1 import Requirement
 from policies.kubernetes.scheduling import Alternative, are_met
@@ -41,18 +40,6 @@ def _described(key: str, values: Sequence[str]) -> str:
     if len(values) == 1:
         return f"{key}={values[0]}"
     return f"{key} in ({', '.join(values)})" if values else key
-
-
-def term_of(selector: Selector) -> dict[str, Any]:
-    """Return the selector as a node selector term, for manifests and messages."""
-    expressions = (requirement(key, values) for key, values in selector.items())
-    return {
-        "matchExpressions": [
-            {"key": each.key, "operator": each.operator}
-            | ({"values": each.values} if each.values else {})
-            for each in expressions
-        ]
-    }
 
 
 def selects(selector: Selector, labels: Mapping[str, str]) -> bool:

@@ -67,6 +67,10 @@ volumes, and 3 requirements with 3 values.
 T = TypeVar("T")
 
 
+def _no_value(_value: Any) -> bool:
+    return False
+
+
 class _Object(msgspec.Struct):
     """The part of every object that rules read."""
 
@@ -80,20 +84,35 @@ class Workload:
     Pods are mutable: a mutation changes them, so a workload is read again for each decision.
     """
 
-    __slots__ = ("_find", "_pod", "_pods", "api_version", "kind", "metadata", "raw", "unjudged")
+    __slots__ = (
+        "_concerns",
+        "_find",
+        "_pod",
+        "_pods",
+        "api_version",
+        "kind",
+        "metadata",
+        "raw",
+        "unjudged",
+    )
 
     def __init__(
-        self, obj: JSONObject | PodObject, find: Callable[[JSONObject], Found] = find
+        self,
+        obj: JSONObject | PodObject,
+        find: Callable[[JSONObject], Found] = find,
+        concerns: Callable[[Any], bool] = _no_value,
     ) -> None:
         """Read the object's metadata; ``find`` returns its pod templates.
+
+        ``concerns`` returns whether a part that cannot be judged is of interest for its value.
 
         Raises:
             MalformedObjectError: the metadata is malformed.
         """
-        self._find = find
+        self._find, self._concerns = find, concerns
         self._pod: PodObject | None = None
         self.unjudged: tuple[Unjudged, ...] = ()
-        """The parts whose Pods cannot be judged; known after ``pods``."""
+        """The parts of interest whose Pods cannot be judged; known after ``pods``."""
         self._pods: tuple[Pod, ...] | None = None
         self.raw: JSONObject | None = None
         if isinstance(obj, PodObject):
@@ -134,6 +153,11 @@ class Workload:
                 pods: tuple[Pod, ...] = (Pod(checked_spec(self._pod), self._pod.metadata),)
             else:
                 pods = tuple(self._pods_of_templates(self.raw or {}))
+                self.unjudged = tuple(
+                    part
+                    for part in self.unjudged
+                    if part.value is None or self._concerns(part.value)
+                )
             check_size(pods)
             self._pods = pods
         return self._pods
@@ -170,7 +194,9 @@ class Workload:
             return Workload(replace(self._pod, metadata=metadata))
         metadata_of_raw = {**((other.raw or {}).get("metadata") or {})}
         metadata_of_raw |= {"labels": labels, "annotations": annotations}
-        return Workload({**(self.raw or {}), "metadata": metadata_of_raw}, self._find)
+        return Workload(
+            {**(self.raw or {}), "metadata": metadata_of_raw}, self._find, self._concerns
+        )
 
     def with_ephemeral_containers(self, other: Workload) -> Workload:
         """Return this Pod with the ephemeral containers of another one.

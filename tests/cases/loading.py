@@ -16,7 +16,6 @@ from policies.decision import Decision
 from policies.engine import decide
 from policies.facts import Facts, Operation, Request
 from policies.finding import Finding
-from policies.kubernetes.claims import read_claims
 from policies.kubernetes.nodes import Node, NodeIndex
 from policies.kubernetes.objects import JSONObject
 from policies.kubernetes.scheduling import Taint
@@ -24,6 +23,7 @@ from policies.policy import Policy
 from policies.registry import RULES
 from policies.shipped import PRESETS
 from specs import default_spec, policy_of
+from webhook.tools.cli.evaluate import read_claims
 from webhook.tools.custom_resources import workload
 
 HERE = Path(__file__).parent
@@ -67,7 +67,8 @@ class Case:
     def decide(self, instead: JSONObject | None = None) -> Decision:
         """Decide on the object, or another one, with this rule and no other of its kind."""
         obj, spec, request, facts = self._read(self._others_off())
-        return decide(workload(instead or obj), compiled(spec), request, facts)
+        policy = compiled(spec)
+        return decide(workload(instead or obj, policy), policy, request, facts)
 
     def read(self) -> tuple[JSONObject, JSONObject, Request, Facts]:
         """Return the object, the spec of the policy with every rule at work, request and facts."""

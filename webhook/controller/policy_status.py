@@ -9,9 +9,10 @@ from policies.kubernetes.nodes import NodeIndex
 from policies.kubernetes.objects import JSONObject
 from policies.policy import Policy
 from policies.reach import NodesOfPools, nodes_of_pools
-from policies.wording import counted, listing, some
+from policies.wording import listing
 from webhook.active_policy import PATH, ActivePolicy
 from webhook.kube.writer import KubeWriter
+from webhook.wording import counted, some
 
 _MOST_CHARACTERS = 8192
 """The longest message of a condition; the schema of the object accepts 32768."""

@@ -42,7 +42,7 @@ def train_job(**trainer: Any) -> JSON:
 
 
 def decided(obj: JSON) -> Decision:
-    return decide(workload(obj), POLICY)
+    return decide(workload(obj, POLICY), POLICY)
 
 
 def paths(obj: JSON) -> list[str]:
@@ -91,7 +91,10 @@ def test_resource_claims_of_a_workflow_apply_to_its_steps() -> None:
         resourceClaims=[{"name": "gpu", "resourceClaimTemplateName": "one"}],
     )
     claims = {("default", "one"): Claim((frozenset({"gpu.nvidia.com"}),))}
-    assert decide(workload(obj), POLICY, facts=Facts(claim_templates=claims)).verdict == "mutated"
+    assert (
+        decide(workload(obj, POLICY), POLICY, facts=Facts(claim_templates=claims)).verdict
+        == "mutated"
+    )
 
 
 def test_the_advice_names_the_security_context_of_a_spark_executor() -> None:
@@ -132,11 +135,11 @@ def test_a_mutation_completes_the_device_resources_of_a_train_job() -> None:
 
 def test_an_object_with_unjudged_parts_is_allowed_in_an_exempt_namespace() -> None:
     assert decided(NIM_CACHE).verdict == "unknown"
-    decision = decide(workload(NIM_CACHE), POLICY, Request(namespace="gpu-operator"))
+    decision = decide(workload(NIM_CACHE, POLICY), POLICY, Request(namespace="gpu-operator"))
     assert decision.verdict == "allowed"
     assert decision.exemption == "the policy exempts namespace gpu-operator"
 
 
 def test_an_exempt_runtime_class_does_not_exempt_unjudged_parts() -> None:
     exempting = deciding.policy(exemptions={"runtimeClasses": ["kata"]})
-    assert decide(workload(NIM_CACHE), exempting).verdict == "unknown"
+    assert decide(workload(NIM_CACHE, exempting), exempting).verdict == "unknown"

@@ -243,9 +243,9 @@ def test_an_object_with_more_findings_than_the_limit_is_rejected(policy: Policy)
 
 
 def test_the_number_of_values_that_steps_inherit_is_limited(policy: Policy) -> None:
-    assert decide(workload(steps_that_inherit(20)), policy).verdict == "mutated"
+    assert decide(workload(steps_that_inherit(20), policy), policy).verdict == "mutated"
     with pytest.raises(OversizedObjectError, match="its 100 templates inherit 30,700 values"):
-        decide(workload(steps_that_inherit(100)), policy)
+        decide(workload(steps_that_inherit(100), policy), policy)
 
 
 def custom_resource_with_key(key: str) -> JSON:

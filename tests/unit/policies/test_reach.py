@@ -25,7 +25,6 @@ from policies.reach import (
     largest_offers,
     names_hosts,
     room_for,
-    shortages,
 )
 from policies.rules.check_pool_trespass import exclusion
 from strategies import JSON
@@ -202,22 +201,6 @@ def test_devices_on_nodes_without_labels_are_reported_if_no_node_has_the_labels_
     found = decide(made, MODELS, facts=Facts(nodes=nodes_with(labels))).findings
     reasons = [finding.reason for finding in found]
     assert ("no node with the device has the labels of its pool" in reasons) is warns
-
-
-@pytest.mark.parametrize(
-    ("offered", "short"),
-    [
-        ({GPU: 8, "rdma/hca": 1}, []),
-        ({GPU: 7, "rdma/hca": 1}, [(GPU, 7)]),
-        ({GPU: 8}, [("rdma/hca", 0)]),
-        (None, [(GPU, 0), ("rdma/hca", 0)]),
-    ],
-)
-def test_a_node_is_short_of_each_resource_that_it_offers_too_few_of(
-    offered: dict[str, int] | None, short: list[tuple[str, int]]
-) -> None:
-    node = Node("n", {}, (), offered)
-    assert list(shortages(node, {GPU: 8, "rdma/hca": 1})) == short
 
 
 class TestLargestOffers:

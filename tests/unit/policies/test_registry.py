@@ -14,12 +14,12 @@ from policies import registry
 from policies.decision import Decision
 from policies.engine import decide
 from policies.facts import Facts, Request
-from policies.kubernetes.claims import read_claims
 from policies.kubernetes.nodes import Node, NodeIndex
 from policies.kubernetes.objects import JSONObject
 from policies.policy import Policy
 from policies.registry import CHECKS, RULES, Rule
 from policies.schema import json_schema
+from webhook.tools.cli.evaluate import read_claims
 from webhook.tools.cli.report.content import page_of
 
 SCHEMA = json_schema(Policy)

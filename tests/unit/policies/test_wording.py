@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from policies.wording import printable
+from webhook.wording import printable
 
 
 @pytest.mark.parametrize(

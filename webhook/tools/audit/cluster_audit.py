@@ -13,7 +13,6 @@ from typing import TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from policies.exemptions import useless_exceptions
 from policies.kubernetes.claims import Claim, read_claim
 from policies.kubernetes.objects import JSONObject, ObjectKey
 from policies.policy import Policy
@@ -31,6 +30,7 @@ from webhook.tools.audit.owners import Owned
 from webhook.tools.audit.pools import NodeFindings, PoolState, node_findings, pool_states
 from webhook.tools.audit.stack import Unreached
 from webhook.tools.audit.subjects import Subject, subjects
+from webhook.tools.exceptions import useless_exceptions
 
 Progress = Callable[[str, int], None]
 """Called with the name of a collection, and the number of its objects that are read."""

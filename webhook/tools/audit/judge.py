@@ -178,7 +178,7 @@ class Judge:
         typed = _typed(obj, kind)
         is_history = _is_history(owned, spec, status)
         try:
-            decision = self._decide(custom_resources.workload(typed), owned.namespace)
+            decision = self._decide(custom_resources.workload(typed, self._policy), owned.namespace)
         except MalformedObjectError as error:
             nothing = Decision(_identity(kind), has_template=False)
             problem = _shortened(str(error))
@@ -186,7 +186,7 @@ class Judge:
         if kind.key == ("apps", "DaemonSet") and (nodes := self._inventory.nodes) is not None:
             self._inventory.unreached += unreached_by(self._policy, [typed], nodes)
         if not is_history and self._inventory.owners.direct(owned) is None:
-            self._note(kind, owned, custom_resources.workload(typed))
+            self._note(kind, owned, custom_resources.workload(typed, self._policy))
         kept = self._kept(decision, kind, owned, typed)
         paths = [
             field_path(template.spec_path) for template in custom_resources.find(typed).templates

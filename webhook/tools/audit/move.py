@@ -21,8 +21,9 @@ from policies.kubernetes.pod import Pod
 from policies.policy import Policy, Pool
 from policies.reach import may_join
 from policies.requests import Scope, device_requests
-from policies.wording import counted, listing, some
+from policies.wording import listing
 from webhook.kube.collection import Collection
+from webhook.wording import counted, some
 
 QUOTAS = Collection("resourcequotas", "/api/v1/resourcequotas", JSONObject)
 

@@ -15,12 +15,12 @@ import msgspec
 
 from policies.finding import Action, Finding
 from policies.kubernetes.objects import JSONObject
-from policies.wording import counted
 from webhook.kube.errors import CONFLICT, FORBIDDEN, NOT_FOUND, ApiError
 from webhook.kube.listing import list_all
 from webhook.kube.writer import KubeWriter
 from webhook.tools.audit.cluster_audit import Audit
 from webhook.tools.audit.kinds import GroupKind
+from webhook.wording import counted
 
 SOURCE = "gpufence"
 _LABEL = "app.kubernetes.io/managed-by"

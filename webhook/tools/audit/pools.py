@@ -152,7 +152,7 @@ def _offered(node: Node, pool: Pool, policy: Policy, provided: frozenset[str]) -
         if count > 0
         and class_of_resource(name) not in provided
         and policy.counts(name)
-        and policy.pool_of_device(name, node) is pool
+        and pool_of_device(name, node, policy) is pool
     }
 
 
@@ -163,7 +163,7 @@ def _devices(pod: RunningPod, pool: Pool, policy: Policy, nodes: NodeIndex) -> d
     """
     node = nodes.get(pod.node)
     if node is not None:
-        return {n: c for n, c in pod.devices.items() if policy.pool_of_device(n, node) is pool}
+        return {n: c for n, c in pod.devices.items() if pool_of_device(n, node, policy) is pool}
     devices = {}
     for name, count in pod.devices.items():
         offering = policy.pools_of_device(name)
@@ -295,3 +295,16 @@ def _is_for(template: NodeTemplate, pool: Pool) -> bool:
     return any(count and name in pool.resources for name, count in devices.items()) or any(
         pool_taint.includes(taint) for taint in template.taints for pool_taint in pool.taints
     )
+
+
+def pool_of_device(name: str, node: Node, policy: Policy) -> Pool | None:
+    """Return the pool of a node's devices of this name.
+
+    Labels tell the pools that offer the resource apart. Until the node has them, its taints do.
+    """
+    pools = policy.pools_of_device(name)
+    for pool in pools:
+        if pool.contains(node):
+            return pool
+    fenced = (pool for pool in pools if node.is_fenced_by(pool.taints))
+    return next(fenced, pools[0] if pools else None)

@@ -21,8 +21,8 @@ from policies.kubernetes.scheduling import FENCING_EFFECTS, Taint, tolerates
 from policies.kubernetes.workload import Workload
 from policies.policy import Policy
 from policies.reach import nodes_of_pools
-from policies.wording import counted, some
 from webhook.kube.collection import Collection
+from webhook.wording import counted, some
 
 DAEMON_SETS = Collection("daemonsets", "/apis/apps/v1/daemonsets", JSONObject)
 

@@ -12,11 +12,11 @@ from policies.decision import Decision, Verdict
 from policies.finding import Finding
 from policies.policy import Policy
 from policies.rules.check_pool_trespass import ID as TRESPASS
-from policies.wording import some
 from webhook.tools.audit.judge import Inventory, Judged, RunningPod
 from webhook.tools.audit.kinds import POD, Kind
 from webhook.tools.audit.owners import Owned
 from webhook.tools.audit.pools import PoolState
+from webhook.wording import some
 
 
 @dataclass(slots=True)

@@ -16,7 +16,6 @@ from msgspec.structs import replace
 from policies.facts import Facts, Request
 from policies.kubernetes.objects import JSONObject
 from policies.policy import Policy
-from policies.wording import counted
 from webhook.kube.client import KubeApi
 from webhook.kube.collection import LabeledMetadata
 from webhook.kube.credentials import Load
@@ -31,6 +30,7 @@ from webhook.tools.audit.stack import DAEMON_SETS
 from webhook.tools.cli.evaluate import Complete
 from webhook.tools.custom_resources import workload
 from webhook.tools.documents.document import InputError
+from webhook.wording import counted
 
 _LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 
@@ -70,7 +70,7 @@ def live_facts(load: Load, policy: Policy) -> Iterator[Complete]:
             return found["metadata"] if found else {}
 
         def complete(request: Request, facts: Facts, obj: JSONObject) -> Facts:
-            known = runner.run(cluster.facts_for(request, workload(obj), _SECONDS))
+            known = runner.run(cluster.facts_for(request, workload(obj, policy), _SECONDS))
             labels = known.namespace_labels
             if facts.namespace_labels is not None:
                 live = metadata(request.namespace) if labels is not None else {}

@@ -16,10 +16,10 @@ from policies.engine import decide
 from policies.exemptions import ALWAYS_EXCLUDED
 from policies.facts import NAMESPACE_LABEL, Facts, Request
 from policies.finding import Edit, Finding
-from policies.kubernetes.claims import read_claims
+from policies.kubernetes.claims import GROUP, Claim, read_claim
 from policies.kubernetes.core_v1 import PodSpec
 from policies.kubernetes.editor import PatchOperation
-from policies.kubernetes.objects import JSONObject, MalformedObjectError, mapping
+from policies.kubernetes.objects import JSONObject, MalformedObjectError, ObjectKey, mapping
 from policies.kubernetes.paths import descend, pointer, steps
 from policies.kubernetes.workload import convert
 from policies.policy import Policy
@@ -29,6 +29,9 @@ from webhook.tools.documents.objects import Manifest, locate
 
 _FACTS = re.compile("Namespace|ResourceClaim|DeviceClass|ComputeDomain|RuntimeClass")
 """The kinds of the objects that are facts for Pods."""
+
+_COMPUTE_DOMAINS = "resource.nvidia.com"
+_CHANNEL = "compute-domain-default-channel.nvidia.com"
 
 Verdict = Literal["allowed", "mutated", "denied", "unknown", "skipped", "invalid"]
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
@@ -183,6 +186,40 @@ def facts_among(manifests: Iterable[Manifest], namespace: str) -> Callable[[str]
     return facts_in
 
 
+def read_claims(
+    objects: Iterable[tuple[str, JSONObject]],
+) -> tuple[dict[ObjectKey, Claim], dict[ObjectKey, Claim], dict[str, str]]:
+    """Return claims, claim templates and extended resource classes among ``objects``.
+
+    Each object comes with the namespace it is in; the results are the fields ``claims``,
+    ``claim_templates`` and ``extended_resource_classes`` of ``Facts``. Other kinds are passed over.
+    For a ComputeDomain, NVIDIA's DRA driver makes the ResourceClaimTemplate that it names
+    (NVIDIA/k8s-dra-driver-gpu, ``templates/compute-domain-workload-claim-template.tmpl.yaml``).
+    """
+    claims: dict[ObjectKey, Claim] = {}
+    templates: dict[ObjectKey, Claim] = {}
+    classes: dict[str, str] = {}
+    for namespace, obj in objects:
+        group = str(obj.get("apiVersion")).partition("/")[0]
+        name, spec = mapping(obj.get("metadata")).get("name"), mapping(obj.get("spec"))
+        if group == _COMPUTE_DOMAINS and obj.get("kind") == "ComputeDomain":
+            made = mapping(mapping(spec.get("channel")).get("resourceClaimTemplate")).get("name")
+            if isinstance(made, str):
+                templates[namespace, made] = Claim((frozenset({_CHANNEL}),))
+        if group != GROUP:
+            continue
+        if not isinstance(name, str):
+            continue
+        match obj.get("kind"):
+            case "ResourceClaim":
+                claims[namespace, name] = read_claim(spec, obj.get("status"))
+            case "ResourceClaimTemplate":
+                templates[namespace, name] = read_claim(spec.get("spec"))
+            case "DeviceClass" if isinstance(spec.get("extendedResourceName"), str):
+                classes[spec["extendedResourceName"]] = name
+    return claims, templates, classes
+
+
 def _scheduling(objects: Iterable[JSONObject]) -> Iterator[tuple[str, PodSpec]]:
     """Yield the RuntimeClasses that add tolerations or a node selector to their Pods."""
     for obj in objects:
@@ -198,7 +235,7 @@ def _judge(
 ) -> Result:
     try:
         decision = decide(
-            workload(value), policy, request, facts, excluded_namespaces=ALWAYS_EXCLUDED
+            workload(value, policy), policy, request, facts, excluded_namespaces=ALWAYS_EXCLUDED
         ).checked()
     except MalformedObjectError as malformed:
         field = descend(value, steps(malformed.path))

@@ -26,16 +26,15 @@ from policies.kubernetes.scheduling import (
 )
 from policies.kubernetes.selector import can_match
 from policies.policy import Actions, Policy, Pool
-from policies.reach import shortages
 from policies.registry import CHECKS, MUTATIONS, RULES
 from policies.requests import device_peaks, ignored_annotations
-from policies.wording import counted
 from webhook.tools.cli.evaluate import Result
 from webhook.tools.cli.report.content import reasons
 from webhook.tools.cli.report.output import BOLD, DIM, PLAIN, Terminal
 from webhook.tools.cli.report.text import finding_text, heading, unjudged_text
 from webhook.tools.cli.yaml_writer import difference
 from webhook.tools.custom_resources import workload
+from webhook.wording import counted
 
 _MOST_NAMES = 8
 _ZERO = "its quantity is 0"
@@ -117,7 +116,9 @@ def _object(
 
 
 def _templates(result: Result, decision: Decision, policy: Policy) -> Iterator[_Template]:
-    written, created = (workload(obj).pods() for obj in (decision.original, decision.mutated))
+    written, created = (
+        workload(obj, policy).pods() for obj in (decision.original, decision.mutated)
+    )
     for pod, made in zip(written, created, strict=True):
         context = Context.of(pod, policy, result.request, result.facts)
         template = _Template(pod, made, context)
@@ -273,7 +274,7 @@ def _obstacles(pod: Pod, node: Node, needed: Mapping[str, int]) -> Iterator[str]
         yield "the Pod's node selection excludes it"
     if (taint := _untolerated(pod, node.taints)) is not None:
         yield f"the Pod does not tolerate its taint {taint}"
-    for resource, offered in shortages(node, needed):
+    for resource, offered in _shortages(node, needed):
         yield f"it has {offered} {resource}, and the Pod needs {needed[resource]}"
 
 
@@ -335,3 +336,11 @@ def _exceptions(result: Result, policy: Policy) -> Iterator[str]:
             state = "expired on" if entry.has_expired(result.request.today) else "expires on"
             until = f", {state} {entry.expires}" if entry.expires else ""
             yield f"Exception in the policy for {rules}{until}: {entry.reason}"
+
+
+def _shortages(node: Node, needed: Mapping[str, int]) -> Iterator[tuple[str, int]]:
+    """Yield each resource that the node offers too few of, and the number that it offers."""
+    offered = node.offers
+    for resource, count in needed.items():
+        if offered.get(resource, 0) < count:
+            yield resource, offered.get(resource, 0)

@@ -16,9 +16,9 @@ from typing import TextIO
 
 import click
 
-from policies.wording import printable
 from webhook.tools.cli.commands import EXIT_INPUT, LazyGroup
 from webhook.tools.documents.document import InputError
+from webhook.wording import printable
 
 _HINTS = {
     "-f": "Files are arguments, without an option. The format of a report is --output FORMAT.",

@@ -13,7 +13,7 @@ from functools import lru_cache
 from itertools import zip_longest
 from typing import Any, Literal, NamedTuple
 
-from policies.wording import ACTING
+from webhook.wording import ACTING
 
 # Plain scalars: no indicator at the start, no ": " or " #" inside, no space at the end.
 _BARE = re.compile(

@@ -13,6 +13,7 @@ from policies.kubernetes.objects import JSONObject
 from policies.kubernetes.template import Unjudged
 from policies.kubernetes.templates import Composers, Found, group_kind
 from policies.kubernetes.workload import Workload
+from policies.policy import Policy
 from webhook.tools.custom_resources import argo, flink, runtimes, spark
 from webhook.tools.custom_resources.kinds import (
     GROUPS_WITHOUT_PODS,
@@ -20,6 +21,7 @@ from webhook.tools.custom_resources.kinds import (
     KINDS_OF_OPERATORS,
     KINDS_WITHOUT_PODS,
 )
+from webhook.tools.custom_resources.names import concerns
 
 _CHART = "a Helm chart makes Pods from these values; check what helm template prints"
 _FROM_PRESET = "its operator creates Pods that this object does not describe"
@@ -46,13 +48,13 @@ COMPOSERS: Composers = {
 }
 
 
-def workload(obj: JSONObject) -> Workload:
+def workload(obj: JSONObject, policy: Policy) -> Workload:
     """Return an object of a file or a cluster, with the Pods that its controller composes.
 
     Raises:
         MalformedObjectError: the metadata is malformed.
     """
-    return Workload(obj, find)
+    return Workload(obj, find, concerns(policy))
 
 
 def find(obj: JSONObject) -> Found:

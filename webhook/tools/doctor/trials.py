@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
+from typing import Any
 
 from policies.engine import decide
 from policies.facts import Request
 from policies.kubernetes.objects import JSONObject
 from policies.kubernetes.scheduling import REQUIRED
-from policies.kubernetes.selector import term_of
+from policies.kubernetes.selector import Selector, requirement
 from policies.policy import Policy, Pool
 from policies.rules.check_device_leak import ID as LEAK
 from policies.rules.check_pool_trespass import ID as TRESPASS
@@ -184,7 +185,7 @@ def trial_pod(namespace: str, name: str, resources: JSONObject) -> JSONObject:
 
 def _selection(pool: Pool) -> JSONObject:
     """Return the fields of a Pod that selects the nodes of the pool."""
-    terms = {"nodeSelectorTerms": [term_of(pool.selector)]}
+    terms = {"nodeSelectorTerms": [_term_of(pool.selector)]}
     return {"affinity": {"nodeAffinity": {REQUIRED: terms}}}
 
 
@@ -203,3 +204,15 @@ def _resource(pool: Pool) -> str:
         whole = [name for name in names.exact if name not in pool.fractional_resources]
         return min(whole or names.exact)
     return f"{names.prefixes[0]}1" if names.prefixes else ""
+
+
+def _term_of(selector: Selector) -> dict[str, Any]:
+    """Return the selector as a node selector term, for manifests."""
+    expressions = (requirement(key, values) for key, values in selector.items())
+    return {
+        "matchExpressions": [
+            {"key": each.key, "operator": each.operator}
+            | ({"values": each.values} if each.values else {})
+            for each in expressions
+        ]
+    }

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from policies.wording import printable
+from webhook.wording import printable
 
 HELM_CURE = (
     "It looks like a Helm template: check what it renders to, helm template CHART | "

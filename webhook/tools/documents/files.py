@@ -13,7 +13,6 @@ import sys
 from collections.abc import Iterable, Iterator
 from typing import BinaryIO
 
-from policies.wording import printable
 from webhook.tools.documents.document import (
     Document,
     DocumentError,
@@ -24,6 +23,7 @@ from webhook.tools.documents.document import (
 )
 from webhook.tools.documents.json_reader import read_json
 from webhook.tools.documents.yaml_reader import read_yaml
+from webhook.wording import printable
 
 MAX_DOCUMENTS = 50_000
 """The largest number of documents of one file: each takes about 1 KiB of memory, however short."""

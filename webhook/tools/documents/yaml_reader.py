@@ -23,7 +23,6 @@ from yaml.events import (
 )
 
 from policies.kubernetes.objects import MAX_DEPTH
-from policies.wording import counted
 from webhook.tools.documents.document import HELM_CURE, Document, DocumentError, looks_like_template
 from webhook.tools.documents.scalars import (
     MAY_BE_SPECIAL,
@@ -35,6 +34,7 @@ from webhook.tools.documents.scalars import (
     key_text,
     resolve,
 )
+from webhook.wording import counted
 
 DUPLICATE_CURE = "Remove one of the two: kubectl uses the second and drops the first"
 

@@ -35,7 +35,8 @@ def default_policy() -> Policy:
 
 def decided(document: Any) -> Any:
     namespace = (document.get("metadata") or {}).get("namespace") or "default"
-    return decide(workload(document), default_policy(), Request(namespace=namespace)).mutated
+    policy = default_policy()
+    return decide(workload(document, policy), policy, Request(namespace=namespace)).mutated
 
 
 def test_unchanged_documents_are_printed_in_input_order(gpufence: Run) -> None:

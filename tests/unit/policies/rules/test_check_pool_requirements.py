@@ -37,7 +37,7 @@ def findings(
 ) -> list[Finding]:
     """Return the findings about an object, and a pool with one entry under requires."""
     own = policy(pools=[{**pool, "requires": [requires]}, *others])
-    found = decide(custom_resources.workload(obj), own, facts=facts).findings
+    found = decide(custom_resources.workload(obj, own), own, facts=facts).findings
     return [finding for finding in found if finding.rule == check_pool_requirements.ID]
 
 

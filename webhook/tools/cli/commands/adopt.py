@@ -29,7 +29,6 @@ from policies.kubernetes.objects import JSONObject
 from policies.policy import Hardening, Policy
 from policies.rules import check_needs_root, set_restricted_security_context
 from policies.rules.set_restricted_security_context import HOME_SIZE
-from policies.wording import counted
 from webhook.kube.client import MOST_BYTES, KubeApi, Query
 from webhook.kube.credentials import Access, Load
 from webhook.kube.errors import NOT_FOUND, ApiError
@@ -52,6 +51,7 @@ from webhook.tools.documents.document import InputError, raise_errors
 from webhook.tools.documents.files import display_name
 from webhook.tools.documents.policy_files import policy_name, read_policy, read_policy_text
 from webhook.tools.platforms import platforms_of
+from webhook.wording import counted
 
 _SHOWN = 10
 """The entries that the summary shows in each section; the report has all."""
@@ -229,7 +229,7 @@ class _Failing(NamedTuple):
         pools = tuple(replace(pool, hardening=None) for pool in self.policy.pools)
         policy = replace(self.policy, pools=pools, overrides=(), hardening=hardening)
         found = set()
-        for pod in workload(self.pods).pods():
+        for pod in workload(self.pods, self.policy).pods():
             context = Context.of(pod, policy, Request(namespace=self.namespace), Facts())
             if context.device_requests or pod.spec.resource_claims:
                 changes = [*set_restricted_security_context.changes(pod, context)]
@@ -239,7 +239,7 @@ class _Failing(NamedTuple):
         return found
 
     def images(self) -> Iterator[Image]:
-        for pod in workload(self.pods).pods():
+        for pod in workload(self.pods, self.policy).pods():
             for container in pod.containers:
                 if known := known_image(container.spec.image or ""):
                     yield known

@@ -12,7 +12,7 @@ import click
 from msgspec.structs import replace
 
 from policies.registry import RULES
-from policies.wording import counted, did_you_mean, printable, some
+from policies.wording import did_you_mean
 from webhook.tools.cli.commands import EXIT_FOUND, EXIT_INPUT
 from webhook.tools.cli.evaluate import Result, evaluate, facts_among
 from webhook.tools.cli.manifests import (
@@ -45,6 +45,7 @@ from webhook.tools.cli.report.output import (
 from webhook.tools.documents.document import InputError, sentence
 from webhook.tools.documents.files import STDIN, display_name
 from webhook.tools.documents.objects import Manifest
+from webhook.wording import counted, printable, some
 
 if TYPE_CHECKING:
     from webhook.tools.cli.fixes import Judge

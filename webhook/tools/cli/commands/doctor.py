@@ -9,7 +9,6 @@ from typing import Any
 import click
 
 from certs import CertificateError
-from policies.wording import printable
 from webhook.kube.writer import KubeWriter
 from webhook.tools.cli.commands import EXIT_FOUND
 from webhook.tools.cli.commands.controller import controller
@@ -36,6 +35,7 @@ from webhook.tools.cli.yaml_writer import to_yaml
 from webhook.tools.doctor import DoctorLine, checks, device_access, trials
 from webhook.tools.doctor.installation import Deployed, examine
 from webhook.tools.documents.document import InputError
+from webhook.wording import printable
 
 
 @click.command(

@@ -11,7 +11,6 @@ import click
 
 from policies.decision import patched
 from policies.kubernetes.editor import PatchOperation
-from policies.wording import printable, printable_json
 from webhook.tools.cli.commands import EXIT_FOUND
 from webhook.tools.cli.evaluate import Result
 from webhook.tools.cli.manifests import ExcludedPaths, no_objects_message, read_manifests
@@ -23,6 +22,7 @@ from webhook.tools.documents.document import (
     InputError,
     raise_errors,
 )
+from webhook.wording import printable, printable_json
 
 
 @click.command(

@@ -12,11 +12,9 @@ from typing import TYPE_CHECKING
 import click
 
 from policies.context import needed_facts
-from policies.exemptions import useless_exceptions
 from policies.facts import Request
 from policies.kubernetes.objects import JSONObject
 from policies.shipped import PRESETS, default_policy_text, preset_text
-from policies.wording import counted
 from webhook.serve.cluster.state import ClusterState
 from webhook.tools.audit.stack import unreached
 from webhook.tools.cli.commands import EXIT_FOUND, SuggestingGroup
@@ -50,7 +48,9 @@ from webhook.tools.documents.policy_files import (
     read_policy,
     read_policy_text,
 )
+from webhook.tools.exceptions import useless_exceptions
 from webhook.tools.platforms import Found, found, platforms_of
+from webhook.wording import counted
 
 if TYPE_CHECKING:
     from webhook.kube.client import KubeApi

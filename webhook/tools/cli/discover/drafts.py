@@ -17,7 +17,7 @@ from policies.kubernetes.objects import JSONObject
 from policies.kubernetes.scheduling import FENCING_EFFECTS, Taint
 from policies.kubernetes.selector import describe, includes
 from policies.reach import HOST as _HOST
-from policies.wording import counted, listing, some
+from policies.wording import listing
 from webhook.serve.cluster.state import ClusterState
 from webhook.tools.cli.discover.accelerators import (
     INSTANCE_TYPE,
@@ -27,6 +27,7 @@ from webhook.tools.cli.discover.accelerators import (
     is_quarantine,
     members_of,
 )
+from webhook.wording import counted, some
 
 _Trait: TypeAlias = frozenset[Any]
 _LONGEST_NAME = 63

@@ -12,11 +12,11 @@ from pathlib import Path
 
 from policies.finding import Mode
 from policies.kubernetes.objects import JSONObject
-from policies.wording import counted, printable, some
 from webhook.tools.cli.discover.accelerators import INSTANCE_TYPE, KNOWN
 from webhook.tools.cli.discover.drafts import Draft
 from webhook.tools.cli.yaml_writer import to_yaml
 from webhook.tools.documents.document import InputError
+from webhook.wording import counted, printable, some
 
 _WIDTH = 98
 _OWN = ("kube-system", "gpufence-system")

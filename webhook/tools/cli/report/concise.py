@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from policies.wording import printable
 from webhook.tools.cli.report.content import (
     CheckReport,
     Place,
@@ -13,6 +12,7 @@ from webhook.tools.cli.report.content import (
     object_place,
 )
 from webhook.tools.documents.document import explanation
+from webhook.wording import printable
 
 
 def check(report: CheckReport) -> Iterator[str]:

@@ -16,11 +16,11 @@ from policies.decision import Decision
 from policies.finding import ACTIONS, Finding
 from policies.kubernetes.objects import JSONObject
 from policies.registry import RULES, Rule
-from policies.wording import counted, some
 from webhook.tools.cli.evaluate import Result, Verdict
 from webhook.tools.cli.yaml_writer import Marked
 from webhook.tools.documents.document import Document, DocumentError
 from webhook.tools.documents.objects import Manifest, locate
+from webhook.wording import counted, some
 
 # What audits find: a check needs none of it.
 if TYPE_CHECKING:

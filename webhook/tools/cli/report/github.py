@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from policies.finding import Action
-from policies.wording import printable
 from webhook.tools.cli.evaluate import Result
 from webhook.tools.cli.report.content import (
     CheckReport,
@@ -22,6 +21,7 @@ from webhook.tools.cli.report.content import (
     repository_path,
 )
 from webhook.tools.documents.document import explanation
+from webhook.wording import printable
 
 _COMMANDS: dict[Action, str] = {"enforce": "error", "warn": "warning", "audit": "notice"}
 

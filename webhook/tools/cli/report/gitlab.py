@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from typing import Any
 
 from policies.finding import Action
-from policies.wording import printable
 from webhook.tools.cli.evaluate import Result
 from webhook.tools.cli.report.content import (
     CheckReport,
@@ -23,6 +22,7 @@ from webhook.tools.cli.report.content import (
 )
 from webhook.tools.cli.report.json import formatted
 from webhook.tools.documents.document import explanation
+from webhook.wording import printable
 
 _SEVERITIES: dict[Action, str] = {"enforce": "critical", "warn": "minor", "audit": "info"}
 

@@ -19,7 +19,6 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from policies.finding import ACTIONS
-from policies.wording import counted, printable
 from webhook.tools.cli.evaluate import Result, Verdict
 from webhook.tools.cli.report.content import (
     AuditReport,
@@ -31,6 +30,7 @@ from webhook.tools.cli.report.content import (
 )
 from webhook.tools.cli.yaml_writer import difference
 from webhook.tools.documents.document import sentence
+from webhook.wording import counted, printable
 
 if TYPE_CHECKING:
     from webhook.tools.audit.pools import PoolNode, PoolState

@@ -10,7 +10,6 @@ import msgspec
 
 from policies.finding import Finding
 from policies.kubernetes.paths import field_path
-from policies.wording import printable_json
 from webhook.tools.cli.evaluate import VERDICTS, Result
 from webhook.tools.cli.policy_diff.comparison import Comparison
 from webhook.tools.cli.report.content import (
@@ -22,6 +21,7 @@ from webhook.tools.cli.report.content import (
 )
 from webhook.tools.doctor import STATUSES, DoctorLine
 from webhook.tools.documents.document import sentence
+from webhook.wording import printable_json
 
 if TYPE_CHECKING:
     from webhook.tools.audit.pools import PoolNode, PoolState

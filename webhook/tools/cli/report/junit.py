@@ -13,7 +13,6 @@ from itertools import groupby
 from xml.etree import ElementTree as ET
 
 from policies.finding import Finding
-from policies.wording import printable
 from webhook.tools.cli.evaluate import Result
 from webhook.tools.cli.report.content import (
     CheckReport,
@@ -27,6 +26,7 @@ from webhook.tools.cli.report.content import (
 from webhook.tools.cli.yaml_writer import Marked
 from webhook.tools.doctor import DoctorLine
 from webhook.tools.documents.document import explanation, place
+from webhook.wording import printable
 
 _DECLARATION = '<?xml version="1.0" encoding="UTF-8"?>\n'
 _SKIPPED = {

@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Literal, get_args
 
-from policies.wording import counted, printable
 from webhook.tools.cli.evaluate import Result, Verdict
 from webhook.tools.cli.policy_diff.comparison import Comparison
 from webhook.tools.cli.policy_diff.differences import Difference
@@ -25,6 +24,7 @@ from webhook.tools.cli.report.content import (
     verdict_counts,
 )
 from webhook.tools.documents.document import explanation
+from webhook.wording import counted, printable
 
 MAX_CHARACTERS = 65_536
 """The longest comment that GitHub accepts."""

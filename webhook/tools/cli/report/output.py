@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TextIO, TypeAlias, T
 
 import click
 
-from policies.wording import did_you_mean, printable
+from policies.wording import did_you_mean
 from webhook.tools.cli.report.content import CheckReport, SuitesReport
 from webhook.tools.cli.yaml_writer import Marked
 from webhook.tools.documents.document import InputError
 from webhook.tools.documents.files import display_name
+from webhook.wording import printable
 
 if TYPE_CHECKING:
     from webhook.tools.cli.policy_diff.comparison import Comparison

@@ -16,7 +16,6 @@ from urllib.parse import quote
 
 from policies.finding import Action, Finding
 from policies.registry import RULES, Rule
-from policies.wording import printable
 from webhook.tools.cli.evaluate import Result
 from webhook.tools.cli.fixes import Replacement, replacements
 from webhook.tools.cli.report.content import (
@@ -35,6 +34,7 @@ from webhook.tools.cli.report.content import (
 )
 from webhook.tools.cli.report.json import formatted
 from webhook.tools.documents.document import explanation
+from webhook.wording import printable
 
 SCHEMA = (
     "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
