@@ -641,17 +641,6 @@ class Policy(Part):
         prefixes = [pattern[:-1] for pattern in self.overridden if pattern.endswith("*")]
         return tuple(sorted(prefixes, key=len, reverse=True))
 
-    @property
-    def actions_by_namespace(self) -> list[tuple[str, Actions]]:
-        """The actions by name or prefix of a namespace; the first that fits a namespace counts.
-
-        The last ones are those of all other namespaces.
-        """
-        prefixes = [f"{prefix}*" for prefix in self._override_prefixes]
-        exact = [name for name in self.overridden if not name.endswith("*")]
-        overridden = [(name, self.overridden[name]) for name in (*exact, *prefixes)]
-        return [*overridden, ("*", self.general)]
-
     @cached_property
     def action_sets(self) -> tuple[Actions, ...]:
         """The actions of the rules, and those of each namespace that has actions of its own."""

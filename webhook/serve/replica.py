@@ -15,7 +15,6 @@ from ssl import SSLContext
 import uvloop
 from prometheus_client import disable_created_metrics
 
-from policies.context import needed_facts
 from policies.policy import Policy
 from webhook.active_policy import ActivePolicy, fence_policy
 from webhook.kube.client import KubeApi, ServerClock
@@ -26,6 +25,7 @@ from webhook.periodic_task import PeriodicTask
 from webhook.serve.admission.handler import Admission
 from webhook.serve.callers import Callers
 from webhook.serve.cluster.facts import ClusterFacts
+from webhook.serve.cluster.needs import needed_facts
 from webhook.serve.http.edge import Edge, operations_handler
 from webhook.serve.http.listener import OPERATIONS, REVIEWS, Listener, listen, port_of
 from webhook.serve.http.tls import ServedCertificate

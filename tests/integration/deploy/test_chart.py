@@ -18,8 +18,8 @@ from deploy.chart import NAMESPACE, Helm, Object, Values, is_controllers, one
 from deploy.variants import VARIANTS
 from paths import CHART
 from policies.document import PolicyError, parse_policy
-from policies.exemptions import ALWAYS_EXCLUDED
 from specs import default_spec, policy_of
+from webhook.controller.text.objects import ALWAYS_EXCLUDED
 from webhook.tools.cli.main import cli
 
 each_variant = pytest.mark.parametrize("values", VARIANTS.values(), ids=VARIANTS.keys())

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from policies.engine import decide
-from policies.exemptions import ALWAYS_EXCLUDED
 from policies.facts import Facts, Request
 from policies.kubernetes.claims import Claim
 from policies.kubernetes.scheduling import REQUIRED

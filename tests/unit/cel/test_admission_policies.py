@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from policies.exemptions import ALWAYS_EXCLUDED
 from policies.finding import Mode
 from policies.policy import Override, Policy
 from reviewing import default_policy
 from webhook.controller.text.objects import (
+    ALWAYS_EXCLUDED,
     BINDING_KIND,
     DESCRIPTION,
     IN_TREE_RULES,

@@ -9,12 +9,12 @@ import pytest
 
 import deciding
 from clusters import policy
-from policies.context import needed_facts
 from policies.engine import decide, validate
 from policies.facts import Facts, Request
 from policies.kubernetes.claims import Claim
 from policies.kubernetes.nodes import Node, NodeIndex
 from policies.policy import Override, Policy
+from webhook.serve.cluster.needs import needed_facts
 
 JSON = dict[str, Any]
 

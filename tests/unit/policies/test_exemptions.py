@@ -9,10 +9,10 @@ import pytest
 
 from deciding import GPU, TOLERATION, deployment, pod, policy, update
 from policies.engine import decide, validate
-from policies.exemptions import ALWAYS_EXCLUDED
 from policies.facts import Facts, Request
 from policies.kubernetes.claims import Claim
 from strategies import JSON
+from webhook.controller.text.objects import ALWAYS_EXCLUDED
 from webhook.tools.exceptions import useless_exceptions
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from policies.kubernetes.claims import IMPLICIT_RESOURCE_PREFIX
 from policies.platform_pods import COPIES
-from policies.policy import Policy, Pool
+from policies.policy import Actions, Policy, Pool
 from policies.reach import selector_of_every_node
 from policies.rules.check_device_leak import (
     variable_remediation,
@@ -53,7 +53,7 @@ def names_of(policy: Policy) -> Data:
         "labels": _sorted(required),
         "namespaces": [
             {"name": name, "enforces": actions.mode == "enforce"}
-            for name, actions in policy.actions_by_namespace
+            for name, actions in _actions_by_namespace(policy)
         ],
     }
 
@@ -69,7 +69,7 @@ def names_for(rule: str, policy: Policy, today: date | None) -> Data:
         "variables": [*visible_devices_variables(policy)],
         "namespaces": [
             {"name": name, "denies": actions[rule] == "enforce"}
-            for name, actions in policy.actions_by_namespace
+            for name, actions in _actions_by_namespace(policy)
         ],
         "usernames": _sorted(exempt.usernames),
         "runtimeClasses": _sorted(exempt.runtime_classes),
@@ -161,3 +161,14 @@ def literal(value: object, indent: str = "") -> str:
         return f"{start}{line}{end}"
     lines = f",\n{inner}".join(parts)
     return f"{start}\n{inner}{lines}\n{indent}{end}"
+
+
+def _actions_by_namespace(policy: Policy) -> list[tuple[str, Actions]]:
+    """Return the actions by name or prefix of a namespace; the first that fits one counts.
+
+    The last ones are those of all other namespaces.
+    """
+    prefixes = sorted((n for n in policy.overridden if n.endswith("*")), key=len, reverse=True)
+    exact = [name for name in policy.overridden if not name.endswith("*")]
+    overridden = [(name, policy.overridden[name]) for name in (*exact, *prefixes)]
+    return [*overridden, ("*", policy.general)]

@@ -24,12 +24,13 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from policies.facts import Request
-from policies.kubernetes.claims import Claim, read_claim
+from policies.kubernetes.claims import Claim
 from policies.kubernetes.core_v1 import PodResourceClaim
 from policies.kubernetes.objects import JSONObject, MalformedObjectError
 from policies.kubernetes.quantity import is_subdomain
 from policies.kubernetes.workload import MOST_CLAIMS, Workload
 from policies.requests import named_claims
+from webhook.kube.claims import read_claim
 from webhook.kube.client import KubeApi
 from webhook.kube.errors import NOT_FOUND, ApiError, ClusterError, UnexpectedAnswerError
 from webhook.logs import event

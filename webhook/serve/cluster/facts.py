@@ -11,7 +11,7 @@ from contextlib import suppress
 import msgspec
 from msgspec.structs import replace
 
-from policies.context import Fact, needed_facts
+from policies.context import Fact
 from policies.facts import Facts, Request
 from policies.kubernetes.claims import Claim
 from policies.kubernetes.objects import MalformedObjectError, ObjectKey
@@ -24,6 +24,7 @@ from webhook.kube.nodes import NODES
 from webhook.kube.published import RESOURCE_SLICES
 from webhook.kube.reflector import Watches
 from webhook.serve.cluster.claims import LOOKUP_SECONDS, ClaimLookup, LookupResult, claims_named
+from webhook.serve.cluster.needs import needed_facts
 from webhook.serve.cluster.state import (
     NAMESPACES,
     RUNTIME_CLASSES,

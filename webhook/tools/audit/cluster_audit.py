@@ -13,9 +13,10 @@ from typing import TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from policies.kubernetes.claims import Claim, read_claim
+from policies.kubernetes.claims import Claim
 from policies.kubernetes.objects import JSONObject, ObjectKey
 from policies.policy import Policy
+from webhook.kube.claims import read_claim
 from webhook.kube.client import KubeApi
 from webhook.kube.collection import Collection, LabeledMetadata
 from webhook.kube.errors import FORBIDDEN, NOT_FOUND, ApiError

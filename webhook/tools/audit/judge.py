@@ -17,7 +17,6 @@ from msgspec.structs import replace
 
 from policies.decision import Decision, Verdict
 from policies.engine import decide
-from policies.exemptions import ALWAYS_EXCLUDED
 from policies.facts import Facts, Request
 from policies.finding import Finding
 from policies.kubernetes import core_v1
@@ -31,6 +30,7 @@ from policies.kubernetes.workload import Workload
 from policies.policy import Policy
 from policies.reach import DAEMON_SET_CONTROLLER, MIRROR_ANNOTATION
 from policies.requests import Scope, device_peaks
+from webhook.controller.text.objects import ALWAYS_EXCLUDED
 from webhook.tools import custom_resources
 from webhook.tools.audit.kinds import NODE, POD, GroupKind, Kind
 from webhook.tools.audit.move import Move

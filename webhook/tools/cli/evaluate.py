@@ -13,16 +13,17 @@ from msgspec.structs import replace
 
 from policies.decision import Decision
 from policies.engine import decide
-from policies.exemptions import ALWAYS_EXCLUDED
 from policies.facts import NAMESPACE_LABEL, Facts, Request
 from policies.finding import Edit, Finding
-from policies.kubernetes.claims import GROUP, Claim, read_claim
+from policies.kubernetes.claims import Claim
 from policies.kubernetes.core_v1 import PodSpec
 from policies.kubernetes.editor import PatchOperation
 from policies.kubernetes.objects import JSONObject, MalformedObjectError, ObjectKey, mapping
 from policies.kubernetes.paths import descend, pointer, steps
 from policies.kubernetes.workload import convert
 from policies.policy import Policy
+from webhook.controller.text.objects import ALWAYS_EXCLUDED
+from webhook.kube.claims import GROUP, read_claim
 from webhook.tools.custom_resources import workload
 from webhook.tools.documents.document import DocumentError
 from webhook.tools.documents.objects import Manifest, locate

@@ -13,11 +13,11 @@ from certs.keypair import (
     leaf_problem,
     renewal_due,
 )
-from policies.context import needed_facts
 from policies.kubernetes.objects import JSONObject
 from webhook.controller.registrar import KINDS
 from webhook.controller.trust import bundles
 from webhook.kube.endpoints import ready_endpoints
+from webhook.serve.cluster.needs import needed_facts
 from webhook.tools.audit.pools import label_problems, node_findings, pool_states
 from webhook.tools.doctor import DoctorLine, fail, ok, registered, skip, warn
 from webhook.tools.doctor.installation import Installation, containers_of

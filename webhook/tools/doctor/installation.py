@@ -11,8 +11,7 @@ from urllib.parse import urlsplit
 
 from certs.keypair import KeyPair, Names
 from certs.secret import read_certificate, read_leaf
-from policies.context import Fact, needed_facts
-from policies.exemptions import ALWAYS_EXCLUDED
+from policies.context import Fact
 from policies.kubernetes.node_templates import NodeTemplate
 from policies.kubernetes.nodes import NodeIndex
 from policies.kubernetes.objects import JSONObject
@@ -20,12 +19,13 @@ from policies.policy import Policy
 from webhook.active_policy import PATH
 from webhook.controller.certificates import SecretName, names_of
 from webhook.controller.registrar import KINDS, AdmissionPolicies, admission_policies_of
-from webhook.controller.text.objects import Registration
+from webhook.controller.text.objects import ALWAYS_EXCLUDED, Registration
 from webhook.kube.endpoints import slices_query
 from webhook.kube.errors import FORBIDDEN, NOT_FOUND, ApiError
 from webhook.kube.listing import list_all, list_optional
 from webhook.kube.nodes import NODES, NodeObject
 from webhook.kube.writer import KubeWriter
+from webhook.serve.cluster.needs import needed_facts
 from webhook.serve.cluster.state import NAMESPACES, ClusterState
 from webhook.tools.audit.stack import DAEMON_SETS, Unreached, unreached_by
 from webhook.tools.documents.document import InputError

@@ -12,7 +12,7 @@ import pytest
 from fake_apiserver import NAMESPACES, NODES, FakeApiServer
 from policies.policy import Hardening
 from running import Run
-from webhook.kube.credentials import kubeconfig
+from webhook.kube.kubeconfig import kubeconfig
 from webhook.serve.cluster.state import PATHS
 from webhook.tools.cli.cluster_facts import state_of_cluster
 from webhook.tools.cli.commands.adopt import Cluster, Dump

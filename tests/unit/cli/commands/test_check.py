@@ -13,7 +13,6 @@ from textwrap import indent
 
 import pytest
 
-from policies.exemptions import ALWAYS_EXCLUDED
 from running import (
     BROKEN,
     CONFIG_MAP,
@@ -26,6 +25,7 @@ from running import (
     Run,
     manifest,
 )
+from webhook.controller.text.objects import ALWAYS_EXCLUDED
 
 
 @pytest.mark.parametrize(

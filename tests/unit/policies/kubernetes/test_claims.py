@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from policies.kubernetes.claims import Claim, read_claim
+from policies.kubernetes.claims import Claim
+from webhook.kube.claims import read_claim
 from webhook.tools.cli.evaluate import read_claims
 
 JSON = dict[str, Any]

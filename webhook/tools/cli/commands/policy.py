@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from policies.context import needed_facts
 from policies.facts import Request
 from policies.kubernetes.objects import JSONObject
 from policies.shipped import PRESETS, default_policy_text, preset_text
+from webhook.serve.cluster.needs import needed_facts
 from webhook.serve.cluster.state import ClusterState
 from webhook.tools.audit.stack import unreached
 from webhook.tools.cli.commands import EXIT_FOUND, SuggestingGroup

@@ -18,12 +18,12 @@ import msgspec
 
 from policies.decision import Decision
 from policies.engine import decide
-from policies.exemptions import ALWAYS_EXCLUDED
 from policies.facts import Request
 from policies.kubernetes.field_types import NameSet
 from policies.policy import ExceptionEntry, Policy, Pool
 from policies.registry import RULES
-from policies.wording import counted, listing, some
+from policies.wording import listing
+from webhook.controller.text.objects import ALWAYS_EXCLUDED
 from webhook.tools.cli.evaluate import Result, facts_among
 from webhook.tools.cli.policy_diff.differences import (
     Change,
@@ -50,6 +50,7 @@ from webhook.tools.cli.policy_diff.traits import (
 )
 from webhook.tools.documents.document import Document
 from webhook.tools.documents.objects import Manifest
+from webhook.wording import counted, some
 
 Class = frozenset[Trait]
 """The Pods with these traits, and otherwise like the plain one."""

@@ -12,10 +12,11 @@ import msgspec
 
 from policies.decision import Decision
 from policies.kubernetes.objects import JSONObject
-from policies.wording import capitalized, counted, listing
+from policies.wording import capitalized, listing
 from webhook.tools.cli.evaluate import Result
 from webhook.tools.cli.policy_diff.traits import NEXT_TO_NOUN, Trait
 from webhook.tools.cli.yaml_writer import Marked, difference, to_yaml
+from webhook.wording import counted
 
 Kind = dict[str, list[Trait]]
 """By aspect, traits of Pods: the Pods that have one of each aspect."""
