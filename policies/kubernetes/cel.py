@@ -10,11 +10,12 @@ Sources: ``k8s.io/dynamic-resource-allocation/cel/compile.go``, the functions of
 
 from __future__ import annotations
 
+import ast
 import operator
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import partial
 from typing import Any
 
 from policies.kubernetes.quantity import InvalidQuantityError, parse_quantity
@@ -34,7 +35,6 @@ ERROR = _Outcome("ERROR")
 """The result of what Kubernetes fails to evaluate, such as a missing key."""
 
 Scope = Mapping[str, Any]
-_Evaluate = Callable[[Scope], Any]
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -75,16 +75,26 @@ class Expression:
     def __init__(self, text: str) -> None:
         self.names: frozenset[str] | None = frozenset()
         """The fields and keys on which the value may depend; ``None`` if it may be any."""
+        self._tree: ast.expr | None = None
         try:
-            parser = _Parser(text)
-            self._evaluate = parser.parse()
-            self.names = parser.names
-        except UnsupportedError:
-            self._evaluate = _unknown
+            tokens = list(_tokens(text))
+            if len(tokens) > _MOST_TOKENS:
+                return
+            self._tree = ast.parse(_python(iter(tokens)), mode="eval").body
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            return
+        self.names = frozenset(text for _, text in tokens)
+        for node in ast.walk(self._tree):
+            if isinstance(node, ast.Subscript) and not isinstance(node.slice, ast.Constant):
+                # The key is computed.
+                self.names = None
 
     def evaluate(self, scope: Scope) -> Any:
         """Return the value, ``ERROR`` or ``UNKNOWN``, with the variables of the scope."""
-        return self._evaluate(scope)
+        try:
+            return UNKNOWN if self._tree is None else _value(self._tree, scope)
+        except RecursionError:
+            return UNKNOWN
 
 
 _TOKEN = re.compile(
@@ -99,216 +109,65 @@ _TOKEN = re.compile(
 )
 _ESCAPE = re.compile(r"\\(.)")
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "\\": "\\", '"': '"', "'": "'", "`": "`", "?": "?"}
-_CONSTANTS = {"true": True, "false": False, "null": None}
-_COMPARISONS = {
-    "<": operator.lt,
-    "<=": operator.le,
-    ">": operator.gt,
-    ">=": operator.ge,
-}
-# Python nests a few function calls for each of them.
-_DEEPEST = 50
+_WORDS = {"true": " True ", "false": " False ", "null": " None ", "in": " in "}
+_OPTIONAL = "é"
+"""Marks an optional field; names in CEL have ASCII letters only."""
+_OPERATORS = {"&&": " and ", "||": " or ", "!": "~", ".?": f".{_OPTIONAL}"}
+"""Those that Python writes in another way. As in CEL, ``~`` binds closer than a comparison."""
+_BRACKETS = {"(": ")", "[": "]"}
 _MOST_TOKENS = 400
 # Patterns that mean the same in RE2 and in Python, and that take little time to match.
 _SIMPLE_PATTERN = re.compile(r"\^?(?:[\w |-]|\.\*?)*\$?", re.ASCII)
 _MOST_STARS = 3
 
 
-class _Parser:
-    """Makes a function of an expression, by recursive descent along the grammar of CEL."""
-
-    def __init__(self, text: str) -> None:
-        self._tokens = list(_tokens(text))
-        self._next = 0
-        self._depth = 0
-        self._selected: tuple[_Evaluate, str] | None = None
-        """The last field access: the operand and the name of the field."""
-        if len(self._tokens) > _MOST_TOKENS:
-            raise UnsupportedError
-        self.names: frozenset[str] | None = frozenset(
-            _literal(kind, text) if kind == "string" else text for kind, text in self._tokens
-        )
-
-    def parse(self) -> _Evaluate:
-        evaluate = self._conditional()
-        if self._next < len(self._tokens):
-            raise UnsupportedError
-        return evaluate
-
-    def _peek(self) -> str:
-        return self._tokens[self._next][1] if self._next < len(self._tokens) else ""
-
-    def _take(self, *expected: str) -> bool:
-        is_operator = self._next < len(self._tokens) and self._tokens[self._next][0] != "string"
-        found = is_operator and self._peek() in expected
-        self._next += found
-        return found
-
-    def _require(self, expected: str) -> None:
-        if not self._take(expected):
-            raise UnsupportedError
-
-    def _conditional(self) -> _Evaluate:
-        self._deeper()
-        condition = self._any()
-        if self._take("?"):
-            then = self._any()
-            self._require(":")
-            otherwise = self._conditional()
-            first = condition
-            condition = lambda scope: _choose(first(scope), then, otherwise, scope)  # noqa: E731
-        self._depth -= 1
-        return condition
-
-    def _deeper(self) -> None:
-        self._depth += 1
-        if self._depth > _DEEPEST:
-            raise UnsupportedError
-
-    def _any(self) -> _Evaluate:
-        parts = [self._all()]
-        while self._take("||"):
-            parts.append(self._all())
-        return parts[0] if len(parts) == 1 else lambda scope: _joined(parts, scope, decides=True)
-
-    def _all(self) -> _Evaluate:
-        parts = [self._relation()]
-        while self._take("&&"):
-            parts.append(self._relation())
-        return parts[0] if len(parts) == 1 else lambda scope: _joined(parts, scope, decides=False)
-
-    def _relation(self) -> _Evaluate:
-        left = self._sum()
-        while (sign := self._peek()) and self._take("==", "!=", "<", "<=", ">", ">=", "in"):
-            left = _applied(_RELATIONS[sign], left, self._sum())
-        return left
-
-    def _sum(self) -> _Evaluate:
-        left = self._unary()
-        while self._take("+", "-", "*", "/", "%"):
-            self._unary()
-            left = _unknown
-        return left
-
-    def _unary(self) -> _Evaluate:
-        self._deeper()
-        if self._take("!"):
-            found = _applied(_negated, self._unary())
-        elif self._take("-"):
-            found = _applied(_opposite, self._unary())
-        else:
-            found = self._member()
-        self._depth -= 1
-        return found
-
-    def _member(self) -> _Evaluate:
-        found = self._primary()
-        while True:
-            if self._take("."):
-                name = self._name()
-                if self._take("("):
-                    found = self._call(found, name)
-                else:
-                    self._selected = (found, name)
-                    found = _applied(_field(name), found)
-            elif self._take(".?"):
-                found = _applied(_optional_field(self._name()), found)
-            elif self._take("["):
-                start = self._next
-                index = self._conditional()
-                if self._next != start + 1:
-                    # The key is computed.
-                    self.names = None
-                self._require("]")
-                found = _applied(_item, found, index)
-            else:
-                return found
-
-    def _call(self, target: _Evaluate, name: str) -> _Evaluate:
-        arguments = self._arguments()
-        method = _METHODS.get(name)
-        if method is None or len(arguments) != method[0]:
-            return _unknown
-        return _applied(method[1], target, *arguments)
-
-    def _primary(self) -> _Evaluate:
-        if self._next >= len(self._tokens):
-            raise UnsupportedError
-        kind, text = self._tokens[self._next]
-        if kind in ("string", "int", "float"):
-            self._next += 1
-            value = _literal(kind, text)
-            return lambda _scope: value
-        if self._take("("):
-            inner = self._conditional()
-            self._require(")")
-            return inner
-        if self._take("["):
-            items = self._list()
-            return lambda scope: _listed([item(scope) for item in items])
-        name = self._name()
-        if name in _CONSTANTS:
-            constant = _CONSTANTS[name]
-            return lambda _scope: constant
-        if name == "cel" and self._take("."):
-            return self._binding()
-        if self._take("("):
-            arguments = self._arguments()
-            if name == "has" and self._selected:
-                operand, field = self._selected
-                return _applied(lambda value: _has(value, field), operand)
-            if name == "quantity" and len(arguments) == 1:
-                return _applied(_quantity, arguments[0])
-            return _unknown
-        return lambda scope: scope.get(name, UNKNOWN)
-
-    def _binding(self) -> _Evaluate:
-        """Read the rest of ``cel.bind(name, value, expression)``."""
-        if self._name() != "bind":
-            raise UnsupportedError
-        self._require("(")
-        name = self._name()
-        self._require(",")
-        value = self._conditional()
-        self._require(",")
-        expression = self._conditional()
-        self._require(")")
-        return lambda scope: expression({**scope, name: value(scope)})
-
-    def _list(self) -> list[_Evaluate]:
-        items = []
-        while not self._take("]"):
-            items.append(self._conditional())
-            if not self._take(","):
-                self._require("]")
-                break
-        return items
-
-    def _arguments(self) -> list[_Evaluate]:
-        arguments: list[_Evaluate] = []
-        if self._take(")"):
-            return arguments
-        arguments.append(self._conditional())
-        while self._take(","):
-            arguments.append(self._conditional())
-        self._require(")")
-        return arguments
-
-    def _name(self) -> str:
-        if self._next >= len(self._tokens) or self._tokens[self._next][0] != "name":
-            raise UnsupportedError
-        self._next += 1
-        return self._tokens[self._next - 1][1]
-
-
-def _tokens(text: str) -> Iterator[tuple[str, str]]:
+def _tokens(text: str) -> Iterator[tuple[str, Any]]:
+    """Yield kind and text of each token, and the value of a literal."""
     position, text = 0, text.rstrip()
     while position < len(text):
         token = _TOKEN.match(text, position)
         if token is None or token.lastgroup is None:
             raise UnsupportedError
         position = token.end()
-        yield token.lastgroup, token[token.lastgroup]
+        kind, found = token.lastgroup, token[token.lastgroup]
+        yield kind, found if kind in ("name", "operator") else _literal(kind, found)
+
+
+def _python(tokens: Iterator[tuple[str, Any]], end: str = "") -> str:
+    """Return the tokens up to the closing bracket as an expression in Python.
+
+    Python parses most of the grammar as CEL has it. Names end with an underscore here, because some
+    of them are keywords of Python.
+    """
+    # The items before, and the parts of this one: a condition, its value, and so on.
+    items, parts, before = "", [""], ""
+    for kind, text in tokens:
+        if kind == "name":
+            is_word = text in _WORDS and before not in (".", ".?")
+            parts[-1] += _WORDS[text] if is_word else f"{text}_ "
+        elif kind != "operator":
+            parts[-1] += f" {text!r} "
+        elif text == end:
+            return f"{items}{_conditional(parts)}{end}"
+        elif text in _BRACKETS:
+            parts[-1] += text + _python(tokens, _BRACKETS[text])
+        elif text == ",":
+            items, parts = f"{items}{_conditional(parts)},", [""]
+        elif text in ("?", ":"):
+            if (text == "?") is (len(parts) % 2 == 0):
+                raise UnsupportedError
+            parts.append("")
+        else:
+            parts[-1] += _OPERATORS.get(text, text)
+        before = text
+    return items + _conditional(parts)
+
+
+def _conditional(parts: list[str]) -> str:
+    """Return ``a ? b : c``, whose parts are given, in Python."""
+    if len(parts) < 3:
+        return " ? ".join(parts).strip()
+    return f"(({parts[1]}) if ({parts[0]}) else ({_conditional(parts[2:])}))"
 
 
 def _literal(kind: str, text: str) -> Any:
@@ -327,29 +186,60 @@ def _unescaped(match: re.Match[str]) -> str:
     return _ESCAPES[match[1]]
 
 
-def _unknown(_scope: Scope) -> Any:
+def _value(node: ast.expr, scope: Scope) -> Any:
+    """Return the value of an expression that Python has parsed."""
+    match node:
+        case ast.Attribute(target, name):
+            return _applied(partial(_field, name=name[:-1]), scope, target)
+        case ast.Constant(value):
+            return value
+        case ast.Subscript(target, key):
+            return _applied(_item, scope, target, key)
+        case ast.Name(name):
+            return scope.get(name[:-1], UNKNOWN)
+        case ast.Compare(left, relations, others):
+            value = _value(left, scope)
+            for relation, other in zip(relations, others, strict=True):
+                # From left to right, which Python would not do.
+                value = _result(_RELATIONS[type(relation)], value, _value(other, scope))
+            return value
+        case ast.BoolOp(operator_, parts):
+            return _joined(parts, scope, decides=isinstance(operator_, ast.Or))
+        case ast.UnaryOp(operator_, operand) if type(operator_) in _UNARY:
+            return _applied(_UNARY[type(operator_)], scope, operand)
+        case ast.IfExp(condition, then, otherwise):
+            return _choose(_value(condition, scope), then, otherwise, scope)
+        case ast.List(items):
+            return _listed([_value(item, scope) for item in items])
+        case ast.Call(ast.Name("has_"), [ast.Attribute(target, name)]):
+            return _applied(partial(_has, field=name[:-1]), scope, target)
+        case ast.Call(ast.Name("quantity_"), [argument]):
+            return _applied(_quantity, scope, argument)
+        case ast.Call(ast.Attribute(ast.Name("cel_"), "bind_"), [ast.Name(name), value, result]):
+            return _value(result, {**scope, name[:-1]: _value(value, scope)})
+        case ast.Call(ast.Attribute(target, name), arguments):
+            count, method = _METHODS.get(name[:-1], (-1, _item))
+            if count == len(arguments):
+                return _applied(method, scope, target, *arguments)
     return UNKNOWN
 
 
-def _applied(function: Callable[..., Any], *operands: _Evaluate) -> _Evaluate:
-    """Return what evaluates the operands and applies the function, unless one has no value."""
-
-    def evaluate(scope: Scope) -> Any:
-        values = [operand(scope) for operand in operands]
-        if UNKNOWN in values:
-            return UNKNOWN
-        if ERROR in values:
-            return ERROR
-        return function(*values)
-
-    return evaluate
+def _applied(function: Callable[..., Any], scope: Scope, *operands: ast.expr) -> Any:
+    return _result(function, *[_value(operand, scope) for operand in operands])
 
 
-def _joined(parts: list[_Evaluate], scope: Scope, *, decides: bool) -> Any:
+def _result(function: Callable[..., Any], *values: Any) -> Any:
+    """Return what the function makes of the values, unless one is missing."""
+    if UNKNOWN in values:
+        return UNKNOWN
+    return ERROR if ERROR in values else function(*values)
+
+
+def _joined(parts: list[ast.expr], scope: Scope, *, decides: bool) -> Any:
     """Return ``&&`` or ``||`` of the parts: the deciding value wins over errors, in any order."""
     result: Any = not decides
     for part in parts:
-        value = part(scope)
+        value = _value(part, scope)
         if value is decides:
             return decides
         if value is UNKNOWN:
@@ -359,9 +249,9 @@ def _joined(parts: list[_Evaluate], scope: Scope, *, decides: bool) -> Any:
     return result
 
 
-def _choose(condition: Any, then: _Evaluate, otherwise: _Evaluate, scope: Scope) -> Any:
+def _choose(condition: Any, then: ast.expr, otherwise: ast.expr, scope: Scope) -> Any:
     if isinstance(condition, bool):
-        return then(scope) if condition else otherwise(scope)
+        return _value(then if condition else otherwise, scope)
     return UNKNOWN if condition is UNKNOWN else ERROR
 
 
@@ -393,9 +283,7 @@ def _is_in(value: Any, container: Any) -> Any:
     return isinstance(value, str) and value in container
 
 
-def _compared(sign: str) -> Callable[[Any, Any], Any]:
-    compare = _COMPARISONS[sign]
-
+def _compared(compare: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
     def compared(left: Any, right: Any) -> Any:
         if _are_numbers(left, right) or (isinstance(left, str) and isinstance(right, str)):
             return compare(left, right)
@@ -408,14 +296,6 @@ def _are_numbers(*values: Any) -> bool:
     return all(isinstance(each, (int, float)) and not isinstance(each, bool) for each in values)
 
 
-_RELATIONS: dict[str, Callable[[Any, Any], Any]] = {
-    "==": _equal,
-    "!=": lambda left, right: _negated(_equal(left, right)),
-    "in": _is_in,
-    **{sign: _compared(sign) for sign in _COMPARISONS},
-}
-
-
 def _negated(value: Any) -> Any:
     return not value if isinstance(value, bool) else ERROR
 
@@ -424,19 +304,14 @@ def _opposite(value: Any) -> Any:
     return -value if _are_numbers(value) else ERROR
 
 
-@cache
-def _field(name: str) -> Callable[[Any], Any]:
-    return lambda value: _item(value, name)
-
-
-@cache
-def _optional_field(name: str) -> Callable[[Any], Any]:
-    def optional(value: Any) -> _Optional:
-        if isinstance(value, _Optional):
-            return value if value.value is ERROR else _Optional(_item(value.value, name))
-        return _Optional(_item(value, name))
-
-    return optional
+def _field(value: Any, name: str) -> Any:
+    if not name.startswith(_OPTIONAL):
+        return _item(value, name)
+    if isinstance(value, _Optional):
+        if value.value is ERROR:
+            return value
+        value = value.value
+    return _Optional(_item(value, name.removeprefix(_OPTIONAL)))
 
 
 def _item(value: Any, key: Any) -> Any:
@@ -498,6 +373,16 @@ def _or_value(value: Any, default: Any) -> Any:
     return default if value.value is ERROR else value.value
 
 
+_UNARY: Mapping[type, Callable[[Any], Any]] = {ast.Invert: _negated, ast.USub: _opposite}
+_RELATIONS: Mapping[type, Callable[[Any, Any], Any]] = {
+    ast.Eq: _equal,
+    ast.NotEq: lambda left, right: _negated(_equal(left, right)),
+    ast.In: _is_in,
+    ast.Lt: _compared(operator.lt),
+    ast.LtE: _compared(operator.le),
+    ast.Gt: _compared(operator.gt),
+    ast.GtE: _compared(operator.ge),
+}
 _METHODS: dict[str, tuple[int, Callable[..., Any]]] = {
     "startsWith": (1, _of_strings(str.startswith)),
     "endsWith": (1, _of_strings(str.endswith)),

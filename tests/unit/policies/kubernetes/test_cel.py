@@ -66,6 +66,9 @@ def evaluate(text: str) -> Any:
         (f"{OWN}.?type.orValue('mig') == 'gpu' && {OWN}.?none.orValue('x') == 'x'", True),
         ("device.attributes['resource.kubernetes.io'].pcieRoot == r'pci0000:00'", True),
         (f"{OWN}.type == 'a\\'b'", False),
+        (f"{'(' * 60}true{')' * 60}", True),
+        (f"{OWN}.isWhole ? false : {OWN}.isWhole ? false : true", False),
+        (f"({OWN}.isWhole ? [1, 2] : [3]) == [1, 2] && !{OWN}.isWhole == false", True),
     ],
 )
 def test_an_expression_has_a_value(text: str, value: bool) -> None:
@@ -99,7 +102,7 @@ def test_what_kubernetes_fails_on_is_an_error(text: str) -> None:
         "device.driver == '''gpu'''",
         "device.driver == b'gpu'",
         "1u == 1u",
-        f"{'(' * 60}true{')' * 60}",
+        f"{'(' * 250}true{')' * 250}",
         f"{'!' * 500}true",
         f"device{'.a' * 5000}",
         "",
