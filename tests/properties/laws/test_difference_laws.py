@@ -26,6 +26,7 @@ from unit.cli.policy_diff.test_comparison import (
     changed,
     comparison,
 )
+from webhook.controller.text.objects import ALWAYS_EXCLUDED
 from webhook.tools.cli.policy_diff.differences import changes, effects_of
 
 JSON = dict[str, Any]
