@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import replace
@@ -35,7 +35,7 @@ from in_tree import (
 from laws.profile import live_law as law
 from policies.engine import decide, validate
 from policies.facts import Facts, Request
-from policies.finding import Action, Finding
+from policies.finding import ACTIONS, Finding
 from policies.kubernetes.field_types import NameSet
 from policies.kubernetes.nodes import Node, NodeIndex
 from policies.kubernetes.workload import LIMITS
@@ -317,22 +317,27 @@ def test_law_admission_policies_deny_no_object_that_the_engine_allows(
 def test_the_api_server_denies_no_class_of_pods_that_the_engine_allows(
     control_plane: ControlPlane,
 ) -> None:
-    policy, tally, alone = policy_of(default_spec()), Counter[str](), list[str]()
-    with in_tree(control_plane, policy) as line:
-        found = Comparer(policy, policy, TODAY).pairs("nvidia")
-        for traits in dict.fromkeys(found):
-            *_, obj = objects_of(traits)
-            # Pods in other namespaces would need them.
-            if "namespace" not in obj["metadata"]:
-                outcome = line.create(obj)
-                verdict, wrong = compare(
-                    line.policy, json.dumps(obj), obj, outcome, Request(), [Facts()]
-                )
-                tally[verdict] += 1
-                alone += wrong
-    print(f"\n{dict(tally)}")
+    """The classes of ``gpufence policy diff``, with each action of the rule."""
+    default, alone = policy_of(default_spec()), list[str]()
+    tally: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    lab = Override(("other",), {"pool-trespass": "enforce"})
+    for action in ACTIONS:
+        rules = {**default.rules, "pool-trespass": action}
+        policy = replace(default, rules=rules, overrides=(lab,))
+        comparer = Comparer(policy, replace(policy, mode="audit"), TODAY)
+        comparer.run()
+        with in_tree(control_plane, policy) as line:
+            for traits in comparer.answers:
+                *_, obj = objects_of(traits)
+                # Pods in other namespaces would need them.
+                if "namespace" not in obj["metadata"]:
+                    outcome, sent = line.create(obj), json.dumps(obj)
+                    verdict, wrong = compare(line.policy, sent, obj, outcome, Request(), [Facts()])
+                    tally[action][verdict] += 1
+                    alone += wrong
+    print("".join(f"\n{action}: {dict(counts)}" for action, counts in tally.items()))
     assert not alone, "\n".join(alone)
-    assert tally["denied by both"] > 0
+    assert tally["enforce"]["denied by both"] > 0
 
 
 @pytest.mark.parametrize("pools", [1, 10])
@@ -395,17 +400,6 @@ def test_an_exception_expires_on_its_date_without_recompilation(
         # The exception is for Pods of that name.
         named = {**TRESPASSER, "metadata": {"name": "other"}}
         assert line.create(named).verdict == "denied"
-
-
-@pytest.mark.parametrize("action", ["warn", "audit", "off"])
-def test_a_rule_that_does_not_enforce_denies_nothing(
-    control_plane: ControlPlane, action: Action
-) -> None:
-    policy = policies()["one taint"]
-    lab = Override(("other",), {"pool-trespass": "enforce"})
-    rules = {**policy.rules, "pool-trespass": action}
-    with in_tree(control_plane, replace(policy, rules=rules, overrides=(lab,))) as line:
-        assert line.create(TRESPASSER).verdict == "accepted"
 
 
 WILDCARD = {"operator": "Exists"}

@@ -117,6 +117,21 @@ def test_the_classes_have_to_do_with_each_rule() -> None:
     assert every.keys() == {rule for before, _ in comparer.answers.values() for rule in before}
 
 
+def test_pools_that_differ_only_in_names_are_compared_once() -> None:
+    spec: JSON = {"pools": []}
+    for n, level in enumerate(("restricted", "restricted", "baseline", "off")):
+        pool: JSON = {
+            "name": f"p{n}",
+            "resources": ["nvidia.com/gpu"],
+            "nodeSelector": {"m": f"m{n}"},
+        }
+        pool |= {"hardening": {"level": level}, "taints": [{"key": "gpu", "value": f"v{n}"}]}
+        spec["pools"].append(pool)
+    old, new = policy_of(spec), policy_of({**spec, "exemptions": {"usernames": ["m1"]}})
+    assert Comparer(old, old, TODAY).alike == {"p0": ["p1"], "p2": [], "p3": []}
+    assert Comparer(old, new, TODAY).alike == {"p0": [], "p1": [], "p2": [], "p3": []}
+
+
 def test_one_character_of_the_default_policy_is_noticed() -> None:
     text = json.dumps(default_spec())
     edits = {

@@ -19,11 +19,11 @@ from typing import Any, NamedTuple
 import click
 import msgspec
 
-from policies.context import Context
 from policies.decision import Decision
+from policies.engine import decide
 from policies.facts import Facts, Request
+from policies.finding import Action
 from policies.images import Image, known_image
-from policies.kubernetes.editor import Editor
 from policies.kubernetes.field_types import camel_case
 from policies.kubernetes.objects import JSONObject
 from policies.policy import Hardening, Policy
@@ -227,16 +227,16 @@ class _Failing(NamedTuple):
     def signs(self, hardening: Hardening) -> set[tuple[str, str]]:
         """Return the paths and reasons of the signs that its Pods have with these settings."""
         pools = tuple(replace(pool, hardening=None) for pool in self.policy.pools)
-        policy = replace(self.policy, pools=pools, overrides=(), hardening=hardening)
-        found = set()
-        for pod in workload(self.pods, self.policy).pods():
-            context = Context.of(pod, policy, Request(namespace=self.namespace), Facts())
-            if context.device_requests or pod.spec.resource_claims:
-                changes = [*set_restricted_security_context.changes(pod, context)]
-                Editor(pod).apply(changes, set_restricted_security_context.ID)
-                pod.changed()
-                found |= {(each.path, each.reason) for each in check_needs_root.check(pod, context)}
-        return found
+        rules: dict[str, Action] = {
+            **dict.fromkeys(self.policy.rules, "off"),
+            set_restricted_security_context.ID: "enforce",
+            check_needs_root.ID: "warn",
+        }
+        policy = replace(
+            self.policy, mode="enforce", rules=rules, pools=pools, overrides=(), hardening=hardening
+        )
+        decision = decide(self.pods, policy, Request(namespace=self.namespace), Facts())
+        return {(each.path, each.reason) for each in decision.findings}
 
     def images(self) -> Iterator[Image]:
         for pod in workload(self.pods, self.policy).pods():

@@ -56,8 +56,9 @@ Class = frozenset[Trait]
 """The Pods with these traits, and otherwise like the plain one."""
 
 NOT_COMPARED = (
-    "wording of messages, nodes of a cluster, and Pods with several containers, terms or requests. "
-    "Of device variables, mounts, images and security contexts, some are compared"
+    "wording of messages, nodes of a cluster, and Pods with several containers, node selector "
+    "terms, tolerations or device requests. Of device variables, mounts, images and security "
+    "contexts, some are compared"
 )
 _DOCUMENT = Document(0, "", 0, path="smallest.yaml")
 _WORD = re.compile(r"'([^']*)'")
@@ -96,7 +97,7 @@ def compare(
     if left := sorted(comparer.changed_rules() - shown):
         elsewhere.append(f"Other actions of {listing(left)}, which depend on more than these Pods")
     notes = [
-        f"What is said of pool {name} holds for {some(others)}, with their names"
+        f"The same holds for {some(others)} as for pool {name}: they differ only in names"
         for name, others in comparer.alike.items()
         if others and found
     ]
@@ -171,18 +172,23 @@ class Comparer:
             yield _with(frame, one, other)
 
     def _alike_pools(self) -> dict[str, list[str]]:
-        """Return the pools, without those that differ from one only in words of their own.
+        """Return the pools, without those that differ from one only in names of their own.
 
-        Words with a domain are not of their own, because rules know vendors.
+        These are names of pools, labels and taints, except for those with a domain: rules know
+        vendors.
         """
         texts = {name: repr(versions) for name, versions in self._pools.items()}
         rest = repr([replace(each, pools=()) for each in self._policies])
         uses = Counter(word for text in (*texts.values(), rest) for word in {*_WORD.findall(text)})
         found: defaultdict[str, list[str]] = defaultdict(list)
-        for name, text in texts.items():
-            for number, word in enumerate(dict.fromkeys(_WORD.findall(text))):
-                if uses[word] == 1 and not re.search("[./*]", word):
-                    text = text.replace(f"'{word}'", f"{number}")
+        for name, versions in self._pools.items():
+            text, names = texts[name], [name]
+            for pool in versions:
+                names += (word for key, own in pool.selector.items() for word in (key, *own))
+                names += (word for each in pool.taints for word in (each.key, each.value or ""))
+            for number, word in enumerate(dict.fromkeys(names)):
+                if uses[word] == 1 and not re.search("[./]", word):
+                    text = text.replace(f"'{word}'", f"name {number}")
             found[text].append(name)
         return {first: others for first, *others in found.values()}
 
@@ -320,8 +326,10 @@ class Comparer:
         return changes(*self.answer(traits))
 
     def _allowed(self, own: Class) -> tuple[bool, ...]:
-        sides = (str(effects.values()) for effects in self.answer(own))
-        return tuple("('enforce', " not in side for side in sides)
+        return tuple(
+            all(effect[0] != "enforce" for effects in side.values() for effect in effects)
+            for side in self.answer(own)
+        )
 
     # Differences.
 
