@@ -280,11 +280,9 @@ def _device_resources(containers: Iterable[Container]) -> tuple[DeviceResource, 
         if resources is None or container.kind == "ephemeralContainers":
             continue
         limits, requests = resources.limits or {}, resources.requests or {}
-        found += [
-            _device_resource(container, name, limits, requests)
-            for name in limits | requests
-            if "/" in name
-        ]
+        for name in limits | requests:
+            if "/" in name:
+                found.append(_device_resource(container, name, limits, requests))  # noqa: PERF401
     return tuple(found)
 
 

@@ -58,7 +58,7 @@ def check(pod: Pod, context: Context) -> Iterator[Finding]:
     for container in pod.containers:
         spec = container.spec
         known = known_image(spec.image or "")
-        below_root = [m for m in spec.volume_mounts or () if (m.mount_path or "")[:5] == "/root"]
+        below_root = [m for m in container.mounts if (m.mount_path or "").startswith("/root")]
         if not (known or volumes or below_root or spec.command or spec.args):
             continue
         user = _user(container, pod)
