@@ -21,6 +21,7 @@ from laws.profile import live_law
 from laws.test_published_device_laws import NODES, selectors, slices
 from policies.kubernetes.claims import implicit_resource
 from webhook.serve.cluster.state import ClusterState
+from webhook.tools.cli.node_files import put
 
 pytestmark = [EXTENDED_RESOURCES, pytest.mark.timeout(3600)]
 
@@ -81,9 +82,9 @@ def offers(cluster: ControlPlane, class_name: str, node_name: str) -> int:
         ("ResourceSlice", SLICES),
     ):
         for item in cluster.api.request("GET", path)["items"]:
-            state.put({**API, "kind": kind, **item})
+            put(state, {**API, "kind": kind, **item})
     for item in cluster.api.request("GET", "/api/v1/nodes")["items"]:
-        state.put({"apiVersion": "v1", "kind": "Node", **item})
+        put(state, {"apiVersion": "v1", "kind": "Node", **item})
     found = state.nodes.index.get(node_name)
     assert found is not None
     return found.published.get(implicit_resource(class_name), 0)

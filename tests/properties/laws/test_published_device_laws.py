@@ -12,6 +12,7 @@ from laws.profile import law
 from oracle.driver import Oracle
 from policies.kubernetes.claims import implicit_resource
 from webhook.serve.cluster.state import ClusterState
+from webhook.tools.cli.node_files import put
 
 pytestmark = pytest.mark.timeout(3600)
 
@@ -161,11 +162,11 @@ def objects(expression: str, given: list[JSON]) -> tuple[JSON, list[JSON], list[
 def counted(device_class: JSON, nodes: list[JSON], given: list[JSON]) -> list[int | None]:
     """Return how many devices each node offers; ``None`` if it has none."""
     state = ClusterState(None)
-    state.put({**API, "kind": "DeviceClass", **device_class})
+    put(state, {**API, "kind": "DeviceClass", **device_class})
     for obj in nodes:
-        state.put({"apiVersion": "v1", "kind": "Node", **obj})
+        put(state, {"apiVersion": "v1", "kind": "Node", **obj})
     for obj in given:
-        state.put({**API, "kind": "ResourceSlice", **obj})
+        put(state, {**API, "kind": "ResourceSlice", **obj})
     assert not state.slices.problems
     offers = [state.nodes.index.get(each["metadata"]["name"]) for each in nodes]
     return [each.published.get(implicit_resource("c")) if each else None for each in offers]

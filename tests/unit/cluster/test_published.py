@@ -9,6 +9,7 @@ from clusters import facts_of, node
 from fake_apiserver import DEVICE_CLASSES, NODES, RESOURCE_SLICES, FakeApiServer, eventually
 from webhook.kube.published import TAINT_RULES
 from webhook.serve.cluster.state import ClusterState
+from webhook.tools.cli.node_files import put
 
 JSON = dict[str, Any]
 
@@ -57,7 +58,7 @@ def resource_slice(node_name: str = "n", count: int = 8, **spec: Any) -> JSON:
 def state_of(*objects: JSON) -> ClusterState:
     state = ClusterState(None)
     for obj in objects:
-        state.put({"apiVersion": "v1", **obj})
+        put(state, {"apiVersion": "v1", **obj})
     return state
 
 
@@ -86,13 +87,13 @@ def test_a_device_with_a_taint_is_the_node_s_and_cannot_be_allocated() -> None:
     state = state_of(device_class(SELECTOR), node("n"), resource_slice(devices=devices))
     assert published(state) == {GPU: 1, CLASS: 1}
     devices = [gpu(0, taints=[{"key": "old", "effect": "None"}]), gpu(1)]
-    state.put(resource_slice(devices=devices))
+    put(state, resource_slice(devices=devices))
     assert published(state) == {GPU: 2, CLASS: 2}
 
 
 def test_a_rule_taints_devices_until_it_is_deleted() -> None:
     state = state_of(device_class(SELECTOR), node("n"), resource_slice(), node("m"))
-    state.put(resource_slice("m"))
+    put(state, resource_slice("m"))
     rules = state.offers.published[TAINT_RULES]
     for selector, of_n, of_m in (
         ({"driver": DRIVER, "pool": "n", "device": "gpu-3"}, 7, 8),
@@ -104,10 +105,10 @@ def test_a_rule_taints_devices_until_it_is_deleted() -> None:
     ):
         for effect in ("NoExecute", "None"):
             spec = {"deviceSelector": selector, "taint": {"key": "broken", "effect": effect}}
-            state.put({**RULE, "spec": spec})
+            put(state, {**RULE, "spec": spec})
             expected = (of_n, of_m) if effect == "NoExecute" else (8, 8)
             assert (published(state)[GPU], published(state, "m")[GPU]) == expected, spec
-        state.put({**RULE, "spec": {**spec, "taint": {"key": "broken", "effect": "NoSchedule"}}})
+        put(state, {**RULE, "spec": {**spec, "taint": {"key": "broken", "effect": "NoSchedule"}}})
         assert list(rules.names()) == (["rule"] if selector is not None else [])
         rules.remove("rule")
         assert (published(state)[GPU], published(state, "m")[GPU]) == (8, 8), selector
@@ -119,12 +120,12 @@ def test_devices_that_many_nodes_have_access_to_follow_the_labels_of_nodes() -> 
     fabric = resource_slice(nodeName=None, nodeSelector=selector)
     state = state_of(device_class(SELECTOR), fabric, node("n", {"rack": "7"}), node("m"))
     assert (published(state), published(state, "m")) == ({GPU: 8, CLASS: 8}, {})
-    state.put({"apiVersion": "v1", **node("m", {"rack": "7"})})
+    put(state, {"apiVersion": "v1", **node("m", {"rack": "7"})})
     assert published(state, "m") == {GPU: 8, CLASS: 8}
-    state.put(resource_slice(nodeName=None, allNodes=True, count=2))
+    put(state, resource_slice(nodeName=None, allNodes=True, count=2))
     assert (published(state), published(state, "m")) == ({GPU: 2, CLASS: 2},) * 2
     each = [gpu(0, nodeName="m"), gpu(1, nodeSelector=selector)]
-    state.put(resource_slice(nodeName=None, perDeviceNodeSelection=True, devices=each))
+    put(state, resource_slice(nodeName=None, perDeviceNodeSelection=True, devices=each))
     assert (published(state), published(state, "m")) == ({GPU: 1, CLASS: 1}, {GPU: 2, CLASS: 2})
 
 

@@ -15,13 +15,14 @@ from webhook.kube.collection import LabeledMetadata
 from webhook.kube.nodes import NodeObject, NodeStore
 from webhook.kube.published import DeviceClassObject, DeviceClassSpec
 from webhook.serve.cluster.state import ClusterState
+from webhook.tools.cli.node_files import put
 
 JSON = dict[str, Any]
 
 
 def node_of(obj: JSON) -> Node | None:
     state = ClusterState(policy())
-    state.put({"apiVersion": "v1", "kind": "Node", **obj})
+    put(state, {"apiVersion": "v1", "kind": "Node", **obj})
     return next(iter(state.nodes.index), None)
 
 

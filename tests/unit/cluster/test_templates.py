@@ -12,6 +12,7 @@ from policies.kubernetes.scheduling import Taint
 from policies.kubernetes.selector import selector_of
 from reviewing import default_policy
 from webhook.serve.cluster.state import ClusterState
+from webhook.tools.cli.node_files import put
 from webhook.tools.doctor.checks import diagnosis
 from webhook.tools.doctor.installation import Installation
 
@@ -22,7 +23,7 @@ CAPACITY = "capacity.cluster-autoscaler.kubernetes.io"
 
 def templates(obj: JSON) -> tuple[NodeTemplate, ...]:
     state = ClusterState(None)
-    state.put(obj)
+    put(state, obj)
     return state.templates
 
 

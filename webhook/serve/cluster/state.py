@@ -8,17 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Collection as Names
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 import msgspec
 
 from policies.facts import Facts
 from policies.kubernetes.node_templates import NodeTemplate
-from policies.kubernetes.objects import JSONObject
 from policies.policy import Policy
-from webhook.kube.collection import Collection, ItemT_contra, LabeledMetadata, Store
+from webhook.kube.collection import Collection, ItemT_contra, LabeledMetadata
 from webhook.kube.nodes import NODES
-from webhook.kube.published import DEVICE_CLASSES, RESOURCE_SLICES, TAINT_RULES, NodeOffers
+from webhook.kube.published import NodeOffers
 from webhook.serve.cluster.templates import (
     MACHINE_DEPLOYMENTS,
     NODE_CLAIMS,
@@ -39,20 +38,6 @@ class NamedObject(msgspec.Struct, frozen=True):
 
 NAMESPACES = Collection("namespaces", "/api/v1/namespaces", NamedObject)
 RUNTIME_CLASSES = Collection("runtimeclasses", "/apis/node.k8s.io/v1/runtimeclasses", NamedObject)
-
-_KINDS: dict[tuple[str, str], Collection[Any]] = {
-    ("", "Node"): NODES,
-    ("", "Namespace"): NAMESPACES,
-    ("node.k8s.io", "RuntimeClass"): RUNTIME_CLASSES,
-    ("resource.k8s.io", "DeviceClass"): DEVICE_CLASSES,
-    ("resource.k8s.io", "ResourceSlice"): RESOURCE_SLICES,
-    ("resource.k8s.io", "DeviceTaintRule"): TAINT_RULES,
-    ("karpenter.sh", "NodePool"): NODE_POOLS,
-    ("karpenter.sh", "NodeClaim"): NODE_CLAIMS,
-    ("cluster.x-k8s.io", "MachineDeployment"): MACHINE_DEPLOYMENTS,
-}
-"""The collections by group and kind."""
-PATHS = frozenset(collection.path for collection in _KINDS.values())
 
 
 class ValueStore(Generic[ItemT_contra, ValueT, AllT]):
@@ -110,27 +95,6 @@ class ClusterState:
             MACHINE_DEPLOYMENTS: ValueStore(of_machine_deployment, _values),
         }
         """The stores of the collections of node templates. No cluster needs to have them."""
-        self._stores: dict[Collection[Any], Store[Any]] = {
-            **self.offers.stores,
-            NAMESPACES: self.namespaces,
-            RUNTIME_CLASSES: self.runtime_classes,
-            **self.template_stores,
-        }
-
-    def put(self, obj: JSONObject) -> None:
-        """Store an object in parsed JSON or YAML; other kinds are ignored.
-
-        Raises:
-            ValueError: the object has no name, or a field is missing or of another type.
-        """
-        group = str(obj.get("apiVersion")).rpartition("/")[0]
-        collection = _KINDS.get((group, str(obj.get("kind"))))
-        if collection is None:
-            return
-        item = msgspec.convert(obj, collection.item)
-        if not item.metadata.name:
-            raise ValueError("it has no name")
-        self._stores[collection].put(item)
 
     @property
     def templates(self) -> tuple[NodeTemplate, ...]:

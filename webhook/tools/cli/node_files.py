@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import click
+import msgspec
 from msgspec.structs import replace
 
 from policies.facts import Facts, Request
 from policies.kubernetes.objects import JSONObject
 from policies.policy import Policy
-from webhook.serve.cluster.state import ClusterState
+from webhook.kube.collection import Collection, Store
+from webhook.kube.nodes import NODES
+from webhook.kube.published import DEVICE_CLASSES, RESOURCE_SLICES, TAINT_RULES
+from webhook.serve.cluster.state import NAMESPACES, RUNTIME_CLASSES, ClusterState
+from webhook.serve.cluster.templates import MACHINE_DEPLOYMENTS, NODE_CLAIMS, NODE_POOLS
 from webhook.tools.cli.evaluate import Complete
 from webhook.tools.cli.manifests import read_file
 from webhook.tools.documents.document import DocumentError, InputError, raise_errors
@@ -18,6 +24,19 @@ from webhook.tools.documents.files import display_name
 from webhook.tools.documents.objects import Manifest
 
 _SLICE = "ResourceSlice"
+_KINDS: dict[tuple[str, str], Collection[Any]] = {
+    ("", "Node"): NODES,
+    ("", "Namespace"): NAMESPACES,
+    ("node.k8s.io", "RuntimeClass"): RUNTIME_CLASSES,
+    ("resource.k8s.io", "DeviceClass"): DEVICE_CLASSES,
+    ("resource.k8s.io", "ResourceSlice"): RESOURCE_SLICES,
+    ("resource.k8s.io", "DeviceTaintRule"): TAINT_RULES,
+    ("karpenter.sh", "NodePool"): NODE_POOLS,
+    ("karpenter.sh", "NodeClaim"): NODE_CLAIMS,
+    ("cluster.x-k8s.io", "MachineDeployment"): MACHINE_DEPLOYMENTS,
+}
+"""The collections by group and kind."""
+PATHS = frozenset(collection.path for collection in _KINDS.values())
 
 
 def facts_of_nodes(path: str, policy: Policy) -> Complete:
@@ -57,13 +76,35 @@ def state_of(manifests: Iterable[Manifest], policy: Policy | None = None) -> Clu
         error, obj = manifest.error, manifest.value or {}
         if error is None:
             try:
-                state.put(obj)
+                put(state, obj)
             except ValueError as problem:
                 kind = obj.get("kind")
                 error = DocumentError(f"is not a valid {kind}: {problem}", line=manifest.line)
         errors.append((manifest.document, error))
     raise_errors(errors)
     return state
+
+
+def put(state: ClusterState, obj: JSONObject) -> None:
+    """Store an object in parsed JSON or YAML; other kinds are ignored.
+
+    Raises:
+        ValueError: the object has no name, or a field is missing or of another type.
+    """
+    group = str(obj.get("apiVersion")).rpartition("/")[0]
+    collection = _KINDS.get((group, str(obj.get("kind"))))
+    if collection is None:
+        return
+    item = msgspec.convert(obj, collection.item)
+    if not item.metadata.name:
+        raise ValueError("it has no name")
+    stores: dict[Collection[Any], Store[Any]] = {
+        **state.offers.stores,
+        NAMESPACES: state.namespaces,
+        RUNTIME_CLASSES: state.runtime_classes,
+        **state.template_stores,
+    }
+    stores[collection].put(item)
 
 
 def no_nodes(path: str) -> InputError:

@@ -1,4 +1,4 @@
-"""Kinds of which gpufence knows more than their structure tells."""
+"""Kinds whose structure alone does not tell whether they make Pods."""
 
 # Groups with a dot whose objects make no Pods: built-in ones (k8s.io/client-go/kubernetes/scheme),
 # and those that only describe other objects.

@@ -13,9 +13,9 @@ from fake_apiserver import NAMESPACES, NODES, FakeApiServer
 from policies.policy import Hardening
 from running import Run
 from webhook.kube.kubeconfig import kubeconfig
-from webhook.serve.cluster.state import PATHS
 from webhook.tools.cli.cluster_facts import state_of_cluster
 from webhook.tools.cli.commands.adopt import Cluster, Dump
+from webhook.tools.cli.node_files import PATHS
 from webhook.tools.documents.document import InputError
 from webhook.tools.documents.policy_files import read_policy
 

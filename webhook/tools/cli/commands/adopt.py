@@ -35,7 +35,7 @@ from webhook.kube.errors import NOT_FOUND, ApiError
 from webhook.kube.listing import list_all
 from webhook.kube.nodes import NODES
 from webhook.kube.writer import KubeWriter
-from webhook.serve.cluster.state import NAMESPACES, PATHS, ClusterState
+from webhook.serve.cluster.state import NAMESPACES, ClusterState
 from webhook.tools.audit.cluster_audit import Audit, Progress
 from webhook.tools.audit.cluster_audit import audit as run
 from webhook.tools.audit.move import QUOTAS, Move
@@ -43,6 +43,7 @@ from webhook.tools.cli.cluster_facts import state_of_cluster
 from webhook.tools.cli.discover.drafts import draft_of
 from webhook.tools.cli.discover.text import policy_text
 from webhook.tools.cli.manifests import read_file
+from webhook.tools.cli.node_files import PATHS
 from webhook.tools.cli.options import Connection, connection_options, policy_path_option
 from webhook.tools.cli.report.content import AuditReport, results_of
 from webhook.tools.cli.report.output import Output, reading, write_reports
