@@ -95,7 +95,9 @@ def compare(
     elsewhere = [what for what, part in sides[0].items() if part != sides[1][what]]
     shown = {change.rule for each in found for change in each.rules}
     if left := sorted(comparer.changed_rules() - shown):
-        elsewhere.append(f"Other actions of {listing(left)}, which depend on more than these Pods")
+        elsewhere.append(
+            f"Actions of {listing(left)} differ. Findings depend on more than these Pods"
+        )
     notes = [
         f"The same holds for {some(others)} as for pool {name}: they differ only in names"
         for name, others in comparer.alike.items()
@@ -117,12 +119,12 @@ def compare(
 def _elsewhere(policy: Policy) -> dict[str, object]:
     """Return what no Pod shows."""
     return {
-        "failurePolicy: what API servers do while no replica answers": policy.failure_policy,
-        "customWorkloads: the custom resources that API servers send": policy.custom_workloads,
-        "pools: their names and prices in reports": {
+        "failurePolicy differs, which decides while no replica answers": policy.failure_policy,
+        "customWorkloads differ: custom resources that API servers send": policy.custom_workloads,
+        "Names or prices of pools differ, which reports show": {
             (pool.name, pool.price_per_device_hour) for pool in policy.pools
         },
-        "exceptions: their reasons, and the days on which they end": {
+        "Reasons or last days of exceptions differ": {
             (entry.reason, entry.expires) for entry in policy.exceptions
         },
     }

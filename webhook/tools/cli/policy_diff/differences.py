@@ -87,7 +87,7 @@ class Difference(msgspec.Struct, frozen=True):
     """Objects on which the policies decide differently: kinds of Pods, or a workload.
 
     ``before`` and ``after`` are the verdicts on the smallest Pod, which ``smallest`` has after the
-    objects that it needs. ``mutated`` are the lines in which it differs after mutations.
+    objects that it needs. ``mutated`` are the lines in which mutations differ.
     """
 
     sentence: str
@@ -116,6 +116,7 @@ def difference_in(
     what = f"{old} as before" if old == new else f"{old} before, {new} now"
     left = len(objects) - _MOST_KINDS
     more = f"; and {counted(left, 'more kind')} of Pods" if left > 0 else ""
+    writes = any(_CHANGES in _sides(each) for each in rules)
     return Difference(
         f"{capitalized(what)}: {'; '.join(objects[:_MOST_KINDS])}{more}",
         objects,
@@ -123,7 +124,7 @@ def difference_in(
         after.verdict,
         rules,
         [_cause(*each) for each in groupby(sorted(rules, key=_sides), _sides)],
-        difference(before.mutated, after.mutated),
+        difference(before.mutated, after.mutated) if writes else [],
         smallest,
     )
 
