@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 from cryptography import x509
-from cryptography.hazmat.primitives.asymmetric import ed25519, rsa
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID
 from cryptography.x509.verification import PolicyBuilder, Store, VerificationError
 from hypothesis import given
@@ -17,7 +18,7 @@ from hypothesis import strategies as st
 from certificates import CA, alternatives, named, sign
 from certs import CertificateError
 from certs.authority import CLOCK_SKEW, create_authority, issue_leaf
-from certs.keypair import KeyPair, Names
+from certs.keypair import KeyPair, Names, parse_pair
 
 NOW = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
 SECOND = timedelta(seconds=1)
@@ -78,6 +79,25 @@ def test_ca_and_leaf_have_only_the_extensions_that_they_need(
         alternatives(names),
         x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(identifier(authority)),
     ]
+
+
+def test_keys_are_ecdsa_on_p256_and_stored_as_plain_pkcs8(
+    authority: KeyPair, leaf: KeyPair
+) -> None:
+    for pair in (authority, leaf):
+        certificate, key = parse_pair(pair)
+        assert isinstance(key, ec.EllipticCurvePrivateKey)
+        assert isinstance(key.curve, ec.SECP256R1)
+        assert isinstance(certificate.signature_hash_algorithm, hashes.SHA256)
+        assert pair.key_pem.startswith(b"-----BEGIN PRIVATE KEY-----\n")
+
+
+def test_serial_numbers_keys_and_ca_names_are_unique() -> None:
+    authorities = [create_authority(NOW) for _ in range(2)]
+    pairs = [*authorities, *(issue_leaf(authorities[0], NAMES, NOW) for _ in range(2))]
+    assert len({pair.certificate.serial_number for pair in pairs}) == 4
+    assert len({pair.key_pem for pair in pairs}) == 4
+    assert len({authority.certificate.subject for authority in authorities}) == 2
 
 
 @given(now=MOMENTS, authority_life=LIFETIMES, leaf_life=LIFETIMES, data=st.data())

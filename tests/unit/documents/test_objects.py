@@ -76,6 +76,25 @@ def test_locate_returns_the_position_of_a_field_or_its_nearest_parent(
     assert position[:2] == place
 
 
+def test_the_position_of_a_field_ends_on_the_line_of_its_start() -> None:
+    texts = {
+        "kind": "kind: Pod",
+        "spec": "spec",
+        "spec.containers[0]": "name: a",
+        "spec.containers[0].name": "name: a",
+        "spec.containers[0].resources": "resources",
+        "spec.containers[0].resources.limits": "limits",
+        "spec.containers[0].resources.limits.cpu": "cpu: 1",
+        "spec.containers[1].env[0].name": "name: X",
+        "spec.copies": "copies",
+    }
+    found = {}
+    for field in texts:
+        line, column, end = locate(only(TEXT), (), field) or (1, 1, 1)
+        found[field] = TEXT.splitlines()[line - 1][column - 1 : end - 1]
+    assert found == texts
+
+
 def test_fields_of_the_second_json_value_are_located() -> None:
     text = '{"kind": "A"}\n{"kind": "B",\n "spec": {}}\n'
     second = list(read_documents("f", text))[1]

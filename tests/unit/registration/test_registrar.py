@@ -85,6 +85,19 @@ async def test_nothing_is_written_if_the_policy_api_is_not_served(
     assert caplog.text.count("second line incomplete") == 1
 
 
+async def test_a_type_checking_warning_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    api = Api()
+    kept = registrar(api)
+    await kept.register_policies(WANTED)
+    checked = {"expressionWarnings": [{"fieldRef": "spec.validations[0]", "warning": "no field"}]}
+    policy = api.objects[f"{PATHS[POLICY_KIND]}/gpufence-pool-trespass"]
+    policy["status"] = {"typeChecking": checked}
+    for _ in range(2):
+        await kept.register_policies(WANTED)
+    [record] = [r for r in caplog.records if "second line incomplete" in r.getMessage()]
+    assert "no field" in str(vars(record))
+
+
 async def test_the_registrar_counts_a_new_configuration_as_changed_not_as_drift() -> None:
     api, counted = FakeKubeApi(), Writes()
     kept = registrar(api, counted)

@@ -148,18 +148,6 @@ def test_a_pod_of_a_replication_controller_is_judged_at_its_controller() -> None
     assert not findings(workload("v1", "Pod", SPEC, ownerReferences=owners), {"queue": True})
 
 
-def test_a_finding_names_the_pools_without_requirements_that_offer_the_devices() -> None:
-    free = POOL | {"name": "free", "nodeSelector": {LABEL: "free"}}
-    strict = POOL | {"name": "strict", "nodeSelector": {LABEL: "strict"}}
-    strict["requires"] = [{"labels": {"team": []}}]
-    requires: JSON = {"labels": {"team": []}}
-    [finding, _] = findings(workload("v1", "Pod", SPEC), requires, others=(free, strict))
-    assert finding.remediation == (
-        "Add it to the labels of the Pod, or of the pod template. Or select another pool with "
-        f'nodeSelector: {{"{LABEL}": "free"}} (pool free)'
-    )
-
-
 @pytest.mark.parametrize(("device_class", "count"), [("a.gpu.example", 0), ("b.gpu.example", 1)])
 def test_the_number_of_devices_is_unknown_with_a_claim_of_the_pool(
     device_class: str, count: int
@@ -189,15 +177,6 @@ def test_the_number_of_devices_is_unknown_with_an_amount_of_a_device(requires: J
     obj = pod({"resources": {"limits": limits}})
     [_] = findings(obj, requires, pool=pool)
     assert not findings(obj, requires, pool=pool | {"fractionalResources": pool["resources"]})
-
-
-def test_a_job_whose_pods_need_the_annotations_gets_none() -> None:
-    """The Pods get them when the Job's controller creates them."""
-    own = policy(pools=[{**POOL, "requires": [{"doNotDisrupt": True, "action": "enforce"}]}])
-    job = workload("batch/v1", "Job", {"template": {"spec": SPEC | {"restartPolicy": "Never"}}})
-    made = decide(job, own)
-    assert made.operations
-    assert not [each for each in made.operations if "annotations" in each.path]
 
 
 JOB_CONTROLLER = "system:serviceaccount:kube-system:job-controller"
