@@ -97,6 +97,7 @@ async def test_the_first_registration_waits_for_a_ready_endpoint(make: type[Roun
     rounds.api.objects[ENDPOINTS] = READY
     await rounds.reconcile()
     assert rounds.registered == [True, True]
+    assert rounds.registry.get_sample_value("gpufence_ca_bundle_certificates") == 1
     assert POLICY in rounds.api.objects
 
 
