@@ -7,10 +7,7 @@ Source: ``k8s.io/apimachinery/pkg/api/resource/quantity.go`` (``ParseQuantity``)
 from __future__ import annotations
 
 import re
-from collections import deque
-from collections.abc import Collection
 from functools import lru_cache
-from typing import Any
 
 NANOS = 10**9
 """A quantity is kept as a whole number of nanos: the API keeps nothing finer (it rounds up)."""
@@ -78,22 +75,6 @@ def parse_quantity(value: object) -> int:
     if len(text) > _MAX_LENGTH:
         raise InvalidQuantityError(value)
     return _parse(text)
-
-
-def check_quantities(values: Collection[Any]) -> None:
-    """Parse all values, in a few calls for nearly all Pods.
-
-    Raises:
-        InvalidQuantityError: one of them is not a quantity of the API.
-    """
-    try:
-        # What is no text has no length or no hash.
-        if max(map(len, values), default=0) <= _MAX_LENGTH:
-            deque(map(_parse, values), 0)
-            return
-    except TypeError:
-        pass
-    deque(map(parse_quantity, values), 0)
 
 
 def is_whole(nanos: int) -> bool:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from itertools import chain
 from operator import gt
 from types import MappingProxyType
 from typing import Any, TypeVar
@@ -26,11 +25,7 @@ from policies.kubernetes.core_v1 import (
 )
 from policies.kubernetes.objects import JSONObject, MalformedObjectError, OversizedObjectError
 from policies.kubernetes.pod import Pod
-from policies.kubernetes.quantity import (
-    InvalidQuantityError,
-    check_quantities,
-    parse_quantity,
-)
+from policies.kubernetes.quantity import InvalidQuantityError, parse_quantity
 from policies.kubernetes.scheduling import required_terms
 from policies.kubernetes.template import Template, Unjudged
 from policies.kubernetes.templates import (
@@ -300,15 +295,20 @@ def check_size(pods: Iterable[Pod]) -> None:
 
 def _check_quantities(spec: PodSpec) -> None:
     given = [spec.overhead]
-    containers = (spec.init_containers, spec.containers, spec.ephemeral_containers)
-    resources = [spec.resources, *[each.resources for each in chain(*filter(None, containers))]]
-    for each in filter(None, resources):
-        given += (each.limits, each.requests)
+    if spec.resources is not None:
+        given += (spec.resources.limits, spec.resources.requests)
+    for containers in (spec.containers, spec.init_containers, spec.ephemeral_containers):
+        for container in containers or ():
+            if (resources := container.resources) is not None:
+                given += (resources.limits, resources.requests)
     try:
-        check_quantities([*chain.from_iterable(map(dict.values, filter(None, given)))])
+        for quantities in given:
+            if quantities:
+                for quantity in quantities.values():
+                    parse_quantity(quantity)
     except InvalidQuantityError:
-        for path, quantities in _quantities(spec):
-            for name, quantity in quantities.items():
+        for path, named in _quantities(spec):
+            for name, quantity in named.items():
                 _check_quantity(quantity, f"{path}[{name}]")
 
 
