@@ -57,6 +57,7 @@ def values() -> dict[str, Values]:
     return found
 
 
+@pytest.mark.slow("renders the chart for each preset, page and policy")
 def test_the_chart_accepts_the_presets_and_the_values_and_policies_of_the_pages(
     helm: Helm,
 ) -> None:

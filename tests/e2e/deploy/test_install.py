@@ -464,6 +464,7 @@ def named_gpufence(installed: Installation) -> list[str]:
     return [line for line in lines if line.split()[1].startswith(RELEASE)]
 
 
+@pytest.mark.slow("installs and uninstalls the chart")
 def test_uninstall_deletes_all_objects_except_the_namespace(
     installed: Installation, others: set[str]
 ) -> None:

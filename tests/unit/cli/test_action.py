@@ -107,6 +107,7 @@ def test_the_action_installs_from_existing_files() -> None:
         assert "--hash=sha256:" in (PROJECT / file).read_text()
 
 
+@pytest.mark.slow("installs gpufence into a virtual environment")
 def test_installation_imports_no_module_from_the_checkout(tmp_path: Path) -> None:
     """`python -m` finds modules in the working directory first: in the checkout of a stranger."""
     checkout = tmp_path / "checkout"

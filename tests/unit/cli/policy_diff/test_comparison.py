@@ -132,6 +132,7 @@ def test_pools_that_differ_only_in_names_are_compared_once() -> None:
     assert Comparer(old, new, TODAY).alike == {"p0": [], "p1": [], "p2": [], "p3": []}
 
 
+@pytest.mark.slow("compares two policies for each change")
 def test_one_character_of_the_default_policy_is_noticed() -> None:
     text = json.dumps(default_spec())
     edits = {
