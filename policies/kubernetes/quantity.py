@@ -171,4 +171,9 @@ def is_subdomain(name: str) -> bool:
 
 def is_label_value(value: str) -> bool:
     """Return whether ``value`` may be a label's value: empty, or a name of up to 63 characters."""
-    return not value or (len(value) <= 63 and _NAME.fullmatch(value) is not None)
+    return not value or (len(value) <= 63 and _is_name(value))
+
+
+@lru_cache(maxsize=4096)
+def _is_name(text: str) -> bool:
+    return _NAME.fullmatch(text) is not None

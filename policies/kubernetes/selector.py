@@ -74,7 +74,11 @@ def can_match(alternative: Alternative, selector: Selector) -> bool:
         for key, requirements in alternative.by_key.items():
             values = (labels[key],) if key in labels else selector.get(key, ())
             if values:
-                if not any(are_met(requirements, value) for value in values):
+                # A loop, because any() costs twice the time.
+                for value in values:
+                    if are_met(requirements, value):
+                        break
+                else:
                     return False
             elif not alternative.has_possible_value(key, present=key in selector):
                 return False
