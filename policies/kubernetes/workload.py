@@ -307,6 +307,7 @@ def _check_quantities(spec: PodSpec) -> None:
                 for quantity in quantities.values():
                     parse_quantity(quantity)
     except InvalidQuantityError:
+        # Read again with paths, which take longer to make than quantities to parse.
         for path, named in _quantities(spec):
             for name, quantity in named.items():
                 _check_quantity(quantity, f"{path}[{name}]")
