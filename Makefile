@@ -153,10 +153,6 @@ remediations: controlplane  ## apply what remediations say to manifests, and cre
 soak: $(BENCH_STAMP)  ## an hour at half of capacity while everything goes on around it (MINUTES=10 for a short one)
 	$(BIN)/python -m soak.run $(or $(MINUTES),60)
 
-.PHONY: faults
-faults: $(BENCH_STAMP)  ## two replicas under load while their API server fails in every way (MINUTES=10)
-	$(BIN)/python -m soak.faults $(or $(MINUTES),10)
-
 .PHONY: overload
 overload: $(BENCH_STAMP)  ## floods while GPU Pods are created, and more callers than a replica can answer
 	$(BIN)/python -m soak.overload

@@ -12,7 +12,7 @@ import pytest
 
 from bench import cli, engine, report, reviews
 from bench.apiserver import NOTHING, Created
-from bench.contestants import CONSTANT, GO, GPUFENCE
+from bench.contestants import GO, GPUFENCE
 from bench.results import Results, machine, ratios, regressions
 from bench.serving import Served
 from reviewing import default_policy
@@ -51,15 +51,11 @@ def test_recorded_reviews_pass_every_check(case: reviews.Case) -> None:
 def results(rate: float) -> Results:
     served = {
         name: Served(rate=by, p50=1.0, p99=100 / by, cpu=0.1, memory=50)
-        for name, by in ((GPUFENCE, rate), (GO, 10.0), (CONSTANT, 100.0))
+        for name, by in ((GPUFENCE, rate), (GO, 10.0))
     }
     created = {
         name: Created(rate=by, alone=1.0, server_cpu=1.0, total_cpu=cpu)
-        for name, by, cpu in (
-            (GPUFENCE, rate, 2.0),
-            (GO, 10.0, 3.0),
-            (CONSTANT, 50.0, 1.8),
-        )
+        for name, by, cpu in ((GPUFENCE, rate, 2.0), (GO, 10.0, 3.0))
     }
     return Results(
         machine=machine(),

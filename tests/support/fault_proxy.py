@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import ssl
-import threading
 from collections import Counter
 from contextlib import suppress
-from typing import Any, Literal, Self, get_args
+from typing import Literal, Self, get_args
 
 import aiohttp
 from aiohttp import web
@@ -16,8 +14,6 @@ Fault = Literal["delay", "too many requests", "server error", "reset", "silence"
 """Late responses; 429 with Retry-After; 500; aborted connections; no responses."""
 
 FAULTS: tuple[Fault, ...] = get_args(Fault)
-
-DELAY_SECONDS = 2.0
 
 _HOP_BY_HOP = ("connection", "transfer-encoding", "content-length", "host")
 
@@ -29,17 +25,10 @@ class FaultProxy:
     leases``.
     """
 
-    def __init__(
-        self,
-        upstream: str,
-        context: ssl.SSLContext | None = None,
-        *,
-        delay_seconds: float = DELAY_SECONDS,
-    ) -> None:
+    def __init__(self, upstream: str, *, delay_seconds: float) -> None:
         self.requests: Counter[str] = Counter()
         self.fault: Fault | None = None
         self._upstream = upstream
-        self._context = context
         self._delay_seconds = delay_seconds
         self._ended = asyncio.Event()
         self._ended.set()
@@ -129,7 +118,6 @@ class FaultProxy:
                 self._upstream + request.raw_path,
                 headers=headers,
                 data=await request.read(),
-                ssl=self._context or True,
             ) as upstream:
                 response.set_status(upstream.status)
                 for key, value in upstream.headers.items():
@@ -142,35 +130,6 @@ class FaultProxy:
                         break
                     await response.write(chunk)
         return response
-
-
-class ProxyThread:
-    """A proxy in a thread with an event loop, for synchronous tests."""
-
-    def __init__(self, upstream: str, context: ssl.SSLContext) -> None:
-        self._loop = asyncio.new_event_loop()
-        self.proxy = FaultProxy(upstream, context)
-        self._thread = threading.Thread(target=self._loop.run_forever)
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        self._call(self.proxy.__aenter__())
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._call(self.proxy.__aexit__())
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
-
-    def begin(self, fault: Fault) -> None:
-        self._loop.call_soon_threadsafe(self.proxy.begin, fault)
-
-    def end(self) -> None:
-        self._loop.call_soon_threadsafe(self.proxy.end)
-
-    def _call(self, work: Any) -> None:
-        asyncio.run_coroutine_threadsafe(work, self._loop).result(30)
 
 
 def _abort(transport: asyncio.BaseTransport) -> None:

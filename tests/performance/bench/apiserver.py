@@ -13,7 +13,7 @@ from statistics import median
 from typing import Any, Literal, NamedTuple
 
 from bench import pods
-from bench.contestants import CONSTANT, GO, GPUFENCE, Contestant, cpu_seconds, load, running
+from bench.contestants import GO, GPUFENCE, Contestant, cpu_seconds, load, running
 from controlplane.api import ApiError
 from controlplane.binaries import binaries
 from controlplane.cluster import ControlPlane
@@ -94,7 +94,7 @@ def admissions(contestants: list[Contestant], ca: bytes) -> dict[str, list[JSON]
     for contestant in contestants:
         registration = Registration(name="bench", url=contestant.url, ca_bundle=bundle)
         objects[contestant.name] = list(configurations(policy, registration))
-    return {name: objects[name] for name in (NOTHING, CONSTANT, GPUFENCE, GO)}
+    return {name: objects[name] for name in (NOTHING, GPUFENCE, GO)}
 
 
 @contextmanager

@@ -7,15 +7,13 @@ import os
 import re
 import socket
 import subprocess
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
-from datetime import UTC, date, datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from bench import engine, reviews
 from certs.files import issue
 from controlplane import cache
 from controlplane.gobuild import GoModule
@@ -23,11 +21,8 @@ from controlplane.gpufence import COMMAND
 from controlplane.ports import free_ports
 from controlplane.process import Process
 from deploy.dockerfile import image_environment
-from reviewing import default_policy
-from webhook.serve.admission.handler import Admission
-from webhook.serve.metrics.replica import Metrics
 
-GPUFENCE, CONSTANT, GO = "gpufence", "constant answer", "Go controller-runtime"
+GPUFENCE, GO = "gpufence", "Go controller-runtime"
 HOST = "127.0.0.1"
 _CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
 _GO_PACKAGES = {"webhook": "./webhook", "load": "./load"}
@@ -110,7 +105,7 @@ def _start(
     directory: Path, certificates: Path, flags: Sequence[str], stack: ExitStack
 ) -> list[Contestant]:
     started = []
-    for name, command in commands(directory, certificates, flags).items():
+    for name, command in commands(certificates, flags).items():
         [port] = free_ports(1)
         environ = os.environ | image_environment()
         process = Process(name, command(port), directory / f"{name}.log", environ=environ)
@@ -121,31 +116,18 @@ def _start(
 
 
 def commands(
-    directory: Path, certificates: Path, flags: Sequence[str]
+    certificates: Path, flags: Sequence[str]
 ) -> dict[str, Callable[[int], Sequence[str | Path]]]:
     """Return the command of each contestant, given a port."""
     tls = ("--tls-cert", certificates / "tls.crt", "--tls-key", certificates / "tls.key")
-    responses = [_response(directory, endpoint) for endpoint in reviews.endpoints("gpu-pod")]
-    script = Path(__file__).with_name("constant.py")
     peer = binaries()["webhook"]
     return {
         GPUFENCE: lambda port: [
             *(COMMAND, "serve", "--host", HOST, "--port", str(port), *tls),
             *("--metrics-port", "0", *flags),
         ],
-        CONSTANT: lambda port: [sys.executable, script, certificates, str(port), *responses],
         GO: lambda port: [peer, "-host", HOST, "-port", str(port), "-certs", certificates],
     }
-
-
-def _response(directory: Path, endpoint: reviews.Endpoint) -> Path:
-    """Write gpufence's response to a file for the constant webhook."""
-    policy = default_policy()
-    admission = Admission(policy, Metrics(policy, "default"), date.today)
-    path = directory / f"{endpoint}.json"
-    body = reviews.body("gpu-pod", endpoint)
-    path.write_bytes(engine.answer_of(admission, engine.PATHS[endpoint], body))
-    return path
 
 
 def _silent(port: int) -> Callable[[], str]:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from bench import apiserver, cli, growth, serving
 from bench import engine as engines
-from bench.contestants import CONSTANT, GO, GPUFENCE
+from bench.contestants import GO, GPUFENCE
 
 BASELINE = Path(__file__).with_name("baseline.json")
 REGRESSION = 0.8
@@ -77,10 +77,9 @@ def ratios(results: Results) -> dict[str, float]:
     """Return the ratios that are comparable between machines; higher is better."""
     computed: dict[str, float] = {}
     for case, by_name in results.serving.items():
-        own, go, constant = (by_name[name] for name in (GPUFENCE, GO, CONSTANT))
+        own, go = by_name[GPUFENCE], by_name[GO]
         computed |= {
             f"{case}: requests/s of the Go webhook's": own.rate / go.rate,
-            f"{case}: requests/s of the constant answer's": own.rate / constant.rate,
             f"{case}: p99 of the Go webhook relative to gpufence": go.p99 / own.p99,
             f"{case}: CPU of the Go webhook relative to gpufence": go.cpu / own.cpu,
         }
@@ -89,7 +88,7 @@ def ratios(results: Results) -> dict[str, float]:
         computed[f"{title}: CPU of {cli.PYYAML} relative to gpufence"] = relative
     for kind, created in results.apiserver.items():
         gpufence = created[GPUFENCE]
-        for name in (GO, CONSTANT, apiserver.NOTHING):
+        for name in (GO, apiserver.NOTHING):
             peer = created[name]
             computed[f"{kind}: creates/s of {name}'s"] = gpufence.rate / peer.rate
             relative = peer.total_cpu / gpufence.total_cpu
