@@ -145,17 +145,9 @@ fuzz: $(BENCH_STAMP)  ## coverage-guided fuzzing of the HTTP handler and of the 
 operators: controlplane  ## compare verdicts on custom resources with those on their operators' Pods (ARGS="--only JobSet")
 	$(BIN)/python -m operators.compare $(ARGS)
 
-.PHONY: remediations
-remediations: controlplane  ## apply what remediations say to manifests, and create the objects in a dry run (ARGS=DIRECTORY)
-	$(BIN)/python -m remediations $(ARGS)
-
 .PHONY: soak
 soak: $(BENCH_STAMP)  ## an hour at half of capacity while everything goes on around it (MINUTES=10 for a short one)
 	$(BIN)/python -m soak.run $(or $(MINUTES),60)
-
-.PHONY: overload
-overload: $(BENCH_STAMP)  ## floods while GPU Pods are created, and more callers than a replica can answer
-	$(BIN)/python -m soak.overload
 
 .PHONY: bump
 bump: $(STAMP)  ## set the version everywhere and close the changelog section (VERSION=0.2.0)

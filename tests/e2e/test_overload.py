@@ -12,9 +12,9 @@ import pytest
 
 from controlplane.cluster import ControlPlane
 from controlplane.poll import until
+from floods import IDLE, ONE_BYTE, Flood, flooding
 from release.load import GPU_POD
 from release.release import release
-from soak.floods import IDLE, ONE_BYTE, Flood, flooding
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import json
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 
 from aiohttp import web
@@ -20,7 +20,6 @@ from webhook.serve.http.edge import Edge, operations_handler
 from webhook.serve.metrics.replica import Metrics
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
-EXPIRES = NOW + timedelta(days=90)
 
 Client = TestClient[web.BaseRequest, None]
 

@@ -52,8 +52,8 @@ class Record:
                 resident_mebibytes(pid),
                 len(list(Path(f"/proc/{pid}/fd").iterdir())),
                 counts["correct"],
-                at(latencies, 0.5),
-                at(latencies, 0.99),
+                _at(latencies, 0.5),
+                _at(latencies, 0.99),
                 others,
             )
         )
@@ -122,7 +122,7 @@ def quiet_seconds(minutes: float) -> float:
     return minutes * 60 * _QUIET_SHARE
 
 
-def at(latencies: Sequence[float], share: float) -> float:
+def _at(latencies: Sequence[float], share: float) -> float:
     if not latencies:
         return 0.0
     return latencies[int(share * (len(latencies) - 1))] * 1000

@@ -37,30 +37,24 @@ class ExpectedReview:
 
 @dataclass
 class Outcomes:
-    """The outcomes of requests.
-
-    `latencies` are the seconds of correct responses, `failures` those of other outcomes.
-    """
+    """The outcomes of requests; `latencies` are the seconds of correct responses."""
 
     counts: Counter[str] = field(default_factory=Counter)
     latencies: list[float] = field(default_factory=list)
-    failures: list[float] = field(default_factory=list)
     wrong: list[str] = field(default_factory=list)
 
     def take(self) -> tuple[Counter[str], list[float]]:
         """Return counts and latencies since the last call, and reset them."""
         outcomes = self.counts, sorted(self.latencies)
-        self.counts, self.latencies, self.failures = Counter(), [], []
+        self.counts, self.latencies = Counter(), []
         return outcomes
 
 
 class Client:
     """A keep-alive connection, reopened when the server closes it."""
 
-    def __init__(
-        self, port: int, context: SSLContext, outcomes: Outcomes, source: str = HOST
-    ) -> None:
-        self._port, self._context, self._outcomes, self._source = port, context, outcomes, source
+    def __init__(self, port: int, context: SSLContext, outcomes: Outcomes) -> None:
+        self._port, self._context, self._outcomes = port, context, outcomes
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
 
     async def send(self, review: ExpectedReview, due: float) -> None:
@@ -73,7 +67,6 @@ class Client:
                 await self.close()
                 if fresh:
                     self._outcomes.counts[f"failed: {type(error).__name__}"] += 1
-                    self._outcomes.failures.append(time.perf_counter() - due)
                     await asyncio.sleep(_PAUSE_SECONDS)
                     return
                 continue
@@ -84,11 +77,7 @@ class Client:
         """Return the connection that is open, or a new one."""
         if self._streams is None:
             self._streams = await asyncio.open_connection(
-                HOST,
-                self._port,
-                local_addr=(self._source, 0),
-                ssl=self._context,
-                server_hostname=HOST,
+                HOST, self._port, ssl=self._context, server_hostname=HOST
             )
         return self._streams
 
@@ -113,7 +102,6 @@ class Client:
             self._outcomes.latencies.append(seconds)
         elif status == 429:
             self._outcomes.counts["rejected"] += 1
-            self._outcomes.failures.append(seconds)
         else:
             self._outcomes.counts["wrong"] += 1
             self._outcomes.wrong.append(f"{status} {body[:300]!r}")

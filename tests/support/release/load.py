@@ -28,14 +28,7 @@ ENOUGH = 20
 class Load:
     """Creates GPU Pods in a namespace, one after the other, in a few threads, in the block."""
 
-    def __init__(
-        self,
-        api: Api,
-        namespace: str,
-        threads: int = 2,
-        every: float = 0.2,
-        pod: dict[str, Any] = GPU_POD,
-    ) -> None:
+    def __init__(self, api: Api, namespace: str, threads: int = 2, every: float = 0.2) -> None:
         self.created = 0
         """How many were created, each with the toleration that gpufence adds."""
         self.failures: list[str] = []
@@ -46,7 +39,6 @@ class Load:
         # Dry runs keep scheduler and controllers idle.
         self._path = f"/api/v1/namespaces/{namespace}/pods?dryRun=All"
         self._every = every
-        self._pod = pod
         self._over = threading.Event()
         self._lock = threading.Lock()
         self._threads = [threading.Thread(target=self._run, daemon=True) for _ in range(threads)]
@@ -55,7 +47,7 @@ class Load:
         while not self._over.wait(self._every):
             start = time.monotonic()
             try:
-                created = self._api.request("POST", self._path, self._pod)
+                created = self._api.request("POST", self._path, GPU_POD)
                 tolerations = created["spec"]["tolerations"]
                 missed = all(t.get("key") != "nvidia.com/gpu" for t in tolerations)
                 problem = "created without gpufence" if missed else ""

@@ -49,13 +49,10 @@ class Running:
 class Release:
     """One release in one cluster, which has no other."""
 
-    def __init__(
-        self, cluster: ControlPlane, directory: Path, service: Service, *, forks: bool
-    ) -> None:
+    def __init__(self, cluster: ControlPlane, directory: Path, service: Service) -> None:
         self.cluster = cluster
         self.directory = directory
         self.service = service
-        self._forks = forks
         self.namespace = cluster.create_namespace("release-")
         self.volume = Volume(directory / SERVING)
         """The serving Secret as replicas mount it."""
@@ -67,7 +64,7 @@ class Release:
             *("--url", self.service.url, "--owner", f"clusterrole/{NAME}"),
             *("--poll-seconds", "0.5", *TIMEOUT),
         )
-        command = self._command(clock_ahead)
+        command = _command(clock_ahead)
         return Controller(self.directory, [*own, *flags], command=command)
 
     def replica(
@@ -83,7 +80,7 @@ class Release:
             *("--tls-cert", str(mounted.file("tls.crt"))),
             *("--tls-key", str(mounted.file("tls.key"))),
         )
-        return Replica(self.directory, [*own, *flags], command=self._command(clock_ahead))
+        return Replica(self.directory, [*own, *flags], command=_command(clock_ahead))
 
     @contextmanager
     def mounted(self, secret: str = SERVING, every: float = 0.5) -> Iterator[Volume]:
@@ -179,10 +176,11 @@ class Release:
             for webhook in configuration["webhooks"]
         ]
 
-    def _command(self, clock_ahead: timedelta) -> Sequence[str | Path]:
-        if clock_ahead:
-            return (sys.executable, str(_WRONG_CLOCK), str(clock_ahead.total_seconds()))
-        return QUICK if self._forks else [*QUICK]
+
+def _command(clock_ahead: timedelta) -> Sequence[str | Path]:
+    if clock_ahead:
+        return (sys.executable, str(_WRONG_CLOCK), str(clock_ahead.total_seconds()))
+    return QUICK
 
 
 def _stop(replicas: Sequence[Replica]) -> None:
@@ -194,18 +192,14 @@ def _stop(replicas: Sequence[Replica]) -> None:
 
 
 @contextmanager
-def release(cluster: ControlPlane, directory: Path, *, forks: bool = True) -> Iterator[Release]:
-    """Create a release with the default policy for the block, and delete it afterwards.
-
-    Without `forks`, its processes have the memory of gpufence's own: a fork has what its parent
-    has imported.
-    """
+def release(cluster: ControlPlane, directory: Path) -> Iterator[Release]:
+    """Create a release with the default policy for the block, and delete it afterwards."""
     role = {"metadata": {"name": NAME}, "rules": []}
     roles = "/apis/rbac.authorization.k8s.io/v1/clusterroles"
     cluster.api.request("POST", roles, role)
     try:
         with policies.used(cluster, default_spec()), Service() as service:
-            yield Release(cluster, directory, service, forks=forks)
+            yield Release(cluster, directory, service)
     finally:
         unregister(cluster)
         cluster.kubectl("delete", "clusterroles", NAME, "--ignore-not-found")

@@ -1,33 +1,17 @@
-"""Apply what the remediations of manifests say, and create the objects in a dry run.
-
-Run me as `python -m remediations PATH...`, as `make remediations` does: it starts a control plane,
-and exits with 1 if an object that follows its remediations is rejected, or denied again for them.
-"""
+"""Applies what remediations say to objects, and creates these in a dry run."""
 
 from __future__ import annotations
 
-import argparse
-import sys
-import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
-from functools import partial
-from pathlib import Path
 from typing import Any
 
 from controlplane.api import ApiError
-from controlplane.binaries import binaries
 from controlplane.cluster import ControlPlane
 from policies.decision import Decision
-from policies.engine import decide
-from policies.facts import Request
 from policies.kubernetes.editor import clone
 from policies.kubernetes.objects import MalformedObjectError
 from remedies import follow, remedies
-from webhook.tools.cli.evaluate import evaluate
-from webhook.tools.cli.manifests import read_manifests
-from webhook.tools.documents.policy_files import load_policy
 
 JSON = dict[str, Any]
 
@@ -108,31 +92,3 @@ class Trial:
             yield from (f"  {count:4} {name}" for name, count in counts.most_common())
         yield from (f"{name}: {count}" for name, count in sorted(self.outcomes.items()))
         yield from (f"WRONG {each}" for each in self.wrong)
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("paths", nargs="+")
-    parser.add_argument("--policy", default=None, help="a policy file (default: the shipped one)")
-    options = parser.parse_args()
-    policy = load_policy(options.policy)
-    manifests = list(read_manifests(options.paths))
-    directory = Path(tempfile.mkdtemp(prefix="gpufence-remediations-"))
-    with ControlPlane(directory, binaries()) as cluster:
-        cluster.kubectl("create", "namespace", "remediations")
-        trial = Trial(cluster, "remediations")
-        today = datetime.now(UTC).date()
-        for result in evaluate(manifests, policy, Request(namespace="default", today=today)):
-            trial.outcomes[f"object {result.verdict}"] += 1
-            if result.findings and result.manifest.value is not None:
-                trial.follow(
-                    f"{result.manifest.document.path} {result.title}",
-                    result.manifest.value,
-                    partial(decide, policy=policy, request=result.request, facts=result.facts),
-                )
-    print(*trial.report(), sep="\n")
-    return 1 if trial.wrong else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
