@@ -119,7 +119,7 @@ compat: $(STAMP)  ## the end-to-end tests on another Kubernetes (VERSION=v1.34.1
 .PHONY: laws
 laws: $(STAMP)  ## every law against Kubernetes' own code, 20,000 examples each (or EXAMPLES=500)
 	@$(BIN)/python -m controlplane.build oracle testdata toolkit
-	GPUFENCE_RANDOM=1 GPUFENCE_LAWS=$(or $(EXAMPLES),20000) $(BIN)/pytest tests/properties/laws --hypothesis-show-statistics --timeout 7200 $(ARGS)
+	GPUFENCE_RANDOM=1 GPUFENCE_LAWS=$(or $(EXAMPLES),20000) $(BIN)/pytest tests/properties/laws tests/unit/cli/policy_diff --hypothesis-show-statistics --timeout 7200 $(ARGS)
 
 .PHONY: live
 live: controlplane  ## generated objects on the real control plane, each answer held against the others (COUNT=200)

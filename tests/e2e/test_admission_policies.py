@@ -324,11 +324,10 @@ def test_the_api_server_denies_no_class_of_pods_that_the_engine_allows(
     for action in ACTIONS:
         rules = {**default.rules, "pool-trespass": action}
         policy = replace(default, rules=rules, overrides=(lab,))
-        comparer = Comparer(policy, replace(policy, mode="audit"), TODAY)
-        comparer.run()
+        classes = Comparer(policy, replace(policy, mode="audit"), TODAY).answers
         with in_tree(control_plane, policy) as line:
-            for traits in comparer.answers:
-                *_, obj = objects_of(traits)
+            for own in classes:
+                *_, obj = objects_of(own)
                 # Pods in other namespaces would need them.
                 if "namespace" not in obj["metadata"]:
                     outcome, sent = line.create(obj), json.dumps(obj)

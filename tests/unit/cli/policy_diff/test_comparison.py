@@ -1,13 +1,16 @@
-"""The comparison of two policies: each field, changes judged by hand, and the smallest Pods."""
+"""The comparison of two policies: each field, changes judged by hand, and generated Pods.
+
+A comparison takes up to a second. ``make laws`` makes those of all changes.
+"""
 
 from __future__ import annotations
 
 import json
 import os
+from collections import Counter
 from collections.abc import Iterator
 from copy import deepcopy
 from dataclasses import fields, is_dataclass, replace
-from datetime import date
 from functools import cache
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
@@ -15,23 +18,28 @@ from typing import Any, get_args, get_type_hints
 import pytest
 import yaml
 
+from policies.decision import Decision
+from policies.engine import decide
 from policies.kubernetes.field_types import camel_case
 from policies.policy import Policy
 from policies.registry import RULES
 from policies.shipped import PRESETS
 from running import Run
 from specs import default_spec, fence_policy, policy_of
+from unit.cli.policy_diff.generated import TODAY, Pods
+from webhook.controller.text.objects import ALWAYS_EXCLUDED
 from webhook.tools.cli.policy_diff.comparison import Comparer, Comparison, compare
+from webhook.tools.cli.policy_diff.differences import answer_of
 
 JSON = dict[str, Any]
 
-TODAY = date(2026, 1, 1)
+COUNT = int(os.environ.get("GPUFENCE_LAWS", "100"))
 _FILE = yaml.safe_load(Path(__file__).with_name("changes.yaml").read_text())
 BASE: JSON = _FILE["policy"]
 CHANGES: dict[str, JSON] = _FILE["changes"]
+TRIED = [*CHANGES] if COUNT > 500 else [*CHANGES][::12]
 WITHOUT_EFFECT = [name for name, change in CHANGES.items() if not change.get("says")]
-TRIED = [*CHANGES] if int(os.environ.get("GPUFENCE_LAWS", "0")) > 500 else [*CHANGES][::12]
-"""A comparison takes about a second: `make laws` makes all of them."""
+WITHOUT_EFFECT = WITHOUT_EFFECT if COUNT > 500 else WITHOUT_EFFECT[::3]
 
 
 def changed(change: JSON) -> JSON:
@@ -56,6 +64,16 @@ def changed(change: JSON) -> JSON:
 @cache
 def comparison(name: str) -> Comparison:
     return compare(policy_of(BASE), policy_of(changed(CHANGES[name])), TODAY)
+
+
+@cache
+def generated(name: str) -> list[tuple[Any, Decision]]:
+    """Return generated Pods, each with the decision of the policy after a change."""
+    policy, pods = policy_of(changed(CHANGES[name]) if name else BASE), Pods(7)
+    return [
+        (pod, decide(pod, policy, request, known, excluded_namespaces=ALWAYS_EXCLUDED))
+        for pod, request, known in (pods.one() for _ in range(COUNT))
+    ]
 
 
 def leaves(part: type, path: str = "") -> Iterator[str]:
@@ -92,44 +110,32 @@ def test_what_it_says_of_each_change() -> None:
     assert not wrong
 
 
+@pytest.mark.slow("runs check with two policies for each change")
 def test_check_decides_on_the_smallest_pods_as_it_says(gpufence: Run) -> None:
     wrong = []
     for name in TRIED:
         specs = {"old.yaml": BASE, "new.yaml": changed(CHANGES[name])}
         for path, spec in specs.items():
             Path(path).write_text(yaml.safe_dump(fence_policy(spec)))
-        for each in comparison(name).differences:
-            if "of user" in each.sentence:
-                continue  # check has no user.
-            Path("smallest.yaml").write_text(each.yaml)
-            for path, verdict in zip(specs, (each.before, each.after), strict=True):
-                done = gpufence("check", "--policy", path, "smallest.yaml")
-                if (done.status == 0) != (verdict != "denied"):
-                    wrong.append((name, each.sentence, done.out))
+        # check has no user. Pods with an object beside them are alone: these have one name.
+        shown = [each for each in comparison(name).differences if "of user" not in each.sentence]
+        runs = [[each] for each in shown if len(each.smallest) > 1]
+        for run in ([each for each in shown if len(each.smallest) == 1], *runs):
+            Path("smallest.yaml").write_text("---\n".join(each.yaml for each in run))
+            for path, side in zip(specs, ("before", "after"), strict=True):
+                done = gpufence("check", "--policy", path, "--output", "json", "smallest.yaml")
+                said = [getattr(each, side) for each in run]
+                found = [each for each in done.verdicts if each != "skipped"] if run else []
+                if found != said:
+                    wrong.append((name, path, said, found))
     assert not wrong
 
 
 def test_the_classes_have_to_do_with_each_rule() -> None:
     every = dict.fromkeys((rule.id for rule in RULES), "enforce")
     policy = policy_of({**BASE, "rules": every, "overrides": [], "exceptions": []})
-    comparer = Comparer(policy, replace(policy, mode="audit"), TODAY)
-    comparer.run()
-    assert every.keys() == {rule for before, _ in comparer.answers.values() for rule in before}
-
-
-def test_pools_that_differ_only_in_names_are_compared_once() -> None:
-    spec: JSON = {"pools": []}
-    for n, level in enumerate(("restricted", "restricted", "baseline", "off")):
-        pool: JSON = {
-            "name": f"p{n}",
-            "resources": ["nvidia.com/gpu"],
-            "nodeSelector": {"m": f"m{n}"},
-        }
-        pool |= {"hardening": {"level": level}, "taints": [{"key": "gpu", "value": f"v{n}"}]}
-        spec["pools"].append(pool)
-    old, new = policy_of(spec), policy_of({**spec, "exemptions": {"usernames": ["m1"]}})
-    assert Comparer(old, old, TODAY).alike == {"p0": ["p1"], "p2": [], "p3": []}
-    assert Comparer(old, new, TODAY).alike == {"p0": [], "p1": [], "p2": [], "p3": []}
+    answers = Comparer(policy, replace(policy, mode="audit"), TODAY).answers.values()
+    assert every.keys() == {rule for answer in answers for rule, _ in answer.effects[0]}
 
 
 @pytest.mark.slow("compares two policies for each change")
@@ -160,3 +166,31 @@ def test_a_preset_is_equal_to_itself_and_differs_from_the_default() -> None:
         own = policy_of(yaml.safe_load(preset.read_text())["spec"])
         assert compare(own, own, TODAY).is_equal
     assert compare(default, own, TODAY).differences
+
+
+@pytest.mark.slow("compares two policies for each change")
+def test_no_generated_pod_differs_where_the_comparison_finds_nothing() -> None:
+    print(f"\n{COUNT:,} Pods, {len(WITHOUT_EFFECT)} changes: {WITHOUT_EFFECT}")
+    for name in WITHOUT_EFFECT:
+        assert comparison(name).is_equal, name
+        for (pod, old), (_, new) in zip(generated(""), generated(name), strict=True):
+            assert not answer_of(old, new).changes, (name, pod)
+        generated.cache_clear()
+
+
+@pytest.mark.slow("compares two policies for each change")
+def test_the_comparison_names_what_differs_for_generated_pods() -> None:
+    """Except for Pods with devices of several pools, which are not compared."""
+    found, missed = Counter[str](), list[object]()
+    for name in TRIED:
+        named = comparison(name)
+        rules = {own.rule for each in named.differences for own in each.rules}
+        rules |= {rule.id for rule in RULES if rule.id in str(named.elsewhere)}
+        for (pod, old), (_, new) in zip(generated(""), generated(name), strict=True):
+            kind = "several pools" if len({*old.pools, *new.pools}) > 1 else "one pool"
+            for one in answer_of(old, new).changes:
+                found[f"{kind}, {'named' if one.rule in rules else 'not named'}"] += 1
+                if kind == "one pool" and one.rule not in rules:
+                    missed.append((name, one, pod))
+    print(f"\nfindings and mutations that differ: {dict(found)}")
+    assert not missed

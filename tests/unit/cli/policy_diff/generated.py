@@ -1,38 +1,21 @@
-"""Generated Pods against ``gpufence policy diff``: what it calls equal is equal for each of them.
+"""Generated Pods about the policies of the changes, with what no class of Pods has.
 
-The Pods have what no class has: several containers, requests, terms and tolerations.
+These are several containers, requests, terms and tolerations.
 """
 
 from __future__ import annotations
 
-import os
 import random
-from collections import Counter
+from datetime import date
 from typing import Any
 
-import pytest
-
-from policies.engine import decide
 from policies.facts import Facts, Request
 from policies.kubernetes.claims import Claim
 from policies.kubernetes.scheduling import REQUIRED
-from policies.registry import RULES
-from specs import policy_of
-from unit.cli.policy_diff.test_comparison import (
-    BASE,
-    CHANGES,
-    TODAY,
-    TRIED,
-    WITHOUT_EFFECT,
-    changed,
-    comparison,
-)
-from webhook.controller.text.objects import ALWAYS_EXCLUDED
-from webhook.tools.cli.policy_diff.differences import changes, effects_of
 
 JSON = dict[str, Any]
 
-COUNT = int(os.environ.get("GPUFENCE_LAWS", "100"))
+TODAY = date(2026, 1, 1)
 _RESOURCES = [
     "nvidia.com/gpu",
     "example.com/l4",
@@ -165,43 +148,3 @@ class Pods:
         values = [choose(_LABELS[key]) for _ in range(self._random.randint(1, 2))]
         own = {"values": values} if operator in ("In", "NotIn") else {}
         return {"key": key, "operator": operator, **own}
-
-
-@pytest.mark.slow("compares two policies for each change")
-def test_no_generated_pod_differs_where_the_comparison_finds_nothing() -> None:
-    pods, base = Pods(7), policy_of(BASE)
-    made = [pods.one() for _ in range(COUNT)]
-    before = [decide(*_arguments(base, each), excluded_namespaces=ALWAYS_EXCLUDED) for each in made]
-    print(f"\n{COUNT:,} Pods, {len(WITHOUT_EFFECT)} changes: {WITHOUT_EFFECT}")
-    for name in WITHOUT_EFFECT:
-        assert comparison(name).is_equal, name
-        policy = policy_of(changed(CHANGES[name]))
-        for each, old in zip(made, before, strict=True):
-            new = decide(*_arguments(policy, each), excluded_namespaces=ALWAYS_EXCLUDED)
-            assert not changes(effects_of(old), effects_of(new)), (name, each[0])
-
-
-@pytest.mark.slow("compares two policies for each change")
-def test_the_comparison_names_what_differs_for_generated_pods() -> None:
-    """Except for Pods with devices of several pools, which are not compared."""
-    pods, base, found, missed = Pods(7), policy_of(BASE), Counter[str](), list[object]()
-    made = [pods.one() for _ in range(min(COUNT, 1000))]
-    before = [decide(*_arguments(base, each), excluded_namespaces=ALWAYS_EXCLUDED) for each in made]
-    for name in TRIED:
-        policy, named = policy_of(changed(CHANGES[name])), comparison(name)
-        rules = {own.rule for each in named.differences for own in each.rules}
-        rules |= {rule.id for rule in RULES if rule.id in str(named.elsewhere)}
-        for each, old in zip(made, before, strict=True):
-            new = decide(*_arguments(policy, each), excluded_namespaces=ALWAYS_EXCLUDED)
-            kind = "several pools" if len({*old.pools, *new.pools}) > 1 else "one pool"
-            for one in changes(effects_of(old), effects_of(new)):
-                found[f"{kind}, {'named' if one.rule in rules else 'not named'}"] += 1
-                if kind == "one pool" and one.rule not in rules:
-                    missed.append((name, one, each[0]))
-    print(f"\nfindings and mutations that differ: {dict(found)}")
-    assert not missed
-
-
-def _arguments(policy: Any, made: tuple[JSON, Request, Facts]) -> tuple[Any, ...]:
-    pod, request, known = made
-    return pod, policy, request, known
