@@ -84,35 +84,31 @@ def test_an_invalid_document_has_an_error_with_its_line(
             assert document.error.cure
 
 
-@pytest.mark.parametrize("end", ["\r", "\r\n"])
-def test_a_comment_ends_at_each_line_break(end: str) -> None:
-    pod = f"apiVersion: v1{end}kind: Pod"
-    [document] = read(f"# said{end}{pod}")
-    assert (document.error, document.value) == (None, {"apiVersion": "v1", "kind": "Pod"})
-    # What kubectl would drop with the line, or take for an object, is never passed over.
-    *_, document = read(f"a: b\n--- # said{end}{pod}")
-    assert document.value or document.error
+def test_a_comment_ends_at_each_line_break() -> None:
+    for end in ("\r", "\r\n"):
+        pod = f"apiVersion: v1{end}kind: Pod"
+        [document] = read(f"# said{end}{pod}")
+        assert (document.error, document.value) == (None, {"apiVersion": "v1", "kind": "Pod"})
+        # What kubectl would drop with the line, or take for an object, is never passed over.
+        *_, document = read(f"a: b\n--- # said{end}{pod}")
+        assert document.value or document.error
 
 
-@pytest.mark.parametrize("end", ["\x85", "\u2028", "\u2029"])
-@pytest.mark.parametrize(
-    ("text", "line"),
-    [
-        ("# said{}apiVersion: v1\nkind: Pod\n", 1),
-        ("a: b\n--- # said{}apiVersion: v1\nkind: Pod\n", 2),
-        ("a: b\n---\nc: |\n  d{}", 4),
-        ('{{"a": "b"}}\n---\n{{"a": "b{}c"}}\n', 3),
-    ],
-)
-def test_a_character_that_ends_a_line_for_some_readers_only_is_an_error(
-    end: str, text: str, line: int
-) -> None:
-    *_, document = read(text.format(end))
-    assert document.error is not None
-    assert document.error.line == line
-    code = f"{ord(end):04x}"
-    assert document.error.problem.startswith(f"has the character U+{code.upper()}, which ends")
-    assert document.error.cure.endswith(f'in double quotes: "\\u{code}"')
+def test_a_character_that_ends_a_line_for_some_readers_only_is_an_error() -> None:
+    texts = {
+        "# said{}apiVersion: v1\nkind: Pod\n": 1,
+        "a: b\n--- # said{}apiVersion: v1\nkind: Pod\n": 2,
+        "a: b\n---\nc: |\n  d{}": 4,
+        '{{"a": "b"}}\n---\n{{"a": "b{}c"}}\n': 3,
+    }
+    for end in ("\x85", "\u2028", "\u2029"):
+        code = f"{ord(end):04x}"
+        for text, line in texts.items():
+            *_, document = read(text.format(end))
+            assert document.error is not None
+            assert document.error.line == line
+            assert document.error.problem.startswith(f"has the character U+{code.upper()}, which e")
+            assert document.error.cure.endswith(f'in double quotes: "\\u{code}"')
 
 
 def test_a_file_with_very_many_documents_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:

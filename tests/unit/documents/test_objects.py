@@ -47,33 +47,26 @@ def only(text: str) -> Document:
     return document
 
 
-@pytest.mark.parametrize(
-    ("field", "place"),
-    [
-        ("kind", (3, 1)),
-        ("spec", (7, 1)),
-        ("spec.containers", (8, 3)),
-        ("spec.containers[0]", (9, 7)),
-        ("spec.containers[1].name", (13, 7)),
-        ("spec.containers[0].resources.limits[nvidia.com/gpu]", (12, 18)),
-        ("metadata.labels[app.kubernetes.io/name]", (6, 5)),
-        ("spec.containers[1].env[0].name", (15, 14)),
-        ("spec.containers[1].env[0].value", (16, 9)),
+def test_locate_returns_the_position_of_a_field_or_its_nearest_parent() -> None:
+    places = {
+        "kind": (3, 1),
+        "spec": (7, 1),
+        "spec.containers": (8, 3),
+        "spec.containers[0]": (9, 7),
+        "spec.containers[1].name": (13, 7),
+        "spec.containers[0].resources.limits[nvidia.com/gpu]": (12, 18),
+        "metadata.labels[app.kubernetes.io/name]": (6, 5),
+        "spec.containers[1].env[0].name": (15, 14),
+        "spec.containers[1].env[0].value": (16, 9),
         # An alias is what its anchor is.
-        ("spec.copies[app.kubernetes.io/name]", (6, 5)),
+        "spec.copies[app.kubernetes.io/name]": (6, 5),
         # What is not there is where the nearest thing is that is.
-        ("spec.containers[7].name", (8, 3)),
-        ("spec.securityContext.runAsUser", (7, 1)),
-        ("metadata.labels[...]", (5, 3)),
-        ("spec.containers[0].name (a key)", (9, 7)),
-    ],
-)
-def test_locate_returns_the_position_of_a_field_or_its_nearest_parent(
-    field: str, place: tuple[int, int]
-) -> None:
-    position = locate(only(TEXT), (), field)
-    assert position is not None
-    assert position[:2] == place
+        "spec.containers[7].name": (8, 3),
+        "spec.securityContext.runAsUser": (7, 1),
+        "metadata.labels[...]": (5, 3),
+        "spec.containers[0].name (a key)": (9, 7),
+    }
+    assert {field: (locate(only(TEXT), (), field) or ())[:2] for field in places} == places
 
 
 def test_the_position_of_a_field_ends_on_the_line_of_its_start() -> None:

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import pytest
-
 from webhook.tools.documents.scalars import resolve_plain
 
 PLAIN = {
@@ -41,13 +37,11 @@ PLAIN = {
 }
 
 
-@pytest.mark.parametrize(("text", "value"), PLAIN.items())
-def test_a_plain_scalar_has_the_value_that_kubernetes_reads(text: str, value: Any) -> None:
-    resolved = resolve_plain(text)
-    assert type(resolved) is type(value)
-    assert resolved == value
+def test_a_plain_scalar_has_the_value_that_kubernetes_reads() -> None:
+    read = {text: (type(resolve_plain(text)), resolve_plain(text)) for text in PLAIN}
+    assert read == {text: (type(value), value) for text, value in PLAIN.items()}
 
 
-@pytest.mark.parametrize("text", ["9" * 5000, "0" * 5000, "1" * 300, f"-{'9' * 4400}"])
-def test_numbers_of_any_length_are_read(text: str) -> None:
-    assert isinstance(resolve_plain(text), str | int | float)
+def test_numbers_of_any_length_are_read() -> None:
+    for text in ("9" * 5000, "0" * 5000, "1" * 300, f"-{'9' * 4400}"):
+        assert isinstance(resolve_plain(text), str | int | float)

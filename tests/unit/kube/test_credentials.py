@@ -37,24 +37,18 @@ async def test_a_missing_kubeconfig_is_reported_with_its_path(tmp_path: Path) ->
     assert problem == f"{tmp_path}/none: no such file; set the path of a kubeconfig file"
 
 
-@pytest.mark.parametrize(
-    ("text", "reason"),
-    [
-        ("", "it is not a valid kubeconfig; "),
-        ("[]", "it is not a valid kubeconfig; "),
-        ("5", "it is not a valid kubeconfig; "),
-        ("a: [", "while parsing"),
-        ("current-context: x", "Invalid kube-config file. Expected "),
-    ],
-)
-async def test_an_invalid_kubeconfig_is_reported_with_its_path(
-    tmp_path: Path, text: str, reason: str
-) -> None:
+async def test_an_invalid_kubeconfig_is_reported_with_its_path(tmp_path: Path) -> None:
     path = tmp_path / "kubeconfig"
-    path.write_text(text)
-    problem = await problem_of(kubeconfig(path))
-    assert problem.startswith(f"{path}: cannot be used: {reason}")
-    assert problem.endswith("see what kubectl config view and kubectl config get-contexts print")
+    invalid = "it is not a valid kubeconfig; "
+    cure = "see what kubectl config view and kubectl config get-contexts print"
+    for text, reason in (
+        *(("", invalid), ("[]", invalid), ("5", invalid), ("a: [", "while parsing")),
+        ("current-context: x", "Invalid kube-config file. Expected "),
+    ):
+        path.write_text(text)
+        problem = await problem_of(kubeconfig(path))
+        assert problem.startswith(f"{path}: cannot be used: {reason}")
+        assert problem.endswith(cure)
 
 
 async def test_an_unknown_context_is_reported_with_its_name(tmp_path: Path) -> None:
@@ -86,19 +80,16 @@ CREDENTIAL = (
 )
 
 
-@pytest.mark.parametrize(
-    ("command", "expected"),
-    [
+async def test_a_plugin_without_credentials_is_an_error(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for command, expected in (
         (("no-such-plugin",), "No such file or directory: 'no-such-plugin'"),
         (("sh", "-c", "echo log in first >&2; exit 3"), "log in first"),
         (("echo", "hello"), "failed to decode process output"),
         (("echo", CREDENTIAL % ""), "missing token"),
-    ],
-)
-async def test_a_plugin_without_credentials_is_an_error(
-    command: tuple[str, ...], expected: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    assert expected in await problem_of(by_plugin(tmp_path, *command))
+    ):
+        assert expected in await problem_of(by_plugin(tmp_path, *command))
     assert not caplog.records
 
 
