@@ -133,24 +133,6 @@ def test_nodes_are_read_from_standard_input(gpufence: Run, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    ("args", "readers"),
-    [
-        (["check", "--nodes", "-", "-"], "--nodes and the argument -"),
-        (["mutate", "--nodes", "-", "web.yaml", "-"], "--nodes and the argument -"),
-        (["explain", "--nodes", "-", "-"], "--nodes and the argument -"),
-        (["check", "--policy", "-", "-"], "--policy and the argument -"),
-        (["check", "--policy", "-", "--nodes", "-", "web.yaml"], "--policy and --nodes"),
-    ],
-)
-def test_two_arguments_that_read_standard_input_are_rejected(
-    gpufence: Run, args: list[str], readers: str
-) -> None:
-    outcome = gpufence(*args)
-    assert (outcome.status, outcome.out) == (2, "")
-    assert f"{readers} both read standard input" in outcome.err
-
-
-@pytest.mark.parametrize(
     ("text", "problem"),
     [
         (None, "nodes: does not exist. Check the path."),
@@ -194,22 +176,6 @@ def test_a_directory_of_nodes_is_not_searched(gpufence: Run, tmp_path: Path) -> 
         outcome = gpufence(*command.split())
         expected = "Error: .: cannot be read (Is a directory). Name a file in it.\n"
         assert (outcome.status, outcome.err) == (2, expected), command
-
-
-@pytest.mark.parametrize(
-    ("args", "problem"),
-    [
-        (["--nodes", "n", "--cluster"], "--nodes and --cluster exclude each other"),
-        (["--context", "c"], "--kubeconfig and --context need --cluster"),
-        (["--kubeconfig", "k"], "--kubeconfig and --context need --cluster"),
-    ],
-)
-def test_conflicting_cluster_options_are_a_usage_error(
-    gpufence: Run, args: list[str], problem: str
-) -> None:
-    outcome = gpufence("check", *args, "pods.yaml")
-    assert outcome.status == 2
-    assert problem in outcome.err
 
 
 # A live cluster.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 import pytest
 
@@ -13,32 +12,11 @@ from certs.keypair import KeyPair, Names
 from certs.secret import authority_data, serving_data, with_data
 from fake_apiserver import FakeKubeApi
 from policies.shipped import shipped_policy
-from running import Run
 from webhook.controller.certificates import SecretName
 from webhook.controller.registrar import KINDS
 from webhook.controller.text.objects import Registration, configurations
 from webhook.tools.cli.commands.certs import shown
 from webhook.tools.documents.document import InputError
-
-
-@pytest.mark.parametrize(
-    ("args", "error"),
-    [
-        (["--out", "certs"], "there is neither a DNS name nor an IP address"),
-        (["--out", "certs", "--dns-name", "*.example"], "is not a host name (RFC 1123)"),
-        (["--out", "certs", "--ip", "10.0.0.0/8"], "is neither an IPv4 nor an IPv6 address"),
-        (["--out", "certs", "--dns-name", "x", "--days", "99", "--ca-days", "9"], "longer than"),
-        (["--dns-name", "x"], "Missing option '--out'"),
-    ],
-)
-def test_issue_rejects_invalid_arguments_with_a_reason(
-    gpufence: Run, tmp_path: Path, args: list[str], error: str
-) -> None:
-    done = gpufence("certs", "issue", *args)
-    assert (done.status, done.out) == (2, "")
-    assert error in done.err
-    assert not (tmp_path / "certs").exists()
-
 
 # The Secrets.
 

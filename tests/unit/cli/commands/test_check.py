@@ -371,13 +371,6 @@ def test_an_object_that_gpufence_cannot_judge_fails_only_with_strict(gpufence: R
     assert gpufence("check", "--strict", "-", stdin=PLAIN_POD).status == 0
 
 
-def test_invalid_usage_exits_2_and_prints_the_usage(gpufence: Run) -> None:
-    for args in (["mutate"], ["check", "--output", "xml", "-"], ["chek"], ["--frobnicate"]):
-        done = gpufence(*args)
-        assert (done.status, done.out) == (2, "")
-        assert "Usage: gpufence" in done.err
-
-
 def test_quiet_lists_only_denied_and_invalid_objects(gpufence: Run) -> None:
     text = "---\n".join([GPU_POD, TRESPASSER, PLAIN_POD, NO_QUANTITY])
     lines = gpufence("check", "--quiet", "-", stdin=text).out.splitlines()
@@ -396,20 +389,6 @@ def test_only_findings_of_the_selected_rules_are_reported(gpufence: Run) -> None
     done = gpufence("check", "--rules", "pool-not-allowed", "-", stdin=FAULTS)
     assert (done.status, "pool-trespass" in done.out) == (0, False)
     assert gpufence("check", "--rules", "device-leak", "-", stdin=NO_QUANTITY).status == 2
-
-
-@pytest.mark.parametrize(
-    ("rules", "near"),
-    [
-        ("device-leek", "Did you mean device-leak"),
-        ("pool-trespass,Trespass", "Did you mean pool-trespass?"),
-        ("privileged", "Did you mean privileged-near-devices?"),
-    ],
-)
-def test_an_unknown_rule_gets_suggestions(gpufence: Run, rules: str, near: str) -> None:
-    done = gpufence("check", "--rules", rules, "-", stdin=PLAIN_POD)
-    assert done.status == 2
-    assert near in done.err.replace("\n", " ")
 
 
 @pytest.mark.parametrize("selector", ["{gpu: allowed}", "{kubernetes.io/metadata.name: ml}"])
@@ -438,20 +417,3 @@ def test_a_missing_file_does_not_count_as_an_object(gpufence: Run, tmp_path: Pat
     assert done.out.splitlines()[-1] == summary
     done = gpufence("check", "-o", "markdown", "a.yaml", "missing.yaml")
     assert done.out.startswith("### gpufence: 1 object: 1 allowed\n")
-
-
-@pytest.mark.parametrize(
-    ("args", "hint"),
-    [
-        (["check", "-f", "a.yaml"], "Files are arguments, without an option."),
-        (["check", "--format", "json"], "Write --output FORMAT."),
-        (["help"], "Did you mean gpufence --help?"),
-        (["version"], "Did you mean gpufence --version?"),
-    ],
-)
-def test_options_and_commands_of_other_tools_have_a_hint(
-    gpufence: Run, args: list[str], hint: str
-) -> None:
-    done = gpufence(*args)
-    assert done.status == 2
-    assert hint in " ".join(done.err.split())

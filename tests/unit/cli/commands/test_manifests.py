@@ -53,62 +53,6 @@ def test_manifests_with_cert_manager_have_the_annotation_and_no_ca_bundle(gpufen
         assert all("caBundle" not in w["clientConfig"] for w in configuration["webhooks"])
 
 
-@pytest.mark.parametrize(
-    ("arguments", "expected"),
-    [
-        (["--cert-manager", "a/b"], "Specify how API servers reach gpufence"),
-        ([*SERVICE], "Specify the CA"),
-        ([*SERVICE, "--cert-manager", "b"], "Write NAMESPACE/CERTIFICATE."),
-        ([*SERVICE, "--url", "https://a", "--cert-manager", "a/b"], "exclude each other"),
-        (["--service", "gpufence"], "Write NAMESPACE/NAME or NAMESPACE/NAME:PORT"),
-        (["--service", "a/b:c"], "Write NAMESPACE/NAME or NAMESPACE/NAME:PORT"),
-        (["--service", "a/b:65536"], "Write NAMESPACE/NAME or NAMESPACE/NAME:PORT"),
-        (["--service", "a/b:0"], "Write NAMESPACE/NAME or NAMESPACE/NAME:PORT"),
-        (["--service", "A/b"], "Write NAMESPACE/NAME or NAMESPACE/NAME:PORT"),
-        (["--url", "http://a"], "must begin with https://"),
-        (["--url", "https://a/?timeout=1s"], "Write https://HOST:PORT, without user, query"),
-        (["--url", "https://a/#b"], "Write https://HOST:PORT, without user, query"),
-        (["--url", "https://a@b"], "Write https://HOST:PORT, without user, query"),
-        (["--url", "https://a:99999"], "Write https://HOST:PORT, without user, query"),
-        (["--url", "https://a b"], "Write https://HOST:PORT, without user, query"),
-        (["--url", "https://"], "Write https://HOST:PORT, without user, query"),
-        ([*SERVICE, "--name", "A"], "'A' is not a valid name"),
-        ([*SERVICE, "--exclude-namespace", "a b"], "'a b' is not a valid name"),
-        ([*SERVICE, "--annotation", "a"], "Write KEY=VALUE"),
-        ([*SERVICE, "--ca-file", "missing.crt"], "missing.crt: does not exist"),
-    ],
-)
-def test_manifests_rejects_missing_or_invalid_options(
-    gpufence: Run, arguments: list[str], expected: str
-) -> None:
-    done = gpufence("manifests", *arguments)
-    assert done.status == 2
-    assert expected in done.err
-
-
-@pytest.mark.parametrize(
-    ("arguments", "expected"),
-    [
-        ([], "Specify how API servers reach gpufence"),
-        ([*SERVICE, "--owner", "deployment/gpufence"], "write KIND/NAME with one of clusterrole"),
-        ([*SERVICE, "--certificate-lifetime", "soon"], "'soon' is not a duration"),
-        (["--url", "https://*.example:9443"], "is not a host name (RFC 1123)"),
-        (
-            [*SERVICE, "--host", "203.0.113.7", "--metrics-port", "0"],
-            "cannot listen on 203.0.113.7",
-        ),
-    ],
-)
-def test_controller_rejects_missing_or_invalid_options(
-    gpufence: Run, monkeypatch: pytest.MonkeyPatch, arguments: list[str], expected: str
-) -> None:
-    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
-    done = gpufence("controller", *arguments)
-    assert done.status == 2
-    assert expected in done.err
-    assert "bug" not in done.err
-
-
 @pytest.mark.parametrize("command", [["doctor"], ["certs", "status"]])
 def test_a_missing_kubeconfig_or_context_is_an_error(
     gpufence: Run, tmp_path: Path, command: list[str]
@@ -143,6 +87,3 @@ def test_static_admission_policies_have_names_that_end_with_static_k8s_io(gpufen
     done = gpufence("manifests", "--admission-policies", "--static", "--name", "fence")
     names = {document["metadata"]["name"] for document in yaml.safe_load_all(done.out)}
     assert "fence-pool-trespass.static.k8s.io" in names
-    done = gpufence("manifests", "--static")
-    assert done.status == 2
-    assert "--static needs --admission-policies" in done.err

@@ -131,32 +131,6 @@ def test_reports_are_written_to_devices_and_pipes(gpufence: Run, tmp_path: Path)
 
 
 @pytest.mark.parametrize(
-    ("outputs", "problem"),
-    [
-        (["sarf"], "'sarf' is not a format of this report. Did you mean sarif?"),
-        (["sarif="], "'sarif=' names no file. Write sarif=FILE."),
-        (["text", "json"], "text and json both go to standard output. Write text=FILE."),
-        (["json", "sarif=-"], "json and sarif both go to standard output. Write json=FILE."),
-        (["json=a", "sarif=a"], "json and sarif both go to a. Name two files."),
-        (["json=a", "sarif=./a"], "json and sarif both go to a. Name two files."),
-        (
-            ["json=a", "sarif=link"],
-            "json and sarif both go to a. Name two files.",
-        ),
-        (["text", "json=/dev/stdout"], "text and json both go to standard output. Write"),
-    ],
-)
-def test_invalid_or_conflicting_outputs_are_rejected(
-    gpufence: Run, tmp_path: Path, outputs: list[str], problem: str
-) -> None:
-    (tmp_path / "link").symlink_to("a")
-    args = [arg for output in outputs for arg in ("--output", output)]
-    done = gpufence("check", *args, "-", stdin=PLAIN_POD)
-    assert done.status == 2
-    assert problem in done.err
-
-
-@pytest.mark.parametrize(
     ("args", "over"),
     [
         (["sarif=web.yaml", "web.yaml"], "web.yaml"),
