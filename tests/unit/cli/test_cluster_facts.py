@@ -75,27 +75,22 @@ def verdicts(outcome: Outcome) -> dict[str, str]:
     return {r["object"]["name"]: r["verdict"] for r in outcome.report["results"]}
 
 
-@pytest.mark.parametrize("form", ["json", "yaml", "documents"])
 def test_a_pod_bound_to_a_gpu_node_in_the_nodes_file_is_denied(
-    gpufence: Run, tmp_path: Path, form: str
+    gpufence: Run, tmp_path: Path
 ) -> None:
     listed = as_kubectl_prints(gpu_node("gpu-1"), node("plain-1"))
-    text = {
-        "json": json.dumps(listed),
-        "yaml": yaml.safe_dump(listed),
-        "documents": yaml.safe_dump_all([named("other") | {"apiVersion": "v1", "kind": "Secret"}])
-        + "---\n"
-        + yaml.safe_dump_all(listed["items"]),
-    }[form]
-    (tmp_path / "nodes").write_text(text)
+    other = named("other") | {"apiVersion": "v1", "kind": "Secret"}
+    documents = yaml.safe_dump_all([other, *listed["items"]])
     pods = write(tmp_path / "pods.yaml", BOUND, pod("elsewhere", nodeName="plain-1"))
     without = gpufence("check", "-o", "json", pods)
     assert verdicts(without) == {"bound": "allowed", "elsewhere": "allowed"}
-    outcome = gpufence("check", "-o", "json", "--nodes", "nodes", pods)
-    assert verdicts(outcome) == {"bound": "denied", "elsewhere": "allowed"}
-    assert outcome.status == 1
-    [finding] = outcome.report["results"][0]["findings"]
-    assert "binds the Pod to GPU node gpu-1" in finding["detail"]
+    for text in (json.dumps(listed), yaml.safe_dump(listed), documents):
+        (tmp_path / "nodes").write_text(text)
+        outcome = gpufence("check", "-o", "json", "--nodes", "nodes", pods)
+        assert verdicts(outcome) == {"bound": "denied", "elsewhere": "allowed"}
+        assert outcome.status == 1
+        [finding] = outcome.report["results"][0]["findings"]
+        assert "binds the Pod to GPU node gpu-1" in finding["detail"]
 
 
 def test_a_request_that_a_node_pool_template_can_satisfy_has_no_finding(
@@ -132,41 +127,25 @@ def test_nodes_are_read_from_standard_input(gpufence: Run, tmp_path: Path) -> No
         assert "binds the Pod to GPU node gpu-1" in done.out + done.err
 
 
-@pytest.mark.parametrize(
-    ("text", "problem"),
-    [
-        (None, "nodes: does not exist. Check the path."),
-        ("", "nodes contains no nodes. Create it with kubectl get nodes -o json."),
-        (
-            json.dumps({"apiVersion": "v1", "kind": "List", "items": []}),
-            "nodes contains no nodes. Create it with kubectl get nodes -o json.",
-        ),
-        (
-            yaml.safe_dump(BOUND),
-            "nodes contains no nodes. Create it with kubectl get nodes -o json.",
-        ),
-        (
-            "apiVersion: v1\nkind: Node\nmetadata: {name: 5}\n",
-            (
-                "nodes:1: document 1: is not a valid Node: Expected `str`, got `int` - at "
-                "`$.metadata.name`."
-            ),
-        ),
-        (
-            "apiVersion: v1\nkind: Node\n",
-            "nodes:1: document 1: is not a valid Node: Object missing",
-        ),
-        ("apiVersion: [\n", "nodes:"),
-    ],
-)
-def test_a_nodes_file_without_valid_nodes_is_an_error(
-    gpufence: Run, tmp_path: Path, text: str | None, problem: str
-) -> None:
-    if text is not None:
+def test_a_nodes_file_without_valid_nodes_is_an_error(gpufence: Run, tmp_path: Path) -> None:
+    pods = write(tmp_path / "pods.yaml", BOUND)
+    missing = gpufence("check", "--nodes", "nodes", pods)
+    assert (missing.status, missing.err) == (2, "Error: nodes: does not exist. Check the path.\n")
+    nothing = "nodes contains no nodes. Create it with kubectl get nodes -o json."
+    empty = json.dumps({"apiVersion": "v1", "kind": "List", "items": []})
+    invalid = "nodes:1: document 1: is not a valid Node: "
+    node = "apiVersion: v1\nkind: Node\n"
+    wrong = f"{node}metadata: {{name: 5}}\n"
+    for text, problem in {
+        **dict.fromkeys(("", empty, yaml.safe_dump(BOUND)), nothing),
+        wrong: f"{invalid}Expected `str`, got `int` - at `$.metadata.name`.",
+        node: f"{invalid}Object missing",
+        "apiVersion: [\n": "nodes:",
+    }.items():
         (tmp_path / "nodes").write_text(text)
-    outcome = gpufence("check", "--nodes", "nodes", write(tmp_path / "pods.yaml", BOUND))
-    assert outcome.status == 2
-    assert outcome.err.startswith(f"Error: {problem}")
+        outcome = gpufence("check", "--nodes", "nodes", pods)
+        assert outcome.status == 2
+        assert outcome.err.startswith(f"Error: {problem}")
 
 
 def test_a_directory_of_nodes_is_not_searched(gpufence: Run, tmp_path: Path) -> None:
@@ -237,39 +216,30 @@ def test_check_reads_runtime_classes_and_namespaces_from_the_cluster(
     assert {"op": "add", "path": "/spec/runtimeClassName", "value": "nvidia"} in patch
 
 
-@pytest.mark.parametrize(
-    ("own", "applied", "verdict"),
-    [
+def test_namespace_labels_are_the_result_of_kubectl_apply(
+    gpufence: Run, tmp_path: Path, cluster: list[str], api: FakeApiServer
+) -> None:
+    policy = default_spec()
+    policy["pools"][0] |= {"allowedNamespaces": {"matchLabels": {"team": "ml"}}}
+    write(tmp_path / "policy.yaml", fence_policy(policy))
+    options = ("-o", "json", "--policy", "policy.yaml", *cluster)
+    for own, applied, verdict in (
         ({"owner": "me"}, None, "mutated"),
         ({"owner": "me"}, {"owner": "you"}, "mutated"),
         ({"owner": "me"}, {"team": "ml"}, "denied"),
         ({"team": "ml"}, {"team": "ml"}, "mutated"),
         ({"team": "web"}, None, "denied"),
-    ],
-)
-def test_namespace_labels_are_the_result_of_kubectl_apply(
-    gpufence: Run,
-    tmp_path: Path,
-    cluster: list[str],
-    api: FakeApiServer,
-    own: JSON,
-    applied: JSON | None,
-    verdict: str,
-) -> None:
-    present = named("ml", {"team": "ml"})
-    if applied is not None:
-        last = json.dumps({"metadata": {"name": "ml", "labels": applied}})
-        key = "kubectl.kubernetes.io/last-applied-configuration"
-        present["metadata"]["annotations"] = {key: last}
-    api.put(NAMESPACES, present)
-    policy = default_spec()
-    policy["pools"][0] |= {"allowedNamespaces": {"matchLabels": {"team": "ml"}}}
-    write(tmp_path / "policy.yaml", fence_policy(policy))
-    train = requesting("train", {"nvidia.com/gpu": 1})
-    namespace = {"apiVersion": "v1", "kind": "Namespace", **named("ml", own)}
-    pods = write(tmp_path / "pods.yaml", namespace, train)
-    outcome = gpufence("check", "-o", "json", "--policy", "policy.yaml", *cluster, pods)
-    assert verdicts(outcome)["train"] == verdict
+    ):
+        present = named("ml", {"team": "ml"})
+        if applied is not None:
+            last = json.dumps({"metadata": {"name": "ml", "labels": applied}})
+            key = "kubectl.kubernetes.io/last-applied-configuration"
+            present["metadata"]["annotations"] = {key: last}
+        api.put(NAMESPACES, present)
+        namespace = {"apiVersion": "v1", "kind": "Namespace", **named("ml", own)}
+        train = requesting("train", {"nvidia.com/gpu": 1})
+        outcome = gpufence("check", *options, write(tmp_path / "pods.yaml", namespace, train))
+        assert verdicts(outcome)["train"] == verdict, (own, applied)
 
 
 def test_a_cluster_that_cannot_be_read_is_an_error(
@@ -287,31 +257,22 @@ def test_a_cluster_that_cannot_be_read_is_an_error(
     assert "context other: cannot be used" in outcome.err
 
 
-@pytest.mark.parametrize("command", [["check", "--cluster", "pods.yaml"], ["audit"]])
-@pytest.mark.parametrize(
-    ("files", "problem"),
-    [
-        ("", "HOME/.kube/config: no such file; kubectl looks there; "),
-        ("HOME/a", "HOME/a: no such file; KUBECONFIG names it; "),
-        ("HOME/a::HOME/b", "HOME/a and HOME/b: no such file; KUBECONFIG names it; "),
-    ],
-)
 def test_a_missing_kubeconfig_names_the_searched_paths(
-    gpufence: Run,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    command: list[str],
-    files: str,
-    problem: str,
+    gpufence: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write(tmp_path / "pods.yaml", BOUND)
     monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setenv("KUBECONFIG", files.replace("HOME", str(tmp_path)))
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
-    outcome = gpufence(*command)
     cure = "name another kubeconfig with --kubeconfig, or in KUBECONFIG"
-    message = problem.replace("HOME", str(tmp_path)) + cure
-    assert (outcome.status, outcome.out, outcome.err) == (2, "", f"Error: {message}\n")
+    a, b = tmp_path / "a", tmp_path / "b"
+    for files, problem in {
+        "": f"{tmp_path}/.kube/config: no such file; kubectl looks there; ",
+        f"{a}": f"{a}: no such file; KUBECONFIG names it; ",
+        f"{a}::{b}": f"{a} and {b}: no such file; KUBECONFIG names it; ",
+    }.items():
+        monkeypatch.setenv("KUBECONFIG", files)
+        for command in (["check", "--cluster", "pods.yaml"], ["audit"]):
+            assert gpufence(*command) == (2, "", f"Error: {problem}{cure}\n")
 
 
 def test_a_claim_that_cannot_be_looked_up_causes_a_warning(

@@ -61,58 +61,47 @@ def test_serve_and_policy_show_ignore_the_project_file(gpufence: Run) -> None:
     assert "GPUFENCE_POLICY" not in gpufence("serve", "--help").out
 
 
-@pytest.mark.parametrize(
-    ("text", "problem"),
-    [
-        ("", "names no policy. Write one line: policy: PATH."),
-        ("- policy.yaml\n", "names no policy. Write one line: policy: PATH."),
-        ("policy: 3\n", "names no policy. Write one line: policy: PATH."),
-        ("policy: a\nnamespace: ml\n", "namespace: unknown field; accepted: policy."),
-        ("policy: [\n", "2:1: document 1: does not parse as YAML: "),
-    ],
-)
-def test_an_invalid_project_file_is_an_error(
-    gpufence: Run, tmp_path: Path, text: str, problem: str
-) -> None:
-    (tmp_path / ".gpufence.yaml").write_text(text)
-    done = gpufence("check", "-", stdin=PLAIN_POD)
-    assert (done.status, done.out) == (2, "")
-    assert done.err.startswith("Error: .gpufence.yaml:")
-    assert problem in done.err
+def test_an_invalid_project_file_is_an_error(gpufence: Run, tmp_path: Path) -> None:
+    nothing = "names no policy. Write one line: policy: PATH."
+    for text, problem in {
+        **dict.fromkeys(("", "- policy.yaml\n", "policy: 3\n"), nothing),
+        "policy: a\nnamespace: ml\n": "namespace: unknown field; accepted: policy.",
+        "policy: [\n": "2:1: document 1: does not parse as YAML: ",
+    }.items():
+        (tmp_path / ".gpufence.yaml").write_text(text)
+        done = gpufence("check", "-", stdin=PLAIN_POD)
+        assert (done.status, done.out) == (2, "")
+        assert done.err.startswith("Error: .gpufence.yaml:")
+        assert problem in done.err
 
 
-OUTSIDE = "is outside of the directory"
-
-
-@pytest.mark.parametrize(
-    ("path", "problem"),
-    [
-        ("/dev/zero", "/dev/zero is an absolute path"),
-        ("../../fence/policy.yaml", f"../../fence/policy.yaml {OUTSIDE}"),
-        ("a/../../web.yaml", f"a/../../web.yaml {OUTSIDE}"),
-        ("link.yaml", f"link.yaml {OUTSIDE}"),
-        ("linked/policy.yaml", f"linked/policy.yaml {OUTSIDE}"),
-        ("zero", f"zero {OUTSIDE}"),
-        ("pipe", "pipe is not a regular file"),
-        (".", ". is not a regular file"),
-        ('"a\\0"', "a\\x00 is not the path of a file"),
-        ('"\\ud800"', ""),
-        ('"\\e[2J\\u202e/../.."', f"\\x1b[2J\\u202e/../.. {OUTSIDE}"),
-    ],
-)
 def test_a_project_file_names_only_regular_files_below_its_directory(
-    gpufence: Run, project: Path, path: str, problem: str
+    gpufence: Run, project: Path
 ) -> None:
     (project / "link.yaml").symlink_to("../../fence/policy.yaml")
     (project / "linked").symlink_to("../../fence")
     (project / "zero").symlink_to("/dev/zero")
     os.mkfifo(project / "pipe")
-    (project / ".gpufence.yaml").write_text(f"policy: {path}\n")
-    done = gpufence("check", "-", stdin=TRESPASSER)
-    assert (done.status, done.out) == (2, "")
-    if problem:
-        cure = "Name a file below the directory of this file, or use --policy"
-        assert done.err == f"Error: .gpufence.yaml: policy: {problem}. {cure}.\n"
+    outside = "is outside of the directory"
+    cure = "Name a file below the directory of this file, or use --policy"
+    for path, problem in {
+        "/dev/zero": "/dev/zero is an absolute path",
+        "../../fence/policy.yaml": f"../../fence/policy.yaml {outside}",
+        "a/../../web.yaml": f"a/../../web.yaml {outside}",
+        "link.yaml": f"link.yaml {outside}",
+        "linked/policy.yaml": f"linked/policy.yaml {outside}",
+        "zero": f"zero {outside}",
+        "pipe": "pipe is not a regular file",
+        ".": ". is not a regular file",
+        '"a\\0"': "a\\x00 is not the path of a file",
+        '"\\ud800"': "",
+        '"\\e[2J\\u202e/../.."': f"\\x1b[2J\\u202e/../.. {outside}",
+    }.items():
+        (project / ".gpufence.yaml").write_text(f"policy: {path}\n")
+        done = gpufence("check", "-", stdin=TRESPASSER)
+        assert (done.status, done.out) == (2, "")
+        expected = f"Error: .gpufence.yaml: policy: {problem}. {cure}.\n" if problem else done.err
+        assert done.err == expected
 
 
 def test_a_project_file_may_name_a_link_to_a_file_below_its_directory(

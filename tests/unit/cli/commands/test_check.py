@@ -28,22 +28,11 @@ from running import (
 from webhook.controller.text.objects import ALWAYS_EXCLUDED
 
 
-@pytest.mark.parametrize(
-    ("text", "status", "verdict"),
-    [
-        (PLAIN_POD, 0, "allowed"),
-        (GPU_POD, 0, "mutated"),
-        (CONFIG_MAP, 0, "skipped"),
-        (TRESPASSER, 1, "denied"),
-        (NO_QUANTITY, 2, "invalid"),
-        (BROKEN, 2, "invalid"),
-    ],
-)
-def test_the_exit_status_depends_on_the_verdict(
-    gpufence: Run, text: str, status: int, verdict: str
-) -> None:
-    done = gpufence("check", "--output", "json", "-", stdin=text)
-    assert (done.status, done.verdicts) == (status, [verdict])
+def test_the_exit_status_depends_on_the_verdict(gpufence: Run) -> None:
+    texts = (PLAIN_POD, GPU_POD, CONFIG_MAP, TRESPASSER, NO_QUANTITY, BROKEN)
+    runs = [gpufence("check", "--output", "json", "-", stdin=text) for text in texts]
+    of_sound = [(0, ["allowed"]), (0, ["mutated"]), (0, ["skipped"]), (1, ["denied"])]
+    assert [(run.status, run.verdicts) for run in runs] == [*of_sound, *[(2, ["invalid"])] * 2]
 
 
 def test_directories_are_read_recursively_in_order_and_hidden_files_are_listed(
@@ -75,13 +64,11 @@ def test_a_directory_without_manifests_is_an_error(gpufence: Run, tmp_path: Path
     )
 
 
-@pytest.mark.parametrize(
-    "text", ["", "# nothing\n", "---\n---\n", "null\n", "{kind: List, items: []}"]
-)
-def test_no_objects_are_an_error(gpufence: Run, text: str) -> None:
-    done = gpufence("check", "-", stdin=text)
-    assert done.status == 2
-    assert done.err == "Error: no objects in <stdin>. Check the tool that wrote them.\n"
+def test_no_objects_are_an_error(gpufence: Run) -> None:
+    for text in ("", "# nothing\n", "---\n---\n", "null\n", "{kind: List, items: []}"):
+        done = gpufence("check", "-", stdin=text)
+        assert done.status == 2
+        assert done.err == "Error: no objects in <stdin>. Check the tool that wrote them.\n"
 
 
 def test_allow_empty_accepts_files_without_objects(gpufence: Run, tmp_path: Path) -> None:
@@ -103,30 +90,20 @@ def test_an_empty_pipe_is_an_error_even_with_allow_empty(gpufence: Run, tmp_path
     assert (done.status, done.err) == (2, f"Error: {problem}\n")
 
 
-TOO_LONG = f"{'x' * 300}.yaml"
-
-
-@pytest.mark.parametrize(
-    ("path", "problem"),
-    [
-        (TOO_LONG, "cannot be read (File name too long). Check the path."),
-        ("pod.yaml/x", "cannot be read (Not a directory). Check the path."),
-        (
-            "loop",
-            "cannot be read (Too many levels of symbolic links). Make the link point to a file.",
-        ),
-        ("dangling", "does not exist. Check the path."),
-    ],
-)
-def test_unreadable_files_are_reported_with_remediation(
-    gpufence: Run, tmp_path: Path, path: str, problem: str
-) -> None:
+def test_unreadable_files_are_reported_with_remediation(gpufence: Run, tmp_path: Path) -> None:
     (tmp_path / "pod.yaml").write_text(PLAIN_POD)
     (tmp_path / "loop").symlink_to("loop")
     (tmp_path / "dangling").symlink_to("nowhere")
-    done = gpufence("check", "-o", "json", "-", path, stdin=TRESPASSER)
-    assert (done.status, done.verdicts) == (2, ["denied", "invalid"])
-    assert done.errors == [f"{path}: {problem}"]
+    link = "Make the link point to a file."
+    problems = {
+        f"{'x' * 300}.yaml": "cannot be read (File name too long). Check the path.",
+        "pod.yaml/x": "cannot be read (Not a directory). Check the path.",
+        "loop": f"cannot be read (Too many levels of symbolic links). {link}",
+        "dangling": "does not exist. Check the path.",
+    }
+    done = gpufence("check", "-o", "json", "-", *problems, stdin=TRESPASSER)
+    assert (done.status, done.verdicts) == (2, ["denied", *["invalid"] * 4])
+    assert done.errors == [f"{path}: {problem}" for path, problem in problems.items()]
 
 
 SETPRIV = shutil.which("setpriv")
@@ -195,24 +172,20 @@ def test_bytes_that_are_not_utf_8_are_reported_with_their_line(gpufence: Run) ->
     ]
 
 
-@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
-@pytest.mark.parametrize("text", [PLAIN_POD, '{"apiVersion": "v1"}'])
-def test_utf_16_without_a_byte_order_mark_is_an_error_with_remediation(
-    gpufence: Run, text: str, encoding: str
-) -> None:
-    done = gpufence("check", "--output", "json", "-", stdin=text.encode(encoding))
-    assert done.status == 2
-    assert done.errors[0].endswith("It looks like UTF-16: save it as UTF-8.")
+def test_utf_16_without_a_byte_order_mark_is_an_error_with_remediation(gpufence: Run) -> None:
+    for text in (PLAIN_POD, '{"apiVersion": "v1"}'):
+        for encoding in ("utf-16-le", "utf-16-be"):
+            done = gpufence("check", "--output", "json", "-", stdin=text.encode(encoding))
+            assert done.status == 2
+            assert done.errors[0].endswith("It looks like UTF-16: save it as UTF-8.")
 
 
-@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig"])
-def test_byte_order_marks_and_windows_line_endings_are_accepted(
-    gpufence: Run, encoding: str
-) -> None:
+def test_byte_order_marks_and_windows_line_endings_are_accepted(gpufence: Run) -> None:
     text = f"{PLAIN_POD}---\n{TRESPASSER}".replace("\n", "\r\n")
-    done = gpufence("check", "--output", "json", "-", stdin=text.encode(encoding))
-    assert [result["source"]["line"] for result in done.report["results"]] == [1, 10]
-    assert done.verdicts == ["allowed", "denied"]
+    for encoding in ("utf-8", "utf-8-sig"):
+        done = gpufence("check", "--output", "json", "-", stdin=text.encode(encoding))
+        assert [result["source"]["line"] for result in done.report["results"]] == [1, 10]
+        assert done.verdicts == ["allowed", "denied"]
 
 
 POLICY = manifest("""
@@ -233,20 +206,18 @@ POLICY = manifest("""
     """)
 
 
-@pytest.mark.parametrize("namespace", sorted(ALWAYS_EXCLUDED))
-def test_excluded_namespaces_have_no_findings(
-    gpufence: Run, tmp_path: Path, namespace: str
-) -> None:
+def test_excluded_namespaces_have_no_findings(gpufence: Run, tmp_path: Path) -> None:
     (tmp_path / "policy.yaml").write_text(POLICY.replace("warn", "enforce"))
-    options = ("--policy", "policy.yaml", "--namespace", namespace)
-    done = gpufence("check", *options, "-", stdin=TRESPASSER)
-    assert done.status == 0
-    exempt = f"  exempt: API servers do not call gpufence for namespace {namespace}\n"
-    assert done.out.startswith("allowed  ")
-    assert exempt in done.out
-    gpu_pod = GPU_POD.replace("namespace: ml", f"namespace: {namespace}")
-    made = gpufence("mutate", *options, "--output", "json", "-", stdin=gpu_pod)
-    assert "tolerations" not in json.loads(made.out)["spec"]
+    for namespace in ALWAYS_EXCLUDED:
+        options = ("--policy", "policy.yaml", "--namespace", namespace)
+        done = gpufence("check", *options, "-", stdin=TRESPASSER)
+        assert done.status == 0
+        exempt = f"  exempt: API servers do not call gpufence for namespace {namespace}\n"
+        assert done.out.startswith("allowed  ")
+        assert exempt in done.out
+        gpu_pod = GPU_POD.replace("namespace: ml", f"namespace: {namespace}")
+        made = gpufence("mutate", *options, "--output", "json", "-", stdin=gpu_pod)
+        assert "tolerations" not in json.loads(made.out)["spec"]
 
 
 def test_an_expired_exception_does_not_apply(gpufence: Run, tmp_path: Path) -> None:
@@ -291,38 +262,23 @@ CLAIM = manifest("""
             exactly:
               deviceClassName: gpu.nvidia.com
     """)
-CLAIM_TEMPLATE = manifest("""
-    apiVersion: resource.k8s.io/v1
-    kind: ResourceClaimTemplate
-    metadata:
-      name: gpu
-    spec:
-      spec:
-        devices:
-          requests:
-            - name: gpu
-              exactly:
-                deviceClassName: gpu.nvidia.com
-    """)
 
 
-@pytest.mark.parametrize(
-    ("source", "fact"),
-    [("resourceClaimName: gpu", CLAIM), ("resourceClaimTemplateName: gpu", CLAIM_TEMPLATE)],
-)
 def test_claims_and_claim_templates_in_the_input_apply_to_pods(
-    gpufence: Run, tmp_path: Path, source: str, fact: str
+    gpufence: Run, tmp_path: Path
 ) -> None:
-    pod = CLAIMING.replace("SOURCE", source)
-    (tmp_path / "pod.yaml").write_text(pod)
-    (tmp_path / "claim.yaml").write_text(fact)
-    options = ("--output", "json", "--namespace", "ml")
-    together = gpufence("check", *options, "pod.yaml", "claim.yaml")
-    assert together.verdicts == ["mutated", "skipped"]
-    assert gpufence("check", *options, "pod.yaml").verdicts == ["unknown"]
-    elsewhere = fact.replace("name: gpu\n", "name: gpu\n  namespace: other\n", 1)
-    (tmp_path / "claim.yaml").write_text(elsewhere)
-    assert gpufence("check", *options, "pod.yaml", "claim.yaml").verdicts == ["unknown", "skipped"]
+    kind, _, spec = CLAIM.partition("spec:\n")
+    template = f"{kind.replace('Claim', 'ClaimTemplate')}spec:\n  spec:\n{indent(spec, '  ')}"
+    options = ("--output", "json", "--namespace", "ml", "pod.yaml")
+    for source, fact in (("resourceClaimName", CLAIM), ("resourceClaimTemplateName", template)):
+        (tmp_path / "pod.yaml").write_text(CLAIMING.replace("SOURCE", f"{source}: gpu"))
+        (tmp_path / "claim.yaml").write_text(fact)
+        together = gpufence("check", *options, "claim.yaml")
+        assert together.verdicts == ["mutated", "skipped"]
+        assert gpufence("check", *options).verdicts == ["unknown"]
+        elsewhere = fact.replace("name: gpu\n", "name: gpu\n  namespace: other\n", 1)
+        (tmp_path / "claim.yaml").write_text(elsewhere)
+        assert gpufence("check", *options, "claim.yaml").verdicts == ["unknown", "skipped"]
 
 
 def test_a_note_reports_verdicts_that_also_depend_on_the_cluster(
@@ -391,17 +347,15 @@ def test_only_findings_of_the_selected_rules_are_reported(gpufence: Run) -> None
     assert gpufence("check", "--rules", "device-leak", "-", stdin=NO_QUANTITY).status == 2
 
 
-@pytest.mark.parametrize("selector", ["{gpu: allowed}", "{kubernetes.io/metadata.name: ml}"])
-def test_a_namespace_below_the_pod_counts(gpufence: Run, tmp_path: Path, selector: str) -> None:
-    allowed_namespaces = f"      allowedNamespaces: {{matchLabels: {selector}, unknown: deny}}\n"
-    (tmp_path / "policy.yaml").write_text(
-        POLICY.replace("  rules:\n", f"{allowed_namespaces}  rules:\n")
-    )
+def test_a_namespace_below_the_pod_counts(gpufence: Run, tmp_path: Path) -> None:
     namespace = "apiVersion: v1\nkind: Namespace\nmetadata: {name: ml, labels: {gpu: allowed}}\n"
-    options = ("check", "--policy", "policy.yaml", "--output", "json")
-    assert gpufence(*options, "-", stdin=GPU_POD).verdicts == ["denied"]
-    text = f"{GPU_POD}---\n{namespace}"
-    assert gpufence(*options, "-", stdin=text).verdicts == ["mutated", "skipped"]
+    options = ("check", "--policy", "policy.yaml", "--output", "json", "-")
+    for selector in ("{gpu: allowed}", "{kubernetes.io/metadata.name: ml}"):
+        allowed = f"      allowedNamespaces: {{matchLabels: {selector}, unknown: deny}}\n"
+        (tmp_path / "policy.yaml").write_text(POLICY.replace("  rules:\n", f"{allowed}  rules:\n"))
+        assert gpufence(*options, stdin=GPU_POD).verdicts == ["denied"]
+        below = gpufence(*options, stdin=f"{GPU_POD}---\n{namespace}")
+        assert below.verdicts == ["mutated", "skipped"]
 
 
 def test_without_a_path_the_working_directory_is_checked(gpufence: Run, tmp_path: Path) -> None:

@@ -6,7 +6,6 @@ import json
 from typing import Any
 
 import jsonpatch
-import pytest
 import yaml
 
 from running import (
@@ -45,24 +44,18 @@ def as_list(*texts: str, kind: str = "List", api_version: str = "v1") -> dict[st
     return {"apiVersion": api_version, "kind": kind, "items": items}
 
 
-@pytest.mark.parametrize(
-    ("text", "start"),
-    [
-        (yaml.safe_dump(as_list(PLAIN_POD, GPU_POD, TRESPASSER), sort_keys=False), "- "),
-        (json.dumps(as_list(PLAIN_POD, GPU_POD, TRESPASSER) | {"metadata": {}}, indent=2), "    {"),
-    ],
-    ids=["YAML", "JSON"],
-)
-def test_each_item_of_a_list_is_reported_with_its_line(
-    gpufence: Run, text: str, start: str
-) -> None:
-    report = gpufence("check", "--output", "json", "-", stdin=text).report
-    lines = text.splitlines()
-    sources = [result["source"] for result in report["results"]]
-    assert [source["item"] for source in sources] == [0, 1, 2]
-    assert all(lines[source["line"] - 1].startswith(start) for source in sources)
-    assert len({source["line"] for source in sources}) == 3
-    assert [result["verdict"] for result in report["results"]] == ["allowed", "mutated", "denied"]
+def test_each_item_of_a_list_is_reported_with_its_line(gpufence: Run) -> None:
+    items = as_list(PLAIN_POD, GPU_POD, TRESPASSER)
+    for text, start in (
+        (yaml.safe_dump(items, sort_keys=False), "- "),
+        (json.dumps(items | {"metadata": {}}, indent=2), "    {"),
+    ):
+        results = gpufence("check", "--output", "json", "-", stdin=text).report["results"]
+        places = [result["source"] for result in results]
+        assert [place["item"] for place in places] == [0, 1, 2]
+        assert all(text.splitlines()[place["line"] - 1].startswith(start) for place in places)
+        assert len({place["line"] for place in places}) == 3
+        assert [result["verdict"] for result in results] == ["allowed", "mutated", "denied"]
 
 
 DOCUMENTS = {
@@ -81,14 +74,14 @@ DOCUMENTS = {
 }
 
 
-@pytest.mark.parametrize("text", DOCUMENTS.values(), ids=DOCUMENTS.keys())
-def test_applying_the_patches_yields_the_output_of_mutate(gpufence: Run, text: str) -> None:
-    documents = list(yaml.safe_load_all(text))
-    report = gpufence("check", "--output", "json", "-", stdin=text).report
-    assert any(result["patch"] for result in report["results"])
-    for result in report["results"]:
-        index = result["source"]["document"]
-        documents[index] = jsonpatch.apply_patch(documents[index], result["patch"])
-    mutated = gpufence("mutate", "-", stdin=text)
-    assert documents == list(yaml.safe_load_all(mutated.out))
-    assert documents != list(yaml.safe_load_all(text))
+def test_applying_the_patches_yields_the_output_of_mutate(gpufence: Run) -> None:
+    for text in DOCUMENTS.values():
+        documents = list(yaml.safe_load_all(text))
+        report = gpufence("check", "--output", "json", "-", stdin=text).report
+        assert any(result["patch"] for result in report["results"])
+        for result in report["results"]:
+            index = result["source"]["document"]
+            documents[index] = jsonpatch.apply_patch(documents[index], result["patch"])
+        mutated = gpufence("mutate", "-", stdin=text)
+        assert documents == list(yaml.safe_load_all(mutated.out))
+        assert documents != list(yaml.safe_load_all(text))

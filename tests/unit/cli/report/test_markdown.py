@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from running import TRESPASSER, Run
 from webhook.tools.cli.report import markdown
 
@@ -24,23 +22,19 @@ def test_the_report_is_truncated_to_the_comment_length_of_github(gpufence: Run) 
     )
 
 
-@pytest.mark.parametrize(
-    ("name", "shown"),
-    [
-        ("@everyone", "`Deployment default/@everyone`"),
-        ("<img src=x>", "`Deployment default/<img src=x>`"),
-        ("a`@b", "Deployment default/a\\`@\u200bb"),
-        ("a|@b", "Deployment default/a\\|@\u200bb"),
-        ("a\\\\|[x](y)", "Deployment default/a\\\\\\|\\[x\\]\\(y\\)"),
-        ("a`https://b.example", "Deployment default/a\\`https:\u200b//b.example"),
-        ("a`www.b.example", "Deployment default/a\\`www\u200b.b.example"),
-        ("a`b/c#12 gh-3", "Deployment default/a\\`b/c\\#\u200b12 gh\\-\u200b3"),
-        ("a\\nb", "`Deployment default/a\\nb`"),
-    ],
-)
-def test_markdown_mentions_and_links_in_names_are_escaped(
-    gpufence: Run, name: str, shown: str
-) -> None:
-    text = TRESPASSER.replace("name: web\nspec", f'name: "{name}"\nspec')
+def test_markdown_mentions_and_links_in_names_are_escaped(gpufence: Run) -> None:
+    names = {
+        "@everyone": "`Deployment default/@everyone`",
+        "<img src=x>": "`Deployment default/<img src=x>`",
+        "a`@b": "Deployment default/a\\`@\u200bb",
+        "a|@b": "Deployment default/a\\|@\u200bb",
+        "a\\\\|[x](y)": "Deployment default/a\\\\\\|\\[x\\]\\(y\\)",
+        "a`https://b.example": "Deployment default/a\\`https:\u200b//b.example",
+        "a`www.b.example": "Deployment default/a\\`www\u200b.b.example",
+        "a`b/c#12 gh-3": "Deployment default/a\\`b/c\\#\u200b12 gh\\-\u200b3",
+        "a\\nb": "`Deployment default/a\\nb`",
+    }
+    text = "---\n".join(TRESPASSER.replace("name: web\ns", f'name: "{name}"\ns') for name in names)
     out = gpufence("check", "--output", "markdown", "-", stdin=text).out
-    assert f"| enforce | {shown} | `pool-trespass` |" in out
+    for shown in names.values():
+        assert f"| enforce | {shown} | `pool-trespass` |" in out

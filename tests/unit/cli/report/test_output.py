@@ -26,18 +26,16 @@ from running import (
     write_policy,
 )
 from webhook.tools.cli import report
-from webhook.tools.cli.report.output import FORMATS, Command
+from webhook.tools.cli.report.output import FORMATS
 
 CHECK = FORMATS["check"]
 
 
-@pytest.mark.parametrize("command", FORMATS)
-def test_each_format_is_the_function_of_a_command_in_a_module(command: Command) -> None:
-    modules = (
-        f"webhook.tools.cli.report.{module.name}" for module in iter_modules(report.__path__)
-    )
-    offered = {name for name in modules if hasattr(import_module(name), command)}
-    assert {f"webhook.tools.cli.report.{name}" for name in FORMATS[command]} == offered
+def test_each_format_is_the_function_of_a_command_in_a_module() -> None:
+    modules = [module.name for module in iter_modules(report.__path__)]
+    for command, formats in FORMATS.items():
+        loaded = {name: import_module(f"{report.__name__}.{name}") for name in modules}
+        assert {*formats} == {name for name in modules if hasattr(loaded[name], command)}
 
 
 GOLDEN = Path(__file__).with_name("check")
@@ -58,33 +56,25 @@ def test_the_report_of_each_format_is_as_expected(gpufence: Run, tmp_path: Path,
     assert_golden(GOLDEN / f"report.{name}", report)
 
 
-@pytest.mark.parametrize("name", CHECK)
-def test_a_report_file_equals_the_report_on_standard_output(
-    gpufence: Run, tmp_path: Path, name: str
-) -> None:
-    shown = gpufence("check", "-o", name, "-", stdin=FAULTS).out
-    assert gpufence("check", "-o", f"{name}=-", "-", stdin=FAULTS).out == shown
-    gpufence("check", "-o", f"{name}=report", "-", stdin=FAULTS)
-    assert (tmp_path / "report").read_text() == shown
+def test_a_report_file_equals_the_report_on_standard_output(gpufence: Run, tmp_path: Path) -> None:
+    for name in CHECK:
+        shown = gpufence("check", "-o", name, "-", stdin=FAULTS).out
+        assert gpufence("check", "-o", f"{name}=-", "-", stdin=FAULTS).out == shown
+        gpufence("check", "-o", f"{name}=report", "-", stdin=FAULTS)
+        assert (tmp_path / "report").read_text() == shown
 
 
-@pytest.mark.parametrize(
-    ("path", "problem"),
-    [
-        ("out/report.sarif", "out/report.sarif: directory out does not exist. Create it."),
-        ("folder", "folder: is a directory. Name a file in it."),
-        (
-            f"{'x' * 300}",
-            f"{'x' * 300}: cannot be written (File name too long). Name another file.",
-        ),
-    ],
-)
 def test_an_unwritable_report_file_is_an_error_before_the_check_starts(
-    gpufence: Run, tmp_path: Path, path: str, problem: str
+    gpufence: Run, tmp_path: Path
 ) -> None:
     (tmp_path / "folder").mkdir()
-    done = gpufence("check", "-o", "text", "-o", f"sarif={path}", "-", stdin=TRESPASSER)
-    assert (done.status, done.out, done.err) == (2, "", f"Error: {problem}\n")
+    for path, problem in {
+        "out/report.sarif": "directory out does not exist. Create it.",
+        "folder": "is a directory. Name a file in it.",
+        "x" * 300: "cannot be written (File name too long). Name another file.",
+    }.items():
+        done = gpufence("check", "-o", "text", "-o", f"sarif={path}", "-", stdin=TRESPASSER)
+        assert (done.status, done.out, done.err) == (2, "", f"Error: {path}: {problem}\n")
 
 
 def test_an_interrupted_run_keeps_the_previous_report(
@@ -130,35 +120,27 @@ def test_reports_are_written_to_devices_and_pipes(gpufence: Run, tmp_path: Path)
     assert json.loads(ran.err)["summary"]["allowed"] == 1
 
 
-@pytest.mark.parametrize(
-    ("args", "over"),
-    [
-        (["sarif=web.yaml", "web.yaml"], "web.yaml"),
-        (["sarif=./web.yaml", "."], "web.yaml"),
-        (["sarif=link", "*.yaml"], "web.yaml"),
-        (["text=policy.yml", "--policy", "policy.yml", "web.yaml"], "policy.yml"),
-        (["text=nodes.json", "--nodes", "nodes.json", "web.yaml"], "nodes.json"),
-    ],
-)
-def test_a_report_that_would_overwrite_an_input_is_rejected(
-    gpufence: Run, tmp_path: Path, args: list[str], over: str
-) -> None:
+def test_a_report_that_would_overwrite_an_input_is_rejected(gpufence: Run, tmp_path: Path) -> None:
     node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "gpu"}}
-    texts = {
-        "web.yaml": TRESPASSER,
-        "policy.yml": gpufence("policy", "show").out,
-        "nodes.json": json.dumps(node),
-    }
+    policy = gpufence("policy", "show").out
+    texts = {"web.yaml": TRESPASSER, "policy.yml": policy, "nodes.json": json.dumps(node)}
     for name, text in texts.items():
         (tmp_path / name).write_text(text)
     (tmp_path / "link").symlink_to("web.yaml")
     before = sorted(tmp_path.iterdir())
-    done = gpufence("check", "-o", "json=other.json", "-o", *args)
-    assert (done.status, done.out) == (2, "")
-    problem = f"--output {args[0]} overwrites the input {over}. Name another file"
-    assert problem in " ".join(done.err.split())
-    assert sorted(tmp_path.iterdir()) == before
-    assert {name: (tmp_path / name).read_text() for name in texts} == texts
+    for output, over, *args in (
+        ("sarif=web.yaml", "web.yaml", "web.yaml"),
+        ("sarif=./web.yaml", "web.yaml", "."),
+        ("sarif=link", "web.yaml", "*.yaml"),
+        ("text=policy.yml", "policy.yml", "--policy", "policy.yml", "web.yaml"),
+        ("text=nodes.json", "nodes.json", "--nodes", "nodes.json", "web.yaml"),
+    ):
+        done = gpufence("check", "-o", "json=other.json", "-o", output, *args)
+        assert (done.status, done.out) == (2, "")
+        problem = f"--output {output} overwrites the input {over}. Name another file"
+        assert problem in " ".join(done.err.split())
+        assert sorted(tmp_path.iterdir()) == before
+        assert {name: (tmp_path / name).read_text() for name in texts} == texts
 
 
 def test_an_audit_report_that_would_overwrite_an_input_is_rejected(
@@ -212,29 +194,26 @@ def texts(value: Any) -> Iterator[str]:
         yield value
 
 
-@pytest.mark.parametrize("name", CHECK)
-def test_no_report_prints_characters_that_act_on_a_terminal(
-    gpufence: Run, tmp_path: Path, name: str
-) -> None:
+def test_no_report_prints_characters_that_act_on_a_terminal(gpufence: Run, tmp_path: Path) -> None:
     path = f"{HOSTILE.replace(chr(0), '')}.yaml"
     (tmp_path / path).write_text(hostile_manifests())
-    done = gpufence("check", "--output", name, path)
-    assert done.status == 2
-    assert RAW.findall(done.out) == RAW.findall(done.err) == []
-    assert "\\u202e" in done.out
-    if name == "sarif":  # Its texts are for people.
-        assert not any(map(RAW.search, texts(json.loads(done.out))))
-    if name == "json":  # Its texts are those of the manifest.
-        assert HOSTILE in {result["object"]["name"] for result in done.report["results"][:4]}
+    for name in CHECK:
+        done = gpufence("check", "--output", name, path)
+        assert done.status == 2
+        assert RAW.findall(done.out) == RAW.findall(done.err) == []
+        assert "\\u202e" in done.out
+        if name == "sarif":  # Its texts are for people.
+            assert not any(map(RAW.search, texts(json.loads(done.out))))
+        if name == "json":  # Its texts are those of the manifest.
+            assert HOSTILE in {result["object"]["name"] for result in done.report["results"][:4]}
 
 
-@pytest.mark.parametrize("name", ["yaml", "json"])
 def test_mutated_manifests_have_escapes_for_characters_that_act_on_a_terminal(
-    gpufence: Run, name: str
+    gpufence: Run,
 ) -> None:
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": HOSTILE}, "spec": SPECS[1]}
-    done = gpufence("mutate", "--output", name, "-", stdin=json.dumps(pod))
-    assert done.status == 0
-    assert RAW.findall(done.out) == []
-    read = json.loads if name == "json" else yaml.safe_load
-    assert read(done.out)["metadata"]["name"] == HOSTILE
+    for name, read in (("yaml", yaml.safe_load), ("json", json.loads)):
+        done = gpufence("mutate", "--output", name, "-", stdin=json.dumps(pod))
+        assert done.status == 0
+        assert RAW.findall(done.out) == []
+        assert read(done.out)["metadata"]["name"] == HOSTILE
