@@ -92,20 +92,15 @@ def test_a_long_window_has_at_most_1000_samples_of_a_device(prometheus: Promethe
     assert found[("ml", "lazy")] == pytest.approx(301)
 
 
-@pytest.mark.parametrize(
-    ("status", "body", "expected"),
-    [
+def test_an_answer_that_is_no_result_is_an_error(prometheus: Prometheus) -> None:
+    for status, body, expected in (
         (422, REJECTION, "HTTP 422: .*would load too many"),
         (200, "<html>", "not that of a query of Prometheus"),
         (200, "[]", "not that of a query of Prometheus"),
-    ],
-)
-def test_an_answer_that_is_no_result_is_an_error(
-    prometheus: Prometheus, status: int, body: str, expected: str
-) -> None:
-    prometheus.status, prometheus.body = status, body
-    with pytest.raises(PrometheusError, match=expected):
-        idle_hours(prometheus.address, Window(END - 3600, END))
+    ):
+        prometheus.status, prometheus.body = status, body
+        with pytest.raises(PrometheusError, match=expected):
+            idle_hours(prometheus.address, Window(END - 3600, END))
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import ssl
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -120,18 +119,18 @@ def test_a_strict_client_accepts_every_name_of_the_served_leaf(
         assert files.begin(name=name).finish().presented == der(leaf)
 
 
-@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
 def test_a_leaf_with_another_key_type_is_served_after_a_reload(
-    files: Files, authority: KeyPair, names: Names, now: datetime, version: ssl.TLSVersion
+    files: Files, authority: KeyPair, names: Names, now: datetime
 ) -> None:
     # One SSLContext keeps a certificate per kind of key: it would go on with the ECDSA one.
     ecdsa, with_rsa = issue_leaf(authority, names, now), rsa_leaf(authority, names, now)
     client = client_context(authority)
-    client.minimum_version = client.maximum_version = version
-    for pair in (with_rsa, ecdsa, with_rsa):
-        files.write(pair)
-        assert files.poll(now)
-        assert files.begin(client).finish().presented == der(pair)
+    for version in (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3):
+        client.maximum_version = version
+        for pair in (with_rsa, ecdsa):
+            files.write(pair)
+            assert files.poll(now)
+            assert files.begin(client).finish().presented == der(pair)
 
 
 def rsa_leaf(authority: KeyPair, names: Names, now: datetime, bits: int = 2048) -> KeyPair:
@@ -175,29 +174,25 @@ def test_a_mounted_secret_update_without_new_timestamps_is_reloaded(
 
 
 NO_CERTIFICATE = "tls.crt: contains no valid PEM certificate"
-BREAKAGES: dict[str, tuple[Callable[[KeyPair, KeyPair], tuple[bytes, bytes]], str]] = {
-    "empty": (lambda _old, new: (b"", new.key_pem), NO_CERTIFICATE),
-    "truncated": (lambda _old, new: (new.certificate_pem[:200], new.key_pem), NO_CERTIFICATE),
-    "swapped": (lambda _old, new: (new.key_pem, new.certificate_pem), NO_CERTIFICATE),
-    "no key": (lambda _old, new: (new.certificate_pem, b""), "tls.key: contains no valid PEM"),
-    "the key not written yet": (
-        lambda old, new: (new.certificate_pem, old.key_pem),
-        "Replace both together; in a chain, the certificate of the key comes first.",
-    ),
-}
-"""How certificate and key are written, from the served pair and the new one."""
 
 
-@pytest.mark.parametrize("breakage", BREAKAGES)
 def test_invalid_files_are_rejected_until_valid_files_are_written(
-    files: Files, leaf: KeyPair, renewed: KeyPair, now: datetime, breakage: str
+    files: Files, leaf: KeyPair, renewed: KeyPair, now: datetime
 ) -> None:
-    contents, complaint = BREAKAGES[breakage]
-    files.write(KeyPair(*contents(leaf, renewed)))
-    assert complaint in files.rejection(now)
-    assert files.presented() == der(leaf)
-    files.write(leaf)
-    assert not files.poll(now), "the served pair is back"
+    new, key = renewed.certificate_pem, renewed.key_pem
+    both = "Replace both together; in a chain, the certificate of the key comes first."
+    for certificate, its_key, complaint in (
+        (b"", key, NO_CERTIFICATE),
+        (new[:200], key, NO_CERTIFICATE),
+        (key, new, NO_CERTIFICATE),
+        (new, b"", "tls.key: contains no valid PEM"),
+        (new, leaf.key_pem, both),
+    ):
+        files.write(KeyPair(certificate, its_key))
+        assert complaint in files.rejection(now)
+        assert files.presented() == der(leaf)
+        files.write(leaf)
+        assert not files.poll(now), "the served pair is back"
     files.write(renewed)
     assert files.poll(now)
     assert files.presented() == der(renewed)
@@ -233,39 +228,35 @@ def test_a_missing_pair_is_an_error_at_startup(tmp_path: Path) -> None:
     assert not asyncio.run(served.poll(datetime.now(UTC)))
 
 
-@pytest.mark.parametrize("years", [-10, 10])
-def test_a_pair_outside_its_validity_is_served_and_reported(
-    files: Files, now: datetime, years: int
-) -> None:
+def test_a_pair_outside_its_validity_is_served_and_reported(files: Files, now: datetime) -> None:
     """The clock of this machine may be wrong, and the clients have clocks of their own."""
-    wrong = now + timedelta(days=365 * years)
-    message = "tls.crt: expired at" if years > 0 else "tls.crt: is not valid before"
-    assert message in files.served.invalid(wrong)
-    assert files.served.invalid(now) == ""
-    # The served pair is no better, so that a new one is taken up.
-    files.write(issue_leaf(create_authority(now), Names.parse([NAME]), now))
-    assert files.poll(wrong)
+    for years, message in ((-10, "tls.crt: is not valid before"), (10, "tls.crt: expired at")):
+        wrong = now + timedelta(days=365 * years)
+        assert message in files.served.invalid(wrong)
+        # The served pair is no better, so that a new one is taken up.
+        files.write(issue_leaf(create_authority(now), Names.parse([NAME]), now))
+        assert files.poll(wrong)
+        assert files.served.invalid(now) == ""
 
 
-@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
-def test_tls_1_2_and_1_3_use_forward_secrecy(files: Files, version: ssl.TLSVersion) -> None:
+def test_tls_1_2_and_1_3_use_forward_secrecy(files: Files) -> None:
     client = client_context(files.authority)
-    client.minimum_version = client.maximum_version = version
-    handshake = files.begin(client).finish()
-    assert handshake.client.version() == version.name.replace("_", ".")
-    cipher = handshake.client.cipher()
-    assert cipher is not None
-    assert cipher[0].startswith(("TLS_AES_", "TLS_CHACHA20_", "ECDHE-ECDSA-"))
-    assert not cipher[0].endswith("-SHA")
+    for version in (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3):
+        client.maximum_version = version
+        used = files.begin(client).finish().client
+        assert used.version() == version.name.replace("_", ".")
+        name, *_ = used.cipher() or ("none",)
+        assert name.startswith(("TLS_AES_", "TLS_CHACHA20_", "ECDHE-ECDSA-"))
+        assert not name.endswith("-SHA")
 
 
-@pytest.mark.parametrize("suite", ["ECDHE-ECDSA-AES128-SHA256", "ECDHE-ECDSA-AES256-SHA"])
-def test_weak_cipher_suites_are_rejected(files: Files, suite: str) -> None:
+def test_weak_cipher_suites_are_rejected(files: Files) -> None:
     client = client_context(files.authority)
     client.maximum_version = ssl.TLSVersion.TLSv1_2
-    client.set_ciphers(suite)
-    with pytest.raises(ssl.SSLError, match="NO_SHARED_CIPHER"):
-        files.begin(client).finish()
+    for suite in ("ECDHE-ECDSA-AES128-SHA256", "ECDHE-ECDSA-AES256-SHA"):
+        client.set_ciphers(suite)
+        with pytest.raises(ssl.SSLError, match="NO_SHARED_CIPHER"):
+            files.begin(client).finish()
 
 
 def test_tls_versions_below_1_2_and_renegotiation_are_disabled(files: Files) -> None:
@@ -274,15 +265,12 @@ def test_tls_versions_below_1_2_and_renegotiation_are_disabled(files: Files) -> 
     assert files.served.context().options & ssl.OP_NO_RENEGOTIATION
 
 
-@pytest.mark.parametrize(
-    ("offered", "chosen"), [(["h2", "http/1.1"], "http/1.1"), (["h2"], None), ([], None)]
-)
-def test_alpn_selects_only_http_1_1(files: Files, offered: list[str], chosen: str | None) -> None:
-    client = client_context(files.authority)
-    if offered:
-        client.set_alpn_protocols(offered)
-    handshake = files.begin(client).finish()
-    assert handshake.client.selected_alpn_protocol() == chosen
+def test_alpn_selects_only_http_1_1(files: Files) -> None:
+    for offered, chosen in ((["h2", "http/1.1"], "http/1.1"), (["h2"], None), ([], None)):
+        client = client_context(files.authority)
+        if offered:
+            client.set_alpn_protocols(offered)
+        assert files.begin(client).finish().client.selected_alpn_protocol() == chosen
 
 
 # Callers that do not trust a certificate yet.
@@ -386,26 +374,18 @@ def signed(
     return sign(named(name), extension, begin=begin, end=end, signer=authority)
 
 
-@pytest.mark.parametrize(
-    ("shown", "problem"),
-    [
-        (lambda *_: None, "PEER_DID_NOT_RETURN_A_CERTIFICATE"),
-        (lambda _own, serving: signed(serving), "certificate verify failed"),
-        (lambda _own, _serving: signed(create_authority(datetime.now(UTC))), "verify failed"),
-        (lambda own, _serving: signed(own, ends=-HOUR), "certificate has expired"),
-        (lambda own, _serving: signed(own, FOR_SERVERS), r"(?i)unsuitable certificate purpose"),
-    ],
-    ids=["none", "of the serving CA", "of another CA", "expired", "for servers"],
-)
 def test_a_client_without_a_certificate_of_the_ca_for_clients_is_rejected(
-    listener: Files,
-    clients: KeyPair,
-    authority: KeyPair,
-    shown: Callable[[KeyPair, KeyPair], KeyPair | None],
-    problem: str,
+    listener: Files, clients: KeyPair, authority: KeyPair
 ) -> None:
-    with pytest.raises(ssl.SSLError, match=problem):
-        listener.connect(shown(clients, authority))
+    for shown, problem in (
+        (None, "PEER_DID_NOT_RETURN_A_CERTIFICATE"),
+        (signed(authority), "certificate verify failed"),
+        (signed(create_authority(datetime.now(UTC))), "verify failed"),
+        (signed(clients, ends=-HOUR), "certificate has expired"),
+        (signed(clients, FOR_SERVERS), r"(?i)unsuitable certificate purpose"),
+    ):
+        with pytest.raises(ssl.SSLError, match=problem):
+            listener.connect(shown)
 
 
 def test_client_certificates_require_tls_1_3_without_session_resumption(
