@@ -27,25 +27,17 @@ def response(case: reviews.Case, endpoint: reviews.Endpoint) -> Any:
     return json.loads(engine.answer_of(admission, engine.PATHS[endpoint], body))["response"]
 
 
-@pytest.mark.parametrize(
-    ("case", "changed"),
-    [
-        ("gpu-pod", True),
-        ("plain-pod", False),
-        ("large-pod", True),
-        ("megabyte-pod", True),
-        ("ephemeral", True),
-    ],
-)
-def test_recorded_reviews_mutate_gpu_pods_only(case: reviews.Case, changed: bool) -> None:
-    reviewed = response(case, "mutate")
-    assert reviewed["allowed"]
-    assert bool(json.loads(base64.b64decode(reviewed.get("patch", "W10=")))) is changed
+def test_recorded_reviews_mutate_gpu_pods_only() -> None:
+    of_pods = [case for case in reviews.CASES if case != "deployment"]
+    for case in of_pods:
+        reviewed = response(case, "mutate")
+        assert reviewed["allowed"]
+        patch = json.loads(base64.b64decode(reviewed.get("patch", "W10=")))
+        assert bool(patch) is (case != "plain-pod")
 
 
-@pytest.mark.parametrize("case", reviews.CASES)
-def test_recorded_reviews_pass_every_check(case: reviews.Case) -> None:
-    assert response(case, "validate")["allowed"]
+def test_recorded_reviews_pass_every_check() -> None:
+    assert all(response(case, "validate")["allowed"] for case in reviews.CASES)
 
 
 def results(rate: float) -> Results:

@@ -106,41 +106,32 @@ GPU = "key: nvidia.com/gpu, operator: Exists"
 SPOT = "key: spot, operator: Exists"
 
 
-@pytest.mark.parametrize(
-    ("before", "after"),
-    [
+def test_a_toleration_of_a_pod_without_a_device_is_removed(gpufence: Run) -> None:
+    gpu, spot = f"{{{GPU}}}", f"{{{SPOT}}}"
+    containers = "  containers: [{name: web, image: nginx}]"
+    for before, after in (
         ("  tolerations:\n  - key: nvidia.com/gpu\n    operator: Exists\n", ""),
         (
-            f"  tolerations:\n  # first\n  - {{{GPU}}}  # gone\n  - {{{SPOT}}}\n",
-            f"  tolerations:\n  # first\n  - {{{SPOT}}}\n",
+            f"  tolerations:\n  # first\n  - {gpu}  # gone\n  - {spot}\n",
+            f"  tolerations:\n  # first\n  - {spot}\n",
         ),
-        (f"  tolerations: [{{{GPU}}}, {{{SPOT}}}]\n", f"  tolerations: [{{{SPOT}}}]\n"),
-        (f"  tolerations: [{{{SPOT}}}, {{{GPU}}}]\n", f"  tolerations: [{{{SPOT}}}]\n"),
-        (
-            f"  tolerations:\r\n  - {{{SPOT}}}\r\n  - {{{GPU}}}\r\n",
-            f"  tolerations:\r\n  - {{{SPOT}}}\r\n",
-        ),
-    ],
-)
-def test_a_toleration_of_a_pod_without_a_device_is_removed(
-    gpufence: Run, before: str, after: str
-) -> None:
-    containers = "  containers: [{name: web, image: nginx}]"
-    assert fixed(gpufence, pod(before + containers)) == pod(after + containers)
+        (f"  tolerations: [{gpu}, {spot}]\n", f"  tolerations: [{spot}]\n"),
+        (f"  tolerations: [{spot}, {gpu}]\n", f"  tolerations: [{spot}]\n"),
+        (f"  tolerations:\r\n  - {spot}\r\n  - {gpu}\r\n", f"  tolerations:\r\n  - {spot}\r\n"),
+    ):
+        assert fixed(gpufence, pod(before + containers)) == pod(after + containers)
 
 
-@pytest.mark.parametrize(
-    "spec",
-    [
+def test_what_has_no_obvious_remedy_stays(gpufence: Run) -> None:
+    claims = "resourceClaims: [{name: a, resourceClaimName: a}]"
+    for spec in (
         # An alias uses the same list.
         f"  tolerations: &all\n  - {{{GPU}}}\n  x: *all\n",
         "  tolerations:\n  - operator: Exists\n",
-        f"  tolerations:\n  - {{{GPU}}}\n  resourceClaims: [{{name: a, resourceClaimName: a}}]\n",
-    ],
-)
-def test_what_has_no_obvious_remedy_stays(gpufence: Run, spec: str) -> None:
-    text = pod(f"{spec}  containers: [{{name: web, image: nginx}}]\n")
-    assert fixed(gpufence, text) == text
+        f"  tolerations:\n  - {{{GPU}}}\n  {claims}\n",
+    ):
+        text = pod(f"{spec}  containers: [{{name: web, image: nginx}}]\n")
+        assert fixed(gpufence, text) == text
 
 
 def test_equal_limits_are_set_and_empty_requests_go(gpufence: Run) -> None:

@@ -51,27 +51,20 @@ def test_kubectl_completes_the_options_of_the_plugin(kubectl_binary: Path, tmp_p
     assert done.stdout.splitlines()[-1] == ":4"
 
 
-@pytest.mark.parametrize(
-    ("words", "expected"),
-    [
-        (["polic"], ["policy", ":4"]),
-        (["policy", "sh"], ["show", ":4"]),
-        (["check", "--color", "a"], ["auto", "always", ":4"]),
-        (["check", "manif"], [":0"]),
-        (["explain", "device-l"], ["device-leak", ":0"]),
-        (
-            [],
-            [*cli.list_commands(cli.make_context("x", [], resilient_parsing=True)), ":4"],
-        ),
-    ],
-    ids=["command", "subcommand", "choice", "file", "rule or file", "no words"],
-)
 def test_complete_prints_completions_and_the_directive(
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    words: list[str],
-    expected: list[str],
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(sys, "argv", ["kubectl_complete-gpufence", *words])
-    assert kubectl_complete() == 0
-    assert [line.partition("\t")[0] for line in capsys.readouterr().out.splitlines()] == expected
+    every = cli.list_commands(cli.make_context("x", [], resilient_parsing=True))
+    completions = {
+        "polic": ["policy", ":4"],
+        "policy sh": ["show", ":4"],
+        "check --color a": ["auto", "always", ":4"],
+        "check manif": [":0"],  # a file
+        "explain device-l": ["device-leak", ":0"],  # a rule or a file
+        "": [*every, ":4"],
+    }
+    for words, expected in completions.items():
+        monkeypatch.setattr(sys, "argv", ["kubectl_complete-gpufence", *words.split()])
+        assert kubectl_complete() == 0
+        lines = capsys.readouterr().out.splitlines()
+        assert [line.partition("\t")[0] for line in lines] == expected

@@ -17,9 +17,8 @@ def paths_of(gpufence: Run, *args: str) -> list[str]:
 
 
 @pytest.mark.usefixtures("tree")
-@pytest.mark.parametrize(
-    ("patterns", "left"),
-    [
+def test_excluded_paths_are_skipped(gpufence: Run) -> None:
+    for patterns, left in (
         ([], [0, 3, 1, 2, 5, 6]),
         (["charts"], [0, 3, 1, 2]),
         (["charts/"], [0, 3, 1, 2]),
@@ -31,11 +30,9 @@ def paths_of(gpufence: Run, *args: str) -> list[str]:
         (["apps/**/*.yaml"], [0, 3, 5, 6]),
         (["**/templates", "[ab].yaml"], [3, 1, 2, 6]),
         (["web/deploy", "Charts"], [0, 3, 1, 2, 5, 6]),
-    ],
-)
-def test_excluded_paths_are_skipped(gpufence: Run, patterns: list[str], left: list[int]) -> None:
-    args = [arg for pattern in patterns for arg in ("--exclude", pattern)]
-    assert paths_of(gpufence, *args, ".") == [FILES[index] for index in left]
+    ):
+        args = [arg for pattern in patterns for arg in ("--exclude", pattern)]
+        assert paths_of(gpufence, *args, ".") == [FILES[index] for index in left], patterns
 
 
 def test_exclude_patterns_are_relative_to_the_directory_argument(gpufence: Run, tree: Path) -> None:
@@ -47,31 +44,27 @@ def test_exclude_patterns_are_relative_to_the_directory_argument(gpufence: Run, 
 
 
 @pytest.mark.usefixtures("tree")
-@pytest.mark.parametrize(
-    ("pattern", "found"),
-    [
-        ("*.yaml", [0]),
-        ("apps/*/deploy", [3, 1]),
-        ("apps/*/*/*.y*ml", [3, 1, 2]),
-        ("apps/**", [3, 1, 2]),
-        ("**/web.yaml", [1, 2]),
-        ("./apps/w[aeiou]b/deploy/web.yam?", [1]),
-        ("*", [0, 3, 1, 2, 5, 6]),
-    ],
-)
-def test_a_glob_argument_reads_the_matching_files_and_directories(
-    gpufence: Run, pattern: str, found: list[int]
-) -> None:
-    assert paths_of(gpufence, pattern) == [FILES[index] for index in found]
+def test_a_glob_argument_reads_the_matching_files_and_directories(gpufence: Run) -> None:
+    found = {
+        "*.yaml": [0],
+        "apps/*/deploy": [3, 1],
+        "apps/*/*/*.y*ml": [3, 1, 2],
+        "apps/**": [3, 1, 2],
+        "**/web.yaml": [1, 2],
+        "./apps/w[aeiou]b/deploy/web.yam?": [1],
+        "*": [0, 3, 1, 2, 5, 6],
+    }
+    assert {pattern: paths_of(gpufence, pattern) for pattern in found} == {
+        pattern: [FILES[index] for index in indices] for pattern, indices in found.items()
+    }
 
 
 @pytest.mark.usefixtures("tree")
-@pytest.mark.parametrize("pattern", ["nowhere/*.yaml", "apps/db/*.md", "*.txt"])
-def test_a_glob_argument_without_matches_is_an_error(gpufence: Run, pattern: str) -> None:
-    done = gpufence("check", "-o", "json", pattern)
-    assert done.status == 2
+def test_a_glob_argument_without_matches_is_an_error(gpufence: Run) -> None:
     problem = "matches no manifests (.yaml, .yml, .json). Check the pattern."
-    assert done.errors == [f"{pattern}: {problem}"]
+    for pattern in ("nowhere/*.yaml", "apps/db/*.md", "*.txt"):
+        done = gpufence("check", "-o", "json", pattern)
+        assert (done.status, done.errors) == (2, [f"{pattern}: {problem}"])
 
 
 def test_a_file_name_with_glob_characters_is_read_literally(gpufence: Run, tree: Path) -> None:
@@ -216,32 +209,25 @@ def test_a_chart_that_helm_cannot_render_is_an_error(gpufence: Run, helm: Path) 
     assert "cannot be rendered with its default values: values: image.tag is required." in done.out
 
 
-@pytest.mark.parametrize(
-    "field",
-    [
-        "patches: [{path: patch.yaml}]",
-        "patchesStrategicMerge: [patch.yaml]",
-        "patchesJson6902: [{target: {kind: Pod, name: web}, path: ../overlay/patch.yaml}]",
-    ],
-)
 def test_the_patches_of_a_kustomization_are_skipped_with_a_note(
-    gpufence: Run, tmp_path: Path, field: str
+    gpufence: Run, tmp_path: Path
 ) -> None:
     overlay = tmp_path / "overlay"
     overlay.mkdir()
-    (overlay / "kustomization.yaml").write_text(f"kind: Kustomization\n{field}\n")
     (overlay / "patch.yaml").write_text(TRESPASSER)
     (tmp_path / "web.yaml").write_text(PLAIN_POD)
-    done = gpufence("check", "--output", "json", tmp_path)
-    verdicts = {Path(r["source"]["path"]).name: r["verdict"] for r in done.report["results"]}
-    assert verdicts == {
-        "kustomization.yaml": "skipped",
-        "patch.yaml": "skipped",
-        "web.yaml": "allowed",
-    }
-    assert done.status == 0
-    assert "patch.yaml: is a patch of a kustomization" in done.err
-    assert gpufence("check", "--strict", tmp_path).status == 1
+    names = {"kustomization.yaml": "skipped", "patch.yaml": "skipped", "web.yaml": "allowed"}
+    for field in (
+        "patches: [{path: patch.yaml}]",
+        "patchesStrategicMerge: [patch.yaml]",
+        "patchesJson6902: [{target: {kind: Pod, name: web}, path: ../overlay/patch.yaml}]",
+    ):
+        (overlay / "kustomization.yaml").write_text(f"kind: Kustomization\n{field}\n")
+        done = gpufence("check", "--output", "json", tmp_path)
+        verdicts = {Path(r["source"]["path"]).name: r["verdict"] for r in done.report["results"]}
+        assert (done.status, verdicts) == (0, names)
+        assert "patch.yaml: is a patch of a kustomization" in done.err
+        assert gpufence("check", "--strict", tmp_path).status == 1
 
 
 def test_a_patch_that_is_named_itself_is_checked(gpufence: Run, tmp_path: Path) -> None:
@@ -317,24 +303,19 @@ def test_a_link_out_of_the_directory_is_listed_and_not_read(
     assert "directory" in paths_of(gpufence, ".")
 
 
-@pytest.mark.parametrize(
-    "fields",
-    [
+def test_a_kustomization_that_makes_other_objects_is_listed(gpufence: Run, tmp_path: Path) -> None:
+    (tmp_path / "pod.yaml").write_text(PLAIN_POD)
+    for fields in (
         "patches: [{target: {kind: Pod}, patch: '[]'}]",
         "resources: [https://example.com/base?ref=main]",
         "helmCharts: [{name: web}]",
         "patches: 5",
-    ],
-)
-def test_a_kustomization_that_makes_other_objects_is_listed(
-    gpufence: Run, tmp_path: Path, fields: str
-) -> None:
-    (tmp_path / "kustomization.yaml").write_text(f"{fields}\n")
-    (tmp_path / "pod.yaml").write_text(PLAIN_POD)
-    done = gpufence("check", ".")
-    assert done.status == 0
-    assert "skipped kustomization.yaml: makes objects that stand in no file" in done.err
-    assert gpufence("check", "--strict", ".").status == 1
+    ):
+        (tmp_path / "kustomization.yaml").write_text(f"{fields}\n")
+        done = gpufence("check", ".")
+        assert done.status == 0
+        assert "skipped kustomization.yaml: makes objects that stand in no file" in done.err
+        assert gpufence("check", "--strict", ".").status == 1
 
 
 def test_an_object_in_a_file_with_the_name_of_a_kustomization_is_checked(

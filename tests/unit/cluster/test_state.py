@@ -41,20 +41,18 @@ def test_a_node_keeps_labels_taints_and_devices_of_pools() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("obj", "problem"),
-    [
+def test_an_invalid_node_is_reported() -> None:
+    nodes: list[tuple[JSON, str]] = [
         ({}, "missing required field `metadata`"),
         ({"metadata": {}}, "it has no name"),
         ({"metadata": {"name": 1}}, r"Expected `str`, got `int` - at `\$.metadata.name`"),
         ({"metadata": {"name": "a", "labels": {"a": 1}}}, "Expected `str`, got `int`"),
         ({"metadata": {"name": "a"}, "spec": {"taints": [{}]}}, "required field `key`"),
         (node("a", allocatable={"nvidia.com/gpu": "many"}), "'many' is not a quantity"),
-    ],
-)
-def test_an_invalid_node_is_reported(obj: JSON, problem: str) -> None:
-    with pytest.raises(ValueError, match=problem):
-        node_of(obj)
+    ]
+    for obj, problem in nodes:
+        with pytest.raises(ValueError, match=problem):
+            node_of(obj)
 
 
 def device_class(name: str, created: str, resource: str | None) -> DeviceClassObject:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from policies.kubernetes.node_templates import NodeTemplate
 from policies.kubernetes.nodes import Node, NodeIndex
 from policies.kubernetes.scheduling import Taint
@@ -66,9 +64,17 @@ def machine_deployment(machine_labels: JSON | None = None, **annotations: str) -
     }
 
 
-@pytest.mark.parametrize(
-    ("labels", "promised"),
-    [
+def test_a_node_pool_promises_the_labels_that_it_sets_or_allows() -> None:
+    pool = template(
+        node_pool(
+            requirement("karpenter.k8s.aws/instance-gpu-name", "In", "h100", "a100"),
+            requirement("karpenter.k8s.aws/instance-gpu-count", "Gt", "4"),
+            requirement("topology.kubernetes.io/zone", "NotIn", "b"),
+            requirement("tier", "Exists"),
+            labels={"team": "a"},
+        )
+    )
+    labels: list[tuple[JSON, bool]] = [
         ({"karpenter.sh/nodepool": "gpu"}, True),
         ({"karpenter.sh/nodepool": "other"}, False),
         ({"team": "a"}, True),
@@ -87,35 +93,17 @@ def machine_deployment(machine_labels: JSON | None = None, **annotations: str) -
         # It knows no label that comes later.
         (PRESENT, False),
         ({"eks.amazonaws.com/instance-gpu-name": "h100"}, False),
-    ],
-)
-def test_a_node_pool_promises_the_labels_that_it_sets_or_allows(
-    labels: JSON, promised: bool
-) -> None:
-    pool = node_pool(
-        requirement("karpenter.k8s.aws/instance-gpu-name", "In", "h100", "a100"),
-        requirement("karpenter.k8s.aws/instance-gpu-count", "Gt", "4"),
-        requirement("topology.kubernetes.io/zone", "NotIn", "b"),
-        requirement("tier", "Exists"),
-        labels={"team": "a"},
-    )
-    assert template(pool).promises(selector_of(labels)) is promised
+    ]
+    assert [(each, pool.promises(selector_of(each))) for each, _ in labels] == labels
 
 
-@pytest.mark.parametrize("labels", [{"size": "5"}, {"size": ""}], ids=["a value", "any value"])
-@pytest.mark.parametrize(
-    "unknown",
-    [requirement("size", "Gte", "4"), requirement("size", "Gt"), requirement("size", "Lt", "a")],
-    ids=lambda unknown: f"{unknown['operator']} {unknown['values']}",
-)
-def test_a_requirement_that_kubernetes_does_not_know_may_allow_any_value(
-    unknown: JSON, labels: JSON
-) -> None:
-    selector = {key: (value,) if value else () for key, value in labels.items()}
-    assert template(node_pool(unknown)).promises(selector)
-    assert not template(node_pool(unknown, requirement("size", "In", "4"))).promises(
-        {"size": ("5",)}
-    )
+def test_a_requirement_that_kubernetes_does_not_know_may_allow_any_value() -> None:
+    four = requirement("size", "In", "4")
+    for operator, *values in (("Gte", "4"), ("Gt",), ("Lt", "a")):
+        unknown = requirement("size", operator, *values)
+        for allowed in (("5",), ()):
+            assert template(node_pool(unknown)).promises({"size": allowed})
+        assert not template(node_pool(unknown, four)).promises({"size": ("5",)})
 
 
 def test_a_node_pool_offers_any_devices_and_a_node_claim_its_allocatable() -> None:

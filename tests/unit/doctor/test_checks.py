@@ -5,13 +5,11 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-import pytest
-
 from certs.authority import create_authority, issue_leaf
 from certs.keypair import Names
 from policies.kubernetes.objects import JSONObject
 from webhook.controller.certificates import names_of
-from webhook.tools.doctor import DoctorLine, Status
+from webhook.tools.doctor import DoctorLine
 from webhook.tools.doctor.checks import diagnosis
 from webhook.tools.doctor.installation import Deployed, Installation
 
@@ -28,9 +26,8 @@ def line(check: str, **found: Any) -> DoctorLine:
     )
 
 
-@pytest.mark.parametrize(
-    ("version", "claims", "status", "found"),
-    [
+def test_old_versions_and_missing_claims_are_reported() -> None:
+    for version, claims, status, found in (
         ("v1.36.3", ("v1",), "ok", "v1.36.3"),
         ("v1.34.10-gke.1000", ("v1", "v1beta2"), "ok", "v1.34.10-gke.1000"),
         ("v1.30.14", (), "ok", "v1.30.14, without dynamic resource allocation"),
@@ -38,24 +35,20 @@ def line(check: str, **found: Any) -> DoctorLine:
         ("v1.29.9", (), "fail", "v1.29.9 is older than 1.30"),
         ("", (), "skip", "the version of the API server is unknown"),
         ("devel", (), "skip", "it says 'devel'"),
-    ],
-)
-def test_old_versions_and_missing_claims_are_reported(
-    version: str, claims: tuple[str, ...], status: Status, found: str
-) -> None:
-    made = line("Kubernetes", version=version, claim_versions=claims)
-    assert made.status == status
-    assert found in made.detail
-    assert bool(made.remediation) == (status in ("warn", "fail"))
+    ):
+        made = line("Kubernetes", version=version, claim_versions=claims)
+        assert made.status == status
+        assert found in made.detail
+        assert bool(made.remediation) == (status in ("warn", "fail"))
 
 
-@pytest.mark.parametrize(("ready", "status"), [(1, "ok"), (0, "warn")])
-def test_a_controller_that_is_not_ready_is_a_warning(ready: int, status: Status) -> None:
+def test_a_controller_that_is_not_ready_is_a_warning() -> None:
     pod = {"containers": [{"name": "gpufence", "image": "gpufence:0.2.0"}]}
-    controller = {"spec": {"template": {"spec": pod}}, "status": {"readyReplicas": ready}}
-    found = line("controller", controller=controller)
-    assert found.status == status
-    assert ("image.repository" in found.remediation) is not bool(ready)
+    for ready, status in ((1, "ok"), (0, "warn")):
+        controller = {"spec": {"template": {"spec": pod}}, "status": {"readyReplicas": ready}}
+        found = line("controller", controller=controller)
+        assert found.status == status
+        assert ("image.repository" in found.remediation) is not bool(ready)
 
 
 def registered(url: str) -> dict[str, object]:
@@ -63,9 +56,8 @@ def registered(url: str) -> dict[str, object]:
     return {"webhooks": [{"name": "pods.gpufence.dev", "clientConfig": {"url": f"{url}/mutate"}}]}
 
 
-@pytest.mark.parametrize(
-    ("url", "names", "missing"),
-    [
+def test_a_certificate_without_the_registered_host_fails() -> None:
+    for url, names, missing in (
         ("https://10.0.0.7:8443", Names.parse([], ["10.0.0.7"]), ""),
         ("https://10.0.0.7:8443", Names.parse([], ["10.0.0.8"]), "10.0.0.7"),
         ("https://10.0.0.7:8443", Names.parse(["fence.example"]), "10.0.0.7"),
@@ -73,35 +65,27 @@ def registered(url: str) -> dict[str, object]:
         ("https://[fd00::7]:8443", Names.parse([], ["10.0.0.7"]), "fd00::7"),
         ("https://fence.example", Names.parse(["fence.example"], ["10.0.0.7"]), ""),
         ("https://fence.example", Names.parse([], ["10.0.0.7"]), "fence.example"),
-    ],
-)
-def test_a_certificate_without_the_registered_host_fails(
-    url: str, names: Names, missing: str
-) -> None:
-    leaf = issue_leaf(AUTHORITY, names, NOW)
-    configurations: dict[str, JSONObject | None] = {"Kind": registered(url)}
-    address = Installation("fence", "gpufence", configurations=configurations).address
-    assert address is not None
-    found = line(
-        "certificate",
-        deployed=Deployed(address, "serving"),
-        names=names_of(address),
-        secret={},
-        leaf=leaf,
-        signer=AUTHORITY.certificate_pem,
-    )
-    assert found.status == ("fail" if missing else "ok")
-    if missing:
-        assert found.detail == f"the serving certificate lacks {missing}"
+    ):
+        configurations: dict[str, JSONObject | None] = {"Kind": registered(url)}
+        address = Installation("fence", "gpufence", configurations=configurations).address
+        assert address is not None
+        found = line(
+            "certificate",
+            deployed=Deployed(address, "serving"),
+            names=names_of(address),
+            secret={},
+            leaf=issue_leaf(AUTHORITY, names, NOW),
+            signer=AUTHORITY.certificate_pem,
+        )
+        assert found.status == ("fail" if missing else "ok")
+        assert not missing or found.detail == f"the serving certificate lacks {missing}"
 
 
-@pytest.mark.parametrize(
-    ("name", "hinted"),
-    [("gpufence:0.2.0", True), ("registry.example:5000/gpufence:0.2.0", False), ("", False)],
-)
-def test_the_placeholder_image_is_named_when_no_replica_runs(name: str, hinted: bool) -> None:
-    pod = {"containers": [{"name": "gpufence", "image": name}]}
-    deployment = {"spec": {"replicas": 2, "template": {"spec": pod}}, "status": {}}
-    found = line("replicas", deployment=deployment)
-    assert found.status == "fail"
-    assert ("image.repository" in found.remediation) is hinted
+def test_the_placeholder_image_is_named_when_no_replica_runs() -> None:
+    images = {"gpufence:0.2.0": True, "registry.example:5000/gpufence:0.2.0": False, "": False}
+    for image, hinted in images.items():
+        pod = {"containers": [{"name": "gpufence", "image": image}]}
+        deployment = {"spec": {"replicas": 2, "template": {"spec": pod}}, "status": {}}
+        found = line("replicas", deployment=deployment)
+        assert found.status == "fail"
+        assert ("image.repository" in found.remediation) is hinted

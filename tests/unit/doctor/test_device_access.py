@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-import pytest
-
 from fake_apiserver import FakeKubeApi
 from policies.kubernetes.objects import JSONObject
 from policies.shipped import shipped_policy
@@ -21,59 +19,46 @@ RENDER = "/dev/dri/renderD128"
 NONE, ONE, TWO = (), (FIRST,), (SECOND,)
 
 
-@pytest.mark.parametrize(
-    ("pods", "status", "detail"),
-    [
+def test_containers_see_only_the_devices_that_they_request() -> None:
+    own = "see their own, and their other containers none: "
+    both = (*ONE, *TWO)
+    cases: list[tuple[list[tuple[str, tuple[str, ...], tuple[str, ...]]], str, str]] = [
         ([("a", NONE, NONE)], "ok", "without a request sees no device, on a"),
         ([("a", NONE, ONE)], "fail", f"sees {FIRST}, a"),
         (
             [("a", (FIRST, RENDER), NONE), ("a", TWO, NONE)],
             "ok",
-            f"see their own, and their other containers none: {FIRST}, {RENDER} on a; {SECOND} on",
+            f"{own}{FIRST}, {RENDER} on a; {SECOND} on",
         ),
         # Equal names on two nodes, one device for both Pods, and two devices for one.
-        (
-            [("a", ONE, NONE), ("b", ONE, NONE)],
-            "ok",
-            f"containers none: {FIRST} on a; {FIRST} on b",
-        ),
-        (
-            [("a", ONE, NONE), ("a", ONE, NONE)],
-            "fail",
-            f"see the same: {FIRST} on a; {FIRST} on a",
-        ),
-        (
-            [("a", ONE, NONE), ("a", ONE + TWO, NONE)],
-            "fail",
-            f"with one device sees {FIRST}, {SECOND}, a",
-        ),
+        ([("a", ONE, NONE), ("b", ONE, NONE)], "ok", f"{own}{FIRST} on a; {FIRST} on b"),
+        ([("a", ONE, NONE), ("a", ONE, NONE)], "fail", f"the same: {FIRST} on a; {FIRST} on a"),
+        ([("a", ONE, NONE), ("a", both, NONE)], "fail", f"one device sees {FIRST}, {SECOND}, a"),
         # A leak into the other container of a GPU Pod, and devices of an unknown kind.
         ([("a", ONE, NONE), ("a", TWO, ONE)], "fail", f"without a request sees {FIRST}, a"),
         ([("a", NONE, NONE), ("a", ONE, NONE)], "skip", "no device file of a known kind"),
-    ],
-)
-def test_containers_see_only_the_devices_that_they_request(
-    pods: Sequence[tuple[str, tuple[str, ...], tuple[str, ...]]], status: str, detail: str
-) -> None:
-    line = judge([Seen(*pod) for pod in pods])
-    assert line.status == status
-    assert detail in line.detail
+    ]
+    for pods, status, detail in cases:
+        line = judge([Seen(*pod) for pod in pods])
+        assert line.status == status, pods
+        assert detail in line.detail, pods
 
 
-@pytest.mark.parametrize(
-    ("last", "status"),
-    [("ok", "Implemented"), ("skip", "Partially Implemented"), ("fail", "Not Implemented")],
-)
-def test_the_entry_has_the_status_that_the_checks_show(last: Status, status: str) -> None:
-    lines = [DoctorLine("ok", "a", "b"), DoctorLine(last, "c", "d")]
-    made = entry(lines, "v1.36.3-eks-1", "report.xml")
-    assert made["metadata"] == {"kubernetesVersion": "v1.36"}
-    [requirement] = made["spec"]["security"]
-    assert requirement["id"] == "secure_accelerator_access"
-    assert requirement["level"] == "MUST"
-    assert requirement["status"] == status
-    assert requirement["evidence"] == ["report.xml"]
-    assert requirement["notes"] == f"ok: a: b\n{last}: c: d"
+def test_the_entry_has_the_status_that_the_checks_show() -> None:
+    statuses: dict[Status, str] = {
+        "ok": "Implemented",
+        "skip": "Partially Implemented",
+        "fail": "Not Implemented",
+    }
+    for last, status in statuses.items():
+        lines = [DoctorLine("ok", "a", "b"), DoctorLine(last, "c", "d")]
+        made = entry(lines, "v1.36.3-eks-1", "report.xml")
+        assert made["metadata"] == {"kubernetesVersion": "v1.36"}
+        [requirement] = made["spec"]["security"]
+        assert requirement["id"] == "secure_accelerator_access"
+        assert (requirement["level"], requirement["status"]) == ("MUST", status)
+        assert requirement["evidence"] == ["report.xml"]
+        assert requirement["notes"] == f"ok: a: b\n{last}: c: d"
 
 
 class Running(FakeKubeApi):

@@ -7,8 +7,6 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
-import pytest
-
 from policies.shipped import shipped_policy
 from webhook.controller.registrar import POLICY_KINDS, AdmissionPolicies
 from webhook.controller.text.objects import (
@@ -18,7 +16,7 @@ from webhook.controller.text.objects import (
     admission_policies,
     configurations,
 )
-from webhook.tools.doctor import DoctorLine, Status
+from webhook.tools.doctor import DoctorLine
 from webhook.tools.doctor.checks import diagnosis
 from webhook.tools.doctor.installation import Deployed, Installation
 
@@ -57,14 +55,12 @@ def line(found: Installation, check: str) -> DoctorLine:
     return next(line for line in diagnosis(found) if line.check == check)
 
 
-@pytest.mark.parametrize(("registers", "status"), [(True, "fail"), (False, "warn")])
-def test_an_additional_excluded_namespace_fails_only_with_registration(
-    registers: bool, status: Status
-) -> None:
-    found = installation(registers, excluded_namespaces=OWN | {"payments"})
-    message = line(found, VALIDATING)
-    assert message.status == status
-    assert "excludes payments, where gpufence therefore has no effect" in message.detail
+def test_an_additional_excluded_namespace_fails_only_with_registration() -> None:
+    for registers, status in ((True, "fail"), (False, "warn")):
+        found = installation(registers, excluded_namespaces=OWN | {"payments"})
+        message = line(found, VALIDATING)
+        assert message.status == status
+        assert "excludes payments, where gpufence therefore has no effect" in message.detail
 
 
 def test_a_superfluous_gpufence_webhook_is_a_warning() -> None:
@@ -82,34 +78,26 @@ UNMATCHED = "API servers do not call gpufence for objects that do not match"
 NAME = "kubernetes.io/metadata.name"
 
 
-@pytest.mark.parametrize(
-    ("kind", "field", "value", "status", "detail"),
-    [
+def test_a_changed_field_of_a_webhook_is_reported() -> None:
+    labels = {"matchLabels": {"a": "b"}}
+    conditions = [{"name": "x", "expression": "false"}]
+    excluding = [{"key": NAME, "operator": "NotIn", "values": ["kube-system"]}]
+    for kind, field, value, status, detail in (
         (VALIDATING, "failurePolicy", "Ignore", "fail", "is Ignore, but must be Fail"),
         (MUTATING, "reinvocationPolicy", "Never", "fail", "is Never, but must be IfNeeded"),
         (MUTATING, "timeoutSeconds", 10, "warn", "is 10, but must be 3"),
-        (VALIDATING, "matchConditions", [{"name": "x", "expression": "false"}], "fail", UNMATCHED),
-        (MUTATING, "objectSelector", {"matchLabels": {"a": "b"}}, "fail", UNMATCHED),
-        (MUTATING, "namespaceSelector", {"matchLabels": {"a": "b"}}, "fail", "does not match"),
-        (
-            MUTATING,
-            "namespaceSelector",
-            {"matchExpressions": [{"key": NAME, "operator": "NotIn", "values": ["kube-system"]}]},
-            "fail",
-            "does not exclude ",
-        ),
-    ],
-)
-def test_a_changed_field_of_a_webhook_is_reported(
-    kind: str, field: str, value: Any, status: Status, detail: str
-) -> None:
-    found = installation(True)
-    (found.configurations[kind] or {})["webhooks"][0][field] = value
-    message = line(found, kind)
-    assert message.status == status
-    assert f"{field} of webhook pods.gpufence.dev {detail}" in message.detail or (
-        message.detail.endswith(detail)
-    )
+        (VALIDATING, "matchConditions", conditions, "fail", UNMATCHED),
+        (MUTATING, "objectSelector", labels, "fail", UNMATCHED),
+        (MUTATING, "namespaceSelector", labels, "fail", "does not match"),
+        (MUTATING, "namespaceSelector", {"matchExpressions": excluding}, "fail", "does not exc"),
+    ):
+        found = installation(True)
+        (found.configurations[kind] or {})["webhooks"][0][field] = value
+        message = line(found, kind)
+        assert message.status == status
+        assert f"{field} of webhook pods.gpufence.dev {detail}" in message.detail or (
+            message.detail.endswith(detail)
+        )
 
 
 def test_remediation_of_missing_configurations_depends_on_registration() -> None:
@@ -134,27 +122,24 @@ def compiled(*excluded: str) -> AdmissionPolicies:
 NONE: AdmissionPolicies = {kind: {} for kind in POLICY_KINDS}
 
 
-@pytest.mark.parametrize(
-    ("found", "deployed", "status", "words"),
-    [
+def test_admission_policies_are_compared_with_what_replicas_write() -> None:
+    # A namespace that only the policies exclude.
+    narrower = compiled("fence", "payments")
+    off = replace(DEPLOYED, admission_policies=False)
+    for found, deployed, status, words in (
         (compiled("fence"), DEPLOYED, "ok", "all 2 and their bindings"),
         ({}, DEPLOYED, "warn", "does not serve ValidatingAdmissionPolicy v1"),
-        # A namespace that only the policies exclude.
-        (compiled("fence", "payments"), DEPLOYED, "fail", "payments"),
-        (compiled("fence", "payments"), None, "warn", "payments"),
+        (narrower, DEPLOYED, "fail", "payments"),
+        (narrower, None, "warn", "payments"),
         # Policies that no controller writes, and those that it writes.
-        (NONE, replace(DEPLOYED, admission_policies=False), "warn", "admissionPolicies.enabled"),
+        (NONE, off, "warn", "admissionPolicies.enabled"),
         (NONE, None, "warn", "gpufence manifests"),
         (NONE, DEPLOYED, "fail", f"{POLICY_KIND} gpufence-pool-trespass: it does not exist"),
-    ],
-)
-def test_admission_policies_are_compared_with_what_replicas_write(
-    found: AdmissionPolicies, deployed: Deployed | None, status: Status, words: str
-) -> None:
-    installed = replace(installation(True), deployed=deployed, admission_policies=found)
-    message = line(installed, "admission policies")
-    assert message.status == status
-    assert words in f"{message.detail}. {message.remediation}"
+    ):
+        installed = replace(installation(True), deployed=deployed, admission_policies=found)
+        message = line(installed, "admission policies")
+        assert message.status == status
+        assert words in f"{message.detail}. {message.remediation}"
 
 
 def test_a_policy_that_enforces_nothing_needs_no_admission_policies() -> None:

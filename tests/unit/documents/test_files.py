@@ -20,68 +20,53 @@ def summary(text: str) -> list[tuple[int, int, Any]]:
     return [(d.index, d.line, d.value) for d in read(text)]
 
 
-@pytest.mark.parametrize(
-    ("text", "documents"),
-    [
-        ("a: 1\n", [(0, 1, {"a": 1})]),
-        ("\n\n# c\na: 1", [(0, 4, {"a": 1})]),
-        ("a: 1\n---\nb: 2\n", [(0, 1, {"a": 1}), (1, 3, {"b": 2})]),
+def test_files_are_split_into_documents_with_index_and_line() -> None:
+    documents: dict[str, list[tuple[int, int, Any]]] = {
+        "a: 1\n": [(0, 1, {"a": 1})],
+        "\n\n# c\na: 1": [(0, 4, {"a": 1})],
+        "a: 1\n---\nb: 2\n": [(0, 1, {"a": 1}), (1, 3, {"b": 2})],
         # What stands before the first --- is no document if it is only comments, or directives.
-        ("# c\n---\na: 1\n", [(0, 3, {"a": 1})]),
-        ("%YAML 1.1\n---\na: 1\n", [(0, 3, {"a": 1})]),
-        ("---\na: 1\n---\n", [(0, 2, {"a": 1})]),
+        "# c\n---\na: 1\n": [(0, 3, {"a": 1})],
+        "%YAML 1.1\n---\na: 1\n": [(0, 3, {"a": 1})],
+        "---\na: 1\n---\n": [(0, 2, {"a": 1})],
         # Every --- starts one, though, and null is counted without being an object.
-        ("---\n---\na: 1\n", [(1, 3, {"a": 1})]),
-        ("---\n# c\n---\nnull\n---\na: 1\n", [(2, 6, {"a": 1})]),
-        ("--- # c\na: 1\n---  \nb: 2\n", [(0, 2, {"a": 1}), (1, 4, {"b": 2})]),
-        ("a: 1\r\n---\r\nb: 2\r\n", [(0, 1, {"a": 1}), (1, 3, {"b": 2})]),
-        ("a: |\n  ---\n  x\n", [(0, 1, {"a": "---\nx\n"})]),
-        ('{"a": 1}', [(0, 1, {"a": 1})]),
-        ('{"a": 1}{"b": 2}\n\n{"c":\n3}', [(0, 1, {"a": 1}), (1, 1, {"b": 2}), (2, 3, {"c": 3})]),
-        ('{"a": 1}\n---\n{"b": 2}\n', [(0, 1, {"a": 1}), (1, 3, {"b": 2})]),
-        ('null{"a": 1}', [(0, 1, {'null{"a"': "1}"})]),
-        ('{"a": 1} null {"b": 2}', [(0, 1, {"a": 1}), (2, 1, {"b": 2})]),
-        ('{"a": 1}\n---\nb: 2\n', [(0, 1, {"a": 1}), (1, 3, {"b": 2})]),
-        ("{a: b}\n", [(0, 1, {"a": "b"})]),
-        ("[a, b]\n", [(0, 1, ["a", "b"])]),
-        ('{"a":\t1}\n', [(0, 1, {"a": 1})]),
-        ("\n  [1]\n", [(0, 2, [1])]),
-    ],
-)
-def test_files_are_split_into_documents_with_index_and_line(
-    text: str, documents: list[tuple[int, int, Any]]
-) -> None:
-    assert summary(text) == documents
+        "---\n---\na: 1\n": [(1, 3, {"a": 1})],
+        "---\n# c\n---\nnull\n---\na: 1\n": [(2, 6, {"a": 1})],
+        "--- # c\na: 1\n---  \nb: 2\n": [(0, 2, {"a": 1}), (1, 4, {"b": 2})],
+        "a: 1\r\n---\r\nb: 2\r\n": [(0, 1, {"a": 1}), (1, 3, {"b": 2})],
+        "a: |\n  ---\n  x\n": [(0, 1, {"a": "---\nx\n"})],
+        '{"a": 1}': [(0, 1, {"a": 1})],
+        '{"a": 1}{"b": 2}\n\n{"c":\n3}': [(0, 1, {"a": 1}), (1, 1, {"b": 2}), (2, 3, {"c": 3})],
+        '{"a": 1}\n---\n{"b": 2}\n': [(0, 1, {"a": 1}), (1, 3, {"b": 2})],
+        'null{"a": 1}': [(0, 1, {'null{"a"': "1}"})],
+        '{"a": 1} null {"b": 2}': [(0, 1, {"a": 1}), (2, 1, {"b": 2})],
+        '{"a": 1}\n---\nb: 2\n': [(0, 1, {"a": 1}), (1, 3, {"b": 2})],
+        "{a: b}\n": [(0, 1, {"a": "b"})],
+        "[a, b]\n": [(0, 1, ["a", "b"])],
+        '{"a":\t1}\n': [(0, 1, {"a": 1})],
+        "\n  [1]\n": [(0, 2, [1])],
+    }
+    assert {text: summary(text) for text in documents} == documents
 
 
-@pytest.mark.parametrize(
-    ("text", "errors"),
-    [
-        ("a: 1\n---\nb: [\n---\nc: 3\n", {1: (4, "does not parse as YAML")}),
-        (
-            "a: 1\n---x\nb: 2\n---\nc: 3\n",
-            {1: (0, "the document starts with --- x, which kubectl")},
-        ),
-        ('{"a": 1}\n{"b": }\n{"c": 3}\n', {1: (2, "does not parse as JSON: expecting value")}),
-        ('{"a": 1}\n{"b": NaN}\n', {1: (2, "NaN is a number that JSON does not have")}),
-        ('{"a": 1}\n{"b": 1e999}\n', {1: (2, "the number 1e999 is too large")}),
-        ('{"a": "\\ud800"}', {0: (1, "has half of a surrogate pair")}),
-        (f'{{"a": {"[" * MAX_DEPTH}{"]" * MAX_DEPTH}}}', {0: (1, "nested more than 100 levels")}),
-        (f"{'[' * 100_000}", {0: (1, "nested more than 100 levels deep")}),
-        (f"{'[' * 100_000}{']' * 100_000}", {0: (1, "nested more than 100 levels deep")}),
-    ],
-)
-def test_an_invalid_document_has_an_error_with_its_line(
-    text: str, errors: dict[int, tuple[int, str]]
-) -> None:
-    documents = read(text)
-    assert {d.index for d in documents if d.error} == set(errors)
-    for document in documents:
-        if document.error:
-            line, problem = errors[document.index]
-            assert (document.error.line or document.line) == (line or document.line)
-            assert document.error.problem.startswith(problem)
-            assert document.error.cure
+def test_an_invalid_document_has_an_error_with_its_line() -> None:
+    nested = "nested more than 100 levels"
+    for text, index, line, problem in (
+        ("a: 1\n---\nb: [\n---\nc: 3\n", 1, 4, "does not parse as YAML"),
+        ("a: 1\n---x\nb: 2\n---\nc: 3\n", 1, 2, "the document starts with --- x, which kubectl"),
+        ('{"a": 1}\n{"b": }\n{"c": 3}\n', 1, 2, "does not parse as JSON: expecting value"),
+        ('{"a": 1}\n{"b": NaN}\n', 1, 2, "NaN is a number that JSON does not have"),
+        ('{"a": 1}\n{"b": 1e999}\n', 1, 2, "the number 1e999 is too large"),
+        ('{"a": "\\ud800"}', 0, 1, "has half of a surrogate pair"),
+        (f'{{"a": {"[" * MAX_DEPTH}{"]" * MAX_DEPTH}}}', 0, 1, nested),
+        (f"{'[' * 100_000}", 0, 1, nested),
+        (f"{'[' * 100_000}{']' * 100_000}", 0, 1, nested),
+    ):
+        [document] = [each for each in read(text) if each.error]
+        assert document.error is not None
+        assert (document.index, document.error.line or document.line) == (index, line), text
+        assert document.error.problem.startswith(problem)
+        assert document.error.cure
 
 
 def test_a_comment_ends_at_each_line_break() -> None:

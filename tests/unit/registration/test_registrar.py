@@ -127,22 +127,18 @@ async def test_drift_that_remains_after_registration_is_an_error() -> None:
         await registrar(api).register((VALIDATING,))
 
 
-@pytest.mark.parametrize(
-    ("endpoints", "reachable"),
-    [
+async def test_a_service_is_reachable_if_an_endpoint_is_ready() -> None:
+    api = FakeKubeApi()
+    cases: list[tuple[list[JSONObject], bool]] = [
         ([], False),
         ([{"conditions": {"ready": False}}], False),
         ([{"conditions": {"ready": True}}], True),
         ([{"addresses": ["10.0.0.1"]}], True),  # unknown counts as ready
-    ],
-)
-async def test_a_service_is_reachable_if_an_endpoint_is_ready(
-    endpoints: list[JSONObject], reachable: bool
-) -> None:
-    api = FakeKubeApi()
+    ]
     path = "/apis/discovery.k8s.io/v1/namespaces/system/endpointslices"
-    api.objects[path] = {"items": [{"endpoints": endpoints}, {"endpoints": None}]}
-    assert await is_reachable(api, ("system", "gpufence", 443)) is reachable
+    for endpoints, reachable in cases:
+        api.objects[path] = {"items": [{"endpoints": endpoints}, {"endpoints": None}]}
+        assert await is_reachable(api, ("system", "gpufence", 443)) is reachable
 
 
 async def test_a_service_counts_as_reachable_if_reading_endpoints_is_forbidden() -> None:

@@ -43,39 +43,26 @@ def configuration(*bundles: bytes | None, name: str = "pods.gpufence.dev") -> di
     return {"metadata": {}, "webhooks": webhooks}
 
 
-TRUSTING = {
-    "nothing is registered": {},
-    "the CA is there": {
-        MUTATING: configuration(OWN.certificate_pem),
-        VALIDATING: configuration(OTHER.certificate_pem + OWN.certificate_pem, None),
-    },
-    "another product": {MUTATING: configuration(OTHER.certificate_pem, name="a.example")},
-}
-DISTRUSTING = {
-    "one webhook": {
-        MUTATING: configuration(OWN.certificate_pem),
-        VALIDATING: configuration(OWN.certificate_pem, OTHER.certificate_pem),
-    },
-    "no certificate": {MUTATING: configuration(b"none")},
-}
-
-
-@pytest.mark.parametrize("objects", TRUSTING.values(), ids=TRUSTING)
-async def test_a_certificate_is_trusted(leaf: Leaf, objects: dict[str, dict[str, object]]) -> None:
+async def distrust(leaf: Leaf, objects: dict[str, dict[str, object]]) -> str:
     api = FakeKubeApi()
     api.objects.update(objects)
-    assert await Callers(api, "gpufence").distrust(leaf) == ""
+    return await Callers(api, "gpufence").distrust(leaf)
 
 
-@pytest.mark.parametrize("objects", DISTRUSTING.values(), ids=DISTRUSTING)
-async def test_one_webhook_that_does_not_trust_it_is_enough(
-    leaf: Leaf, objects: dict[str, dict[str, object]]
-) -> None:
-    api = FakeKubeApi()
-    api.objects.update(objects)
-    assert "webhookconfigurations gpufence does not trust it" in await Callers(
-        api, "gpufence"
-    ).distrust(leaf)
+async def test_a_certificate_is_trusted(leaf: Leaf) -> None:
+    of_both = configuration(OTHER.certificate_pem + OWN.certificate_pem, None)
+    registered = {MUTATING: configuration(OWN.certificate_pem), VALIDATING: of_both}
+    another_product = {MUTATING: configuration(OTHER.certificate_pem, name="a.example")}
+    for objects in ({}, registered, another_product):
+        assert await distrust(leaf, objects) == ""
+
+
+async def test_one_webhook_that_does_not_trust_it_is_enough(leaf: Leaf) -> None:
+    one = configuration(OWN.certificate_pem, OTHER.certificate_pem)
+    registered = {MUTATING: configuration(OWN.certificate_pem), VALIDATING: one}
+    for objects in (registered, {MUTATING: configuration(b"none")}):
+        problem = "webhookconfigurations gpufence does not trust it"
+        assert problem in await distrust(leaf, objects)
 
 
 async def test_without_the_right_to_read_configurations_nothing_is_distrusted(leaf: Leaf) -> None:

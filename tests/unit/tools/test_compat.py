@@ -12,10 +12,10 @@ from controlplane import binaries
 from paths import PROJECT
 
 
-@pytest.mark.parametrize("version", ["", "1.34.2", "v1.34", "v1.37.0-alpha.1", "latest"])
-def test_an_invalid_release_is_rejected(version: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert compat.main([version] if version else []) == 1
-    assert "is not a release of Kubernetes: use v1.MINOR.PATCH" in capsys.readouterr().err
+def test_an_invalid_release_is_rejected(capsys: pytest.CaptureFixture[str]) -> None:
+    for given in ([], ["1.34.2"], ["v1.34"], ["v1.37.0-alpha.1"], ["latest"]):
+        assert compat.main(given) == 1
+        assert "is not a release of Kubernetes: use v1.MINOR.PATCH" in capsys.readouterr().err
 
 
 def test_the_compatibility_page_names_the_versions_that_ci_tests() -> None:
@@ -26,14 +26,8 @@ def test_the_compatibility_page_names_the_versions_that_ci_tests() -> None:
     assert sorted(rows) == sorted([*versions, binaries.VERSION])
 
 
-@pytest.mark.parametrize(
-    ("version", "than", "older"),
-    [
-        ("v1.30.14", "v1.34", True),
-        ("v1.9.0", "v1.30", True),
-        ("v1.34.0", "v1.34", False),
-        ("v1.36.3", "v1.34", False),
-    ],
-)
-def test_versions_are_compared_by_number(version: str, than: str, older: bool) -> None:
-    assert binaries.is_older(version, than) == older
+def test_versions_are_compared_by_number() -> None:
+    assert binaries.is_older("v1.30.14", "v1.34")
+    assert binaries.is_older("v1.9.0", "v1.30")
+    assert not binaries.is_older("v1.34.0", "v1.34")
+    assert not binaries.is_older("v1.36.3", "v1.34")

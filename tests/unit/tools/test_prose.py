@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 import prose
 
 WORDS = prose.vocabulary([{"avoid": "folders?|come about", "use": "directory"}])
@@ -17,9 +15,8 @@ message = f"The folder {name} is empty: ``folder``."
 '''
 
 
-@pytest.mark.parametrize(
-    ("name", "text", "lines"),
-    [
+def test_prose_is_found_by_the_kind_of_file() -> None:
+    for name, text, lines in (
         ("docs/page.md", "A\nfolder.\n\n`folder` [x](folder.md)\n\n```sh\nfolder\n```\n", [2]),
         ("docs/page.md", "```sh\nls\n```\n\nA `x` is a folder,\nand `folder` is.\n", [5]),
         ("docs/page.md", "It has come\n   about.\n\nIt has come\n\nabout.\n", [1]),
@@ -31,10 +28,8 @@ message = f"The folder {name} is empty: ``folder``."
         ("deploy/helm/x/NOTES.txt", "A folder.\n", [1]),
         ("webhook/x.json", '"A folder"', []),
         ("docs/page.md", "sub-folder folder_ folder.py folder() /folder\n", []),
-    ],
-)
-def test_prose_is_found_by_the_kind_of_file(name: str, text: str, lines: list[int]) -> None:
-    assert [hit.line for hit in prose.check(name, text, WORDS)] == lines
+    ):
+        assert [hit.line for hit in prose.check(name, text, WORDS)] == lines, (name, text)
 
 
 def test_a_word_is_allowed_where_its_entry_says_so() -> None:

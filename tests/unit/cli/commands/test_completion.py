@@ -38,9 +38,10 @@ def test_each_shell_parses_its_completion_script(gpufence: Run, tmp_path: Path, 
     subprocess.run([shell, "-n", script], check=True)
 
 
-@pytest.mark.parametrize(
-    ("words", "offered"),
-    [
+def test_commands_options_formats_rules_and_files_are_completed(
+    gpufence: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for words, offered in (
         (["comp"], ["plain,completion"]),
         (["certs", "i"], ["plain,issue"]),
         (["check", "--output", ""], [f"plain,{name}" for name in FORMATS["check"]]),
@@ -50,16 +51,11 @@ def test_each_shell_parses_its_completion_script(gpufence: Run, tmp_path: Path, 
         (["check", "--policy", "pol"], ["file,pol"]),
         (["check", "--rules", ""], [f"plain,{rule.id}" for rule in RULES]),
         (["check", "--rules", "device-leak,pool-tr"], ["plain,device-leak,pool-trespass"]),
-    ],
-    ids=" ".join,
-)
-def test_commands_options_formats_rules_and_files_are_completed(
-    gpufence: Run, monkeypatch: pytest.MonkeyPatch, words: list[str], offered: list[str]
-) -> None:
-    for name, value in asking_for(*words).items():
-        monkeypatch.setenv(name, value)
-    done = gpufence()
-    assert (done.status, done.out.splitlines(), done.err) == (0, offered, "")
+    ):
+        for name, value in asking_for(*words).items():
+            monkeypatch.setenv(name, value)
+        done = gpufence()
+        assert (done.status, done.out.splitlines(), done.err) == (0, offered, "")
 
 
 def test_completing_command_names_imports_no_command_modules() -> None:

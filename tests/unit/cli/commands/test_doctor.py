@@ -6,8 +6,6 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
-import pytest
-
 from clusters import node
 from fake_apiserver import NODES, FakeApiServer, FakeKubeApi
 from policies.kubernetes.objects import JSONObject
@@ -71,11 +69,10 @@ def found(lines: list[DoctorLine], check: str) -> str:
     return next(line.detail for line in lines if line.check == check)
 
 
-@pytest.mark.parametrize("arguments", [[], ["controller", "--help"]])
-def test_an_unknown_address_is_reported_without_an_error(arguments: list[str]) -> None:
-    controller = {"name": "gpufence", "args": arguments}
-    lines = diagnose(controller=controller)
-    assert found(lines, "endpoints") == "the address of gpufence is unknown"
+def test_an_unknown_address_is_reported_without_an_error() -> None:
+    for arguments in ([], ["controller", "--help"]):
+        lines = diagnose(controller={"name": "gpufence", "args": arguments})
+        assert found(lines, "endpoints") == "the address of gpufence is unknown"
 
 
 def test_an_installation_without_a_controller_is_no_failure() -> None:
@@ -155,20 +152,18 @@ def test_an_exempt_namespace_without_a_workload_is_reported() -> None:
     assert (line.status, line.detail) == ("ok", "each has a workload: gpu-operator, kube-flannel")
 
 
-@pytest.mark.parametrize(
-    "own",
-    [
+def test_the_arguments_are_read_from_the_gpufence_container() -> None:
+    of_gpufence: list[JSONObject] = [
         {"name": "gpufence", "args": CONTROL},
         {"name": "gpufence", "command": ["python", "-m", "webhook"], "args": CONTROL},
         {"name": "webhook", "args": CONTROL},
         {"name": "webhook", "command": ["/usr/local/bin/gpufence"], "args": CONTROL},
         {"name": "webhook", "command": ["/sbin/tini", "--", "gpufence", *CONTROL]},
-    ],
-)
-def test_the_arguments_are_read_from_the_gpufence_container(own: JSONObject) -> None:
-    for containers in ([own], [SIDECAR, own], [own, SIDECAR]):
-        lines = diagnose_containers([REPLICA], containers)
-        assert found(lines, "endpoints").startswith("Service fence/web has no ready endpoint")
+    ]
+    for own in of_gpufence:
+        for containers in ([own], [SIDECAR, own], [own, SIDECAR]):
+            lines = diagnose_containers([REPLICA], containers)
+            assert found(lines, "endpoints").startswith("Service fence/web has no ready endpoint")
 
 
 def test_a_deployment_without_a_container_of_gpufence_is_reported() -> None:
@@ -180,13 +175,11 @@ def test_a_deployment_without_a_container_of_gpufence_is_reported() -> None:
     )
 
 
-@pytest.mark.parametrize("try_in", ["kube-flannel", "fence", "storage"])
-def test_no_trial_runs_in_an_excluded_namespace(try_in: str) -> None:
+def test_no_trial_runs_in_an_excluded_namespace() -> None:
     controller = {"name": "gpufence", "args": [*CONTROL, "--exclude-namespace=storage"]}
-    lines = diagnose(controller=controller, try_in=try_in)
-    [tried] = [line for line in lines if line.check == "trials"]
-    assert (tried.status, tried.detail, tried.remediation) == (
-        "skip",
-        f"API servers do not call gpufence for namespace {try_in}",
-        "Set --try-in NAME",
-    )
+    for try_in in ("kube-flannel", "fence", "storage"):
+        lines = diagnose(controller=controller, try_in=try_in)
+        [tried] = [line for line in lines if line.check == "trials"]
+        reason = f"API servers do not call gpufence for namespace {try_in}"
+        assert (tried.status, tried.detail) == ("skip", reason)
+        assert tried.remediation == "Set --try-in NAME"
