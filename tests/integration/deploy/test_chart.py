@@ -58,16 +58,13 @@ EVERYTHING: Values = {
 }
 
 
-@pytest.mark.parametrize(
-    "variant",
-    ["default", "everything for Prometheus and Grafana", "an audit each hour", "an autoscaler"],
-)
-def test_helm_lint_reports_no_errors_or_warnings(helm: Helm, variant: str) -> None:
-    linted = helm.with_values(
-        ("lint", "--strict", "--quiet", "--kube-version", VERSION), VARIANTS[variant]
-    ).stdout
-    assert "[ERROR]" not in linted
-    assert "[WARNING]" not in linted
+def test_helm_lint_reports_no_errors_or_warnings(helm: Helm) -> None:
+    lint = ("lint", "--strict", "--quiet", "--kube-version", VERSION)
+    optional = ("everything for Prometheus and Grafana", "an audit each hour", "an autoscaler")
+    for variant in ("default", *optional):
+        linted = helm.with_values(lint, VARIANTS[variant]).stdout
+        assert "[ERROR]" not in linted
+        assert "[WARNING]" not in linted
 
 
 @each_variant
@@ -166,32 +163,20 @@ def test_invalid_values_are_rejected_with_their_name(
     assert complaint in helm.refusal(values)
 
 
-@pytest.mark.parametrize(
-    ("given", "complaint"),
-    [
+def test_the_chart_rejects_pools_that_the_policy_parser_rejects(helm: Helm) -> None:
+    own, exempt = pool("a", "b.c/d"), {"runtimeClasses": ["gpu"]}
+    unknown = "pool a has b.c/e in sharedResources or fractionalResources, and not in resources"
+    for given, complaint in (
         (
-            {
-                "pools": [pool("a", "b.c/d") | {"runtimeClass": "gpu"}],
-                "exemptions": {"runtimeClasses": ["gpu"]},
-            },
+            {"pools": [own | {"runtimeClass": "gpu"}], "exemptions": exempt},
             "pool a has the RuntimeClass gpu, which exemptions.runtimeClasses exempts",
         ),
-        *(
-            (
-                {"pools": [pool("a", "b.c/d") | {field: ["b.c/e"]}]},
-                "pool a has b.c/e in sharedResources or fractionalResources, and not in resources",
-            )
-            for field in ("sharedResources", "fractionalResources")
-        ),
-    ],
-    ids=["exempt RuntimeClass", "unknown sharedResources", "unknown fractionalResources"],
-)
-def test_the_chart_rejects_pools_that_the_policy_parser_rejects(
-    helm: Helm, given: Values, complaint: str
-) -> None:
-    with pytest.raises(PolicyError):
-        policy_of(default_spec() | given)
-    assert complaint in helm.refusal({"policy": given})
+        ({"pools": [own | {"sharedResources": ["b.c/e"]}]}, unknown),
+        ({"pools": [own | {"fractionalResources": ["b.c/e"]}]}, unknown),
+    ):
+        with pytest.raises(PolicyError):
+            policy_of(default_spec() | given)
+        assert complaint in helm.refusal({"policy": given})
 
 
 def test_a_policy_can_leave_the_user_to_the_image(
@@ -306,9 +291,9 @@ def test_every_selector_matches_only_its_pods(helm: Helm, values: Values) -> Non
 GKE, OTHER = "networking.gke.io/v1", "v1"
 
 
-@pytest.mark.parametrize(
-    ("namespace", "served", "values", "made"),
-    [
+def test_the_priority_quota_defaults_to_gke_and_dedicated_namespaces(helm: Helm) -> None:
+    """In kube-system, it would limit CoreDNS."""
+    made: list[tuple[str, str, Values, bool]] = [
         ("gpufence-system", OTHER, {}, False),
         ("gpufence-system", GKE, {}, True),
         ("gpufence", GKE, {}, True),
@@ -317,17 +302,11 @@ GKE, OTHER = "networking.gke.io/v1", "v1"
         ("platform", OTHER, {"priorityQuota": True}, True),
         ("gpufence-system", GKE, {"priorityQuota": False}, False),
         ("gpufence-system", GKE, {"priorityClassName": ""}, False),
-    ],
-)
-def test_the_priority_quota_defaults_to_gke_and_dedicated_namespaces(
-    helm: Helm, namespace: str, served: str, values: Values, made: bool
-) -> None:
-    """In kube-system, it would limit CoreDNS."""
-    command = ("template", "gpufence")
-    options = ("--namespace", namespace, "--api-versions", served)
-    objects = yaml.safe_load_all(helm.with_values(command, values, *options).stdout)
-    quotas = [each for each in objects if each and each["kind"] == "ResourceQuota"]
-    assert bool(quotas) == made
+    ]
+    for namespace, served, values, is_made in made:
+        options = ("--namespace", namespace, "--api-versions", served)
+        text = helm.with_values(("template", "gpufence"), values, *options).stdout
+        assert ("\nkind: ResourceQuota\n" in text) == is_made, (namespace, served, values)
 
 
 def test_a_priority_quota_in_kube_system_is_rejected(helm: Helm) -> None:
@@ -353,52 +332,31 @@ NAMES = {
 }
 
 
-@pytest.mark.parametrize(("release", "values"), NAMES.items(), ids=NAMES)
-def test_every_object_name_is_valid_for_the_api_server(
-    helm: Helm, release: str, values: Values
-) -> None:
+def test_every_object_name_is_valid_for_the_api_server_and_unique(helm: Helm) -> None:
     everything = {
-        **values,
         **VARIANTS["everything for Prometheus and Grafana"],
         **VARIANTS["certificates of cert-manager"],
         "audit": {"enabled": True},
         "autoscaling": {"enabled": True},
     }
-    command = ("template", release)
-    objects = [
-        each
-        for each in yaml.safe_load_all(helm.with_values(command, everything).stdout)
-        if each is not None
-    ]
-    for each in objects:
-        name = each["metadata"]["name"]
-        # The name of a Service is a label of RFC 1035, which is the narrowest; CronJobs add 11.
-        # Admission policies and bindings have subdomains.
-        assert re.fullmatch("[a-z]([-a-z0-9]*[a-z0-9])?", name), each["kind"]
-        longest = 253 if each["kind"].startswith("ValidatingAdmissionPolicy") else 63
-        assert len(name) <= (52 if each["kind"] == "CronJob" else longest), each["kind"]
-        for label in each["metadata"]["labels"].values():
-            assert len(label) <= 63
-    service = one(objects, "Service")["metadata"]["name"]
-    for each in filter(is_controllers, deployments(objects)):
-        assert f"--service=default/{service}" in arguments(each)
-    if release == "gpufence":
-        assert service == "gpufence"
-
-
-def test_truncated_names_of_different_releases_stay_unique(helm: Helm) -> None:
-    services = {
-        one(
-            [
-                each
-                for each in yaml.safe_load_all(helm.with_values(("template", name), {}).stdout)
-                if each
-            ],
-            "Service",
-        )["metadata"]["name"]
-        for name in (LONG, f"{LONG[:-1]}b")
-    }
-    assert len(services) == 2
+    services = {}
+    for release, values in NAMES.items():
+        text = helm.with_values(("template", release), {**values, **everything}).stdout
+        objects = [each for each in yaml.safe_load_all(text) if each is not None]
+        for each in objects:
+            name = each["metadata"]["name"]
+            # The name of a Service is a label of RFC 1035, which is the narrowest; CronJobs add 11.
+            # Admission policies and bindings have subdomains.
+            assert re.fullmatch("[a-z]([-a-z0-9]*[a-z0-9])?", name), each["kind"]
+            longest = 253 if each["kind"].startswith("ValidatingAdmissionPolicy") else 63
+            assert len(name) <= (52 if each["kind"] == "CronJob" else longest), each["kind"]
+            for label in each["metadata"]["labels"].values():
+                assert len(label) <= 63
+        services[release] = one(objects, "Service")["metadata"]["name"]
+        for each in filter(is_controllers, deployments(objects)):
+            assert f"--service=default/{services[release]}" in arguments(each)
+    assert services["gpufence"] == "gpufence"
+    assert len({*services.values()}) == len(NAMES)
 
 
 def test_the_startup_probe_allows_a_start_at_the_requested_cpu(helm: Helm) -> None:
@@ -497,51 +455,40 @@ def test_replicas_may_only_read_and_no_secret(helm: Helm) -> None:
                     assert "secrets" not in rule["resources"]
 
 
-@pytest.mark.parametrize(
-    ("one", "two"),
-    [
-        (pool("a", "b.c/d", "b.c/e-*"), pool("b", "b.c/dd", "b.c/e")),
-        (pool("a", "b.c/d", model="a"), pool("b", "b.c/d", model="b")),
-        (pool("a", "b.c/d", model="a", zone="1"), pool("b", "b.c/*", model="a", disk="ssd")),
-    ],
-    ids=["other resources", "other models", "other labels"],
-)
-def test_distinguishable_pools_are_accepted(helm: Helm, one: Any, two: Any) -> None:
-    parse_policy(policy(helm.objects({"policy": {"pools": [one, two]}})))
+def test_distinguishable_pools_are_accepted(helm: Helm) -> None:
+    for pools in (
+        [pool("a", "b.c/d", "b.c/e-*"), pool("b", "b.c/dd", "b.c/e")],
+        [pool("a", "b.c/d", model="a"), pool("b", "b.c/d", model="b")],
+        [pool("a", "b.c/d", model="a", zone="1"), pool("b", "b.c/*", model="a", disk="ssd")],
+    ):
+        parse_policy(policy(helm.objects({"policy": {"pools": pools}})))
 
 
-@pytest.mark.parametrize(
-    ("one", "two", "wide"),
-    [
+def test_indistinguishable_pools_are_rejected(helm: Helm) -> None:
+    of_class = {"deviceClasses": ["gpu"]}
+    for one_pool, other, wide in (
         (pool("a", "b.c/d", model="a"), pool("b", "b.c/d", model="a"), "b"),
         (pool("a", "b.c/d", model="a"), pool("b", "b.c/d", model="a", zone="1"), "a"),
         (pool("a", "b.c/d", model="a", zone="1"), pool("b", "b.c/d", model="a"), "b"),
-        (
-            pool("a", "b.c/d") | {"deviceClasses": ["gpu"]},
-            pool("b", "b.c/e") | {"deviceClasses": ["gpu"]},
-            "b",
-        ),
-    ],
-    ids=["the same labels", "fewer labels first", "fewer labels last", "a DeviceClass"],
-)
-def test_indistinguishable_pools_are_rejected(helm: Helm, one: Any, two: Any, wide: str) -> None:
-    message = helm.refusal({"policy": {"pools": [one, two]}})
-    assert f"add a label to the nodeSelector of {wide}" in message
-    with pytest.raises(PolicyError, match="every node of"):
-        policy_of(default_spec() | {"pools": [one, two]})
+        (pool("a", "b.c/d") | of_class, pool("b", "b.c/e") | of_class, "b"),
+    ):
+        message = helm.refusal({"policy": {"pools": [one_pool, other]}})
+        assert f"add a label to the nodeSelector of {wide}" in message
+        with pytest.raises(PolicyError, match="every node of"):
+            policy_of(default_spec() | {"pools": [one_pool, other]})
 
 
-@pytest.mark.parametrize("enabled", [True, False])
-def test_a_parent_chart_can_disable_the_chart(helm: Helm, tmp_path: Path, enabled: bool) -> None:
+def test_a_parent_chart_can_disable_the_chart(helm: Helm, tmp_path: Path) -> None:
     shutil.copytree(CHART, tmp_path / "charts" / "gpufence")
     chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
     dependency = {key: chart[key] for key in ("name", "version")}
     dependency["condition"] = "gpufence.enabled"
     whole = {"apiVersion": "v2", "name": "platform", "version": "1.0.0"}
     (tmp_path / "Chart.yaml").write_text(yaml.safe_dump(whole | {"dependencies": [dependency]}))
-    (tmp_path / "values.yaml").write_text(yaml.safe_dump({"gpufence": {"enabled": enabled}}))
-    rendered = helm("template", "platform", str(tmp_path)).stdout
-    assert ("kind: Deployment" in rendered) == enabled
+    for enabled in ("true", "false"):
+        (tmp_path / "values.yaml").write_text(f"gpufence: {{enabled: {enabled}}}\n")
+        rendered = helm("template", "platform", str(tmp_path)).stdout
+        assert ("kind: Deployment" in rendered) == (enabled == "true")
 
 
 def test_the_openshift_variant_sets_no_user_or_group_ids(helm: Helm) -> None:

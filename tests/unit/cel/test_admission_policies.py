@@ -23,6 +23,7 @@ from webhook.controller.text.objects import (
 )
 
 JSON = dict[str, Any]
+QUIET: tuple[Mode, ...] = ("warn", "audit")
 TRESPASS, LEAK = "gpufence-pool-trespass", "gpufence-device-leak"
 
 
@@ -46,9 +47,9 @@ def test_each_rule_has_a_labeled_policy_with_a_description_and_a_binding_that_de
             assert obj["spec"] == {"policyName": name, "validationActions": ["Deny"]}
 
 
-@pytest.mark.parametrize("mode", ["warn", "audit"])
-def test_a_mode_in_which_nothing_denies_has_no_policies(mode: Mode) -> None:
-    assert not by_name(replace(default_policy(), mode=mode))
+def test_a_mode_in_which_nothing_denies_has_no_policies() -> None:
+    for mode in QUIET:
+        assert not by_name(replace(default_policy(), mode=mode))
 
 
 def test_a_rule_that_enforces_in_one_namespace_has_a_policy() -> None:
