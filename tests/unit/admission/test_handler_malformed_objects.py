@@ -127,7 +127,8 @@ async def test_a_malformed_old_spec_causes_no_internal_error(hook: Hook) -> None
     debugged = gpu_pod()
     debugged["spec"]["ephemeralContainers"] = [{"name": "debug", "image": "busybox"}]
     update = {"operation": "UPDATE", "subResource": "ephemeralcontainers"}
-    for spec in ("text", 7, [], None, {"containers": 5}):
+    specs: tuple[object, ...] = ("text", 7, [], None, {"containers": 5})
+    for spec in specs:
         asked = review(debugged, **update, oldObject=with_value(debugged, "spec", spec))
         assert (await hook.response("/mutate", asked))["patchType"] == "JSONPatch", spec
         assert (await hook.response("/validate", asked))["status"]["code"] == 403, spec

@@ -252,26 +252,23 @@ def pod_group(*entries: JSON) -> JSON:
     return {"metadata": {"name": "train"}, "spec": {"resourceClaims": list(entries)}}
 
 
-@pytest.mark.parametrize("version", ["v1beta1", "v1alpha3", "v1alpha2"])
-@pytest.mark.parametrize(
-    ("entries", "is_resolved"),
-    [
-        ([], True),
-        ([by_template("one-gpu")], False),
-        ([{**by_template("one-gpu"), "name": "other"}], True),
-        ([by_template("other")], True),
-    ],
-    ids=["no claims", "the same entry", "another name", "another template"],
-)
 async def test_a_template_is_unresolved_if_the_claim_of_the_pod_s_group_may_take_its_place(
-    lookups: Lookups, version: str, entries: list[JSON], is_resolved: bool
+    lookups: Lookups,
 ) -> None:
-    path = f"/apis/scheduling.k8s.io/{version}/namespaces/ml/podgroups"
-    lookups.api.serve(path)
-    lookups.api.put(path, pod_group(*entries))
-    obj = Workload(in_group(by_template("one-gpu")))
-    facts = await lookups.cluster.facts_for(ML, obj, 2.0)
-    assert (("ml", "one-gpu") in facts.claim_templates) is is_resolved
+    same = by_template("one-gpu")
+    obj = Workload(in_group(same))
+    for version in ("v1alpha2", "v1alpha3", "v1beta1"):
+        path = f"/apis/scheduling.k8s.io/{version}/namespaces/ml/podgroups"
+        lookups.api.serve(path)
+        for entries, is_resolved in (
+            ([], True),
+            ([same], False),
+            ([{**same, "name": "other"}], True),
+            ([by_template("other")], True),
+        ):
+            lookups.api.put(path, pod_group(*entries))
+            facts = await lookups.cluster.facts_for(ML, obj, 2.0)
+            assert (("ml", "one-gpu") in facts.claim_templates) is is_resolved, entries
 
 
 async def test_a_template_is_unresolved_if_its_group_is_unknown(lookups: Lookups) -> None:

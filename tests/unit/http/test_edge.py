@@ -270,68 +270,51 @@ def test_the_deadline_is_earlier_than_the_timeout_of_the_caller() -> None:
     assert {query: deadline(query, 10) for query in expected} == pytest.approx(expected)
 
 
-@pytest.mark.parametrize(
-    ("version", "requested", "expected"),
-    [
-        ("1.1", None, None),
-        ("1.1", "close", "close"),
-        ("1.0", None, None),
-        ("1.0", "keep-alive", "keep-alive"),
-    ],
-)
-async def test_a_response_has_standard_headers_and_honors_keep_alive(
-    hook: Hook, version: str, requested: str | None, expected: str | None
-) -> None:
-    head = POST.replace(b"HTTP/1.1", f"HTTP/{version}".encode())
-    if requested:
-        head += f"Connection: {requested}\r\n".encode()
-    request = head + f"Content-Length: {len(GOOD)}\r\n\r\n".encode() + GOOD
-    keeps = (version, requested) in {("1.1", None), ("1.0", "keep-alive")}
-    async with connection(hook) as (reader, writer):
-        for _ in range(2 if keeps else 1):
-            writer.write(request)
-            line, _, rest = (await reader.readuntil(b"\r\n\r\n")).partition(b"\r\n")
-            assert line == f"HTTP/{version} 200 OK".encode()
-            headers = BytesParser().parsebytes(rest)
-            assert headers["Content-Type"] == "application/json"
-            assert headers["Connection"] == expected
-            sent = parsedate_to_datetime(headers["Date"])
-            assert abs(datetime.now(UTC) - sent) < timedelta(minutes=1)
-            answer = json.loads(await reader.readexactly(int(headers["Content-Length"])))
-            assert answer["response"] == {"uid": UID, "allowed": True}
-        if not keeps:
-            assert await reader.read() == b""
+async def test_a_response_has_standard_headers_and_honors_keep_alive(hook: Hook) -> None:
+    for version, requested, expected, times in (
+        ("1.1", None, None, 2),
+        ("1.1", "close", "close", 1),
+        ("1.0", None, None, 1),
+        ("1.0", "keep-alive", "keep-alive", 2),
+    ):
+        head = POST.replace(b"HTTP/1.1", f"HTTP/{version}".encode())
+        if requested:
+            head += f"Connection: {requested}\r\n".encode()
+        request = head + f"Content-Length: {len(GOOD)}\r\n\r\n".encode() + GOOD
+        async with connection(hook) as (reader, writer):
+            for _ in range(times):
+                writer.write(request)
+                line, _, rest = (await reader.readuntil(b"\r\n\r\n")).partition(b"\r\n")
+                assert line == f"HTTP/{version} 200 OK".encode()
+                headers = BytesParser().parsebytes(rest)
+                assert headers["Content-Type"] == "application/json"
+                assert headers["Connection"] == expected
+                sent = parsedate_to_datetime(headers["Date"])
+                assert abs(datetime.now(UTC) - sent) < timedelta(minutes=1)
+                answer = json.loads(await reader.readexactly(int(headers["Content-Length"])))
+                assert answer["response"] == {"uid": UID, "allowed": True}
+            if times == 1:
+                assert await reader.read() == b""
 
 
-@pytest.mark.parametrize(
-    ("parser", "seconds", "status", "problem"),
-    [
-        (
-            "HttpRequestParserC",
-            b"100ms",
-            b"408",
-            b"the review did not arrive within 0.045 s; try again later",
-        ),
-        ("HttpRequestParserPy", b"10s", b"400", b"the framing of the body is not valid HTTP/1.1"),
-    ],
-)
 async def test_a_body_with_invalid_framing_gets_an_error_with_either_parser(
-    hook: Hook,
-    monkeypatch: pytest.MonkeyPatch,
-    parser: str,
-    seconds: bytes,
-    status: bytes,
-    problem: bytes,
+    hook: Hook, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(web_protocol, "HttpRequestParser", getattr(http_parser, parser))
-    async with connection(hook) as (reader, writer):
-        head = POST.replace(b"/validate", b"/validate?timeout=" + seconds)
-        writer.write(head + b"Transfer-Encoding: chunked\r\n\r\n1\r\n{\r\n")
-        await wait_for_open_requests(hook)
-        writer.write(b"no size\r\n\r\n")
-        assert (await reader.readline()).split()[1] == status
-        await reader.readuntil(b"\r\n\r\n" + problem)
-    await assert_valid_reviews_are_served(hook)
+    late = b"the review did not arrive within 0.045 s; try again later"
+    invalid = b"the framing of the body is not valid HTTP/1.1"
+    for parser, seconds, status, problem in (
+        (http_parser.HttpRequestParserC, b"100ms", b"408", late),
+        (http_parser.HttpRequestParserPy, b"10s", b"400", invalid),
+    ):
+        monkeypatch.setattr(web_protocol, "HttpRequestParser", parser)
+        async with connection(hook) as (reader, writer):
+            head = POST.replace(b"/validate", b"/validate?timeout=" + seconds)
+            writer.write(head + b"Transfer-Encoding: chunked\r\n\r\n1\r\n{\r\n")
+            await wait_for_open_requests(hook)
+            writer.write(b"no size\r\n\r\n")
+            assert (await reader.readline()).split()[1] == status
+            await reader.readuntil(b"\r\n\r\n" + problem)
+        await assert_valid_reviews_are_served(hook)
 
 
 async def test_a_disconnected_client_leaves_no_open_request_and_no_log(
