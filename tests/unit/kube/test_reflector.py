@@ -170,21 +170,6 @@ async def test_a_collection_that_is_no_longer_served_is_empty(
     assert (await known(cluster)).extended_resource_classes == {}
 
 
-async def test_a_list_with_an_expired_page_is_restarted(api: FakeApiServer, tmp_path: Path) -> None:
-    forgotten: list[bool] = []
-
-    def forget_once(path: str, offset: int) -> None:
-        if (path, offset) == (NODES, 50) and not forgotten:
-            forgotten.append(True)
-            api.compact()
-
-    api.before_page = forget_once
-    async with facts_of(api, tmp_path) as cluster:
-        await wait_for_nodes(cluster, ALL)
-    tokens = [asked.query.get("continue", "") for asked in api.lists(NODES)]
-    assert [token.rpartition("/")[2] for token in tokens] == ["", "50", "", "50"]
-
-
 async def test_a_watch_without_events_counts_as_lost_after_quiet_seconds(
     api: FakeApiServer, tmp_path: Path, counts: Counts
 ) -> None:

@@ -9,7 +9,6 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
-from textwrap import indent
 
 import pytest
 
@@ -220,67 +219,6 @@ def test_excluded_namespaces_have_no_findings(gpufence: Run, tmp_path: Path) -> 
         assert "tolerations" not in json.loads(made.out)["spec"]
 
 
-def test_an_expired_exception_does_not_apply(gpufence: Run, tmp_path: Path) -> None:
-    entry = manifest("""
-        exceptions:
-          - namespaces: [default]
-            reason: until it moves
-            expires: DAY
-        """)
-    enforced = POLICY.replace("warn", "enforce")
-    statuses = {}
-    for day in ("2999-01-01", "2020-01-01"):
-        (tmp_path / "policy.yaml").write_text(enforced + indent(entry.replace("DAY", day), "  "))
-        statuses[day] = gpufence("check", "--policy", "policy.yaml", "-", stdin=TRESPASSER).status
-    assert statuses == {"2999-01-01": 0, "2020-01-01": 1}
-
-
-CLAIMING = manifest("""
-    apiVersion: v1
-    kind: Pod
-    metadata:
-      name: claiming
-    spec:
-      resourceClaims:
-        - name: gpu
-          SOURCE
-      containers:
-        - name: train
-          image: pytorch:2.9
-          resources:
-            claims: [{name: gpu}]
-    """)
-CLAIM = manifest("""
-    apiVersion: resource.k8s.io/v1
-    kind: ResourceClaim
-    metadata:
-      name: gpu
-    spec:
-      devices:
-        requests:
-          - name: gpu
-            exactly:
-              deviceClassName: gpu.nvidia.com
-    """)
-
-
-def test_claims_and_claim_templates_in_the_input_apply_to_pods(
-    gpufence: Run, tmp_path: Path
-) -> None:
-    kind, _, spec = CLAIM.partition("spec:\n")
-    template = f"{kind.replace('Claim', 'ClaimTemplate')}spec:\n  spec:\n{indent(spec, '  ')}"
-    options = ("--output", "json", "--namespace", "ml", "pod.yaml")
-    for source, fact in (("resourceClaimName", CLAIM), ("resourceClaimTemplateName", template)):
-        (tmp_path / "pod.yaml").write_text(CLAIMING.replace("SOURCE", f"{source}: gpu"))
-        (tmp_path / "claim.yaml").write_text(fact)
-        together = gpufence("check", *options, "claim.yaml")
-        assert together.verdicts == ["mutated", "skipped"]
-        assert gpufence("check", *options).verdicts == ["unknown"]
-        elsewhere = fact.replace("name: gpu\n", "name: gpu\n  namespace: other\n", 1)
-        (tmp_path / "claim.yaml").write_text(elsewhere)
-        assert gpufence("check", *options, "claim.yaml").verdicts == ["unknown", "skipped"]
-
-
 def test_a_note_reports_verdicts_that_also_depend_on_the_cluster(
     gpufence: Run, tmp_path: Path
 ) -> None:
@@ -312,6 +250,16 @@ def test_a_note_reports_unknown_claims_and_how_to_add_them(gpufence: Run) -> Non
         "fail on them, add --strict.\nNote: 1 object: the verdict also depends on resource claims "
         "that are unknown. Add the manifests of the claims or of their templates, or --cluster.\n"
     )
+    template = manifest("""
+        apiVersion: resource.k8s.io/v1
+        kind: ResourceClaimTemplate
+        metadata: {name: one}
+        spec:
+          spec:
+            devices: {requests: [{name: gpu, exactly: {deviceClassName: gpu.nvidia.com}}]}
+        """)
+    known = gpufence("check", "-n", "ml", "-o", "json", "-", stdin=f"{used}---\n{template}")
+    assert (known.verdicts, known.err) == (["mutated", "skipped"], "")
 
 
 MODEL = "apiVersion: kubeai.org/v1\nkind: Model\nmetadata: {name: a}\nspec: {url: hf://b}\n"
