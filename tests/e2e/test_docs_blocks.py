@@ -109,12 +109,13 @@ def test_every_command_of_a_page_prints_the_shown_output(
 
 @dataclass(frozen=True)
 class Home:
-    """A home directory that the pages share.
+    """A home directory that the pages share, and the variables with which pip installs wheels.
 
     What the first page installs is there for the others: the same command does not run again.
     """
 
     directory: Path
+    wheels: dict[str, str]
     installed: set[str] = field(default_factory=set)
 
     def ran(self, command: str) -> bool:
@@ -129,8 +130,8 @@ INSTALLS = re.compile(r"python3 -m venv|bin/pip install")
 
 
 @pytest.fixture(scope="session")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Home:
-    return Home(tmp_path_factory.mktemp("home"))
+def home(tmp_path_factory: pytest.TempPathFactory, wheels: dict[str, str]) -> Home:
+    return Home(tmp_path_factory.mktemp("home"), wheels)
 
 
 @pytest.fixture(scope="module")
@@ -171,7 +172,7 @@ def run_page(
     installed = (environment / "bin",) if installs else ()
     path = os.pathsep.join(map(str, (*installed, *programs, COMMAND.parent, environ["PATH"])))
     # Skip the compilation of all libraries: see deploy.dockerfile for the value.
-    environ = {**environ, "HOME": str(home.directory), "PIP_NO_COMPILE": "0", "PATH": path}
+    environ |= {"HOME": str(home.directory), "PIP_NO_COMPILE": "0", "PATH": path, **home.wheels}
     for block in blocks(page):
         if "not run" in block.notes:
             continue

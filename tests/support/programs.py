@@ -29,6 +29,7 @@ PROGRAMS = {
     "oracle": "oracle",
     "promql_parser": "promql",
     "toolkit": "toolkit",
+    "wheels": "wheels",
 }
 """The program in `controlplane.build`, by the name of the fixture that provides it."""
 
@@ -103,6 +104,13 @@ def _kustomize(pytestconfig: pytest.Config) -> Path:
     """The real kustomize (see deploy.kustomize)."""
     path: Path = program(pytestconfig, "kustomize")
     return path
+
+
+@pytest.fixture(scope="session")
+def wheels(pytestconfig: pytest.Config) -> dict[str, str]:
+    """The variables with which pip installs downloaded wheels (see deploy.wheels)."""
+    variables: dict[str, str] = program(pytestconfig, "wheels")
+    return variables
 
 
 @pytest.fixture(scope="session")

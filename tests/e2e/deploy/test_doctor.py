@@ -99,7 +99,7 @@ def paused(installed: Installation) -> Iterator[Installation]:
 def test_all_checks_of_a_healthy_installation_are_ok(installed: Installation) -> None:
     output = doctor(installed)
     assert output.status == 0
-    assert {line["status"] for line in output.lines} == {"ok"}, output.lines
+    assert [line for line in output.lines if line["status"] != "ok"] == []
     assert output.detail("ok", "GPU Pod, pool nvidia") == "gpufence changes it, in default"
     by_webhook = output.detail("ok", "trespasser, pool nvidia")
     assert by_webhook == "the webhook denies it, in default"
@@ -112,8 +112,8 @@ def test_the_text_report_of_a_healthy_installation_has_only_ok_lines(
     installed: Installation,
 ) -> None:
     lines = run_here("doctor", "--kubeconfig", installed.cluster.kubeconfig).out.splitlines()
+    assert [line for line in lines[:-2] if not line.startswith("ok  ")] == []
     assert lines[-1] == f"{len(lines) - 2} ok"
-    assert all(line.startswith("ok  ") for line in lines[:-2])
 
 
 def test_evidence_names_what_needs_a_gpu_and_runs_no_pod(

@@ -25,10 +25,12 @@ BUILD, FINAL = stages((DEPLOY / "Dockerfile").read_text())
 
 
 @pytest.fixture(scope="module")
-def image(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def image(tmp_path_factory: pytest.TempPathFactory, wheels: dict[str, str]) -> Path:
     """What the build stage leaves, in a directory instead of an image."""
     directory = tmp_path_factory.mktemp("image")
-    carry_out(BUILD, PROJECT, directory)
+    # The wheels are for this interpreter.
+    path = os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"]))
+    carry_out(BUILD, PROJECT, directory, {**wheels, "PATH": path})
     return directory
 
 

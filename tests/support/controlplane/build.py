@@ -18,6 +18,7 @@ SOURCES = {
     "kustomize": "deploy.kustomize:binary",
     "promql": "deploy.promql:binary",
     "toolkit": "toolkit.runtime:binary",
+    "wheels": "deploy.wheels:environ",
 }
 """The function that finds or builds each program."""
 

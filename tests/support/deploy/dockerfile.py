@@ -8,6 +8,7 @@ import re
 import shlex
 import shutil
 import subprocess
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -60,10 +61,13 @@ def image_environment() -> dict[str, str]:
     return environment(stages((DEPLOY / "Dockerfile").read_text())[-1])
 
 
-def carry_out(stage: list[Instruction], context: Path, root: Path) -> None:
+def carry_out(
+    stage: list[Instruction], context: Path, root: Path, environ: Mapping[str, str]
+) -> None:
     """Execute the COPY and RUN instructions of a stage, with ``root`` in place of ``/``.
 
     Absolute paths below /opt and /src are taken to be of that root; programs are this machine's.
+    Commands have the variables of ``environ``.
     """
     directory = root
     for instruction in stage:
@@ -79,8 +83,8 @@ def carry_out(stage: list[Instruction], context: Path, root: Path) -> None:
                 command = re.sub(r"(?<=[\s])/(opt|src)/", rf"{root}/\1/", f" {instruction.rest}")
                 # Skip the compilation of all libraries: it takes longest, and the tests do not need
                 # it. pip enables an option that begins with "no-" if its variable is false.
-                environ = os.environ | {"PIP_NO_COMPILE": "0"}
-                subprocess.run(["sh", "-euc", command], cwd=directory, check=True, env=environ)
+                env = {**os.environ, "PIP_NO_COMPILE": "0", **environ}
+                subprocess.run(["sh", "-euc", command], cwd=directory, check=True, env=env)
 
 
 def _copy(source: Path, target: Path, *, into: bool) -> None:

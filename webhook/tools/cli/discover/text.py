@@ -8,7 +8,9 @@ from __future__ import annotations
 import textwrap
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from policies.finding import Mode
 from policies.kubernetes.objects import JSONObject
@@ -17,6 +19,9 @@ from webhook.tools.cli.discover.drafts import Draft
 from webhook.tools.cli.yaml_writer import to_yaml
 from webhook.tools.documents.document import InputError
 from webhook.wording import counted, printable, some
+
+if TYPE_CHECKING:
+    from jinja2 import Template
 
 _WIDTH = 98
 _OWN = ("kube-system", "gpufence-system")
@@ -38,9 +43,6 @@ def policy_text(
     Raises:
         InputError: the draft has no pool.
     """
-    # It takes longer to import than other gpufence policy commands take.
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
     if not draft.pools:
         problem = "no node offers devices of a known vendor"
         cure = (
@@ -54,15 +56,7 @@ def policy_text(
     if namespaces is not None:
         exempt = [name for name in exempt if name in {*namespaces, *_OWN}]
     exempt += [name for name in platforms if name not in exempt]
-    environment = Environment(  # noqa: S701 - the text is no markup
-        loader=FileSystemLoader(Path(__file__).parent),
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
-    environment.filters |= {"comment": _comment, "counted": counted, "some": some, "yaml": _yaml}
-    return environment.get_template("policy.yaml.jinja").render(
+    return _template().render(
         draft=draft,
         nodes=draft.nodes,
         templates=len(draft.templates),
@@ -74,6 +68,22 @@ def policy_text(
         exempt=exempt,
         overrides=overrides,
     )
+
+
+@cache
+def _template() -> Template:
+    # It takes longer to import than other gpufence policy commands take.
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    environment = Environment(  # noqa: S701 - the text is no markup
+        loader=FileSystemLoader(Path(__file__).parent),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.filters |= {"comment": _comment, "counted": counted, "some": some, "yaml": _yaml}
+    return environment.get_template("policy.yaml.jinja")
 
 
 def _exempt(draft: Draft, keys: Iterable[str]) -> list[str]:

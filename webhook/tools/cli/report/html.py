@@ -12,6 +12,7 @@ import base64
 import hashlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -77,8 +78,8 @@ def audit(report: AuditReport) -> Iterator[str]:
     yield _page(subtitle, numbers, sections)
 
 
-def _page(subtitle: str, numbers: Sequence[_Number], sections: Mapping[str, Sequence[Any]]) -> str:
-    """Return a page. Each section shows what it gets; only findings stay if there are none."""
+@cache
+def _environment() -> Environment:
     environment = Environment(
         loader=FileSystemLoader(_TEMPLATES),
         autoescape=True,
@@ -101,19 +102,28 @@ def _page(subtitle: str, numbers: Sequence[_Number], sections: Mapping[str, Sequ
         "usages": _usages,
         "waste_sentences": waste_sentences,
     }
+    return environment
+
+
+def _page(subtitle: str, numbers: Sequence[_Number], sections: Mapping[str, Sequence[Any]]) -> str:
+    """Return a page. Each section shows what it gets; only findings stay if there are none."""
     style, script = (
         Markup((_TEMPLATES / name).read_text(encoding="utf-8").strip())  # noqa: S704 - own files
         for name in ("page.css", "page.js")
     )
     shown = {name: items for name, items in sections.items() if items or name == "findings"}
-    page = environment.get_template("page.html").render(
-        subtitle=subtitle,
-        numbers=numbers,
-        sections=shown,
-        style=style,
-        script=script,
-        style_hash=_hash(style),
-        script_hash=_hash(script),
+    page = (
+        _environment()
+        .get_template("page.html")
+        .render(
+            subtitle=subtitle,
+            numbers=numbers,
+            sections=shown,
+            style=style,
+            script=script,
+            style_hash=_hash(style),
+            script_hash=_hash(script),
+        )
     )
     return f"{page}\n"
 
