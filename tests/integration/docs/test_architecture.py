@@ -9,8 +9,6 @@ from importlib import import_module
 from pkgutil import iter_modules
 from typing import Any
 
-import pytest
-
 import webhook
 from paths import PROJECT
 
@@ -29,11 +27,9 @@ def resolve(name: str) -> Any:
     raise AssertionError(name)
 
 
-@pytest.mark.parametrize(
-    "name", sorted(set(re.findall(r"`((?:webhook|policies|certs)\.[\w.]+)`", PAGE)))
-)
-def test_each_dotted_name_on_the_page_exists(name: str) -> None:
-    assert resolve(name) is not None
+def test_each_dotted_name_on_the_page_exists() -> None:
+    names = set(re.findall(r"`((?:webhook|policies|certs)\.[\w.]+)`", PAGE))
+    assert all(resolve(name) is not None for name in names)
 
 
 def drawings() -> dict[str, list[str]]:
@@ -62,14 +58,10 @@ def contracts() -> dict[str, list[str]]:
     return found
 
 
-@pytest.mark.parametrize("container", drawings())
-def test_the_page_draws_what_import_linter_enforces(container: str) -> None:
-    assert drawings()[container] == contracts()[container]
-
-
-def test_the_page_draws_the_rooms_and_what_decides() -> None:
-    assert drawings().keys() == {"webhook", "(root)", "webhook.serve", "policies"}
-    assert contracts().keys() >= drawings().keys()
+def test_the_page_draws_what_import_linter_enforces() -> None:
+    drawn = drawings()
+    assert drawn.keys() == {"webhook", "(root)", "webhook.serve", "policies"}
+    assert {container: contracts()[container] for container in drawn} == drawn
 
 
 def test_the_drawing_has_every_module_of_webhook() -> None:

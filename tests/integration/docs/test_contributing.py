@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 
-import pytest
-
 from paths import PROJECT
 
 TEXT = (PROJECT / "CONTRIBUTING.md").read_text()
@@ -13,9 +11,9 @@ MAKEFILE = (PROJECT / "Makefile").read_text()
 PLACEHOLDERS = ("NAME", "RULE", "too_many_sidecars", "too-many-sidecars")
 
 
-@pytest.mark.parametrize("target", sorted(set(re.findall(r"\bmake ([a-z][a-z-]+)", TEXT))))
-def test_each_named_target_is_in_the_makefile(target: str) -> None:
-    assert re.search(rf"(?m)^{target}:.*## ", MAKEFILE)
+def test_each_named_target_is_in_the_makefile() -> None:
+    targets = set(re.findall(r"\bmake ([a-z][a-z-]+)", TEXT))
+    assert targets - set(re.findall(r"(?m)^([a-z-]+):.*## ", MAKEFILE)) == set()
 
 
 def test_each_named_path_exists() -> None:

@@ -62,16 +62,11 @@ def test_an_unknown_note_is_rejected(page: Path) -> None:
         blocks("page.md")
 
 
-@pytest.mark.parametrize(
-    "shown",
-    [("a", "b", "c"), ("...",), ("a", "..."), ("...", "c"), ("a", "...", "c"), ("a", "b...", "c")],
-)
-def test_shown_lines_match_the_output(shown: tuple[str, ...]) -> None:
-    assert agrees(shown, "a\nb  \nc\n")
+def test_shown_lines_match_the_output() -> None:
+    for shown in ("a|b|c", "...", "a|...", "...|c", "a|...|c", "a|b...|c"):
+        assert agrees(tuple(shown.split("|")), "a\nb  \nc\n"), shown
 
 
-@pytest.mark.parametrize(
-    "shown", [("a", "c"), ("a", "b"), ("...", "b"), ("b", "..."), ("a", "c...", "c"), ("a.", "...")]
-)
-def test_shown_lines_differ_from_the_output(shown: tuple[str, ...]) -> None:
-    assert not agrees(shown, "a\nb  \nc\n")
+def test_shown_lines_differ_from_the_output() -> None:
+    for shown in ("a|c", "a|b", "...|b", "b|...", "a|c...|c", "a.|..."):
+        assert not agrees(tuple(shown.split("|")), "a\nb  \nc\n"), shown
