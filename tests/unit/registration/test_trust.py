@@ -35,16 +35,6 @@ def test_a_ca_that_is_found_is_kept_for_the_overlap(clock: Clock) -> None:
     assert bundle.publish(FIRST, [published]) == published
 
 
-def test_the_previous_ca_is_kept_for_the_overlap(clock: Clock) -> None:
-    bundle = Bundle(HOUR, clock=clock)
-    assert bundle.publish(FIRST, []) == FIRST
-    assert bundle.publish(SECOND + FIRST, [FIRST]) == SECOND + FIRST
-    clock.now += 7200
-    assert bundle.publish(SECOND, [SECOND + FIRST, FIRST]) == SECOND + FIRST
-    clock.now += 3600
-    assert bundle.publish(SECOND, [SECOND + FIRST]) == SECOND
-
-
 def test_a_ca_is_published_once(clock: Clock) -> None:
     # A file need not end with a line feed.
     assert Bundle(HOUR, clock=clock).publish(FIRST.rstrip() + b"\n" + FIRST, [FIRST]) == FIRST
