@@ -23,6 +23,7 @@ from deploy.kubelet import Kubelet, RunningPod, kubelet, wait_ready
 from paths import CHART, PROJECT
 from specs import default_spec
 from webhook.controller.text.objects import ALWAYS_EXCLUDED
+from webhook.tools.platforms import PLATFORMS
 
 REPLICAS, CONTROLLERS = "gpufence", "gpufence-controller"
 """The label app.kubernetes.io/name of the Pods."""
@@ -163,22 +164,26 @@ def installation(
 ) -> Iterator[Installation]:
     """Have nodes and a kubelet in the block; afterwards, nothing of a release is left."""
     own = replace(helm, kubeconfig=cluster.kubeconfig)
-    _delete_exempt_namespaces(cluster)
+    _delete_known_namespaces(cluster)
     with cluster.nodes(*NODES), kubelet(cluster, NAMESPACE, directory / "pods") as running:
         yield Installation(cluster, own, running, settings, settings.audit_log.stat().st_size)
         own("uninstall", RELEASE, "--namespace", NAMESPACE, "--ignore-not-found")
     unregister(cluster)
     cluster.kubectl("delete", "--ignore-not-found", "-f", str(CHART / "crds"))
-    _delete_exempt_namespaces(cluster)
+    _delete_known_namespaces(cluster)
 
 
-def _delete_exempt_namespaces(cluster: ControlPlane) -> None:
-    """Delete what tests have left, with Pods whose end no kubelet confirms."""
+def _delete_known_namespaces(cluster: ControlPlane) -> None:
+    """Delete the namespaces that gpufence knows by name, if tests have left them.
+
+    No kubelet confirms the end of their Pods.
+    """
     named = {*ALWAYS_EXCLUDED, *default_spec()["exemptions"]["namespaces"]}
-    exempt = sorted(named - {"kube-system", "kube-public", "kube-node-lease"})
-    delete = ("delete", "--ignore-not-found", "namespace", *exempt)
+    named |= {platform.namespace for platform in PLATFORMS}
+    known = sorted(named - {"kube-system", "kube-public", "kube-node-lease"})
+    delete = ("delete", "--ignore-not-found", "namespace", *known)
     cluster.kubectl(*delete, "--wait=false")
-    for name in exempt:
+    for name in known:
         cluster.delete_pods(name)
     cluster.kubectl(*delete)
 
