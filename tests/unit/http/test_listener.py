@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import socket
 import struct
@@ -16,7 +17,8 @@ import pytest
 import uvloop
 from aiohttp import web
 
-from served_process import get, ready_server
+from controlplane.gpufence import HOST
+from served_process import Served
 from webhook.serve.http.listener import OPERATIONS, REVIEWS, Limits, Listener, listen, port_of
 
 Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
@@ -147,39 +149,36 @@ async def test_a_connection_with_a_request_in_flight_is_never_evicted(
     assert [await is_answered(connection) for connection in held[:2]] == [True, True]
 
 
-async def test_probes_are_answered_despite_idle_connections(pair: Path) -> None:
+def test_probes_are_answered_despite_idle_connections(pair: Path) -> None:
     """Of the metrics port, which kubelets probe."""
-    async with ready_server(pair) as running:
-        with ExitStack() as held:
-            idle = []
-            for place in range(3 * OPERATIONS.connections):
-                address = ("127.0.0.1", running.ready["metricsPort"])
-                source = (f"127.0.0.{2 + place % 3}", 0)
-                connection = socket.create_connection(address, 10, source)
-                idle.append(held.enter_context(connection))
-            for _ in range(5):
-                assert await get(f"{running.operations}/healthz") == (200, "ok\n")
-            # The port has a bound of its own, lower than that for reviews.
-            with suppress(ConnectionError):
-                assert not idle[0].recv(1)
+    with Served(pair) as running, ExitStack() as held:
+        idle = []
+        for place in range(3 * OPERATIONS.connections):
+            source = (f"127.0.0.{2 + place % 3}", 0)
+            connection = socket.create_connection((HOST, running.metrics_port), 10, source)
+            idle.append(held.enter_context(connection))
+        for _ in range(5):
+            assert running.get("/healthz") == (200, "ok\n")
+        # The port has a bound of its own, lower than that for reviews.
+        with suppress(ConnectionError):
+            assert not idle[0].recv(1)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux counts them for a socket so")
-async def test_the_backlog_accepts_600_connections_without_retransmission(pair: Path) -> None:
+def test_the_backlog_accepts_600_connections_without_retransmission(pair: Path) -> None:
     """The client's kernel sends a SYN that was dropped again after a second."""
-    async with ready_server(pair) as running:
-        address = ("127.0.0.1", running.ready["port"])
+    with Served(pair) as running, ExitStack() as held:
         # The server does not accept: the kernel alone completes the connections.
-        running.process.send_signal(signal.SIGSTOP)
+        assert running.process.pid is not None
+        os.kill(running.process.pid, signal.SIGSTOP)
+        repeated = 0
         try:
-            with ExitStack() as held:
-                repeated = 0
-                for place in range(600):
-                    source = (f"127.0.0.{2 + place % 4}", 0)
-                    connection = socket.create_connection(address, 10, source)
-                    repeated += retransmissions(held.enter_context(connection))
+            for place in range(600):
+                source = (f"127.0.0.{2 + place % 4}", 0)
+                connection = socket.create_connection((HOST, running.port), 10, source)
+                repeated += retransmissions(held.enter_context(connection))
         finally:
-            running.process.send_signal(signal.SIGCONT)
+            os.kill(running.process.pid, signal.SIGCONT)
     assert repeated == 0
 
 
