@@ -9,18 +9,25 @@ import re
 import struct
 import subprocess
 import termios
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from controlplane.gpufence import COMMAND
 from running import BROKEN, CONFIG_MAP, GPU_POD, TRESPASSER, Run
 
 ESCAPE = re.compile(r"\x1b\[[0-9;]*m")
+OnTerminal = Callable[..., tuple[int, str]]
 
 
-def on_terminal(columns: int, *args: str, **environ: str) -> tuple[int, str]:
+@pytest.fixture
+def on_terminal(quick_command: Path) -> OnTerminal:
     """Run the command with a terminal as its output; return status and what was written."""
+    return partial(run_on_terminal, quick_command)
+
+
+def run_on_terminal(command: Path, columns: int, *args: str, **environ: str) -> tuple[int, str]:
     master, slave = pty.openpty()
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
     inherited = {
@@ -29,7 +36,7 @@ def on_terminal(columns: int, *args: str, **environ: str) -> tuple[int, str]:
         if k not in ("NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES")
     }
     process = subprocess.Popen(
-        [COMMAND, *args],
+        [command, *args],
         stdin=subprocess.DEVNULL,
         stdout=slave,
         stderr=subprocess.PIPE,
@@ -58,30 +65,30 @@ def mixed(tmp_path: Path) -> str:
     return str(path)
 
 
-def test_output_on_a_terminal_is_colored(mixed: str) -> None:
+def test_output_on_a_terminal_is_colored(
+    gpufence: Run, on_terminal: OnTerminal, mixed: str
+) -> None:
     status, shown = on_terminal(200, "check", mixed)
     assert status == 2
     assert "\x1b[31m\x1b[1mdenied" in shown
     assert "\x1b[32m+  tolerations:\x1b[0m" in shown
     plain = ESCAPE.sub("", shown)
     assert "\x1b" not in plain
-    piped = subprocess.run([COMMAND, "check", mixed], capture_output=True, check=False, text=True)
-    assert plain.split() == piped.stdout.split()
+    assert plain.split() == gpufence("check", mixed).out.split()
 
 
-@pytest.mark.parametrize("environ", [{"NO_COLOR": "1"}, {"TERM": "dumb"}])
-def test_no_color_and_a_dumb_terminal_disable_color(mixed: str, environ: dict[str, str]) -> None:
-    _, shown = on_terminal(200, "check", mixed, **environ)
-    assert "\x1b" not in shown
+def test_no_color_and_a_dumb_terminal_disable_color(on_terminal: OnTerminal, mixed: str) -> None:
+    for environ in ({"NO_COLOR": "1"}, {"TERM": "dumb"}):
+        _, shown = on_terminal(200, "check", mixed, **environ)
+        assert "\x1b" not in shown
 
 
-def test_the_color_option_overrides_the_environment(mixed: str) -> None:
+def test_the_color_option_overrides_the_environment(
+    gpufence: Run, on_terminal: OnTerminal, mixed: str
+) -> None:
     assert "\x1b" not in on_terminal(200, "check", "--color", "never", mixed)[1]
     assert "\x1b[" in on_terminal(200, "check", "--color", "always", mixed, NO_COLOR="1")[1]
-    piped = subprocess.run(
-        [COMMAND, "check", "--color", "always", mixed], capture_output=True, check=False, text=True
-    )
-    assert "\x1b[31m\x1b[1mdenied" in piped.stdout
+    assert "\x1b[31m\x1b[1mdenied" in gpufence("check", "--color", "always", mixed).out
 
 
 def test_force_color_colors_standard_output_but_not_report_files(
@@ -97,7 +104,9 @@ def test_force_color_colors_standard_output_but_not_report_files(
     assert "\x1b" not in gpufence("check", mixed).out
 
 
-def test_narrow_terminals_wrap_between_words_and_keep_the_indent(mixed: str) -> None:
+def test_narrow_terminals_wrap_between_words_and_keep_the_indent(
+    on_terminal: OnTerminal, mixed: str
+) -> None:
     _, shown = on_terminal(60, "check", mixed)
     plain = ESCAPE.sub("", shown).splitlines()
     start = next(i for i, line in enumerate(plain) if "pool-trespass" in line) + 1
