@@ -127,8 +127,7 @@ class Comparer:
         self._classes = frozenset(pool.runtime_class or "" for pool in self._pools) - {""}
         self._home, self._namespaces = self._groups_of_namespaces()
         self._settings: dict[Class, tuple[Settings, Settings]] = {}
-        self._subjects: defaultdict[tuple[str, str], dict[Trait, None]] = defaultdict(dict)
-        self._alike: dict[Trait, list[Trait]] = {}
+        self._subjects: defaultdict[str, dict[str, dict[Trait, None]]] = defaultdict(dict)
         self.answers: dict[Class, Answer] = {}
         self._search()
 
@@ -147,12 +146,11 @@ class Comparer:
             differs = any(_counting(pool) not in alike for pool in versions)
             starts = [Class()] * differs + contexts
             frames = [_with(each, *own) for own in starts for each in self._frames(versions)]
-            groups: dict[object, list[Trait]] = {}
+            groups: dict[object, Trait] = {}
             for trait in self._traits(versions) if frames else ():
                 said = [self.answer(_with(frame, trait)).effects for frame in frames]
-                groups.setdefault((trait.aspect, *said), []).append(trait)
-            self._alike |= {group[0]: group for group in groups.values()}
-            traits = [group[0] for group in groups.values()] if differs else []
+                groups.setdefault((trait.aspect, *said), trait)
+            traits = [*groups.values()] if differs else []
             known = set[Change]().union(*(self.changes(frame) for frame in frames if differs))
             for one in traits:
                 found = {each for own in frames for each in self.changes(_with(own, one))}
@@ -185,7 +183,7 @@ class Comparer:
         for policy in self._policies:
             traits += tolerations(policy.quarantine_taints)
         for trait in traits:
-            self._subjects[trait.aspect, trait.subject or trait.text][trait] = None
+            self._subjects[trait.aspect].setdefault(trait.subject or trait.text, {})[trait] = None
         return [*dict.fromkeys(traits)]
 
     def _contexts(self) -> Iterator[Class]:
@@ -270,24 +268,25 @@ class Comparer:
         """
         found: defaultdict[Change, dict[Class, None]] = defaultdict(dict)
         fewest: dict[object, int] = {}
-        every = [(own, change) for own, answer in self.answers.items() for change in answer.changes]
-        for own, change in sorted(every, key=_order):
+        shown = [(own, change) for own, answer in self.answers.items() for change in answer.changes]
+        for own, change in sorted(shown, key=_order):
             outcomes, denied = (change.rule, change.before, change.after), _denied(change)
             if self._follows(own, change) or fewest.setdefault(outcomes, denied) < denied:
                 continue
-            if not any(smaller <= own for smaller in found[change]):
-                least = self._least(own, change)
-                like = (self._least(each, change) for each in self._like(least, change))
-                found[change] |= dict.fromkeys(like)
+            classes = [own]
+            for each in classes:
+                if not any(smaller <= each for smaller in found[change]):
+                    least = self._least(each, change)
+                    found[change][least] = None
+                    classes += self._near(least, change)
         together: defaultdict[tuple[Class, ...], list[Change]] = defaultdict(list)
-        for change, classes in found.items():
-            together[tuple(classes)].append(change)
-        return [
+        for change, kinds in found.items():
+            together[tuple(kinds)].append(change)
+        differences = [
             difference_in(pods(own), self._decide(own[0]), made, objects_of(own[0], self._home))
-            for own, made in sorted(
-                together.items(), key=lambda each: len({*each[1][0].verdicts}) == 1
-            )
+            for own, made in together.items()
         ]
+        return sorted(differences, key=lambda each: " as before: " in each.sentence)
 
     def _follows(self, own: Class, change: Change) -> bool:
         """Return whether a namespace shows what Pods elsewhere show, with its own settings."""
@@ -301,18 +300,19 @@ class Comparer:
     def _least(self, own: Class, change: Change) -> Class:
         """Return the smallest class below this one that shows the change."""
         for trait in sorted(own, key=str):
-            subject = self._subjects[trait.aspect, trait.subject or trait.text]
-            simpler = takewhile(trait.__ne__, subject)
+            traits = self._subjects[trait.aspect].get(trait.subject, {})
+            simpler = takewhile(trait.__ne__, traits)
             for fewer in (own - {trait}, *(own - {trait} | {each} for each in simpler)):
                 if change in self.changes(fewer):
                     return self._least(fewer, change)
         return own
 
-    def _like(self, own: Class, change: Change) -> Iterator[Class]:
-        """Yield the classes with traits that are alike which show the change, this one first."""
-        for each in product(*(self._alike.get(trait, [trait]) for trait in own)):
-            if change in self.changes(Class(each)):
-                yield Class(each)
+    def _near(self, own: Class, change: Change) -> Iterator[Class]:
+        """Yield the classes with another subject in one aspect that show the change as well."""
+        for trait in sorted(own, key=str):
+            for first, *_ in self._subjects[trait.aspect].values():
+                if change in self.changes(near := own - {trait} | {first}):
+                    yield near
 
     def changed_rules(self) -> set[str]:
         """Return the rules whose action differs, in any namespace."""
