@@ -18,7 +18,7 @@ import msgspec
 from policies.decision import Decision
 from policies.facts import Request
 from policies.kubernetes.field_types import NameSet
-from policies.policy import Policy, Pool
+from policies.policy import ExceptionEntry, Policy, Pool
 from policies.registry import RULES
 from policies.wording import listing
 from webhook.controller.text.objects import ALWAYS_EXCLUDED
@@ -189,28 +189,23 @@ class Comparer:
     def _contexts(self) -> Iterator[Class]:
         """Yield the traits by which Pods show differences of the policies besides their pools."""
         old, new = self._policies
-        entries = [
-            {
-                replace(each, reason="", expires=None)
-                for each in policy.exceptions
-                if not each.has_expired(self._today)
-            }
-            for policy in self._policies
-        ]
         for own in (Class(), *(Class({trait}) for trait in self._namespaces)):
             name = next((trait.namespace for trait in own), self._home)
             sides = _settings(old, name), _settings(new, name)
             if sides[0] != sides[1] and sides not in self._settings.values():
                 yield own
             self._settings[own] = sides
-            for entry in (each for each in entries[0] ^ entries[1] if name in each.namespaces):
-                kinds = [kind(each) for each in sorted(entry.kinds & KINDS.keys())]
-                names = [
-                    Trait("name", f"have the name {each}", metadata(name=each))
-                    for each in _examples([entry.names])
-                ]
-                for more in product(*filter(None, [kinds, names])):
-                    yield own.union(more)
+        entries = _exceptions(old, self._today) ^ _exceptions(new, self._today)
+        for entry in sorted(entries, key=str):
+            spaces = [each for each in self._namespaces if each.namespace in entry.namespaces]
+            kinds = [kind(each) for each in sorted(entry.kinds & KINDS.keys())]
+            names = [
+                Trait("name", f"have the name {each}", metadata(name=each))
+                for each in _examples([entry.names])
+            ]
+            at_home = self._home in entry.namespaces
+            for each in product(*filter(None, [spaces * (not at_home), kinds, names])):
+                yield Class(each)
         for user in sorted(old.exemptions.usernames ^ new.exemptions.usernames):
             yield Class({Trait("user", f"of user {user}", username=user)})
         for name in sorted(old.exemptions.runtime_classes ^ new.exemptions.runtime_classes):
@@ -275,8 +270,10 @@ class Comparer:
                 continue
             classes = [own]
             for each in classes:
-                if not any(smaller <= each for smaller in found[change]):
-                    least = self._least(each, change)
+                if any(smaller <= each for smaller in found[change]):
+                    continue
+                least = self._least(each, change)
+                if not any(smaller <= least for smaller in found[change]):
                     found[change][least] = None
                     classes += self._near(least, change)
         together: defaultdict[tuple[Class, ...], list[Change]] = defaultdict(list)
@@ -333,6 +330,12 @@ def _settings(policy: Policy, namespace: str) -> Settings:
     hardening = own.hardening or [policy.hardening]
     others = {"mode": own.mode, "hardening": hardening, "quarantine": policy.quarantine_taints}
     return frozenset((name, repr(value)) for name, value in {**own.written, **others}.items())
+
+
+def _exceptions(policy: Policy, today: date) -> set[ExceptionEntry]:
+    """Return what counts of the exceptions of a policy."""
+    entries = (each for each in policy.exceptions if not each.has_expired(today))
+    return {replace(each, reason="", expires=None) for each in entries}
 
 
 def _lists(policy: Policy) -> Iterator[NameSet]:
