@@ -6,7 +6,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from itertools import groupby
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -79,8 +79,15 @@ def _effects(decision: Decision) -> dict[str, Effects]:
     for rule, made in zip(decision.mutations, decision.operations, strict=True):
         place = re.sub(r"/(\d+|-)$", "", made.path)
         values = made.value if isinstance(made.value, list) else [made.value]
-        found[rule] |= {(_CHANGES, place, repr(each)) for each in values}
+        found[rule] |= {(_CHANGES, place, repr(_ordered(each))) for each in values}
     return {rule: frozenset(every) for rule, every in found.items()}
+
+
+def _ordered(value: Any) -> Any:
+    """Return the value with its keys and its lists in one order."""
+    if isinstance(value, dict):
+        return sorted((key, _ordered(each)) for key, each in value.items())
+    return sorted(map(_ordered, value), key=repr) if isinstance(value, list) else value
 
 
 class Difference(msgspec.Struct, frozen=True):
