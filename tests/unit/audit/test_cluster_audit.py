@@ -148,6 +148,8 @@ async def test_a_plain_pod_on_a_gpu_node_is_reported_for_its_owner(cluster: Clus
     [finding] = subject(audit, "web").decision.findings
     assert finding.detail.startswith("Pod a on node gpu, Pod b on node gpu: ")
     assert audit.pools[0].trespassers == 2
+    off = policy_of(default_spec() | {"rules": {"pool-trespass": "off"}})
+    assert reasons_by_object(await cluster.audit(off)) == {}
 
 
 async def test_exemptions_and_exceptions_apply_to_pods_on_gpu_nodes(cluster: Cluster) -> None:
