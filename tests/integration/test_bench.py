@@ -27,13 +27,14 @@ def response(case: reviews.Case, endpoint: reviews.Endpoint) -> Any:
     return json.loads(engine.answer_of(admission, engine.PATHS[endpoint], body))["response"]
 
 
-def test_recorded_reviews_mutate_gpu_pods_only() -> None:
+def test_recorded_reviews_mutate_gpu_pods_only(subtests: pytest.Subtests) -> None:
     of_pods = [case for case in reviews.CASES if case != "deployment"]
     for case in of_pods:
-        reviewed = response(case, "mutate")
-        assert reviewed["allowed"]
-        patch = json.loads(base64.b64decode(reviewed.get("patch", "W10=")))
-        assert bool(patch) is (case != "plain-pod")
+        with subtests.test(case=case):
+            reviewed = response(case, "mutate")
+            assert reviewed["allowed"]
+            patch = json.loads(base64.b64decode(reviewed.get("patch", "W10=")))
+            assert bool(patch) is (case != "plain-pod")
 
 
 def test_recorded_reviews_pass_every_check() -> None:

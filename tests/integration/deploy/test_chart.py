@@ -58,13 +58,14 @@ EVERYTHING: Values = {
 }
 
 
-def test_helm_lint_reports_no_errors_or_warnings(helm: Helm) -> None:
+def test_helm_lint_reports_no_errors_or_warnings(helm: Helm, subtests: pytest.Subtests) -> None:
     lint = ("lint", "--strict", "--quiet", "--kube-version", VERSION)
     optional = ("everything for Prometheus and Grafana", "an audit each hour", "an autoscaler")
     for variant in ("default", *optional):
-        linted = helm.with_values(lint, VARIANTS[variant]).stdout
-        assert "[ERROR]" not in linted
-        assert "[WARNING]" not in linted
+        with subtests.test(variant=variant):
+            linted = helm.with_values(lint, VARIANTS[variant]).stdout
+            assert "[ERROR]" not in linted
+            assert "[WARNING]" not in linted
 
 
 @each_variant
@@ -163,7 +164,9 @@ def test_invalid_values_are_rejected_with_their_name(
     assert complaint in helm.refusal(values)
 
 
-def test_the_chart_rejects_pools_that_the_policy_parser_rejects(helm: Helm) -> None:
+def test_the_chart_rejects_pools_that_the_policy_parser_rejects(
+    helm: Helm, subtests: pytest.Subtests
+) -> None:
     own, exempt = pool("a", "b.c/d"), {"runtimeClasses": ["gpu"]}
     unknown = "pool a has b.c/e in sharedResources or fractionalResources, and not in resources"
     for given, complaint in (
@@ -174,9 +177,10 @@ def test_the_chart_rejects_pools_that_the_policy_parser_rejects(helm: Helm) -> N
         ({"pools": [own | {"sharedResources": ["b.c/e"]}]}, unknown),
         ({"pools": [own | {"fractionalResources": ["b.c/e"]}]}, unknown),
     ):
-        with pytest.raises(PolicyError):
-            policy_of(default_spec() | given)
-        assert complaint in helm.refusal({"policy": given})
+        with subtests.test(given=given):
+            with pytest.raises(PolicyError):
+                policy_of(default_spec() | given)
+            assert complaint in helm.refusal({"policy": given})
 
 
 def test_a_policy_can_leave_the_user_to_the_image(
@@ -291,7 +295,9 @@ def test_every_selector_matches_only_its_pods(helm: Helm, values: Values) -> Non
 GKE, OTHER = "networking.gke.io/v1", "v1"
 
 
-def test_the_priority_quota_defaults_to_gke_and_dedicated_namespaces(helm: Helm) -> None:
+def test_the_priority_quota_defaults_to_gke_and_dedicated_namespaces(
+    helm: Helm, subtests: pytest.Subtests
+) -> None:
     """In kube-system, it would limit CoreDNS."""
     made: list[tuple[str, str, Values, bool]] = [
         ("gpufence-system", OTHER, {}, False),
@@ -304,9 +310,10 @@ def test_the_priority_quota_defaults_to_gke_and_dedicated_namespaces(helm: Helm)
         ("gpufence-system", GKE, {"priorityClassName": ""}, False),
     ]
     for namespace, served, values, is_made in made:
-        options = ("--namespace", namespace, "--api-versions", served)
-        text = helm.with_values(("template", "gpufence"), values, *options).stdout
-        assert ("\nkind: ResourceQuota\n" in text) == is_made, (namespace, served, values)
+        with subtests.test(namespace=namespace, served=served, values=values):
+            options = ("--namespace", namespace, "--api-versions", served)
+            text = helm.with_values(("template", "gpufence"), values, *options).stdout
+            assert ("\nkind: ResourceQuota\n" in text) == is_made
 
 
 def test_a_priority_quota_in_kube_system_is_rejected(helm: Helm) -> None:
@@ -464,7 +471,7 @@ def test_distinguishable_pools_are_accepted(helm: Helm) -> None:
         parse_policy(policy(helm.objects({"policy": {"pools": pools}})))
 
 
-def test_indistinguishable_pools_are_rejected(helm: Helm) -> None:
+def test_indistinguishable_pools_are_rejected(helm: Helm, subtests: pytest.Subtests) -> None:
     of_class = {"deviceClasses": ["gpu"]}
     for one_pool, other, wide in (
         (pool("a", "b.c/d", model="a"), pool("b", "b.c/d", model="a"), "b"),
@@ -472,13 +479,16 @@ def test_indistinguishable_pools_are_rejected(helm: Helm) -> None:
         (pool("a", "b.c/d", model="a", zone="1"), pool("b", "b.c/d", model="a"), "b"),
         (pool("a", "b.c/d") | of_class, pool("b", "b.c/e") | of_class, "b"),
     ):
-        message = helm.refusal({"policy": {"pools": [one_pool, other]}})
-        assert f"add a label to the nodeSelector of {wide}" in message
-        with pytest.raises(PolicyError, match="every node of"):
-            policy_of(default_spec() | {"pools": [one_pool, other]})
+        with subtests.test(one_pool=one_pool, other=other):
+            message = helm.refusal({"policy": {"pools": [one_pool, other]}})
+            assert f"add a label to the nodeSelector of {wide}" in message
+            with pytest.raises(PolicyError, match="every node of"):
+                policy_of(default_spec() | {"pools": [one_pool, other]})
 
 
-def test_a_parent_chart_can_disable_the_chart(helm: Helm, tmp_path: Path) -> None:
+def test_a_parent_chart_can_disable_the_chart(
+    helm: Helm, tmp_path: Path, subtests: pytest.Subtests
+) -> None:
     shutil.copytree(CHART, tmp_path / "charts" / "gpufence")
     chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
     dependency = {key: chart[key] for key in ("name", "version")}
@@ -486,9 +496,10 @@ def test_a_parent_chart_can_disable_the_chart(helm: Helm, tmp_path: Path) -> Non
     whole = {"apiVersion": "v2", "name": "platform", "version": "1.0.0"}
     (tmp_path / "Chart.yaml").write_text(yaml.safe_dump(whole | {"dependencies": [dependency]}))
     for enabled in ("true", "false"):
-        (tmp_path / "values.yaml").write_text(f"gpufence: {{enabled: {enabled}}}\n")
-        rendered = helm("template", "platform", str(tmp_path)).stdout
-        assert ("kind: Deployment" in rendered) == (enabled == "true")
+        with subtests.test(enabled=enabled):
+            (tmp_path / "values.yaml").write_text(f"gpufence: {{enabled: {enabled}}}\n")
+            rendered = helm("template", "platform", str(tmp_path)).stdout
+            assert ("kind: Deployment" in rendered) == (enabled == "true")
 
 
 def test_the_openshift_variant_sets_no_user_or_group_ids(helm: Helm) -> None:

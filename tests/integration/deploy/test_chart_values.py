@@ -208,21 +208,22 @@ def test_a_value_changes_only_the_expected_objects(helm: Helm, path: str) -> Non
 
 
 def test_name_overrides_are_part_of_every_object_name(helm: Helm) -> None:
-    for path, name in NAMES.items():
-        every = {**MONITORING, **AUDIT, **AUTOSCALING, **QUOTA, path: name}
-        assert not [each for each in objects(helm, every) if name not in each.partition(" ")[2]]
+    every = {**MONITORING, **AUDIT, **AUTOSCALING, **QUOTA}
+    made = {name: objects(helm, {**every, path: name}) for path, name in NAMES.items()}
+    assert not [(n, one) for n in made for one in made[n] if n not in one.partition(" ")[2]]
 
 
-def test_audit_accepts_each_output_and_fail_on_value(helm: Helm) -> None:
+def test_audit_accepts_each_output_and_fail_on_value(helm: Helm, subtests: pytest.Subtests) -> None:
     schema = json.loads(Path(CHART / "values.schema.json").read_text())
     for name in ("output", "failOn"):
         for choice in schema["properties"]["audit"]["properties"][name]["enum"]:
-            job = one(helm.objects({"audit": {"enabled": True, name: choice}}), "CronJob")
-            [container] = job["spec"]["jobTemplate"]["spec"]["template"]["spec"]["containers"]
-            command, *options = container["args"]
-            audit = cli.get_command(click.Context(cli), command)
-            assert audit is not None
-            audit.make_context(command, options)
+            with subtests.test(choice=choice):
+                job = one(helm.objects({"audit": {"enabled": True, name: choice}}), "CronJob")
+                [container] = job["spec"]["jobTemplate"]["spec"]["template"]["spec"]["containers"]
+                command, *options = container["args"]
+                audit = cli.get_command(click.Context(cli), command)
+                assert audit is not None
+                audit.make_context(command, options)
 
 
 def objects(helm: Helm, given: Values) -> dict[str, Any]:

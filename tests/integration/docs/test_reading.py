@@ -63,10 +63,10 @@ def test_an_unknown_note_is_rejected(page: Path) -> None:
 
 
 def test_shown_lines_match_the_output() -> None:
-    for shown in ("a|b|c", "...", "a|...", "...|c", "a|...|c", "a|b...|c"):
-        assert agrees(tuple(shown.split("|")), "a\nb  \nc\n"), shown
+    shown = ("a|b|c", "...", "a|...", "...|c", "a|...|c", "a|b...|c")
+    assert not [each for each in shown if not agrees(tuple(each.split("|")), "a\nb  \nc\n")]
 
 
 def test_shown_lines_differ_from_the_output() -> None:
-    for shown in ("a|c", "a|b", "...|b", "b|...", "a|c...|c", "a.|..."):
-        assert not agrees(tuple(shown.split("|")), "a\nb  \nc\n"), shown
+    shown = ("a|c", "a|b", "...|b", "b|...", "a|c...|c", "a.|...")
+    assert not [each for each in shown if agrees(tuple(each.split("|")), "a\nb  \nc\n")]

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
+import pytest
+
 from policies.decision import Decision
 from policies.engine import mutate
 from policies.finding import Action, Finding
@@ -53,7 +55,7 @@ NUMBERS = "the Pod needs 16 nvidia.com/gpu on one node, but each offers at most 
 REMEDIATION = "Write the same whole number on both sides"
 
 
-def test_a_warning_has_what_fits_of_a_finding() -> None:
+def test_a_warning_has_what_fits_of_a_finding(subtests: pytest.Subtests) -> None:
     long = "long " * 50
     for detail, remediation, text in (
         ("1 is not 2", REMEDIATION, f"1 is not 2. {REMEDIATION}"),
@@ -63,7 +65,8 @@ def test_a_warning_has_what_fits_of_a_finding() -> None:
         (long, f"Remove it. {'Or not ' * 30}", f"{REASON}. Remove it"),
         (long, "privileged " * 30, REASON),
     ):
-        assert warnings([finding(detail=detail, remediation=remediation)]) == [START + text]
+        with subtests.test(text=text):
+            assert warnings([finding(detail=detail, remediation=remediation)]) == [START + text]
 
 
 def test_a_warning_is_not_cut_within_a_word() -> None:
@@ -85,26 +88,28 @@ def test_a_warning_contains_no_character_that_the_api_server_rejects() -> None:
     assert len(texts) == len(rejected)
 
 
-def test_all_warnings_together_stay_within_the_api_server_limit() -> None:
+def test_all_warnings_together_stay_within_the_api_server_limit(subtests: pytest.Subtests) -> None:
     cure = "to see all, run `gpufence check` on the manifest"
     for count in (1, 15, 16, 17, 400):
-        texts = warnings([finding(detail=f"{number} " * 200) for number in range(count)])
-        assert len(texts) == min(count, 16)
-        assert sum(map(len, texts)) <= 4096
-        assert count <= 16 or texts[-1] == f"gpufence found {count - 15} more; {cure}"
+        with subtests.test(count=count):
+            texts = warnings([finding(detail=f"{number} " * 200) for number in range(count)])
+            assert len(texts) == min(count, 16)
+            assert sum(map(len, texts)) <= 4096
+            assert count <= 16 or texts[-1] == f"gpufence found {count - 15} more; {cure}"
 
 
 def decision(*findings: Finding, **fields: Any) -> Decision:
     return Decision({}, findings=findings, **fields)
 
 
-def test_audit_annotations_contain_the_findings_of_each_rule() -> None:
+def test_audit_annotations_contain_the_findings_of_each_rule(subtests: pytest.Subtests) -> None:
     actions: tuple[Action, ...] = ("enforce", "warn", "audit")
     for action in actions:
-        found = [finding(detail=detail, action=action) for detail in ("1 is not 2", "3 is not 4")]
-        assert audit_annotations(decision(*found)) == {
-            "unequal-device-limits": f"{action}: {found[0].message}; {found[1].message}"
-        }
+        with subtests.test(action=action):
+            found = [finding(detail=text, action=action) for text in ("1 is not 2", "3 is not 4")]
+            assert audit_annotations(decision(*found)) == {
+                "unequal-device-limits": f"{action}: {found[0].message}; {found[1].message}"
+            }
 
 
 def test_audit_annotations_contain_exceptions_and_exemptions() -> None:
@@ -124,18 +129,19 @@ def test_audit_annotations_have_valid_keys_and_a_bounded_size() -> None:
         assert len(text) == 10 * 1024
 
 
-def test_a_pod_is_told_of_a_user_only_if_the_patch_gives_it_one() -> None:
+def test_a_pod_is_told_of_a_user_only_if_the_patch_gives_it_one(subtests: pytest.Subtests) -> None:
     """Another mutation adds annotations, too."""
     spec = default_spec()
     spec["pools"][0]["requires"] = [{"doNotDisrupt": True, "action": "enforce"}]
     for context, count in (({}, 1), ({"runAsUser": 1000}, 0)):
         for metadata in ({}, {"annotations": {"team": "blue"}}):
-            obj = gpu_pod()
-            obj["metadata"].pop("annotations", None)
-            obj["metadata"] |= metadata
-            obj["spec"]["securityContext"] = context
-            operations = mutate(obj, policy_of(spec))
-            assert any("do-not-disrupt" in f"{each.path}{each.value}" for each in operations)
-            found = assigned_user(operations)
-            assert len(found) == count
-            assert all("runs this Pod as user 65532, because" in text for text in found)
+            with subtests.test(metadata=metadata, context=context):
+                obj = gpu_pod()
+                obj["metadata"].pop("annotations", None)
+                obj["metadata"] |= metadata
+                obj["spec"]["securityContext"] = context
+                operations = mutate(obj, policy_of(spec))
+                assert any("do-not-disrupt" in f"{each.path}{each.value}" for each in operations)
+                found = assigned_user(operations)
+                assert len(found) == count
+                assert all("runs this Pod as user 65532, because" in text for text in found)

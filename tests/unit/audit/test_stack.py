@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 import yaml
 
 from clusters import node
@@ -55,7 +56,7 @@ def test_a_daemon_set_is_found_before_the_other_nodes_get_the_taint_of_the_pool(
     assert "does not run on 1 node of pool nvidia (a)" in found.problem
 
 
-def test_a_toleration_that_the_taint_does_not_match_is_found() -> None:
+def test_a_toleration_that_the_taint_does_not_match_is_found(subtests: pytest.Subtests) -> None:
     sentence = (
         f"DaemonSet node-feature-discovery/nfd does not tolerate {GPU}=true:NoSchedule, so it "
         f"does not run on 2 nodes of pool nvidia (gpu-0, gpu-1). {ADVICE}"
@@ -67,7 +68,8 @@ def test_a_toleration_that_the_taint_does_not_match_is_found() -> None:
         ({"key": GPU, "operator": "Exists"}, []),
         ({"operator": "Exists"}, []),
     ):
-        assert kept_off(daemon_set(tolerations=[toleration])) == found, toleration
+        with subtests.test(toleration=toleration):
+            assert kept_off(daemon_set(tolerations=[toleration])) == found
 
 
 def test_the_stack_is_known_by_images_owners_and_the_nodes_that_it_selects() -> None:

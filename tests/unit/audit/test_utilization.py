@@ -92,15 +92,18 @@ def test_a_long_window_has_at_most_1000_samples_of_a_device(prometheus: Promethe
     assert found[("ml", "lazy")] == pytest.approx(301)
 
 
-def test_an_answer_that_is_no_result_is_an_error(prometheus: Prometheus) -> None:
+def test_an_answer_that_is_no_result_is_an_error(
+    prometheus: Prometheus, subtests: pytest.Subtests
+) -> None:
     for status, body, expected in (
         (422, REJECTION, "HTTP 422: .*would load too many"),
         (200, "<html>", "not that of a query of Prometheus"),
         (200, "[]", "not that of a query of Prometheus"),
     ):
-        prometheus.status, prometheus.body = status, body
-        with pytest.raises(PrometheusError, match=expected):
-            idle_hours(prometheus.address, Window(END - 3600, END))
+        with subtests.test(body=body):
+            prometheus.status, prometheus.body = status, body
+            with pytest.raises(PrometheusError, match=expected):
+                idle_hours(prometheus.address, Window(END - 3600, END))
 
 
 @pytest.fixture

@@ -132,7 +132,7 @@ def test_the_data_are_made_of_the_fields_that_say_so(monkeypatch: pytest.MonkeyP
     assert read - known == {("Override", "hardening")}
 
 
-def test_literals_of_cel() -> None:
+def test_literals_of_cel(subtests: pytest.Subtests) -> None:
     for value, expected in (
         ("a", '"a"'),
         ('"\n\\😀é', r'"\"\n\\😀é"'),
@@ -143,7 +143,8 @@ def test_literals_of_cel() -> None:
         ([{"a": {"b": "c"}}], '[{"a": dyn({"b": dyn("c")})}]'),
         (["x" * 50, "y" * 50], f'[\n  "{"x" * 50}",\n  "{"y" * 50}"\n]'),
     ):
-        assert literal(value) == expected
+        with subtests.test(value=value):
+            assert literal(value) == expected
 
 
 OVERRIDES = [
@@ -156,17 +157,20 @@ OVERRIDES = [
 
 
 @pytest.mark.parametrize("rule", IN_TREE_RULES)
-def test_law_the_first_entry_that_fits_a_namespace_agrees_with_the_engine(rule: str) -> None:
+def test_law_the_first_entry_that_fits_a_namespace_agrees_with_the_engine(
+    rule: str, subtests: pytest.Subtests
+) -> None:
     everywhere = {"namespaces": ["*"], "rules": {rule: "warn"}}
     for overrides in (OVERRIDES, [*OVERRIDES, everywhere]):
         policy = policy_of(default_spec() | {"overrides": overrides})
         entries, modes = names_for(rule, policy, None), names_of(policy)
         for namespace in ("team-x", "team-a-1", "team-a-2", "team", "lab", "labs", "a", "quiet"):
-            actions = policy.actions_in(namespace)
-            found = first(entries["namespaces"], namespace)
-            assert found["denies"] is (actions[rule] == "enforce")
-            found = first(modes["namespaces"], namespace)
-            assert found["enforces"] is (actions.mode == "enforce")
+            with subtests.test(namespace=namespace, overrides=overrides):
+                actions = policy.actions_in(namespace)
+                found = first(entries["namespaces"], namespace)
+                assert found["denies"] is (actions[rule] == "enforce")
+                found = first(modes["namespaces"], namespace)
+                assert found["enforces"] is (actions.mode == "enforce")
 
 
 def first(entries: list[dict[str, Any]], namespace: str) -> dict[str, Any]:
@@ -195,9 +199,12 @@ def test_exceptions_of_other_rules_and_expired_ones_are_no_data() -> None:
 
 
 def test_the_data_are_values_of_json() -> None:
-    for policy in policies().values():
-        for data in (names_of(policy), names_for(RULE, policy, None), policy_data(policy)):
-            assert json.loads(json.dumps(data)) == data
+    data = [
+        each
+        for policy in policies().values()
+        for each in (names_of(policy), names_for(RULE, policy, None), policy_data(policy))
+    ]
+    assert json.loads(json.dumps(data)) == data
 
 
 def test_every_name_by_which_a_pod_can_reach_a_pool_is_in_the_names() -> None:

@@ -71,15 +71,16 @@ NO_ADDRESSES = ("", "localhost", "10.0.0.0/8", "10.0.0.7:9443", "[::1]", "010.0.
 NO_SERVERS = ("fe80::1%eth0", "0.0.0.0", "::", "224.0.0.1")  # noqa: S104 - invalid
 
 
-def test_an_invalid_ip_address_is_rejected_with_the_reason() -> None:
+def test_an_invalid_ip_address_is_rejected_with_the_reason(subtests: pytest.Subtests) -> None:
     complaints = {
         **dict.fromkeys(NO_ADDRESSES, "is neither an IPv4 nor an IPv6 address"),
         **dict.fromkeys(NO_SERVERS, "is not the address of a server"),
     }
     for text, complaint in complaints.items():
-        with pytest.raises(CertificateError) as caught:
-            Names.parse([], [text])
-        assert str(caught.value).startswith(f"IP address {text!r}: {complaint}. ")
+        with subtests.test(text=text):
+            with pytest.raises(CertificateError) as caught:
+                Names.parse([], [text])
+            assert str(caught.value).startswith(f"IP address {text!r}: {complaint}. ")
 
 
 def test_repeated_names_count_once_and_keep_their_order() -> None:
@@ -192,8 +193,8 @@ def test_a_leaf_is_due_after_two_thirds_of_its_lifetime_or_if_not_valid() -> Non
 def test_a_leaf_is_due_when_no_current_ca_signed_it() -> None:
     other = OTHER_AUTHORITY.certificate_pem
     # An overlap is a list or one bundle.
-    for authorities in ((CERTIFICATE,), (other, CERTIFICATE), (other + CERTIFICATE,)):
-        assert problem(authorities=authorities) == ""
+    current = ((CERTIFICATE,), (other, CERTIFICATE), (other + CERTIFICATE,))
+    assert [problem(authorities=authorities) for authorities in current] == ["", "", ""]
     reason = "serving certificate is not signed by a current CA (CN=gpufence authority "
     assert problem(authorities=(other,)).startswith(reason)
     assert problem(authorities=()).startswith(reason)
@@ -223,13 +224,14 @@ def test_a_certificate_without_names_lacks_all_wanted_names() -> None:
     assert problem(leaf=AUTHORITY) == lacking
 
 
-def test_a_new_certificate_is_not_due_with_any_lifetime() -> None:
+def test_a_new_certificate_is_not_due_with_any_lifetime(subtests: pytest.Subtests) -> None:
     for lifetime in (SECOND, timedelta(minutes=1), CLOCK_SKEW, DAY, 3650 * DAY):
-        authority = create_authority(NOW, lifetime)
-        assert not pair_problem(authority, NOW)
-        assert not age_problem(authority.certificate, NOW)
-        leaf = issue_leaf(authority, NAMES, NOW, lifetime)
-        assert not problem(NOW, leaf, (authority.certificate_pem,))
+        with subtests.test(lifetime=lifetime):
+            authority = create_authority(NOW, lifetime)
+            assert not pair_problem(authority, NOW)
+            assert not age_problem(authority.certificate, NOW)
+            leaf = issue_leaf(authority, NAMES, NOW, lifetime)
+            assert not problem(NOW, leaf, (authority.certificate_pem,))
 
 
 MOMENTS = st.datetimes(

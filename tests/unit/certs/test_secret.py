@@ -5,6 +5,8 @@ from __future__ import annotations
 import base64
 from datetime import UTC, datetime, timedelta
 
+import pytest
+
 from certs.authority import create_authority, issue_leaf
 from certs.keypair import KeyPair, Names
 from certs.secret import (
@@ -25,7 +27,7 @@ LEAF = issue_leaf(CA, NAMES, NOW, 30 * DAY)
 BROKEN = KeyPair(b"no certificate", CA.key_pem)
 
 
-def test_a_new_ca_is_due_if_the_old_one_is_old_or_unusable() -> None:
+def test_a_new_ca_is_due_if_the_old_one_is_old_or_unusable(subtests: pytest.Subtests) -> None:
     for authority, days, reason in (
         (CA, 0, ""),
         (CA, 199, ""),
@@ -35,9 +37,10 @@ def test_a_new_ca_is_due_if_the_old_one_is_old_or_unusable() -> None:
         (BROKEN, 0, "CA contains no valid PEM certificate"),
         (KeyPair(CA.certificate_pem, OTHER.key_pem), 0, "does not belong to CA"),
     ):
-        found = authority_problem(authority, NOW + days * DAY)
-        assert reason in found
-        assert bool(found) == bool(reason)
+        with subtests.test(days=days, reason=reason):
+            found = authority_problem(authority, NOW + days * DAY)
+            assert reason in found
+            assert bool(found) == bool(reason)
 
 
 def test_the_secret_that_replicas_mount_has_no_key_of_the_ca() -> None:
@@ -53,8 +56,9 @@ def test_other_keys_and_fields_of_a_secret_are_kept() -> None:
     assert base64.b64decode(written["data"]["ca.crt"]) == CA.certificate_pem
 
 
-def test_a_secret_without_both_parts_is_read_as_empty() -> None:
+def test_a_secret_without_both_parts_is_read_as_empty(subtests: pytest.Subtests) -> None:
     for data in (None, {"ca.crt": "YQ=="}, {"ca.crt": "?", "ca.key": "?"}):
         for secret in (None, {}, {"data": data}):
-            assert read_authority(secret) is None
-            assert read_leaf(secret) is None
+            with subtests.test(secret=secret, data=data):
+                assert read_authority(secret) is None
+                assert read_leaf(secret) is None

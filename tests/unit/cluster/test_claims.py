@@ -231,9 +231,8 @@ async def test_pending_lookups_are_limited_while_the_api_server_is_silent(lookup
 def test_a_claim_with_an_invalid_name_or_namespace_is_not_looked_up() -> None:
     paths = ("../../../../api/v1/secrets", "a/b", "%2e%2e", "a b")
     names: tuple[Any, ...] = (*paths, "UPPER", "", "a" * 254, 5, None, ["a"])
-    for name in names:
-        for entry in (by_name, by_template):
-            assert list(claims_named(Workload(pod(entry(name))), ML)) == []
+    entries = [entry(name) for name in names for entry in (by_name, by_template)]
+    assert not [each for each in entries if list(claims_named(Workload(pod(each)), ML))]
     assert list(claims_named(Workload(pod(by_name("fine"))), Request("../other"))) == []
 
 
@@ -254,6 +253,7 @@ def pod_group(*entries: JSON) -> JSON:
 
 async def test_a_template_is_unresolved_if_the_claim_of_the_pod_s_group_may_take_its_place(
     lookups: Lookups,
+    subtests: pytest.Subtests,
 ) -> None:
     same = by_template("one-gpu")
     obj = Workload(in_group(same))
@@ -266,12 +266,15 @@ async def test_a_template_is_unresolved_if_the_claim_of_the_pod_s_group_may_take
             ([{**same, "name": "other"}], True),
             ([by_template("other")], True),
         ):
-            lookups.api.put(path, pod_group(*entries))
-            facts = await lookups.cluster.facts_for(ML, obj, 2.0)
-            assert (("ml", "one-gpu") in facts.claim_templates) is is_resolved, entries
+            with subtests.test(entries=entries, version=version):
+                lookups.api.put(path, pod_group(*entries))
+                facts = await lookups.cluster.facts_for(ML, obj, 2.0)
+                assert (("ml", "one-gpu") in facts.claim_templates) is is_resolved
 
 
-async def test_a_template_is_unresolved_if_its_group_is_unknown(lookups: Lookups) -> None:
+async def test_a_template_is_unresolved_if_its_group_is_unknown(
+    lookups: Lookups, subtests: pytest.Subtests
+) -> None:
     path = "/apis/scheduling.k8s.io/v1beta1/namespaces/ml/podgroups/train"
     train = 'podgroups.scheduling.k8s.io "train"'
     for problem, is_resolved in (
@@ -279,9 +282,10 @@ async def test_a_template_is_unresolved_if_its_group_is_unknown(lookups: Lookups
         ((404, "the server could not find the requested resource"), True),
         ((403, f"{train} is forbidden"), False),
     ):
-        lookups.api.errors[path] = problem
-        obj = Workload(in_group(by_template("one-gpu")))
-        facts = await lookups.cluster.facts_for(ML, obj, 2.0)
-        assert (("ml", "one-gpu") in facts.claim_templates) is is_resolved, problem
-        facts = await lookups.cluster.facts_for(ML, Workload(in_group(by_name("shared"))), 2.0)
-        assert ("ml", "shared") in facts.claims
+        with subtests.test(problem=problem):
+            lookups.api.errors[path] = problem
+            obj = Workload(in_group(by_template("one-gpu")))
+            facts = await lookups.cluster.facts_for(ML, obj, 2.0)
+            assert (("ml", "one-gpu") in facts.claim_templates) is is_resolved
+            facts = await lookups.cluster.facts_for(ML, Workload(in_group(by_name("shared"))), 2.0)
+            assert ("ml", "shared") in facts.claims

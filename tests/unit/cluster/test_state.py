@@ -41,7 +41,7 @@ def test_a_node_keeps_labels_taints_and_devices_of_pools() -> None:
     )
 
 
-def test_an_invalid_node_is_reported() -> None:
+def test_an_invalid_node_is_reported(subtests: pytest.Subtests) -> None:
     nodes: list[tuple[JSON, str]] = [
         ({}, "missing required field `metadata`"),
         ({"metadata": {}}, "it has no name"),
@@ -51,7 +51,7 @@ def test_an_invalid_node_is_reported() -> None:
         (node("a", allocatable={"nvidia.com/gpu": "many"}), "'many' is not a quantity"),
     ]
     for obj, problem in nodes:
-        with pytest.raises(ValueError, match=problem):
+        with subtests.test(obj=obj), pytest.raises(ValueError, match=problem):
             node_of(obj)
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
+import pytest
+
 from certs.authority import create_authority, issue_leaf
 from certs.keypair import Names
 from policies.kubernetes.objects import JSONObject
@@ -26,7 +28,7 @@ def line(check: str, **found: Any) -> DoctorLine:
     )
 
 
-def test_old_versions_and_missing_claims_are_reported() -> None:
+def test_old_versions_and_missing_claims_are_reported(subtests: pytest.Subtests) -> None:
     for version, claims, status, found in (
         ("v1.36.3", ("v1",), "ok", "v1.36.3"),
         ("v1.34.10-gke.1000", ("v1", "v1beta2"), "ok", "v1.34.10-gke.1000"),
@@ -36,19 +38,21 @@ def test_old_versions_and_missing_claims_are_reported() -> None:
         ("", (), "skip", "the version of the API server is unknown"),
         ("devel", (), "skip", "it says 'devel'"),
     ):
-        made = line("Kubernetes", version=version, claim_versions=claims)
-        assert made.status == status
-        assert found in made.detail
-        assert bool(made.remediation) == (status in ("warn", "fail"))
+        with subtests.test(version=version):
+            made = line("Kubernetes", version=version, claim_versions=claims)
+            assert made.status == status
+            assert found in made.detail
+            assert bool(made.remediation) == (status in ("warn", "fail"))
 
 
-def test_a_controller_that_is_not_ready_is_a_warning() -> None:
+def test_a_controller_that_is_not_ready_is_a_warning(subtests: pytest.Subtests) -> None:
     pod = {"containers": [{"name": "gpufence", "image": "gpufence:0.2.0"}]}
     for ready, status in ((1, "ok"), (0, "warn")):
-        controller = {"spec": {"template": {"spec": pod}}, "status": {"readyReplicas": ready}}
-        found = line("controller", controller=controller)
-        assert found.status == status
-        assert ("image.repository" in found.remediation) is not bool(ready)
+        with subtests.test(ready=ready):
+            controller = {"spec": {"template": {"spec": pod}}, "status": {"readyReplicas": ready}}
+            found = line("controller", controller=controller)
+            assert found.status == status
+            assert ("image.repository" in found.remediation) is not bool(ready)
 
 
 def registered(url: str) -> dict[str, object]:
@@ -56,7 +60,7 @@ def registered(url: str) -> dict[str, object]:
     return {"webhooks": [{"name": "pods.gpufence.dev", "clientConfig": {"url": f"{url}/mutate"}}]}
 
 
-def test_a_certificate_without_the_registered_host_fails() -> None:
+def test_a_certificate_without_the_registered_host_fails(subtests: pytest.Subtests) -> None:
     for url, names, missing in (
         ("https://10.0.0.7:8443", Names.parse([], ["10.0.0.7"]), ""),
         ("https://10.0.0.7:8443", Names.parse([], ["10.0.0.8"]), "10.0.0.7"),
@@ -66,26 +70,28 @@ def test_a_certificate_without_the_registered_host_fails() -> None:
         ("https://fence.example", Names.parse(["fence.example"], ["10.0.0.7"]), ""),
         ("https://fence.example", Names.parse([], ["10.0.0.7"]), "fence.example"),
     ):
-        configurations: dict[str, JSONObject | None] = {"Kind": registered(url)}
-        address = Installation("fence", "gpufence", configurations=configurations).address
-        assert address is not None
-        found = line(
-            "certificate",
-            deployed=Deployed(address, "serving"),
-            names=names_of(address),
-            secret={},
-            leaf=issue_leaf(AUTHORITY, names, NOW),
-            signer=AUTHORITY.certificate_pem,
-        )
-        assert found.status == ("fail" if missing else "ok")
-        assert not missing or found.detail == f"the serving certificate lacks {missing}"
+        with subtests.test(url=url, missing=missing):
+            configurations: dict[str, JSONObject | None] = {"Kind": registered(url)}
+            address = Installation("fence", "gpufence", configurations=configurations).address
+            assert address is not None
+            found = line(
+                "certificate",
+                deployed=Deployed(address, "serving"),
+                names=names_of(address),
+                secret={},
+                leaf=issue_leaf(AUTHORITY, names, NOW),
+                signer=AUTHORITY.certificate_pem,
+            )
+            assert found.status == ("fail" if missing else "ok")
+            assert not missing or found.detail == f"the serving certificate lacks {missing}"
 
 
-def test_the_placeholder_image_is_named_when_no_replica_runs() -> None:
+def test_the_placeholder_image_is_named_when_no_replica_runs(subtests: pytest.Subtests) -> None:
     images = {"gpufence:0.2.0": True, "registry.example:5000/gpufence:0.2.0": False, "": False}
     for image, hinted in images.items():
-        pod = {"containers": [{"name": "gpufence", "image": image}]}
-        deployment = {"spec": {"replicas": 2, "template": {"spec": pod}}, "status": {}}
-        found = line("replicas", deployment=deployment)
-        assert found.status == "fail"
-        assert ("image.repository" in found.remediation) is hinted
+        with subtests.test(image=image):
+            pod = {"containers": [{"name": "gpufence", "image": image}]}
+            deployment = {"spec": {"replicas": 2, "template": {"spec": pod}}, "status": {}}
+            found = line("replicas", deployment=deployment)
+            assert found.status == "fail"
+            assert ("image.repository" in found.remediation) is hinted

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+import pytest
+
 from fake_apiserver import FakeKubeApi
 from policies.kubernetes.objects import JSONObject
 from policies.shipped import shipped_policy
@@ -19,7 +21,7 @@ RENDER = "/dev/dri/renderD128"
 NONE, ONE, TWO = (), (FIRST,), (SECOND,)
 
 
-def test_containers_see_only_the_devices_that_they_request() -> None:
+def test_containers_see_only_the_devices_that_they_request(subtests: pytest.Subtests) -> None:
     own = "see their own, and their other containers none: "
     both = (*ONE, *TWO)
     cases: list[tuple[list[tuple[str, tuple[str, ...], tuple[str, ...]]], str, str]] = [
@@ -39,26 +41,28 @@ def test_containers_see_only_the_devices_that_they_request() -> None:
         ([("a", NONE, NONE), ("a", ONE, NONE)], "skip", "no device file of a known kind"),
     ]
     for pods, status, detail in cases:
-        line = judge([Seen(*pod) for pod in pods])
-        assert line.status == status, pods
-        assert detail in line.detail, pods
+        with subtests.test(pods=pods):
+            line = judge([Seen(*pod) for pod in pods])
+            assert line.status == status
+            assert detail in line.detail
 
 
-def test_the_entry_has_the_status_that_the_checks_show() -> None:
+def test_the_entry_has_the_status_that_the_checks_show(subtests: pytest.Subtests) -> None:
     statuses: dict[Status, str] = {
         "ok": "Implemented",
         "skip": "Partially Implemented",
         "fail": "Not Implemented",
     }
     for last, status in statuses.items():
-        lines = [DoctorLine("ok", "a", "b"), DoctorLine(last, "c", "d")]
-        made = entry(lines, "v1.36.3-eks-1", "report.xml")
-        assert made["metadata"] == {"kubernetesVersion": "v1.36"}
-        [requirement] = made["spec"]["security"]
-        assert requirement["id"] == "secure_accelerator_access"
-        assert (requirement["level"], requirement["status"]) == ("MUST", status)
-        assert requirement["evidence"] == ["report.xml"]
-        assert requirement["notes"] == f"ok: a: b\n{last}: c: d"
+        with subtests.test(last=last):
+            lines = [DoctorLine("ok", "a", "b"), DoctorLine(last, "c", "d")]
+            made = entry(lines, "v1.36.3-eks-1", "report.xml")
+            assert made["metadata"] == {"kubernetesVersion": "v1.36"}
+            [requirement] = made["spec"]["security"]
+            assert requirement["id"] == "secure_accelerator_access"
+            assert (requirement["level"], requirement["status"]) == ("MUST", status)
+            assert requirement["evidence"] == ["report.xml"]
+            assert requirement["notes"] == f"ok: a: b\n{last}: c: d"
 
 
 class Running(FakeKubeApi):

@@ -7,6 +7,8 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
+import pytest
+
 from policies.shipped import shipped_policy
 from webhook.controller.registrar import POLICY_KINDS, AdmissionPolicies
 from webhook.controller.text.objects import (
@@ -55,11 +57,11 @@ def line(found: Installation, check: str) -> DoctorLine:
 
 
 def test_an_additional_excluded_namespace_fails_only_with_registration() -> None:
-    for registers, status in ((True, "fail"), (False, "warn")):
-        found = installation(registers, excluded_namespaces=OWN | {"payments"})
-        message = line(found, VALIDATING)
-        assert message.status == status
-        assert "excludes payments, where gpufence therefore has no effect" in message.detail
+    effect, found = "excludes payments, where gpufence therefore has no effect", {}
+    for registers in (True, False):
+        made = line(installation(registers, excluded_namespaces=OWN | {"payments"}), VALIDATING)
+        found[registers] = made.status, effect in made.detail
+    assert found == {True: ("fail", True), False: ("warn", True)}
 
 
 def test_a_superfluous_gpufence_webhook_is_a_warning() -> None:
@@ -77,7 +79,7 @@ UNMATCHED = "API servers do not call gpufence for objects that do not match"
 NAME = "kubernetes.io/metadata.name"
 
 
-def test_a_changed_field_of_a_webhook_is_reported() -> None:
+def test_a_changed_field_of_a_webhook_is_reported(subtests: pytest.Subtests) -> None:
     labels = {"matchLabels": {"a": "b"}}
     conditions = [{"name": "x", "expression": "false"}]
     excluding = [{"key": NAME, "operator": "NotIn", "values": ["kube-system"]}]
@@ -90,13 +92,14 @@ def test_a_changed_field_of_a_webhook_is_reported() -> None:
         (MUTATING, "namespaceSelector", labels, "fail", "does not match"),
         (MUTATING, "namespaceSelector", {"matchExpressions": excluding}, "fail", "does not exc"),
     ):
-        found = installation(True)
-        (found.configurations[kind] or {})["webhooks"][0][field] = value
-        message = line(found, kind)
-        assert message.status == status
-        assert f"{field} of webhook pods.gpufence.dev {detail}" in message.detail or (
-            message.detail.endswith(detail)
-        )
+        with subtests.test(field=field, value=value):
+            found = installation(True)
+            (found.configurations[kind] or {})["webhooks"][0][field] = value
+            message = line(found, kind)
+            assert message.status == status
+            assert f"{field} of webhook pods.gpufence.dev {detail}" in message.detail or (
+                message.detail.endswith(detail)
+            )
 
 
 def test_remediation_of_missing_configurations_depends_on_registration() -> None:
@@ -121,7 +124,9 @@ def compiled(*excluded: str) -> AdmissionPolicies:
 NONE: AdmissionPolicies = {kind: {} for kind in POLICY_KINDS}
 
 
-def test_admission_policies_are_compared_with_what_replicas_write() -> None:
+def test_admission_policies_are_compared_with_what_replicas_write(
+    subtests: pytest.Subtests,
+) -> None:
     # A namespace that only the policies exclude.
     narrower = compiled("fence", "payments")
     off = replace(DEPLOYED, admission_policies=False)
@@ -138,10 +143,11 @@ def test_admission_policies_are_compared_with_what_replicas_write() -> None:
         (NONE, None, "warn", "gpufence manifests"),
         (NONE, DEPLOYED, "fail", f"{POLICY_KIND} gpufence-pool-trespass: it does not exist"),
     ):
-        installed = replace(installation(True), deployed=deployed, admission_policies=found)
-        message = line(installed, "admission policies")
-        assert message.status == status
-        assert words in f"{message.detail}. {message.remediation}"
+        with subtests.test(status=status, words=words):
+            installed = replace(installation(True), deployed=deployed, admission_policies=found)
+            message = line(installed, "admission policies")
+            assert message.status == status
+            assert words in f"{message.detail}. {message.remediation}"
 
 
 def test_a_policy_that_enforces_nothing_needs_no_admission_policies() -> None:

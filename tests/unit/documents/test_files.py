@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
 
 import pytest
@@ -49,7 +50,7 @@ def test_files_are_split_into_documents_with_index_and_line() -> None:
     assert {text: summary(text) for text in documents} == documents
 
 
-def test_an_invalid_document_has_an_error_with_its_line() -> None:
+def test_an_invalid_document_has_an_error_with_its_line(subtests: pytest.Subtests) -> None:
     nested = "nested more than 100 levels"
     for text, index, line, problem in (
         ("a: 1\n---\nb: [\n---\nc: 3\n", 1, 4, "does not parse as YAML"),
@@ -62,37 +63,42 @@ def test_an_invalid_document_has_an_error_with_its_line() -> None:
         (f"{'[' * 100_000}", 0, 1, nested),
         (f"{'[' * 100_000}{']' * 100_000}", 0, 1, nested),
     ):
-        [document] = [each for each in read(text) if each.error]
-        assert document.error is not None
-        assert (document.index, document.error.line or document.line) == (index, line), text
-        assert document.error.problem.startswith(problem)
-        assert document.error.cure
+        with subtests.test(text=text):
+            [document] = [each for each in read(text) if each.error]
+            assert document.error is not None
+            assert (document.index, document.error.line or document.line) == (index, line)
+            assert document.error.problem.startswith(problem)
+            assert document.error.cure
 
 
-def test_a_comment_ends_at_each_line_break() -> None:
+def test_a_comment_ends_at_each_line_break(subtests: pytest.Subtests) -> None:
     for end in ("\r", "\r\n"):
-        pod = f"apiVersion: v1{end}kind: Pod"
-        [document] = read(f"# said{end}{pod}")
-        assert (document.error, document.value) == (None, {"apiVersion": "v1", "kind": "Pod"})
-        # What kubectl would drop with the line, or take for an object, is never passed over.
-        *_, document = read(f"a: b\n--- # said{end}{pod}")
-        assert document.value or document.error
+        with subtests.test(end=end):
+            pod = f"apiVersion: v1{end}kind: Pod"
+            [document] = read(f"# said{end}{pod}")
+            assert (document.error, document.value) == (None, {"apiVersion": "v1", "kind": "Pod"})
+            # What kubectl would drop with the line, or take for an object, is never passed over.
+            *_, document = read(f"a: b\n--- # said{end}{pod}")
+            assert document.value or document.error
 
 
-def test_a_character_that_ends_a_line_for_some_readers_only_is_an_error() -> None:
+def test_a_character_that_ends_a_line_for_some_readers_only_is_an_error(
+    subtests: pytest.Subtests,
+) -> None:
     texts = {
         "# said{}apiVersion: v1\nkind: Pod\n": 1,
         "a: b\n--- # said{}apiVersion: v1\nkind: Pod\n": 2,
         "a: b\n---\nc: |\n  d{}": 4,
         '{{"a": "b"}}\n---\n{{"a": "b{}c"}}\n': 3,
     }
-    for end in ("\x85", "\u2028", "\u2029"):
+    for (text, line), end in product(texts.items(), ("\x85", "\u2028", "\u2029")):
         code = f"{ord(end):04x}"
-        for text, line in texts.items():
+        with subtests.test(text=text, code=code):
             *_, document = read(text.format(end))
             assert document.error is not None
             assert document.error.line == line
-            assert document.error.problem.startswith(f"has the character U+{code.upper()}, which e")
+            problem = f"has the character U+{code.upper()}, which e"
+            assert document.error.problem.startswith(problem)
             assert document.error.cure.endswith(f'in double quotes: "\\u{code}"')
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from webhook.tools.documents.document import Document
 from webhook.tools.documents.files import read_documents
 
@@ -22,7 +24,7 @@ def test_surrogate_pairs_in_json_are_one_character() -> None:
     assert read('{"a": "\\ud83d\\ude00"}')[0].value == {"a": "\U0001f600"}
 
 
-def test_a_json_syntax_error_includes_remediation() -> None:
+def test_a_json_syntax_error_includes_remediation(subtests: pytest.Subtests) -> None:
     cures = {
         '{"a": 1 "b": 2}': "Look for a missing comma, or a bracket that is not closed",
         '{"a" 1}': "Look for a missing colon",
@@ -34,7 +36,8 @@ def test_a_json_syntax_error_includes_remediation() -> None:
         '{"a": {{ .Values.a }}}': "It looks like a Helm template",
     }
     for text, cure in cures.items():
-        (document,) = read(text)
-        assert document.error is not None
-        assert document.error.problem.startswith("does not parse as JSON: ")
-        assert document.error.cure.startswith(cure)
+        with subtests.test(text=text):
+            (document,) = read(text)
+            assert document.error is not None
+            assert document.error.problem.startswith("does not parse as JSON: ")
+            assert document.error.cure.startswith(cure)

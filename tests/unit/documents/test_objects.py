@@ -204,29 +204,33 @@ ITEMS: tuple[list[Any] | None, ...] = ([{"apiVersion": "v1", "kind": "Pod"}], []
 
 
 def test_any_object_with_items_is_read_as_a_list() -> None:
+    listed = {"apiVersion": "v1", "kind": "ConfigMap"}
+    texts = [json.dumps({**listed, "items": items}) for items in ITEMS]
+    found = [[each.path for each in read_objects(read(text)[0])] for text in texts]
+    assert found == [[("items", 0)], [], []]
+
+
+def test_an_object_that_is_a_list_for_kubectl_only_is_an_error(subtests: pytest.Subtests) -> None:
     for items in ITEMS:
-        text = json.dumps({"apiVersion": "v1", "kind": "ConfigMap", "items": items})
-        found = [o.path for o in read_objects(read(text)[0])]
-        assert found == [("items", 0)][: len(items or [])]
+        with subtests.test(items=items):
+            text = json.dumps({"apiVersion": "v1", "kind": "Pod", "spec": {}, "items": items})
+            [found] = read_objects(read(text)[0])
+            assert found.error is not None
+            assert found.error.problem.startswith("has items and spec: kubectl reads it as a list")
 
 
-def test_an_object_that_is_a_list_for_kubectl_only_is_an_error() -> None:
-    for items in ITEMS:
-        text = json.dumps({"apiVersion": "v1", "kind": "Pod", "spec": {}, "items": items})
-        [found] = read_objects(read(text)[0])
-        assert found.error is not None
-        assert found.error.problem.startswith("has items and spec: kubectl reads it as a list")
-
-
-def test_a_comment_with_braces_excuses_nothing_that_kubectl_creates() -> None:
+def test_a_comment_with_braces_excuses_nothing_that_kubectl_creates(
+    subtests: pytest.Subtests,
+) -> None:
     twice = "true: 1\n'true': 2\n"
     ends = ("a: 1\n...\n}\n", "a: 1\n%YAML 1.2\n", "a: b\u2028\n")
     for text in ("a: !local b\n", "a: &a [&a 1]\n", *ends, twice):
-        [document] = read(f"# {{{{ a }}}}\napiVersion: v1\nkind: Pod\n{text}")
-        document.lenient = True
-        [found] = read_objects(document)
-        assert (found.note, found.error) == ("", document.error)
-        assert found.error is not None, text
+        with subtests.test(text=text):
+            [document] = read(f"# {{{{ a }}}}\napiVersion: v1\nkind: Pod\n{text}")
+            document.lenient = True
+            [found] = read_objects(document)
+            assert (found.note, found.error) == ("", document.error)
+            assert found.error is not None
 
 
 def test_a_template_in_a_directory_is_a_note() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from webhook.tools.documents.scalars import resolve_plain
 
 PLAIN = {
@@ -42,6 +44,7 @@ def test_a_plain_scalar_has_the_value_that_kubernetes_reads() -> None:
     assert read == {text: (type(value), value) for text, value in PLAIN.items()}
 
 
-def test_numbers_of_any_length_are_read() -> None:
+def test_numbers_of_any_length_are_read(subtests: pytest.Subtests) -> None:
     for text in ("9" * 5000, "0" * 5000, "1" * 300, f"-{'9' * 4400}"):
-        assert isinstance(resolve_plain(text), str | int | float)
+        with subtests.test(text=text):
+            assert isinstance(resolve_plain(text), str | int | float)

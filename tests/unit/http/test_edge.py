@@ -106,23 +106,24 @@ async def test_a_json_content_type_is_accepted_with_parameters_and_in_any_case(h
 async def test_a_content_type_other_than_json_is_rejected(hook: Hook) -> None:
     types = ["application/json-patch+json", "application/vnd.kubernetes.protobuf", "text/plain"]
     cure = "send an AdmissionReview as plain application/json"
-    for each in (*types, "json", ""):
-        answer = await post(hook, GOOD, {"Content-Type": each})
-        assert answer == (415, f"Content-Type '{each}' is not supported; {cure}\n")
-        await assert_valid_reviews_are_served(hook)
+    given = (*types, "json", "")
+    found = {each: await post(hook, GOOD, {"Content-Type": each}) for each in given}
+    assert found == {t: (415, f"Content-Type '{t}' is not supported; {cure}\n") for t in given}
+    await assert_valid_reviews_are_served(hook)
 
 
-async def test_a_compressed_body_is_rejected(hook: Hook) -> None:
+async def test_a_compressed_body_is_rejected(hook: Hook, subtests: pytest.Subtests) -> None:
     bomb = gzip.compress(b" " * 100_000_000, compresslevel=1)
     for coding, body in (
         ("gzip", gzip.compress(GOOD)),
         ("deflate", zlib.compress(GOOD)),
         ("gzip", bomb),
     ):
-        status, text = await post(hook, body, JSON_TYPE | {"Content-Encoding": coding})
-        assert status == 415
-        assert text.startswith(f"Content-Encoding '{coding}' is not supported")
-        await assert_valid_reviews_are_served(hook)
+        with subtests.test(coding=coding, body=body):
+            status, text = await post(hook, body, JSON_TYPE | {"Content-Encoding": coding})
+            assert status == 415
+            assert text.startswith(f"Content-Encoding '{coding}' is not supported")
+            await assert_valid_reviews_are_served(hook)
 
 
 def body_of(size: int) -> bytes:
@@ -270,35 +271,38 @@ def test_the_deadline_is_earlier_than_the_timeout_of_the_caller() -> None:
     assert {query: deadline(query, 10) for query in expected} == pytest.approx(expected)
 
 
-async def test_a_response_has_standard_headers_and_honors_keep_alive(hook: Hook) -> None:
+async def test_a_response_has_standard_headers_and_honors_keep_alive(
+    hook: Hook, subtests: pytest.Subtests
+) -> None:
     for version, requested, expected, times in (
         ("1.1", None, None, 2),
         ("1.1", "close", "close", 1),
         ("1.0", None, None, 1),
         ("1.0", "keep-alive", "keep-alive", 2),
     ):
-        head = POST.replace(b"HTTP/1.1", f"HTTP/{version}".encode())
-        if requested:
-            head += f"Connection: {requested}\r\n".encode()
-        request = head + f"Content-Length: {len(GOOD)}\r\n\r\n".encode() + GOOD
-        async with connection(hook) as (reader, writer):
-            for _ in range(times):
-                writer.write(request)
-                line, _, rest = (await reader.readuntil(b"\r\n\r\n")).partition(b"\r\n")
-                assert line == f"HTTP/{version} 200 OK".encode()
-                headers = BytesParser().parsebytes(rest)
-                assert headers["Content-Type"] == "application/json"
-                assert headers["Connection"] == expected
-                sent = parsedate_to_datetime(headers["Date"])
-                assert abs(datetime.now(UTC) - sent) < timedelta(minutes=1)
-                answer = json.loads(await reader.readexactly(int(headers["Content-Length"])))
-                assert answer["response"] == {"uid": UID, "allowed": True}
-            if times == 1:
-                assert await reader.read() == b""
+        with subtests.test(version=version, requested=requested):
+            head = POST.replace(b"HTTP/1.1", f"HTTP/{version}".encode())
+            if requested:
+                head += f"Connection: {requested}\r\n".encode()
+            request = head + f"Content-Length: {len(GOOD)}\r\n\r\n".encode() + GOOD
+            async with connection(hook) as (reader, writer):
+                for _ in range(times):
+                    writer.write(request)
+                    line, _, rest = (await reader.readuntil(b"\r\n\r\n")).partition(b"\r\n")
+                    assert line == f"HTTP/{version} 200 OK".encode()
+                    headers = BytesParser().parsebytes(rest)
+                    assert headers["Content-Type"] == "application/json"
+                    assert headers["Connection"] == expected
+                    sent = parsedate_to_datetime(headers["Date"])
+                    assert abs(datetime.now(UTC) - sent) < timedelta(minutes=1)
+                    answer = json.loads(await reader.readexactly(int(headers["Content-Length"])))
+                    assert answer["response"] == {"uid": UID, "allowed": True}
+                if times == 1:
+                    assert await reader.read() == b""
 
 
 async def test_a_body_with_invalid_framing_gets_an_error_with_either_parser(
-    hook: Hook, monkeypatch: pytest.MonkeyPatch
+    hook: Hook, monkeypatch: pytest.MonkeyPatch, subtests: pytest.Subtests
 ) -> None:
     late = b"the review did not arrive within 0.045 s; try again later"
     invalid = b"the framing of the body is not valid HTTP/1.1"
@@ -306,28 +310,30 @@ async def test_a_body_with_invalid_framing_gets_an_error_with_either_parser(
         (http_parser.HttpRequestParserC, b"100ms", b"408", late),
         (http_parser.HttpRequestParserPy, b"10s", b"400", invalid),
     ):
-        monkeypatch.setattr(web_protocol, "HttpRequestParser", parser)
-        async with connection(hook) as (reader, writer):
-            head = POST.replace(b"/validate", b"/validate?timeout=" + seconds)
-            writer.write(head + b"Transfer-Encoding: chunked\r\n\r\n1\r\n{\r\n")
-            await wait_for_open_requests(hook)
-            writer.write(b"no size\r\n\r\n")
-            assert (await reader.readline()).split()[1] == status
-            await reader.readuntil(b"\r\n\r\n" + problem)
-        await assert_valid_reviews_are_served(hook)
+        with subtests.test(parser=parser):
+            monkeypatch.setattr(web_protocol, "HttpRequestParser", parser)
+            async with connection(hook) as (reader, writer):
+                head = POST.replace(b"/validate", b"/validate?timeout=" + seconds)
+                writer.write(head + b"Transfer-Encoding: chunked\r\n\r\n1\r\n{\r\n")
+                await wait_for_open_requests(hook)
+                writer.write(b"no size\r\n\r\n")
+                assert (await reader.readline()).split()[1] == status
+                await reader.readuntil(b"\r\n\r\n" + problem)
+            await assert_valid_reviews_are_served(hook)
 
 
 async def test_a_disconnected_client_leaves_no_open_request_and_no_log(
-    hook: Hook, caplog: pytest.LogCaptureFixture
+    hook: Hook, caplog: pytest.LogCaptureFixture, subtests: pytest.Subtests
 ) -> None:
     for sent in (0, 10, len(GOOD) - 1):
-        async with connection(hook) as (_, writer):
-            writer.write(POST + f"Content-Length: {len(GOOD)}\r\n\r\n".encode() + GOOD[:sent])
-            await wait_for_open_requests(hook)
-        async with asyncio.timeout(10):
-            await hook.edge.finished()
-        await assert_valid_reviews_are_served(hook)
-        assert caplog.records == []
+        with subtests.test(sent=sent):
+            async with connection(hook) as (_, writer):
+                writer.write(POST + f"Content-Length: {len(GOOD)}\r\n\r\n".encode() + GOOD[:sent])
+                await wait_for_open_requests(hook)
+            async with asyncio.timeout(10):
+                await hook.edge.finished()
+            await assert_valid_reviews_are_served(hook)
+            assert caplog.records == []
 
 
 async def test_unknown_paths_get_404(hook: Hook) -> None:
@@ -338,9 +344,10 @@ async def test_unknown_paths_get_404(hook: Hook) -> None:
             assert await response.text() == text
 
 
-async def test_a_draining_server_closes_connections(hook: Hook) -> None:
+async def test_a_draining_server_closes_connections(hook: Hook, subtests: pytest.Subtests) -> None:
     for draining in (False, True):
         hook.edge.draining = draining
         for body in (GOOD, b"{}"):
-            async with hook.client.post("/validate", data=body, headers=JSON_TYPE) as response:
-                assert response.headers.get("Connection") == ("close" if draining else None)
+            with subtests.test(body=body, draining=draining):
+                async with hook.client.post("/validate", data=body, headers=JSON_TYPE) as response:
+                    assert response.headers.get("Connection") == ("close" if draining else None)

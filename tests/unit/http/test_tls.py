@@ -120,17 +120,18 @@ def test_a_strict_client_accepts_every_name_of_the_served_leaf(
 
 
 def test_a_leaf_with_another_key_type_is_served_after_a_reload(
-    files: Files, authority: KeyPair, names: Names, now: datetime
+    files: Files, authority: KeyPair, names: Names, now: datetime, subtests: pytest.Subtests
 ) -> None:
     # One SSLContext keeps a certificate per kind of key: it would go on with the ECDSA one.
     ecdsa, with_rsa = issue_leaf(authority, names, now), rsa_leaf(authority, names, now)
     client = client_context(authority)
     for version in (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3):
-        client.maximum_version = version
-        for pair in (with_rsa, ecdsa):
-            files.write(pair)
-            assert files.poll(now)
-            assert files.begin(client).finish().presented == der(pair)
+        with subtests.test(version=version):
+            client.maximum_version = version
+            for pair in (with_rsa, ecdsa):
+                files.write(pair)
+                assert files.poll(now)
+                assert files.begin(client).finish().presented == der(pair)
 
 
 def rsa_leaf(authority: KeyPair, names: Names, now: datetime, bits: int = 2048) -> KeyPair:
@@ -177,7 +178,7 @@ NO_CERTIFICATE = "tls.crt: contains no valid PEM certificate"
 
 
 def test_invalid_files_are_rejected_until_valid_files_are_written(
-    files: Files, leaf: KeyPair, renewed: KeyPair, now: datetime
+    files: Files, leaf: KeyPair, renewed: KeyPair, now: datetime, subtests: pytest.Subtests
 ) -> None:
     new, key = renewed.certificate_pem, renewed.key_pem
     both = "Replace both together; in a chain, the certificate of the key comes first."
@@ -188,11 +189,12 @@ def test_invalid_files_are_rejected_until_valid_files_are_written(
         (new, b"", "tls.key: contains no valid PEM"),
         (new, leaf.key_pem, both),
     ):
-        files.write(KeyPair(certificate, its_key))
-        assert complaint in files.rejection(now)
-        assert files.presented() == der(leaf)
-        files.write(leaf)
-        assert not files.poll(now), "the served pair is back"
+        with subtests.test(complaint=complaint, certificate=certificate):
+            files.write(KeyPair(certificate, its_key))
+            assert complaint in files.rejection(now)
+            assert files.presented() == der(leaf)
+            files.write(leaf)
+            assert not files.poll(now), "the served pair is back"
     files.write(renewed)
     assert files.poll(now)
     assert files.presented() == der(renewed)
@@ -228,34 +230,38 @@ def test_a_missing_pair_is_an_error_at_startup(tmp_path: Path) -> None:
     assert not asyncio.run(served.poll(datetime.now(UTC)))
 
 
-def test_a_pair_outside_its_validity_is_served_and_reported(files: Files, now: datetime) -> None:
+def test_a_pair_outside_its_validity_is_served_and_reported(
+    files: Files, now: datetime, subtests: pytest.Subtests
+) -> None:
     """The clock of this machine may be wrong, and the clients have clocks of their own."""
     for years, message in ((-10, "tls.crt: is not valid before"), (10, "tls.crt: expired at")):
-        wrong = now + timedelta(days=365 * years)
-        assert message in files.served.invalid(wrong)
-        # The served pair is no better, so that a new one is taken up.
-        files.write(issue_leaf(create_authority(now), Names.parse([NAME]), now))
-        assert files.poll(wrong)
-        assert files.served.invalid(now) == ""
+        with subtests.test(years=years):
+            wrong = now + timedelta(days=365 * years)
+            assert message in files.served.invalid(wrong)
+            # The served pair is no better, so that a new one is taken up.
+            files.write(issue_leaf(create_authority(now), Names.parse([NAME]), now))
+            assert files.poll(wrong)
+            assert files.served.invalid(now) == ""
 
 
-def test_tls_1_2_and_1_3_use_forward_secrecy(files: Files) -> None:
+def test_tls_1_2_and_1_3_use_forward_secrecy(files: Files, subtests: pytest.Subtests) -> None:
     client = client_context(files.authority)
     for version in (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3):
-        client.maximum_version = version
-        used = files.begin(client).finish().client
-        assert used.version() == version.name.replace("_", ".")
-        name, *_ = used.cipher() or ("none",)
-        assert name.startswith(("TLS_AES_", "TLS_CHACHA20_", "ECDHE-ECDSA-"))
-        assert not name.endswith("-SHA")
+        with subtests.test(version=version):
+            client.maximum_version = version
+            used = files.begin(client).finish().client
+            assert used.version() == version.name.replace("_", ".")
+            name, *_ = used.cipher() or ("none",)
+            assert name.startswith(("TLS_AES_", "TLS_CHACHA20_", "ECDHE-ECDSA-"))
+            assert not name.endswith("-SHA")
 
 
-def test_weak_cipher_suites_are_rejected(files: Files) -> None:
+def test_weak_cipher_suites_are_rejected(files: Files, subtests: pytest.Subtests) -> None:
     client = client_context(files.authority)
     client.maximum_version = ssl.TLSVersion.TLSv1_2
     for suite in ("ECDHE-ECDSA-AES128-SHA256", "ECDHE-ECDSA-AES256-SHA"):
         client.set_ciphers(suite)
-        with pytest.raises(ssl.SSLError, match="NO_SHARED_CIPHER"):
+        with subtests.test(suite), pytest.raises(ssl.SSLError, match="NO_SHARED_CIPHER"):
             files.begin(client).finish()
 
 
@@ -265,12 +271,13 @@ def test_tls_versions_below_1_2_and_renegotiation_are_disabled(files: Files) -> 
     assert files.served.context().options & ssl.OP_NO_RENEGOTIATION
 
 
-def test_alpn_selects_only_http_1_1(files: Files) -> None:
+def test_alpn_selects_only_http_1_1(files: Files, subtests: pytest.Subtests) -> None:
     for offered, chosen in ((["h2", "http/1.1"], "http/1.1"), (["h2"], None), ([], None)):
-        client = client_context(files.authority)
-        if offered:
-            client.set_alpn_protocols(offered)
-        assert files.begin(client).finish().client.selected_alpn_protocol() == chosen
+        with subtests.test(offered=offered):
+            client = client_context(files.authority)
+            if offered:
+                client.set_alpn_protocols(offered)
+            assert files.begin(client).finish().client.selected_alpn_protocol() == chosen
 
 
 # Callers that do not trust a certificate yet.
@@ -375,7 +382,7 @@ def signed(
 
 
 def test_a_client_without_a_certificate_of_the_ca_for_clients_is_rejected(
-    listener: Files, clients: KeyPair, authority: KeyPair
+    listener: Files, clients: KeyPair, authority: KeyPair, subtests: pytest.Subtests
 ) -> None:
     for shown, problem in (
         (None, "PEER_DID_NOT_RETURN_A_CERTIFICATE"),
@@ -384,7 +391,7 @@ def test_a_client_without_a_certificate_of_the_ca_for_clients_is_rejected(
         (signed(clients, ends=-HOUR), "certificate has expired"),
         (signed(clients, FOR_SERVERS), r"(?i)unsuitable certificate purpose"),
     ):
-        with pytest.raises(ssl.SSLError, match=problem):
+        with subtests.test(problem=problem), pytest.raises(ssl.SSLError, match=problem):
             listener.connect(shown)
 
 

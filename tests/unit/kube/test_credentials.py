@@ -37,7 +37,9 @@ async def test_a_missing_kubeconfig_is_reported_with_its_path(tmp_path: Path) ->
     assert problem == f"{tmp_path}/none: no such file; set the path of a kubeconfig file"
 
 
-async def test_an_invalid_kubeconfig_is_reported_with_its_path(tmp_path: Path) -> None:
+async def test_an_invalid_kubeconfig_is_reported_with_its_path(
+    tmp_path: Path, subtests: pytest.Subtests
+) -> None:
     path = tmp_path / "kubeconfig"
     invalid = "it is not a valid kubeconfig; "
     cure = "see what kubectl config view and kubectl config get-contexts print"
@@ -45,10 +47,11 @@ async def test_an_invalid_kubeconfig_is_reported_with_its_path(tmp_path: Path) -
         *(("", invalid), ("[]", invalid), ("5", invalid), ("a: [", "while parsing")),
         ("current-context: x", "Invalid kube-config file. Expected "),
     ):
-        path.write_text(text)
-        problem = await problem_of(kubeconfig(path))
-        assert problem.startswith(f"{path}: cannot be used: {reason}")
-        assert problem.endswith(cure)
+        with subtests.test(text=text):
+            path.write_text(text)
+            problem = await problem_of(kubeconfig(path))
+            assert problem.startswith(f"{path}: cannot be used: {reason}")
+            assert problem.endswith(cure)
 
 
 async def test_an_unknown_context_is_reported_with_its_name(tmp_path: Path) -> None:
@@ -81,7 +84,7 @@ CREDENTIAL = (
 
 
 async def test_a_plugin_without_credentials_is_an_error(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, subtests: pytest.Subtests
 ) -> None:
     for command, expected in (
         (("no-such-plugin",), "No such file or directory: 'no-such-plugin'"),
@@ -89,7 +92,8 @@ async def test_a_plugin_without_credentials_is_an_error(
         (("echo", "hello"), "failed to decode process output"),
         (("echo", CREDENTIAL % ""), "missing token"),
     ):
-        assert expected in await problem_of(by_plugin(tmp_path, *command))
+        with subtests.test(command=command):
+            assert expected in await problem_of(by_plugin(tmp_path, *command))
     assert not caplog.records
 
 
@@ -172,12 +176,13 @@ def without_verification(directory: Path, server: TestServer) -> Load:
 
 @pytest.mark.usefixtures("strict_verification")
 async def test_a_cluster_ca_without_key_identifiers_is_trusted(
-    server: TestServer, tmp_path: Path
+    server: TestServer, tmp_path: Path, subtests: pytest.Subtests
 ) -> None:
     for by in (by_service_account, by_kubeconfig, without_verification):
-        connection = KubeApi(by(tmp_path, server))
-        assert await connection.get("/version", seconds=5) == b"/version Bearer first"
-        await connection.close()
+        with subtests.test(by=by):
+            connection = KubeApi(by(tmp_path, server))
+            assert await connection.get("/version", seconds=5) == b"/version Bearer first"
+            await connection.close()
 
 
 @pytest.mark.usefixtures("strict_verification")
@@ -233,8 +238,10 @@ async def test_an_ipv6_address_is_written_in_brackets(
 
 
 def test_the_install_command_of_a_page_includes_the_kubernetes_client() -> None:
-    for page in ("README.md", "docs/get-started/tutorial.md"):
-        text = (PROJECT / page).read_text()
-        assert re.findall(r"(?m)^\$ .*pip install (.*)$", text) == ["'.[kubeconfig]'"]
+    found = {
+        page: re.findall(r"(?m)^\$ .*pip install (.*)$", (PROJECT / page).read_text())
+        for page in ("README.md", "docs/get-started/tutorial.md")
+    }
+    assert found == {page: ["'.[kubeconfig]'"] for page in found}
     extras = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]
     assert any("kubernetes" in each for each in extras["optional-dependencies"]["kubeconfig"])

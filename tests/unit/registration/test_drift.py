@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 from typing import Any
 
+import pytest
+
 from reviewing import default_policy
 from webhook.controller.drift import drift as differences
 from webhook.controller.drift import repaired
@@ -44,18 +46,19 @@ def changed(path: list[str | int], value: Any) -> JSON:
     return found
 
 
-def test_a_change_of_any_webhook_field_is_drift() -> None:
+def test_a_change_of_any_webhook_field_is_drift(subtests: pytest.Subtests) -> None:
     for field in {*VALIDATING["webhooks"][0]} - {"name"}:
         for value in ({"other": 1}, None):
-            [found] = drift(VALIDATING, changed(["webhooks", 0, field], value))
-            assert found.startswith(f"{field} of webhook pods.gpufence.dev ")
+            with subtests.test(value=value, field=field):
+                [found] = drift(VALIDATING, changed(["webhooks", 0, field], value))
+                assert found.startswith(f"{field} of webhook pods.gpufence.dev ")
     # A later API's field may narrow, too.
     assert drift(VALIDATING, changed(["webhooks", 0, "newField"], {"a": 1})) == [
         "newField of webhook pods.gpufence.dev does not match the policy"
     ]
 
 
-def test_drift_is_described_and_repaired() -> None:
+def test_drift_is_described_and_repaired(subtests: pytest.Subtests) -> None:
     annotation, name = "admissions.enforcer/disabled", "app.kubernetes.io/name"
     not_owned = "it is not owned by ClusterRole gpufence"
     changes: list[tuple[list[str | int], Any, str]] = [
@@ -66,9 +69,10 @@ def test_drift_is_described_and_repaired() -> None:
         (["metadata", "ownerReferences", 0, "uid"], "of an earlier release", not_owned),
     ]
     for path, value, difference in changes:
-        found = changed(path, value)
-        assert drift(VALIDATING, found) == [difference]
-        assert drift(VALIDATING, repaired(VALIDATING, found)) == []
+        with subtests.test(difference=difference, path=path):
+            found = changed(path, value)
+            assert drift(VALIDATING, found) == [difference]
+            assert drift(VALIDATING, repaired(VALIDATING, found)) == []
 
 
 def test_webhooks_and_metadata_of_other_owners_are_kept_and_are_no_drift() -> None:

@@ -127,7 +127,7 @@ async def test_drift_that_remains_after_registration_is_an_error() -> None:
         await registrar(api).register((VALIDATING,))
 
 
-async def test_a_service_is_reachable_if_an_endpoint_is_ready() -> None:
+async def test_a_service_is_reachable_if_an_endpoint_is_ready(subtests: pytest.Subtests) -> None:
     api = FakeKubeApi()
     cases: list[tuple[list[JSONObject], bool]] = [
         ([], False),
@@ -137,8 +137,9 @@ async def test_a_service_is_reachable_if_an_endpoint_is_ready() -> None:
     ]
     path = "/apis/discovery.k8s.io/v1/namespaces/system/endpointslices"
     for endpoints, reachable in cases:
-        api.objects[path] = {"items": [{"endpoints": endpoints}, {"endpoints": None}]}
-        assert await is_reachable(api, ("system", "gpufence", 443)) is reachable
+        with subtests.test(endpoints=endpoints):
+            api.objects[path] = {"items": [{"endpoints": endpoints}, {"endpoints": None}]}
+            assert await is_reachable(api, ("system", "gpufence", 443)) is reachable
 
 
 async def test_a_service_counts_as_reachable_if_reading_endpoints_is_forbidden() -> None:

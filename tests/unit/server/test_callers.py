@@ -49,20 +49,22 @@ async def distrust(leaf: Leaf, objects: dict[str, dict[str, object]]) -> str:
     return await Callers(api, "gpufence").distrust(leaf)
 
 
-async def test_a_certificate_is_trusted(leaf: Leaf) -> None:
+async def test_a_certificate_is_trusted(leaf: Leaf, subtests: pytest.Subtests) -> None:
     of_both = configuration(OTHER.certificate_pem + OWN.certificate_pem, None)
     registered = {MUTATING: configuration(OWN.certificate_pem), VALIDATING: of_both}
     another_product = {MUTATING: configuration(OTHER.certificate_pem, name="a.example")}
     for objects in ({}, registered, another_product):
-        assert await distrust(leaf, objects) == ""
+        with subtests.test(objects=objects):
+            assert await distrust(leaf, objects) == ""
 
 
 async def test_one_webhook_that_does_not_trust_it_is_enough(leaf: Leaf) -> None:
     one = configuration(OWN.certificate_pem, OTHER.certificate_pem)
     registered = {MUTATING: configuration(OWN.certificate_pem), VALIDATING: one}
-    for objects in (registered, {MUTATING: configuration(b"none")}):
-        problem = "webhookconfigurations gpufence does not trust it"
-        assert problem in await distrust(leaf, objects)
+    found = [await distrust(leaf, it) for it in (registered, {MUTATING: configuration(b"none")})]
+    assert ["webhookconfigurations gpufence does not trust it" in each for each in found] == [
+        True
+    ] * 2
 
 
 async def test_without_the_right_to_read_configurations_nothing_is_distrusted(leaf: Leaf) -> None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from faults import faults_in
 from mutants import equivalents
 from paths import PROJECT
 
 
-def test_each_expression_has_its_faults(tmp_path: Path) -> None:
+def test_each_expression_has_its_faults(tmp_path: Path, subtests: pytest.Subtests) -> None:
     module = tmp_path / "module.py"
     for expression, faults in (
         ("a == b", {"(a != b)"}),
@@ -19,14 +21,15 @@ def test_each_expression_has_its_faults(tmp_path: Path) -> None:
         ("any(a)", {"all(a)"}),
         ("f(a)", set()),
     ):
-        # A character of two bytes: offsets count bytes.
-        module.write_text(f"# é\nx = {expression}\n")
-        source = module.read_bytes()
-        found = {
-            (source[: fault.start] + fault.text.encode() + source[fault.end :]).decode()
-            for fault in faults_in(module)
-        }
-        assert found == {f"# é\nx = {fault}\n" for fault in faults}
+        with subtests.test(expression=expression):
+            # A character of two bytes: offsets count bytes.
+            module.write_text(f"# é\nx = {expression}\n")
+            source = module.read_bytes()
+            found = {
+                (source[: fault.start] + fault.text.encode() + source[fault.end :]).decode()
+                for fault in faults_in(module)
+            }
+            assert found == {f"# é\nx = {fault}\n" for fault in faults}
 
 
 def test_every_equivalent_fault_is_one_that_the_program_makes() -> None:

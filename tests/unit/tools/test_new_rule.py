@@ -84,7 +84,7 @@ def test_a_new_rule_works_and_leaves_only_todos(project: Path) -> None:
         add(project, NAME)
 
 
-def test_an_invalid_name_is_rejected(tmp_path: Path) -> None:
+def test_an_invalid_name_is_rejected(tmp_path: Path, subtests: pytest.Subtests) -> None:
     for name in ("", "Not-A-Name", "../elsewhere", "trailing-"):
-        with pytest.raises(NewRuleError, match="is not a rule name"):
+        with subtests.test(name=name), pytest.raises(NewRuleError, match="is not a rule name"):
             add(tmp_path, name)

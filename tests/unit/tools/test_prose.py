@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 import prose
 
 WORDS = prose.vocabulary([{"avoid": "folders?|come about", "use": "directory"}])
@@ -15,7 +17,7 @@ message = f"The folder {name} is empty: ``folder``."
 '''
 
 
-def test_prose_is_found_by_the_kind_of_file() -> None:
+def test_prose_is_found_by_the_kind_of_file(subtests: pytest.Subtests) -> None:
     for name, text, lines in (
         ("docs/page.md", "A\nfolder.\n\n`folder` [x](folder.md)\n\n```sh\nfolder\n```\n", [2]),
         ("docs/page.md", "```sh\nls\n```\n\nA `x` is a folder,\nand `folder` is.\n", [5]),
@@ -29,7 +31,8 @@ def test_prose_is_found_by_the_kind_of_file() -> None:
         ("webhook/x.json", '"A folder"', []),
         ("docs/page.md", "sub-folder folder_ folder.py folder() /folder\n", []),
     ):
-        assert [hit.line for hit in prose.check(name, text, WORDS)] == lines, (name, text)
+        with subtests.test(name=name, text=text):
+            assert [hit.line for hit in prose.check(name, text, WORDS)] == lines
 
 
 def test_a_word_is_allowed_where_its_entry_says_so() -> None:
