@@ -76,7 +76,7 @@ def verdicts(outcome: Outcome) -> dict[str, str]:
 
 
 def test_a_pod_bound_to_a_gpu_node_in_the_nodes_file_is_denied(
-    gpufence: Run, tmp_path: Path
+    gpufence: Run, tmp_path: Path, subtests: pytest.Subtests
 ) -> None:
     listed = as_kubectl_prints(gpu_node("gpu-1"), node("plain-1"))
     other = named("other") | {"apiVersion": "v1", "kind": "Secret"}
@@ -85,12 +85,13 @@ def test_a_pod_bound_to_a_gpu_node_in_the_nodes_file_is_denied(
     without = gpufence("check", "-o", "json", pods)
     assert verdicts(without) == {"bound": "allowed", "elsewhere": "allowed"}
     for text in (json.dumps(listed), yaml.safe_dump(listed), documents):
-        (tmp_path / "nodes").write_text(text)
-        outcome = gpufence("check", "-o", "json", "--nodes", "nodes", pods)
-        assert verdicts(outcome) == {"bound": "denied", "elsewhere": "allowed"}
-        assert outcome.status == 1
-        [finding] = outcome.report["results"][0]["findings"]
-        assert "binds the Pod to GPU node gpu-1" in finding["detail"]
+        with subtests.test(text=text):
+            (tmp_path / "nodes").write_text(text)
+            outcome = gpufence("check", "-o", "json", "--nodes", "nodes", pods)
+            assert verdicts(outcome) == {"bound": "denied", "elsewhere": "allowed"}
+            assert outcome.status == 1
+            [finding] = outcome.report["results"][0]["findings"]
+            assert "binds the Pod to GPU node gpu-1" in finding["detail"]
 
 
 def test_a_request_that_a_node_pool_template_can_satisfy_has_no_finding(
@@ -127,7 +128,9 @@ def test_nodes_are_read_from_standard_input(gpufence: Run, tmp_path: Path) -> No
         assert "binds the Pod to GPU node gpu-1" in done.out + done.err
 
 
-def test_a_nodes_file_without_valid_nodes_is_an_error(gpufence: Run, tmp_path: Path) -> None:
+def test_a_nodes_file_without_valid_nodes_is_an_error(
+    gpufence: Run, tmp_path: Path, subtests: pytest.Subtests
+) -> None:
     pods = write(tmp_path / "pods.yaml", BOUND)
     missing = gpufence("check", "--nodes", "nodes", pods)
     assert (missing.status, missing.err) == (2, "Error: nodes: does not exist. Check the path.\n")
@@ -142,10 +145,11 @@ def test_a_nodes_file_without_valid_nodes_is_an_error(gpufence: Run, tmp_path: P
         node: f"{invalid}Object missing",
         "apiVersion: [\n": "nodes:",
     }.items():
-        (tmp_path / "nodes").write_text(text)
-        outcome = gpufence("check", "--nodes", "nodes", pods)
-        assert outcome.status == 2
-        assert outcome.err.startswith(f"Error: {problem}")
+        with subtests.test(text=text):
+            (tmp_path / "nodes").write_text(text)
+            outcome = gpufence("check", "--nodes", "nodes", pods)
+            assert outcome.status == 2
+            assert outcome.err.startswith(f"Error: {problem}")
 
 
 def test_a_directory_of_nodes_is_not_searched(gpufence: Run, tmp_path: Path) -> None:
@@ -217,7 +221,7 @@ def test_check_reads_runtime_classes_and_namespaces_from_the_cluster(
 
 
 def test_namespace_labels_are_the_result_of_kubectl_apply(
-    gpufence: Run, tmp_path: Path, cluster: list[str], api: FakeApiServer
+    gpufence: Run, tmp_path: Path, cluster: list[str], api: FakeApiServer, subtests: pytest.Subtests
 ) -> None:
     policy = default_spec()
     policy["pools"][0] |= {"allowedNamespaces": {"matchLabels": {"team": "ml"}}}
@@ -230,16 +234,17 @@ def test_namespace_labels_are_the_result_of_kubectl_apply(
         ({"team": "ml"}, {"team": "ml"}, "mutated"),
         ({"team": "web"}, None, "denied"),
     ):
-        present = named("ml", {"team": "ml"})
-        if applied is not None:
-            last = json.dumps({"metadata": {"name": "ml", "labels": applied}})
-            key = "kubectl.kubernetes.io/last-applied-configuration"
-            present["metadata"]["annotations"] = {key: last}
-        api.put(NAMESPACES, present)
-        namespace = {"apiVersion": "v1", "kind": "Namespace", **named("ml", own)}
-        train = requesting("train", {"nvidia.com/gpu": 1})
-        outcome = gpufence("check", *options, write(tmp_path / "pods.yaml", namespace, train))
-        assert verdicts(outcome)["train"] == verdict, (own, applied)
+        with subtests.test(own=own, applied=applied):
+            present = named("ml", {"team": "ml"})
+            if applied is not None:
+                last = json.dumps({"metadata": {"name": "ml", "labels": applied}})
+                key = "kubectl.kubernetes.io/last-applied-configuration"
+                present["metadata"]["annotations"] = {key: last}
+            api.put(NAMESPACES, present)
+            namespace = {"apiVersion": "v1", "kind": "Namespace", **named("ml", own)}
+            train = requesting("train", {"nvidia.com/gpu": 1})
+            outcome = gpufence("check", *options, write(tmp_path / "pods.yaml", namespace, train))
+            assert verdicts(outcome)["train"] == verdict
 
 
 def test_a_cluster_that_cannot_be_read_is_an_error(
@@ -258,7 +263,7 @@ def test_a_cluster_that_cannot_be_read_is_an_error(
 
 
 def test_a_missing_kubeconfig_names_the_searched_paths(
-    gpufence: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    gpufence: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, subtests: pytest.Subtests
 ) -> None:
     write(tmp_path / "pods.yaml", BOUND)
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -272,7 +277,8 @@ def test_a_missing_kubeconfig_names_the_searched_paths(
     }.items():
         monkeypatch.setenv("KUBECONFIG", files)
         for command in (["check", "--cluster", "pods.yaml"], ["audit"]):
-            assert gpufence(*command) == (2, "", f"Error: {problem}{cure}\n")
+            with subtests.test(command=command, files=files):
+                assert gpufence(*command) == (2, "", f"Error: {problem}{cure}\n")
 
 
 def test_a_claim_that_cannot_be_looked_up_causes_a_warning(

@@ -67,16 +67,17 @@ def test_a_duplicate_json_key_is_a_warning_and_the_second_value_is_judged(gpufen
 
 
 def test_mutate_policy_validate_and_test_reject_duplicate_keys(
-    gpufence: Run, tmp_path: Path
+    gpufence: Run, tmp_path: Path, subtests: pytest.Subtests
 ) -> None:
     (tmp_path / "twice.yaml").write_text(TWICE)
     policy = gpufence("policy", "show").out
     (tmp_path / "policy.yaml").write_text(f"{policy}\nkind: FencePolicy\n")
     (tmp_path / "suite.yaml").write_text("kind: FenceTest\nkind: FenceTest\n")
     for command in ("mutate twice.yaml", "policy validate policy.yaml", "test suite.yaml"):
-        done = gpufence(*command.split())
-        assert (done.status, done.out) == (2, "")
-        assert "is already set above" in done.err
+        with subtests.test(command=command):
+            done = gpufence(*command.split())
+            assert (done.status, done.out) == (2, "")
+            assert "is already set above" in done.err
 
 
 @pytest.mark.parametrize("form", ["yaml", "json"])

@@ -109,20 +109,20 @@ SPOT = "key: spot, operator: Exists"
 def test_a_toleration_of_a_pod_without_a_device_is_removed(gpufence: Run) -> None:
     gpu, spot = f"{{{GPU}}}", f"{{{SPOT}}}"
     containers = "  containers: [{name: web, image: nginx}]"
-    for before, after in (
-        ("  tolerations:\n  - key: nvidia.com/gpu\n    operator: Exists\n", ""),
-        (
-            f"  tolerations:\n  # first\n  - {gpu}  # gone\n  - {spot}\n",
-            f"  tolerations:\n  # first\n  - {spot}\n",
+    texts = {
+        "  tolerations:\n  - key: nvidia.com/gpu\n    operator: Exists\n": "",
+        f"  tolerations:\n  # first\n  - {gpu}  # gone\n  - {spot}\n": (
+            f"  tolerations:\n  # first\n  - {spot}\n"
         ),
-        (f"  tolerations: [{gpu}, {spot}]\n", f"  tolerations: [{spot}]\n"),
-        (f"  tolerations: [{spot}, {gpu}]\n", f"  tolerations: [{spot}]\n"),
-        (f"  tolerations:\r\n  - {spot}\r\n  - {gpu}\r\n", f"  tolerations:\r\n  - {spot}\r\n"),
-    ):
-        assert fixed(gpufence, pod(before + containers)) == pod(after + containers)
+        f"  tolerations: [{gpu}, {spot}]\n": f"  tolerations: [{spot}]\n",
+        f"  tolerations: [{spot}, {gpu}]\n": f"  tolerations: [{spot}]\n",
+        f"  tolerations:\r\n  - {spot}\r\n  - {gpu}\r\n": f"  tolerations:\r\n  - {spot}\r\n",
+    }
+    found = {before: fixed(gpufence, pod(before + containers)) for before in texts}
+    assert found == {before: pod(after + containers) for before, after in texts.items()}
 
 
-def test_what_has_no_obvious_remedy_stays(gpufence: Run) -> None:
+def test_what_has_no_obvious_remedy_stays(gpufence: Run, subtests: pytest.Subtests) -> None:
     claims = "resourceClaims: [{name: a, resourceClaimName: a}]"
     for spec in (
         # An alias uses the same list.
@@ -130,8 +130,9 @@ def test_what_has_no_obvious_remedy_stays(gpufence: Run) -> None:
         "  tolerations:\n  - operator: Exists\n",
         f"  tolerations:\n  - {{{GPU}}}\n  {claims}\n",
     ):
-        text = pod(f"{spec}  containers: [{{name: web, image: nginx}}]\n")
-        assert fixed(gpufence, text) == text
+        with subtests.test(spec=spec):
+            text = pod(f"{spec}  containers: [{{name: web, image: nginx}}]\n")
+            assert fixed(gpufence, text) == text
 
 
 def test_equal_limits_are_set_and_empty_requests_go(gpufence: Run) -> None:

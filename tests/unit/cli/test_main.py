@@ -36,12 +36,13 @@ def commands(group: click.Group, *above: str) -> Iterator[tuple[str, ...]]:
             yield (*above, name)
 
 
-def test_the_help_of_every_command_has_examples(gpufence: Run) -> None:
+def test_the_help_of_every_command_has_examples(gpufence: Run, subtests: pytest.Subtests) -> None:
     for words in commands(cli):
-        done = gpufence(*words, "--help")
-        assert done.status == 0
-        _, _, examples = done.out.partition("\n  Examples:\n")
-        assert f"gpufence {' '.join(words)}" in examples
+        with subtests.test(words=words):
+            done = gpufence(*words, "--help")
+            assert done.status == 0
+            _, _, examples = done.out.partition("\n  Examples:\n")
+            assert f"gpufence {' '.join(words)}" in examples
 
 
 def test_the_help_of_check_documents_the_exit_statuses(gpufence: Run) -> None:

@@ -52,7 +52,7 @@ def test_kubectl_completes_the_options_of_the_plugin(kubectl_binary: Path, tmp_p
 
 
 def test_complete_prints_completions_and_the_directive(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], subtests: pytest.Subtests
 ) -> None:
     every = cli.list_commands(cli.make_context("x", [], resilient_parsing=True))
     completions = {
@@ -64,7 +64,8 @@ def test_complete_prints_completions_and_the_directive(
         "": [*every, ":4"],
     }
     for words, expected in completions.items():
-        monkeypatch.setattr(sys, "argv", ["kubectl_complete-gpufence", *words.split()])
-        assert kubectl_complete() == 0
-        lines = capsys.readouterr().out.splitlines()
-        assert [line.partition("\t")[0] for line in lines] == expected
+        with subtests.test(words=words):
+            monkeypatch.setattr(sys, "argv", ["kubectl_complete-gpufence", *words.split()])
+            assert kubectl_complete() == 0
+            lines = capsys.readouterr().out.splitlines()
+            assert [line.partition("\t")[0] for line in lines] == expected

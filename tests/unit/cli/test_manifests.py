@@ -17,7 +17,7 @@ def paths_of(gpufence: Run, *args: str) -> list[str]:
 
 
 @pytest.mark.usefixtures("tree")
-def test_excluded_paths_are_skipped(gpufence: Run) -> None:
+def test_excluded_paths_are_skipped(gpufence: Run, subtests: pytest.Subtests) -> None:
     for patterns, left in (
         ([], [0, 3, 1, 2, 5, 6]),
         (["charts"], [0, 3, 1, 2]),
@@ -31,8 +31,9 @@ def test_excluded_paths_are_skipped(gpufence: Run) -> None:
         (["**/templates", "[ab].yaml"], [3, 1, 2, 6]),
         (["web/deploy", "Charts"], [0, 3, 1, 2, 5, 6]),
     ):
-        args = [arg for pattern in patterns for arg in ("--exclude", pattern)]
-        assert paths_of(gpufence, *args, ".") == [FILES[index] for index in left], patterns
+        with subtests.test(patterns=patterns):
+            args = [arg for pattern in patterns for arg in ("--exclude", pattern)]
+            assert paths_of(gpufence, *args, ".") == [FILES[index] for index in left]
 
 
 def test_exclude_patterns_are_relative_to_the_directory_argument(gpufence: Run, tree: Path) -> None:
@@ -62,9 +63,10 @@ def test_a_glob_argument_reads_the_matching_files_and_directories(gpufence: Run)
 @pytest.mark.usefixtures("tree")
 def test_a_glob_argument_without_matches_is_an_error(gpufence: Run) -> None:
     problem = "matches no manifests (.yaml, .yml, .json). Check the pattern."
-    for pattern in ("nowhere/*.yaml", "apps/db/*.md", "*.txt"):
-        done = gpufence("check", "-o", "json", pattern)
-        assert (done.status, done.errors) == (2, [f"{pattern}: {problem}"])
+    patterns = ("nowhere/*.yaml", "apps/db/*.md", "*.txt")
+    done = {pattern: gpufence("check", "-o", "json", pattern) for pattern in patterns}
+    found = {pattern: (each.status, each.errors) for pattern, each in done.items()}
+    assert found == {pattern: (2, [f"{pattern}: {problem}"]) for pattern in patterns}
 
 
 def test_a_file_name_with_glob_characters_is_read_literally(gpufence: Run, tree: Path) -> None:
@@ -210,7 +212,7 @@ def test_a_chart_that_helm_cannot_render_is_an_error(gpufence: Run, helm: Path) 
 
 
 def test_the_patches_of_a_kustomization_are_skipped_with_a_note(
-    gpufence: Run, tmp_path: Path
+    gpufence: Run, tmp_path: Path, subtests: pytest.Subtests
 ) -> None:
     overlay = tmp_path / "overlay"
     overlay.mkdir()
@@ -222,12 +224,15 @@ def test_the_patches_of_a_kustomization_are_skipped_with_a_note(
         "patchesStrategicMerge: [patch.yaml]",
         "patchesJson6902: [{target: {kind: Pod, name: web}, path: ../overlay/patch.yaml}]",
     ):
-        (overlay / "kustomization.yaml").write_text(f"kind: Kustomization\n{field}\n")
-        done = gpufence("check", "--output", "json", tmp_path)
-        verdicts = {Path(r["source"]["path"]).name: r["verdict"] for r in done.report["results"]}
-        assert (done.status, verdicts) == (0, names)
-        assert "patch.yaml: is a patch of a kustomization" in done.err
-        assert gpufence("check", "--strict", tmp_path).status == 1
+        with subtests.test(field=field):
+            (overlay / "kustomization.yaml").write_text(f"kind: Kustomization\n{field}\n")
+            done = gpufence("check", "--output", "json", tmp_path)
+            verdicts = {
+                Path(r["source"]["path"]).name: r["verdict"] for r in done.report["results"]
+            }
+            assert (done.status, verdicts) == (0, names)
+            assert "patch.yaml: is a patch of a kustomization" in done.err
+            assert gpufence("check", "--strict", tmp_path).status == 1
 
 
 def test_a_patch_that_is_named_itself_is_checked(gpufence: Run, tmp_path: Path) -> None:
@@ -303,7 +308,9 @@ def test_a_link_out_of_the_directory_is_listed_and_not_read(
     assert "directory" in paths_of(gpufence, ".")
 
 
-def test_a_kustomization_that_makes_other_objects_is_listed(gpufence: Run, tmp_path: Path) -> None:
+def test_a_kustomization_that_makes_other_objects_is_listed(
+    gpufence: Run, tmp_path: Path, subtests: pytest.Subtests
+) -> None:
     (tmp_path / "pod.yaml").write_text(PLAIN_POD)
     for fields in (
         "patches: [{target: {kind: Pod}, patch: '[]'}]",
@@ -311,11 +318,12 @@ def test_a_kustomization_that_makes_other_objects_is_listed(gpufence: Run, tmp_p
         "helmCharts: [{name: web}]",
         "patches: 5",
     ):
-        (tmp_path / "kustomization.yaml").write_text(f"{fields}\n")
-        done = gpufence("check", ".")
-        assert done.status == 0
-        assert "skipped kustomization.yaml: makes objects that stand in no file" in done.err
-        assert gpufence("check", "--strict", ".").status == 1
+        with subtests.test(fields=fields):
+            (tmp_path / "kustomization.yaml").write_text(f"{fields}\n")
+            done = gpufence("check", ".")
+            assert done.status == 0
+            assert "skipped kustomization.yaml: makes objects that stand in no file" in done.err
+            assert gpufence("check", "--strict", ".").status == 1
 
 
 def test_an_object_in_a_file_with_the_name_of_a_kustomization_is_checked(

@@ -61,22 +61,25 @@ def test_serve_and_policy_show_ignore_the_project_file(gpufence: Run) -> None:
     assert "GPUFENCE_POLICY" not in gpufence("serve", "--help").out
 
 
-def test_an_invalid_project_file_is_an_error(gpufence: Run, tmp_path: Path) -> None:
+def test_an_invalid_project_file_is_an_error(
+    gpufence: Run, tmp_path: Path, subtests: pytest.Subtests
+) -> None:
     nothing = "names no policy. Write one line: policy: PATH."
     for text, problem in {
         **dict.fromkeys(("", "- policy.yaml\n", "policy: 3\n"), nothing),
         "policy: a\nnamespace: ml\n": "namespace: unknown field; accepted: policy.",
         "policy: [\n": "2:1: document 1: does not parse as YAML: ",
     }.items():
-        (tmp_path / ".gpufence.yaml").write_text(text)
-        done = gpufence("check", "-", stdin=PLAIN_POD)
-        assert (done.status, done.out) == (2, "")
-        assert done.err.startswith("Error: .gpufence.yaml:")
-        assert problem in done.err
+        with subtests.test(text=text):
+            (tmp_path / ".gpufence.yaml").write_text(text)
+            done = gpufence("check", "-", stdin=PLAIN_POD)
+            assert (done.status, done.out) == (2, "")
+            assert done.err.startswith("Error: .gpufence.yaml:")
+            assert problem in done.err
 
 
 def test_a_project_file_names_only_regular_files_below_its_directory(
-    gpufence: Run, project: Path
+    gpufence: Run, project: Path, subtests: pytest.Subtests
 ) -> None:
     (project / "link.yaml").symlink_to("../../fence/policy.yaml")
     (project / "linked").symlink_to("../../fence")
@@ -97,11 +100,14 @@ def test_a_project_file_names_only_regular_files_below_its_directory(
         '"\\ud800"': "",
         '"\\e[2J\\u202e/../.."': f"\\x1b[2J\\u202e/../.. {outside}",
     }.items():
-        (project / ".gpufence.yaml").write_text(f"policy: {path}\n")
-        done = gpufence("check", "-", stdin=TRESPASSER)
-        assert (done.status, done.out) == (2, "")
-        expected = f"Error: .gpufence.yaml: policy: {problem}. {cure}.\n" if problem else done.err
-        assert done.err == expected
+        with subtests.test(path=path):
+            (project / ".gpufence.yaml").write_text(f"policy: {path}\n")
+            done = gpufence("check", "-", stdin=TRESPASSER)
+            assert (done.status, done.out) == (2, "")
+            expected = (
+                f"Error: .gpufence.yaml: policy: {problem}. {cure}.\n" if problem else done.err
+            )
+            assert done.err == expected
 
 
 def test_a_project_file_may_name_a_link_to_a_file_below_its_directory(

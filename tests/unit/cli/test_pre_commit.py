@@ -10,6 +10,7 @@ import shlex
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
 from paths import PROJECT
@@ -20,11 +21,12 @@ HOOKS: dict[str, dict[str, Any]] = {
 }
 
 
-def test_each_hook_has_the_fields_that_pre_commit_requires() -> None:
+def test_each_hook_has_the_fields_that_pre_commit_requires(subtests: pytest.Subtests) -> None:
     for hook in HOOKS.values():
-        assert {"id", "name", "description", "entry", "language"} <= set(hook)
-        assert hook["language"] == "python"
-        assert shlex.split(hook["entry"])[0] == "gpufence"
+        with subtests.test(hook=hook):
+            assert {"id", "name", "description", "entry", "language"} <= set(hook)
+            assert hook["language"] == "python"
+            assert shlex.split(hook["entry"])[0] == "gpufence"
 
 
 def test_the_check_hook_checks_the_given_files(gpufence: Run, tmp_path: Path) -> None:

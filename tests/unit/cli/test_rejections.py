@@ -132,13 +132,14 @@ def test_a_command_line_is_rejected_with_the_reason(
     assert [path.name for path in tmp_path.iterdir()] == ["link"]
 
 
-def test_a_guessed_command_names_one_that_exists(gpufence: Run) -> None:
+def test_a_guessed_command_names_one_that_exists(gpufence: Run, subtests: pytest.Subtests) -> None:
     for guess in GUESSES:
-        ran = gpufence(guess)
-        assert ran.status == 2
-        _, found, advice = ran.err.partition(f"{guess!r} is not a command of gpufence. Write ")
-        assert found
-        commands = re.findall(r"gpufence (policy [a-z]+|[a-z]+)", advice)
-        assert commands or "kubectl patch fencepolicy" in advice
-        for command in commands:
-            assert gpufence(*command.split(), "--help").status == 0
+        with subtests.test(guess=guess):
+            ran = gpufence(guess)
+            assert ran.status == 2
+            _, found, advice = ran.err.partition(f"{guess!r} is not a command of gpufence. Write ")
+            assert found
+            commands = re.findall(r"gpufence (policy [a-z]+|[a-z]+)", advice)
+            assert commands or "kubectl patch fencepolicy" in advice
+            for command in commands:
+                assert gpufence(*command.split(), "--help").status == 0

@@ -108,7 +108,7 @@ def test_suites_are_found_recursively_or_given_by_path(gpufence: Run, tmp_path: 
 
 
 def test_an_unreadable_suite_is_an_error_and_other_suites_run(
-    gpufence: Run, tmp_path: Path
+    gpufence: Run, tmp_path: Path, subtests: pytest.Subtests
 ) -> None:
     write(tmp_path, suite(ALLOWED))
     os.mkfifo(tmp_path / "pipe.gpufence-test.yaml")  # in a directory, it has no writer
@@ -116,9 +116,10 @@ def test_an_unreadable_suite_is_an_error_and_other_suites_run(
         "nowhere.yaml": "does not exist. Check the path.",
         "x" * 300: "cannot be read (File name too long). Check the path.",
     }.items():
-        done = gpufence("test", path, ".")
-        assert (done.status, done.err) == (2, f"Error: {path}: {problem}\n")
-        assert "1 passed" in done.out
+        with subtests.test(path=path):
+            done = gpufence("test", path, ".")
+            assert (done.status, done.err) == (2, f"Error: {path}: {problem}\n")
+            assert "1 passed" in done.out
 
 
 def test_a_directory_or_a_file_without_suites_is_an_error(gpufence: Run, tmp_path: Path) -> None:

@@ -44,13 +44,17 @@ def cluster(leaf: KeyPair, signer: KeyPair, authority: KeyPair | None = None) ->
 
 async def test_a_certificate_that_the_webhook_configurations_trust_is_healthy(
     capsys: pytest.CaptureFixture[str],
+    subtests: pytest.Subtests,
 ) -> None:
     for authority in (None, AUTHORITY):
-        assert await shown(cluster(LEAF, AUTHORITY, authority), SERVING, CA, "gpufence")
-        assert "next CA" not in capsys.readouterr().out
+        with subtests.test(authority=authority):
+            assert await shown(cluster(LEAF, AUTHORITY, authority), SERVING, CA, "gpufence")
+            assert "next CA" not in capsys.readouterr().out
 
 
-async def test_an_untrusted_certificate_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
+async def test_an_untrusted_certificate_is_reported(
+    capsys: pytest.CaptureFixture[str], subtests: pytest.Subtests
+) -> None:
     of_other = issue_leaf(OTHER, NAMES, NOW)
     unsigned = "problem: serving certificate is not signed by a current CA"
     for api, expected in (
@@ -65,8 +69,9 @@ async def test_an_untrusted_certificate_is_reported(capsys: pytest.CaptureFixtur
             "MutatingWebhookConfiguration gpufence, pods.gpufence.dev: DOES NOT TRUST the certific",
         ),
     ):
-        assert not await shown(api, SERVING, CA, "gpufence")
-        assert expected in capsys.readouterr().out
+        with subtests.test(expected=expected):
+            assert not await shown(api, SERVING, CA, "gpufence")
+            assert expected in capsys.readouterr().out
 
 
 async def test_the_ca_that_signs_next_is_shown(capsys: pytest.CaptureFixture[str]) -> None:

@@ -63,11 +63,12 @@ def test_a_directory_without_manifests_is_an_error(gpufence: Run, tmp_path: Path
     )
 
 
-def test_no_objects_are_an_error(gpufence: Run) -> None:
+def test_no_objects_are_an_error(gpufence: Run, subtests: pytest.Subtests) -> None:
     for text in ("", "# nothing\n", "---\n---\n", "null\n", "{kind: List, items: []}"):
-        done = gpufence("check", "-", stdin=text)
-        assert done.status == 2
-        assert done.err == "Error: no objects in <stdin>. Check the tool that wrote them.\n"
+        with subtests.test(text=text):
+            done = gpufence("check", "-", stdin=text)
+            assert done.status == 2
+            assert done.err == "Error: no objects in <stdin>. Check the tool that wrote them.\n"
 
 
 def test_allow_empty_accepts_files_without_objects(gpufence: Run, tmp_path: Path) -> None:
@@ -172,19 +173,19 @@ def test_bytes_that_are_not_utf_8_are_reported_with_their_line(gpufence: Run) ->
 
 
 def test_utf_16_without_a_byte_order_mark_is_an_error_with_remediation(gpufence: Run) -> None:
-    for text in (PLAIN_POD, '{"apiVersion": "v1"}'):
-        for encoding in ("utf-16-le", "utf-16-be"):
-            done = gpufence("check", "--output", "json", "-", stdin=text.encode(encoding))
-            assert done.status == 2
-            assert done.errors[0].endswith("It looks like UTF-16: save it as UTF-8.")
+    advice, options = "It looks like UTF-16: save it as UTF-8.", ("--output", "json", "-")
+    texts = [t.encode(e) for t in (PLAIN_POD, '{"a": "v1"}') for e in ("utf-16-le", "utf-16-be")]
+    done = [gpufence("check", *options, stdin=text) for text in texts]
+    assert [(each.status, advice in each.errors[0]) for each in done] == [(2, True)] * 4
 
 
 def test_byte_order_marks_and_windows_line_endings_are_accepted(gpufence: Run) -> None:
-    text = f"{PLAIN_POD}---\n{TRESPASSER}".replace("\n", "\r\n")
+    text, found = f"{PLAIN_POD}---\n{TRESPASSER}".replace("\n", "\r\n"), {}
     for encoding in ("utf-8", "utf-8-sig"):
         done = gpufence("check", "--output", "json", "-", stdin=text.encode(encoding))
-        assert [result["source"]["line"] for result in done.report["results"]] == [1, 10]
-        assert done.verdicts == ["allowed", "denied"]
+        lines = [result["source"]["line"] for result in done.report["results"]]
+        found[encoding] = lines, done.verdicts
+    assert found == {each: ([1, 10], ["allowed", "denied"]) for each in found}
 
 
 POLICY = manifest("""
@@ -205,18 +206,21 @@ POLICY = manifest("""
     """)
 
 
-def test_excluded_namespaces_have_no_findings(gpufence: Run, tmp_path: Path) -> None:
+def test_excluded_namespaces_have_no_findings(
+    gpufence: Run, tmp_path: Path, subtests: pytest.Subtests
+) -> None:
     (tmp_path / "policy.yaml").write_text(POLICY.replace("warn", "enforce"))
     for namespace in ALWAYS_EXCLUDED:
-        options = ("--policy", "policy.yaml", "--namespace", namespace)
-        done = gpufence("check", *options, "-", stdin=TRESPASSER)
-        assert done.status == 0
-        exempt = f"  exempt: API servers do not call gpufence for namespace {namespace}\n"
-        assert done.out.startswith("allowed  ")
-        assert exempt in done.out
-        gpu_pod = GPU_POD.replace("namespace: ml", f"namespace: {namespace}")
-        made = gpufence("mutate", *options, "--output", "json", "-", stdin=gpu_pod)
-        assert "tolerations" not in json.loads(made.out)["spec"]
+        with subtests.test(namespace=namespace):
+            options = ("--policy", "policy.yaml", "--namespace", namespace)
+            done = gpufence("check", *options, "-", stdin=TRESPASSER)
+            assert done.status == 0
+            exempt = f"  exempt: API servers do not call gpufence for namespace {namespace}\n"
+            assert done.out.startswith("allowed  ")
+            assert exempt in done.out
+            gpu_pod = GPU_POD.replace("namespace: ml", f"namespace: {namespace}")
+            made = gpufence("mutate", *options, "--output", "json", "-", stdin=gpu_pod)
+            assert "tolerations" not in json.loads(made.out)["spec"]
 
 
 def test_a_note_reports_verdicts_that_also_depend_on_the_cluster(
@@ -298,12 +302,13 @@ def test_only_findings_of_the_selected_rules_are_reported(gpufence: Run) -> None
 def test_a_namespace_below_the_pod_counts(gpufence: Run, tmp_path: Path) -> None:
     namespace = "apiVersion: v1\nkind: Namespace\nmetadata: {name: ml, labels: {gpu: allowed}}\n"
     options = ("check", "--policy", "policy.yaml", "--output", "json", "-")
+    found = {}
     for selector in ("{gpu: allowed}", "{kubernetes.io/metadata.name: ml}"):
         allowed = f"      allowedNamespaces: {{matchLabels: {selector}, unknown: deny}}\n"
         (tmp_path / "policy.yaml").write_text(POLICY.replace("  rules:\n", f"{allowed}  rules:\n"))
-        assert gpufence(*options, stdin=GPU_POD).verdicts == ["denied"]
-        below = gpufence(*options, stdin=f"{GPU_POD}---\n{namespace}")
-        assert below.verdicts == ["mutated", "skipped"]
+        texts = (GPU_POD, f"{GPU_POD}---\n{namespace}")
+        found[selector] = [gpufence(*options, stdin=text).verdicts for text in texts]
+    assert found == {each: [["denied"], ["mutated", "skipped"]] for each in found}
 
 
 def test_without_a_path_the_working_directory_is_checked(gpufence: Run, tmp_path: Path) -> None:

@@ -39,7 +39,7 @@ def test_each_shell_parses_its_completion_script(gpufence: Run, tmp_path: Path, 
 
 
 def test_commands_options_formats_rules_and_files_are_completed(
-    gpufence: Run, monkeypatch: pytest.MonkeyPatch
+    gpufence: Run, monkeypatch: pytest.MonkeyPatch, subtests: pytest.Subtests
 ) -> None:
     for words, offered in (
         (["comp"], ["plain,completion"]),
@@ -52,10 +52,11 @@ def test_commands_options_formats_rules_and_files_are_completed(
         (["check", "--rules", ""], [f"plain,{rule.id}" for rule in RULES]),
         (["check", "--rules", "device-leak,pool-tr"], ["plain,device-leak,pool-trespass"]),
     ):
-        for name, value in asking_for(*words).items():
-            monkeypatch.setenv(name, value)
-        done = gpufence()
-        assert (done.status, done.out.splitlines(), done.err) == (0, offered, "")
+        with subtests.test(words=words):
+            for name, value in asking_for(*words).items():
+                monkeypatch.setenv(name, value)
+            done = gpufence()
+            assert (done.status, done.out.splitlines(), done.err) == (0, offered, "")
 
 
 def test_completing_command_names_imports_no_command_modules() -> None:

@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
+import pytest
+
 from clusters import node
 from fake_apiserver import NODES, FakeApiServer, FakeKubeApi
 from policies.kubernetes.objects import JSONObject
@@ -69,10 +71,11 @@ def found(lines: list[DoctorLine], check: str) -> str:
     return next(line.detail for line in lines if line.check == check)
 
 
-def test_an_unknown_address_is_reported_without_an_error() -> None:
+def test_an_unknown_address_is_reported_without_an_error(subtests: pytest.Subtests) -> None:
     for arguments in ([], ["controller", "--help"]):
-        lines = diagnose(controller={"name": "gpufence", "args": arguments})
-        assert found(lines, "endpoints") == "the address of gpufence is unknown"
+        with subtests.test(arguments=arguments):
+            lines = diagnose(controller={"name": "gpufence", "args": arguments})
+            assert found(lines, "endpoints") == "the address of gpufence is unknown"
 
 
 def test_an_installation_without_a_controller_is_no_failure() -> None:
@@ -160,10 +163,10 @@ def test_the_arguments_are_read_from_the_gpufence_container() -> None:
         {"name": "webhook", "command": ["/usr/local/bin/gpufence"], "args": CONTROL},
         {"name": "webhook", "command": ["/sbin/tini", "--", "gpufence", *CONTROL]},
     ]
-    for own in of_gpufence:
-        for containers in ([own], [SIDECAR, own], [own, SIDECAR]):
-            lines = diagnose_containers([REPLICA], containers)
-            assert found(lines, "endpoints").startswith("Service fence/web has no ready endpoint")
+    pods = [each for own in of_gpufence for each in ([own], [SIDECAR, own], [own, SIDECAR])]
+    ends = [found(diagnose_containers([REPLICA], each), "endpoints") for each in pods]
+    known = "Service fence/web has no ready endpoint"
+    assert not [pair for pair in zip(pods, ends, strict=True) if not pair[1].startswith(known)]
 
 
 def test_a_deployment_without_a_container_of_gpufence_is_reported() -> None:
@@ -175,11 +178,12 @@ def test_a_deployment_without_a_container_of_gpufence_is_reported() -> None:
     )
 
 
-def test_no_trial_runs_in_an_excluded_namespace() -> None:
+def test_no_trial_runs_in_an_excluded_namespace(subtests: pytest.Subtests) -> None:
     controller = {"name": "gpufence", "args": [*CONTROL, "--exclude-namespace=storage"]}
     for try_in in ("kube-flannel", "fence", "storage"):
-        lines = diagnose(controller=controller, try_in=try_in)
-        [tried] = [line for line in lines if line.check == "trials"]
-        reason = f"API servers do not call gpufence for namespace {try_in}"
-        assert (tried.status, tried.detail) == ("skip", reason)
-        assert tried.remediation == "Set --try-in NAME"
+        with subtests.test(try_in=try_in):
+            lines = diagnose(controller=controller, try_in=try_in)
+            [tried] = [line for line in lines if line.check == "trials"]
+            reason = f"API servers do not call gpufence for namespace {try_in}"
+            assert (tried.status, tried.detail) == ("skip", reason)
+            assert tried.remediation == "Set --try-in NAME"

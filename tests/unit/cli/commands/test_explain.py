@@ -6,6 +6,8 @@ import re
 import shutil
 from pathlib import Path
 
+import pytest
+
 from policies.registry import RULES
 from policies.shipped import preset_text
 from running import GPU_POD, PLAIN_POD, Run, assert_golden, write_policy
@@ -27,18 +29,19 @@ def test_the_listed_action_of_a_rule_comes_from_the_policy(gpufence: Run, tmp_pa
     assert page.endswith(" The policy sets it to `off`.\n")
 
 
-def test_a_piped_page_is_complete_plain_text(gpufence: Run) -> None:
+def test_a_piped_page_is_complete_plain_text(gpufence: Run, subtests: pytest.Subtests) -> None:
     for rule in RULES:
-        done = gpufence("explain", rule.id)
-        assert done.status == 0
-        assert done.out.startswith(f"{rule.id}\n\n{rule.title}\n")
-        assert "```" not in done.out
-        assert "\x1b" not in done.out
-        headings = [h.upper() for h in re.findall(r"^## (.*)$", page_of(rule), re.MULTILINE)]
-        shown = [line for line in done.out.splitlines() if line in headings]
-        assert sorted(shown) == sorted(headings)
-        assert shown[0] in ("BEFORE", "DENIED"), "the example comes first"
-        assert f"Its default action is `{rule.default}`." in done.out
+        with subtests.test(rule=rule):
+            done = gpufence("explain", rule.id)
+            assert done.status == 0
+            assert done.out.startswith(f"{rule.id}\n\n{rule.title}\n")
+            assert "```" not in done.out
+            assert "\x1b" not in done.out
+            headings = [h.upper() for h in re.findall(r"^## (.*)$", page_of(rule), re.MULTILINE)]
+            shown = [line for line in done.out.splitlines() if line in headings]
+            assert sorted(shown) == sorted(headings)
+            assert shown[0] in ("BEFORE", "DENIED"), "the example comes first"
+            assert f"Its default action is `{rule.default}`." in done.out
 
 
 def test_a_rule_takes_precedence_over_a_file_of_the_same_name(
@@ -54,16 +57,19 @@ def test_a_rule_takes_precedence_over_a_file_of_the_same_name(
 GOLDEN = Path(__file__).with_name("explain")
 
 
-def test_explanations_are_as_expected(gpufence: Run, tmp_path: Path) -> None:
+def test_explanations_are_as_expected(
+    gpufence: Run, tmp_path: Path, subtests: pytest.Subtests
+) -> None:
     for name in ("manifests.yaml", "nodes.yaml"):
         shutil.copy(GOLDEN / name, tmp_path)
     write_policy(tmp_path, end=(GOLDEN / "policy-end.yaml").read_text())
     for name, options in {"without-nodes": (), "with-nodes": ("--nodes", "nodes.yaml")}.items():
-        done = gpufence("explain", "--policy", "policy.yaml", *options, "manifests.yaml")
-        assert done.status == 2
-        # Every rule is in one of these lines.
-        shown = re.sub(r"(?m)^ +(Why|No findings|For GPU Pods only): .*\n", "", done.out)
-        assert_golden(GOLDEN / f"{name}.txt", shown)
+        with subtests.test(name):
+            done = gpufence("explain", "--policy", "policy.yaml", *options, "manifests.yaml")
+            assert done.status == 2
+            # Every rule is in one of these lines.
+            shown = re.sub(r"(?m)^ +(Why|No findings|For GPU Pods only): .*\n", "", done.out)
+            assert_golden(GOLDEN / f"{name}.txt", shown)
 
 
 def test_an_annotation_for_another_scheduler_is_explained(gpufence: Run, tmp_path: Path) -> None:

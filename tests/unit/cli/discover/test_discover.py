@@ -14,17 +14,20 @@ HERE = Path(__file__).with_name("platforms")
 PLATFORMS = ("aks", "bare-metal", "eks", "gke", "openshift")
 
 
-def test_discover_generates_a_valid_policy_for_the_nodes_of_a_platform(gpufence: Run) -> None:
+def test_discover_generates_a_valid_policy_for_the_nodes_of_a_platform(
+    gpufence: Run, subtests: pytest.Subtests
+) -> None:
     for platform in PLATFORMS:
-        done = gpufence("policy", "discover", "--nodes", str(HERE / f"{platform}.nodes.yaml"))
-        assert done.status == 0
-        assert_golden(HERE / f"{platform}.policy.yaml", done.out)
-        # Comments are wrapped.
-        comments = " ".join(line.removeprefix("#").strip() for line in done.out.splitlines())
-        for warning in done.err.splitlines():
-            assert warning.removeprefix("Warning: ") in comments
-        validated = gpufence("policy", "validate", "-", stdin=done.out)
-        assert (validated.status, validated.err) == (0, "")
+        with subtests.test(platform=platform):
+            done = gpufence("policy", "discover", "--nodes", str(HERE / f"{platform}.nodes.yaml"))
+            assert done.status == 0
+            assert_golden(HERE / f"{platform}.policy.yaml", done.out)
+            # Comments are wrapped.
+            comments = " ".join(line.removeprefix("#").strip() for line in done.out.splitlines())
+            for warning in done.err.splitlines():
+                assert warning.removeprefix("Warning: ") in comments
+            validated = gpufence("policy", "validate", "-", stdin=done.out)
+            assert (validated.status, validated.err) == (0, "")
 
 
 NODE = """\
@@ -118,14 +121,15 @@ def discovered(gpufence: Run, *objects: Mapping[str, object]) -> tuple[list[str]
 
 @pytest.mark.parametrize("vendor", VENDORS)
 def test_the_taint_of_a_node_that_starts_or_is_under_repair_is_no_part_of_a_pool(
-    gpufence: Run, vendor: str
+    gpufence: Run, vendor: str, subtests: pytest.Subtests
 ) -> None:
     own = VENDORS[vendor][1]
     for others in ([], [node(vendor, name) for name in ("n2", "n3")]):
         for state in (*QUARANTINE, *OTHERS):
-            keys, quarantine, _ = discovered(gpufence, node(vendor, "n1", state), *others)
-            named = [state] if state in QUARANTINE else []
-            assert (keys, quarantine) == ([own], named), state
+            with subtests.test(state=state, others=others):
+                keys, quarantine, _ = discovered(gpufence, node(vendor, "n1", state), *others)
+                named = [state] if state in QUARANTINE else []
+                assert (keys, quarantine) == ([own], named)
 
 
 def test_a_word_within_another_is_no_state(gpufence: Run) -> None:

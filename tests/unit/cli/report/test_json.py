@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import jsonpatch
+import pytest
 import yaml
 
 from running import (
@@ -44,18 +45,21 @@ def as_list(*texts: str, kind: str = "List", api_version: str = "v1") -> dict[st
     return {"apiVersion": api_version, "kind": kind, "items": items}
 
 
-def test_each_item_of_a_list_is_reported_with_its_line(gpufence: Run) -> None:
+def test_each_item_of_a_list_is_reported_with_its_line(
+    gpufence: Run, subtests: pytest.Subtests
+) -> None:
     items = as_list(PLAIN_POD, GPU_POD, TRESPASSER)
     for text, start in (
         (yaml.safe_dump(items, sort_keys=False), "- "),
         (json.dumps(items | {"metadata": {}}, indent=2), "    {"),
     ):
-        results = gpufence("check", "--output", "json", "-", stdin=text).report["results"]
-        places = [result["source"] for result in results]
-        assert [place["item"] for place in places] == [0, 1, 2]
-        assert all(text.splitlines()[place["line"] - 1].startswith(start) for place in places)
-        assert len({place["line"] for place in places}) == 3
-        assert [result["verdict"] for result in results] == ["allowed", "mutated", "denied"]
+        with subtests.test(start=start):
+            results = gpufence("check", "--output", "json", "-", stdin=text).report["results"]
+            places = [result["source"] for result in results]
+            assert [place["item"] for place in places] == [0, 1, 2]
+            assert all(text.splitlines()[place["line"] - 1].startswith(start) for place in places)
+            assert len({place["line"] for place in places}) == 3
+            assert [result["verdict"] for result in results] == ["allowed", "mutated", "denied"]
 
 
 DOCUMENTS = {
@@ -74,14 +78,17 @@ DOCUMENTS = {
 }
 
 
-def test_applying_the_patches_yields_the_output_of_mutate(gpufence: Run) -> None:
+def test_applying_the_patches_yields_the_output_of_mutate(
+    gpufence: Run, subtests: pytest.Subtests
+) -> None:
     for text in DOCUMENTS.values():
-        documents = list(yaml.safe_load_all(text))
-        report = gpufence("check", "--output", "json", "-", stdin=text).report
-        assert any(result["patch"] for result in report["results"])
-        for result in report["results"]:
-            index = result["source"]["document"]
-            documents[index] = jsonpatch.apply_patch(documents[index], result["patch"])
-        mutated = gpufence("mutate", "-", stdin=text)
-        assert documents == list(yaml.safe_load_all(mutated.out))
-        assert documents != list(yaml.safe_load_all(text))
+        with subtests.test(text=text):
+            documents = list(yaml.safe_load_all(text))
+            report = gpufence("check", "--output", "json", "-", stdin=text).report
+            assert any(result["patch"] for result in report["results"])
+            for result in report["results"]:
+                index = result["source"]["document"]
+                documents[index] = jsonpatch.apply_patch(documents[index], result["patch"])
+            mutated = gpufence("mutate", "-", stdin=text)
+            assert documents == list(yaml.safe_load_all(mutated.out))
+            assert documents != list(yaml.safe_load_all(text))

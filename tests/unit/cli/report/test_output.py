@@ -32,10 +32,10 @@ CHECK = FORMATS["check"]
 
 
 def test_each_format_is_the_function_of_a_command_in_a_module() -> None:
-    modules = [module.name for module in iter_modules(report.__path__)]
-    for command, formats in FORMATS.items():
-        loaded = {name: import_module(f"{report.__name__}.{name}") for name in modules}
-        assert {*formats} == {name for name in modules if hasattr(loaded[name], command)}
+    names = [module.name for module in iter_modules(report.__path__)]
+    modules = {name: import_module(f"{report.__name__}.{name}") for name in names}
+    found = {c: {n for n in names if hasattr(modules[n], c)} for c in FORMATS}
+    assert found == {command: {*formats} for command, formats in FORMATS.items()}
 
 
 GOLDEN = Path(__file__).with_name("check")
@@ -57,15 +57,17 @@ def test_the_report_of_each_format_is_as_expected(gpufence: Run, tmp_path: Path,
 
 
 def test_a_report_file_equals_the_report_on_standard_output(gpufence: Run, tmp_path: Path) -> None:
+    shown, printed, written = {}, {}, {}
     for name in CHECK:
-        shown = gpufence("check", "-o", name, "-", stdin=FAULTS).out
-        assert gpufence("check", "-o", f"{name}=-", "-", stdin=FAULTS).out == shown
+        shown[name] = gpufence("check", "-o", name, "-", stdin=FAULTS).out
+        printed[name] = gpufence("check", "-o", f"{name}=-", "-", stdin=FAULTS).out
         gpufence("check", "-o", f"{name}=report", "-", stdin=FAULTS)
-        assert (tmp_path / "report").read_text() == shown
+        written[name] = (tmp_path / "report").read_text()
+    assert printed == written == shown
 
 
 def test_an_unwritable_report_file_is_an_error_before_the_check_starts(
-    gpufence: Run, tmp_path: Path
+    gpufence: Run, tmp_path: Path, subtests: pytest.Subtests
 ) -> None:
     (tmp_path / "folder").mkdir()
     for path, problem in {
@@ -73,8 +75,9 @@ def test_an_unwritable_report_file_is_an_error_before_the_check_starts(
         "folder": "is a directory. Name a file in it.",
         "x" * 300: "cannot be written (File name too long). Name another file.",
     }.items():
-        done = gpufence("check", "-o", "text", "-o", f"sarif={path}", "-", stdin=TRESPASSER)
-        assert (done.status, done.out, done.err) == (2, "", f"Error: {path}: {problem}\n")
+        with subtests.test(path=path):
+            done = gpufence("check", "-o", "text", "-o", f"sarif={path}", "-", stdin=TRESPASSER)
+            assert (done.status, done.out, done.err) == (2, "", f"Error: {path}: {problem}\n")
 
 
 def test_an_interrupted_run_keeps_the_previous_report(
@@ -120,7 +123,9 @@ def test_reports_are_written_to_devices_and_pipes(gpufence: Run, tmp_path: Path)
     assert json.loads(ran.err)["summary"]["allowed"] == 1
 
 
-def test_a_report_that_would_overwrite_an_input_is_rejected(gpufence: Run, tmp_path: Path) -> None:
+def test_a_report_that_would_overwrite_an_input_is_rejected(
+    gpufence: Run, tmp_path: Path, subtests: pytest.Subtests
+) -> None:
     node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "gpu"}}
     policy = gpufence("policy", "show").out
     texts = {"web.yaml": TRESPASSER, "policy.yml": policy, "nodes.json": json.dumps(node)}
@@ -135,12 +140,13 @@ def test_a_report_that_would_overwrite_an_input_is_rejected(gpufence: Run, tmp_p
         ("text=policy.yml", "policy.yml", "--policy", "policy.yml", "web.yaml"),
         ("text=nodes.json", "nodes.json", "--nodes", "nodes.json", "web.yaml"),
     ):
-        done = gpufence("check", "-o", "json=other.json", "-o", output, *args)
-        assert (done.status, done.out) == (2, "")
-        problem = f"--output {output} overwrites the input {over}. Name another file"
-        assert problem in " ".join(done.err.split())
-        assert sorted(tmp_path.iterdir()) == before
-        assert {name: (tmp_path / name).read_text() for name in texts} == texts
+        with subtests.test(output=output):
+            done = gpufence("check", "-o", "json=other.json", "-o", output, *args)
+            assert (done.status, done.out) == (2, "")
+            problem = f"--output {output} overwrites the input {over}. Name another file"
+            assert problem in " ".join(done.err.split())
+            assert sorted(tmp_path.iterdir()) == before
+            assert {name: (tmp_path / name).read_text() for name in texts} == texts
 
 
 def test_an_audit_report_that_would_overwrite_an_input_is_rejected(
@@ -194,26 +200,33 @@ def texts(value: Any) -> Iterator[str]:
         yield value
 
 
-def test_no_report_prints_characters_that_act_on_a_terminal(gpufence: Run, tmp_path: Path) -> None:
+def test_no_report_prints_characters_that_act_on_a_terminal(
+    gpufence: Run, tmp_path: Path, subtests: pytest.Subtests
+) -> None:
     path = f"{HOSTILE.replace(chr(0), '')}.yaml"
     (tmp_path / path).write_text(hostile_manifests())
     for name in CHECK:
-        done = gpufence("check", "--output", name, path)
-        assert done.status == 2
-        assert RAW.findall(done.out) == RAW.findall(done.err) == []
-        assert "\\u202e" in done.out
-        if name == "sarif":  # Its texts are for people.
-            assert not any(map(RAW.search, texts(json.loads(done.out))))
-        if name == "json":  # Its texts are those of the manifest.
-            assert HOSTILE in {result["object"]["name"] for result in done.report["results"][:4]}
+        with subtests.test(name=name):
+            done = gpufence("check", "--output", name, path)
+            assert done.status == 2
+            assert RAW.findall(done.out) == RAW.findall(done.err) == []
+            assert "\\u202e" in done.out
+            if name == "sarif":  # Its texts are for people.
+                assert not any(map(RAW.search, texts(json.loads(done.out))))
+            if name == "json":  # Its texts are those of the manifest.
+                assert HOSTILE in {
+                    result["object"]["name"] for result in done.report["results"][:4]
+                }
 
 
 def test_mutated_manifests_have_escapes_for_characters_that_act_on_a_terminal(
     gpufence: Run,
+    subtests: pytest.Subtests,
 ) -> None:
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": HOSTILE}, "spec": SPECS[1]}
     for name, read in (("yaml", yaml.safe_load), ("json", json.loads)):
-        done = gpufence("mutate", "--output", name, "-", stdin=json.dumps(pod))
-        assert done.status == 0
-        assert RAW.findall(done.out) == []
-        assert read(done.out)["metadata"]["name"] == HOSTILE
+        with subtests.test(name=name):
+            done = gpufence("mutate", "--output", name, "-", stdin=json.dumps(pod))
+            assert done.status == 0
+            assert RAW.findall(done.out) == []
+            assert read(done.out)["metadata"]["name"] == HOSTILE
