@@ -22,8 +22,8 @@ HOOKS: dict[str, dict[str, Any]] = {
 
 
 def test_each_hook_has_the_fields_that_pre_commit_requires(subtests: pytest.Subtests) -> None:
-    for hook in HOOKS.values():
-        with subtests.test(hook=hook):
+    for name, hook in HOOKS.items():
+        with subtests.test(name):
             assert {"id", "name", "description", "entry", "language"} <= set(hook)
             assert hook["language"] == "python"
             assert shlex.split(hook["entry"])[0] == "gpufence"

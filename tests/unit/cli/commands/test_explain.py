@@ -31,7 +31,7 @@ def test_the_listed_action_of_a_rule_comes_from_the_policy(gpufence: Run, tmp_pa
 
 def test_a_piped_page_is_complete_plain_text(gpufence: Run, subtests: pytest.Subtests) -> None:
     for rule in RULES:
-        with subtests.test(rule=rule):
+        with subtests.test(rule.id):
             done = gpufence("explain", rule.id)
             assert done.status == 0
             assert done.out.startswith(f"{rule.id}\n\n{rule.title}\n")

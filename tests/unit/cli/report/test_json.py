@@ -81,8 +81,8 @@ DOCUMENTS = {
 def test_applying_the_patches_yields_the_output_of_mutate(
     gpufence: Run, subtests: pytest.Subtests
 ) -> None:
-    for text in DOCUMENTS.values():
-        with subtests.test(text=text):
+    for name, text in DOCUMENTS.items():
+        with subtests.test(name):
             documents = list(yaml.safe_load_all(text))
             report = gpufence("check", "--output", "json", "-", stdin=text).report
             assert any(result["patch"] for result in report["results"])
