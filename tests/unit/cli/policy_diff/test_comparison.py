@@ -177,7 +177,7 @@ def test_no_generated_pod_differs_where_the_comparison_finds_nothing() -> None:
 
 @pytest.mark.slow("compares two policies for each change")
 def test_the_comparison_names_what_differs_for_generated_pods() -> None:
-    """Except for Pods with devices of several pools, which are not compared."""
+    """Except for Pods with devices of several pools, and Pods that both policies deny."""
     found, missed, count = Counter[str](), list[object](), min(COUNT, 1000)
     before = [*generated("", count)]
     for name in TRIED:
@@ -186,6 +186,7 @@ def test_the_comparison_names_what_differs_for_generated_pods() -> None:
         rules |= {rule.id for rule in RULES if rule.id in str(named.elsewhere)}
         for (pod, old), (_, new) in zip(before, generated(name, count), strict=True):
             kind = "several pools" if len({*old.pools, *new.pools}) > 1 else "one pool"
+            kind = kind if old.allowed or new.allowed else "denied by both"
             for one in answer_of(old, new).changes:
                 found[f"{kind}, {'named' if one.rule in rules else 'not named'}"] += 1
                 if kind == "one pool" and one.rule not in rules:

@@ -51,8 +51,8 @@ from webhook.wording import counted
 
 _NOT_COMPARED = (
     "wording of messages, nodes of a cluster, and Pods with several containers, node selector "
-    "terms, tolerations or device requests. Of device variables, mounts, images and security "
-    "contexts, some are compared"
+    "terms, tolerations or device requests. Of device variables, mounts, images, security contexts "
+    "and Pods that both policies deny, some are compared"
 )
 _EQUAL = (
     "The policies decide alike on every Pod in these respects: device requests and their numbers, "
