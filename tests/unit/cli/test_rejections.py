@@ -1,4 +1,4 @@
-"""Command lines that cannot mean anything, and what their authors are told."""
+"""Command lines that cannot mean anything, and the errors that name what to write."""
 
 from __future__ import annotations
 
