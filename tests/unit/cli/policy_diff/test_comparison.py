@@ -114,7 +114,7 @@ def test_check_decides_on_the_smallest_pods_as_it_says(gpufence: Run) -> None:
         specs = {"old.yaml": BASE, "new.yaml": changed(CHANGES[name])}
         for path, spec in specs.items():
             Path(path).write_text(yaml.safe_dump(fence_policy(spec)))
-        # check has no user. Pods with an object beside them are alone: these have one name.
+        # check has no user. Pods that need another object are alone: these have one name.
         shown = [each for each in comparison(name).differences if "of user" not in each.sentence]
         runs = [[each] for each in shown if len(each.smallest) > 1]
         for run in ([each for each in shown if len(each.smallest) == 1], *runs):
