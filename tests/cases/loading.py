@@ -68,7 +68,9 @@ class Case:
         """Decide on the object, or another one, with this rule and no other of its kind."""
         obj, spec, request, facts = self._read(self._others_off())
         policy = compiled(spec)
-        return decide(workload(instead or obj, policy), policy, request, facts)
+        decision = decide(workload(instead or obj, policy), policy, request, facts)
+        assert not decision.failures
+        return decision
 
     def read(self) -> tuple[JSONObject, JSONObject, Request, Facts]:
         """Return the object, the spec of the policy with every rule at work, request and facts."""
