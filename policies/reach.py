@@ -76,7 +76,7 @@ def _pools_by_nodes(pod: Pod, policy: Policy, nodes: NodeIndex) -> Iterator[Pool
     """Yield the pools of the node that the Pod is bound to, and of alternatives without others."""
     known = nodes_of_pools(policy, nodes)
     for accepted in pod.selected_nodes(nodes).by_alternative:
-        if accepted and not accepted & ~known.all:
+        if not accepted & ~known.all:
             yield from (pool for pool in policy.pools if known.of(pool) & accepted)
     if (node := named_node(pod, nodes)) is not None:
         yield from known.pools_with(nodes.number(node.name))
@@ -149,14 +149,11 @@ def _offering(pool: Pool, nodes: NodeIndex) -> NodeSet:
     return reduce(or_, (nodes.offering(name) | nodes.publishing(name) for name in names), 0)
 
 
-def unlabeled_nodes(request: DeviceRequest, context: Context) -> NodeSet:
+def unlabeled_nodes(request: DeviceRequest, nodes: NodeIndex, context: Context) -> NodeSet:
     """Return the nodes with the device, if no node has the labels of a pool of the request.
 
     The labels of the pool are then those of another cluster, and no node would meet them.
     """
-    nodes = context.facts.nodes
-    if nodes is None:
-        return 0
     unlabeled = nodes_of_pools(context.policy, nodes).offering_without_labels(request.pools)
     return unlabeled & _with_device(request, nodes)
 
@@ -172,7 +169,7 @@ def needs_no_labels(request: DeviceRequest, context: Context) -> bool:
     nodes = context.facts.nodes
     if nodes is None:
         return False
-    if unlabeled_nodes(request, context):
+    if unlabeled_nodes(request, nodes, context):
         return True
     if any(_opened_by(request)):
         return False
@@ -184,22 +181,23 @@ def _opened_by(request: DeviceRequest) -> Iterator[Pool]:
     """Yield the pools that the Pod may not use, and whose taint it tolerates for its own pools."""
     own = [taint for pool in request.pools for taint in pool.taints]
     for pool, condition in request.excluded:
-        if condition in ("namespace", "size") and not any(
-            not any(each.includes(taint) or taint.includes(each) for each in own)
+        if condition in ("namespace", "size") and all(
+            any(each.includes(taint) or taint.includes(each) for each in own)
             for taint in pool.fence
         ):
             yield pool
 
 
 def opened_without_labels(context: Context) -> list[Pool]:
-    """Return the pools with labels that a GPU Pod may not use, and that no label keeps it off."""
+    """Return the pools that a GPU Pod may not use, and that no label keeps it off."""
     found = {
         pool
         for request in context.device_requests
-        if request.certain and request.excluded and needs_no_labels(request, context)
+        if request.certain
         for pool in _opened_by(request)
+        if needs_no_labels(request, context)
     }
-    return [pool for pool in context.policy.pools if pool in found and pool.selector]
+    return [pool for pool in context.policy.pools if pool in found]
 
 
 def selects_unlabeled(pod: Pod, request: DeviceRequest, context: Context) -> bool:
@@ -269,12 +267,9 @@ def named_pools(pod: Pod, pools: Sequence[Pool], context: Context) -> Iterator[N
     It names pools by their labels, or because it accepts their known nodes and no others. An
     alternative that accepts every node names none, unless it lists their names.
     """
-    labeled, nodes = [pool for pool in pools if pool.selector], context.facts.nodes
-    selectors = [pool.selector for pool in labeled]
+    nodes = context.facts.nodes
     for index, alternative in enumerate(pod.selection()):
-        named = [pool for pool in labeled if requires_labels(alternative, pool.selector)]
-        if not named and confines(alternative, selectors):
-            named = [pool for pool in labeled if can_match(alternative, pool.selector)]
+        named = [pool for pool in pools if requires_labels(alternative, pool.selector)]
         if named:
             yield Named(alternative, named)
         elif nodes is not None:
@@ -284,7 +279,7 @@ def named_pools(pod: Pod, pools: Sequence[Pool], context: Context) -> Iterator[N
             own = reduce(or_, map(known.of, context.requested_pools), 0)
             found = [pool for pool in pools if known.of(pool) & accepted & ~own]
             outside = reduce(and_, (~known.of(pool) | own for pool in found), accepted)
-            if accepted and not outside and _is_choice(alternative, accepted, nodes):
+            if not outside and _is_choice(alternative, accepted, nodes):
                 yield Named(alternative, found, accepted.bit_count())
 
 

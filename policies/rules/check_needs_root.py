@@ -52,7 +52,7 @@ def check(pod: Pod, context: Context) -> Iterator[Finding]:
     yield from _mps_client(pod, context)
     yield from _without_group(pod, context)
     volumes = claimed_volumes(pod)
-    if volumes and pod.security_context.fs_group is not None:
+    if pod.security_context.fs_group is not None:
         yield from _slow_start(pod, volumes)
         volumes = frozenset()
     for container in pod.containers:

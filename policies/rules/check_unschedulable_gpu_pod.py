@@ -68,7 +68,7 @@ def check(pod: Pod, context: Context) -> Iterator[Finding]:
         return
     nodes = context.facts.nodes
     for request in requests:
-        if nodes is not None and (unlabeled := unlabeled_nodes(request, context)):
+        if nodes is not None and (unlabeled := unlabeled_nodes(request, nodes, context)):
             yield from _unlabeled(pod, unlabeled, nodes, request)
         excluded = failing("selection", pod, request, context)
         if excluded and not selects_unlabeled(pod, request, context):
@@ -190,7 +190,7 @@ def _unmet(
     of_pools = reduce(or_, (nodes.selected_by(pool.selector) for pool in request.pools), 0)
     if pod.spec.node_name or not of_pools or of_pools & pod.selected_nodes(nodes).all:
         return
-    if selects_unlabeled(pod, request, context) or unlabeled_nodes(request, context):
+    if selects_unlabeled(pod, request, context) or unlabeled_nodes(request, nodes, context):
         return
     if len(failing("selection", pod, request, context)) == len(request.pools):
         return

@@ -316,9 +316,10 @@ def test_a_hardened_pod_that_is_older_than_its_claim_must_be_complete_where_it_m
     old = {**complete, "spec": hardened}
     assert validate(old, policy()).allowed, "nothing was known of the claim"
     moved = {**complete, "spec": {**hardened, "tolerations": [TOLERATION]}}
-    findings = validate(moved, policy(), update(old), KNOWN).findings
-    assert [each.rule for each in findings] == ["pool-node-affinity", "void-visible-devices"]
-    assert all(each.remediation.startswith("Delete the Pod, and create it") for each in findings)
+    for earlier in (old, {**old, "spec": {"containers": 1}}):
+        findings = validate(moved, policy(), update(earlier), KNOWN).findings
+        assert [each.rule for each in findings] == ["pool-node-affinity", "void-visible-devices"]
+        assert all(each.remediation.startswith("Delete the Pod, and create") for each in findings)
     assert validate(complete, policy(), update(old), KNOWN).allowed
     # An unknown claim may be for other devices.
     gated = {**old, "spec": {**hardened, "schedulingGates": [{"name": "queue"}]}}

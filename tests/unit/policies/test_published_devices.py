@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from clusters import policy as with_pool
-from deciding import pod, policy
+from deciding import pod, policy, required
 from policies.engine import decide
 from policies.facts import Facts, Request
 from policies.kubernetes.claims import Claim
 from policies.kubernetes.nodes import Node, NodeIndex
-from policies.kubernetes.scheduling import Taint
+from policies.kubernetes.scheduling import REQUIRED, Taint
 from policies.policy import Policy
 
 JSON = dict[str, Any]
@@ -81,26 +81,44 @@ def test_labels_place_a_pod_where_nodes_with_its_device_have_them() -> None:
 def test_a_pod_may_select_a_node_without_labels() -> None:
     without: JSON = {"key": PRESENT, "operator": "DoesNotExist"}
     terms = {"nodeSelectorTerms": [{"matchExpressions": [without]}]}
-    required = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
-    assert reasons(gpu_pod(affinity=required), DRIVEN, PLUGGED) == {}
-    assert "unschedulable-gpu-pod" in reasons(gpu_pod(affinity=required), PLUGGED)
+    unlabeled = {"nodeAffinity": {REQUIRED: terms}}
+    assert reasons(gpu_pod(affinity=unlabeled), DRIVEN, PLUGGED) == {}
+    assert "unschedulable-gpu-pod" in reasons(gpu_pod(affinity=unlabeled), PLUGGED)
+    # The device plugin alone, without a DRA driver, keeps no Pod off a node of another pool.
+    late = Node("late", {}, FENCED, {GPU: 4})
+    assert "unschedulable-gpu-pod" in reasons(gpu_pod(affinity=unlabeled), PLUGGED, late)
 
 
-RESERVED = {"allowedNamespaces": {"names": ["research"]}}
-SMALL = {"largestRequest": 1}
+def test_a_node_of_another_pool_is_no_node_without_labels() -> None:
+    other = Node("other", {"m": "other", "zone": "a"}, (), {GPU: 8})
+    own = Node("own", {"m": "own"}, FENCED, {GPU: 8})
+    in_zone = gpu_pod(nodeSelector={"zone": "a"})
+    found = reasons(in_zone, other, own, DRIVEN, of=two_pools("other", **RESERVED))
+    assert found["unschedulable-gpu-pod"] == "no known node of the pool meets the node selection"
 
 
-def two_pools(taint: str = GPU, **excluding: Any) -> Policy:
+def test_no_node_without_labels_is_selected_where_nodes_are_unknown() -> None:
+    impossible = gpu_pod(**required("zone In a", "zone In b"))
+    impossible["spec"]["nodeSelector"] = {"zone": "c"}
+    found = decide(impossible, WITHOUT_LABELS, ADMISSION, Facts()).findings
+    assert [each.reason for each in found] == ["the node selection excludes the GPU nodes"]
+
+
+RESERVED: JSON = {"allowedNamespaces": {"names": ["research"]}}
+SMALL: JSON = {"largestRequest": 1}
+
+
+def two_pools(taint: str = GPU, own: Any = ({"key": GPU},), **excluding: Any) -> Policy:
     """Return a policy with two pools of one device. The settings of the second exclude the Pod."""
     pools: list[JSON] = [
         {
             "name": name,
             "resources": [GPU],
             "deviceClasses": ["gpu.nvidia.com"],
-            "taints": [{"key": key}],
+            "taints": [*taints],
             "nodeSelector": {"m": name},
         }
-        for name, key in (("own", GPU), ("other", taint))
+        for name, taints in (("own", own), ("other", [{"key": taint}]))
     ]
     pools[1] |= excluding
     return policy(pools=pools)
@@ -109,8 +127,7 @@ def two_pools(taint: str = GPU, **excluding: Any) -> Policy:
 def test_a_pod_is_kept_off_a_pool_that_it_may_not_use_while_nodes_move() -> None:
     def expression(operator: str, value: str) -> JSON:
         terms = [{"matchExpressions": [{"key": "m", "operator": operator, "values": [value]}]}]
-        required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
-        return {"nodeAffinity": required}
+        return {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": terms}}}
 
     own, other = (Node(name, {"m": name}, FENCED, {GPU: 8}) for name in ("own", "other"))
     apart = Node("other", {"m": "other"}, (Taint("other", "NoSchedule", ""),), {GPU: 8})
@@ -125,6 +142,30 @@ def test_a_pod_is_kept_off_a_pool_that_it_may_not_use_while_nodes_move() -> None
         for nodes in ((own, apart, DRIVEN), (apart, DRIVEN)):
             assert affinity(gpu_pod(count=2), *nodes, of=of) is None
     assert affinity(gpu_pod(), other, DRIVEN, of=two_pools()) is None
+    # The Pod's own selection keeps it off.
+    off = expression("NotIn", "other")
+    assert affinity(gpu_pod(affinity=off), own, other, DRIVEN, of=two_pools()) == off
+    # One that can do without the pool is not placed by its devices.
+    optional = {("default", "one"): Claim((frozenset({"gpu.nvidia.com", "nic"}),))}
+    known = Facts(nodes=NodeIndex([other, DRIVEN]), claim_templates=optional)
+    [finding] = decide(claiming_pod(), two_pools(**RESERVED), ADMISSION, known).findings
+    assert finding.rule == "pool-trespass"
+
+
+def test_a_pool_is_open_if_each_of_its_taints_is_tolerated_for_another_pool() -> None:
+    any_value, present = {"key": GPU}, {"key": GPU, "value": "present"}
+    second, third = {"key": "second"}, {"key": "third"}
+    other = Node("other", {"m": "other"}, FENCED, {GPU: 8})
+    for taints, of_other, is_open in (
+        ([any_value], [present], True),
+        ([present], [any_value], True),
+        ([any_value, second], [any_value], True),
+        ([any_value], [any_value, third], False),
+        ([any_value, second], [third], False),
+    ):
+        of = two_pools(own=taints, taints=of_other, **RESERVED)
+        found = decide(gpu_pod(), of, ADMISSION, facts(other, DRIVEN))
+        assert ("affinity" in found.mutated["spec"]) is is_open, (taints, of_other)
 
 
 @pytest.mark.parametrize("node", [OPEN, TAINTED], ids=["open", "tainted devices"])

@@ -7,7 +7,8 @@ from typing import Any, ClassVar
 
 import pytest
 
-from deciding import deployment, pod, policy, required
+from cases.loading import policy_spec
+from deciding import POOL, deployment, pod, policy, required
 from policies.context import Context
 from policies.engine import decide
 from policies.facts import Facts, Request
@@ -15,6 +16,7 @@ from policies.finding import Finding
 from policies.kubernetes.claims import Claim
 from policies.kubernetes.node_templates import NodeTemplate
 from policies.kubernetes.nodes import Node, NodeIndex
+from policies.kubernetes.scheduling import Taint
 from policies.policy import Policy
 from policies.reach import (
     DAEMON_SET_CONTROLLER,
@@ -23,7 +25,10 @@ from policies.reach import (
     is_daemon_set_pod,
     is_mirror_pod,
     largest_offers,
+    may_join,
     names_hosts,
+    nodes_of_pools,
+    rdma_resource_of,
     room_for,
 )
 from policies.rules.check_pool_trespass import exclusion
@@ -70,6 +75,21 @@ def context(request: Request | None = None, own: Policy = DEFAULT, **facts: Any)
 def test_a_pod_is_confined_if_each_term_is(words: list[str], confined: bool) -> None:
     made = pod_of(pod({"resources": {"limits": {GPU: 1}}}, **required(*words)))
     assert is_confined(made, Context.of(made, DEFAULT, Request(), Facts())) is confined
+
+
+def test_devices_that_the_scheduler_allocates_confine_a_pod_to_a_pool_without_labels() -> None:
+    [of_pool] = policy_spec("fractions")["pools"]
+    own = policy(pools=[of_pool | {"nodeSelector": {}, "deviceClasses": ["gpu.nvidia.com"]}])
+    by_annotation = pod(metadata={"annotations": {"gpu-fraction": "0.5"}})
+    by_annotation["spec"]["schedulerName"] = "kai-scheduler"
+    for obj, confined in (
+        (pod({"resources": {"limits": {GPU: 1}}}), True),
+        (by_annotation, False),
+    ):
+        made = pod_of(obj)
+        known = Context.of(made, own, Request(), Facts())
+        assert known.device_requests
+        assert is_confined(made, known) is confined
 
 
 def test_a_pod_is_not_confined_to_no_pools() -> None:
@@ -143,6 +163,13 @@ def test_a_pod_bound_to_a_pool_is_found_whatever_the_order_of_the_nodes() -> Non
     nodes = NodeIndex([PLAIN, gpu_node(1, 8)])
     decision = decide(pod(nodeName="gpu-1"), DEFAULT, facts=Facts(nodes=nodes))
     assert [finding.path for finding in decision.findings] == ["spec.nodeName"]
+    assert nodes_of_pools(DEFAULT, nodes).all == 1 << nodes.number("gpu-1")
+
+
+def test_a_selection_that_leaves_out_the_other_nodes_selects_the_nodes_of_a_pool() -> None:
+    facts = Facts(nodes=NodeIndex([PLAIN, gpu_node(1, 8)]))
+    [finding] = decide(pod(**required("metadata.name NotIn cpu-1")), DEFAULT, facts=facts).findings
+    assert finding.detail.startswith("every node that the Pod selects (1 at present)")
 
 
 @pytest.mark.parametrize("fail_closed", [True, False])
@@ -225,6 +252,7 @@ class TestLargestOffers:
     def test_unknown_nodes_offer_nothing(self) -> None:
         assert largest_offers(pod_of(pod()), DEFAULT.pools, {GPU: 9}, context()) == {}
         assert room_for(1, pod_of(pod()), DEFAULT.pools, {GPU: 9}, context()) == 0
+        assert rdma_resource_of(pod_of(pod()), DEFAULT.pools, {GPU: 9}, context()) is None
 
     @pytest.mark.parametrize(
         ("template", "selection", "can_add"),
@@ -250,6 +278,13 @@ class TestLargestOffers:
         known = context(nodes=nodes, templates=(template,))
         offers = largest_offers(of_zone, DEFAULT.pools, {GPU: 9}, known)
         assert offers == ({} if can_add else {GPU: 4})
+
+    def test_a_taint_of_a_pool_without_labels_is_enough(self) -> None:
+        [without_labels] = policy(pools=[POOL | {"nodeSelector": {}}]).pools
+        spot, *own = Taint("spot", "NoSchedule", ""), *without_labels.taints
+        for taints, joins in ((own, True), ([spot, *own], True), ([spot], False)):
+            template = NodeTemplate("t", {}, tuple(taints))
+            assert may_join(template, without_labels) is joins
 
     def test_one_pool_that_can_grow_is_enough(self) -> None:
         nodes = NodeIndex([Node("n", {"model": "a"}, (), {GPU: 4})])

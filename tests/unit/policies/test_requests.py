@@ -380,6 +380,8 @@ class TestByClaim:
         [
             ({"name": "gpu"}, None, 0),
             ({"name": "gpu"}, [{"name": "gpu"}], 1),
+            # A claim whose requests have no names is used as a whole.
+            ({"name": "gpu"}, [{"name": "gpu", "request": "r"}], 1),
             ({"name": "gpu"}, [{"name": "other"}], 0),
             ({}, [{}], 0),
         ],

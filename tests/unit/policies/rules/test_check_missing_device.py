@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from deciding import GPU, deployment, pod, policy
+from deciding import GPU, deployment, pod, policy, update
 from policies.engine import decide
-from policies.facts import Facts
+from policies.facts import Facts, Request
+from policies.kubernetes.claims import Claim
 from policies.kubernetes.nodes import Node, NodeIndex
 from policies.rules import check_missing_device
 from strategies import JSON
@@ -52,6 +53,19 @@ def test_a_resource_claim_can_be_for_an_rdma_device() -> None:
     train = pod(WHOLE_NODE, resourceClaims=claims)
     stateful = deployment(train) | {"kind": "StatefulSet"}
     assert not is_reported(stateful, Facts(nodes=NODES))
+
+
+def test_a_claim_of_a_bound_pod_needs_devices_in_a_cluster_until_the_pod_exists() -> None:
+    claims = [{"name": "gpu", "resourceClaimName": "one"}]
+    bound = pod({"resources": {"claims": [{"name": "gpu"}]}}, nodeName="n", resourceClaims=claims)
+    facts = Facts(claims={("default", "one"): Claim((frozenset({"gpu.nvidia.com"}),))})
+    for reported, request in (
+        (True, Request(fail_closed=True)),
+        (False, Request()),
+        (False, update(pod(), fail_closed=True)),
+    ):
+        found = decide(bound, policy(), request, facts).findings
+        assert any(each.rule == check_missing_device.ID for each in found) is reported, request
 
 
 @pytest.mark.parametrize("shared", [["a"], ["a", "b"]])
