@@ -140,7 +140,7 @@ def _mps_client(pod: Pod, context: Context) -> Iterator[Finding]:
         return
     by_mps = nodes.selected_by({"nvidia.com/gpu.sharing-strategy": ("mps",)})
     for request in context.device_requests:
-        if request.resource and by_mps & nodes.offering(request.resource):
+        if by_mps & nodes.offering(request.resource):
             yield Finding(
                 ID,
                 request.path,

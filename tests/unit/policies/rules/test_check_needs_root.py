@@ -8,7 +8,10 @@ import pytest
 
 from deciding import GPU, pod, policy
 from policies.engine import decide
+from policies.facts import Facts
 from policies.images import known_image, known_images
+from policies.kubernetes.claims import Claim
+from policies.kubernetes.nodes import Node, NodeIndex
 from policies.policy import Policy
 from policies.rules import check_needs_root
 
@@ -49,12 +52,13 @@ def test_a_command_installs_packages_with_a_program_and_its_word(
     command: str, installs: bool
 ) -> None:
     made = pod({**GPU, "command": [command]})
-    found = [each for each in decide(made, POLICY).findings if each.rule == check_needs_root.ID]
-    assert bool(found) is installs
+    decision = decide(made, POLICY)
+    assert not decision.failures
+    assert any(each.rule == check_needs_root.ID for each in decision.findings) is installs
 
 
 def test_what_the_file_says_of_an_image_settles_it() -> None:
-    """As user 65532, with a home directory, and as the user of the image."""
+    """As user 65532, with a home directory, as the user of the image, and as one of the Pod."""
     wrong = []
     for known in known_images():
         tag = "" if ":" in known.name else ":24.1"
@@ -67,12 +71,15 @@ def test_what_the_file_says_of_an_image_settles_it() -> None:
             {"runAsUser": 2, **own} if known.user else {},
         )
         found = [signs(made, policy(hardening=each)) for each in settings]
+        found.append(
+            signs(pod(*made["spec"]["containers"], securityContext={"runAsUser": 2}), POLICY)
+        )
         path = ["spec.containers[0].image"]
         expected = {
-            "any": [[], [], []],
-            "home": [path, [], [] if known.user else path],
-            "user": [path, path, []],
-            "root": [path, path, path],
+            "any": [[], [], [], []],
+            "home": [path, [], [] if known.user else path, path if known.user else []],
+            "user": [path, path, [], []],
+            "root": [path, path, path, []],
         }
         if found != expected[known.needs]:
             wrong.append((known.name, found))
@@ -109,7 +116,7 @@ def test_a_program_that_needs_root_is_reported_with_a_home_directory_as_well() -
         "sudo ldconfig": "uses sudo",
         "cd /a && sudo -n id": "uses sudo",
         "sudoku": "",
-        "apt-get install git": "apt-get install",
+        "apt-get install git": "installs packages container",
         "pip install git": "$HOME/.local",
     }
     for command, part in expected.items():
@@ -135,3 +142,47 @@ def test_one_label_of_the_gpu_operator_is_enough_in_a_pool() -> None:
     pool = {"name": "a", "resources": ["nvidia.com/gpu"], "nodeSelector": labels}
     found = decide(pod(GPU, hostUsers=False), policy(pools=[pool])).findings
     assert "spec.hostUsers" in [finding.path for finding in found]
+
+
+def test_a_client_of_an_mps_server_is_reported_if_gpufence_chooses_its_user() -> None:
+    node = Node("n", {"nvidia.com/gpu.sharing-strategy": "mps"}, (), {"nvidia.com/gpu": 8})
+    facts = Facts(nodes=NodeIndex([node]))
+    for default, own, reported in (
+        (65532, {}, True),
+        (65532, {"runAsUser": 7}, False),
+        ("none", {}, False),
+    ):
+        hardening = policy(hardening={"level": "restricted", "runAsUser": default})
+        found = decide(pod(GPU, securityContext=own), hardening, facts=facts).findings
+        assert any("an MPS server" in each.reason for each in found) is reported, (default, own)
+
+
+def test_a_start_is_slow_where_a_claim_is_mounted_for_writing() -> None:
+    volumes = [{"name": "d", "persistentVolumeClaim": {"claimName": "d"}}]
+    volumes.append({"name": "scratch", "emptyDir": {}})
+    for mount, slow in (
+        ({"name": "d"}, True),
+        ({"name": "d", "readOnly": True}, False),
+        ({"name": "scratch"}, False),
+    ):
+        train = {**GPU, "volumeMounts": [{"mountPath": "/d", **mount}]}
+        made = pod(train, volumes=volumes, securityContext={"fsGroup": 2000})
+        assert ("spec.securityContext.fsGroup" in signs(made, POLICY)) is slow, mount
+
+
+def test_a_device_file_of_a_group_is_reported_unless_the_pod_has_a_group() -> None:
+    pool = {"name": "a", "resources": ["amd.com/gpu"], "nodeSelector": {"amd": "true"}}
+    classes = ["gpu.amd.com", "gpu.example.com"]
+    own = policy(pools=[pool | {"deviceClasses": classes}])
+    facts = Facts(claims={("default", "one"): Claim((frozenset(classes),))})
+    claims = [{"name": "gpu", "resourceClaimName": "one"}]
+    claiming = pod({"resources": {"claims": [{"name": "gpu"}]}}, resourceClaims=claims)
+    requesting = {"resources": {"limits": {"amd.com/gpu": 1}}}
+    for obj, reported in (
+        (pod(requesting), True),
+        (claiming, True),
+        (pod(requesting, securityContext={"runAsGroup": 44}), False),
+        (pod(requesting, securityContext={"supplementalGroups": [44]}), False),
+    ):
+        found = decide(obj, own, facts=facts).findings
+        assert any("their group" in each.reason for each in found) is reported, obj
