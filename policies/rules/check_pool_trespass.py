@@ -50,7 +50,7 @@ SELECTION = "remove the node selection"
 def check(pod: Pod, context: Context) -> Iterable[Finding]:
     """Yield a finding for each toleration and node selection that reaches a foreign pool."""
     yield from _check(pod, context)
-    if pod.device_resources and not context.device_requests:
+    if not context.device_requests:
         yield from _by_zero_request(pod, context)
     if added := context.facts.runtime_scheduling.get(pod.spec.runtime_class_name or ""):
         yield from _by_runtime_class(pod, added, context)

@@ -142,7 +142,7 @@ def test_pods_of_argo_workflows_and_kserve_are_judged_themselves(
     assert findings(workload("v1", "Pod", SPEC, ownerReferences=[owner]), {"queue": True})
 
 
-def test_a_pod_of_a_replication_controller_is_judged_at_its_controller() -> None:
+def test_a_pod_of_a_replication_controller_is_accepted_at_its_controller() -> None:
     owner = {"apiVersion": "v1", "kind": "ReplicationController", "name": "a", "uid": "a"}
     owners = [owner | {"controller": True}]
     assert not findings(workload("v1", "Pod", SPEC, ownerReferences=owners), {"queue": True})
@@ -207,13 +207,20 @@ def test_an_owner_counts_only_if_a_controller_sends_the_request(
     version, of = owner.split()
     entry = {"apiVersion": version, "kind": of, "name": "a", "uid": "a", "controller": True}
     obj = of_kind(kind, ownerReferences=[entry])
-    labeled = of_kind(kind, labels={check_pool_requirements.QUEUE_LABEL: "team"})
-    # Also if an update adds the owner, and removes what the policy requires.
-    for change in (Request(), Request(operation="UPDATE", old=labeled)):
+    labels = {check_pool_requirements.QUEUE_LABEL: "team"}
+    labeled = of_kind(kind, labels=labels)
+    owned = of_kind(kind, labels=labels, ownerReferences=[entry])
+    # Also if an update adds the owner, and removes what the policy requires. A Pod keeps its owner.
+    for change, is_accepted in (
+        (Request(), counts),
+        (Request(operation="UPDATE", old=labeled), counts),
+        (Request(operation="UPDATE", old=owned), counts or kind == "v1 Pod"),
+    ):
         request = msgspec.structs.replace(change, username=username, fail_closed=True)
         required = policy(pools=[{**POOL, "requires": [{"queue": True}]}])
         found = validate(obj, required, request).findings
-        assert counts == (check_pool_requirements.ID not in {finding.rule for finding in found})
+        rules = {finding.rule for finding in found}
+        assert is_accepted == (check_pool_requirements.ID not in rules), change
 
 
 @pytest.mark.parametrize("kind", ["batch/v1 Job", "apps/v1 StatefulSet"])
