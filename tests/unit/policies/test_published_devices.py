@@ -207,6 +207,21 @@ def test_a_gpu_pod_of_a_pool_without_labels_may_request_devices_of_another_pool_
     assert "unschedulable-gpu-pod" not in found
 
 
+def test_a_gpu_pod_may_not_select_a_node_of_another_pool_without_labels() -> None:
+    pools = [
+        {
+            "name": name,
+            "resources": [f"{name}.com/gpu"],
+            "deviceClasses": [f"gpu.{name}.com"],
+            "taints": [{"key": f"{name}.com/gpu"}],
+        }
+        for name in ("nvidia", "amd")
+    ]
+    other = Node("other", {HOST: "other"}, (), {"amd.com/gpu": 8})
+    found = reasons(gpu_pod(nodeSelector={HOST: "other"}), DRIVEN, other, of=policy(pools=pools))
+    assert "pool-trespass" in found
+
+
 def test_nodes_are_large_enough_by_what_the_scheduler_can_allocate() -> None:
     rule = "unschedulable-gpu-pod"
     assert rule not in reasons(gpu_pod(count=8), DRIVEN, PLUGGED)
