@@ -203,6 +203,23 @@ def test_the_remediation_of_a_trespass_is_about_the_claim(
     assert finding.remediation.endswith(", or remove the toleration")
 
 
+def test_the_remediation_names_the_scheduler_of_an_annotation_if_one_of_its_pools_is_open() -> None:
+    fractions = [{"annotations": ["gpu-fraction"], "schedulerName": "kai-scheduler"}]
+    shared = POOL | {"annotationRequests": fractions, "nodeSelector": {"model": "a"}}
+    reserved = {
+        "name": "lab",
+        "nodeSelector": {"model": "b"},
+        "allowedNamespaces": {"names": ["l"]},
+    }
+    made = pod(
+        metadata={"annotations": {"gpu-fraction": "0.5"}},
+        tolerations=[{"key": GPU, "operator": "Exists"}],
+    )
+    found = decide(made, policy(pools=[shared, shared | reserved])).findings
+    advice = "Set schedulerName: kai-scheduler, the scheduler that reads gpu-fraction"
+    assert [finding.remediation.startswith(advice) for finding in found] == [True]
+
+
 @pytest.mark.parametrize(("fail_closed", "count"), [(True, 1), (False, 0)])
 def test_unknown_nodes_of_the_control_plane_may_have_devices(fail_closed: bool, count: int) -> None:
     tolerations = [{"key": GPU, "operator": "Exists"}]
@@ -387,6 +404,16 @@ class TestGPUPodsInOtherPools:
         )
         (finding,) = (each for each in found if f"(pool {pool})" in each.detail)
         assert (f"in place of example.com/{device}: 1" in finding.remediation) is in_place
+
+    def test_the_remediation_keeps_the_request_if_one_of_several_pools_offers_both(self) -> None:
+        found = self.findings(
+            "b",
+            off="pool-node-affinity",
+            only=("same-nodes", "other"),
+            tolerations=[{"key": "gpu", "operator": "Exists"}],
+        )
+        advice = {finding.remediation for finding in found}
+        assert advice == {"Set example.com/c: 1 under resources.limits, or remove the toleration"}
 
     def test_a_selection_by_label_is_reported_once(self) -> None:
         node = Node("n1", {"other": "true", "gpu": "true"})
