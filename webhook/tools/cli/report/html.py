@@ -16,7 +16,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 from markupsafe import Markup
 
 from policies.finding import ACTIONS
@@ -79,7 +79,7 @@ def audit(report: AuditReport) -> Iterator[str]:
 
 
 @cache
-def _environment() -> Environment:
+def _template() -> Template:
     environment = Environment(
         loader=FileSystemLoader(_TEMPLATES),
         autoescape=True,
@@ -102,7 +102,7 @@ def _environment() -> Environment:
         "usages": _usages,
         "waste_sentences": waste_sentences,
     }
-    return environment
+    return environment.get_template("page.html")
 
 
 def _page(subtitle: str, numbers: Sequence[_Number], sections: Mapping[str, Sequence[Any]]) -> str:
@@ -112,18 +112,14 @@ def _page(subtitle: str, numbers: Sequence[_Number], sections: Mapping[str, Sequ
         for name in ("page.css", "page.js")
     )
     shown = {name: items for name, items in sections.items() if items or name == "findings"}
-    page = (
-        _environment()
-        .get_template("page.html")
-        .render(
-            subtitle=subtitle,
-            numbers=numbers,
-            sections=shown,
-            style=style,
-            script=script,
-            style_hash=_hash(style),
-            script_hash=_hash(script),
-        )
+    page = _template().render(
+        subtitle=subtitle,
+        numbers=numbers,
+        sections=shown,
+        style=style,
+        script=script,
+        style_hash=_hash(style),
+        script_hash=_hash(script),
     )
     return f"{page}\n"
 
