@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,9 @@ from policies.rules.check_unknown_device_resource import ACCELERATORS
 from policies.schema import SCHEMA_ID
 from policies.shipped import PRESETS, default_policy_text
 from running import TRESPASSER, Run
-from specs import default_spec, fence_policy
+from specs import default_spec, fence_policy, policy_of
+from webhook.tools.cli.policy_diff.comparison import compare
+from webhook.tools.cli.report import markdown
 
 FAULTY = """\
 apiVersion: gpufence.dev/v1alpha1
@@ -186,12 +189,14 @@ def test_diff_names_the_workloads_whose_result_changes(gpufence: Run, two: Path)
     assert "```yaml\napiVersion: v1\nkind: Pod\n" in comment
 
 
-def test_a_comment_about_a_policy_is_bounded_and_shows_names_as_text(
-    gpufence: Run, two: Path
-) -> None:
-    spec = default_spec()
-    spec["exemptions"]["usernames"] = [f"@all ```{n} **b**" for n in range(40)]
-    (two / "new.yaml").write_text(yaml.safe_dump(fence_policy(spec)))
-    comment = gpufence("policy", "diff", "-o", "markdown", "old.yaml", "new.yaml").out
-    assert len(comment) < 65_536
+def test_a_comment_about_a_policy_is_bounded_and_shows_names_as_text() -> None:
+    pools = [{"name": "gpu", "resources": ["example.com/gpu"], "nodeSelector": {"gpu": "true"}}]
+    users = {"exemptions": {"usernames": ["@all ```n **b**"]}}
+    old, new = policy_of({"pools": pools}), policy_of({"pools": pools, **users})
+    found = compare(old, new, datetime.now(UTC).date())
+    assert any("@all ```n **b**" in each.sentence for each in found.differences)
+    comment = "".join(markdown.diff(found._replace(differences=found.differences * 1000)))
+    assert "Omitted: " in comment
+    assert len(comment) < markdown.MAX_CHARACTERS == 65_536
     assert "@all" not in comment
+    assert "**b**" not in comment

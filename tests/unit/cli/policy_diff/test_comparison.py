@@ -15,6 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
+import msgspec
 import pytest
 import yaml
 
@@ -135,34 +136,28 @@ def test_the_classes_have_to_do_with_each_rule() -> None:
     assert every.keys() == {rule for answer in answers for rule, _ in answer.effects[0]}
 
 
-@pytest.mark.slow("compares two policies for each change")
-def test_one_character_of_the_default_policy_is_noticed() -> None:
-    text = json.dumps(default_spec())
-    edits = {
-        '"nvidia.com/gpu",': '"nvidia.com/gpv",',
-        "nvidia.com/gpu.shared": "nvidia.com/gpu.sharec",
-        "nvidia.com/mig-*": "nvidia.com/mig*",
-        "mig.nvidia.com": "mih.nvidia.com",
-        "gpu.present": "gpu.presenT",
-        '"true"': '"True"',
-        '"key": "nvidia.com/gpu"': '"key": "nvidia.com/gpU"',
-        "65532": "65531",
-        "gpu-operator-resources": "gpu-operator-resource",
-        "gpufence-system": "gpufence-systen",
-    }
-    for before, after in edits.items():
-        new = json.loads(text.replace(before, after))
-        if "gpu.shared" in before:
-            assert new["pools"][0]["sharedResources"] == ["nvidia.com/gpu.sharec"]
-        assert not compare(policy_of(default_spec()), policy_of(new), TODAY).is_equal, before
+def test_a_change_of_one_character_in_the_default_policy_is_shown() -> None:
+    for edits in (
+        {'"key": "nvidia.com/gpu"': '"key": "nvidia.com/gpU"', "gpu.present": "gpu.presenT"},
+        {"nvidia.com/mig-": "nvidia.com/mih-", '"true"': '"True"'},
+        {"65532": "65531"},
+        {"nvidia.com/gpu.shared": "nvidia.com/gpu.sharec"},
+        {"vfio.gpu.nvidia.com": "vfip.gpu.nvidia.com"},
+        {"gpu-operator-resources": "gpu-operator-resource", "gpufence-system": "gpufence-systen"},
+    ):
+        text = json.dumps(default_spec())
+        for before, after in edits.items():
+            assert before in text
+            text = text.replace(before, after)
+        found = compare(policy_of(default_spec()), policy_of(json.loads(text)), TODAY)
+        shown = json.dumps(msgspec.to_builtins(found.differences))
+        assert not [after for after in edits.values() if after not in shown]
 
 
-def test_a_preset_is_equal_to_itself_and_differs_from_the_default() -> None:
-    default = policy_of(default_spec())
+def test_a_preset_is_equal_to_itself() -> None:
     for preset in sorted(PRESETS.iterdir()):
         own = policy_of(yaml.safe_load(preset.read_text())["spec"])
         assert compare(own, own, TODAY).is_equal
-    assert compare(default, own, TODAY).differences
 
 
 @pytest.mark.slow("compares two policies for each change")
