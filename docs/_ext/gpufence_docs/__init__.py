@@ -9,13 +9,15 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from sphinx.application import Sphinx
 from sphinx.errors import ExtensionError
-from sphinx.util.typing import ExtensionMetadata
 
 from gpufence_docs import chart, commands, files, images, metrics, playground, policy, report, rules
+
+if TYPE_CHECKING:
+    from sphinx.application import Sphinx
+    from sphinx.util.typing import ExtensionMetadata
 
 PARTS: dict[str, Callable[[], str]] = {
     "changelog": lambda: files.document("CHANGELOG.md"),
