@@ -13,14 +13,8 @@ import click
 import pytest
 
 from controlplane.gpufence import COMMAND
-from running import (
-    CONFIG_MAP,
-    GPU_POD,
-    PLAIN_POD,
-    TRESPASSER,
-    Run,
-    run_command,
-)
+from policies.shipped import default_policy_text
+from running import CONFIG_MAP, GPU_POD, PLAIN_POD, TRESPASSER, Run
 from webhook.tools.cli.main import cli
 
 
@@ -152,7 +146,8 @@ def test_characters_that_the_output_encoding_lacks_are_escaped() -> None:
 PROBE = """
 import sys
 from webhook.tools.cli.main import main
-main(sys.argv[1:])
+for line in sys.stdin.read().splitlines():
+    main(line.split())
 names = {name.partition(".")[0] for name in sys.modules}
 print(*names, file=sys.stderr)
 """
@@ -173,59 +168,36 @@ SLOW_STANDARD_LIBRARY = frozenset(
 )
 
 
-def imported_modules(*args: str) -> set[str]:
+def imported(*runs: str) -> tuple[set[str], set[str]]:
+    """Return what command lines in one process import: other libraries, and all modules."""
     done = subprocess.run(
-        [sys.executable, "-c", PROBE, *args], capture_output=True, text=True, check=True
+        [sys.executable, "-c", PROBE],
+        input="\n".join(runs),
+        capture_output=True,
+        text=True,
+        check=True,
     )
-    return set(done.stderr.splitlines()[-1].split())
+    modules = set(done.stderr.splitlines()[-1].split())
+    found = modules - sys.stdlib_module_names - ENVIRONMENT - COMPILED
+    brought = ("_sysconfigdata", "__editable", "_cython")
+    return {name for name in found if not name.startswith(brought)}, modules
 
 
-def libraries_of(modules: set[str]) -> set[str]:
-    """Return what is in addition to the standard library."""
-    names = modules - sys.stdlib_module_names - ENVIRONMENT
-    return {n for n in names if not n.startswith(("_sysconfigdata", "__editable"))}
+def test_help_imports_no_library_that_it_does_not_need() -> None:
+    assert imported("--version", "--help")[0] == {"click", "msgspec", "policies", "webhook"}
 
 
-def imported(*args: str) -> set[str]:
-    return libraries_of(imported_modules(*args))
-
-
-@pytest.fixture
-def pod(tmp_path: Path) -> str:
-    path = tmp_path / "pod.yaml"
-    path.write_text(GPU_POD)
-    return str(path)
-
-
-@pytest.mark.parametrize("args", [["--version"], ["--help"]], ids=" ".join)
-def test_help_imports_no_library_that_it_does_not_need(args: list[str]) -> None:
-    assert imported(*args) - COMPILED == {"click", "msgspec", "policies", "webhook"}
-
-
-@pytest.mark.parametrize(
-    "args",
-    [
-        *(["check", "--output", format_] for format_ in ("text", "json", "github", "markdown")),
-        ["explain"],
-        ["mutate"],
-    ],
-    ids=" ".join,
-)
-def test_decisions_on_files_import_only_the_required_libraries(args: list[str], pod: str) -> None:
-    modules = imported_modules(*args, pod)
-    found = libraries_of(modules) - COMPILED
-    libraries = {name for name in found if not name.startswith("_cython")}
+def test_decisions_on_files_import_only_the_required_libraries(tmp_path: Path) -> None:
+    pod, policy = tmp_path / "pod.yaml", tmp_path / "policy.yaml"
+    pod.write_text(GPU_POD)
+    policy.write_text(default_policy_text())
+    checks = [f"check --output {name} {pod}" for name in ("text", "json", "github", "markdown")]
+    libraries, modules = imported(*checks, f"explain {pod}", f"mutate {pod}")
     # What applies the mutations of a GPU Pod.
     patching = {"jsonpatch", "jsonpointer"}
     assert libraries - patching == {"click", "yaml", "msgspec", "policies", "webhook"}
     assert not modules & SLOW_STANDARD_LIBRARY
-
-
-def test_pydantic_is_imported_only_with_a_policy_file(pod: str, tmp_path: Path) -> None:
-    policy = tmp_path / "policy.yaml"
-    policy.write_text(run_command("policy", "show").out)
-    assert "pydantic" not in imported("check", pod)
-    assert "pydantic" in imported("check", "--policy", str(policy), pod)
+    assert "pydantic" in imported(f"check --policy {policy} {pod}")[0]
 
 
 def test_a_bug_exits_70_and_an_interruption_exits_130(

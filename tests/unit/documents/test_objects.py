@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from cases.loading import Case, cases_of_check, cases_of_mutation, compiled
+from cases.loading import Case, cases_of_check, cases_of_mutation, compiled, load_all
 from each import each
 from policies.engine import decide
 from policies.finding import Finding
@@ -129,17 +129,6 @@ def test_fields_of_documents_above_the_size_limit_have_no_position(
     assert locate(only(TEXT), (), "kind") is None
 
 
-CASES = [
-    *(case for check in CHECKS for case in cases_of_check(check.id) if not case.passes),
-    *(
-        case
-        for mutation in MUTATIONS
-        for case in cases_of_mutation(mutation.id)
-        if case.expected.exists()
-    ),
-]
-
-
 def test_findings_of_each_rule_case_are_located() -> None:
     def located(case: Case) -> None:
         document = list(read_documents("f", case.manifest.read_text()))[case.document]
@@ -152,13 +141,20 @@ def test_findings_of_each_rule_case_are_located() -> None:
         known = compiled(policy | {"rules": warned})
         assert_located(document, decide(obj, known, request, facts).findings)
 
-    each(CASES, located)
+    checked = (case for check in CHECKS for case in cases_of_check(check.id) if not case.passes)
+    mutated = (
+        case
+        for mutation in MUTATIONS
+        for case in cases_of_mutation(mutation.id)
+        if case.expected.exists()
+    )
+    each([*checked, *mutated], located)
 
 
 def assert_located(document: Document, findings: Iterable[Finding]) -> None:
     """Hold every path against the object, and its place against that of what there is of it."""
     paths = [path for finding in findings for path in (finding.path, *added(finding))]
-    [obj] = yaml.safe_load_all(document.text)
+    [obj] = load_all(document.text)
     for path in paths:
         there, missing = follow(obj, path)
         # The last missing step may be an entry that a mutation would append to a list, or a key.
