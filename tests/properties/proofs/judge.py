@@ -99,7 +99,7 @@ class Nodes:
     def __init__(self, nodes: Iterable[tuple[str, Mapping[str, str]]]) -> None:
         self.nodes = list(nodes)
         self.all = (1 << len(self.nodes)) - 1
-        self._met: dict[tuple[str, str | None, Values], int] = {}
+        self._met: dict[tuple[str | None, str | None, Values], int] = {}
 
     def selected_by(self, spec: PodSpec) -> int:
         """Return the nodes that meet ``nodeSelector`` and the required node affinity."""
@@ -114,14 +114,14 @@ class Nodes:
             accepted |= self._meeting(term)
         return found & accepted
 
-    def with_label(self, key: str, operator: str | None, values: Values) -> int:
-        """Return the nodes whose label meets the requirement."""
+    def with_label(self, key: str | None, operator: str | None, values: Values) -> int:
+        """Return the nodes whose label meets the requirement; without a key, whose name does."""
         found = self._met.get((key, operator, values))
         if found is None:
             found = sum(
                 1 << number
-                for number, (_, labels) in enumerate(self.nodes)
-                if meets(operator, values, labels.get(key))
+                for number, (name, labels) in enumerate(self.nodes)
+                if meets(operator, values, name if key is None else labels.get(key))
             )
             self._met[key, operator, values] = found
         return found
@@ -143,9 +143,4 @@ class Nodes:
     def _named(self, field: Requirement) -> int:
         if field.operator not in ("In", "NotIn") or len(field.values or ()) != 1:
             return 0
-        (name,) = field.values or ("",)
-        return sum(
-            1 << number
-            for number, (own, _) in enumerate(self.nodes)
-            if (own == name) == (field.operator == "In")
-        )
+        return self.with_label(None, field.operator, tuple(field.values or ()))

@@ -180,7 +180,7 @@ def mutated_selection(small: bool) -> Iterator[int]:
         _check_mutation("two devices", spec, "")
         yield 1
     every = selections(small, fields=True)
-    a_few = list(itertools.islice(every, 0, None, 37 if small else 211))
+    a_few = list(itertools.islice(every, 0, None, 19 if small else 211))
     a_few += [_with_terms([]), _with_terms([NodeSelectorTerm()]), _with_terms([_unparsable()])]
     for layout, (one, two) in itertools.product(_LAYOUTS, itertools.product(a_few, a_few)):
         terms = [*_terms(one), NodeSelectorTerm(), _unparsable(), *_terms(two)]
@@ -302,7 +302,8 @@ def _fenced(policy: Policy, known: Sequence[Node], small: bool) -> Iterator[int]
         index = NodeIndex(listed)
         labels = [(node.name, node.labels) for node in listed]
         nodes = Nodes(labels)
-        for constraint, field, b in itertools.product(some, fields, _B_CONSTRAINTS[:3]):
+        every = itertools.product(some, fields, _B_CONSTRAINTS[:3])
+        for constraint, field, b in itertools.islice(every, 0, None, 11 if small else 1):
             spec = _spec({"a": constraint, "b": b}, fields=field)
             spec.tolerations = [_REACHING[0]]
             if _is_allowed(spec, policy, Facts(nodes=index)):
@@ -385,7 +386,7 @@ def left_known_nodes(small: bool) -> Iterator[int]:
         nodes = Nodes([(node.name, node.labels) for node in listed])
         hosts = [_UNCONSTRAINED, Constraint("n1", ()), Constraint("n4", ())]
         every = itertools.product(_classes("a", True), _B_CONSTRAINTS[:3], hosts, names)
-        for a, b, host, field in itertools.islice(every, 0, None, 17 if small else 1):
+        for a, b, host, field in itertools.islice(every, 0, None, 41 if small else 1):
             spec = _spec({"a": a, "b": b, HOST: host}, fields=field)
             spec.tolerations = [Toleration(None, "Exists")]
             pod = Pod(_copy(spec))
@@ -531,14 +532,14 @@ def _absent(nodes: Nodes, key: str) -> int:
 def selections(small: bool, *, fields: bool) -> Iterator[PodSpec]:
     """Yield a new spec for each combination of classes of requirements on three labels.
 
-    Every seventh for a small run: 7 divides the number of no list that is combined here.
+    One of 29 for a small run: 29 divides the number of no list that is combined here.
     """
     names: list[tuple[Requirement, ...]] = [()]
     if fields:
         names += [(_name("In", "n1"),), (_name("NotIn", "n1"),)]
         names += [(_name("In", "n1"), _name("NotIn", "n1")), (_name("In", ""),)]
     every = itertools.product(_classes("a", small), _B_CONSTRAINTS, _C_CONSTRAINTS, names)
-    for a, b, c, name in itertools.islice(every, 0, None, 7 if small else 1):
+    for a, b, c, name in itertools.islice(every, 0, None, 29 if small else 1):
         yield _spec({"a": a, "b": b, "c": c}, fields=name)
 
 

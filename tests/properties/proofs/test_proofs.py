@@ -5,25 +5,27 @@ from __future__ import annotations
 import itertools
 
 import msgspec
-import pytest
 from msgspec import to_builtins
 
+from each import each
 from oracle.driver import Oracle
 from policies.kubernetes.core_v1 import PodSpec, Requirement
 from proofs import judge, quotient
 from proofs.judge import Nodes, NodeTaint
 from proofs.statements import EFFECTS, STATEMENTS, Statement, selections
-from proofs.variants import VARIANTS, Variant
+from proofs.variants import VARIANTS
 
 
-@pytest.mark.parametrize("statement", STATEMENTS, ids=lambda statement: statement.name)
-def test_a_statement_holds_for_a_part_of_the_cases(statement: Statement) -> None:
-    assert sum(statement.check(True)) > 100
+def test_a_statement_holds_for_a_part_of_the_cases() -> None:
+    def holds(statement: Statement) -> None:
+        assert sum(statement.check(True)) > 100
+
+    each(STATEMENTS, holds)
 
 
-@pytest.mark.parametrize("variant", VARIANTS, ids=lambda variant: variant.fault)
-def test_a_variant_edits_the_sources(variant: Variant) -> None:
-    compile(variant.source, variant.file, "exec")
+def test_each_variant_edits_the_sources() -> None:
+    for variant in VARIANTS:
+        compile(variant.source, variant.file, "exec")
 
 
 def test_the_judge_agrees_with_the_scheduler_on_requirements(oracle: Oracle) -> None:
@@ -47,7 +49,7 @@ def test_the_judge_agrees_with_the_scheduler_on_selections(oracle: Oracle) -> No
         (name, {k: v for k, v in zip("abc", labels, strict=True) if v is not None})
         for *labels, name in values
     )
-    for spec in itertools.islice(selections(small=True, fields=True), 0, None, 5):
+    for spec in selections(small=True, fields=True):
         agree(oracle, to_builtins(spec), nodes)
     for count in range(3):
         agree(oracle, {"affinity": required([{"matchFields": []}] * count)}, nodes)

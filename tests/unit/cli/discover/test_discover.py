@@ -179,10 +179,10 @@ def test_the_startup_taints_of_a_node_pool_are_no_part_of_a_pool(gpufence: Run) 
         "spec": {"template": {"spec": template}},
     }
     nodes = [node("nvidia", f"n{number}", "example.com/images") for number in range(3)]
-    for each in nodes:
-        each["spec"]["taints"][1]["effect"] = "NoExecute"  # type: ignore[index]
-    for started in (nodes, [node("nvidia", "n1")]):
-        keys, quarantine, _ = discovered(gpufence, *started, pool)
+    for started in nodes:
+        started["spec"]["taints"][1]["effect"] = "NoExecute"  # type: ignore[index]
+    for listed in (nodes, [node("nvidia", "n1")]):
+        keys, quarantine, _ = discovered(gpufence, *listed, pool)
         assert ({*keys}, quarantine) == ({"nvidia.com/gpu"}, ["example.com/images"])
 
 
