@@ -9,7 +9,7 @@ import pytest
 
 from controlplane.api import ApiError
 from controlplane.cluster import ControlPlane
-from controlplane.devices import DRA, SELECTOR, device_class, driver_devices
+from controlplane.devices import DRA, device_class
 from controlplane.following import following
 from controlplane.gpufence import Server
 from controlplane.objects import TOLERATION, node, pod, taint
@@ -24,15 +24,6 @@ JSON = dict[str, Any]
 RUNTIME_CLASSES = "/apis/node.k8s.io/v1/runtimeclasses"
 GPU = "nvidia.com/gpu"
 PRESENT = "nvidia.com/gpu.present"
-INSTANCE_TYPE = "node.kubernetes.io/instance-type"
-GPU_NODE = node(
-    "gpu",
-    labels={PRESENT: "true", INSTANCE_TYPE: "p5.48xlarge"},
-    taints=[taint(GPU, "present")],
-    resources={GPU: "8"},
-)
-PLAIN_NODE = node("plain", labels={INSTANCE_TYPE: "m7i.8xlarge"})
-
 # Two more pools: one with a runtime class, one that is for namespaces with a label only.
 POOLS = [
     {
@@ -70,15 +61,6 @@ def known_nodes(server: Server) -> float:
     return server.metric('gpufence_cluster_objects{resource="nodes"}')
 
 
-@pytest.fixture
-def nodes(control_plane: ControlPlane, server: Server) -> Iterator[None]:
-    """A GPU node and a plain one, which gpufence knows."""
-    with control_plane.nodes(GPU_NODE, PLAIN_NODE):
-        until(lambda: known_nodes(server) == 2, "gpufence to know of both nodes")
-        yield
-    until(lambda: known_nodes(server) == 0, "gpufence to know that they are gone")
-
-
 def create(cluster: ControlPlane, namespace: str, obj: JSON, *, dry: bool = True) -> JSON:
     query = "?dryRun=All" if dry else ""
     return cluster.api.request("POST", f"/api/v1/namespaces/{namespace}/pods{query}", obj)
@@ -102,16 +84,6 @@ def is_gpu_pod(created: JSON) -> bool:
 
 
 # Nodes.
-
-
-@pytest.mark.usefixtures("nodes")
-def test_a_pod_bound_to_a_node_that_lacks_its_device_is_denied(
-    control_plane: ControlPlane, namespace: str
-) -> None:
-    """A kubelet starts a Pod without the extended resources that its node has never heard of."""
-    message = refusal(control_plane, namespace, pod({"nvidia.com/mig-1g.10gb": 1}, nodeName="gpu"))
-    assert "missing-device" in message
-    assert "node gpu of pool nvidia offers no nvidia.com/mig-1g.10gb" in message
 
 
 def test_a_gpu_pod_runs_on_a_node_with_the_labels_of_another_cluster(
@@ -158,13 +130,6 @@ CLAIM = {
 }
 
 
-def create_template(cluster: ControlPlane, namespace: str) -> str:
-    obj = {"metadata": {"generateName": "template-"}, "spec": {"spec": CLAIM}}
-    path = f"{DRA}/namespaces/{namespace}/resourceclaimtemplates"
-    name: str = cluster.api.request("POST", path, obj)["metadata"]["name"]
-    return name
-
-
 def create_claim(cluster: ControlPlane, namespace: str, name: str) -> None:
     obj = {"metadata": {"name": name}, "spec": CLAIM}
     cluster.api.request("POST", f"{DRA}/namespaces/{namespace}/resourceclaims", obj)
@@ -174,44 +139,6 @@ def claiming(entry: JSON, **spec: Any) -> JSON:
     obj = pod(resourceClaims=[{"name": "gpu", **entry}], **spec)
     obj["spec"]["containers"][0]["resources"] = {"claims": [{"name": "gpu"}]}
     return obj
-
-
-@CLAIMS
-@pytest.mark.usefixtures("nodes")
-def test_a_pod_with_a_claim_template_is_mutated_and_bound_to_the_gpu_node(
-    control_plane: ControlPlane, namespace: str
-) -> None:
-    with (
-        driver_devices(control_plane, "gpu"),
-        device_class(control_plane, selectors=[SELECTOR]),
-    ):
-        template = create_template(control_plane, namespace)
-        obj = claiming({"resourceClaimTemplateName": template})
-        assert is_gpu_pod(create(control_plane, namespace, obj, dry=False))
-        assert control_plane.bound_to(namespace, "pod") == "gpu"
-
-
-@EXTENDED_RESOURCES
-def test_a_pod_with_an_extended_resource_runs_on_a_node_of_a_dra_driver(
-    control_plane: ControlPlane, server: Server, namespace: str
-) -> None:
-    driven = node("driven", labels={PRESENT: "true"}, taints=[taint(GPU, "present")])
-    path = f"/api/v1/namespaces/{namespace}/pods/pod"
-    label = {"metadata": {"labels": {"team": "ml"}}}
-    with (
-        control_plane.nodes(driven),
-        driver_devices(control_plane, "driven"),
-        device_class(control_plane, selectors=[SELECTOR], extendedResourceName=GPU),
-    ):
-        until(lambda: known_nodes(server) == 1, "the node to be known")
-        assert is_gpu_pod(create(control_plane, namespace, pod({GPU: 1}), dry=False))
-        assert control_plane.bound_to(namespace, "pod") == "driven"
-        status = control_plane.api.request("GET", path)["status"]["extendedResourceClaimStatus"]
-        assert [each["resourceName"] for each in status["requestMappings"]] == [GPU]
-        control_plane.api.request("PATCH", path, label, "application/merge-patch+json")
-        # Without the scheduler, there is no claim.
-        message = refusal(control_plane, namespace, pod({GPU: 1}, "q", nodeName="driven"))
-        assert "missing-device" in message
 
 
 @EXTENDED_RESOURCES
@@ -326,33 +253,3 @@ def test_a_restricted_pool_admits_pods_only_in_labeled_namespaces(
         lambda: not refusal(control_plane, of_lab, wanting),
         "the namespace to be known",
     )
-
-
-# Losses.
-
-
-@pytest.mark.usefixtures("nodes")
-def test_cluster_facts_are_kept_and_updated_after_an_api_server_restart(
-    control_plane: ControlPlane, server: Server, namespace: str
-) -> None:
-    series = 'gpufence_cluster_watch_restarts_total{resource="nodes"}'
-    before = server.metric(series)
-    control_plane.apiserver.kill()
-    until(lambda: server.metric(series) > before, "the loss to be counted")
-    assert known_nodes(server) == 2, "what was known stands"
-    assert not server.unready()
-    control_plane.start_apiserver()
-    control_plane.start_clients()
-    # The API server's own caches are filled a moment after it says that it is ready.
-    until(lambda: placed(control_plane, namespace, "gpu"), "the old node to count")
-    with control_plane.nodes(node("new", labels={PRESENT: "true"})):
-        until(lambda: placed(control_plane, namespace, "new"), "the new node to count")
-    until(lambda: known_nodes(server) == 2, "it to be gone")
-
-
-def placed(control_plane: ControlPlane, namespace: str, name: str) -> bool:
-    """Return whether a Pod that is bound to the node is denied for it."""
-    try:
-        return "binds the Pod to GPU node" in refusal(control_plane, namespace, pod(nodeName=name))
-    except OSError:
-        return False

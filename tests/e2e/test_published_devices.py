@@ -19,7 +19,7 @@ from controlplane.objects import GPU_NODE, TOLERATION, node, pod, taint
 from controlplane.placing import Outcome, place
 from controlplane.poll import until
 from controlplane.versions import EXTENDED_RESOURCES, TAINT_RULES
-from running import run_command
+from running import run_here
 from specs import default_spec
 
 pytestmark = [EXTENDED_RESOURCES, pytest.mark.timeout(600)]
@@ -184,12 +184,13 @@ def test_where_half_of_the_nodes_have_moved_all_devices_are_used(
     assert {*found.values()} == {*DRIVEN, "plugged"}, found
 
 
+@pytest.mark.parametrize("server", ["labels"], indirect=True)
 @pytest.mark.usefixtures("known")
 def test_discover_and_audit_know_the_devices_and_who_holds_them(
     control_plane: ControlPlane, namespace: str
 ) -> None:
     of_cluster = ("--kubeconfig", control_plane.kubeconfig)
-    discovered = run_command("policy", "discover", *of_cluster)
+    discovered = run_here("policy", "discover", *of_cluster)
     assert discovered.status == 0, discovered.err
     pools = yaml.safe_load(discovered.out)["spec"]["pools"]
     assert {DRIVER, MIG_CLASS} <= {name for pool in pools for name in pool["deviceClasses"]}
@@ -202,7 +203,7 @@ def test_discover_and_audit_know_the_devices_and_who_holds_them(
         return all(each["spec"].get("nodeName") for each in items)
 
     until(all_run, "all Pods to have nodes")
-    audited = run_command("audit", *of_cluster, "-o", "json", "--fail-on", "never")
+    audited = run_here("audit", *of_cluster, "-o", "json", "--fail-on", "never")
     [pool] = json.loads(audited.out)["pools"]
     # 1 by the resource, 1 by a claim, 2 by both, and 2 partitions.
     assert pool["namespaces"][namespace]["placed"] == 6

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -43,8 +44,14 @@ def test_an_api_server_enforces_static_admission_policies_from_disk(
     flags = (
         f"--admission-control-config-file={file}",
         "--feature-gates=ManifestBasedAdmissionControlConfig=true",
+        # No controller creates service accounts.
+        "--disable-admission-plugins=ServiceAccount",
     )
-    with ControlPlane(tmp_path / "plane", found_binaries, apiserver_flags=flags) as cluster:
+    with closing(
+        ControlPlane(tmp_path / "plane", found_binaries, apiserver_flags=flags)
+    ) as cluster:
+        cluster.etcd.start()
+        cluster.start_apiserver()
         until(lambda: f"'{NAME}'" in in_tree_denial(cluster.api), "the static policy")
         path = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
         assert not cluster.api.request("GET", path)["items"]

@@ -23,10 +23,16 @@ class Relay:
 
     def close(self) -> None:
         """Stop listening, and break every connection off."""
-        for connection in (self._server, *self._open):
+        with suppress(OSError):
+            self._server.shutdown(socket.SHUT_RDWR)
+        self._server.close()
+        self.break_off()
+
+    def break_off(self) -> None:
+        """Break every connection off."""
+        for connection in list(self._open):
             with suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)
-            connection.close()
 
     def _accept(self) -> None:
         with suppress(OSError):

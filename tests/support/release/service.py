@@ -37,6 +37,11 @@ class Service:
             self.replicas = list(replicas)
         self._look()
 
+    def end(self) -> None:
+        """Have no replica behind the address, nor a connection to one."""
+        self.select([])
+        self._relay.break_off()
+
     @property
     def endpoints(self) -> int:
         """How many replicas were ready at the last probe."""
