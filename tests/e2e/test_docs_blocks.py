@@ -112,10 +112,12 @@ class Home:
     """A home directory that the pages share, and the variables with which pip installs wheels.
 
     What the first page installs is there for the others: the same command does not run again.
+    ``project`` are the files of the project that Git knows or would add.
     """
 
     directory: Path
     wheels: dict[str, str]
+    project: Path
     installed: set[str] = field(default_factory=set)
 
     def ran(self, command: str) -> bool:
@@ -131,7 +133,8 @@ INSTALLS = re.compile(r"python3 -m venv|bin/pip install")
 
 @pytest.fixture(scope="session")
 def home(tmp_path_factory: pytest.TempPathFactory, wheels: dict[str, str]) -> Home:
-    return Home(tmp_path_factory.mktemp("home"), wheels)
+    directory = tmp_path_factory.mktemp("home")
+    return Home(directory, wheels, clone(directory / "gpufence"))
 
 
 @pytest.fixture(scope="module")
@@ -165,7 +168,10 @@ def run_page(
 
     The first page that installs gpufence uses what it installs.
     """
-    checkout = clone(directory / "gpufence")
+    # The files are shared: a command that changes one has to replace it, as sed does.
+    checkout = shutil.copytree(
+        home.project, directory / "gpufence", symlinks=True, copy_function=os.link
+    )
     commands = [command.text for block in blocks(page) for command in block.commands()]
     installs = not home.installed and any(map(INSTALLS.search, commands))
     environment = home.directory / ".venvs/gpufence"
