@@ -27,10 +27,10 @@ from in_tree import (
     Outcome,
     create_runtime_class,
     in_tree,
+    in_trees,
     kept_cases,
     of_pools,
     path_of,
-    registered,
 )
 from laws.profile import live_law as law
 from policies.engine import decide, validate
@@ -83,21 +83,23 @@ def test_admission_policies_deny_no_case_that_the_engine_allows(
 ) -> None:
     cases = kept_cases(control_plane)
     prepare(control_plane, cases)
-    lines: dict[str, InTree] = {}
-    """By the objects that API servers get: policies that differ for replicas only have the same."""
-    line_of: dict[str, InTree] = {}
-    for document in {json.dumps(case.read()[1]) for case in cases}:
-        policy = compiled(json.loads(document))
-        objects = str([*admission_policies(policy, Registration())])
-        line_of[document] = lines.setdefault(objects, InTree(control_plane, policy, labeled=True))
+    texts = [json.dumps(case.read()[1]) for case in cases]
+    given_policies = {text: compiled(json.loads(text)) for text in texts}
+    objects = {
+        text: str(admission_policies(policy, Registration()))
+        for text, policy in given_policies.items()
+    }
+    # Policies that differ for replicas only have the same objects.
+    distinct = {objects[text]: policy for text, policy in given_policies.items()}
     tally: Counter[str] = Counter()
     alone: list[str] = []
-    with registered([*lines.values()]):
-        for case in cases:
-            outcome, wrong = judge(line_of[json.dumps(case.read()[1])], case)
+    with in_trees(control_plane, distinct.values()) as lines:
+        line_of = dict(zip(distinct, lines, strict=True))
+        for case, text in zip(cases, texts, strict=True):
+            outcome, wrong = judge(line_of[objects[text]], case)
             tally[outcome] += 1
             alone += wrong
-    print(f"\n{len(line_of)} policies, {sum(tally.values())} cases: {dict(tally)}")
+    print(f"\n{len(distinct)} policies, {sum(tally.values())} cases: {dict(tally)}")
     assert not alone, "\n".join(alone)
 
 
@@ -288,29 +290,31 @@ def spec_of(obj: JSON) -> JSON:
     return spec
 
 
-@pytest.mark.parametrize("name", policies())
+@pytest.mark.slow("sends each generated object to every policy")
 def test_law_admission_policies_deny_no_object_that_the_engine_allows(
-    control_plane: ControlPlane, name: str
+    control_plane: ControlPlane,
 ) -> None:
-    tally: Counter[str] = Counter()
-    with in_tree(control_plane, policies()[name]) as line:
+    tallies: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    given_policies = policies()
+    with in_trees(control_plane, given_policies.values()) as lines:
 
         @law
         @given(spec=valid_specs(), known=facts(), kind=st.sampled_from(["Pod", "Pod", *WORKLOADS]))
         def holds(spec: JSON, known: Facts, kind: str) -> None:
             obj = pod(spec) if kind == "Pod" else workload(kind, "made", spec)
-            outcome = line.create(obj)
             variants = [msgspec.structs.replace(known, nodes=nodes) for nodes in NODES.values()]
-            verdict, wrong = compare(
-                line.policy, json.dumps(obj), obj, outcome, Request(), variants
-            )
-            tally[verdict] += 1
-            assert not wrong, wrong
+            for name, line in zip(given_policies, lines, strict=True):
+                verdict, wrong = compare(
+                    line.policy, json.dumps(obj), obj, line.create(obj), Request(), variants
+                )
+                tallies[name][verdict] += 1
+                assert not wrong, wrong
 
         holds()
-    print(f"\n{name}: {dict(tally)}")
-    assert tally["denied by both"] > 0
-    assert tally["allowed by both"] > 0
+    for name, tally in tallies.items():
+        print(f"\n{name}: {dict(tally)}")
+        assert tally["denied by both"] > 0
+        assert tally["allowed by both"] > 0
 
 
 @pytest.mark.slow("creates a Pod of every class")
@@ -321,17 +325,19 @@ def test_the_api_server_denies_no_class_of_pods_that_the_engine_allows(
     default, alone = policy_of(default_spec()), list[str]()
     tally: defaultdict[str, Counter[str]] = defaultdict(Counter)
     lab = Override(("other",), {"pool-trespass": "enforce"})
-    for action in ACTIONS:
-        rules = {**default.rules, "pool-trespass": action}
-        policy = replace(default, rules=rules, overrides=(lab,))
-        classes = Comparer(policy, replace(policy, mode="audit"), TODAY).answers
-        with in_tree(control_plane, policy) as line:
-            for own in classes:
+    tried = {
+        action: replace(default, rules={**default.rules, "pool-trespass": action}, overrides=(lab,))
+        for action in ACTIONS
+    }
+    with in_trees(control_plane, tried.values()) as lines:
+        for action, line in zip(tried, lines, strict=True):
+            policy = line.policy
+            for own in Comparer(policy, replace(policy, mode="audit"), TODAY).answers:
                 *_, obj = objects_of(own)
                 # Pods in other namespaces would need them.
                 if "namespace" not in obj["metadata"]:
                     outcome, sent = line.create(obj), json.dumps(obj)
-                    verdict, wrong = compare(line.policy, sent, obj, outcome, Request(), [Facts()])
+                    verdict, wrong = compare(policy, sent, obj, outcome, Request(), [Facts()])
                     tally[action][verdict] += 1
                     alone += wrong
     print("".join(f"\n{action}: {dict(counts)}" for action, counts in tally.items()))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cache
@@ -20,9 +20,11 @@ from policies.policy import Policy, Pool
 from policies.registry import CHECKS, RULES
 from strategies import policies
 from valid_strategies import WORKLOADS
+from webhook.controller.text.data import literal, names_for, policy_data
 from webhook.controller.text.objects import (
     API_VERSION,
     BINDING_KIND,
+    IN_TREE_RULES,
     POLICY_KIND,
     Registration,
     admission_policies,
@@ -30,6 +32,8 @@ from webhook.controller.text.objects import (
 
 JSON = dict[str, Any]
 
+LABEL = "in-tree"
+"""Names the line that an object is sent to."""
 SETUP_USER = "setup"
 """A user that the policies exempt, who creates objects that a test then updates."""
 
@@ -55,9 +59,7 @@ def path_of(obj: JSON, namespace: str) -> str | None:
 class InTree:
     """The registered policies of one FencePolicy.
 
-    If it is ``labeled``, other policies may be registered as well. Then these apply only to the
-    objects that are sent here, which get a label, and only those that can deny are registered: to
-    compile one takes the API server a quarter of a second.
+    If it is ``labeled``, they apply only to the objects that are sent here, which get a label.
     """
 
     def __init__(
@@ -68,26 +70,18 @@ class InTree:
         self.name = name or f"in-tree-{next(_NUMBERS)}"
         self.api = cache(lambda user: replace(cluster.api, user=user))
         """The client that impersonates a user."""
-        self._label = {"in-tree": self.name} if labeled else {}
+        self._label = {LABEL: self.name} if labeled else {}
 
-    def objects(self) -> Iterator[JSON]:
-        """Yield the policies, each followed by its binding."""
+    @property
+    def registered_policy(self) -> Policy:
+        """The policy, which exempts SETUP_USER as well."""
         exempt = self.policy.exemptions
         exempt = replace(exempt, usernames=exempt.usernames | {SETUP_USER})
-        policy = replace(self.policy, exemptions=exempt)
-        compiled = iter(admission_policies(policy, Registration(name=self.name)))
-        for policy_object, binding in zip(compiled, compiled, strict=True):
-            if not self._label:
-                yield from (policy_object, binding)
-            elif "Deny" in binding["spec"]["validationActions"]:
-                # The policy itself stays as it is.
-                where = binding["spec"].get("matchResources", {})
-                assert "objectSelector" not in where
-                where = {**where, "objectSelector": {"matchLabels": self._label}}
-                yield from (
-                    policy_object,
-                    {**binding, "spec": {**binding["spec"], "matchResources": where}},
-                )
+        return replace(self.policy, exemptions=exempt)
+
+    def objects(self) -> tuple[JSON, ...]:
+        """Return the policies, each followed by its binding."""
+        return admission_policies(self.registered_policy, Registration(name=self.name))
 
     def create(self, obj: JSON, namespace: str = "default", user: str = "alice") -> Outcome:
         """Create the object as a dry run."""
@@ -127,25 +121,75 @@ class InTree:
 def in_tree(cluster: ControlPlane, policy: Policy, name: str = "") -> Iterator[InTree]:
     """Register the policies inside the block only, under a separate name or this one."""
     line = InTree(cluster, policy, name=name)
-    with registered([line]):
+    with _registered(cluster.api, line.name, line.objects()):
         yield line
 
 
 @contextmanager
-def registered(lines: Sequence[InTree]) -> Iterator[None]:
-    """Register several at once, inside the block only."""
-    api, last = lines[-1].cluster.api, lines[-1].name
-    objects = [obj for line in lines for obj in line.objects()] + [*_sentinel(last)]
+def in_trees(cluster: ControlPlane, policies: Iterable[Policy]) -> Iterator[list[InTree]]:
+    """Register the policies of several FencePolicies inside the block, and yield the lines."""
+    lines = [InTree(cluster, policy, labeled=True) for policy in policies]
+    # An expression may have 100,000 characters.
+    parts = [lines[start : start + 16] for start in range(0, len(lines), 16)]
+    objects = (obj for part in parts for rule in IN_TREE_RULES for obj in _together(part, rule))
+    with _registered(cluster.api, lines[-1].name, objects):
+        yield lines
+
+
+def _together(lines: Sequence[InTree], rule: str) -> Iterator[JSON]:
+    """Yield one policy with the data of several lines, and the bindings of these.
+
+    To compile the text of a rule takes the API server a quarter of a second. So it gets the data of
+    all lines at once, and takes those of the line that the label of an object names.
+    """
+    data: dict[str, tuple[str, str]] = {}
+    text = shared = ""
+    for line in lines:
+        policy, name = line.registered_policy, f"{line.name}-{rule}"
+        own = [obj for obj in line.objects() if obj["metadata"]["name"] == name]
+        if not own:
+            continue
+        data[line.name] = literal(names_for(rule, policy, None)), literal(policy_data(policy))
+        if not text:
+            text, shared = json.dumps(own[0]), name
+        bound = {
+            "policyName": shared,
+            "matchResources": {
+                "namespaceSelector": own[0]["spec"]["matchConstraints"]["namespaceSelector"],
+                "objectSelector": {"matchLabels": {LABEL: line.name}},
+            },
+        }
+        yield {**own[1], "spec": own[1]["spec"] | bound}
+    for literals in zip(*data.values(), strict=True):
+        choices = ", ".join(
+            f'"{name}": dyn({own})' for name, own in zip(data, literals, strict=True)
+        )
+        chosen = f'{{{choices}}}[object.metadata.labels["{LABEL}"]]'
+        text = text.replace(_quoted(literals[0]), _quoted(chosen))
+    combined = json.loads(text)
+    del combined["spec"]["matchConstraints"]["namespaceSelector"]
+    yield combined
+
+
+def _quoted(text: str) -> str:
+    """Return the text as it stands in a string of JSON."""
+    return json.dumps(text)[1:-1]
+
+
+@contextmanager
+def _registered(api: Api, name: str, given: Iterable[JSON]) -> Iterator[None]:
+    """Register objects inside the block only."""
+    objects = [*given, *_sentinel(name)]
     try:
         for obj in objects:
             api.request("POST", collection(obj["kind"]), obj)
-        until(lambda: _denies_sentinel(api, last), "the API server to know the policies")
+        until(lambda: _denies_sentinel(api, name), "the API server to know the policies")
         yield
     finally:
         for obj in reversed(objects):
             with suppress(ApiError):
                 api.request("DELETE", f"{collection(obj['kind'])}/{obj['metadata']['name']}")
-        until(lambda: not _denies_sentinel(api, last), "the API server to forget the policies")
+        until(lambda: not _denies_sentinel(api, name), "the API server to forget the policies")
 
 
 def _sentinel(name: str) -> tuple[JSON, JSON]:
