@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cache
@@ -142,14 +142,14 @@ def _together(lines: Sequence[InTree], rule: str) -> Iterator[JSON]:
     To compile the text of a rule takes the API server a quarter of a second. So it gets the data of
     all lines at once, and takes those of the line that the label of an object names.
     """
-    data: dict[str, tuple[str, str]] = {}
+    names, pools = {}, {}
     text = shared = ""
     for line in lines:
         policy, name = line.registered_policy, f"{line.name}-{rule}"
         own = [obj for obj in line.objects() if obj["metadata"]["name"] == name]
         if not own:
             continue
-        data[line.name] = literal(names_for(rule, policy, None)), literal(policy_data(policy))
+        names[line.name], pools[line.name] = names_for(rule, policy, None), policy_data(policy)
         if not text:
             text, shared = json.dumps(own[0]), name
         bound = {
@@ -160,15 +160,27 @@ def _together(lines: Sequence[InTree], rule: str) -> Iterator[JSON]:
             },
         }
         yield {**own[1], "spec": own[1]["spec"] | bound}
-    for literals in zip(*data.values(), strict=True):
-        choices = ", ".join(
-            f'"{name}": dyn({own})' for name, own in zip(data, literals, strict=True)
-        )
-        chosen = f'{{{choices}}}[object.metadata.labels["{LABEL}"]]'
-        text = text.replace(_quoted(literals[0]), _quoted(chosen))
+    for data in (names, pools):
+        text = text.replace(_quoted(literal(next(iter(data.values())))), _quoted(_chosen(data)))
     combined = json.loads(text)
     del combined["spec"]["matchConstraints"]["namespaceSelector"]
     yield combined
+
+
+def _chosen(data: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return a map in CEL: the data of the line that the label names. Equal parts stand once."""
+    parts = []
+    for key in next(iter(data.values())):
+        lines: dict[str, list[str]] = {}
+        for name, own in data.items():
+            lines.setdefault(literal(own[key]), []).append(name)
+        *others, last = lines
+        chosen = [
+            f'object.metadata.labels["{LABEL}"] in {json.dumps(lines[own])} ? dyn({own}) : '
+            for own in others
+        ]
+        parts.append(f'"{key}": {"".join(chosen)}dyn({last})')
+    return f"{{{', '.join(parts)}}}"
 
 
 def _quoted(text: str) -> str:
