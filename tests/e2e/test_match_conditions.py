@@ -55,8 +55,14 @@ NODES = NodeIndex(
 
 
 def ten_pools() -> Policy:
-    """Return a policy of ten pools, NVIDIA's among them, without exemptions."""
+    """Return a policy of ten pools, two of the same devices among them, without exemptions."""
     [nvidia] = _default().pools
+    large = replace(
+        nvidia,
+        name="large",
+        node_selector={"nvidia.com/gpu.present": "large"},
+        taints=(*nvidia.taints, Taint("gpu", "NoExecute", "true")),
+    )
     others = tuple(
         Pool(
             name=f"pool-{index}",
@@ -68,9 +74,9 @@ def ten_pools() -> Policy:
             ),
             node_selector={"node-type": "gpu", f"vendor-{index}.example/present": "true"},
         )
-        for index in range(9)
+        for index in range(8)
     )
-    return replace(_default(), pools=(nvidia, *others))
+    return replace(_default(), pools=(nvidia, large, *others))
 
 
 def _default() -> Policy:
@@ -88,24 +94,11 @@ def kai() -> Policy:
     return policy_of(yaml.safe_load(preset_text("kai"))["spec"] | {"exemptions": {}})
 
 
-def two_models() -> Policy:
-    """Return a policy with two pools of the same resources and device classes."""
-    [small] = _default().pools
-    large = replace(
-        small,
-        name="large",
-        node_selector={"nvidia.com/gpu.present": "large"},
-        taints=(*small.taints, Taint("gpu", "NoExecute", "true")),
-    )
-    return replace(_default(), pools=(small, large))
-
-
 POLICIES = {
     "default": _default(),
     "ten pools": ten_pools(),
     "no classes": without_classes(),
     "kai": kai(),
-    "two models": two_models(),
 }
 
 
@@ -208,42 +201,49 @@ def test_an_update_of_what_a_rule_reads_calls_the_webhook(
     The condition compares whole pod templates, so the other fields count. This test comes
     first: the fixture ``hook`` registers webhooks of the same name.
     """
-    found: dict[str, dict[str, dict[tuple[Path, str], set[tuple[str, ...]]]]] = {}
-    """What reads a change, by the policy, the old object, and the changed field and its value."""
+    found: dict[str, tuple[Policy, dict[Any, list[tuple[JSON, Any]]]]] = {}
+    """By what is registered: the policy, and for each reading of a field, what may change so."""
     for case in kept_cases(control_plane):
         obj, spec, request, known = case.read()
         if request.namespace != "default":
             continue
-        policy = compiled(spec)
+        policy = replace(compiled(spec), exemptions=Exemptions())
+        _, changes = found.setdefault(text(configurations(policy, Registration())), (policy, {}))
         for path in beside_the_template(obj):
             without = changed(obj, path, None)
             for old, new in ((without, obj), (obj, without)):
                 update = msgspec.structs.replace(
                     request, operation="UPDATE", old=old, subresource="", fail_closed=True
                 )
-                for finding in validate(new, policy, update, known).findings:
+                for finding in validate(new, compiled(spec), update, known).findings:
                     reading = (obj["kind"], ".".join(path[:2]), finding.rule, finding.action)
-                    changes = found.setdefault(text(spec), {}).setdefault(text(old), {})
-                    changes.setdefault((path, text(at(new, path))), set()).add(reading)
+                    change = (path, new is obj, reading)
+                    changes.setdefault(change, []).append((old, at(new, path)))
     tally: Counter[str] = Counter()
     missed: set[tuple[str, ...]] = set()
-    for text_of_policy, objects in found.items():
-        policy = replace(policy_of(json.loads(text_of_policy)), exemptions=Exemptions())
+    for policy, changes in found.values():
+        if not changes:
+            continue
         with registered(control_plane, recorder, policy, with_nodes=True) as hook:
-            for before, changes in objects.items():
-                with stored(hook, json.loads(before)) as (url, created):
-                    if not created:
-                        tally["old object invalid"] += 1
-                        continue
-                    for (path, value), readings in changes.items():
-                        after = changed(created, path, json.loads(value))
-                        mark, updated = hook.send("PUT", url, after)
-                        tally["valid" if updated else "immutable"] += 1
-                        if updated and not hook.called_endpoints(mark):
-                            missed |= readings
+            for (path, _, reading), examples in changes.items():
+                called = (is_called_for(hook, old, path, value) for old, value in examples)
+                # The API server finds some of them invalid.
+                outcome = next((each for each in called if each is not None), None)
+                tally[str(outcome)] += 1
+                if outcome is False:
+                    missed.add(reading)
     print(f"\n{dict(tally)}")
-    assert tally["valid"] > 60
+    assert tally["True"] > 40
     assert missed == ADVICE
+
+
+def is_called_for(hook: Registered, old: JSON, path: Path, value: Any) -> bool | None:
+    """Return whether an update of a field calls the webhook; None if it is invalid."""
+    with stored(hook, old) as (url, created):
+        if not created:
+            return None
+        mark, updated = hook.send("PUT", url, changed(created, path, value))
+        return None if updated is None else bool(hook.called_endpoints(mark))
 
 
 def text(value: Any) -> str:
@@ -300,8 +300,8 @@ def stored(hook: Registered, obj: JSON) -> Iterator[tuple[str, JSON]]:
 
 @pytest.fixture(
     scope="module",
-    params=[("default", True), ("ten pools", False), ("no classes", True), ("two models", True)],
-    ids=["default-with-nodes", "ten-pools", "no-classes", "two-models"],
+    params=[("default", True), ("ten pools", False), ("no classes", True)],
+    ids=["default-with-nodes", "ten-pools", "no-classes"],
 )
 def hook(
     request: pytest.FixtureRequest, control_plane: ControlPlane, recorder: Recorder
