@@ -127,38 +127,14 @@ def bindings(api: Api) -> list[str]:
     return [name for name in names if name.startswith("gpufence-")]
 
 
-def test_no_gpu_pod_is_denied_while_the_policy_begins_to_enforce(
-    cluster: ControlPlane, tmp_path: Path
-) -> None:
-    """A replica enforces at once, and API servers follow the configurations later."""
-    api, gpu_pod, trespasser = cluster.api, pod({"nvidia.com/gpu": 1}), pod()
-    pods = f"/api/v1/namespaces/{cluster.create_namespace('begin-')}/pods"
-    trespasser["spec"]["tolerations"] = [TOLERATION]
-    refusals = set()
-
-    def is_observed() -> bool:
-        refusals.add(api.refusal(pods, gpu_pod))
-        return ("admit", "pods-observed.gpufence.dev") in calls(api.text("/metrics"))
-
-    def is_fenced() -> bool:
-        refusals.add(api.refusal(pods, gpu_pod))
-        return bool(bindings(api)) and "gpufence-pool-trespass" in api.refusal(pods, trespasser)
-
-    with release(cluster, tmp_path) as released, released.replicas(1):
-        use(api, default_spec() | {"mode": "audit"})
-        until(is_observed, "the API server to follow mode audit")
-        use(api, default_spec())
-        until(is_fenced, "the API server to follow mode enforce", every=0.02)
-    assert refusals == {""}
-
-
 @pytest.mark.slow("waits for replicas, controller and API server after each change")
 def test_replicas_and_controller_follow_the_object(cluster: ControlPlane, tmp_path: Path) -> None:
     """Prints how soon a change counts, what kubectl shows, and what an invalid policy says."""
     api, kubectl = cluster.api, cluster.kubectl
     pods = f"/api/v1/namespaces/{cluster.create_namespace('follow-')}/pods"
-    trespasser = pod()
+    gpu_pod, trespasser = pod({"nvidia.com/gpu": 1}), pod()
     trespasser["spec"]["tolerations"] = [TOLERATION]
+    refusals: set[str] = set()
     with release(cluster, tmp_path) as released, released.replicas(1) as running:
         [replica] = running.replicas
 
@@ -171,26 +147,38 @@ def test_replicas_and_controller_follow_the_object(cluster: ControlPlane, tmp_pa
             ] or [""]
             return str(value)
 
-        def denies(enforces: bool) -> dict[str, Callable[[], bool]]:
-            """Return when a change of the mode has reached each part."""
-            return {
+        def is_in_force(enforces: bool) -> bool:
+            """Return whether API servers follow the mode. They always create a GPU Pod."""
+            refusals.add(api.refusal(pods, gpu_pod))
+            refusal = api.refusal(pods, trespasser)
+            return "'gpufence-pool-trespass'" in refusal if enforces else not refusal
+
+        def is_observed() -> bool:
+            return calls(api.text("/metrics"))["admit", "pods-observed.gpufence.dev"] > observed
+
+        def use_mode(mode: str) -> None:
+            patch = json.dumps({"spec": {"mode": mode}})
+            kubectl("patch", "fencepolicy", "gpufence", "--type", "merge", "-p", patch)
+            began, enforces = time.monotonic(), mode == "enforce"
+            parts: dict[str, Callable[[], bool]] = {
+                "the API server": lambda: is_in_force(enforces),
+                "the admission policies": lambda: bool(bindings(api)) is enforces,
                 "the replica": lambda: (
                     replica.metric("gpufence_policy_generation")
                     == api.request("GET", f"{PATH}/gpufence")["metadata"]["generation"]
                 ),
-                "the admission policies": lambda: bool(bindings(api)) is enforces,
-                "the API server": lambda: ("pool-" in api.refusal(pods, trespasser)) is enforces,
             }
+            for part, is_reached in parts.items():
+                until(is_reached, part, every=0.02)
+                print(f"\nmode {mode} reached {part} after {time.monotonic() - began:.2f} s")
 
         until(lambda: accepted(1) == "True", "the status")
         assert "pool-trespass" in api.refusal(pods, trespasser)
-        for mode in ("audit", "enforce"):
-            patch = json.dumps({"spec": {"mode": mode}})
-            kubectl("patch", "fencepolicy", "gpufence", "--type", "merge", "-p", patch)
-            began = time.monotonic()
-            for part, is_reached in denies(mode == "enforce").items():
-                until(is_reached, part)
-                print(f"\nmode {mode} reached {part} after {time.monotonic() - began:.2f} s")
+        observed = calls(api.text("/metrics"))["admit", "pods-observed.gpufence.dev"]
+        use_mode("audit")
+        until(lambda: is_in_force(False) and is_observed(), "the API server to follow mode audit")
+        use_mode("enforce")
+        assert refusals == {""}
 
         for name, spec in INVALID.items():
             with pytest.raises(PolicyError) as caught:

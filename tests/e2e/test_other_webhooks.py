@@ -345,25 +345,32 @@ SENT: dict[str, JSON] = {
 }
 
 
-@pytest.mark.parametrize("sent", SENT)
 def test_an_ephemeral_container_gets_what_the_stored_pod_decides(
-    control_plane: ControlPlane, namespace: str, sent: str
+    control_plane: ControlPlane, namespace: str
 ) -> None:
     path = f"/api/v1/namespaces/{namespace}/pods"
     control_plane.api.request("POST", path, pod({GPU: "1"}, "train"))
-    spec = {
-        **SENT[sent].get("spec", {}),
-        "ephemeralContainers": [{"name": "look", "image": "cuda"}],
-    }
-    debugged = control_plane.api.request(
-        "PATCH",
-        f"{path}/train/ephemeralcontainers",
-        {**SENT[sent], "spec": spec},
-        "application/strategic-merge-patch+json",
-    )
-    [container] = debugged["spec"]["ephemeralContainers"]
-    assert container["env"] == [VOID]
-    assert container["securityContext"]["allowPrivilegeEscalation"] is False
+
+    def is_hardened(sent: str) -> None:
+        spec = {
+            **SENT[sent].get("spec", {}),
+            "ephemeralContainers": [{"name": "look", "image": "cuda"}],
+        }
+        debugged = control_plane.api.request(
+            "PATCH",
+            f"{path}/train/ephemeralcontainers?dryRun=All",
+            {**SENT[sent], "spec": spec},
+            "application/strategic-merge-patch+json",
+        )
+        [container] = debugged["spec"]["ephemeralContainers"]
+        # Made from a CUDA image it would see all GPUs of the node, and its Pod's are not mounted.
+        assert container["env"] == [VOID]
+        assert container["securityContext"] == {
+            "allowPrivilegeEscalation": False,
+            "capabilities": {"drop": ["ALL"]},
+        }
+
+    each(SENT, is_hardened)
 
 
 @CLAIMS

@@ -9,11 +9,13 @@ from pathlib import Path
 import pytest
 
 from controlplane.cluster import ControlPlane
+from controlplane.gpufence import Controller
 from controlplane.poll import until
 from controlplane.ports import free_ports
 from controlplane.webhooks import wait_until_called
 from relay import Relay
-from release.release import CA, NAME, SERVING, WEBHOOKS, Release, release
+from release.release import CA, KINDS, NAME, SERVING, WEBHOOKS, Release, release
+from webhook.controller.text.objects import LABELS
 
 
 @pytest.fixture
@@ -68,32 +70,75 @@ def test_a_controller_is_alive_and_unready_until_it_reaches_the_api_server(
         until(lambda: len(released.configurations()) == 2, "the controller to register")
 
 
-def test_what_the_controller_writes_is_owned_and_deleted_with_the_release(
-    released: Release,
+@pytest.fixture(scope="module")
+def kept(
+    control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[Release, Controller]]:
+    """A release with a replica; the last test deletes it."""
+    with (
+        release(control_plane, tmp_path_factory.mktemp("release")) as released,
+        released.replicas(1) as running,
+    ):
+        yield released, running.controller
+
+
+def drifts(controller: Controller) -> float:
+    kinds = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
+    series = 'gpufence_registration_writes_total{{kind="{}",reason="drift"}}'
+    return sum(controller.metric(series.format(kind)) for kind in kinds)
+
+
+def test_labels_set_by_other_clients_are_kept(kept: tuple[Release, Controller]) -> None:
+    released, controller = kept
+    released.cluster.kubectl("label", KINDS[0], NAME, "team=platform")
+    counted = drifts(controller)
+    released.cluster.kubectl("delete", KINDS[1], NAME)
+    until(lambda: len(released.configurations()) == 2, "the other one to be repaired")
+    labels = released.configurations()[0]["metadata"]["labels"]
+    assert labels == {**LABELS, "team": "platform"}
+    # The controller counts what it has written when it hears that it was.
+    until(lambda: drifts(controller) == counted + 1, "that alone to be counted")
+
+
+def test_printed_manifests_equal_the_registered_objects(
+    kept: tuple[Release, Controller],
 ) -> None:
-    with released.replicas(1) as running:
-        [mutating, validating] = released.configurations()
-        for configuration in (mutating, validating):
-            [owner] = configuration["metadata"]["ownerReferences"]
-            assert (owner["kind"], owner["name"]) == ("ClusterRole", NAME)
-            managers = {entry["manager"] for entry in configuration["metadata"]["managedFields"]}
-            assert managers == {"gpufence"}
-            for webhook in configuration["webhooks"]:
-                name = webhook["name"]
-                stops_nothing = (
-                    name.startswith(("custom-workloads.", "policies.")) or "-placement." in name
-                )
-                assert webhook["failurePolicy"] == ("Ignore" if stops_nothing else "Fail")
-                excluded = webhook["namespaceSelector"]["matchExpressions"][0]
-                assert {"kube-system", "gpu-operator"} <= set(excluded["values"])
-        assert mutating["webhooks"][0]["reinvocationPolicy"] == "IfNeeded"
-        released.cluster.kubectl("delete", "clusterrole", NAME)
-        until(lambda: not released.configurations(), "the garbage collector")
-        until(lambda: not released.secrets(), "the garbage collector to delete the Secrets")
-        # The controller still runs, and must not bring back what nothing would take away again.
-        until(
-            lambda: "ClusterRole gpufence does not exist" in running.controller.get("/readyz")[1],
-            "the controller to say why",
-        )
-        assert not released.configurations()
-        assert not released.secrets()
+    released, _ = kept
+    authority = released.directory / "ca.crt"
+    authority.write_bytes(released.secret()["ca.crt"])
+    printed = released.manifests("--url", released.service.url, "--ca-file", str(authority))
+    for wanted, found in zip(printed, released.configurations(), strict=True):
+        assert wanted["kind"] == found["kind"]
+        assert wanted["webhooks"] == found["webhooks"]
+        assert wanted["metadata"]["labels"].items() <= found["metadata"]["labels"].items()
+
+
+def test_what_the_controller_writes_is_owned_and_deleted_with_the_release(
+    kept: tuple[Release, Controller],
+) -> None:
+    released, controller = kept
+    [mutating, validating] = released.configurations()
+    for configuration in (mutating, validating):
+        [owner] = configuration["metadata"]["ownerReferences"]
+        assert (owner["kind"], owner["name"]) == ("ClusterRole", NAME)
+        managers = {entry["manager"] for entry in configuration["metadata"]["managedFields"]}
+        assert managers - {"kubectl-label"} == {"gpufence"}
+        for webhook in configuration["webhooks"]:
+            name = webhook["name"]
+            stops_nothing = (
+                name.startswith(("custom-workloads.", "policies.")) or "-placement." in name
+            )
+            assert webhook["failurePolicy"] == ("Ignore" if stops_nothing else "Fail")
+            excluded = webhook["namespaceSelector"]["matchExpressions"][0]
+            assert {"kube-system", "gpu-operator"} <= set(excluded["values"])
+    assert mutating["webhooks"][0]["reinvocationPolicy"] == "IfNeeded"
+    released.cluster.kubectl("delete", "clusterrole", NAME)
+    until(lambda: not released.configurations(), "the garbage collector")
+    until(lambda: not released.secrets(), "the garbage collector to delete the Secrets")
+    # The controller still runs, and must not bring back what nothing would take away again.
+    until(
+        lambda: "ClusterRole gpufence does not exist" in controller.get("/readyz")[1],
+        "the controller to say why",
+    )
+    assert not released.configurations()
+    assert not released.secrets()

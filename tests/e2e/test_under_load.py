@@ -65,26 +65,23 @@ def leaf(released: Release) -> x509.Certificate:
     return x509.load_pem_x509_certificate(released.secret()["tls.crt"])
 
 
-@pytest.mark.slow("waits for two renewals")
 def test_frequent_leaf_certificate_renewal_fails_no_admission(pair: Pair, namespace: str) -> None:
     released = pair.release
     with Load(released.cluster.api, namespace) as load:
-        seen = set()
-
-        def renewed_twice() -> bool:
-            seen.add(leaf(released).serial_number)
-            return len(seen) >= 3
-
-        until(renewed_twice, "the leaf to be renewed twice")
-    load.check(f"{len(seen)} leaves, one after the other")
+        serial = leaf(released).serial_number
+        until(lambda: leaf(released).serial_number != serial, "the leaf to be renewed")
+    load.check("a renewal")
 
 
 @pytest.mark.slow("waits until two CAs have overlapped")
-@pytest.mark.parametrize("lost", [[CA], [SERVING], [CA, SERVING]], ids=["CA", "pair", "both"])
+@pytest.mark.parametrize("lost", [[SERVING], [CA, SERVING]], ids=["pair", "both"])
 def test_a_rotation_of_the_ca_and_a_lost_secret_fail_no_admission(
     pair: Pair, namespace: str, lost: list[str]
 ) -> None:
-    """A rotation is the loss of the CA: the controller creates another one."""
+    """A rotation is the loss of the CA: the controller creates another one.
+
+    In test_wrong_clock.py, it is lost alone.
+    """
     released = pair.release
     before = released.secret(), released.secret(CA)
     with Load(released.cluster.api, namespace) as load:
