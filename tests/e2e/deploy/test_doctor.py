@@ -41,6 +41,7 @@ DEPLOYMENT, CONTROLLER = (
     f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/{name}"
     for name in (RELEASE, f"{RELEASE}-controller")
 )
+DEPLOY = ("create", "deployment", "operator", "--image=a", "--replicas=0")
 MERGE, JSON_PATCH = "application/merge-patch+json", "application/json-patch+json"
 
 
@@ -205,7 +206,7 @@ def test_an_exempt_namespace_without_workloads_causes_a_warning(installed: Insta
         with installed.cluster.nodes(node("bare", resources={"nvidia.com/gpu": "4"})):
             output = doctor(installed)
         assert "runs in gpu-operator-resources" in output.detail("warn", check)
-        kubectl("create", "deployment", "operator", "--image=a", "-n", "gpu-operator-resources")
+        kubectl(*DEPLOY, "--namespace=gpu-operator-resources")
         assert (
             doctor(installed).detail("ok", check) == "each has a workload: gpu-operator-resources"
         )

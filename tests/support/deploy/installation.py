@@ -30,6 +30,8 @@ REPLICAS, CONTROLLERS = "gpufence", "gpufence-controller"
 REPLICA_USER = f"system:serviceaccount:{NAMESPACE}:{RELEASE}"
 CONTROLLER_USER = f"{REPLICA_USER}-controller"
 KINDS = ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
+OPTIONS = ("--namespace", NAMESPACE, "--disable-openapi-validation")
+"""test_apply.py validates the objects. Helm would download the schemas each time."""
 AUDIT = {
     "apiVersion": "audit.k8s.io/v1",
     "kind": "Policy",
@@ -63,7 +65,7 @@ class Installation:
         """Install, and wait until both replicas are ready, and the controller has registered."""
         self.cluster.create_namespace(NAMESPACE, RESTRICTED)
         action = ("install", RELEASE)
-        self.helm.with_values(action, values, "--namespace", NAMESPACE)
+        self.helm.with_values(action, values, *OPTIONS)
         wait_ready(self.kubelet, 3)
         until(lambda: len(self.configurations()) == 2, "both webhook configurations")
         # Status that kubelet and replicas write reaches other clients with a delay.
@@ -74,7 +76,7 @@ class Installation:
         """Upgrade, and return at once."""
         # Without values, helm would take those of the last release instead of the chart's.
         action = ("upgrade", RELEASE)
-        self.helm.with_values(action, values, "--namespace", NAMESPACE, "--reset-values")
+        self.helm.with_values(action, values, *OPTIONS, "--reset-values")
 
     def wait_rolled_out(self) -> None:
         """Wait until the Deployment has exactly two Pods, both new and ready."""
@@ -168,6 +170,9 @@ def installation(
     with cluster.nodes(*NODES), kubelet(cluster, NAMESPACE, directory / "pods") as running:
         yield Installation(cluster, own, running, settings, settings.audit_log.stat().st_size)
         own("uninstall", RELEASE, "--namespace", NAMESPACE, "--ignore-not-found")
+        # The kubelet ends the last Pods, and nothing creates others.
+        replica_sets = f"/apis/apps/v1/namespaces/{NAMESPACE}/replicasets"
+        until(lambda: not cluster.api.request("GET", replica_sets)["items"], "no ReplicaSets")
     unregister(cluster)
     cluster.kubectl("delete", "--ignore-not-found", "-f", str(CHART / "crds"))
     _delete_known_namespaces(cluster)
@@ -176,16 +181,15 @@ def installation(
 def _delete_known_namespaces(cluster: ControlPlane) -> None:
     """Delete the namespaces that gpufence knows by name, if tests have left them.
 
-    No kubelet confirms the end of their Pods.
+    No kubelet confirms the end of their Pods. The namespace controller waits half of the longest
+    grace period of those that it finds.
     """
     named = {*ALWAYS_EXCLUDED, *default_spec()["exemptions"]["namespaces"]}
     named |= {platform.namespace for platform in PLATFORMS}
     known = sorted(named - {"kube-system", "kube-public", "kube-node-lease"})
-    delete = ("delete", "--ignore-not-found", "namespace", *known)
-    cluster.kubectl(*delete, "--wait=false")
     for name in known:
         cluster.delete_pods(name)
-    cluster.kubectl(*delete)
+    cluster.kubectl("delete", "--ignore-not-found", "namespace", *known)
 
 
 def _admission_configuration(directory: Path, pair: tuple[Path, Path]) -> Path:
