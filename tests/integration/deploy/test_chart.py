@@ -6,6 +6,7 @@ import json
 import math
 import re
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +15,19 @@ import pytest
 import yaml
 
 from controlplane.binaries import VERSION
-from deploy.chart import NAMESPACE, Helm, Object, Values, is_controllers, one
+from deploy.chart import NAMESPACE, Helm, Object, Values, is_controllers, one, parsed
 from deploy.variants import VARIANTS
+from each import each
 from paths import CHART
 from policies.document import PolicyError, parse_policy
 from specs import default_spec, policy_of
 from webhook.controller.text.objects import ALWAYS_EXCLUDED
 from webhook.tools.cli.main import cli
 
-each_variant = pytest.mark.parametrize("values", VARIANTS.values(), ids=VARIANTS.keys())
+
+def each_variant(helm: Helm, test: Callable[[list[Object], Values], None]) -> None:
+    """Call a test with the objects of each variant, and with its values."""
+    each(VARIANTS, lambda name: test(helm.objects(VARIANTS[name]), VARIANTS[name]))
 
 
 def policy(objects: list[Object], name: str = "gpufence") -> Any:
@@ -45,7 +50,7 @@ def arguments(deployment: Object) -> list[str]:
 
 def deployments(objects: list[Object]) -> list[Object]:
     """Return that of the replicas and, if there is one, that of the controller."""
-    return [each for each in objects if each["kind"] == "Deployment"]
+    return [obj for obj in objects if obj["kind"] == "Deployment"]
 
 
 EVERYTHING: Values = {
@@ -58,146 +63,161 @@ EVERYTHING: Values = {
 }
 
 
-def test_helm_lint_reports_no_errors_or_warnings(helm: Helm, subtests: pytest.Subtests) -> None:
+def test_helm_lint_reports_no_errors_or_warnings(helm: Helm) -> None:
     lint = ("lint", "--strict", "--quiet", "--kube-version", VERSION)
-    optional = ("everything for Prometheus and Grafana", "an audit each hour", "an autoscaler")
-    for variant in ("default", *optional):
-        with subtests.test(variant=variant):
-            linted = helm.with_values(lint, VARIANTS[variant]).stdout
-            assert "[ERROR]" not in linted
-            assert "[WARNING]" not in linted
+    for values in ({}, EVERYTHING):
+        linted = helm.with_values(lint, values).stdout
+        assert "[ERROR]" not in linted
+        assert "[WARNING]" not in linted
 
 
-@each_variant
-def test_gpufence_accepts_the_arguments_of_the_deployments(helm: Helm, values: Values) -> None:
-    commands = set()
-    for deployment in deployments(helm.objects(values)):
-        name, *options = arguments(deployment)
-        command = cli.get_command(click.Context(cli), name)
-        assert command is not None
-        command.make_context(name, options)
-        commands.add(name)
-    assert commands == {"serve", "controller"} - (
-        {"controller"} if "controller" in values else set()
-    )
+def test_gpufence_accepts_the_arguments_of_the_deployments(helm: Helm) -> None:
+    def are_accepted(objects: list[Object], values: Values) -> None:
+        commands = set()
+        for deployment in deployments(objects):
+            name, *options = arguments(deployment)
+            command = cli.get_command(click.Context(cli), name)
+            assert command is not None
+            command.make_context(name, options)
+            commands.add(name)
+        assert commands == ({"serve"} if "controller" in values else {"serve", "controller"})
+
+    each_variant(helm, are_accepted)
 
 
-@each_variant
-def test_the_policy_is_valid_and_exempts_the_namespace_of_the_release(
-    helm: Helm, values: Values
-) -> None:
-    name = values.get("fullnameOverride", "gpufence")
-    for namespace in (NAMESPACE, "elsewhere"):
-        document = policy(helm.objects(values, namespace), name)
-        parse_policy(document)
-        assert document["spec"]["exemptions"]["namespaces"].count(namespace) == 1
+def test_the_policy_is_valid_and_exempts_the_namespace_of_the_release(helm: Helm) -> None:
+    def is_right(objects: list[Object], values: Values) -> None:
+        document = policy(objects, values.get("fullnameOverride", "gpufence"))
+        user = values.get("policy", {}).get("hardening", {}).get("runAsUser", 65532)
+        assert parse_policy(document).hardening.run_as_user == (None if user == "none" else user)
+        assert document["spec"]["exemptions"]["namespaces"].count(NAMESPACE) == 1
+
+    each_variant(helm, is_right)
+    elsewhere = policy(helm.objects({}, "elsewhere"))
+    assert "elsewhere" in elsewhere["spec"]["exemptions"]["namespaces"]
 
 
 def test_policy_values_are_merged_into_the_default_policy(helm: Helm) -> None:
+    assert policy(helm.objects({}))["spec"] == default_spec()
     rules = {"pool-trespass": "warn", "device-leak": False}
     document = policy(helm.objects({"policy": {"rules": rules}}))
     assert document["spec"] == default_spec() | {"rules": default_spec()["rules"] | rules}
     assert parse_policy(document).rules["device-leak"] == "off"
 
 
-@pytest.mark.parametrize(
-    ("values", "complaint"),
-    [
-        ({"replica": 3}, "replica"),
-        ({"replicas": 0}, "replicas"),
-        ({"audit": {"output": "sarif"}}, "/audit/output"),
-        ({"priorityQuota": "yes"}, "/priorityQuota"),
-        ({"autoscaling": {"minReplicas": 0}}, "/autoscaling/minReplicas"),
+WRONG = """
+replica: 3
+replicas: 0
+audit: {output: sarif}
+priorityQuota: "yes"
+autoscaling: {minReplicas: 0}
+webhook: {port: 443, clientCA: {key: a/b, secret: a, configMap: b}}
+image: {digest: latest}
+fullnameOverride: GPU_Fence
+nameOverride: GPU_Fence
+registration: {excludeNamespaces: [a b], annotations: {a b: c}, enabled: false}
+certificates: {source: vault, secretName: A, lifetime: 1 year}
+networkPolicy: {apiServerPorts: []}
+policy: {rules: {pool-trespas: warn}, kind: Deployment}
+logLevel: debug
+service: {ipFamilies: [IPv5]}
+policyDocument: "kind: FencePolicy"
+"""
+
+
+def test_the_schema_rejects_each_invalid_value_with_its_name(helm: Helm) -> None:
+    refusal = helm.refusal(yaml.safe_load(WRONG))
+
+    def is_named(parent: str, values: Values) -> None:
+        for key, value in values.items():
+            if isinstance(value, dict):
+                is_named(f"{parent}/{key}", value)
+            else:
+                unknown = f"at '{parent}': additional properties .*'{key}'.* not allowed"
+                assert re.search(f"at '{parent}/{key}(/0)?': |{unknown}", refusal), (parent, key)
+
+    is_named("", yaml.safe_load(WRONG))
+
+
+def test_invalid_values_are_rejected_with_their_name(helm: Helm) -> None:
+    same = (
+        *(("b.c/d", "b.c/d"), ("b.c/d", "b.c/*"), ("b.c/d-*", "b.c/d-e")),
+        *(("b.c/d*", "b.c/*"), ("b.c/*", "b.c/d*")),
+    )
+    rejected: list[tuple[Values, str]] = [
         (
             {"autoscaling": {"enabled": True, "minReplicas": 5, "maxReplicas": 4}},
             "autoscaling.maxReplicas is 4, below autoscaling.minReplicas, which is 5",
         ),
-        ({"webhook": {"port": 443}}, "port"),
         ({"enabled": False}, "enabled is for a chart that depends on this one"),
         ({"webhook": {"port": 8080}}, "webhook.port and metrics.port are both 8080"),
-        ({"image": {"digest": "latest"}}, "digest"),
-        ({"fullnameOverride": "GPU_Fence"}, "/fullnameOverride"),
-        ({"nameOverride": "GPU_Fence"}, "/nameOverride"),
-        ({"registration": {"excludeNamespaces": ["a b"]}}, "/registration/excludeNamespaces/0"),
-        ({"registration": {"annotations": {"a b": "c"}}}, "/registration/annotations"),
-        ({"certificates": {"source": "secret", "secretName": "A"}}, "/certificates/secretName"),
-        ({"webhook": {"clientCA": {"key": "a/b"}}}, "/webhook/clientCA/key"),
-        ({"webhook": {"clientCA": {"secret": "a", "configMap": "b"}}}, "clientCA"),
-        ({"networkPolicy": {"apiServerPorts": []}}, "apiServerPorts"),
-        ({"certificates": {"source": "vault"}}, "source"),
         ({"controller": {"enabled": False}}, "the controller that issues them is off"),
-        ({"registration": {"enabled": False}}, "'enabled' not allowed"),
-        ({"certificates": {"source": "secret"}}, "secretName"),
-        ({"certificates": {"source": "certManager"}}, "issuerRef"),
-        ({"certificates": {"lifetime": "1 year"}}, "lifetime"),
-        (
-            {"policy": {"rules": {"pool-trespas": "warn"}}},
-            "at '/policy/rules': additional properties 'pool-trespas' not allowed",
-        ),
+        ({"certificates": {"source": "secret"}}, "/certificates/secretName"),
+        ({"certificates": {"source": "certManager"}}, "/certificates/issuerRef/name"),
         ({"policy": None}, "the policy has no pools: leave policy and policy.pools out"),
         ({"policy": "none"}, "at '/policy': got string, want object"),
         ({"policy": {"pools": None}}, "missing property 'pools'"),
-        ({"logLevel": "debug"}, "/logLevel"),
-        ({"service": {"ipFamilies": ["IPv5"]}}, "/service/ipFamilies/0"),
-        ({"policyDocument": "kind: FencePolicy"}, "policyDocument"),
-        ({"policy": {"kind": "Deployment"}}, "'kind' not allowed"),
         ({"policy": {"pools": [pool("a", "b.c/d"), pool("a", "b.c/e")]}}, "two pools named a"),
-        *(
-            (
-                {"policy": {"pools": [pool("a", one), pool("b", "x.y/z", two)]}},
-                f"the policy has {one} in pool a and {two} in pool b",
-            )
-            for one, two in (
-                ("b.c/d", "b.c/d"),
-                ("b.c/d", "b.c/*"),
-                ("b.c/d-*", "b.c/d-e"),
-                ("b.c/d*", "b.c/*"),
-                ("b.c/*", "b.c/d*"),
-            )
-        ),
-    ],
-    ids=lambda each: each if isinstance(each, str) else None,
-)
-def test_invalid_values_are_rejected_with_their_name(
-    helm: Helm, values: Values, complaint: str
-) -> None:
-    assert complaint in helm.refusal(values)
+    ]
+    rejected += [
+        (
+            {"policy": {"pools": [pool("a", one), pool("b", "x.y/z", two)]}},
+            f"the policy has {one} in pool a and {two} in pool b",
+        )
+        for one, two in same
+    ]
+
+    def is_rejected(case: tuple[Values, str]) -> None:
+        assert case[1] in helm.refusal(case[0])
+
+    each(rejected, is_rejected)
 
 
-def test_the_chart_rejects_pools_that_the_policy_parser_rejects(
-    helm: Helm, subtests: pytest.Subtests
-) -> None:
+def test_the_chart_rejects_pools_that_the_policy_parser_rejects(helm: Helm) -> None:
     own, exempt = pool("a", "b.c/d"), {"runtimeClasses": ["gpu"]}
+    of_class = {"deviceClasses": ["gpu"]}
+    model, zone = {"model": "a"}, {"model": "a", "zone": "1"}
     unknown = "pool a has b.c/e in sharedResources or fractionalResources, and not in resources"
-    for given, complaint in (
+
+    def is_rejected(case: tuple[Values, str]) -> None:
+        with pytest.raises(PolicyError):
+            policy_of(default_spec() | case[0])
+        assert case[1] in helm.refusal({"policy": case[0]})
+
+    pools = (
+        (pool("a", "b.c/d", **model), pool("b", "b.c/d", **model), "b"),
+        (pool("a", "b.c/d", **model), pool("b", "b.c/d", **zone), "a"),
+        (pool("a", "b.c/d", **zone), pool("b", "b.c/d", **model), "b"),
+        (own | of_class, pool("b", "b.c/e") | of_class, "b"),
+    )
+    rejected: list[tuple[Values, str]] = [
         (
             {"pools": [own | {"runtimeClass": "gpu"}], "exemptions": exempt},
             "pool a has the RuntimeClass gpu, which exemptions.runtimeClasses exempts",
         ),
         ({"pools": [own | {"sharedResources": ["b.c/e"]}]}, unknown),
         ({"pools": [own | {"fractionalResources": ["b.c/e"]}]}, unknown),
+    ]
+    rejected += [
+        ({"pools": [one, other]}, f"add a label to the nodeSelector of {wide}")
+        for one, other, wide in pools
+    ]
+    each(rejected, is_rejected)
+
+
+def test_distinguishable_pools_are_accepted(helm: Helm) -> None:
+    for pools in (
+        [pool("a", "b.c/d", "b.c/e-*"), pool("b", "b.c/dd", "b.c/e")],
+        [pool("a", "b.c/d", model="a"), pool("b", "b.c/d", model="b")],
+        [pool("a", "b.c/d", model="a", zone="1"), pool("b", "b.c/*", model="a", disk="ssd")],
     ):
-        with subtests.test(given=given):
-            with pytest.raises(PolicyError):
-                policy_of(default_spec() | given)
-            assert complaint in helm.refusal({"policy": given})
-
-
-def test_a_policy_can_leave_the_user_to_the_image(
-    helm: Helm,
-) -> None:
-    document = policy(helm.objects(VARIANTS["the user is left to the image"]))
-    assert parse_policy(document).hardening.run_as_user is None
+        parse_policy(policy(helm.objects({"policy": {"pools": pools}})))
 
 
 def test_the_chart_can_leave_the_policy_to_others(helm: Helm) -> None:
-    kinds = {each["kind"] for each in helm.objects({"policy": {"create": False}})}
+    kinds = {obj["kind"] for obj in helm.objects({"policy": {"create": False}})}
     assert "FencePolicy" not in kinds
     assert "Deployment" in kinds
-
-
-def test_the_default_policy_applies_without_values(helm: Helm) -> None:
-    assert policy(helm.objects({}))["spec"] == default_spec()
 
 
 def test_kubernetes_before_1_30_is_rejected(helm: Helm) -> None:
@@ -208,20 +228,27 @@ def test_kubernetes_before_1_30_is_rejected(helm: Helm) -> None:
 def test_the_namespace_guard_covers_all_namespaces_exempt_by_name(helm: Helm) -> None:
     objects = helm.objects({"policy": {"exemptions": {"namespaces": ["agents"]}}})
     [guard] = [
-        each
-        for each in objects
-        if each["kind"] == "ValidatingAdmissionPolicy"
-        and each["metadata"]["name"].endswith("-namespace-guard")
+        obj
+        for obj in objects
+        if obj["kind"] == "ValidatingAdmissionPolicy"
+        and obj["metadata"]["name"].endswith("-namespace-guard")
     ]
     [condition] = guard["spec"]["matchConditions"]
     names = json.loads(condition["expression"].partition(" in ")[2])
     assert set(names) == {*ALWAYS_EXCLUDED, "agents", NAMESPACE}
 
 
-@each_variant
-def test_the_chart_contains_no_webhook_configuration(helm: Helm, values: Values) -> None:
-    kinds = {each["kind"] for each in helm.objects(values)}
-    assert not {kind for kind in kinds if kind.endswith("WebhookConfiguration")}
+def test_the_chart_has_no_webhook_configuration_and_replicas_may_only_read(helm: Helm) -> None:
+    def is_so(objects: list[Object], values: Values) -> None:
+        assert not [obj for obj in objects if obj["kind"].endswith("WebhookConfiguration")]
+        name = values.get("fullnameOverride", "gpufence")
+        roles = [obj for obj in objects if obj["kind"] in ("ClusterRole", "Role")]
+        own = [obj for obj in roles if obj["metadata"]["name"] == name]
+        for rule in [rule for role in own for rule in role["rules"]]:
+            assert set(rule["verbs"]) <= {"get", "list", "watch"}
+            assert "secrets" not in rule["resources"]
+
+    each_variant(helm, is_so)
 
 
 def test_the_termination_grace_period_grows_with_the_drain(helm: Helm) -> None:
@@ -231,65 +258,70 @@ def test_the_termination_grace_period_grows_with_the_drain(helm: Helm) -> None:
     assert pod(objects)["terminationGracePeriodSeconds"] == math.ceil(7.5) + 25 + 5
 
 
-@each_variant
-def test_ports_are_consistent_across_all_objects(helm: Helm, values: Values) -> None:
-    objects = helm.objects(values)
-    for controller in filter(is_controllers, deployments(objects)):
-        [container] = controller["spec"]["template"]["spec"]["containers"]
-        [metrics] = container["ports"]
-        assert f"--metrics-port={metrics['containerPort']}" in container["args"]
-    [container] = pod(objects)["containers"]
-    ports = {each["name"]: each["containerPort"] for each in container["ports"]}
-    assert f"--port={ports['https']}" in container["args"]
-    assert f"--metrics-port={ports['metrics']}" in container["args"]
-    assert {each["targetPort"] for each in one(objects, "Service")["spec"]["ports"]} == set(ports)
-    for probe in ("livenessProbe", "readinessProbe", "startupProbe"):
-        assert container[probe]["httpGet"]["port"] == "metrics"
-    policies = [each for each in objects if each["kind"] == "NetworkPolicy"]
-    opened = [
-        port["port"]
-        for each in policies
-        for rule in each["spec"].get("ingress", ())
-        for port in rule["ports"]
-    ]
-    assert set(opened) <= set(ports.values())
+def test_ports_are_consistent_across_all_objects(helm: Helm) -> None:
+    def are_consistent(objects: list[Object], _: Values) -> None:
+        for controller in filter(is_controllers, deployments(objects)):
+            [container] = controller["spec"]["template"]["spec"]["containers"]
+            [metrics] = container["ports"]
+            assert f"--metrics-port={metrics['containerPort']}" in container["args"]
+        [container] = pod(objects)["containers"]
+        ports = {obj["name"]: obj["containerPort"] for obj in container["ports"]}
+        assert f"--port={ports['https']}" in container["args"]
+        assert f"--metrics-port={ports['metrics']}" in container["args"]
+        assert {obj["targetPort"] for obj in one(objects, "Service")["spec"]["ports"]} == set(ports)
+        for probe in ("livenessProbe", "readinessProbe", "startupProbe"):
+            assert container[probe]["httpGet"]["port"] == "metrics"
+        policies = [obj for obj in objects if obj["kind"] == "NetworkPolicy"]
+        opened = [
+            port["port"]
+            for obj in policies
+            for rule in obj["spec"].get("ingress", ())
+            for port in rule["ports"]
+        ]
+        assert set(opened) <= set(ports.values())
+
+    each_variant(helm, are_consistent)
 
 
-@each_variant
-def test_every_selector_matches_only_its_pods(helm: Helm, values: Values) -> None:
-    objects = helm.objects(values)
-    serving = one(objects, "Deployment")["spec"]["template"]["metadata"]["labels"].items()
-    others = [
-        each["spec"]["jobTemplate"]["spec"]["template"]["metadata"]["labels"].items()
-        for each in objects
-        if each["kind"] == "CronJob"
-    ]
-    for each in objects:
-        if is_controllers(each) and each["kind"] == "Deployment":
-            controlling = each["spec"]["template"]["metadata"]["labels"].items()
-            others.append(controlling)
-            service = one(objects, "Service", each["metadata"]["name"])
-            for selector in (each["spec"]["selector"]["matchLabels"], service["spec"]["selector"]):
-                assert selector.items() <= controlling
-                assert not selector.items() <= serving
-    selectors = [
-        one(objects, "Deployment")["spec"]["selector"]["matchLabels"],
-        one(objects, "Service")["spec"]["selector"],
-        one(objects, "PodDisruptionBudget")["spec"]["selector"]["matchLabels"],
-    ]
-    for selector in selectors:
-        assert selector
-        assert selector.items() <= serving
-        assert not any(selector.items() <= labels for labels in others)
-    policies = [
-        each["spec"]["podSelector"]["matchLabels"].items()
-        for each in objects
-        if each["kind"] == "NetworkPolicy"
-    ]
-    for selected in policies:
-        assert selected
-        assert len([labels for labels in (serving, *others) if selected <= labels]) == 1
-    assert len(policies) in (0, 1 + len(others))
+def test_every_selector_matches_only_its_pods(helm: Helm) -> None:
+    def match(objects: list[Object], _: Values) -> None:
+        serving = one(objects, "Deployment")["spec"]["template"]["metadata"]["labels"].items()
+        others = [
+            obj["spec"]["jobTemplate"]["spec"]["template"]["metadata"]["labels"].items()
+            for obj in objects
+            if obj["kind"] == "CronJob"
+        ]
+        for obj in objects:
+            if is_controllers(obj) and obj["kind"] == "Deployment":
+                controlling = obj["spec"]["template"]["metadata"]["labels"].items()
+                others.append(controlling)
+                service = one(objects, "Service", obj["metadata"]["name"])
+                for selector in (
+                    obj["spec"]["selector"]["matchLabels"],
+                    service["spec"]["selector"],
+                ):
+                    assert selector.items() <= controlling
+                    assert not selector.items() <= serving
+        selectors = [
+            one(objects, "Deployment")["spec"]["selector"]["matchLabels"],
+            one(objects, "Service")["spec"]["selector"],
+            one(objects, "PodDisruptionBudget")["spec"]["selector"]["matchLabels"],
+        ]
+        for selector in selectors:
+            assert selector
+            assert selector.items() <= serving
+            assert not any(selector.items() <= labels for labels in others)
+        policies = [
+            obj["spec"]["podSelector"]["matchLabels"].items()
+            for obj in objects
+            if obj["kind"] == "NetworkPolicy"
+        ]
+        for selected in policies:
+            assert selected
+            assert len([labels for labels in (serving, *others) if selected <= labels]) == 1
+        assert len(policies) in (0, 1 + len(others))
+
+    each_variant(helm, match)
 
 
 GKE, OTHER = "networking.gke.io/v1", "v1"
@@ -340,28 +372,22 @@ NAMES = {
 
 
 def test_every_object_name_is_valid_for_the_api_server_and_unique(helm: Helm) -> None:
-    everything = {
-        **VARIANTS["everything for Prometheus and Grafana"],
-        **VARIANTS["certificates of cert-manager"],
-        "audit": {"enabled": True},
-        "autoscaling": {"enabled": True},
-    }
     services = {}
     for release, values in NAMES.items():
-        text = helm.with_values(("template", release), {**values, **everything}).stdout
-        objects = [each for each in yaml.safe_load_all(text) if each is not None]
-        for each in objects:
-            name = each["metadata"]["name"]
+        rendered = helm.with_values(("template", release), {**values, **EVERYTHING})
+        objects = parsed(rendered.stdout)
+        for obj in objects:
+            name = obj["metadata"]["name"]
             # The name of a Service is a label of RFC 1035, which is the narrowest; CronJobs add 11.
             # Admission policies and bindings have subdomains.
-            assert re.fullmatch("[a-z]([-a-z0-9]*[a-z0-9])?", name), each["kind"]
-            longest = 253 if each["kind"].startswith("ValidatingAdmissionPolicy") else 63
-            assert len(name) <= (52 if each["kind"] == "CronJob" else longest), each["kind"]
-            for label in each["metadata"]["labels"].values():
+            assert re.fullmatch("[a-z]([-a-z0-9]*[a-z0-9])?", name), obj["kind"]
+            longest = 253 if obj["kind"].startswith("ValidatingAdmissionPolicy") else 63
+            assert len(name) <= (52 if obj["kind"] == "CronJob" else longest), obj["kind"]
+            for label in obj["metadata"]["labels"].values():
                 assert len(label) <= 63
         services[release] = one(objects, "Service")["metadata"]["name"]
-        for each in filter(is_controllers, deployments(objects)):
-            assert f"--service=default/{services[release]}" in arguments(each)
+        for obj in filter(is_controllers, deployments(objects)):
+            assert f"--service=default/{services[release]}" in arguments(obj)
     assert services["gpufence"] == "gpufence"
     assert len({*services.values()}) == len(NAMES)
 
@@ -389,7 +415,7 @@ def test_the_deployment_has_no_replicas_if_autoscaling_is_enabled(helm: Helm) ->
     assert (spec["minReplicas"], spec["maxReplicas"]) == (3, 9)
     default = helm.objects({})
     assert one(default, "Deployment")["spec"]["replicas"] == 2
-    assert not [each for each in default if each["kind"] == "HorizontalPodAutoscaler"]
+    assert not [obj for obj in default if obj["kind"] == "HorizontalPodAutoscaler"]
 
 
 def test_max_unavailable_is_1_with_host_network_and_0_otherwise(helm: Helm) -> None:
@@ -417,10 +443,10 @@ def test_common_labels_and_annotations_are_on_every_object_and_pod(helm: Helm) -
     values = {**EVERYTHING, "commonLabels": given, "commonAnnotations": {"owner": "a"}}
     objects = helm.objects(values)
     assert len(objects) > 25
-    templates = [each["spec"]["template"] for each in deployments(objects)]
+    templates = [obj["spec"]["template"] for obj in deployments(objects)]
     templates.append(one(objects, "CronJob")["spec"]["jobTemplate"]["spec"]["template"])
-    for each in [*objects, *templates]:
-        metadata = each["metadata"]
+    for obj in [*objects, *templates]:
+        metadata = obj["metadata"]
         assert metadata["labels"]["team"] == "platform"
         assert metadata["labels"]["app.kubernetes.io/name"].startswith("gpufence")
         assert metadata["annotations"]["owner"] == "a"
@@ -430,7 +456,7 @@ def test_the_rules_about_prometheus_are_for_both_services(helm: Helm) -> None:
     objects = helm.objects(VARIANTS["everything for Prometheus and Grafana"])
     selector = one(objects, "ServiceMonitor")["spec"]["selector"]
     [expression] = selector["matchExpressions"]
-    services = [each["metadata"]["labels"] for each in objects if each["kind"] == "Service"]
+    services = [obj["metadata"]["labels"] for obj in objects if obj["kind"] == "Service"]
     assert len(services) == 2
     for labels in services:
         assert selector["matchLabels"].items() <= labels.items()
@@ -448,42 +474,9 @@ def test_the_alerts_are_those_of_the_file_and_need_no_controller_that_is_off(hel
     )
     assert spec == yaml.safe_load((CHART / "files" / "gpufence.rules.yaml").read_text())
     [alerts, fewer] = (
-        {rule["alert"] for rule in each["groups"][0]["rules"]} for each in (spec, without)
+        {rule["alert"] for rule in obj["groups"][0]["rules"]} for obj in (spec, without)
     )
     assert alerts - fewer == {"GpufenceControllerStalled"}
-
-
-def test_replicas_may_only_read_and_no_secret(helm: Helm) -> None:
-    for values in VARIANTS.values():
-        for each in helm.objects(values):
-            if each["kind"] in ("ClusterRole", "Role") and each["metadata"]["name"] == "gpufence":
-                for rule in each["rules"]:
-                    assert set(rule["verbs"]) <= {"get", "list", "watch"}
-                    assert "secrets" not in rule["resources"]
-
-
-def test_distinguishable_pools_are_accepted(helm: Helm) -> None:
-    for pools in (
-        [pool("a", "b.c/d", "b.c/e-*"), pool("b", "b.c/dd", "b.c/e")],
-        [pool("a", "b.c/d", model="a"), pool("b", "b.c/d", model="b")],
-        [pool("a", "b.c/d", model="a", zone="1"), pool("b", "b.c/*", model="a", disk="ssd")],
-    ):
-        parse_policy(policy(helm.objects({"policy": {"pools": pools}})))
-
-
-def test_indistinguishable_pools_are_rejected(helm: Helm, subtests: pytest.Subtests) -> None:
-    of_class = {"deviceClasses": ["gpu"]}
-    for one_pool, other, wide in (
-        (pool("a", "b.c/d", model="a"), pool("b", "b.c/d", model="a"), "b"),
-        (pool("a", "b.c/d", model="a"), pool("b", "b.c/d", model="a", zone="1"), "a"),
-        (pool("a", "b.c/d", model="a", zone="1"), pool("b", "b.c/d", model="a"), "b"),
-        (pool("a", "b.c/d") | of_class, pool("b", "b.c/e") | of_class, "b"),
-    ):
-        with subtests.test(one_pool=one_pool, other=other):
-            message = helm.refusal({"policy": {"pools": [one_pool, other]}})
-            assert f"add a label to the nodeSelector of {wide}" in message
-            with pytest.raises(PolicyError, match="every node of"):
-                policy_of(default_spec() | {"pools": [one_pool, other]})
 
 
 def test_a_parent_chart_can_disable_the_chart(

@@ -93,7 +93,7 @@ class Helm:
 
     def objects(self, values: Values, namespace: str = NAMESPACE) -> list[Object]:
         """Return the objects that ``helm template`` prints."""
-        return deepcopy(_parsed(self.text(values, namespace)))
+        return deepcopy(parsed(self.text(values, namespace)))
 
     def refusal(self, values: Values) -> str:
         """Return the error of ``helm template`` about ``values``."""
@@ -117,7 +117,8 @@ def _rendered(helm: Helm, values: str, namespace: str) -> str:
 
 
 @cache
-def _parsed(rendered: str) -> list[Object]:
+def parsed(rendered: str) -> list[Object]:
+    """Return the objects of an output, for reading only."""
     return [obj for obj in yaml.load_all(rendered, _LOADER) if obj]
 
 

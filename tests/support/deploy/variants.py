@@ -1,62 +1,34 @@
-"""Values that people install with: each is linted, rendered, and put to the API server."""
+"""Values that people install with: each is linted, rendered, and put to the API server.
+
+Values that do not depend on each other stand together.
+"""
 
 from __future__ import annotations
 
 from deploy.chart import Values
 
-AMD: Values = {
-    "pools": [
-        {
-            "name": "amd",
-            "resources": ["amd.com/gpu"],
-            "taints": [{"key": "amd.com/gpu"}],
-            "nodeSelector": {"feature.node.kubernetes.io/amd-gpu": "true"},
-        }
-    ],
-    "exceptions": [
-        {"namespaces": ["legacy"], "reason": "Moves in January.", "expires": "2027-01-31"}
-    ],
-}
+LABELS = {"release": "kube-prometheus-stack"}
 
 VARIANTS: dict[str, Values] = {
     "default": {},
     "as a plain manifest": {"createNamespace": True},
-    "one replica": {"replicas": 1},
-    "an autoscaler": {"autoscaling": {"enabled": True, "maxReplicas": 6}},
-    "an image by digest from a registry of one's own": {
+    "everything for Prometheus and Grafana": {
+        "metrics": {
+            "port": 9090,
+            "serviceMonitor": {"enabled": True, "interval": "1m30s", "labels": LABELS},
+            "prometheusRule": {"enabled": True, "labels": LABELS},
+            "dashboard": {"enabled": True},
+        },
+    },
+    "a name, a registry and a place of its own, with an autoscaler": {
+        "fullnameOverride": "gpu-fence",
+        "autoscaling": {"enabled": True, "maxReplicas": 6},
         "image": {
             "repository": "registry.example/platform/gpufence",
             "digest": f"sha256:{'0' * 64}",
         },
         "imagePullSecrets": [{"name": "registry"}],
-    },
-    "everything for Prometheus and Grafana": {
-        "metrics": {
-            "port": 9090,
-            "serviceMonitor": {
-                "enabled": True,
-                "interval": "1m30s",
-                "labels": {"release": "kube-prometheus-stack"},
-            },
-            "prometheusRule": {"enabled": True, "labels": {"release": "kube-prometheus-stack"}},
-            "dashboard": {"enabled": True},
-        }
-    },
-    "no network policy": {"networkPolicy": {"enabled": False}},
-    "a narrow network policy": {
-        "networkPolicy": {
-            "webhookFrom": [{"ipBlock": {"cidr": "172.16.0.0/28"}}],
-            "metricsFrom": [],
-            "apiServerPorts": [16443],
-        }
-    },
-    "EKS with a network of its own": {"hostNetwork": True, "webhook": {"port": 10270}},
-    "a private GKE cluster": {"webhook": {"port": 10250}},
-    "OpenShift picks the ids": {
-        "podSecurityContext": {"runAsUser": None, "runAsGroup": None, "fsGroup": None}
-    },
-    "no system priority": {"priorityClassName": ""},
-    "a place of its own": {
+        "priorityClassName": "",
         "nodeSelector": {"node-role.kubernetes.io/infra": ""},
         "tolerations": [{"key": "node-role.kubernetes.io/infra", "operator": "Exists"}],
         "affinity": {
@@ -82,50 +54,62 @@ VARIANTS: dict[str, Values] = {
         "dnsConfig": {"options": [{"name": "ndots", "value": "1"}]},
         "extraEnv": [{"name": "TZ", "value": "UTC"}],
     },
-    "AKS leaves the configurations alone": {
-        "registration": {"annotations": {"admissions.enforcer/disabled": "true"}}
-    },
-    "let past what cannot be asked about": {
-        "policy": {"failurePolicy": "Ignore"},
-        "registration": {
-            "timeoutSeconds": 1,
-            "excludeNamespaces": ["cattle-system", "longhorn-system"],
-        },
-    },
-    "no cluster facts": {"clusterFacts": False},
-    "clients of an authority in a Secret": {"webhook": {"clientCA": {"secret": "api-servers"}}},
-    "clients of an authority in a ConfigMap": {
-        "webhook": {"clientCA": {"configMap": "api-servers", "key": "bundle.pem"}}
-    },
-    "devices are not counted": {"metrics": {"devices": False}},
-    "configurations in Git, certificates of somebody else": {
+    "EKS with a network and certificates of its own": {
+        "hostNetwork": True,
+        "webhook": {"port": 10270, "clientCA": {"secret": "api-servers"}},
+        "networkPolicy": {"enabled": False},
         "controller": {"enabled": False},
         "certificates": {"source": "secret", "secretName": "gpufence-tls"},
+        "policy": {"rules": {"pool-trespass": "warn", "device-leak": False}},
     },
-    "certificates of cert-manager": {
-        "certificates": {
-            "source": "certManager",
-            "issuerRef": {"name": "platform", "kind": "ClusterIssuer"},
-        }
-    },
-    "an authority that is succeeded each month": {
-        "certificates": {"caLifetime": "1080h", "lifetime": "72h30m"}
-    },
-    "an audit each hour": {
+    "a private GKE cluster with an audit each hour": {
+        "replicas": 1,
+        "webhook": {"port": 10250, "clientCA": {"configMap": "api-servers", "key": "bundle.pem"}},
+        "networkPolicy": {
+            "webhookFrom": [{"ipBlock": {"cidr": "172.16.0.0/28"}}],
+            "metricsFrom": [],
+            "apiServerPorts": [16443],
+        },
+        "metrics": {"devices": False},
+        "certificates": {"caLifetime": "1080h", "lifetime": "72h30m"},
         "audit": {
             "enabled": True,
             "schedule": "0 * * * *",
             "timeZone": "Europe/Berlin",
             "output": "json",
             "failOn": "enforce",
-        }
+        },
+        "policy": {"hardening": {"runAsUser": "none"}},
     },
-    "an audit without reports": {"audit": {"enabled": True, "policyReports": False}},
-    "a rule that only warns, one that is off": {
-        "policy": {"rules": {"pool-trespass": "warn", "device-leak": False}}
+    "OpenShift picks the ids": {
+        "podSecurityContext": {"runAsUser": None, "runAsGroup": None, "fsGroup": None},
+        "audit": {"enabled": True, "policyReports": False},
+        "policy": {"hardening": {"runAsUser": 1000650000}},
     },
-    "the user is left to the image": {"policy": {"hardening": {"runAsUser": "none"}}},
-    "ids beyond a million": {"policy": {"hardening": {"runAsUser": 1000650000}}},
-    "another vendor": {"policy": AMD},
-    "a name of its own": {"fullnameOverride": "gpu-fence"},
+    "AKS leaves the configurations alone, cert-manager issues": {
+        "registration": {
+            "annotations": {"admissions.enforcer/disabled": "true"},
+            "timeoutSeconds": 1,
+            "excludeNamespaces": ["cattle-system", "longhorn-system"],
+        },
+        "certificates": {
+            "source": "certManager",
+            "issuerRef": {"name": "platform", "kind": "ClusterIssuer"},
+        },
+        "clusterFacts": False,
+        "policy": {
+            "failurePolicy": "Ignore",
+            "pools": [
+                {
+                    "name": "amd",
+                    "resources": ["amd.com/gpu"],
+                    "taints": [{"key": "amd.com/gpu"}],
+                    "nodeSelector": {"feature.node.kubernetes.io/amd-gpu": "true"},
+                }
+            ],
+            "exceptions": [
+                {"namespaces": ["legacy"], "reason": "Moves in January.", "expires": "2027-01-31"}
+            ],
+        },
+    },
 }
