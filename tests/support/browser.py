@@ -104,6 +104,10 @@ class Browser:
         """Run a script, and return its result."""
         return self.driver.execute_script(script, *arguments)
 
+    def allow_scripts(self, allowed: bool) -> None:
+        """Run the scripts of pages that are opened from now on, or do not."""
+        self.driver.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": not allowed})
+
     def low_contrast(self) -> list[str]:
         """Return the visible texts with a contrast below 4.5 (WCAG 1.4.3): element and ratio."""
         low: list[str] = self.run(_CONTRAST)
@@ -151,8 +155,8 @@ def served(directory: Path) -> Iterator[str]:
 
 
 @contextmanager
-def browser(*, scripts: bool = True) -> Iterator[Browser]:
-    """Run a browser during the block, with or without scripts of pages."""
+def browser() -> Iterator[Browser]:
+    """Run a browser during the block."""
     options = webdriver.ChromeOptions()
     options.binary_location = shutil.which("chromium") or ""
     for flag in FLAGS:
@@ -160,8 +164,6 @@ def browser(*, scripts: bool = True) -> Iterator[Browser]:
     options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
     driver = webdriver.Chrome(options=options, service=Service(shutil.which("chromedriver")))
     try:
-        if not scripts:
-            driver.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})
         yield Browser(driver)
     finally:
         driver.quit()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import hashlib
 import json
 import re
 import shutil
@@ -13,7 +12,7 @@ import zipfile
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 import yaml
@@ -22,12 +21,12 @@ from sphinx.errors import ExtensionError
 import browser as chromium
 from browser import Browser
 from controlplane import cache
+from each import each
 from gpufence_docs import playground
 from paths import PROJECT
 from running import Run
 from specs import fence_policy
 
-SAMPLES: list[dict[str, Any]] = playground.data()["samples"]
 SECONDS = 200
 """How long a busy machine may take to load Python."""
 STATE = """
@@ -69,29 +68,19 @@ def address(site: Path) -> Iterator[str]:
         yield f"{url}/playground.html"
 
 
-class Repaired(NamedTuple):
-    """A browser whose first page was a damaged link to the playground, and then a sample."""
-
-    window: Browser
-    damaged: dict[str, Any]
-    repaired: dict[str, Any]
-
-
 @pytest.fixture(scope="module")
-def repaired(address: str) -> Iterator[Repaired]:
-    """Python is loaded once for all tests."""
+def loaded(address: str) -> Iterator[Browser]:
+    """The browser with the playground: Python is loaded once for all tests.
+
+    Its first page is a damaged link, which a sample repairs.
+    """
     shown = "return document.getElementById('verdict').textContent"
     with chromium.browser() as window:
         window.open(f"{address}#1=AAAA")
         window.wait(lambda: "damaged" in window.run(shown), "the message about the link")
-        state = window.run(STATE)
-        yield Repaired(window, state, edit(window, "#sample", "web"))
-
-
-@pytest.fixture
-def loaded(repaired: Repaired) -> Browser:
-    """The browser with the playground."""
-    return repaired.window
+        assert window.run(STATE)["busy"] == "false"
+        assert edit(window, "#sample", "web")["verdict"] == "Allowed, without changes"
+        yield window
 
 
 def settled(window: Browser) -> dict[str, Any]:
@@ -117,37 +106,33 @@ def follow(window: Browser, fragment: str) -> None:
     window.run("location.hash = arguments[0]", fragment)
 
 
-@pytest.mark.parametrize("sample", SAMPLES, ids=[sample["name"] for sample in SAMPLES])
+@pytest.mark.slow("starts Python in a browser")
 def test_a_sample_has_the_verdict_of_the_command_line(
-    sample: dict[str, Any], loaded: Browser, gpufence: Run, tmp_path: Path
+    loaded: Browser, gpufence: Run, tmp_path: Path
 ) -> None:
-    (tmp_path / "manifest.yaml").write_text(sample["manifest"])
-    options = []
-    if sample.get("nodes"):
-        (tmp_path / "nodes.yaml").write_text(playground.data()["nodes"])
-        options += ["--nodes", "nodes.yaml"]
-    if "policy" in sample:
-        (tmp_path / "policy.yaml").write_text(playground.data()["policies"][sample["policy"]])
-        options += ["--policy", "policy.yaml"]
-    results = gpufence("check", "--output", "json", *options, "manifest.yaml").report["results"]
+    (tmp_path / "nodes.yaml").write_text(playground.data()["nodes"])
+    verdicts = set()
 
-    shown = edit(loaded, "#sample", sample["name"])
-    assert [each["verdict"] for each in shown["objects"]] == [each["verdict"] for each in results]
-    for one, other in zip(shown["objects"], results, strict=True):
-        findings = [(f["rule"], f["action"], f["line"]) for f in other["findings"]]
-        assert [tuple(f) for f in one["findings"]] == [(r, a, f"line {n}") for r, a, n in findings]
-        assert bool(one["changes"]) is bool(other["patch"])
-        assert bool(one["error"]) is ("error" in other)
-        if "error" in other:  # The words are those of PyYAML here, and of libyaml there.
-            assert shown["marked"] == [int(other["error"].split(":")[1])]
+    def is_the_same(sample: dict[str, Any]) -> None:
+        (tmp_path / "manifest.yaml").write_text(sample["manifest"])
+        options = ["--nodes", "nodes.yaml"] if sample.get("nodes") else []
+        if "policy" in sample:
+            (tmp_path / "policy.yaml").write_text(playground.data()["policies"][sample["policy"]])
+            options += ["--policy", "policy.yaml"]
+        done = gpufence("check", "--output", "json", *options, "manifest.yaml")
+        verdicts.update(done.verdicts)
+        shown = edit(loaded, "#sample", sample["name"])
+        assert [each["verdict"] for each in shown["objects"]] == done.verdicts
+        for one, other in zip(shown["objects"], done.report["results"], strict=True):
+            found = [[f["rule"], f["action"], f"line {f['line']}"] for f in other["findings"]]
+            assert one["findings"] == found
+            assert bool(one["changes"]) is bool(other["patch"])
+            assert bool(one["error"]) is ("error" in other)
+            if "error" in other:  # The words are those of PyYAML here, and of libyaml there.
+                assert shown["marked"] == [int(other["error"].split(":")[1])]
 
-
-def test_the_samples_have_every_verdict_but_skipped(gpufence: Run, tmp_path: Path) -> None:
-    for sample in SAMPLES:
-        (tmp_path / f"{sample['name']}.yaml").write_text(sample["manifest"])
-    verdicts = set(gpufence("check", "--output", "json", ".").verdicts)
+    each(playground.data()["samples"], is_the_same)
     assert verdicts >= {"allowed", "mutated", "denied", "invalid"}
-    assert len(SAMPLES) >= 10
 
 
 def test_nodes_show_where_the_pod_fits(loaded: Browser) -> None:
@@ -180,7 +165,6 @@ def test_an_invalid_policy_is_reported_with_its_line(loaded: Browser) -> None:
     assert loaded.run("return document.getElementById('policy').value") == "own"
 
 
-@pytest.mark.slow("starts Python in a browser")
 def test_a_link_shows_the_same_case(loaded: Browser) -> None:
     edit(loaded, "#sample", "web-on-gpu-nodes")
     manifest = loaded.run("return document.querySelector('#manifest-editor textarea').value")
@@ -208,12 +192,6 @@ def test_a_rule_page_links_to_its_manifests(loaded: Browser, site: Path) -> None
     follow(loaded, links[0])
     [denied] = settled(loaded)["objects"]
     assert [finding[0] for finding in denied["findings"]] == ["pool-trespass"]
-
-
-@pytest.mark.slow("starts Python in a browser")
-def test_a_damaged_link_says_so_and_a_sample_repairs_it(repaired: Repaired) -> None:
-    assert repaired.damaged["busy"] == "false"
-    assert repaired.repaired["verdict"] == "Allowed, without changes"
 
 
 WITHOUT_CLIENT = """
@@ -302,23 +280,15 @@ def test_nothing_is_loaded_from_elsewhere(loaded: Browser, address: str) -> None
     assert loaded.console() == []
 
 
-def test_the_playground_runs_the_modules_of_the_wheel(site: Path, tmp_path: Path) -> None:
-    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
-    subprocess.run(build, cwd=PROJECT, check=True, capture_output=True)
-    [wheel] = tmp_path.glob("*.whl")
-    assert digests(site / "playground" / "runtime" / "gpufence.whl") == digests(wheel)
+def test_the_playground_runs_the_modules_of_the_project(site: Path) -> None:
+    with zipfile.ZipFile(site / "playground" / "runtime" / "gpufence.whl") as wheel:
+        packed = {name: wheel.read(name) for name in wheel.namelist()}
     own = {
-        str(path.relative_to(PROJECT)): hashlib.sha256(path.read_bytes()).hexdigest()
+        str(path.relative_to(PROJECT)): path.read_bytes()
         for package in ("policies", "webhook", "certs")
         for path in (PROJECT / package).rglob("*.py")
     }
-    assert own.items() <= digests(wheel).items()
-
-
-def digests(archive: Path) -> dict[str, str]:
-    with zipfile.ZipFile(archive) as files:
-        names = files.namelist()
-        return {name: hashlib.sha256(files.read(name)).hexdigest() for name in names}
+    assert own.items() <= packed.items()
 
 
 def test_a_runtime_with_another_digest_is_rejected(

@@ -127,30 +127,35 @@ def test_controls_and_sections_have_accessible_names(window: Browser, page: Path
     assert all(each.accessible_name for each in named)
 
 
-@pytest.mark.parametrize("width", [360, 768, 1280])
-@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 def test_the_page_fits_each_screen_width_with_sufficient_contrast(
-    width: int, dark: bool, window: Browser, page: Path
+    window: Browser, page: Path
 ) -> None:
-    window.open(page, width=width, dark=dark)
-    window.run("document.querySelector('details').open = true")
-    assert window.run("return document.documentElement.scrollWidth") == width
     beyond = "return [...document.querySelectorAll('body *')].filter(e => "
     beyond += "!e.closest('pre') && e.getBoundingClientRect().right > innerWidth + 1).length"
-    assert window.run(beyond) == 0
-    assert window.low_contrast() == []
-    ground = window.run("return getComputedStyle(document.body).backgroundColor")
-    assert (ground == "rgb(18, 22, 29)") is dark
+    ground = "return getComputedStyle(document.body).backgroundColor"
+    window.open(page)
+    window.run("document.querySelector('details').open = true")
+    for width in (360, 768, 1280):
+        for dark in (False, True):
+            window.resize(width, dark=dark)
+            assert window.run("return document.documentElement.scrollWidth") == width
+            assert window.run(beyond) == 0
+            assert window.low_contrast() == []
+            assert (window.run(ground) == "rgb(18, 22, 29)") is dark
 
 
-def test_the_page_shows_findings_without_javascript(page: Path) -> None:
-    with chromium.browser(scripts=False) as plain:
-        plain.open(page)
-        found = plain.driver.find_element(By.ID, "found")
+def test_the_page_shows_findings_without_javascript(window: Browser, page: Path) -> None:
+    window.allow_scripts(False)
+    try:
+        window.open(page)
+        driver = window.driver
+        found = driver.find_element(By.ID, "found")
         assert found.is_displayed()
         assert "A Pod without a GPU request runs on a GPU node" in found.text
-        assert plain.driver.find_elements(By.CSS_SELECTOR, "li.node")[-1].is_displayed()
-        assert not plain.driver.find_element(By.ID, "filters").is_displayed()
+        assert driver.find_elements(By.CSS_SELECTOR, "li.node")[-1].is_displayed()
+        assert not driver.find_element(By.ID, "filters").is_displayed()
+    finally:
+        window.allow_scripts(True)
 
 
 def test_the_printed_page_hides_the_filters(window: Browser, page: Path) -> None:
