@@ -71,16 +71,17 @@ def test_helm_lint_reports_no_errors_or_warnings(helm: Helm) -> None:
         assert "[WARNING]" not in linted
 
 
-def test_gpufence_accepts_the_arguments_of_the_deployments(helm: Helm) -> None:
+def test_gpufence_accepts_the_arguments_of_deployments_and_jobs(helm: Helm) -> None:
     def are_accepted(objects: list[Object], values: Values) -> None:
         commands = set()
-        for deployment in deployments(objects):
-            name, *options = arguments(deployment)
+        jobs = [obj["spec"]["jobTemplate"] for obj in objects if obj["kind"] == "CronJob"]
+        for runs in [*deployments(objects), *jobs]:
+            name, *options = arguments(runs)
             command = cli.get_command(click.Context(cli), name)
             assert command is not None
             command.make_context(name, options)
             commands.add(name)
-        assert commands == ({"serve"} if "controller" in values else {"serve", "controller"})
+        assert len(commands) == 3 - ("controller" in values) - ("audit" not in values)
 
     each_variant(helm, are_accepted)
 
