@@ -25,7 +25,7 @@ def check(pod: Pod, context: Context) -> Iterator[Finding]:
                 "Remove tolerations from the claim, unless the Pod tests devices",
             )
     quarantine = context.policy.quarantine_taints
-    for index, toleration in enumerate((quarantine and pod.spec.tolerations) or ()):
+    for index, toleration in enumerate(pod.spec.tolerations or ()):
         taint = reached_taint(toleration, quarantine)
         if taint is None:
             continue

@@ -95,7 +95,7 @@ def _without_domain(pod: Pod, policy: Policy) -> Iterator[Finding]:
     for container in pod.containers:
         names = {name: side for side in RESOURCE_SIDES for name in container.resources(side)}
         for name, side in names.items():
-            if "/" in name or _form(name) not in _WITHOUT_DOMAIN:
+            if _form(name) not in _WITHOUT_DOMAIN:
                 continue
             meant = _resource_of(policy)
             yield Finding(

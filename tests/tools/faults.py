@@ -99,9 +99,7 @@ def run_with(
     """
     with tempfile.TemporaryDirectory() as copy:
         for package in PACKAGES:
-            shutil.copytree(
-                PROJECT / package, Path(copy, package), ignore=shutil.ignore_patterns("__pycache__")
-            )
+            shutil.copytree(PROJECT / package, Path(copy, package))
         for file, source in changes.items():
             Path(copy, file).write_bytes(source)
         path = [copy, *(each for each in sys.path if each not in ("", str(PROJECT)))]

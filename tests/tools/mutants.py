@@ -8,9 +8,9 @@ if it finds another one, or if an entry of the file is about no fault.
 
 A session of pytest collects the tests once. A child process runs them, and notes for each test its
 time and the functions that it calls. Then each fault has a child process of its own: it replaces
-the code of the function, and runs the tests that call it until one fails, the quickest first. A
-fault outside of functions needs another import: pytest starts again for it, on a copy, first with
-the tests that call a function of the same file.
+the code of the function, and runs the tests that call it until one fails: first those that noticed
+the faults before it, and then the quickest. For a fault outside of functions, it gives
+the module its new values. If no test notices these, pytest starts again on a copy of the sources.
 """
 
 from __future__ import annotations
@@ -20,15 +20,16 @@ import gc
 import os
 import random
 import resource
-import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache, partial
+from itertools import zip_longest
+from mmap import mmap
 from pathlib import Path
-from types import CodeType, FrameType, FunctionType
+from types import CodeType, FrameType, FunctionType, ModuleType
 from typing import Any, NamedTuple
 
 import msgspec
@@ -46,7 +47,6 @@ _TESTS = ("tests/unit/policies",)
 _SLOWEST_TEST_SECONDS = 10.0
 """Slower tests start programs, and run for no fault."""
 _MEMORY_BYTES = 4 << 30
-"""A fault can make a loop endless that fills a list."""
 _FAILED, _PASSED = 1, 0
 _CACHED_FUNCTION = type(cache(faults_in))
 
@@ -95,10 +95,10 @@ class MutationRun:
     def __init__(self, faults: Sequence[Fault], processes: int) -> None:
         self._faults = faults
         self._processes = processes
-        self.noticed: dict[Fault, bool] = {}
-        self.without_tests: list[Fault] = []
-        self.calling: dict[Path, list[str]] = {}
-        """By file, the IDs of the tests that call a function of the file, the quickest first."""
+        self.unnoticed: list[Fault] = []
+        self.for_import: list[Fault] = []
+        self._failed = memoryview(mmap(-1, 8 * len(faults) + 8)).cast("q")
+        """By the fault's number, one more than the index of the test that failed; or 0. Shared."""
         self._replaceable: list[Any] = []
         """The functions, and the caches of functions, of the process."""
 
@@ -107,12 +107,9 @@ class MutationRun:
         assert reporter is not None
         observed = self._observe(session.items)
         reporter.write_line(f"{len(session.items)} tests, {len(self._faults)} faults")
-        quickest = sorted(observed, key=lambda index: observed[index].seconds)
-        for path in {fault.path for fault in self._faults}:
-            called = [index for index in quickest if str(path) in observed[index].called]
-            self.calling[path] = [session.items[index].nodeid for index in called]
-        running: dict[int, tuple[Fault, float]] = {}
-        pending = list(reversed(self._faults))
+        order = sorted(observed, key=lambda index: observed[index].seconds)
+        running: dict[int, int] = {}
+        pending = list(reversed(range(len(self._faults))))
         # Before the processes start: each of them would take longer than most tests. What exists
         # now stays out of their garbage collection, and is not copied.
         gc.unfreeze()
@@ -122,41 +119,50 @@ class MutationRun:
         gc.freeze()
         while pending or running:
             while pending and len(running) < self._processes:
-                fault = pending.pop()
+                number = pending.pop()
+                fault = self._faults[number]
                 tests = [
                     index
-                    for index in quickest
-                    if fault.function in observed[index].called.get(str(fault.path), ())
+                    for index in order
+                    if (called := observed[index].called.get(str(fault.path)))
+                    if fault.function in (0, *called)
                 ]
-                if not fault.function or not tests:
-                    self.without_tests.append(fault)
+                if not tests:
+                    self.for_import.append(fault)
                     continue
-                items = [session.items[index] for index in tests]
                 seconds = sum(observed[index].seconds for index in tests)
-                deadline = time.monotonic() + 20 + 10 * seconds
-                running[_fork(partial(self._run, fault, items))] = fault, deadline
-            self._reap(running, reporter.write_line)
+                run = partial(self._run, number, {i: session.items[i] for i in tests}, seconds)
+                running[_fork(run)] = number
+            if running:
+                child, status = os.wait()
+                number = running.pop(child)
+                fault = self._faults[number]
+                if os.waitstatus_to_exitcode(status) == _PASSED:
+                    if fault.function:
+                        reporter.write_line(fault.describe())
+                    (self.unnoticed if fault.function else self.for_import).append(fault)
+                elif failed := self._failed[number]:
+                    order.remove(failed - 1)
+                    order.insert(0, failed - 1)
         return True
 
-    def _reap(self, running: dict[int, tuple[Fault, float]], write: Callable[[str], None]) -> None:
-        """Wait for a child process, and note whether its tests failed."""
-        time.sleep(0.02)
-        for child, (fault, deadline) in list(running.items()):
-            pid, status = os.waitpid(child, os.WNOHANG)
-            if not pid and time.monotonic() > deadline:
-                os.kill(child, signal.SIGKILL)
-                pid, status = os.waitpid(child, 0)
-            if pid:
-                del running[child]
-                self.noticed[fault] = os.waitstatus_to_exitcode(status) != _PASSED
-                if not self.noticed[fault]:
-                    write(fault.describe())
-
-    def _run(self, fault: Fault, items: Sequence[pytest.Item]) -> int:
-        resource.setrlimit(resource.RLIMIT_AS, (_MEMORY_BYTES, _MEMORY_BYTES))
-        self._replace_code(fault)
-        for item, following in zip(items, [*items[1:], None], strict=True):
+    def _run(self, number: int, tests: dict[int, pytest.Item], seconds: float) -> int:
+        """Run the tests with a fault; ``seconds`` is their CPU time without it, and traced."""
+        # A fault can make a loop endless, and the loop can fill a list. The limit is on CPU time:
+        # a busy machine makes no fault noticed.
+        for kind, limit in (
+            (resource.RLIMIT_CPU, 10 + int(3 * seconds)),
+            (resource.RLIMIT_AS, _MEMORY_BYTES),
+        ):
+            resource.setrlimit(kind, (limit, limit))
+        fault = self._faults[number]
+        if fault.function:
+            self._replace_code(fault)
+        elif not _replace_values(fault):
+            return _PASSED
+        for (index, item), following in zip_longest(tests.items(), list(tests.values())[1:]):
             if _fails(item, following):
+                self._failed[number] = index + 1
                 return _FAILED
         return _PASSED
 
@@ -225,6 +231,24 @@ def _fails(item: pytest.Item, following: pytest.Item | None) -> bool:
     return any(report.failed for report in reports)
 
 
+def _replace_values(fault: Fault) -> bool:
+    """Give a module, and those that import from it, other values. Return whether there are any."""
+    replaced = False
+    path = str(fault.path)
+    [module] = [each for each in sys.modules.values() if getattr(each, "__file__", None) == path]
+    before, after = ModuleType(module.__name__), ModuleType(module.__name__)
+    for fresh, source in ((before, fault.path.read_bytes()), (after, fault.source)):
+        exec(compile(source, path, "exec"), vars(fresh))  # noqa: S102 - our own source
+    for name, changed in vars(after).items():
+        value, same = getattr(module, name, None), getattr(before, name, None)
+        if not callable(value) and not name.startswith("__") and value == same != changed:
+            for each in sys.modules.values():
+                if getattr(each, name, None) is value:
+                    setattr(each, name, changed)
+                    replaced = True
+    return replaced
+
+
 def _codes(code: CodeType) -> Iterator[tuple[str, CodeType]]:
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
@@ -239,13 +263,12 @@ def survivors(
     run = MutationRun(faults, processes)
     command = ["-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-m", "not built", *tests]
     status = pytest.main(command, plugins=[run])
-    left = [fault for fault, noticed in run.noticed.items() if not noticed]
-    for fault in run.without_tests:
-        calling = run.calling.get(fault.path, ())
-        if not any(_is_noticed_on_import(fault, some) for some in (calling, tests) if some):
+    left = run.unnoticed
+    for fault in run.for_import:
+        if not _is_noticed_on_import(fault, tests):
             left.append(fault)
             print(fault.describe(), flush=True)
-    return sorted(left), status
+    return left, status
 
 
 def _is_noticed_on_import(fault: Fault, tests: Sequence[str]) -> bool:

@@ -23,14 +23,13 @@ from cases.loading import (
     load_all,
 )
 from each import each
+from policies.decision import Decision
 from policies.engine import decide
 from policies.kubernetes.objects import MalformedObjectError
 from policies.registry import CHECKS, MUTATIONS, RULES, Rule
 
 GOLDEN = bool(os.environ.get("GPUFENCE_GOLDEN"))
 """Write the expected outcomes instead of comparing with them."""
-
-each_rule = pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.id)
 
 
 def cases_of(rule: Rule) -> list[Case]:
@@ -40,44 +39,49 @@ def cases_of(rule: Rule) -> list[Case]:
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.id)
 def test_a_check_has_the_expected_findings(check: Rule) -> None:
     def finds(case: Case) -> None:
-        findings = [as_written(finding) for finding in case.decide().findings]
+        decision = case.decide()
+        findings = [as_written(finding) for finding in decision.findings]
         assert bool(findings) is not case.passes, findings
         assert_outcome(case, case.expected, findings or None)
+        assert_same_in_a_deployment(case, decision)
 
-    each(cases_of_check(check.id), finds)
+    cases = cases_of_check(check.id)
+    assert {case.passes for case in cases} == {True, False}, "a case of either kind"
+    each(cases, finds)
 
 
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.id)
 def test_a_mutation_has_the_expected_result(mutation: Rule) -> None:
+    found = set()
+
     def changes(case: Case) -> None:
         decision = case.decide()
+        found.add(bool(decision.operations))
         findings = [as_written(finding) for finding in decision.findings]
         assert_outcome(case, case.expected, findings or None)
         assert case.after is not None
         assert_outcome(case, case.after, decision.mutated if decision.operations else None)
+        assert_same_in_a_deployment(case, decision)
 
     each(cases_of_mutation(mutation.id), changes)
+    assert found == {True, False}, "a case of either kind"
 
 
-@each_rule
-def test_the_pod_of_a_deployment_has_the_outcome_of_a_pod(rule: Rule) -> None:
-    each(cases_of(rule), deployed)
-
-
-def deployed(case: Case) -> None:
+def assert_same_in_a_deployment(case: Case, alone: Decision) -> None:
+    """Compare the decision on a Pod with that on a Deployment of the Pod."""
     pod = case.object
     # API servers validate the limits in a template before they call gpufence.
     if pod["kind"] != "Pod" or case.is_update or case.manifest.stem == "a-request-only-in-a-pod":
         return
     template = {field: pod[field] for field in ("metadata", "spec")}
     deployment = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": pod["metadata"]}
-    alone, inside = case.decide(), case.decide(deployment | {"spec": {"template": template}})
+    inside = case.decide(deployment | {"spec": {"template": template}})
     assert inside.mutated["spec"]["template"]["spec"] == alone.mutated["spec"]
     findings = [(f.rule, f"spec.template.{f.path}", f.reason) for f in alone.findings]
     assert [(f.rule, f.path, f.reason) for f in inside.findings] == findings
 
 
-@each_rule
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.id)
 def test_an_object_without_one_of_its_fields_is_judged_or_malformed(rule: Rule) -> None:
     def without(case: Case) -> None:
         obj, document, request, facts = case.read()
@@ -105,15 +109,6 @@ def test_every_file_in_the_cases_directory_is_used() -> None:
     ours = {HERE / "README.md", *HERE.glob("*.py"), *(HERE / "policies").glob("*.yaml")}
     found = {path for path in HERE.rglob("*") if path.is_file() and "__pycache__" not in path.parts}
     assert found - ours - read == set()
-
-
-@each_rule
-def test_every_rule_has_positive_and_negative_cases(rule: Rule) -> None:
-    if rule.is_mutation:
-        found = {bool(case.decide().operations) for case in cases_of_mutation(rule.id)}
-    else:
-        found = {case.passes for case in cases_of_check(rule.id)}
-    assert found == {True, False}, "a case of either kind"
 
 
 def test_case_names_are_words_in_kebab_case() -> None:

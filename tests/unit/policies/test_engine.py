@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -269,25 +270,24 @@ def test_mutate_returns_the_operations_of_decide(
         assert mutate(pod, policy, request) == decide(pod, policy, request).operations
 
 
-def test_the_object_after_a_mutation_is_that_of_a_policy_without_the_later_mutations() -> None:
-    """Later mutations must not change what earlier ones add: ``explain`` shows them one by one."""
+def test_a_mutation_changes_what_it_changes_without_the_later_mutations() -> None:
+    """``explain`` shows them one by one."""
     off: dict[str, Action] = {rule.id: "off" for rule in RULES}
     shortened = []
-    for count in range(len(MUTATIONS) + 1):
+    for count in range(len(MUTATIONS)):
         done = [mutation.id for mutation in MUTATIONS[:count]]
         on = {rule: DEFAULT.rules[rule] for rule in done}
         shortened.append((done, replace(DEFAULT, rules=off | on, overrides=())))
     changed = 0
     for path in CASES.glob("*/*/*.yaml"):
         for obj in filter(None, load_all(path.read_text())):
-            try:
+            with suppress(MalformedObjectError):
                 decision = decide(obj, DEFAULT)
-            except MalformedObjectError:
-                continue
-            if decision.operations:
-                changed += 1
-                for done, policy in shortened:
-                    assert decision.mutated_by(done) == decide(obj, policy).mutated, path
+                changes = [*zip(decision.mutations, decision.operations, strict=True)]
+                changed += bool(changes)
+                for done, policy in shortened if changes else ():
+                    earlier = tuple(change for rule, change in changes if rule in done)
+                    assert mutate(obj, policy) == earlier, (path, done)
     assert changed > 50
 
 

@@ -1,11 +1,17 @@
-"""The names of accelerators that the rule unknown-device-resource knows."""
+"""Names and places of devices that the rule unknown-device-resource knows, besides the cases."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from deciding import pod, policy
+from deciding import deployment, pod, policy
 from policies.engine import decide
+from policies.facts import Facts, Request
+from policies.rules import check_unknown_device_resource
+from strategies import JSON
+from webhook.tools.custom_resources import workload
 
 OTHER = policy(
     pools=[{"name": "a", "resources": ["example.com/a"], "nodeSelector": {"device": "a"}}]
@@ -48,3 +54,26 @@ def test_an_accelerator_without_a_pool_is_reported(resource: str, example: str) 
     assert finding.reason == "no pool offers a requested device"
     assert ("gpufence policy show" in finding.remediation) is bool(example)
     assert example in finding.remediation
+
+
+def remediations(container: JSON, *, kind: str = "apps/v1", **pool: Any) -> list[str]:
+    """Return what an admission webhook advises about a template with the container."""
+    own = policy(pools=[{"name": "a", "nodeSelector": {"device": "a"}, **pool}])
+    obj = deployment(pod(container)) | {"apiVersion": kind}
+    facts = Facts(extended_resource_classes={"example.com/late": "a.example.com"})
+    found = decide(workload(obj, own), own, Request(fail_closed=True), facts).findings
+    return [each.remediation for each in found if each.rule == check_unknown_device_resource.ID]
+
+
+def test_an_api_server_drops_the_unknown_fields_of_core_workloads_alone() -> None:
+    misplaced = {"limits": {"example.com/late": 1}}
+    assert remediations(misplaced, deviceClasses=["a.example.com"]) == []
+    assert remediations(misplaced, kind="example.com/v1", deviceClasses=["a.example.com"]) == [
+        "Move example.com/late to resources.limits of the container"
+    ]
+
+
+def test_a_pool_without_resources_has_device_classes_to_request() -> None:
+    short = {"resources": {"limits": {"gpu": 1}}}
+    advice = remediations(short, deviceClasses=["b.example.com", "a.example.com"])
+    assert advice == ["Rename gpu to the device class a.example.com"]
