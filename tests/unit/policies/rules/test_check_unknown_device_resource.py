@@ -23,6 +23,7 @@ DEFAULT = "gpufence policy show prints one"
     ("resource", "example"),
     [
         ("aliyun.com/gpu-mem", ""),
+        ("alpha.kubernetes.io/nvidia-gpu", DEFAULT),
         ("amd.com/gpu", "gpufence policy show --preset amd prints one"),
         ("aws.amazon.com/neuroncore", ""),
         ("cambricon.com/mlu370", ""),
