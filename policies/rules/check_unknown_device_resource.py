@@ -231,7 +231,7 @@ def _suggestion(name: str, policy: Policy) -> str:
             return _of_prefix(prefix, name)
     domain, _, rest = form.partition("/")
     similar = {each.partition("/")[0]: each for each in names if each.endswith(f"/{rest}")}
-    found = get_close_matches(domain, similar, n=1, cutoff=_SIMILAR)
+    found = get_close_matches(domain, similar, cutoff=_SIMILAR)
     return names[similar[found[0]]] if found else ""
 
 

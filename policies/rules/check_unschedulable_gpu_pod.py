@@ -109,7 +109,8 @@ def _invalid_tolerations(pod: Pod) -> Iterator[Finding]:
             field, has = ".tolerationSeconds", "tolerationSeconds without effect NoExecute"
             cure = "Remove tolerationSeconds"
         elif not _is_comparable(each):
-            field, has = ".value", f"the value {each.value}, which is no value of a taint"
+            wrong = f"the value {each.value}, which is no value of a taint"
+            field, has = ".value", wrong if each.value else "no number"
             cure = "Set the value of the taint, or set operator: Exists without a value"
         else:
             continue
@@ -190,7 +191,7 @@ def _unmet(
     of_pools = reduce(or_, (nodes.selected_by(pool.selector) for pool in request.pools), 0)
     if pod.spec.node_name or not of_pools or of_pools & pod.selected_nodes(nodes).all:
         return
-    if selects_unlabeled(pod, request, context) or unlabeled_nodes(request, nodes, context):
+    if selects_unlabeled(pod, request, context):
         return
     if len(failing("selection", pod, request, context)) == len(request.pools):
         return

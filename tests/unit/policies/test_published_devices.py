@@ -83,6 +83,7 @@ def test_a_pod_may_select_a_node_without_labels() -> None:
     terms = {"nodeSelectorTerms": [{"matchExpressions": [without]}]}
     unlabeled = {"nodeAffinity": {REQUIRED: terms}}
     assert reasons(gpu_pod(affinity=unlabeled), DRIVEN, PLUGGED) == {}
+    assert reasons(gpu_pod(nodeSelector={HOST: "driven"}), DRIVEN, PLUGGED) == {}
     assert "unschedulable-gpu-pod" in reasons(gpu_pod(affinity=unlabeled), PLUGGED)
     # The device plugin alone, without a DRA driver, keeps no Pod off a node of another pool.
     late = Node("late", {}, FENCED, {GPU: 4})
@@ -101,7 +102,7 @@ def test_no_node_without_labels_is_selected_where_nodes_are_unknown() -> None:
     impossible = gpu_pod(**required("zone In a", "zone In b"))
     impossible["spec"]["nodeSelector"] = {"zone": "c"}
     found = decide(impossible, WITHOUT_LABELS, ADMISSION, Facts()).findings
-    assert [each.reason for each in found] == ["the node selection excludes the GPU nodes"]
+    assert [each.remediation for each in found] == ["Remove the conflicting node selection"]
 
 
 RESERVED: JSON = {"allowedNamespaces": {"names": ["research"]}}

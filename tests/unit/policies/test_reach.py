@@ -296,6 +296,15 @@ class TestLargestOffers:
         offers = largest_offers(of_zone, DEFAULT.pools, {GPU: 9}, known)
         assert offers == ({} if can_add else {GPU: 4})
 
+    @pytest.mark.parametrize(("zone", "warns"), [("b", False), ("c", True)])
+    def test_an_autoscaler_can_add_a_node_that_the_pod_selects(
+        self, zone: str, warns: bool
+    ) -> None:
+        nodes = NodeIndex([Node("gpu-1", {PRESENT: "true", "zone": "a"}, (), {GPU: 4})])
+        facts = Facts(nodes=nodes, templates=(NodeTemplate("t", {PRESENT: "true", "zone": "b"}),))
+        selecting = pod({"resources": {"limits": {GPU: 1}}}, nodeSelector={"zone": zone})
+        assert bool(decide(selecting, DEFAULT, facts=facts).findings) is warns
+
     def test_a_taint_of_a_pool_without_labels_is_enough(self) -> None:
         [without_labels] = policy(pools=[POOL | {"nodeSelector": {}}]).pools
         spot, *own = Taint("spot", "NoSchedule", ""), *without_labels.taints

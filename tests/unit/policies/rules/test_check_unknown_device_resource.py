@@ -74,7 +74,23 @@ def test_an_api_server_drops_the_unknown_fields_of_core_workloads_alone() -> Non
     ]
 
 
-def test_a_pool_without_resources_has_device_classes_to_request() -> None:
-    short = {"resources": {"limits": {"gpu": 1}}}
-    advice = remediations(short, deviceClasses=["b.example.com", "a.example.com"])
-    assert advice == ["Rename gpu to the device class a.example.com"]
+@pytest.mark.parametrize(
+    ("name", "pool", "meant"),
+    [
+        ("gpu", {"resources": ["example.com/gpu-*"]}, "example.com/gpu-NAME"),
+        (
+            "gpu",
+            {"deviceClasses": ["b.example.com", "a.example.com"]},
+            "the device class a.example.com",
+        ),
+        ("amd/gpu", {"resources": ["amd.com/gpu"]}, "amd.com/gpu"),
+        (
+            "example.com/GPU-B",
+            {"resources": ["example.com/gpu-b", "example.com/gpu-*"]},
+            "example.com/gpu-b",
+        ),
+    ],
+)
+def test_a_misspelled_name_is_renamed(name: str, pool: JSON, meant: str) -> None:
+    advice = remediations({"resources": {"limits": {name: 1}}}, **pool)
+    assert advice == [f"Rename {name} to {meant}"]
