@@ -11,7 +11,6 @@ from policies.finding import Mode
 from policies.policy import Override, Policy
 from reviewing import default_policy
 from webhook.controller.text.objects import (
-    ALWAYS_EXCLUDED,
     BINDING_KIND,
     DESCRIPTION,
     IN_TREE_RULES,
@@ -55,16 +54,6 @@ def test_a_rule_that_enforces_in_one_namespace_has_a_policy() -> None:
     lab = Override(("lab",), {"device-leak": "enforce"})
     policy = replace(default_policy(**{"device-leak": "warn"}), overrides=(lab,))
     assert (POLICY_KIND, LEAK) in by_name(policy)
-
-
-def test_policies_exclude_the_namespaces_that_the_webhook_excludes() -> None:
-    policy = default_policy()
-    exempt = {*ALWAYS_EXCLUDED, *policy.exemptions.namespaces, "release"}
-    for (kind, _), spec in by_name(policy, excluded_namespaces=frozenset({"release"})).items():
-        if kind == POLICY_KIND:
-            [selector] = spec["matchConstraints"]["namespaceSelector"]["matchExpressions"]
-            assert selector["operator"] == "NotIn"
-            assert set(selector["values"]) == exempt
 
 
 def test_the_policy_changes_nothing_but_the_literals() -> None:

@@ -242,14 +242,6 @@ async def test_only_some_large_reviews_wait_for_memory(hook: Hook) -> None:
         assert (await read_answer(reader))["status"]["code"] == 429
 
 
-async def test_a_review_that_waits_gets_the_memory_that_others_release(hook: Hook) -> None:
-    whole = body_of(8 * SMALL_BODY)
-    hook.edge.memory.capacity = 2 * len(whole)
-    answers = await asyncio.gather(*(hook.response("/validate", whole) for _ in range(12)))
-    assert all(answer["allowed"] for answer in answers)
-    assert not hook.edge.memory.held
-
-
 async def test_a_late_review_is_denied_before_the_timeout_of_the_caller(hook: Hook) -> None:
     message = "the review did not arrive within 0.045 s; try again later"
     async with connection(hook) as (reader, writer):

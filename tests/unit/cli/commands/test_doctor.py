@@ -133,28 +133,6 @@ def test_a_daemon_set_of_the_gpu_stack_that_a_taint_keeps_off_is_reported() -> N
     assert line.detail.startswith("DaemonSet gpu/plugin does not tolerate nvidia.com/gpu=true")
 
 
-def exempt_namespaces(*workloads: str) -> DoctorLine:
-    """Return the line for a cluster with two exempt namespaces and workloads of these kinds."""
-    existing: dict[str, JSONObject] = {
-        f"/api/v1/namespaces/{name}": {} for name in ("gpu-operator", "kube-flannel")
-    }
-    for kind in ("/api/v1/namespaces", "/apis/storage.k8s.io/v1/storageclasses"):
-        existing[kind] = {"metadata": {}, "items": []}
-    listed: dict[str, JSONObject] = {
-        f"/apis/apps/v1/namespaces/{each}": {"items": [{}]} for each in workloads
-    }
-    lines = diagnose(objects=existing | listed)
-    return next(line for line in lines if line.check == "exempt namespaces")
-
-
-def test_an_exempt_namespace_without_a_workload_is_reported() -> None:
-    line = exempt_namespaces("gpu-operator/deployments")
-    assert line.status == "warn"
-    assert line.detail.startswith("no DaemonSet, Deployment or StatefulSet runs in kube-flannel:")
-    line = exempt_namespaces("gpu-operator/deployments", "kube-flannel/daemonsets")
-    assert (line.status, line.detail) == ("ok", "each has a workload: gpu-operator, kube-flannel")
-
-
 def test_the_arguments_are_read_from_the_gpufence_container() -> None:
     of_gpufence: list[JSONObject] = [
         {"name": "gpufence", "args": CONTROL},

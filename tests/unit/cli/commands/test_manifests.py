@@ -81,9 +81,3 @@ def test_manifests_prints_admission_policies_with_excluded_namespaces(gpufence: 
         if d["kind"] == "ValidatingAdmissionPolicy"
     ]
     assert all("fence" in values for values in selectors)
-
-
-def test_static_admission_policies_have_names_that_end_with_static_k8s_io(gpufence: Run) -> None:
-    done = gpufence("manifests", "--admission-policies", "--static", "--name", "fence")
-    names = {document["metadata"]["name"] for document in yaml.safe_load_all(done.out)}
-    assert "fence-pool-trespass.static.k8s.io" in names

@@ -119,13 +119,23 @@ def test_the_schema_accepts_the_default_policy_and_rejects_an_invalid_policy(gpu
         jsonschema.validate(yaml.safe_load(FAULTY), schema)
 
 
-CHANGED = default_policy_text().replace("- key: nvidia.com/gpu", "- key: gpu")
+SMALL = """\
+apiVersion: gpufence.dev/v1alpha1
+kind: FencePolicy
+metadata: {name: gpufence}
+spec:
+  pools:
+    - name: nvidia
+      resources: [nvidia.com/gpu]
+      taints: [{key: nvidia.com/gpu}]
+      nodeSelector: {gpu: "true"}
+"""
 
 
 @pytest.fixture
 def two(tmp_path: Path) -> Path:
-    (tmp_path / "old.yaml").write_text(default_policy_text())
-    (tmp_path / "new.yaml").write_text(CHANGED)
+    (tmp_path / "old.yaml").write_text(SMALL)
+    (tmp_path / "new.yaml").write_text(SMALL.replace("key: nvidia.com/gpu", "key: gpu"))
     (tmp_path / "pod.yaml").write_text(TRESPASSER)
     return tmp_path
 
@@ -134,7 +144,7 @@ def test_diff_exits_like_diff(gpufence: Run, two: Path) -> None:
     equal = gpufence("policy", "diff", "old.yaml", "old.yaml")
     assert (equal.status, equal.err) == (0, "")
     assert "The policies decide alike on every Pod in these respects" in equal.out
-    assert gpufence("policy", "diff", "-", "new.yaml", stdin=default_policy_text()).status == 1
+    assert gpufence("policy", "diff", "-", "new.yaml", stdin=SMALL).status == 1
     for arguments, problem in {
         ("old.yaml",): "Name two policies. With --cluster, OLD is the live one by default.",
         ("old.yaml", "missing.yaml"): "missing.yaml",
