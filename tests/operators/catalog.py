@@ -135,8 +135,7 @@ OPERATORS = (
         examples=("examples/*.yaml", "examples/container-set-template/*.yaml"),
         kinds=frozenset({"Workflow"}),
         settings=_flags(
-            *("--namespace=argo", "--executor-image=argoexec"),
-            *("--qps=100", "--burst=200"),
+            *("--namespace=argo", "--executor-image=argoexec"), *("--qps=100", "--burst=200")
         ),
         before=(
             _namespace("argo"),

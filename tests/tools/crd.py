@@ -95,11 +95,7 @@ def definition() -> Schema:
         "spec": {
             "group": _GROUP,
             "scope": "Cluster",
-            "names": {
-                "kind": KIND,
-                "plural": PLURAL,
-                "singular": KIND.lower(),
-            },
+            "names": {"kind": KIND, "plural": PLURAL, "singular": KIND.lower()},
             "versions": [
                 {
                     "name": _VERSION,

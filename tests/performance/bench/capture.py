@@ -71,8 +71,7 @@ def register(cluster: ControlPlane, server: Server, recorder: Recorder) -> None:
     policy = default_policy()
     own, recording = (
         configurations(
-            policy,
-            Registration(name=name, url=url, ca_bundle=base64.b64encode(bundle).decode()),
+            policy, Registration(name=name, url=url, ca_bundle=base64.b64encode(bundle).decode())
         )
         for name, url, bundle in (
             ("gpufence", server.url, server.authority),

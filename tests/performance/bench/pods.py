@@ -17,10 +17,7 @@ def pod(containers: list[JSON], **spec: Any) -> JSON:
 
 
 def container(name: str, *, devices: int = 0, **fields: Any) -> JSON:
-    resources: JSON = {
-        "requests": {"cpu": "500m", "memory": "2Gi"},
-        "limits": {"memory": "2Gi"},
-    }
+    resources: JSON = {"requests": {"cpu": "500m", "memory": "2Gi"}, "limits": {"memory": "2Gi"}}
     if devices:
         resources["limits"]["nvidia.com/gpu"] = str(devices)
     return {

@@ -123,11 +123,7 @@ def test_a_pod_denied_for_a_toleration_fits_a_possible_fenced_node(
 
 
 @law
-@given(
-    st.data(),
-    st.sampled_from([POLICIES[name] for name in SINGLE]),
-    strategies.node_sets(),
-)
+@given(st.data(), st.sampled_from([POLICIES[name] for name in SINGLE]), strategies.node_sets())
 def test_with_known_nodes_a_pod_is_denied_exactly_if_it_targets_the_pool(
     oracle: Oracle, data: st.DataObject, policy: Policy, others: list[JSON]
 ) -> None:

@@ -14,11 +14,7 @@ from policies.facts import Facts, Request
 from policies.kubernetes.nodes import Node, NodeIndex
 from policies.kubernetes.objects import MalformedObjectError
 from policies.kubernetes.pod import Pod
-from policies.kubernetes.scheduling import (
-    FENCING_EFFECTS,
-    accepts,
-    matches_node,
-)
+from policies.kubernetes.scheduling import FENCING_EFFECTS, accepts, matches_node
 from policies.kubernetes.selector import can_match, surely_accepts
 from policies.kubernetes.workload import Workload
 from policies.policy import Policy, Pool

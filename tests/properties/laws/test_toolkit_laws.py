@@ -115,10 +115,7 @@ def pods() -> st.SearchStrategy[JSON]:
     """Return Pods that look for a GPU."""
     seldom = st.lists(mounts(), max_size=1, unique_by=lambda mount: mount["mountPath"])
     return st.builds(
-        pod,
-        st.lists(variables(), max_size=4),
-        st.just([]) | seldom,
-        st.just({}) | annotated(),
+        pod, st.lists(variables(), max_size=4), st.just([]) | seldom, st.just({}) | annotated()
     )
 
 

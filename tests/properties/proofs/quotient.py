@@ -77,13 +77,7 @@ def constraints(key: str, *, small: bool) -> Iterator[Constraint]:
     if small:
         ins, bounds = [(), (("5",),), (("5", "x"),), (("5", "7"), ("7", "x"))], (None, "5", "6")
     for label, wanted, unwanted, exists, absent, above, below in itertools.product(
-        (None, *NAMED),
-        ins,
-        ((), *some),
-        (False, True),
-        (False, True),
-        bounds,
-        bounds,
+        (None, *NAMED), ins, ((), *some), (False, True), (False, True), bounds, bounds
     ):
         expressions = [Requirement(key, "In", list(values)) for values in wanted]
         if unwanted:

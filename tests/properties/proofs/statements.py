@@ -52,11 +52,7 @@ from policies.kubernetes.selector import (
 )
 from policies.policy import Policy
 from policies.reach import HOST
-from policies.rules import (
-    check_ambiguous_pool,
-    check_pool_trespass,
-    check_unschedulable_gpu_pod,
-)
+from policies.rules import check_ambiguous_pool, check_pool_trespass, check_unschedulable_gpu_pod
 from proofs import judge, quotient
 from proofs.judge import Nodes, NodeTaint
 from proofs.quotient import NODE_VALUES, TAINT_VALUES, Constraint

@@ -45,10 +45,7 @@ VARIANTS = (
         "present=False)",
     ),
     Variant(
-        "surely_accepts ignores matchFields",
-        _SELECTOR,
-        "if alternative.fields or not",
-        "if not",
+        "surely_accepts ignores matchFields", _SELECTOR, "if alternative.fields or not", "if not"
     ),
     Variant(
         "requires is content with an In that shares one value with the pool",

@@ -81,9 +81,7 @@ async def test_a_rule_with_action_warn_allows_with_a_warning(make_hook: MakeHook
     assert response == {"uid": UID, "allowed": True}
 
 
-async def test_a_mutation_with_action_warn_warns_and_changes_nothing(
-    make_hook: MakeHook,
-) -> None:
+async def test_a_mutation_with_action_warn_warns_and_changes_nothing(make_hook: MakeHook) -> None:
     hook = await make_hook(default_policy(pool_toleration="warn"))
     _, patched = await hook.post("/mutate", review(gpu_pod()))
     mutated = jsonpatch.apply_patch(gpu_pod(), patch_of(patched))

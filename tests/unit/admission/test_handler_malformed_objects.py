@@ -24,11 +24,7 @@ async def rejection_message(hook: Hook, path: str, obj: JSON) -> str:
     """Return why an object is rejected as malformed, after a valid one was served."""
     response = await hook.response(path, review(obj, name="x", namespace="ml"))
     message: str = response["status"].pop("message")
-    assert response == {
-        "uid": UID,
-        "allowed": False,
-        "status": {"code": 422, "reason": "Invalid"},
-    }
+    assert response == {"uid": UID, "allowed": False, "status": {"code": 422, "reason": "Invalid"}}
     assert await hook.response("/validate", review(plain_pod())) == {"uid": UID, "allowed": True}
     return message
 

@@ -74,9 +74,7 @@ def add(
 
 
 async def table(
-    cluster: Cluster,
-    idle: dict[tuple[str, str], float] | None = None,
-    price: float | None = PRICE,
+    cluster: Cluster, idle: dict[tuple[str, str], float] | None = None, price: float | None = PRICE
 ) -> dict[tuple[str, str], Row]:
     """Return the rows by namespace and kind."""
     spec = default_spec()

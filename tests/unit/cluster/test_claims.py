@@ -13,14 +13,7 @@ from typing import Any
 import pytest
 
 from clusters import Counts, facts_of, named, policy
-from fake_apiserver import (
-    CLAIM_TEMPLATES,
-    CLAIMS,
-    DEVICE_CLASSES,
-    NODES,
-    FakeApiServer,
-    eventually,
-)
+from fake_apiserver import CLAIM_TEMPLATES, CLAIMS, DEVICE_CLASSES, NODES, FakeApiServer, eventually
 from policies.facts import Facts, Request
 from policies.kubernetes.claims import Claim
 from policies.kubernetes.workload import Workload
@@ -252,8 +245,7 @@ def pod_group(*entries: JSON) -> JSON:
 
 
 async def test_a_template_is_unresolved_if_the_claim_of_the_pod_s_group_may_take_its_place(
-    lookups: Lookups,
-    subtests: pytest.Subtests,
+    lookups: Lookups, subtests: pytest.Subtests
 ) -> None:
     same = by_template("one-gpu")
     obj = Workload(in_group(same))

@@ -68,11 +68,7 @@ def published(state: ClusterState, name: str = "n") -> dict[str, int]:
     return dict(known.published)
 
 
-RULE = {
-    "apiVersion": "resource.k8s.io/v1",
-    "kind": "DeviceTaintRule",
-    "metadata": {"name": "rule"},
-}
+RULE = {"apiVersion": "resource.k8s.io/v1", "kind": "DeviceTaintRule", "metadata": {"name": "rule"}}
 SELECTOR = f"device.driver == '{DRIVER}' && device.attributes['{DRIVER}'].type == 'gpu'"
 
 

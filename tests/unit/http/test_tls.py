@@ -305,11 +305,7 @@ def test_an_intermediate_ca_is_trusted_and_time_does_not_count(tmp_path: Path) -
     root = create_authority(past)
     constraints = x509.BasicConstraints(ca=True, path_length=0)
     intermediate = sign(
-        named("intermediate"),
-        constraints,
-        begin=past,
-        end=past + timedelta(days=300),
-        signer=root,
+        named("intermediate"), constraints, begin=past, end=past + timedelta(days=300), signer=root
     )
     leaf = issue_leaf(intermediate, Names.parse([NAME]), past, timedelta(days=30))
     chain = KeyPair(leaf.certificate_pem + intermediate.certificate_pem, leaf.key_pem)

@@ -37,10 +37,7 @@ DAY = timedelta(days=1)
 CA, SERVING = SecretName("system", "ca"), SecretName("system", "serving")
 NAMES = Names.parse(["gpufence.system.svc"])
 TIMING = Timing(
-    authority=300 * DAY,
-    leaf=30 * DAY,
-    settle=timedelta(seconds=30),
-    overlap=timedelta(hours=1),
+    authority=300 * DAY, leaf=30 * DAY, settle=timedelta(seconds=30), overlap=timedelta(hours=1)
 )
 OWNER = "/apis/rbac.authorization.k8s.io/v1/clusterroles/gpufence"
 

@@ -55,12 +55,7 @@ def test_an_invalid_policy_is_not_accepted_and_the_message_is_that_of_validate()
 
 
 def test_nodes_without_labels_or_taints_are_named() -> None:
-    nodes = NodeIndex(
-        [
-            Node("bare", LABELS, (), OFFERED),
-            Node("unlabeled", {}, (TAINT,), OFFERED),
-        ]
-    )
+    nodes = NodeIndex([Node("bare", LABELS, (), OFFERED), Node("unlabeled", {}, (TAINT,), OFFERED)])
     value, message = conditions(status(active(default_spec()), "", nodes, {}, NOW))["NodesFit"]
     assert value == "False"
     assert message == (

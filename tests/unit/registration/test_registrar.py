@@ -9,12 +9,7 @@ import pytest
 from fake_apiserver import FakeKubeApi
 from policies.kubernetes.objects import JSONObject
 from reviewing import default_policy
-from webhook.controller.registrar import (
-    KINDS,
-    Registrar,
-    RegistrationError,
-    is_reachable,
-)
+from webhook.controller.registrar import KINDS, Registrar, RegistrationError, is_reachable
 from webhook.controller.registrar import POLICY_KINDS as PATHS
 from webhook.controller.text.objects import (
     POLICY_KIND,

@@ -43,8 +43,7 @@ def cluster(leaf: KeyPair, signer: KeyPair, authority: KeyPair | None = None) ->
 
 
 async def test_a_certificate_that_the_webhook_configurations_trust_is_healthy(
-    capsys: pytest.CaptureFixture[str],
-    subtests: pytest.Subtests,
+    capsys: pytest.CaptureFixture[str], subtests: pytest.Subtests
 ) -> None:
     for authority in (None, AUTHORITY):
         with subtests.test(authority=authority):

@@ -13,16 +13,7 @@ from paths import CASES
 from policies.engine import decide
 from policies.facts import Request
 from policies.policy import Policy
-from running import (
-    BROKEN,
-    CONFIG_MAP,
-    GPU_POD,
-    NO_QUANTITY,
-    PLAIN_POD,
-    TRESPASSER,
-    Run,
-    manifest,
-)
+from running import BROKEN, CONFIG_MAP, GPU_POD, NO_QUANTITY, PLAIN_POD, TRESPASSER, Run, manifest
 from specs import default_spec, policy_of
 from webhook.tools.custom_resources import workload
 from webhook.tools.documents.files import read_documents

@@ -9,13 +9,7 @@ import jsonpatch
 import pytest
 import yaml
 
-from running import (
-    GPU_POD,
-    PLAIN_POD,
-    TRESPASSER,
-    Run,
-    manifest,
-)
+from running import GPU_POD, PLAIN_POD, TRESPASSER, Run, manifest
 
 GPU_TEMPLATE = manifest("""
     apiVersion: batch/v1

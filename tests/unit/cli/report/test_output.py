@@ -16,15 +16,7 @@ from typing import Any
 import pytest
 import yaml
 
-from running import (
-    FAULTS,
-    PLAIN_POD,
-    TRESPASSER,
-    Run,
-    assert_golden,
-    run_command,
-    write_policy,
-)
+from running import FAULTS, PLAIN_POD, TRESPASSER, Run, assert_golden, run_command, write_policy
 from webhook.tools.cli import report
 from webhook.tools.cli.report.output import FORMATS
 
@@ -220,8 +212,7 @@ def test_no_report_prints_characters_that_act_on_a_terminal(
 
 
 def test_mutated_manifests_have_escapes_for_characters_that_act_on_a_terminal(
-    gpufence: Run,
-    subtests: pytest.Subtests,
+    gpufence: Run, subtests: pytest.Subtests
 ) -> None:
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": HOSTILE}, "spec": SPECS[1]}
     for name, read in (("yaml", yaml.safe_load), ("json", json.loads)):
