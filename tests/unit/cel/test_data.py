@@ -11,6 +11,7 @@ from itertools import chain
 from typing import Any
 
 import pytest
+import yaml
 
 from policies.kubernetes.field_types import IN_API_SERVER, IN_REPLICA, NameSet
 from policies.policy import ExceptionEntry, Policy
@@ -48,50 +49,36 @@ def test_each_field_of_the_policy_says_whether_api_servers_know_it() -> None:
     assert unsaid == [], "write InAPIServer[...] or InReplica[...] around the type of the field"
 
 
-WITH_ALL = {
-    "pools": [
-        {
-            "name": "small",
-            "resources": ["nvidia.com/gpu"],
-            "fractionalResources": ["nvidia.com/gpu"],
-            "sharedResources": ["nvidia.com/gpu"],
-            "annotationRequests": [
-                {
-                    "annotations": ["gpu-fraction"],
-                    "schedulerName": "kai-scheduler",
-                    "containerAnnotation": "gpu-container",
-                    "countAnnotation": "gpu-count",
-                }
-            ],
-            "deviceClasses": ["gpu.nvidia.com"],
-            "taints": [{"key": "nvidia.com/gpu", "value": "true"}],
-            "nodeSelector": {"nvidia.com/gpu.present": "true"},
-            "matchExpressions": [{"key": "size", "operator": "In", "values": ["small"]}],
-            "allowedNamespaces": {
-                "names": ["team-*"],
-                "matchLabels": {"gpu": "yes"},
-                "matchExpressions": [{"key": "team", "operator": "Exists"}],
-            },
-            "runtimeClass": "nvidia",
-            "hardening": {"level": "baseline"},
-            "largestRequest": 8,
-            "pricePerDeviceHour": 1.5,
-            "requires": [{"labels": {"team": []}, "queue": True, "maxRuntime": "1h"}],
-        }
-    ],
-    "exemptions": {"namespaces": ["a"], "usernames": ["b"], "runtimeClasses": ["c"]},
-    "overrides": [{"namespaces": ["lab"], "rules": {RULE: "warn"}, "mode": "warn"}],
-    "exceptions": [
-        {
-            "rules": [RULE],
-            "namespaces": ["legacy"],
-            "kinds": ["Pod"],
-            "names": ["web-*"],
-            "reason": "it moves",
-            "expires": date(2027, 1, 1),
-        }
-    ],
-}
+WITH_ALL = yaml.safe_load("""
+pools:
+  - name: small
+    resources: [nvidia.com/gpu]
+    fractionalResources: [nvidia.com/gpu]
+    sharedResources: [nvidia.com/gpu]
+    annotationRequests:
+      - annotations: [gpu-fraction]
+        schedulerName: kai-scheduler
+        containerAnnotation: gpu-container
+        countAnnotation: gpu-count
+    deviceClasses: [gpu.nvidia.com]
+    taints: [{key: nvidia.com/gpu, value: "true"}]
+    nodeSelector: {nvidia.com/gpu.present: "true"}
+    matchExpressions: [{key: size, operator: In, values: [small]}]
+    allowedNamespaces:
+      names: [team-*]
+      matchLabels: {gpu: "yes"}
+      matchExpressions: [{key: team, operator: Exists}]
+    runtimeClass: nvidia
+    hardening: {level: baseline}
+    largestRequest: 8
+    pricePerDeviceHour: 1.5
+    requires: [{labels: {team: []}, queue: true, maxRuntime: 1h}]
+exemptions: {namespaces: [a], usernames: [b], runtimeClasses: [c]}
+overrides: [{namespaces: [lab], rules: {pool-trespass: warn}, mode: warn}]
+exceptions:
+  - {rules: [pool-trespass], namespaces: [legacy], kinds: [Pod], names: [web-*], reason: it moves,
+     expires: 2027-01-01}
+""")
 
 
 def test_the_data_are_made_of_the_fields_that_say_so(monkeypatch: pytest.MonkeyPatch) -> None:

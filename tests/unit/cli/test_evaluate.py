@@ -125,39 +125,29 @@ NOTES = {
 }
 
 
-@pytest.fixture(params=NOTES)
-def skipped(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, str]:
-    """Return the name of a file in the directory apps, and the note about it."""
-    (tmp_path / "apps").mkdir()
-    (tmp_path / "apps" / "pod.yaml").write_text(PLAIN_POD)
-    text, note = NOTES[request.param]
-    (tmp_path / "apps" / request.param).write_text(text)
-    return request.param, note
-
-
 def test_a_template_or_patch_in_a_directory_is_skipped_with_a_note(
-    gpufence: Run, skipped: tuple[str, str]
+    gpufence: Run, tmp_path: Path
 ) -> None:
-    name, note = skipped
+    (tmp_path / "apps").mkdir()
+    for name, (text, _) in NOTES.items():
+        (tmp_path / "apps" / name).write_text(text)
+    (tmp_path / "apps" / "pod.yaml").write_text(PLAIN_POD)
     done = gpufence("check", "apps")
     assert done.status == 0
     assert done.err == (
-        "Note: skipped 1 document with placeholders, or without apiVersion or kind. "
+        "Note: skipped 6 documents with placeholders, or without apiVersion or kind. "
         "To report them as errors, add --strict.\n"
     )
-    [line] = [line for line in done.out.splitlines() if f"apps/{name}:" in line]
-    assert line.startswith("skipped  ")
-    assert line.endswith(f"  {note}")
-    report = gpufence("check", "-o", "json", "apps").report
-    assert [result["note"] for result in report["results"] if "note" in result] == [note]
-
-
-def test_a_template_or_patch_is_an_error_with_strict_or_as_argument(
-    gpufence: Run, skipped: tuple[str, str]
-) -> None:
-    name, _ = skipped
-    assert gpufence("check", "--strict", "apps").status == 2
-    assert gpufence("check", f"apps/{name}").status == 2
+    for name, (_, note) in NOTES.items():
+        [line] = [line for line in done.out.splitlines() if f"apps/{name}:" in line]
+        assert (line[:9], line.endswith(f"  {note}")) == ("skipped  ", True), line
+        assert gpufence("check", f"apps/{name}").status == 2
+    found = gpufence("check", "-o", "json", "apps").report["results"]
+    assert {each["note"] for each in found if "note" in each} == {
+        note for _, note in NOTES.values()
+    }
+    strict = gpufence("check", "--strict", "-o", "json", "apps")
+    assert (strict.status, sorted(strict.verdicts)) == (2, ["allowed", *["invalid"] * 6])
     assert gpufence("mutate", "apps").status == 2
 
 
