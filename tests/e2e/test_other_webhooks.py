@@ -248,7 +248,7 @@ def hardened(**spec: Any) -> JSON:
     }
 
 
-TRIES = 200
+TRIES = 60
 """Before gpufence validated what it had added, a quarter of the Pods came through."""
 
 

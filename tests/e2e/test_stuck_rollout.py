@@ -55,7 +55,8 @@ class Rollout:
 
     def status(self) -> JSON:
         """Return the status of the workload if its controller has seen the latest change."""
-        obj = self._cluster.kubectl.json("get", f"{self._kind}/llm", "-n", self._namespace)
+        path = f"/apis/apps/v1/namespaces/{self._namespace}/{self._kind.lower()}s/llm"
+        obj = self._cluster.api.request("GET", path)
         status: JSON = obj["status"]
         is_current = status.get("observedGeneration") == obj["metadata"]["generation"]
         return status if is_current else {}

@@ -121,8 +121,9 @@ class Namespace:
 def space(control_plane: ControlPlane, fence: Fence, namespace: str) -> Iterator[Namespace]:
     yield Namespace(control_plane, namespace)
     # Controllers whose Pods are denied would retry.
-    for kind in ("deployments", "jobs"):
-        control_plane.kubectl("delete", kind, "--all", "-n", namespace, "--wait=false")
+    for kind in ("apps/v1/namespaces/{}/deployments", "batch/v1/namespaces/{}/jobs"):
+        path = f"/apis/{kind.format(namespace)}?propagationPolicy=Background"
+        control_plane.api.request("DELETE", path)
 
 
 def merge(cluster: ControlPlane, path: str, change: JSON) -> JSON:

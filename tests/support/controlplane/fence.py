@@ -13,7 +13,7 @@ from controlplane import policies
 from controlplane.cluster import ControlPlane
 from controlplane.gpufence import Server
 from controlplane.poll import until
-from controlplane.webhooks import unregister, wait_until_called
+from controlplane.webhooks import apply, unregister, wait_until_called
 from specs import policy_of
 from webhook.controller.text.objects import Registration, configurations
 
@@ -44,8 +44,7 @@ class Fence:
         registration = Registration(
             url=url or self.server.url, ca_bundle=bundle, timeout_seconds=10
         )
-        objects = configurations(policy_of(self.policy), registration)
-        self._cluster.kubectl.apply(*objects)
+        apply(self._cluster.api, configurations(policy_of(self.policy), registration))
 
     @contextmanager
     def registered(self) -> Iterator[None]:

@@ -12,7 +12,7 @@ import yaml
 
 from controlplane.cluster import ControlPlane
 from controlplane.gpufence import Server
-from controlplane.webhooks import unregister, wait_until_called
+from controlplane.webhooks import apply, unregister, wait_until_called
 from paths import DEPLOY
 from specs import fence_policy, policy_of
 from webhook.controller.text.objects import Registration, configurations
@@ -35,8 +35,7 @@ def following(
                 ca_bundle=base64.b64encode(running.authority).decode(),
                 timeout_seconds=10,
             )
-            wanted = configurations(policy_of(spec), registration)
-            control_plane.kubectl.apply(*wanted)
+            apply(control_plane.api, configurations(policy_of(spec), registration))
             try:
                 wait_until_called(control_plane)
                 yield running
@@ -52,16 +51,16 @@ def service_account(control_plane: ControlPlane, directory: Path) -> Iterator[Pa
     [rules] = [role["rules"] for role in roles if role["metadata"]["name"] == "gpufence"]
     namespace = control_plane.create_namespace("gpufence-")
     rbac = "rbac.authorization.k8s.io"
-    role = {"apiVersion": f"{rbac}/v1", "kind": "ClusterRole", "rules": rules}
-    binding = {
-        "apiVersion": f"{rbac}/v1",
-        "kind": "ClusterRoleBinding",
-        "roleRef": {"apiGroup": rbac, "kind": "ClusterRole", "name": namespace},
-        "subjects": [{"kind": "ServiceAccount", "name": "default", "namespace": namespace}],
+    role = {"apiGroup": rbac, "kind": "ClusterRole", "name": namespace}
+    account = {"kind": "ServiceAccount", "name": "default", "namespace": namespace}
+    objects: dict[str, dict[str, Any]] = {
+        "clusterroles": {"rules": rules},
+        "clusterrolebindings": {"roleRef": role, "subjects": [account]},
     }
-    for obj in (role, binding):
-        control_plane.kubectl.create({**obj, "metadata": {"name": namespace}})
+    for kind, obj in objects.items():
+        obj["metadata"] = {"name": namespace}
+        control_plane.api.request("POST", f"/apis/{rbac}/v1/{kind}", obj)
     path = control_plane.as_account(namespace, "default", directory / "kubeconfig")
     yield path
-    for kind in ("clusterrolebinding", "clusterrole"):
-        control_plane.kubectl("delete", kind, namespace)
+    for kind in objects:
+        control_plane.api.request("DELETE", f"/apis/{rbac}/v1/{kind}/{namespace}")

@@ -6,6 +6,7 @@ import base64
 import re
 import string
 from collections import Counter
+from collections.abc import Iterable
 from contextlib import suppress
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,7 @@ from paths import PROJECT
 if TYPE_CHECKING:
     from controlplane.cluster import ControlPlane
 
+ADMISSION = "/apis/admissionregistration.k8s.io/v1"
 CALLS = "apiserver_admission_webhook_request_total"
 SERIES = re.compile(rf"^{CALLS}\{{(?P<labels>.*)\}} (?P<count>\S+)$", re.MULTILINE)
 LABEL = re.compile(r'(\w+)="([^"]*)"')
@@ -58,8 +60,16 @@ def register(cluster: ControlPlane, url: str, ca_pem: bytes) -> None:
         TimeoutError: the API server does not reach the webhook; the message states the reason.
     """
     unregister(cluster)
-    cluster.kubectl.apply(*configurations(url, ca_pem))
+    apply(cluster.api, configurations(url, ca_pem))
     wait_until_called(cluster)
+
+
+def apply(api: Api, wanted: Iterable[dict[str, Any]]) -> None:
+    """Apply webhook configurations."""
+    for obj in wanted:
+        path = f"{ADMISSION}/{obj['kind'].lower()}s/{obj['metadata']['name']}"
+        query = "?fieldManager=test&force=true"
+        api.request("PATCH", path + query, obj, "application/apply-patch+yaml")
 
 
 def wait_until_called(cluster: ControlPlane, *, created: bool = False) -> None:
@@ -84,7 +94,7 @@ def unregister(cluster: ControlPlane) -> None:
     """Delete configurations and admission policies, and wait until none is active."""
     for kind in ("mutatingwebhookconfigurations", "validatingwebhookconfigurations"):
         try:
-            path = f"/apis/admissionregistration.k8s.io/v1/{kind}/gpufence"
+            path = f"{ADMISSION}/{kind}/gpufence"
             cluster.api.request("DELETE", path)
         except ApiError as error:
             if error.status != HTTPStatus.NOT_FOUND:
@@ -99,7 +109,7 @@ def delete_admission_policies(api: Api) -> None:
     """Delete the admission policies of a release, and wait until none is active."""
     for collection in ("admissionpolicybindings", "admissionpolicies"):
         for kind in ("mutating", "validating"):
-            path = f"/apis/admissionregistration.k8s.io/v1/{kind}{collection}"
+            path = f"{ADMISSION}/{kind}{collection}"
             with suppress(ApiError):
                 for policy in api.request("GET", path)["items"]:
                     if policy["metadata"]["name"].startswith("gpufence-"):

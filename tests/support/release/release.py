@@ -202,4 +202,6 @@ def release(cluster: ControlPlane, directory: Path) -> Iterator[Release]:
             yield Release(cluster, directory, service)
     finally:
         unregister(cluster)
-        cluster.kubectl("delete", "clusterroles", NAME, "--ignore-not-found")
+        # A test may have deleted it.
+        with suppress(ApiError):
+            cluster.api.request("DELETE", f"{roles}/{NAME}")
