@@ -7,11 +7,9 @@ import signal
 import threading
 from pathlib import Path
 
-import pytest
-
 from controlplane import binaries, scheduler_cache
 from controlplane.cluster import ControlPlane
-from controlplane.objects import node, pod
+from controlplane.objects import node
 from controlplane.process import Process
 
 
@@ -34,26 +32,6 @@ def test_node_creation_and_deletion_wait_for_the_scheduler_cache(
         assert "short-lived" in scheduler_cache.nodes(scheduler)
         pause(scheduler, 0.3)
     assert "short-lived" not in scheduler_cache.nodes(scheduler)
-
-
-@pytest.mark.parametrize(
-    ("written", "stored"),
-    [
-        ({"nvidia.com/gpu": None}, {"nvidia.com/gpu": "0"}),
-        ({"nvidia.com/gpus": 1}, {"nvidia.com/gpus": "1"}),
-        ({"nvidia.com/GPU": 1}, {"nvidia.com/GPU": "1"}),
-    ],
-)
-def test_the_api_server_accepts_mistyped_device_requests(
-    control_plane: ControlPlane,
-    namespace: str,
-    written: dict[str, int | None],
-    stored: dict[str, str],
-) -> None:
-    path = f"/api/v1/namespaces/{namespace}/pods?dryRun=All"
-    created = control_plane.api.request("POST", path, pod(written))
-    resources = created["spec"]["containers"][0]["resources"]
-    assert resources == {"limits": stored, "requests": stored}
 
 
 def pause(process: Process, seconds: float) -> None:

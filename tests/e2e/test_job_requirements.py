@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -14,6 +15,7 @@ from controlplane.cluster import ControlPlane
 from controlplane.fence import running
 from controlplane.objects import pod
 from controlplane.poll import until
+from each import each
 from policies.rules.check_pool_requirements import QUEUE_LABEL
 from strategies import JSON
 
@@ -54,23 +56,25 @@ LATER: dict[str, JSON] = {
 }
 
 
-@pytest.mark.parametrize("change", LATER)
-@pytest.mark.parametrize("kind", ["jobs", "cronjobs"])
-def test_what_a_job_states_cannot_be_withdrawn_later(
-    limited: Api, namespace: str, kind: str, change: str
-) -> None:
-    path, obj, patch = batch(namespace, kind), job(), LATER[change]
-    if kind == "cronjobs":
-        labels = {"metadata": {"labels": obj["metadata"]["labels"]}}
-        of_jobs = {**labels, "spec": obj["spec"]}
-        spec = {"schedule": "0 0 1 1 *", "jobTemplate": of_jobs}
-        obj, patch = {"metadata": {"name": "train"}, "spec": spec}, {"spec": {"jobTemplate": patch}}
-    limited.request("POST", path, obj)
-    harmless = {"metadata": {"labels": {"a": "b"}}}
-    limited.request("PATCH", f"{path}/train", harmless, MERGE)
-    with pytest.raises(ApiError, match="pool-requirements: "):
-        limited.request("PATCH", f"{path}/train", patch, MERGE)
-    limited.request("DELETE", f"{path}/train?propagationPolicy=Background")
+def test_what_a_job_states_cannot_be_withdrawn_later(limited: Api, namespace: str) -> None:
+    of_jobs = {"metadata": {"labels": {QUEUE_LABEL: "team"}}, "spec": job()["spec"]}
+    scheduled = {"schedule": "0 0 1 1 *", "jobTemplate": of_jobs}
+    objects = {"jobs": job(), "cronjobs": {"metadata": {"name": "train"}, "spec": scheduled}}
+    for kind, obj in objects.items():
+        path = batch(namespace, kind)
+        limited.request("POST", path, obj)
+        harmless = {"metadata": {"labels": {"a": "b"}}}
+        limited.request("PATCH", f"{path}/train", harmless, MERGE)
+
+    def is_denied(case: tuple[str, str]) -> None:
+        kind, change = case
+        patch = LATER[change] if kind == "jobs" else {"spec": {"jobTemplate": LATER[change]}}
+        with pytest.raises(ApiError, match="pool-requirements: "):
+            limited.request("PATCH", f"{batch(namespace, kind)}/train", patch, MERGE)
+
+    each(itertools.product(objects, LATER), is_denied)
+    for kind in objects:
+        limited.request("DELETE", f"{batch(namespace, kind)}/train?propagationPolicy=Background")
 
 
 @pytest.mark.parametrize("of", ["batch/v1 Job", "jobset.x-k8s.io/v1alpha2 JobSet"])
