@@ -10,6 +10,7 @@ import sys
 import tomllib
 import zipfile
 from datetime import UTC, datetime
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -45,7 +46,7 @@ def run(image: Path, *arguments: str, stdin: str = "") -> subprocess.CompletedPr
         text=True,
         check=False,
         cwd="/",
-        env={"PATH": os.defpath, "PYTHONDONTWRITEBYTECODE": "1"},
+        env={"PATH": os.defpath},
     )
 
 
@@ -67,17 +68,11 @@ def test_installed_libraries_have_the_pinned_versions(image: Path) -> None:
     pins = dict(
         re.findall(r"(?m)^([\w-]+)==([\w.]+)", (PROJECT / "requirements/run.txt").read_text())
     )
-    python = image / "opt" / "gpufence" / "bin" / "python"
-    output = subprocess.run(
-        ["python3", "-m", "pip", "--python", python, "list", "--format", "freeze"],
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout
+    [libraries] = (image / "opt" / "gpufence" / "lib").glob("python3*/site-packages")
     # Names as PyPA's specification normalizes them.
     installed = {
-        re.sub(r"[-_.]+", "-", name).lower(): pin
-        for name, _, pin in (line.partition("==") for line in output.split())
+        re.sub(r"[-_.]+", "-", each.name).lower(): each.version
+        for each in metadata.distributions(path=[str(libraries)])
     }
     version = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]["version"]
     assert installed.pop("gpufence") == version
