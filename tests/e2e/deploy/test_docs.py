@@ -5,37 +5,42 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from controlplane.poll import until
 from deploy import kubelet
-from deploy.chart import Helm, Object, Values, memory
+from deploy.chart import NAMESPACE, RELEASE, Helm, Object, Values, memory
 from deploy.installation import Installation
-from docs.blocks import LIFE, VALUES, blocks, fence_policies, pages
+from docs.blocks import LIFE, VALUES, Block, blocks, fence_policies, pages
 from each import each
 from paths import PROJECT
 from policies.document import parse_policy
 from policies.registry import CHECKS
 from policies.shipped import PRESETS, default_policy_text
+from webhook.controller.registrar import POLICY_KINDS as PATHS
+from webhook.controller.text.objects import BINDING_KIND
 
 LIFECYCLE_BLOCKS = [block for name in LIFE for block in blocks(name)]
 YAML = [block for block in LIFECYCLE_BLOCKS if block.language == "yaml"]
+BREAK_GLASS = "docs/operate/break-glass.md"
+PODS = "/api/v1/namespaces/default/pods"
+TRESPASSER: Object = {
+    "metadata": {"name": "trespasser"},
+    "spec": {
+        "containers": [{"name": "main", "image": "registry.example/app"}],
+        "tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists"}],
+    },
+}
 
 
-def commands() -> list[tuple[str, str]]:
-    """Return the pages' commands, each with its place.
-
-    test_break_glass.py runs those of its page.
-    """
-    consoles = [
-        block
-        for block in LIFECYCLE_BLOCKS
-        if block.language == "console" and block.page != "docs/operate/break-glass.md"
-    ]
-    return [(block.place, command.text) for block in consoles for command in block.commands()]
+def consoles(page: str) -> list[Block]:
+    """Return the blocks with commands of a page."""
+    return [block for block in blocks(page) if block.language == "console"]
 
 
 def values() -> dict[str, Values]:
@@ -100,7 +105,7 @@ def test_the_page_of_denials_has_a_row_for_each_check() -> None:
 def test_the_install_page_lists_the_required_tool_versions() -> None:
     """Found in the sources of kubectl 1.30 and 1.31, and of Helm 3.13 and 3.14."""
     output = (PROJECT / "docs/operate/install.md").read_text().partition("\n## ")[0]
-    message = " ".join(command for _, command in commands())
+    message = " ".join(block.text for name in LIFE for block in consoles(name))
     for option, tool in (
         ("wait --for=create", "kubectl 1.31 or newer"),
         ("--reset-then-reuse-values", "Helm 3.14 or newer"),
@@ -135,7 +140,7 @@ def test_the_argo_cd_application_names_the_chart() -> None:
 @pytest.mark.skipif(
     bool(REASON := kubelet.unavailable()), reason=f"no network namespaces here: {REASON}"
 )
-@pytest.mark.slow("waits for three rollouts")
+@pytest.mark.slow("waits for three rollouts, and for the fence to go and to come back")
 def test_the_commands_of_the_pages_succeed_in_order(
     installable: Installation, quick_command: Path, tmp_path: Path
 ) -> None:
@@ -150,17 +155,72 @@ def test_the_commands_of_the_pages_succeed_in_order(
     programs = (quick_command, kubectl.binary, installable.helm.binary)
     path = os.pathsep.join([*(str(each.parent) for each in programs), os.environ["PATH"]])
     environ = kubectl.environ() | installable.helm.environ() | {"PATH": path}
-    for place, command in commands():
-        done = subprocess.run(
-            ["bash", "-euo", "pipefail", "-c", command],
-            cwd=directory,
-            env=environ,
-            capture_output=True,
-            text=True,
-            check=False,
-            stdin=subprocess.DEVNULL,
-            timeout=200,
-        )
-        output = f"{place}: {command}\n{done.stdout}{done.stderr}\n{installable.kubelet.logs()}"
-        assert done.returncode == 0, output
+
+    def run(*shown: Block) -> None:
+        for block in shown:
+            for command in block.commands():
+                done = subprocess.run(
+                    ["bash", "-euo", "pipefail", "-c", command.text],
+                    cwd=directory,
+                    env=environ,
+                    capture_output=True,
+                    text=True,
+                    check=False,
+                    stdin=subprocess.DEVNULL,
+                    timeout=200,
+                )
+                output = f"{block.place}: {command.text}\n{done.stdout}{done.stderr}"
+                assert done.returncode == 0, f"{output}\n{installable.kubelet.logs()}"
+
+    for page in LIFE:
+        if page == BREAK_GLASS:
+            break_the_glass(installable, run)
+        else:
+            run(*consoles(page))
     assert not installable.configurations()
+
+
+def break_the_glass(installed: Installation, run: Callable[..., None]) -> None:
+    """Turn gpufence off in both ways while no replica answers, each time until the fence is back.
+
+    The switch needs the controller, and the deletions keep it from undoing them.
+    """
+    switch, deletions, *afterwards, cause = consoles(BREAK_GLASS)
+    for way in (switch, deletions):
+        scale(installed, 0)
+        assert is_fenced(installed)
+        run(way)
+        until(lambda: not installed.refusal(TRESPASSER), "the trespasser to be admitted")
+        installed.cluster.api.request("POST", PODS, TRESPASSER)
+        installed.cluster.api.request("DELETE", f"{PODS}/trespasser?gracePeriodSeconds=0")
+        if way is switch:
+            until(lambda: follows(installed), "the API server's half to follow")
+            run(cause)
+        scale(installed, 2)
+        run(*afterwards)
+        until(lambda: is_fenced(installed), "the fence to be back")
+    kubelet.wait_ready(installed.kubelet, 3)
+
+
+def scale(installed: Installation, replicas: int) -> None:
+    """Scale the replicas, and wait for their Pods to be there, or gone."""
+    kubectl = installed.cluster.kubectl
+    kubectl("scale", "deployment", RELEASE, f"--replicas={replicas}", "-n", NAMESPACE)
+    until(lambda: len(installed.pods()) == replicas, "the Pods")
+
+
+def is_fenced(installed: Installation) -> bool:
+    return bool(installed.refusal(TRESPASSER)) and len(installed.configurations()) == 2
+
+
+def follows(installed: Installation) -> bool:
+    """Return whether nothing waits for a replica, and nothing in the API server denies."""
+    webhooks = [each for config in installed.configurations() for each in config["webhooks"]]
+    bindings = installed.cluster.api.request("GET", PATHS[BINDING_KIND])["items"]
+    denying = [
+        each["metadata"]["name"]
+        for each in bindings
+        if "Deny" in each["spec"]["validationActions"]
+        and not each["metadata"]["name"].endswith("-guard")
+    ]
+    return {each["failurePolicy"] for each in webhooks} == {"Ignore"} and not denying
