@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from deciding import pod, policy, required
+from deciding import pod, policy, required, term
 from policies.engine import decide
 from policies.kubernetes.scheduling import REQUIRED
 from policies.policy import Policy
@@ -53,15 +53,22 @@ def test_a_term_with_fields_alone_is_copied_for_each_pool() -> None:
     assert required_labels(second) == [("x", ["2"]), ("z", ["2"])]
 
 
-@pytest.mark.parametrize("key", ["size", "x"], ids=["another label", "a label of the pools"])
-def test_a_term_that_does_not_parse_gets_one_completion(key: str) -> None:
-    invalid = [{"key": key, "operator": "Gt", "values": []}]
-    assert len(mutated(with_term(A, matchExpressions=invalid), SEVERAL_LABELS)) == 1
+def test_a_term_that_matches_no_node_gets_one_completion_unless_it_is_empty() -> None:
+    values = [{"key": "x", "operator": "Gt", "values": []}]
+    fields = [{"key": "metadata.name", "operator": "In", "values": []}]
+    zone = term("zone In a")
+    for broken, count in (
+        ({"matchExpressions": values}, 3),
+        ({"matchFields": fields}, 2),
+        ({}, 0),
+    ):
+        terms = mutated(pod(A, **required(broken, zone)), SEVERAL_LABELS)
+        assert [len(each.get("matchExpressions", ())) for each in terms] == [count, 3, 3], broken
 
 
-def test_a_term_that_no_pool_meets_gets_one_completion() -> None:
-    elsewhere = [{"key": "x", "operator": "In", "values": ["3"]}]
-    assert len(mutated(with_term(A, matchExpressions=elsewhere), SEVERAL_LABELS)) == 1
+def test_terms_that_no_pool_meets_stay() -> None:
+    elsewhere = {"matchExpressions": [{"key": "x", "operator": "In", "values": ["3"]}]}
+    assert mutated(with_term(A, **elsewhere), SEVERAL_LABELS) == [elsewhere]
 
 
 def test_the_devices_of_two_pools_require_the_labels_of_both() -> None:
