@@ -371,3 +371,12 @@ def test_a_home_directory_needs_a_user_of_gpufence_and_one_call() -> None:
     for none in ({"runAsUser": "none"}, {"level": "baseline"}, {"level": "off"}):
         with_home = decide(gpu_pod(GPU), policy(hardening={**none, "home": "20Gi"})).mutated
         assert with_home == decide(gpu_pod(GPU), policy(hardening=none)).mutated, none
+
+
+def test_a_pod_that_writes_a_claim_gets_the_group_of_the_policy_or_that_of_its_home() -> None:
+    volumes = [{"name": "d", "persistentVolumeClaim": {"claimName": "d"}}]
+    writing = gpu_pod({**GPU, "volumeMounts": [{"name": "d", "mountPath": "/d"}]}, volumes=volumes)
+    home, group = {"home": "20Gi"}, {"fsGroup": 2000}
+    for chosen, expected in (({}, None), (home, 65532), (group, 2000), (home | group, 2000)):
+        made = decide(writing, policy(hardening=chosen)).mutated
+        assert made["spec"]["securityContext"].get("fsGroup") == expected, chosen
