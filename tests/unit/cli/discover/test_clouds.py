@@ -65,11 +65,11 @@ def typed(node: JSON) -> Node:
     return Node(node["metadata"]["name"], labels, tuple(taints), devices)
 
 
-def discovered(gpufence: Run, *objects: JSON) -> tuple[Policy, str]:
+def discovered(gpufence: Run, *objects: JSON) -> Policy:
     text = json.dumps({"apiVersion": "v1", "kind": "List", "items": objects})
     done = gpufence("policy", "discover", "--nodes", "-", stdin=text)
     assert done.status == 0
-    return parse_policy(yaml.safe_load(done.out)), done.err
+    return parse_policy(yaml.safe_load(done.out))
 
 
 def pod(resources: dict[str, int] | None = None, **spec: Any) -> JSON:
@@ -94,56 +94,47 @@ def fits(spec: PodSpec, node: Node) -> bool:
     )
 
 
-@pytest.mark.parametrize("cloud", CLOUDS, ids=lambda path: path.stem)
+@pytest.fixture(params=CLOUDS, ids=lambda path: path.stem)
+def fleet(gpufence: Run, request: pytest.FixtureRequest) -> tuple[Policy, NodeIndex]:
+    """Return the discovered policy of a platform, and its nodes."""
+    listed = nodes_of(request.param)
+    return discovered(gpufence, *listed), NodeIndex(map(typed, listed))
+
+
 def test_every_gpu_pod_that_runs_without_gpufence_runs_with_the_discovered_policy(
-    gpufence: Run, cloud: Path
+    fleet: tuple[Policy, NodeIndex],
 ) -> None:
-    listed = nodes_of(cloud)
-    policy, _ = discovered(gpufence, *listed)
-    index = NodeIndex(map(typed, listed))
+    policy, nodes = fleet
     tried = 0
-    for node in index:
+    for node in nodes:
         for resource, count in (node.allocatable or {}).items():
             if not (count and policy.pools_of_resource(resource)):
                 continue
             tried += 1
+            assert any(pool.contains(node) for pool in policy.pools_of_resource(resource))
             # As authors write them: the taints of the node, or those that no pool has.
             written = [{"key": t.key, "operator": "Exists"} for t in node.taints]
             others = [t for t in written if t["key"] in KNOWN.generic_taints]
             for tolerations in (written, others):
-                decision = decide(
-                    pod({resource: 1}, tolerations=tolerations), policy, facts=Facts(nodes=index)
-                )
+                made = pod({resource: 1}, tolerations=tolerations)
+                decision = decide(made, policy, facts=Facts(nodes=nodes))
                 assert decision.allowed, decision.findings
                 assert fits(convert(decision.mutated["spec"], PodSpec), node), (node, resource)
     assert tried
 
 
-@pytest.mark.parametrize("cloud", CLOUDS, ids=lambda path: path.stem)
-def test_no_pod_that_tolerates_a_generic_taint_is_denied(gpufence: Run, cloud: Path) -> None:
-    listed = nodes_of(cloud)
-    policy, _ = discovered(gpufence, *listed)
-    index = NodeIndex(map(typed, listed))
-    for node in index:
-        for taint in node.taints:
-            if taint.key in KNOWN.generic_taints or taint.key.startswith(TRANSIENT):
-                toleration = {"key": taint.key, "operator": "Exists"}
-                decision = decide(pod(tolerations=[toleration]), policy, facts=Facts(nodes=index))
-                assert decision.allowed, decision.findings
+def test_no_pod_that_tolerates_a_generic_taint_is_denied(fleet: tuple[Policy, NodeIndex]) -> None:
+    policy, nodes = fleet
+    for key in {taint.key for node in nodes for taint in node.taints}:
+        if key in KNOWN.generic_taints or key.startswith(TRANSIENT):
+            tolerant = pod(tolerations=[{"key": key, "operator": "Exists"}])
+            decision = decide(tolerant, policy, facts=Facts(nodes=nodes))
+            assert decision.allowed, decision.findings
 
 
-@pytest.mark.parametrize("cloud", CLOUDS, ids=lambda path: path.stem)
-def test_every_node_with_devices_is_in_a_pool_whose_labels_last(gpufence: Run, cloud: Path) -> None:
-    listed = nodes_of(cloud)
-    policy, _ = discovered(gpufence, *listed)
-    for node in map(typed, listed):
-        for resource, count in (node.allocatable or {}).items():
-            if count and policy.pools_of_resource(resource):
-                assert any(pool.contains(node) for pool in policy.pools_of_resource(resource))
+def test_pools_have_labels_that_last_and_no_generic_taint(fleet: tuple[Policy, NodeIndex]) -> None:
+    policy, _ = fleet
     keys = {key for pool in policy.pools for key in pool.selector}
     assert keys.isdisjoint({"nvidia.com/mig.config", "cloud.google.com/gke-nodepool"})
-    assert all(
-        key not in KNOWN.generic_taints
-        for pool in policy.pools
-        for key in [t.key for t in pool.taints]
-    )
+    taints = {taint.key for pool in policy.pools for taint in pool.taints}
+    assert taints.isdisjoint(KNOWN.generic_taints)
