@@ -112,7 +112,7 @@ def changes(pod: Pod, context: Context) -> Iterator[Addition]:
 
 def _writes_claim(pod: Pod, containers: Iterable[Container]) -> bool:
     mounts = [m for container in containers for m in container.mounts if not m.read_only]
-    return bool(mounts) and not claimed_volumes(pod).isdisjoint(str(m.name) for m in mounts)
+    return not claimed_volumes(pod).isdisjoint(str(m.name) for m in mounts)
 
 
 def homeless(pod: Pod, containers: Iterable[Container]) -> list[Container]:
