@@ -205,7 +205,7 @@ def test_a_comment_about_a_policy_is_bounded_and_shows_names_as_text() -> None:
     old, new = policy_of({"pools": pools}), policy_of({"pools": pools, **users})
     found = compare(old, new, datetime.now(UTC).date())
     assert any("@all ```n **b**" in each.sentence for each in found.differences)
-    comment = "".join(markdown.diff(found._replace(differences=found.differences * 1000)))
+    comment = "".join(markdown.diff(found._replace(differences=found.differences * 50)))
     assert "Omitted: " in comment
     assert len(comment) < markdown.MAX_CHARACTERS == 65_536
     assert "@all" not in comment
