@@ -33,7 +33,7 @@ from policies.reach import (
 )
 from policies.rules.check_pool_trespass import exclusion
 from strategies import JSON
-from typed import pod_of
+from typed import pod_of, spec_of
 
 PRESENT = "nvidia.com/gpu.present"
 GPU = "nvidia.com/gpu"
@@ -218,6 +218,14 @@ def test_the_remediation_names_the_scheduler_of_an_annotation_if_one_of_its_pool
     found = decide(made, policy(pools=[shared, shared | reserved])).findings
     advice = "Set schedulerName: kai-scheduler, the scheduler that reads gpu-fraction"
     assert [finding.remediation.startswith(advice) for finding in found] == [True]
+
+
+def test_a_pod_gets_the_tolerations_of_its_runtime_class() -> None:
+    tolerating = spec_of({"tolerations": [{"key": GPU, "operator": "Exists"}]})
+    facts = Facts(runtime_scheduling={"gpu": tolerating})
+    for name, count in (("gpu", 1), ("other", 0), (None, 0)):
+        found = decide(pod(runtimeClassName=name), DEFAULT, facts=facts).findings
+        assert [each.rule for each in found] == ["pool-trespass"] * count, name
 
 
 @pytest.mark.parametrize(("fail_closed", "count"), [(True, 1), (False, 0)])

@@ -234,3 +234,14 @@ def test_the_queue_cannot_be_removed_later(kind: str) -> None:
     assert finding.rule == check_pool_requirements.ID
     unchanged = msgspec.structs.replace(request, old=bare)
     assert not validate(bare, written, unchanged).findings
+
+
+def test_each_controller_of_core_workloads_counts() -> None:
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "a", "uid": "a", "controller": True}
+    obj = of_kind("v1 Pod", ownerReferences=[owner])
+    required = policy(pools=[{**POOL, "requires": [{"queue": True}]}])
+    names = ("cronjob", "daemon-set", "deployment", "job", "replicaset", "replication")
+    for name in (*names, "statefulset"):
+        username = f"system:serviceaccount:kube-system:{name}-controller"
+        found = validate(obj, required, Request(username=username, fail_closed=True)).findings
+        assert check_pool_requirements.ID not in {finding.rule for finding in found}, name
