@@ -368,6 +368,8 @@ def test_a_home_directory_needs_a_user_of_gpufence_and_one_call() -> None:
     assert contexts(again)[1] == FILLED
     assert "gpufence-home" not in str(again["spec"]["containers"][1])
     assert validate(again, own).allowed
+    debugged = decide(gpu_pod(GPU, ephemeralContainers=[container(name="debug")]), own).mutated
+    assert "volumeMounts" not in debugged["spec"]["ephemeralContainers"][0]
     for none in ({"runAsUser": "none"}, {"level": "baseline"}, {"level": "off"}):
         with_home = decide(gpu_pod(GPU), policy(hardening={**none, "home": "20Gi"})).mutated
         assert with_home == decide(gpu_pod(GPU), policy(hardening=none)).mutated, none
