@@ -9,6 +9,8 @@ ISSUER = "https://kubernetes.default.svc.cluster.local"
 LARGE_METRICS = (
     *("apiserver_request_duration_seconds", "apiserver_request_sli_duration_seconds"),
     *("apiserver_watch_list_duration_seconds", "etcd_request_duration_seconds"),
+    *("apiserver_request_body_size_bytes", "apiserver_watch_cache_read_wait_seconds"),
+    "apiserver_watch_events_sizes",
 )
 """More than half of /metrics, which tests read to see that webhooks are called."""
 
