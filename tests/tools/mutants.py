@@ -238,7 +238,7 @@ def _replace_values(fault: Fault) -> bool:
     [module] = [each for each in sys.modules.values() if getattr(each, "__file__", None) == path]
     before, after = ModuleType(module.__name__), ModuleType(module.__name__)
     for fresh, source in ((before, fault.path.read_bytes()), (after, fault.source)):
-        exec(compile(source, path, "exec"), vars(fresh))  # noqa: S102 - our own source
+        exec(compile(source, path, "exec"), vars(fresh))  # noqa: S102 - a source of the project
     for name, changed in vars(after).items():
         value, same = getattr(module, name, None), getattr(before, name, None)
         if not callable(value) and not name.startswith("__") and value == same != changed:
