@@ -83,7 +83,7 @@ def install(printed: str, cluster: ControlPlane, helm: Helm, gpufence: Path) -> 
     finally:
         uninstall = ("uninstall", RELEASE, "--namespace", NAMESPACE, "--ignore-not-found")
         replace(helm, kubeconfig=cluster.kubeconfig)(*uninstall)
-        kubectl("delete", "namespace", "--ignore-not-found", "--wait=false", NAMESPACE)
+        cluster.delete_namespaces(NAMESPACE)
         kubectl("delete", "fencepolicy", "--all")
 
 

@@ -79,7 +79,7 @@ def prepared(control_plane: ControlPlane) -> Iterator[ControlPlane]:
     with control_plane.defined(*CRDS):
         control_plane.create_namespace(NAMESPACE, RESTRICTED)
         yield control_plane
-        control_plane.kubectl("delete", "namespace", NAMESPACE, "--wait=false")
+        control_plane.delete_namespaces(NAMESPACE)
 
 
 @pytest.mark.slow("applies the objects of every variant of the chart")

@@ -211,7 +211,7 @@ def test_an_exempt_namespace_without_workloads_causes_a_warning(installed: Insta
             doctor(installed).detail("ok", check) == "each has a workload: gpu-operator-resources"
         )
     finally:
-        kubectl("delete", "namespace", "gpu-operator-resources", "--wait=false")
+        installed.cluster.delete_namespaces("gpu-operator-resources")
     assert output.status == 1
     assert "node bare: a GPU node lacks the taint of its pool" in output.detail("fail", "nodes")
     cures = [line["remediation"] for line in output.lines if line["check"] == "nodes"]

@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import click
+import pytest
 
 from deploy.chart import Helm, Values, parsed
 from each import each
@@ -188,6 +189,7 @@ def test_each_documented_value_has_a_type_or_choices() -> None:
         json.loads(value.default)
 
 
+@pytest.mark.slow("renders the chart with each value")
 def test_a_value_changes_only_the_expected_objects(helm: Helm) -> None:
     def is_expected(path: str) -> None:
         effect = EFFECTS[path]

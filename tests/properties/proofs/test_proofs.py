@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 
 import msgspec
+import pytest
 from msgspec import to_builtins
 
 from each import each
@@ -16,6 +17,7 @@ from proofs.statements import EFFECTS, STATEMENTS, Statement, selections
 from proofs.variants import VARIANTS
 
 
+@pytest.mark.slow("evaluates every statement")
 def test_a_statement_holds_for_a_part_of_the_cases() -> None:
     def holds(statement: Statement) -> None:
         assert sum(statement.check(True)) > 100

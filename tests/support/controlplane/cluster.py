@@ -174,6 +174,17 @@ class ControlPlane:
         path = f"/api/v1/namespaces/{namespace}/pods?gracePeriodSeconds=0"
         self.api.request("DELETE", path)
 
+    def delete_namespaces(self, *names: str) -> None:
+        """Delete namespaces that may not exist, and wait until they are gone.
+
+        A test that follows in the same process may create one of the same name. No kubelet confirms
+        the end of Pods: the namespace controller waits half of the longest grace period of those
+        that it finds.
+        """
+        for name in names:
+            self.delete_pods(name)
+        self.kubectl("delete", "--ignore-not-found", "namespace", *names)
+
     def create_nodes(self, *nodes: dict[str, Any]) -> None:
         """Create Node objects (objects.node) with the status that they carry.
 

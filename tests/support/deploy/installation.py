@@ -179,17 +179,10 @@ def installation(
 
 
 def _delete_known_namespaces(cluster: ControlPlane) -> None:
-    """Delete the namespaces that gpufence knows by name, if tests have left them.
-
-    No kubelet confirms the end of their Pods. The namespace controller waits half of the longest
-    grace period of those that it finds.
-    """
+    """Delete the namespaces that gpufence knows by name, if tests have left them."""
     named = {*ALWAYS_EXCLUDED, *default_spec()["exemptions"]["namespaces"]}
     named |= {platform.namespace for platform in PLATFORMS}
-    known = sorted(named - {"kube-system", "kube-public", "kube-node-lease"})
-    for name in known:
-        cluster.delete_pods(name)
-    cluster.kubectl("delete", "--ignore-not-found", "namespace", *known)
+    cluster.delete_namespaces(*sorted(named - {"kube-system", "kube-public", "kube-node-lease"}))
 
 
 def _admission_configuration(directory: Path, pair: tuple[Path, Path]) -> Path:
