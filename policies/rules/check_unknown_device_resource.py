@@ -98,13 +98,16 @@ def _without_domain(pod: Pod, policy: Policy) -> Iterator[Finding]:
             if _form(name) not in _WITHOUT_DOMAIN:
                 continue
             meant = _resource_of(policy)
+            offered = meant or f"device class {min(policy.pools[0].device_classes)}"
             yield Finding(
                 ID,
                 pod.at(f"{container.field}.resources.{side}[{name}]"),
                 "a device has a name without a domain",
                 f'container "{container.name}" requests {name}, which is no resource of '
-                f"Kubernetes: the API server rejects the Pod. A pool offers {meant}",
-                f"Rename {name} to {meant}",
+                f"Kubernetes: the API server rejects the Pod. A pool offers {offered}",
+                f"Rename {name} to {meant}"
+                if meant
+                else f"{policy.pools[0].request} in place of {name}",
             )
 
 
@@ -159,10 +162,10 @@ def _meant(name: str, context: Context) -> str:
 
 
 def _resource_of(policy: Policy) -> str:
-    """Return a resource that a pool of the policy offers."""
+    """Return a resource that a pool of the policy offers; empty if all offer device classes."""
     resources = next((pool.resources for pool in policy.pools if pool.resources.patterns), None)
     if resources is None:
-        return f"the device class {min(policy.pools[0].device_classes)}"
+        return ""
     return min(resources.exact) if resources.exact else example_of(resources.prefixes[0])
 
 

@@ -78,11 +78,6 @@ def test_an_api_server_drops_the_unknown_fields_of_core_workloads_alone() -> Non
     ("name", "pool", "meant"),
     [
         ("gpu", {"resources": ["example.com/gpu-*"]}, "example.com/gpu-NAME"),
-        (
-            "gpu",
-            {"deviceClasses": ["b.example.com", "a.example.com"]},
-            "the device class a.example.com",
-        ),
         ("amd/gpu", {"resources": ["amd.com/gpu"]}, "amd.com/gpu"),
         (
             "example.com/GPU-B",
@@ -94,3 +89,11 @@ def test_an_api_server_drops_the_unknown_fields_of_core_workloads_alone() -> Non
 def test_a_misspelled_name_is_renamed(name: str, pool: JSON, meant: str) -> None:
     advice = remediations({"resources": {"limits": {name: 1}}}, **pool)
     assert advice == [f"Rename {name} to {meant}"]
+
+
+def test_a_name_without_a_domain_becomes_a_claim_where_no_pool_has_resources() -> None:
+    classes = {"deviceClasses": ["b.example.com", "a.example.com"]}
+    assert remediations({"resources": {"limits": {"gpu": 1}}}, **classes) == [
+        "Use a resource claim on device class a.example.com in place of gpu"
+    ]
+    assert remediations({"resources": {"gpu": 1}}, kind="example.com/v1", **classes) == []
