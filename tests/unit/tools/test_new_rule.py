@@ -59,6 +59,7 @@ def run(project: Path, *command: str | Path) -> subprocess.CompletedProcess[str]
     )
 
 
+@pytest.mark.slow("copies the project, and runs its tests of the new rule")
 def test_a_new_rule_works_and_leaves_only_todos(project: Path) -> None:
     added = run(project, "new_rule", NAME)
     assert added.returncode == 0, added.stderr

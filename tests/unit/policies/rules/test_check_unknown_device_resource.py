@@ -92,7 +92,7 @@ def test_a_misspelled_name_is_renamed(name: str, pool: JSON, meant: str) -> None
 
 
 def test_a_name_without_a_domain_becomes_a_claim_where_no_pool_has_resources() -> None:
-    classes = {"deviceClasses": ["b.example.com", "a.example.com"]}
+    classes: JSON = {"deviceClasses": ["b.example.com", "a.example.com"]}
     assert remediations({"resources": {"limits": {"gpu": 1}}}, **classes) == [
         "Use a resource claim on device class a.example.com in place of gpu"
     ]
