@@ -32,9 +32,9 @@ from paths import PROJECT
 from release.volume import Volume
 
 WAIT = """
-The next chapters need a control plane. The first build takes 17 CPU-
-minutes, a start some seconds. To use your own binaries, set KUBEBUILDER_ASSETS
-to their directory."""
+The next chapters need a control plane. The first build takes 15 CPU-minutes,
+eight minutes on two cores, and a start takes seconds. To use your own binaries,
+set KUBEBUILDER_ASSETS to their directory."""
 NEXT = """\
 Next, with `export PATH=$PWD/.venv/bin:$PATH`:
   1. Check your manifests:              gpufence check DIRECTORY
