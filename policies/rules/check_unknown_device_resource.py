@@ -98,13 +98,12 @@ def _without_domain(pod: Pod, policy: Policy) -> Iterator[Finding]:
             if _form(name) not in _WITHOUT_DOMAIN:
                 continue
             meant = _resource_of(policy)
-            offered = meant or f"device class {min(policy.pools[0].device_classes)}"
             yield Finding(
                 ID,
                 pod.at(f"{container.field}.resources.{side}[{name}]"),
                 "a device has a name without a domain",
                 f'container "{container.name}" requests {name}, which is no resource of '
-                f"Kubernetes: the API server rejects the Pod. A pool offers {offered}",
+                "Kubernetes: the API server rejects the Pod",
                 f"Rename {name} to {meant}"
                 if meant
                 else f"{policy.pools[0].request} in place of {name}",

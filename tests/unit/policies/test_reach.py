@@ -220,12 +220,23 @@ def test_the_remediation_names_the_scheduler_of_an_annotation_if_one_of_its_pool
     assert [finding.remediation.startswith(advice) for finding in found] == [True]
 
 
-def test_a_pod_gets_the_tolerations_of_its_runtime_class() -> None:
-    tolerating = spec_of({"tolerations": [{"key": GPU, "operator": "Exists"}]})
-    facts = Facts(runtime_scheduling={"gpu": tolerating})
-    for name, count in (("gpu", 1), ("other", 0), (None, 0)):
-        found = decide(pod(runtimeClassName=name), DEFAULT, facts=facts).findings
-        assert [each.rule for each in found] == ["pool-trespass"] * count, name
+def test_a_pod_gets_the_tolerations_and_the_selection_of_its_runtime_class() -> None:
+    fenced, labels = [{"key": GPU, "operator": "Exists"}], POOL["nodeSelector"]
+    two_taints = policy(pools=[POOL | {"taints": [{"key": GPU}, {"key": "model"}]}])
+    gpu_node = NodeIndex([Node("gpu", labels, taints=(Taint(GPU, "NoSchedule"),))])
+    for added, own, written, count in (
+        ({"tolerations": fenced}, {}, DEFAULT, 1),
+        ({"tolerations": fenced}, {"runtimeClassName": "other"}, DEFAULT, 0),
+        ({"tolerations": fenced}, {"runtimeClassName": None}, DEFAULT, 0),
+        ({"nodeSelector": labels}, {}, DEFAULT, 1),
+        # Beside a toleration or a selection that the Pod has itself.
+        ({"tolerations": [{"key": "model"}]}, {"tolerations": fenced}, two_taints, 2),
+        ({"tolerations": fenced}, {"nodeSelector": dict.fromkeys(labels, "no")}, DEFAULT, 0),
+    ):
+        facts = Facts(runtime_scheduling={"gpu": spec_of(added)}, nodes=gpu_node)
+        given: JSON = {"runtimeClassName": "gpu", **own}
+        found = decide(pod(**given), written, facts=facts).findings
+        assert [each.rule for each in found] == ["pool-trespass"] * count, (added, own, found)
 
 
 @pytest.mark.parametrize(("fail_closed", "count"), [(True, 1), (False, 0)])
