@@ -229,7 +229,7 @@ def test_a_pod_gets_the_tolerations_and_the_selection_of_its_runtime_class() -> 
         ({"tolerations": fenced}, {"runtimeClassName": "other"}, DEFAULT, 0),
         ({"tolerations": fenced}, {"runtimeClassName": None}, DEFAULT, 0),
         ({"nodeSelector": labels}, {}, DEFAULT, 1),
-        # Beside a toleration or a selection that the Pod has itself.
+        # In addition to a toleration or a selection that the Pod has itself.
         ({"tolerations": [{"key": "model"}]}, {"tolerations": fenced}, two_taints, 2),
         ({"tolerations": fenced}, {"nodeSelector": dict.fromkeys(labels, "no")}, DEFAULT, 0),
     ):
