@@ -104,9 +104,7 @@ def _without_domain(pod: Pod, policy: Policy) -> Iterator[Finding]:
                 "a device has a name without a domain",
                 f'container "{container.name}" requests {name}, which is no resource of '
                 "Kubernetes: the API server rejects the Pod",
-                f"Rename {name} to {meant}"
-                if meant
-                else f"{policy.pools[0].request} in place of {name}",
+                f"Rename {name} to {meant}" if meant else _by_claim(name, policy),
             )
 
 
@@ -124,15 +122,18 @@ def _misplaced(pod: Pod, context: Context) -> Iterator[Finding]:
     start = field_path(pod.template.spec_path) if is_core else "spec"
     parts = root if is_core else {"spec": {kind: mapping(spec).get(kind) for kind in _CONTAINERS}}
     for place, name in _scalars(parts, ""):
-        if (meant := _meant(name, context)) and not _PLACES.fullmatch(place.removeprefix(start)):
+        meant = _meant(name, context)
+        if meant is not None and not _PLACES.fullmatch(place.removeprefix(start)):
             place = place if is_core else pod.at(place)
+            renamed = "" if name == meant else f", and rename it to {meant}"
             yield Finding(
                 ID,
                 f"{place}[{name}]",
                 "a device is requested in a field that Kubernetes does not have",
                 f"the API server rejects or drops {name} in {place}: no container gets a device",
-                f"Move {name} to resources.limits of the container"
-                f"{'' if name == meant else f', and rename it to {meant}'}",
+                f"Move {name} to resources.limits of the container{renamed}"
+                if meant
+                else _by_claim(name, context.policy),
             )
 
 
@@ -151,13 +152,13 @@ def _scalars(value: object, place: str) -> Iterator[tuple[str, str]]:
                 yield from _scalars(each, f"{place}.{key}" if place else key)
 
 
-def _meant(name: str, context: Context) -> str:
-    """Return the resource that a name of a field stands for; empty if it is no device."""
+def _meant(name: str, context: Context) -> str | None:
+    """Return the resource that a name of a field stands for, as `_resource_of`; None: no device."""
     if "/" not in name:
-        return _resource_of(context.policy) if _form(name) in _WITHOUT_DOMAIN else ""
+        return _resource_of(context.policy) if _form(name) in _WITHOUT_DOMAIN else None
     if context.pools_of_resource(name) or _accelerators(name):
         return name
-    return _suggestion(name, context.policy)
+    return _suggestion(name, context.policy) or None
 
 
 def _resource_of(policy: Policy) -> str:
@@ -166,6 +167,11 @@ def _resource_of(policy: Policy) -> str:
     if resources is None:
         return ""
     return min(resources.exact) if resources.exact else example_of(resources.prefixes[0])
+
+
+def _by_claim(name: str, policy: Policy) -> str:
+    """Return what to do with a name where all pools offer device classes."""
+    return f"{policy.pools[0].request} in place of {name}"
 
 
 def _without_number(pod: Pod, resource: DeviceResource) -> Finding:

@@ -93,7 +93,8 @@ def test_a_misspelled_name_is_renamed(name: str, pool: JSON, meant: str) -> None
 
 def test_a_name_without_a_domain_becomes_a_claim_where_no_pool_has_resources() -> None:
     classes: JSON = {"deviceClasses": ["b.example.com", "a.example.com"]}
-    assert remediations({"resources": {"limits": {"gpu": 1}}}, **classes) == [
-        "Use a resource claim on device class a.example.com in place of gpu"
-    ]
-    assert remediations({"resources": {"gpu": 1}}, kind="example.com/v1", **classes) == []
+    advice = ["Use a resource claim on device class a.example.com in place of gpu"]
+    assert remediations({"resources": {"limits": {"gpu": 1}}}, **classes) == advice
+    assert remediations({"limits": {"gpu": 1}}, kind="example.com/v1", **classes) == advice
+    others = {"limits": {"cpu": 1, "example.org/licence": 1}}
+    assert remediations(others, kind="example.com/v1", **classes) == []
