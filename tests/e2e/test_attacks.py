@@ -72,7 +72,7 @@ def installed(installable: Installation) -> Iterator[Installation]:
             "the replicas to know the nodes",
         )
         yield installable
-        cluster.kubectl("delete", "namespace", TENANT)
+        cluster.delete_namespaces(TENANT)
 
 
 @pytest.fixture(scope="module")

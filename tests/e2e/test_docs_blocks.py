@@ -156,7 +156,7 @@ def test_every_command_of_a_page_prints_the_shown_output_in_a_cluster(
 ) -> None:
     kubectl = cluster.kubectl
     # Created by a page, and perhaps by the tests of another file before.
-    kubectl("delete", "namespace", "research", "--ignore-not-found")
+    cluster.delete_namespaces("research")
     programs = (quick_command.parent, kubectl.binary.parent, kustomize.parent)
     run_page(page, tmp_path, home, kubectl.environ(), *programs)
 
