@@ -13,6 +13,8 @@ from remedies import FORMS
 LEFT_OUT = {
     # Only a kubelet creates such a Pod.
     "pool-trespass/fail/a-forged-static-pod",
+    # unequal-device-limits says to remove the negative number.
+    "pool-trespass/fail/a-toleration-and-a-negative-number-of-devices",
     # Without node affinity, the toleration that gpufence adds opens another pool as well.
     "pool-trespass/fail/the-toleration-of-another-tenants-model",
 }
