@@ -39,7 +39,7 @@ REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 # A node that has joined a moment ago: GPU feature discovery has not labeled it yet.
 LATE = node("gpu-late", taints=[taint("nvidia.com/gpu", "present")])
-# The policy of the chart, and a pool that is for labeled namespaces.
+# The policy of the chart, and a pool that is for labeled namespaces. The last test stops replicas.
 LAB = {
     "name": "lab",
     "resources": ["example.com/lab-gpu"],
@@ -47,7 +47,10 @@ LAB = {
     "nodeSelector": {"example.com/lab-gpu": "true"},
     "allowedNamespaces": {"matchLabels": {"team": "lab"}},
 }
-VALUES: Values = {"policy": {"pools": [*default_spec()["pools"], LAB]}}
+VALUES: Values = {
+    "policy": {"pools": [*default_spec()["pools"], LAB]},
+    "webhook": {"drainSeconds": 0},
+}
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +75,7 @@ def installed(installable: Installation) -> Iterator[Installation]:
             "the replicas to know the nodes",
         )
         yield installable
-        cluster.delete_namespaces(TENANT)
+        cluster.delete_pods(TENANT)
 
 
 @pytest.fixture(scope="module")

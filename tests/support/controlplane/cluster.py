@@ -11,7 +11,7 @@ import shutil
 import socket
 import ssl
 import tempfile
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -177,13 +177,23 @@ class ControlPlane:
     def delete_namespaces(self, *names: str) -> None:
         """Delete namespaces that may not exist, and wait until they are gone.
 
-        A test that follows in the same process may create one of the same name. No kubelet confirms
-        the end of Pods: the namespace controller waits half of the longest grace period of those
-        that it finds.
+        A test that follows in the same process may create one of the same name. The namespace
+        controller begins after five seconds. No kubelet confirms the end of Pods: it would wait
+        half of the longest grace period of those that it finds.
         """
-        for name in names:
+        path = "/api/v1/namespaces"
+
+        def left() -> set[str]:
+            items = self.api.request("GET", path)["items"]
+            return {each["metadata"]["name"] for each in items} & {*names}
+
+        found = sorted(left())
+        for name in found:
             self.delete_pods(name)
-        self.kubectl("delete", "--ignore-not-found", "namespace", *names)
+            # One whose deletion has begun may be gone.
+            with suppress(ApiError):
+                self.api.request("DELETE", f"{path}/{name}")
+        until(lambda: not left(), f"namespaces to be gone: {', '.join(found)}")
 
     def create_nodes(self, *nodes: dict[str, Any]) -> None:
         """Create Node objects (objects.node) with the status that they carry.

@@ -103,8 +103,9 @@ class Process:
 
     def terminate(self) -> None:
         """Send SIGTERM, and do not wait."""
-        if self._running is not None:
-            _signal_group(self._running.pid, signal.SIGTERM)
+        # Another thread may be in `stop`.
+        if (running := self._running) is not None:
+            _signal_group(running.pid, signal.SIGTERM)
 
     def stop(self) -> None:
         """End the process and its children: SIGTERM, then SIGKILL after a timeout."""

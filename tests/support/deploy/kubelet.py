@@ -290,7 +290,7 @@ class Kubelet:
         self._namespace = namespace
         self._directory = directory
         self._stopping = threading.Event()
-        self._ending: list[threading.Thread] = []
+        self._ending: list[tuple[RunningPod, threading.Thread]] = []
         # A process ends with the thread that started it, so all are started by this one.
         self._thread = threading.Thread(target=self._run)
 
@@ -318,11 +318,12 @@ class Kubelet:
         except Exception as error:
             self.problem = error
         finally:
+            # No drain: the cluster ends as well.
             for uid, pod in list(self.pods.items()):
-                # No drain: the cluster ends as well.
                 pod.process.kill()
                 self._end(uid)
-            for thread in self._ending:
+            for pod, thread in self._ending:
+                pod.process.terminate()
                 thread.join()
 
     def _sync(self) -> None:
@@ -354,9 +355,10 @@ class Kubelet:
         }
 
     def _end(self, uid: str) -> None:
-        thread = threading.Thread(target=self.pods.pop(uid).end)
+        pod = self.pods.pop(uid)
+        thread = threading.Thread(target=pod.end)
         thread.start()
-        self._ending.append(thread)
+        self._ending.append((pod, thread))
 
 
 def _may_start(pod: Object, sources: Sources) -> bool:
