@@ -219,7 +219,9 @@ def _unmet_part(pod: Pod, of_pools: NodeSet, nodes: NodeIndex) -> tuple[str, str
             if not nodes.accepted_by(Alternative({}, (each,), (), "")) & of_pools:
                 values = f" {', '.join(each.values)}" if each.values else ""
                 return f"{each.key} {each.operator}{values}", alternative.path
-    return "all labels of its node selection", REQUIRED_TERMS
+    # gpufence may have added the terms.
+    place = "spec.nodeSelector" if pod.spec.node_selector else REQUIRED_TERMS
+    return "all labels of its node selection", place
 
 
 def _bound_elsewhere(
