@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import socket
 import sys
 from collections import deque
@@ -29,6 +30,12 @@ def free_ports(count: int) -> list[int]:
             _HELD.append(each)
         else:
             each.close()
-    while len(_HELD) > _MOST_HELD:
-        _HELD.popleft().close()
+    _release(_MOST_HELD)
     return ports
+
+
+@atexit.register
+def _release(but: int = 0) -> None:
+    """Release the oldest ports: Python warns of sockets that are open when a process ends."""
+    while len(_HELD) > but:
+        _HELD.popleft().close()
