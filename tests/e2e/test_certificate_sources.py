@@ -79,7 +79,7 @@ def replace_all(released: Release, stack: ExitStack, mounted: str) -> None:
     until(volume.file("tls.crt").exists, "the Secret to be mounted")
     for old in list(released.service.replicas):
         new = released.replica(volume=volume)
-        stack.callback(new.stop)
+        stack.callback(new.kill)
         new.start()
         # It is behind the Service from its start: its readiness keeps requests away.
         released.service.select([*released.service.replicas, new])

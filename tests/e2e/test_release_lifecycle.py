@@ -28,7 +28,7 @@ def test_two_controllers_that_start_together_use_one_ca(released: Release) -> No
     controllers = [released.controller() for _ in range(2)]
     with ExitStack() as stack, released.mounted():
         for controller in controllers:
-            stack.callback(controller.stop)
+            stack.callback(controller.kill)
             controller.start()
         until(released.volume.file("tls.crt").exists, "the serving certificate")
         released.start([released.replica()], stack)
@@ -57,7 +57,7 @@ def test_a_controller_is_alive_and_unready_until_it_reaches_the_api_server(
     config.write_text(text.replace(f":{control_plane.api.port}", f":{port}"))
     with ExitStack() as stack:
         controller = released.controller("--kubeconfig", str(config))
-        stack.callback(controller.stop)
+        stack.callback(controller.kill)
         controller.start()
         until(lambda: "out of reach" in controller.unready(), "the controller to say what it lacks")
         assert controller.get("/healthz") == (200, "ok\n")

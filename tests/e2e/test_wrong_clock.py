@@ -26,7 +26,7 @@ def test_replicas_with_wrong_clocks_serve_each_new_certificate(
 ) -> None:
     with release(control_plane, tmp_path) as released, ExitStack() as stack:
         controller = released.controller(*FLAGS, clock_ahead=-YEARS)
-        stack.callback(controller.stop)
+        stack.callback(controller.kill)
         controller.start()
         stack.enter_context(released.mounted())
         until(released.volume.file("tls.crt").exists, "the serving certificate")

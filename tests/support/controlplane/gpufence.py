@@ -106,12 +106,12 @@ class _Gpufence:
         try:
             self.wait()
         except BaseException:
-            self.stop()
+            self.kill()
             raise
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.stop()
+        self.kill()
 
 
 class Controller(_Gpufence):

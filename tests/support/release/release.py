@@ -112,7 +112,7 @@ class Release:
         """
         running = Running(self.controller(*flags, *controller), [])
         with ExitStack() as stack:
-            stack.callback(running.controller.stop)
+            stack.callback(running.controller.kill)
             running.controller.start()
             volume = stack.enter_context(self.mounted(mounted))
             until(volume.file("tls.crt").exists, "the serving certificate")
@@ -123,8 +123,8 @@ class Release:
 
     def start(self, replicas: Sequence[Replica], stack: ExitStack) -> None:
         """Start replicas at the same time, and wait until the Service sends requests to all."""
-        stack.callback(_stop, replicas)
         for replica in replicas:
+            stack.callback(replica.kill)
             replica.start()
         for replica in replicas:
             replica.wait()
@@ -181,14 +181,6 @@ def _command(clock_ahead: timedelta) -> Sequence[str | Path]:
     if clock_ahead:
         return (sys.executable, str(_WRONG_CLOCK), str(clock_ahead.total_seconds()))
     return QUICK
-
-
-def _stop(replicas: Sequence[Replica]) -> None:
-    """Stop replicas at the same time; the second signal of `stop` ends their drain."""
-    for replica in replicas:
-        replica.process.terminate()
-    for replica in replicas:
-        replica.stop()
 
 
 @contextmanager
