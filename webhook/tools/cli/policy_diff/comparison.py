@@ -16,13 +16,14 @@ from typing import NamedTuple
 import msgspec
 
 from policies.decision import Decision
+from policies.engine import decide
 from policies.facts import Request
 from policies.kubernetes.field_types import NameSet
 from policies.policy import ExceptionEntry, Policy, Pool
 from policies.registry import RULES
 from policies.wording import listing
 from webhook.controller.text.objects import ALWAYS_EXCLUDED
-from webhook.tools.cli.evaluate import Result, evaluate
+from webhook.tools.cli.evaluate import Result, facts_among
 from webhook.tools.cli.policy_diff.differences import (
     Answer,
     Change,
@@ -241,18 +242,16 @@ class Comparer:
         return self.answer(own).changes
 
     def _decide(self, own: Class) -> list[Decision]:
-        manifests = [Manifest(_DOCUMENT, None, (), 0, each) for each in objects_of(own, self._home)]
-        request = Request("default", "".join(each.username for each in own), today=self._today)
-        results = (
-            evaluate(
-                manifests,
-                policy,
-                request,
-                lambda _, facts, __: msgspec.structs.replace(facts, runtime_classes=self._classes),
-            )
+        *beside, pod = objects_of(own, self._home)
+        manifests = [Manifest(_DOCUMENT, None, (), 0, each) for each in beside]
+        namespace = pod["metadata"].get("namespace", "default")
+        request = Request(namespace, "".join(each.username for each in own), today=self._today)
+        facts = facts_among(manifests, namespace)(namespace)
+        facts = msgspec.structs.replace(facts, runtime_classes=self._classes)
+        return [
+            decide(pod, policy, request, facts, excluded_namespaces=ALWAYS_EXCLUDED).checked()
             for policy in self._policies
-        )
-        return [[*each][-1].decision for each in results]
+        ]
 
     # Differences.
 
