@@ -71,7 +71,8 @@ def changed(change: JSON) -> JSON:
 
 @cache
 def comparison(name: str) -> Comparison:
-    return compare(*map(policy_of, specs(name)), TODAY)
+    old, new = map(policy_of, specs(name))
+    return compare(old, new, TODAY)
 
 
 def specs(name: str) -> tuple[JSON, JSON]:
@@ -80,7 +81,8 @@ def specs(name: str) -> tuple[JSON, JSON]:
 
 def generated(name: str, count: int) -> Iterator[tuple[Any, Decision, Decision]]:
     """Yield generated Pods, each with the decisions of the policies before and after a change."""
-    policies, pods = [*map(policy_of, specs(name))], Pods(7)
+    pods = Pods(7)
+    policies = [*map(policy_of, specs(name))]
     for pod, request, known in (pods.one() for _ in range(count)):
         old, new = (
             decide(pod, policy, request, known, excluded_namespaces=ALWAYS_EXCLUDED)
