@@ -6,8 +6,8 @@ import itertools
 import json
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
@@ -77,29 +77,73 @@ TODAY = datetime.now(UTC).date()
 TOO_LONG = "gpufence found more than fits here; run gpufence check on the manifest"
 
 
+GENERATED = policies()
+BY_ACTION = {
+    action: replace(
+        default,
+        rules={**default.rules, "pool-trespass": action},
+        overrides=(Override(("other",), {"pool-trespass": "enforce"}),),
+    )
+    for default in [policy_of(default_spec())]
+    for action in ACTIONS
+}
+EXPIRING = {
+    verdict: replace(
+        GENERATED["one taint"],
+        exceptions=(
+            ExceptionEntry(
+                rules=frozenset({"pool-trespass"}),
+                namespaces=NameSet(["default"]),
+                kinds=frozenset({"Pod"}),
+                names=NameSet(["pod-*"]),
+                reason="moves soon",
+                expires=TODAY + timedelta(days=days),
+            ),
+        ),
+    )
+    for verdict, days in (("accepted", 1), ("denied", 0))
+}
+KAI = policy_of(
+    yaml.safe_load(preset_text("kai"))["spec"] | {"exemptions": {"runtimeClasses": ["exempt"]}}
+)
+
+Lines = dict[Policy, InTree]
+
+
+@contextmanager
+def registered(cluster: ControlPlane, tried: Iterable[Policy]) -> Iterator[Lines]:
+    """Register the line of each policy inside the block."""
+    # Policies that differ for replicas only have the same objects.
+    objects = {policy: str(admission_policies(policy, Registration())) for policy in tried}
+    distinct = {text: policy for policy, text in objects.items()}
+    with in_trees(cluster, distinct.values()) as lines:
+        line_of = dict(zip(distinct, lines, strict=True))
+        yield {policy: line_of[text] for policy, text in objects.items()}
+
+
+@pytest.fixture(scope="module")
+def lines(control_plane: ControlPlane) -> Iterator[Lines]:
+    tried = (KAI, *GENERATED.values(), *BY_ACTION.values(), *EXPIRING.values())
+    with registered(control_plane, tried) as lines:
+        yield lines
+
+
 @pytest.mark.slow("creates the object of every case")
 def test_admission_policies_deny_no_case_that_the_engine_allows(
     control_plane: ControlPlane,
 ) -> None:
     cases = kept_cases(control_plane)
     prepare(control_plane, cases)
-    texts = [json.dumps(case.read()[1]) for case in cases]
-    given_policies = {text: compiled(json.loads(text)) for text in texts}
-    objects = {
-        text: str(admission_policies(policy, Registration()))
-        for text, policy in given_policies.items()
-    }
-    # Policies that differ for replicas only have the same objects.
-    distinct = {objects[text]: policy for text, policy in given_policies.items()}
+    policy_of_case = {case: compiled(case.read()[1]) for case in cases}
     tally: Counter[str] = Counter()
     alone: list[str] = []
-    with in_trees(control_plane, distinct.values()) as lines:
-        line_of = dict(zip(distinct, lines, strict=True))
-        for case, text in zip(cases, texts, strict=True):
-            outcome, wrong = judge(line_of[objects[text]], case)
+    sent: dict[str, Outcome] = {}
+    with registered(control_plane, policy_of_case.values()) as lines:
+        for case, policy in policy_of_case.items():
+            outcome, wrong = judge(lines[policy], case, sent)
             tally[outcome] += 1
             alone += wrong
-    print(f"\n{len(distinct)} policies, {sum(tally.values())} cases: {dict(tally)}")
+    print(f"\n{len({*lines.values()})} lines, {len(cases)} cases: {dict(tally)}")
     assert not alone, "\n".join(alone)
 
 
@@ -117,15 +161,20 @@ def prepare(cluster: ControlPlane, cases: Iterable[Case]) -> None:
         create_runtime_class(cluster, name)
 
 
-def judge(line: InTree, case: Case) -> tuple[str, list[str]]:
-    """Return what the API server makes of a case, and what is wrong with that."""
+def judge(line: InTree, case: Case, sent: dict[str, Outcome]) -> tuple[str, list[str]]:
+    """Return what the API server makes of a case, and what is wrong with that.
+
+    ``sent`` has the outcomes of other cases: some differ in what only the engine knows.
+    """
     obj, document, request, known = case.read()
     request = msgspec.structs.replace(request, today=TODAY if request.today else None)
-    if request.operation == "UPDATE" and request.old is not None:
-        outcome = update(line, obj, request)
-    else:
-        outcome = line.create(obj, request.namespace, request.username)
-    return compare(compiled(document), str(case), obj, outcome, request, [known])
+    what = f"{line.name} {obj} {request}"
+    if what not in sent:
+        if request.operation == "UPDATE" and request.old is not None:
+            sent[what] = update(line, obj, request)
+        else:
+            sent[what] = line.create(obj, request.namespace, request.username)
+    return compare(compiled(document), str(case), obj, sent[what], request, [known])
 
 
 def update(line: InTree, obj: JSON, request: Request) -> Outcome:
@@ -291,26 +340,21 @@ def spec_of(obj: JSON) -> JSON:
 
 
 @pytest.mark.slow("sends each generated object to every policy")
-def test_law_admission_policies_deny_no_object_that_the_engine_allows(
-    control_plane: ControlPlane,
-) -> None:
+def test_law_admission_policies_deny_no_object_that_the_engine_allows(lines: Lines) -> None:
     tallies: defaultdict[str, Counter[str]] = defaultdict(Counter)
-    given_policies = policies()
-    with in_trees(control_plane, given_policies.values()) as lines:
 
-        @law
-        @given(spec=valid_specs(), known=facts(), kind=st.sampled_from(["Pod", "Pod", *WORKLOADS]))
-        def holds(spec: JSON, known: Facts, kind: str) -> None:
-            obj = pod(spec) if kind == "Pod" else workload(kind, "made", spec)
-            variants = [msgspec.structs.replace(known, nodes=nodes) for nodes in NODES.values()]
-            for name, line in zip(given_policies, lines, strict=True):
-                verdict, wrong = compare(
-                    line.policy, json.dumps(obj), obj, line.create(obj), Request(), variants
-                )
-                tallies[name][verdict] += 1
-                assert not wrong, wrong
+    @law
+    @given(spec=valid_specs(), known=facts(), kind=st.sampled_from(["Pod", "Pod", *WORKLOADS]))
+    def holds(spec: JSON, known: Facts, kind: str) -> None:
+        obj = pod(spec) if kind == "Pod" else workload(kind, "made", spec)
+        variants = [msgspec.structs.replace(known, nodes=nodes) for nodes in NODES.values()]
+        for name, policy in GENERATED.items():
+            outcome = lines[policy].create(obj)
+            verdict, wrong = compare(policy, json.dumps(obj), obj, outcome, Request(), variants)
+            tallies[name][verdict] += 1
+            assert not wrong, wrong
 
-        holds()
+    holds()
     for name, tally in tallies.items():
         print(f"\n{name}: {dict(tally)}")
         assert tally["denied by both"] > 0
@@ -318,39 +362,32 @@ def test_law_admission_policies_deny_no_object_that_the_engine_allows(
 
 
 @pytest.mark.slow("creates a Pod of every class")
-def test_the_api_server_denies_no_class_of_pods_that_the_engine_allows(
-    control_plane: ControlPlane,
-) -> None:
+def test_the_api_server_denies_no_class_of_pods_that_the_engine_allows(lines: Lines) -> None:
     """The classes of ``gpufence policy diff``, with each action of the rule."""
-    default, alone = policy_of(default_spec()), list[str]()
+    enforcing, alone = BY_ACTION["enforce"], list[str]()
     tally: defaultdict[str, Counter[str]] = defaultdict(Counter)
-    lab = Override(("other",), {"pool-trespass": "enforce"})
-    tried = {
-        action: replace(default, rules={**default.rules, "pool-trespass": action}, overrides=(lab,))
-        for action in ACTIONS
-    }
-    with in_trees(control_plane, tried.values()) as lines:
-        for action, line in zip(tried, lines, strict=True):
-            policy = line.policy
-            for own in Comparer(policy, replace(policy, mode="audit"), TODAY).answers:
-                *_, obj = objects_of(own)
-                # Pods in other namespaces would need them.
-                if "namespace" not in obj["metadata"]:
-                    outcome, sent = line.create(obj), json.dumps(obj)
-                    verdict, wrong = compare(policy, sent, obj, outcome, Request(), [Facts()])
-                    tally[action][verdict] += 1
-                    alone += wrong
+    for own in Comparer(enforcing, replace(enforcing, mode="audit"), TODAY).answers:
+        *_, obj = objects_of(own)
+        # Pods in other namespaces would need them.
+        if "namespace" in obj["metadata"]:
+            continue
+        name = json.dumps(obj)
+        outcomes = {line: line.create(obj) for line in {lines[each] for each in BY_ACTION.values()}}
+        for action, policy in BY_ACTION.items():
+            outcome = outcomes[lines[policy]]
+            verdict, wrong = compare(policy, name, obj, outcome, Request(), [Facts()])
+            tally[action][verdict] += 1
+            alone += wrong
     print("".join(f"\n{action}: {dict(counts)}" for action, counts in tally.items()))
     assert not alone, "\n".join(alone)
     assert tally["enforce"]["denied by both"] > 0
 
 
-@pytest.mark.parametrize("pools", [1, 10])
 def test_the_largest_pods_stay_within_the_cost_that_the_api_server_allows(
-    control_plane: ControlPlane, pools: int
+    control_plane: ControlPlane,
 ) -> None:
     """The engine reads a limited number of each part; the policies evaluate all of them."""
-    policy = of_pools(pools)
+    policy = of_pools(10)
     away = {"key": PRESENT, "operator": "NotIn", "values": ["true"]}
     terms = [
         {"matchExpressions": [away, {"key": f"l-{n}.example", "operator": "Exists"}]}
@@ -387,33 +424,19 @@ TRESPASSER = pod(
 )
 
 
-@pytest.mark.parametrize(("days", "verdict"), [(1, "accepted"), (0, "denied")])
-def test_an_exception_expires_on_its_date_without_recompilation(
-    control_plane: ControlPlane, days: int, verdict: str
-) -> None:
-    entry = ExceptionEntry(
-        rules=frozenset({"pool-trespass"}),
-        namespaces=NameSet(["default"]),
-        kinds=frozenset({"Pod"}),
-        names=NameSet(["pod-*"]),
-        reason="moves soon",
-        expires=TODAY + timedelta(days=days),
-    )
-    policy = replace(policies()["one taint"], exceptions=(entry,))
-    with in_tree(control_plane, policy) as line:
-        assert line.create(TRESPASSER).verdict == verdict
+def test_an_exception_expires_on_its_date_without_recompilation(lines: Lines) -> None:
+    for verdict, policy in EXPIRING.items():
+        assert lines[policy].create(TRESPASSER).verdict == verdict
         # The exception is for Pods of that name.
         named = {**TRESPASSER, "metadata": {"name": "other"}}
-        assert line.create(named).verdict == "denied"
+        assert lines[policy].create(named).verdict == "denied"
 
 
 WILDCARD = {"operator": "Exists"}
 KEY = {"key": "nvidia.com/gpu", "operator": "Exists"}
 
 
-def test_a_template_with_every_toleration_is_left_to_the_webhook(
-    control_plane: ControlPlane,
-) -> None:
+def test_a_template_with_every_toleration_is_left_to_the_webhook(lines: Lines) -> None:
     """A mutation keeps its Pods off GPU nodes, also if it names the key of a pool too."""
     spec = {
         "containers": [{"name": "main", "image": "app"}],
@@ -421,18 +444,17 @@ def test_a_template_with_every_toleration_is_left_to_the_webhook(
     }
     # Every taint of another effect opens no pool, so nothing is added.
     other = {**spec, "tolerations": [{**WILDCARD, "effect": "NoExecute"}, KEY]}
-    policy = policies()["one taint"]
-    with in_tree(control_plane, policy) as line:
+    policy = GENERATED["one taint"]
 
-        def is_left(kind: str) -> None:
-            agent, denied = workload(kind, "agent", spec), workload(kind, "agent", other)
-            assert not enforced(agent, policy, Request(), Facts())
-            assert enforced(denied, policy, Request(), Facts())
-            assert line.create(denied).verdict == "denied"
-            outcome = line.create(agent)
-            assert outcome.verdict == "accepted", outcome.message
+    def is_left(kind: str) -> None:
+        agent, denied = workload(kind, "agent", spec), workload(kind, "agent", other)
+        assert not enforced(agent, policy, Request(), Facts())
+        assert enforced(denied, policy, Request(), Facts())
+        assert lines[policy].create(denied).verdict == "denied"
+        outcome = lines[policy].create(agent)
+        assert outcome.verdict == "accepted", outcome.message
 
-        each(sorted(WORKLOADS.keys() - {"DaemonSet"}), is_left)
+    each(sorted(WORKLOADS.keys() - {"DaemonSet"}), is_left)
 
 
 SHOWS = [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]
@@ -447,37 +469,34 @@ PATCHES: dict[str, JSON] = {
 }
 
 
-def test_a_debug_container_is_judged_with_the_stored_pod(control_plane: ControlPlane) -> None:
+def test_a_debug_container_is_judged_with_the_stored_pod(lines: Lines) -> None:
     """The API server restores all but the new containers, whatever the same request says.
 
     The Pod has findings already: a container and a debug container of before show devices.
     """
-    spec = yaml.safe_load(preset_text("kai"))["spec"]
-    spec["exemptions"] = {"runtimeClasses": ["exempt"]}
+    line, path = lines[KAI], "/api/v1/namespaces/default/pods"
+    setup = line.api(SETUP_USER)
     leaking = {"name": "main", "image": "app", "env": SHOWS}
-    with in_tree(control_plane, policy_of(spec)) as line:
-        setup, path = line.api(SETUP_USER), "/api/v1/namespaces/default/pods"
-        created = setup.request("POST", path, pod({"containers": [leaking]}))
-        where = f"{path}/{created['metadata']['name']}/ephemeralcontainers"
-        before = {"name": "before", "image": "shell", "env": SHOWS}
+    created = setup.request("POST", path, line.labeled(pod({"containers": [leaking]})))
+    where = f"{path}/{created['metadata']['name']}/ephemeralcontainers"
+    before = {"name": "before", "image": "shell", "env": SHOWS}
 
-        def is_judged(patch: str) -> None:
-            for name, env, verdict in (("plain", [], "accepted"), ("debug", SHOWS, "denied")):
-                changed = json.loads(json.dumps(stored))
-                changed["spec"]["ephemeralContainers"].append(
-                    {"name": name, "image": "shell", "env": env}
-                )
-                for part, fields in PATCHES[patch].items():
-                    changed[part] |= fields
-                outcome = line.update(changed, subresource="ephemeralcontainers")
-                assert outcome.verdict == verdict, outcome.message
-            assert "spec.ephemeralContainers[1].env[0]: container" in outcome.message
+    def is_judged(patch: str) -> None:
+        for name, env, verdict in (("plain", [], "accepted"), ("debug", SHOWS, "denied")):
+            changed = json.loads(json.dumps(stored))
+            debugging = {"name": name, "image": "shell", "env": env}
+            changed["spec"]["ephemeralContainers"].append(debugging)
+            for part, fields in PATCHES[patch].items():
+                changed[part] |= fields
+            outcome = line.update(changed, subresource="ephemeralcontainers")
+            assert outcome.verdict == verdict, outcome.message
+        assert "spec.ephemeralContainers[1].env[0]: container" in outcome.message
 
-        try:
-            created["spec"]["ephemeralContainers"] = [before]
-            del created["metadata"]["resourceVersion"]
-            stored = setup.request("PUT", where, created)
-            del stored["metadata"]["resourceVersion"]
-            each(PATCHES, is_judged)
-        finally:
-            setup.request("DELETE", f"{path}/{created['metadata']['name']}?gracePeriodSeconds=0")
+    try:
+        created["spec"]["ephemeralContainers"] = [before]
+        del created["metadata"]["resourceVersion"]
+        stored = setup.request("PUT", where, created)
+        del stored["metadata"]["resourceVersion"]
+        each(PATCHES, is_judged)
+    finally:
+        setup.request("DELETE", f"{path}/{created['metadata']['name']}?gracePeriodSeconds=0")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from controlplane.poll import until
 from controlplane.webhooks import wait_until_called
 from release.load import Load
 from release.release import CA, WEBHOOKS, release
+from release.wrong_clock import shift
 
 # More than the lifetime of a serving certificate: whatever is issued is invalid by this clock.
 YEARS = timedelta(days=800)
@@ -25,7 +27,7 @@ def test_replicas_with_wrong_clocks_serve_each_new_certificate(
     control_plane: ControlPlane, namespace: str, tmp_path: Path
 ) -> None:
     with release(control_plane, tmp_path) as released, ExitStack() as stack:
-        controller = released.controller(*FLAGS, clock_ahead=-YEARS)
+        controller = released.controller(*FLAGS, enter=partial(shift, -YEARS))
         stack.callback(controller.kill)
         controller.start()
         stack.enter_context(released.mounted())
@@ -33,7 +35,8 @@ def test_replicas_with_wrong_clocks_serve_each_new_certificate(
         now = datetime.now(UTC)
         issued = x509.load_pem_x509_certificate(released.secret()["tls.crt"])
         assert issued.not_valid_before_utc < now < issued.not_valid_after_utc
-        replicas = [released.replica(clock_ahead=ahead) for ahead in (-YEARS, YEARS, timedelta())]
+        clocks = (partial(shift, -YEARS), partial(shift, YEARS), None)
+        replicas = [released.replica(enter=clock) for clock in clocks]
         released.start(replicas, stack)
         wait_until_called(released.cluster)
         with Load(released.cluster.api, namespace) as load:

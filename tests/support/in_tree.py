@@ -132,7 +132,7 @@ def in_trees(cluster: ControlPlane, policies: Iterable[Policy]) -> Iterator[list
     # An expression may have 100,000 characters.
     parts = [lines[start : start + 16] for start in range(0, len(lines), 16)]
     objects = (obj for part in parts for rule in IN_TREE_RULES for obj in _together(part, rule))
-    with _registered(cluster.api, lines[-1].name, objects):
+    with _registered(cluster.api, lines[-1].name, objects, forgotten=False):
         yield lines
 
 
@@ -189,8 +189,10 @@ def _quoted(text: str) -> str:
 
 
 @contextmanager
-def _registered(api: Api, name: str, given: Iterable[JSON]) -> Iterator[None]:
-    """Register objects inside the block only."""
+def _registered(
+    api: Api, name: str, given: Iterable[JSON], *, forgotten: bool = True
+) -> Iterator[None]:
+    """Register objects inside the block only, and wait until they are ``forgotten``."""
     objects = [*given, *_sentinel(name)]
     try:
         for obj in objects:
@@ -201,7 +203,8 @@ def _registered(api: Api, name: str, given: Iterable[JSON]) -> Iterator[None]:
         for obj in reversed(objects):
             with suppress(ApiError):
                 api.request("DELETE", f"{collection(obj['kind'])}/{obj['metadata']['name']}")
-        until(lambda: not _denies_sentinel(api, name), "the API server to forget the policies")
+        if forgotten:
+            until(lambda: not _denies_sentinel(api, name), "the API server to forget the policies")
 
 
 def _sentinel(name: str) -> tuple[JSON, JSON]:

@@ -7,8 +7,9 @@ import json
 import socket
 import ssl
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -27,8 +28,8 @@ HOST = "127.0.0.1"
 class _Gpufence:
     """A process of gpufence that serves metrics; as a context manager it runs during the block.
 
-    It logs to a file in `directory`. The command QUICK itself is run as a fork, and an equal one as
-    a program.
+    It logs to a file in `directory`. The command QUICK itself is run as a fork, which calls `enter`
+    first, and an equal one as a program.
     """
 
     def __init__(
@@ -38,11 +39,12 @@ class _Gpufence:
         *,
         command: Sequence[str | Path],
         environ: Mapping[str, str] | None = None,
+        enter: Callable[[], None] | None = None,
         stop_within: float = 20,
     ) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         [self.metrics_port] = free_ports(1)
-        start = Forked if command is QUICK else Process
+        start = partial(Forked, enter=enter) if command is QUICK else Process
         self.process = start(
             "gpufence",
             [*command, *arguments, "--host", HOST, "--metrics-port", str(self.metrics_port)],
@@ -123,8 +125,9 @@ class Controller(_Gpufence):
         flags: Sequence[str | Path],
         *,
         command: Sequence[str | Path] = QUICK,
+        enter: Callable[[], None] | None = None,
     ) -> None:
-        super().__init__(directory, ["controller", *flags], command=command)
+        super().__init__(directory, ["controller", *flags], command=command, enter=enter)
 
 
 class Replica(_Gpufence):
@@ -137,13 +140,14 @@ class Replica(_Gpufence):
         *,
         command: Sequence[str | Path] = QUICK,
         environ: Mapping[str, str] | None = None,
+        enter: Callable[[], None] | None = None,
         port: int = 0,
     ) -> None:
         self.port = port or free_ports(1)[0]
         self.url = f"https://{HOST}:{self.port}"
         """Scheme, host and port, as an API server calls it."""
         arguments = ["serve", "--port", str(self.port), *flags]
-        super().__init__(directory, arguments, command=command, environ=environ)
+        super().__init__(directory, arguments, command=command, environ=environ, enter=enter)
 
     def certificate(self, ca: bytes) -> x509.Certificate:
         """Return the certificate that it serves to a client that trusts only `ca` (PEM).

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import base64
-import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +15,6 @@ import yaml
 from controlplane import policies
 from controlplane.api import ApiError
 from controlplane.cluster import ControlPlane
-from controlplane.forked import QUICK
 from controlplane.gpufence import Controller, Replica
 from controlplane.poll import until
 from controlplane.webhooks import unregister, wait_until_called
@@ -35,7 +32,6 @@ WEBHOOKS = 5
 TIMEOUT = ("--timeout-seconds", "10")
 """API servers wait longer than by default: this machine may be busy."""
 _ADMISSION = "/apis/admissionregistration.k8s.io/v1"
-_WRONG_CLOCK = Path(__file__).with_name("wrong_clock.py")
 
 
 @dataclass
@@ -57,30 +53,29 @@ class Release:
         self.volume = Volume(directory / SERVING)
         """The serving Secret as replicas mount it."""
 
-    def controller(self, *flags: str, clock_ahead: timedelta = timedelta()) -> Controller:
-        """Return a controller that is yet to be started; its clock is ahead by `clock_ahead`."""
+    def controller(self, *flags: str, enter: Callable[[], None] | None = None) -> Controller:
+        """Return a controller that is yet to be started; its process calls `enter` first."""
         own = (
             *("--kubeconfig", str(self.cluster.kubeconfig), "--namespace", self.namespace),
             *("--url", self.service.url, "--owner", f"clusterrole/{NAME}"),
             *("--poll-seconds", "0.5", *TIMEOUT),
         )
-        command = _command(clock_ahead)
-        return Controller(self.directory, [*own, *flags], command=command)
+        return Controller(self.directory, [*own, *flags], enter=enter)
 
     def replica(
         self,
         *flags: str,
         volume: Volume | None = None,
-        clock_ahead: timedelta = timedelta(),
+        enter: Callable[[], None] | None = None,
     ) -> Replica:
-        """Return a replica that is yet to be started; its clock is ahead by `clock_ahead`."""
+        """Return a replica that is yet to be started; its process calls `enter` first."""
         mounted = volume or self.volume
         own = (
             *("--kubeconfig", str(self.cluster.kubeconfig), "--drain-seconds", "1", *TIMEOUT),
             *("--tls-cert", str(mounted.file("tls.crt"))),
             *("--tls-key", str(mounted.file("tls.key"))),
         )
-        return Replica(self.directory, [*own, *flags], command=_command(clock_ahead))
+        return Replica(self.directory, [*own, *flags], enter=enter)
 
     @contextmanager
     def mounted(self, secret: str = SERVING, every: float = 0.5) -> Iterator[Volume]:
@@ -175,12 +170,6 @@ class Release:
             for configuration in self.configurations()
             for webhook in configuration["webhooks"]
         ]
-
-
-def _command(clock_ahead: timedelta) -> Sequence[str | Path]:
-    if clock_ahead:
-        return (sys.executable, str(_WRONG_CLOCK), str(clock_ahead.total_seconds()))
-    return QUICK
 
 
 @contextmanager

@@ -1,7 +1,4 @@
-"""Run `gpufence` on a machine whose clock is wrong: `wrong_clock.py SECONDS ARGUMENTS...`.
-
-Only the process has the wrong time. OpenSSL reads the clock by itself, and is right.
-"""
+"""A machine whose clock is wrong. OpenSSL reads the clock by itself, and is right."""
 
 from __future__ import annotations
 
@@ -9,30 +6,26 @@ import datetime as dt
 import sys
 import time
 from datetime import tzinfo
-from pathlib import Path
 from typing import Any, Self
 
-_SHIFT = float(sys.argv.pop(1))
-_time, _real = time.time, dt.datetime
 
+def shift(ahead: dt.timedelta) -> None:
+    """Shift the clock of this process, also for the modules that it has imported."""
+    clock, real = time.time, dt.datetime
 
-class _Shifted(type):
-    def __instancecheck__(cls, instance: Any) -> bool:
-        return isinstance(instance, _real)
+    class Shifted(type):
+        def __instancecheck__(cls, instance: Any) -> bool:
+            return isinstance(instance, real)
 
+    class Datetime(real, metaclass=Shifted):
+        @classmethod
+        def now(cls, tz: tzinfo | None = None) -> Self:
+            return cls.fromtimestamp(time.time(), tz)
 
-class _Datetime(dt.datetime, metaclass=_Shifted):
-    @classmethod
-    def now(cls, tz: tzinfo | None = None) -> Self:
-        return cls.fromtimestamp(time.time(), tz)
+    def shifted() -> float:
+        return clock() + ahead.total_seconds()
 
-
-# Before gpufence imports either.
-time.time = lambda: _time() + _SHIFT
-dt.datetime = _Datetime  # type: ignore[misc]
-
-sys.path.append(str(Path(__file__).parents[1]))
-
-from controlplane.quick import main  # noqa: E402
-
-sys.exit(main())
+    for module in list(sys.modules.values()):
+        for name, old, new in (("datetime", real, Datetime), ("time", clock, shifted)):
+            if getattr(module, name, None) is old:
+                setattr(module, name, new)
