@@ -114,7 +114,7 @@ Lines = dict[Policy, InTree]
 def registered(cluster: ControlPlane, tried: Iterable[Policy]) -> Iterator[Lines]:
     """Register the line of each policy inside the block."""
     # Policies that differ for replicas only have the same objects.
-    objects = {policy: str(admission_policies(policy, Registration())) for policy in tried}
+    objects = {each: str(admission_policies(each, Registration())) for each in dict.fromkeys(tried)}
     distinct = {text: policy for policy, text in objects.items()}
     with in_trees(cluster, distinct.values()) as lines:
         line_of = dict(zip(distinct, lines, strict=True))

@@ -11,7 +11,7 @@ from controlplane.cluster import ControlPlane
 from policies.decision import Decision
 from policies.kubernetes.editor import clone
 from policies.kubernetes.objects import MalformedObjectError
-from remedies import follow, remedies
+from remedies import follow
 
 JSON = dict[str, Any]
 
@@ -35,18 +35,12 @@ class Trial:
         self.outcomes: Counter[str] = Counter()
         self.kinds: Counter[str] = Counter()
         """The remedies that were applied, by kind."""
-        self.left: Counter[str] = Counter()
-        """The remediations that a person has to read: with a choice, or about other objects."""
         self.wrong: list[str] = []
+        self._found: dict[str, set[str]] = {}
+        """By what was sent, why the API server rejects it: many cases lead to the same object."""
 
     def follow(self, name: str, obj: JSON, decide_on: Callable[[JSON], Decision]) -> None:
         """Follow the remediations of an object, each on its own and then those of the rest."""
-        for finding in decide_on(obj).findings:
-            is_applicable = next(remedies(obj, finding), None) is not None
-            self.outcomes["remediations"] += 1
-            self.outcomes["remediations, machine-applicable"] += is_applicable
-            if not is_applicable:
-                self.left[f"{finding.rule}: {finding.remediation}"] += 1
         path = _KINDS.get((str(obj.get("apiVersion")), str(obj.get("kind"))))
         try:
             for followed in follow(obj, decide_on):
@@ -77,9 +71,15 @@ class Trial:
         kept = {key: metadata[key] for key in ("labels", "annotations") if key in metadata}
         sent["metadata"] = {"name": "followed", **kept}
         (sent.get("spec") or {}).pop("ephemeralContainers", None)
+        what = f"{path} {sent}"
+        if what not in self._found:
+            self._found[what] = self._rejected(path, sent)
+        return self._found[what]
+
+    def _rejected(self, path: str, obj: JSON) -> set[str]:
         url = f"{path.format(self._namespace)}?dryRun=All&fieldValidation=Strict"
         try:
-            self._cluster.api.request("POST", url, sent)
+            self._cluster.api.request("POST", url, obj)
         except ApiError as error:
             causes = (error.body.get("details") or {}).get("causes") or ()
             return {f"{c.get('field')}: {c.get('message')}" for c in causes} or {str(error)}
@@ -87,8 +87,6 @@ class Trial:
 
     def report(self) -> Iterator[str]:
         """Yield the lines of the report."""
-        for title, counts in (("remedies", self.kinds), ("left to a person", self.left)):
-            yield f"{title}: {counts.total()}"
-            yield from (f"  {count:4} {name}" for name, count in counts.most_common())
+        yield from (f"{count:4} {name}" for name, count in self.kinds.most_common())
         yield from (f"{name}: {count}" for name, count in sorted(self.outcomes.items()))
         yield from (f"WRONG {each}" for each in self.wrong)

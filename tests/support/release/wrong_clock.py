@@ -17,7 +17,7 @@ def shift(ahead: dt.timedelta) -> None:
         def __instancecheck__(cls, instance: Any) -> bool:
             return isinstance(instance, real)
 
-    class Datetime(real, metaclass=Shifted):
+    class Datetime(dt.datetime, metaclass=Shifted):
         @classmethod
         def now(cls, tz: tzinfo | None = None) -> Self:
             return cls.fromtimestamp(time.time(), tz)
