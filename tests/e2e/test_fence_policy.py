@@ -19,7 +19,7 @@ from controlplane.gpufence import Server
 from controlplane.objects import TOLERATION, pod
 from controlplane.policies import DEFINITION, PATH, define, use, used
 from controlplane.poll import until
-from controlplane.webhooks import calls
+from controlplane.webhooks import ADMISSION, calls
 from each import each
 from paths import PROJECT
 from policies.document import PolicyError
@@ -129,8 +129,8 @@ def bindings(api: Api) -> list[str]:
 
 @pytest.mark.slow("waits for replicas, controller and API server after each change")
 def test_replicas_and_controller_follow_the_object(cluster: ControlPlane, tmp_path: Path) -> None:
-    """Prints how soon a change counts, what kubectl shows, and what an invalid policy says."""
-    api, kubectl = cluster.api, cluster.kubectl
+    """Prints how soon a change counts, and what an invalid policy says."""
+    api = cluster.api
     pods = f"/api/v1/namespaces/{cluster.create_namespace('follow-')}/pods"
     gpu_pod, trespasser = pod({"nvidia.com/gpu": 1}), pod()
     trespasser["spec"]["tolerations"] = [TOLERATION]
@@ -156,9 +156,11 @@ def test_replicas_and_controller_follow_the_object(cluster: ControlPlane, tmp_pa
         def is_observed() -> bool:
             return calls(api.text("/metrics"))["admit", "pods-observed.gpufence.dev"] > observed
 
+        def patch(part: JSON) -> None:
+            api.request("PATCH", f"{PATH}/gpufence", part, "application/merge-patch+json")
+
         def use_mode(mode: str) -> None:
-            patch = json.dumps({"spec": {"mode": mode}})
-            kubectl("patch", "fencepolicy", "gpufence", "--type", "merge", "-p", patch)
+            patch({"spec": {"mode": mode}})
             began, enforces = time.monotonic(), mode == "enforce"
             parts: dict[str, Callable[[], bool]] = {
                 "the API server": lambda: is_in_force(enforces),
@@ -183,15 +185,14 @@ def test_replicas_and_controller_follow_the_object(cluster: ControlPlane, tmp_pa
         for name, spec in INVALID.items():
             with pytest.raises(PolicyError) as caught:
                 policy_of(spec)
-            broken = json.dumps(fence_policy(spec, "broken"))
-            refused = kubectl("apply", "-f", "-", stdin=broken, check=False).stderr
+            refused = api.refusal(PATH, fence_policy(spec, "broken"))
             assert all(problem in refused for problem in caught.value.problems), (name, refused)
         print(refused)
-        kubectl("annotate", "fencepolicy", "gpufence", "owner=team")
+        patch({"metadata": {"annotations": {"owner": "team"}}})
 
         # What is stored while API servers do not call replicas changes nothing.
         running.controller.stop()
-        kubectl("delete", "mutatingwebhookconfiguration", "gpufence")
+        api.request("DELETE", f"{ADMISSION}/mutatingwebhookconfigurations/gpufence")
         invalid = UNKNOWN["a pool twice"]
         until(lambda: not api.refusal(PATH, fence_policy(invalid, "broken")), "it to be forgotten")
         use(api, invalid)
@@ -202,8 +203,6 @@ def test_replicas_and_controller_follow_the_object(cluster: ControlPlane, tmp_pa
         until(lambda: accepted(4) == "False", "the status of an invalid policy")
         use(api, default_spec())
         until(lambda: accepted(5) == "True", "the status of the cure")
-        print(kubectl("get", "fencepolicy").stdout)
-        print(kubectl("get", "fencepolicy", "gpufence", "-o", "jsonpath={.status}").stdout)
 
 
 def test_a_replica_without_a_policy_is_not_ready_and_says_why(
