@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
@@ -15,7 +15,8 @@ from typing import Any
 from selenium import webdriver
 from selenium.common.exceptions import WebDriverException
 from selenium.webdriver.chrome.service import Service
-from selenium.webdriver.support.ui import WebDriverWait
+
+from controlplane.poll import until
 
 FLAGS = (
     "--headless=new",
@@ -83,7 +84,7 @@ class Browser:
             self.driver.switch_to.window(self._spare)
             self._load(address, width, dark=dark)
         # On a busy machine the driver returns before the page is loaded.
-        self.wait(lambda: self.run("return document.readyState") == "complete", "the whole page")
+        until(lambda: self.run("return document.readyState") == "complete", "the whole page")
 
     def _load(self, address: str, width: int, *, dark: bool) -> None:
         self.resize(width, dark=dark)
@@ -95,10 +96,6 @@ class Browser:
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
         self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [scheme]})
-
-    def wait(self, condition: Callable[[], bool], what: str, *, seconds: float = 30) -> None:
-        """Wait until something is seen."""
-        WebDriverWait(self.driver, seconds, poll_frequency=0.02).until(lambda _: condition(), what)
 
     def run(self, script: str, *arguments: Any) -> Any:
         """Run a script, and return its result."""

@@ -21,6 +21,7 @@ from sphinx.errors import ExtensionError
 import browser as chromium
 from browser import Browser
 from controlplane import cache
+from controlplane.poll import until
 from each import each
 from gpufence_docs import playground
 from paths import PROJECT
@@ -77,7 +78,7 @@ def loaded(address: str) -> Iterator[Browser]:
     shown = "return document.getElementById('verdict').textContent"
     with chromium.browser() as window:
         window.open(f"{address}#1=AAAA")
-        window.wait(lambda: "damaged" in window.run(shown), "the message about the link")
+        until(lambda: "damaged" in window.run(shown), "the message about the link")
         assert window.run(STATE)["busy"] == "false"
         assert edit(window, "#sample", "web")["verdict"] == "Allowed, without changes"
         yield window
@@ -91,7 +92,7 @@ def settled(window: Browser) -> dict[str, Any]:
         state.update(window.run(STATE))
         return bool(state["busy"] == "false")
 
-    window.wait(is_settled, "the verdict", seconds=SECONDS)
+    until(is_settled, "the verdict", within=SECONDS)
     return state
 
 
@@ -254,7 +255,7 @@ def test_discover_writes_the_policy_of_the_command_line(
     edit(loaded, "#sample", "gpu-job")
     loaded.run("document.getElementById('discover').click()")
     policy = "return document.querySelector('#policy-editor textarea').value"
-    loaded.wait(lambda: loaded.run(policy) == expected, "the discovered policy", seconds=SECONDS)
+    until(lambda: loaded.run(policy) == expected, "the discovered policy", within=SECONDS)
     assert settled(loaded)["objects"][0]["verdict"] == "mutated"
 
 

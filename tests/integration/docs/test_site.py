@@ -6,7 +6,7 @@ import json
 import re
 import runpy
 from collections.abc import Iterator
-from html.parser import HTMLParser
+from os.path import normpath
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -23,49 +23,38 @@ from webhook.tools.cli.main import cli
 
 PHONE = 390
 """Pixels: what most phones of the last years are wide."""
-LOADED_FROM = {"link": "href", "script": "src", "img": "src", "iframe": "src"}
+LOADED = re.compile(r'<(?:link|script|img|iframe)\s(?:[^>]*\s)?(?:href|src)="([^"]+)"')
+LINK = re.compile(r'<a\s(?:[^>]*\s)?href="([^"]+)"')
+ID = re.compile(r'<[^>]*\sid="([^"]*)"')
+"""The writers of pages escape angle brackets and quotes in attributes and text."""
 
 
-class Loads(HTMLParser):
-    """What a page makes a browser load, and the ids and links that are on it."""
-
-    def __init__(self, page: Path) -> None:
-        super().__init__()
-        self.loads: list[str] = []
-        self.links: list[str] = []
-        self.ids: set[str] = set()
-        self.feed(page.read_text())
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        given = {key: value or "" for key, value in attrs}
-        self.ids |= {given["id"]} if "id" in given else set()
-        if tag == "a":
-            self.links.append(given.get("href", ""))
-        elif tag in LOADED_FROM and (url := given.get(LOADED_FROM[tag])):
-            self.loads.append(url)
+@pytest.fixture(scope="module")
+def pages(site: Path) -> dict[Path, str]:
+    return {path: path.read_text() for path in site.rglob("*.html")}
 
 
-def test_the_site_loads_no_external_resources(site: Path) -> None:
-    loads = [url for page in site.rglob("*.html") for url in Loads(page).loads]
+def test_the_site_loads_no_external_resources(site: Path, pages: dict[Path, str]) -> None:
+    loads = [url for text in pages.values() for url in LOADED.findall(text)]
     assert len(loads) > 100
     assert [url for url in loads if urlsplit(url).netloc] == []
     styles = "".join(path.read_text() for path in site.rglob("*.css"))
     assert re.findall(r"url\(\s*[\"']?(?:https?:)?//[^)]*", styles) == []
 
 
-def test_every_internal_link_of_the_site_resolves(site: Path) -> None:
-    pages = {path: Loads(path) for path in site.rglob("*.html")}
+def test_every_internal_link_of_the_site_resolves(site: Path, pages: dict[Path, str]) -> None:
+    ids = {path: set(ID.findall(text)) for path, text in pages.items()}
     missing = []
-    for path, page in pages.items():
-        for link in page.links:
+    for path, text in pages.items():
+        for link in set(LINK.findall(text)):
             parts = urlsplit(link)
-            if parts.scheme or not link:
+            if parts.scheme:
                 continue
-            target = (path.parent / parts.path).resolve() if parts.path else path
-            ids = pages[target].ids if target in pages else set()
-            if target.name == "playground.html":  # Its fragment is a manifest.
-                ids = ids | {parts.fragment}
-            if not target.exists() or (parts.fragment and parts.fragment not in ids):
+            target = Path(normpath(path.parent / parts.path)) if parts.path else path
+            found = parts.fragment in ids.get(target, ()) or target.name == "playground.html"
+            # The fragment of the playground is a manifest.
+            exists = target in ids or target.exists()
+            if not exists or (parts.fragment and not found):
                 missing.append(f"{path.relative_to(site)}: {link}")
     assert missing == []
 
@@ -119,16 +108,16 @@ of each. The document hides it, so that its own width tells nothing. Code and di
 the heads of stacked tables are hidden."""
 
 
-def test_no_page_is_wider_than_a_phone(site: Path, phone: Browser) -> None:
+def test_no_page_is_wider_than_a_phone(site: Path, pages: dict[Path, str], phone: Browser) -> None:
     """All pages have the style sheets of the first one, except one that has a test of its own."""
-    paths = [path for path in site.rglob("*.html") if path.name != "playground.html"]
-    pages = {f"/{path.relative_to(site)}": path.read_text() for path in paths}
-    sheets = {page: re.findall(r'"[./]*([^"]+\.css\b[^"]*)"', text) for page, text in pages.items()}
+    texts = {f"/{path.relative_to(site)}": text for path, text in pages.items()}
+    del texts["/playground.html"]
+    sheets = {page: re.findall(r'"[./]*([^"]+\.css\b[^"]*)"', text) for page, text in texts.items()}
     first = sheets["/index.html"]
     assert any("gpufence" in sheet for sheet in first)
     assert [page for page, found in sheets.items() if found != first] == []
-    beyond = phone.driver.execute_async_script(BEYOND, pages)
-    assert len(beyond) == len(pages) > 100
+    beyond = phone.driver.execute_async_script(BEYOND, texts)
+    assert len(beyond) == len(texts) > 100
     assert {page: found for page, found in beyond.items() if found} == {}
     assert phone.console() == []
 

@@ -15,6 +15,7 @@ from selenium.webdriver.support.select import Select
 import browser as chromium
 from audit.simulated import Cluster
 from browser import Browser
+from controlplane.poll import until
 from webhook.tools.cli.report import html
 from webhook.tools.cli.report.content import AuditReport, results_of
 
@@ -52,7 +53,7 @@ def window() -> Iterator[Browser]:
 
 def wait_for(window: Browser, selector: str, count: int) -> None:
     """Wait until so many are shown: a page appears, and answers a click, in its own time."""
-    window.wait(lambda: window.run(SHOWN, selector) == count, f"{count} of {selector}")
+    until(lambda: window.run(SHOWN, selector) == count, f"{count} of {selector}")
 
 
 def test_the_page_makes_no_further_requests_and_logs_no_errors(window: Browser, page: Path) -> None:
