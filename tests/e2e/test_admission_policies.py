@@ -33,6 +33,7 @@ from in_tree import (
     path_of,
 )
 from laws.profile import live_law as law
+from policies.decision import Decision
 from policies.engine import decide, validate
 from policies.facts import Facts, Request
 from policies.finding import ACTIONS, Finding
@@ -222,7 +223,7 @@ def compare(
     if outcome.verdict == "denied":
         said = outcome.message.partition("denied request: ")[2]
         # No webhook has mutated the Pod.
-        raw = [validate(obj, policy, request, known).findings for known in facts]
+        raw = [enforcing(validate(obj, policy, request, known)) for known in facts]
         return "denied by both", [
             f"{name}: {outcome.message}" for found in raw if not is_text_of(said, found, policy)
         ]
@@ -263,8 +264,11 @@ def is_text_of(said: str, findings: Iterable[Finding], policy: Policy) -> bool:
 
 def enforced(obj: JSON, policy: Policy, request: Request, known: Facts) -> list[Finding]:
     """Return the findings for which the engine denies the object."""
-    findings = decide(obj, policy, request, known).findings
-    return [finding for finding in findings if finding.action == "enforce"]
+    return enforcing(decide(obj, policy, request, known))
+
+
+def enforcing(decision: Decision) -> list[Finding]:
+    return [finding for finding in decision.findings if finding.action == "enforce"]
 
 
 UNEXPLAINED = "unexplained"
