@@ -71,8 +71,11 @@ VALUES: Values = {
     },
 }
 
-WITH_CLIENT_CA: Values = {**VALUES, "webhook": {"clientCA": {"configMap": "api-servers"}}}
-"""With replicas that take reviews from API servers only."""
+WITH_CLIENT_CA: Values = {
+    **VALUES,
+    "webhook": {"clientCA": {"configMap": "api-servers"}, "drainSeconds": 1},
+}
+"""With replicas that take reviews from API servers only, and that end without a load."""
 
 
 @pytest.fixture(scope="module")
