@@ -96,7 +96,7 @@ class Rollout:
 def test_the_remediation_ends_an_update_that_waits_for_its_own_gpu(
     control_plane: ControlPlane, fence: Fence, namespace: str
 ) -> None:
-    rollout = Rollout(control_plane, namespace, "Deployment", progressDeadlineSeconds=5)
+    rollout = Rollout(control_plane, namespace, "Deployment", progressDeadlineSeconds=2)
     with control_plane.nodes(THE_ONLY_GPU), fence.registered():
         assert "stuck-rollout" in rollout.apply(OLD)
         until(lambda: rollout.is_complete(OLD), "the first Pod to be ready")
