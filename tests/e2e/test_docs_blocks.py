@@ -21,6 +21,7 @@ from controlplane.fence import Fence
 from controlplane.gpufence import COMMAND
 from controlplane.objects import node, taint
 from docs.blocks import LIFE, VALUES, Block, agrees, blocks, fence_policies, pages
+from each import each
 from in_tree import in_tree
 from paths import PROJECT
 from policies.shipped import shipped_policy
@@ -65,9 +66,6 @@ OFFLINE = [
     for page in PAGES
     if page not in CLUSTER and any(block.language == "console" for block in blocks(page))
 ]
-each_manifest = pytest.mark.parametrize(
-    "block", [block for block in ALL if "verdict" in block.notes], ids=lambda block: block.place
-)
 
 
 def test_blocks_that_are_not_run_have_a_reason() -> None:
@@ -87,17 +85,21 @@ def test_only_console_blocks_contain_commands() -> None:
     assert not [block.place for block in others if re.search(r"^\$ ", block.text, re.MULTILINE)]
 
 
-@pytest.mark.parametrize("page", pages())
-def test_every_project_file_that_a_page_names_exists(page: str) -> None:
-    text = re.sub(r"(?s)```{toctree}.*?```", "", (PROJECT / page).read_text())
-    named = re.findall(r"(?<![\w/.(-])(?:deploy|docs|policies|tests|webhook)/[\w./-]*\w", text)
-    assert [name for name in named if not (PROJECT / name).exists()] == []
+def test_every_project_file_that_a_page_names_exists() -> None:
+    def exists(page: str) -> None:
+        text = re.sub(r"(?s)```{toctree}.*?```", "", (PROJECT / page).read_text())
+        named = re.findall(r"(?<![\w/.(-])(?:deploy|docs|policies|tests|webhook)/[\w./-]*\w", text)
+        assert [name for name in named if not (PROJECT / name).exists()] == []
+
+    each(pages(), exists)
 
 
-@pytest.mark.parametrize("page", ["README.md", "SECURITY.md", "CHANGELOG.md", "CONTRIBUTING.md"])
-def test_every_relative_link_of_a_root_page_leads_to_a_file(page: str) -> None:
-    links = re.findall(r"\]\((?!https?:)([^)#\s]+)", (PROJECT / page).read_text())
-    assert [link for link in links if not (PROJECT / link).exists()] == []
+def test_every_relative_link_of_a_root_page_leads_to_a_file() -> None:
+    def leads(page: str) -> None:
+        links = re.findall(r"\]\((?!https?:)([^)#\s]+)", (PROJECT / page).read_text())
+        assert [link for link in links if not (PROJECT / link).exists()] == []
+
+    each(("README.md", "SECURITY.md", "CHANGELOG.md", "CONTRIBUTING.md"), leads)
 
 
 @pytest.mark.parametrize("page", OFFLINE)
@@ -253,18 +255,18 @@ def run(command: str, directory: Path, environ: dict[str, str], place: str, stat
     return done.stdout
 
 
-@each_manifest
-def test_a_manifest_gets_the_verdict_that_the_page_claims(
-    block: Block, gpufence: Run, tmp_path: Path
-) -> None:
-    arguments = ["check", "--output", "json", "-"]
-    if name := block.notes.get("policy"):
-        (tmp_path / name).write_text(file_of(block.page, name))
-        arguments += ["--policy", name]
-    results = gpufence(*arguments, stdin=block.text).report["results"]
-    judged = [result for result in results if result["verdict"] != "skipped"]
-    message = [" ".join([result["verdict"], *rules(result)]) for result in judged]
-    assert ", ".join(message) == block.notes["verdict"], block.place
+def test_a_manifest_gets_the_verdict_that_the_page_claims(gpufence: Run, tmp_path: Path) -> None:
+    def gets(block: Block) -> None:
+        arguments = ["check", "--output", "json", "-"]
+        if name := block.notes.get("policy"):
+            (tmp_path / name).write_text(file_of(block.page, name))
+            arguments += ["--policy", name]
+        results = gpufence(*arguments, stdin=block.text).report["results"]
+        judged = [result for result in results if result["verdict"] != "skipped"]
+        message = [" ".join([result["verdict"], *rules(result)]) for result in judged]
+        assert ", ".join(message) == block.notes["verdict"], block.place
+
+    each([block for block in ALL if "verdict" in block.notes], gets)
 
 
 def rules(result: dict[str, Any]) -> list[str]:
@@ -277,27 +279,27 @@ def file_of(page: str, name: str) -> str:
     return text
 
 
-@pytest.mark.parametrize(
-    "block", [block for block in ALL if block.language == "yaml"], ids=lambda block: block.place
-)
-def test_every_yaml_block_is_valid_and_tested(block: Block) -> None:
-    documents = list(yaml.safe_load_all(block.text))
-    found = fence_policies(block)
-    for policy in found:
-        policy_of(default_spec() | policy["spec"])
-    assert all(isinstance(document, dict) for document in documents), block.place
-    tried = (
-        bool(found)
-        or "verdict" in block.notes
-        or "not run" in block.notes
-        or list(scripts(block))
-        or list(action_inputs(block))
-        or "repos" in documents[0]
-        or is_used(block)
-        or block.text.startswith(VALUES)
-        or block.page in LIFE
-    )
-    assert tried, f"{block.place}: nothing tries this block; see docs.blocks for what can be said"
+def test_every_yaml_block_is_valid_and_tested() -> None:
+    def is_tried(block: Block) -> None:
+        documents = list(yaml.safe_load_all(block.text))
+        found = fence_policies(block)
+        for policy in found:
+            policy_of(default_spec() | policy["spec"])
+        assert all(isinstance(document, dict) for document in documents), block.place
+        tried = (
+            bool(found)
+            or "verdict" in block.notes
+            or "not run" in block.notes
+            or list(scripts(block))
+            or list(action_inputs(block))
+            or "repos" in documents[0]
+            or is_used(block)
+            or block.text.startswith(VALUES)
+            or block.page in LIFE
+        )
+        assert tried, f"{block.place}: nothing tries it; see docs.blocks for what can be said"
+
+    each([block for block in ALL if block.language == "yaml"], is_tried)
 
 
 def test_the_pre_commit_hooks_that_a_page_names_exist() -> None:
