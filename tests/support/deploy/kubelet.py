@@ -41,7 +41,7 @@ Sources = dict[tuple[str, str], Object]
 """ConfigMaps and Secrets of a namespace, by resource and name."""
 
 EVERY = 0.4
-SHORT_WAITS = ("--ca-propagation-delay=5s", "--poll-seconds=1")
+SHORT_WAITS = ("--ca-propagation-delay=2s", "--poll-seconds=1")
 """What gpufence is started with here in addition, so that tests wait for seconds."""
 _ACCOUNT = "/run/secrets/kubernetes.io/serviceaccount"
 _MOUNT = f"""
