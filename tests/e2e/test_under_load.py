@@ -80,7 +80,7 @@ def test_a_rotation_of_the_ca_and_a_lost_secret_fail_no_admission(
         for _ in load.seconds(SECONDS / 3):
             pass
         for name in lost:
-            released.cluster.kubectl("delete", "secret", name, "-n", released.namespace)
+            released.delete_secret(name)
         until(lambda: set(released.secrets()) >= {CA, SERVING}, "both Secrets")
 
         def signs() -> bool:

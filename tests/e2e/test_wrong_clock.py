@@ -41,7 +41,7 @@ def test_replicas_with_wrong_clocks_serve_each_new_certificate(
         wait_until_called(released.cluster)
         with Load(released.cluster.api, namespace) as load:
             before = released.secret()["ca.crt"]
-            released.cluster.kubectl("delete", "secret", CA, "-n", released.namespace)
+            released.delete_secret(CA)
             until(lambda: released.secret()["ca.crt"] != before, "the next CA to sign")
             after = released.secret()["ca.crt"]
             until(lambda: released.bundles() == [after] * WEBHOOKS, "the bundle to follow")

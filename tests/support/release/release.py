@@ -147,6 +147,10 @@ class Release:
         data = self.cluster.api.request("GET", path)["data"]
         return {key: base64.b64decode(value) for key, value in data.items()}
 
+    def delete_secret(self, name: str) -> None:
+        path = f"/api/v1/namespaces/{self.namespace}/secrets/{name}"
+        self.cluster.api.request("DELETE", path)
+
     def secrets(self) -> list[str]:
         """Return the names of the release's Secrets that exist."""
         path = f"/api/v1/namespaces/{self.namespace}/secrets"
