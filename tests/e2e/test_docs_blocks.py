@@ -167,6 +167,8 @@ def test_every_command_of_a_page_prints_the_shown_output_in_a_cluster(
     home: Home,
 ) -> None:
     kubectl = cluster.kubectl
+    # A page creates it, and perhaps a test of another file did before.
+    cluster.delete_namespaces("research")
     programs = (quick_command.parent, kubectl.binary.parent, kustomize.parent)
     run_page(page, tmp_path, home, kubectl.environ(), *programs)
 
