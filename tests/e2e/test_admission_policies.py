@@ -430,7 +430,8 @@ TRESPASSER = pod(
 
 def test_an_exception_expires_on_its_date_without_recompilation(lines: Lines) -> None:
     for verdict, policy in EXPIRING.items():
-        assert lines[policy].create(TRESPASSER).verdict == verdict
+        outcome = lines[policy].create(TRESPASSER)
+        assert outcome.verdict == verdict, outcome.message
         # The exception is for Pods of that name.
         named = {**TRESPASSER, "metadata": {"name": "other"}}
         assert lines[policy].create(named).verdict == "denied"

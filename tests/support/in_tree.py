@@ -200,7 +200,8 @@ def _registered(
         until(lambda: _denies_sentinel(api, name), "the API server to know the policies")
         yield
     finally:
-        for obj in reversed(objects):
+        # The sentinel comes last here, too: an API server that lacks it lacks all others.
+        for obj in objects:
             with suppress(ApiError):
                 api.request("DELETE", f"{collection(obj['kind'])}/{obj['metadata']['name']}")
         if forgotten:
@@ -210,7 +211,7 @@ def _registered(
 def _sentinel(name: str) -> tuple[JSON, JSON]:
     """Return a policy, and its binding, that shows that the API server knows all before it.
 
-    The API server sees the objects of each kind in the order in which they were created.
+    The API server sees objects of a kind in the order in which they are created, and deleted.
     """
     name = f"{name}-sentinel"
     rule = {
