@@ -170,9 +170,16 @@ class ControlPlane:
         return name
 
     def delete_pods(self, namespace: str) -> None:
-        """Delete the Pods of a namespace: one that waits would take devices of a later test."""
-        path = f"/api/v1/namespaces/{namespace}/pods?gracePeriodSeconds=0"
-        self.api.request("DELETE", path)
+        """Delete the Pods of a namespace, and what creates Pods again.
+
+        One that waits would take devices of a later test.
+        """
+        apps = ("daemonsets", "deployments", "replicasets", "statefulsets")
+        groups = {"apis/apps/v1": apps, "apis/batch/v1": ("jobs",), "api/v1": ("pods",)}
+        query = "gracePeriodSeconds=0&propagationPolicy=Background"
+        for group, kinds in groups.items():
+            for kind in kinds:
+                self.api.request("DELETE", f"/{group}/namespaces/{namespace}/{kind}?{query}")
 
     def delete_namespaces(self, *names: str) -> None:
         """Delete namespaces that may not exist, and wait until they are gone.
