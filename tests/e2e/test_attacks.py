@@ -75,7 +75,7 @@ def installed(installable: Installation) -> Iterator[Installation]:
             "the replicas to know the nodes",
         )
         yield installable
-        cluster.delete_pods(TENANT)
+        cluster.delete_workloads(TENANT)
 
 
 @pytest.fixture(scope="module")

@@ -22,4 +22,4 @@ def test_a_gpu_pod_in_a_restricted_namespace_is_bound_to_the_gpu_node(
             assert control_plane.bound_to(restricted, "train") == "gpu"
         finally:
             unregister(control_plane)
-            control_plane.delete_pods(restricted)
+            control_plane.delete_workloads(restricted)

@@ -130,7 +130,7 @@ def spaces(
             other = stack.enter_context(OtherWebhook(directory, change))
             for order in ORDERS:
                 namespace = found[change, order] = control_plane.create_namespace("others-")
-                stack.callback(control_plane.delete_pods, namespace)
+                stack.callback(control_plane.delete_workloads, namespace)
                 obj = configuration(other, namespace, order)
                 path = f"{CONFIGURATIONS}/{obj['metadata']['name']}"
                 stack.callback(api.request, "DELETE", path)

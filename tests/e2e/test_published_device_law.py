@@ -39,7 +39,7 @@ def namespace(control_plane: ControlPlane) -> Iterator[str]:
     with control_plane.nodes(*own):
         name = control_plane.create_namespace("generated-")
         yield name
-        control_plane.delete_pods(name)
+        control_plane.delete_workloads(name)
 
 
 @live_law

@@ -127,7 +127,7 @@ def audited(
         for namespace in fleet.NAMESPACES:
             jobs = f"/apis/batch/v1/namespaces/{namespace}/jobs?propagationPolicy=Background"
             api.request("DELETE", jobs)
-            control_plane.delete_pods(namespace)
+            control_plane.delete_workloads(namespace)
 
 
 def rules_of(report: dict[str, Any], kind: str, name: str) -> list[str]:

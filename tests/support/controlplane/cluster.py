@@ -169,8 +169,8 @@ class ControlPlane:
         )
         return name
 
-    def delete_pods(self, namespace: str) -> None:
-        """Delete the Pods of a namespace, and what creates Pods again.
+    def delete_workloads(self, namespace: str) -> None:
+        """Delete the Pods of a namespace, and the workloads that would create Pods again.
 
         One that waits would take devices of a later test.
         """
@@ -196,7 +196,7 @@ class ControlPlane:
 
         found = sorted(left())
         for name in found:
-            self.delete_pods(name)
+            self.delete_workloads(name)
             # One whose deletion has begun may be gone.
             with suppress(ApiError):
                 self.api.request("DELETE", f"{path}/{name}")

@@ -101,4 +101,4 @@ def namespace(control_plane: ControlPlane) -> Iterator[str]:
     """The name of a namespace of the test's own, in which Pods can be created."""
     name = control_plane.create_namespace("test-")
     yield name
-    control_plane.delete_pods(name)
+    control_plane.delete_workloads(name)
