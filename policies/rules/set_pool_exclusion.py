@@ -18,11 +18,13 @@ from policies.policy import Pool
 from policies.reach import (
     is_daemon_set_pod,
     named_pools,
+    needs_no_labels,
     nodes_of_pools,
     opened_without_labels,
     pools_by_toleration,
 )
 from policies.rules.set_pool_node_affinity import TERMS, affinity_of
+from policies.rules.set_pool_toleration import toleration
 
 ID = "pool-exclusion"
 SUMMARY = "the node affinity that keeps the Pod off the nodes of a pool that it may not use"
@@ -31,20 +33,22 @@ SUMMARY = "the node affinity that keeps the Pod off the nodes of a pool that it 
 def changes(pod: Pod, context: Context) -> Iterable[Addition]:
     """Exclude the pools that the Pod may not use, in every term that can match their nodes.
 
-    These are the pools that a wildcard opens, and of a GPU Pod whose nodes need no labels, the
-    pools with the same taint that its namespace or its size excludes.
+    These are the pools that a wildcard opens, those that a Pod without a certain request tolerates
+    for its own pools, and of a GPU Pod whose nodes need no labels, the pools with the same taint
+    that its namespace or its size excludes.
     """
     if pools := opened_without_labels(context):
         return _additions(pod, pools, context)
-    wildcards = [each for each in pod.spec.tolerations or () if is_wildcard(each)]
+    tolerations = [each for each in pod.spec.tolerations or () if is_wildcard(each)]
+    tolerations += [toleration(taint) for pool in context.requested_pools for taint in pool.taints]
     # The node affinity for the pool of a certain request excludes the other pools.
     if (
-        not wildcards
+        not tolerations
         or any(request.certain for request in context.device_requests)
         or is_daemon_set_pod(pod, context)
     ):
         return ()
-    pools = [pool for pool in pools_by_toleration(pod, wildcards, context) if pool.selector]
+    pools = [pool for pool in pools_by_toleration(pod, tolerations, context) if pool.selector]
     return _additions(pod, pools, context) if pools else ()
 
 
@@ -105,11 +109,20 @@ def _without(labels: Mapping[Pool, str]) -> list[Requirement]:
 
 
 def _leaves_nodes(alternative: Alternative, added: Sequence[Requirement], context: Context) -> bool:
-    """Return whether nodes of no pool still meet the alternative: some node, and a known one."""
-    if not can_meet(alternative, added):
+    """Return whether nodes of no pool still meet the alternative: some node, and a known one.
+
+    So do nodes of each pool that the Pod requests by its labels.
+    """
+    excluding = Alternative({}, tuple(added), (), "")
+    if not can_meet(alternative, added) or not all(
+        can_match(excluding, pool.selector)
+        for request in context.device_requests
+        if not needs_no_labels(request, context)
+        for pool in request.pools
+    ):
         return False
     nodes = context.facts.nodes
     if nodes is None:
         return True
     outside = nodes.accepted_by(alternative) & ~nodes_of_pools(context.policy, nodes).all
-    return not outside or bool(outside & nodes.accepted_by(Alternative({}, tuple(added), (), "")))
+    return not outside or bool(outside & nodes.accepted_by(excluding))

@@ -21,7 +21,7 @@ def changes(pod: Pod, context: Context) -> Iterator[Addition]:
     for pool in context.requested_pools:
         for taint in pool.taints:
             if taint.effect in FENCING_EFFECTS and not _is_tolerated(taint, tolerations):
-                added.append(_toleration(taint))
+                added.append(toleration(taint))
                 tolerations.append(added[-1])
     if added:
         yield Addition(pod.spec, ("spec", "tolerations"), added)
@@ -29,12 +29,13 @@ def changes(pod: Pod, context: Context) -> Iterator[Addition]:
 
 def _is_tolerated(taint: Taint, tolerations: list[Toleration]) -> bool:
     # gpufence appends its own. A loop, because any() costs twice the time.
-    for toleration in reversed(tolerations):  # noqa: SIM110
-        if tolerates(toleration, taint):
+    for each in reversed(tolerations):  # noqa: SIM110
+        if tolerates(each, taint):
             return True
     return False
 
 
-def _toleration(taint: Taint) -> Toleration:
+def toleration(taint: Taint) -> Toleration:
+    """Return the toleration of a pool's taint, of any value if the policy names none."""
     operator = "Exists" if taint.value is None else "Equal"
     return Toleration(taint.key, operator, taint.value, taint.effect)

@@ -328,10 +328,14 @@ def fenced_from_other_pools(small: bool) -> Iterator[int]:
             pod = _gpu_pod(spec, GPU if certain else "")
             context = Context.of(pod, policy, Request(), facts)
             mutate_pod(pod, context)
+            before, after = nodes.selected_by(spec) & own & ~foreign, nodes.selected_by(pod.spec)
+            require(
+                bool(after & own) or not before, "T4: no node of its pool is left", spec, pod.spec
+            )
             if not any(check_pool_trespass.check(pod, context)):
                 taint = NodeTaint("gpu", "", "NoSchedule")
                 if not judge.repels([taint], pod.spec.tolerations or (), numeric=True):
-                    fits = nodes.selected_by(pod.spec) & foreign & ~own
+                    fits = after & foreign & ~own
                     require(not fits, "T3: a GPU Pod fits another pool", spec, pod.spec)
             yield 1
 
