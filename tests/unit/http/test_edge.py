@@ -8,6 +8,7 @@ import io
 import json
 import zlib
 from asyncio import StreamWriter
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import UTC, datetime, timedelta
@@ -21,7 +22,14 @@ from reviewing import JSON, UID, encode, plain_pod, review, with_value
 from served import Hook
 from specs import default_spec, fence_policy
 from webhook.serve.admission import policies
-from webhook.serve.http.edge import MAX_BODY, MAX_VALUES, MAX_WAITING, SMALL_BODY, deadline
+from webhook.serve.http.edge import (
+    MAX_BODY,
+    MAX_VALUES,
+    MAX_WAITING,
+    SMALL_BODY,
+    Memory,
+    deadline,
+)
 
 GOOD = encode(review(plain_pod()))
 POST = b"POST /validate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
@@ -172,22 +180,23 @@ async def test_an_oversized_body_without_a_uid_gets_413(hook: Hook) -> None:
 async def test_an_oversized_chunked_review_is_denied(hook: Hook) -> None:
     async with connection(hook) as (reader, writer):
         writer.write(POST + b"Transfer-Encoding: chunked\r\n\r\n")
-        writer.write(b"%x\r\n%b\r\n0\r\n\r\n" % (MAX_BODY + 1, body_of(MAX_BODY + 1)))
+        writer.write(b"%x\r\n%b" % (10 * MAX_BODY, body_of(MAX_BODY + 1)))
         assert (await read_answer(reader))["status"]["message"] == TOO_LARGE
     await assert_valid_reviews_are_served(hook)
 
 
 async def test_a_review_with_too_many_json_values_is_denied(hook: Hook) -> None:
-    def of(values: int) -> bytes:
-        return GOOD.replace(
-            b'"spec":{', b'"spec":{"x":[%b],' % b",".join([b"[]"] * (values // 2)), 1
-        )
-
-    assert (await hook.response("/validate", of(MAX_VALUES - 200)))["allowed"] is True
     why = "gpufence cannot review this object, because the review holds more than 1,500,000 JSON"
-    assert await hook.response("/validate", of(MAX_VALUES + 2)) == refusal(
-        413, "RequestEntityTooLarge", f"{why} values. {SMALLER}"
-    )
+    denied = refusal(413, "RequestEntityTooLarge", f"{why} values. {SMALLER}")
+    # The characters of a part that count, and the comma before it.
+    for part, counted in ((b"[]", 2), (b'{"":0}', 3)):
+
+        def of(values: int, part: bytes = part, counted: int = counted) -> bytes:
+            parts = b",".join([part] * (values // counted))
+            return GOOD.replace(b'"spec":{', b'"spec":{"x":[%b],' % parts, 1)
+
+        assert (await hook.response("/validate", of(MAX_VALUES - 200)))["allowed"] is True
+        assert await hook.response("/validate", of(MAX_VALUES + 2)) == denied
     await assert_valid_reviews_are_served(hook)
 
 
@@ -205,12 +214,15 @@ async def test_large_reviews_share_a_limited_memory(hook: Hook) -> None:
             writer.write(head_of(whole) + whole[:-1])
         while hook.edge.memory.held.total() < 2 * len(whole):  # noqa: ASYNC110 - nor is an arrival
             await asyncio.sleep(0)
-        # The address has its half: its next review waits, and is denied if it waits too long.
-        reader, writer = await held.enter_async_context(connection(hook))
-        writer.write(head_of(whole, "100ms") + whole)
-        assert await read_answer(reader) == refusal(
-            429, "TooManyRequests", "gpufence is receiving too many large reviews; try again later"
-        )
+        # The address has its half: its next review waits, and is denied if it waits too long. One
+        # without a length may be as large as any.
+        head = head_of(whole, "100ms")
+        chunked = head.replace(b"Content-Length: %d" % len(whole), b"Transfer-Encoding: chunked")
+        problem = "gpufence is receiving too many large reviews; try again later"
+        for start in (head, chunked + b"%x\r\n" % len(whole)):
+            reader, writer = await held.enter_async_context(connection(hook))
+            writer.write(start + whole)
+            assert await read_answer(reader) == refusal(429, "TooManyRequests", problem)
         waits, writer = await held.enter_async_context(connection(hook))
         writer.write(head_of(whole) + whole)
         # Other addresses have the other half.
@@ -226,20 +238,59 @@ async def test_large_reviews_share_a_limited_memory(hook: Hook) -> None:
         assert (await read_answer(waits))["allowed"] is True
     assert not hook.edge.memory.held
     counted = await hook.metric("gpufence_admission_requests_total")
-    assert sum(n for key, n in counted.items() if 'result="overloaded"' in key) == 1
+    assert sum(n for key, n in counted.items() if 'result="overloaded"' in key) == 2
 
 
-async def test_only_some_large_reviews_wait_for_memory(hook: Hook) -> None:
-    whole = body_of(8 * SMALL_BODY)
-    hook.edge.memory.capacity = 0
-    async with AsyncExitStack() as held:
-        for _ in range(MAX_WAITING // 2):
-            _, writer = await held.enter_async_context(connection(hook))
-            writer.write(head_of(whole) + GOOD[:-1])
-        await wait_for_open_requests(hook, MAX_WAITING // 2)
-        reader, writer = await held.enter_async_context(connection(hook))
-        writer.write(head_of(whole) + whole)
-        assert (await read_answer(reader))["status"]["code"] == 429
+LARGE = SMALL_BODY + 1
+
+
+async def test_only_some_large_reviews_wait_for_memory() -> None:
+    memory, denied = Memory(capacity=0), Counter[str]()
+
+    async def wait(address: str) -> None:
+        try:
+            async with memory.taken(address, LARGE):
+                pass
+        except TimeoutError:
+            denied[address] += 1
+
+    share = MAX_WAITING // 2
+    waiting = [asyncio.create_task(wait(address)) for address in "abc" for _ in range(share + 1)]
+    await asyncio.sleep(0)
+    assert denied == {"a": 1, "b": 1, "c": share + 1}
+    async with memory.taken("a", SMALL_BODY):
+        pass
+    for task in waiting:
+        task.cancel()
+    await asyncio.wait(waiting)
+    # Those that gave up take nothing from the next one.
+    memory.capacity = 2 * LARGE
+    await wait("a")
+    assert denied["a"] == 1
+
+
+async def test_free_memory_goes_to_the_address_that_holds_the_least() -> None:
+    memory, held = Memory(4 * LARGE), list[str]()
+    ends = {name: asyncio.Event() for name in ("a1", "a2", "b1", "c1", "a3", "b2", "d1", "d2")}
+
+    async def hold(name: str) -> None:
+        async with memory.taken(name[0], LARGE):
+            held.append(name)
+            await ends[name].wait()
+
+    async with asyncio.timeout(10), asyncio.TaskGroup() as group:
+        for name in ends:
+            group.create_task(hold(name))
+        await asyncio.sleep(0)
+        assert held == ["a1", "a2", "b1", "c1"]
+        for place, ended in enumerate(("c1", "b1", "d1", "a1"), 5):
+            ends[ended].set()
+            while len(held) < place:  # noqa: ASYNC110 - nor is a turn
+                await asyncio.sleep(0)
+        for end in ends.values():
+            end.set()
+    assert held[4:] == ["d1", "b2", "d2", "a3"]
+    assert not memory.held
 
 
 async def test_a_late_review_is_denied_before_the_timeout_of_the_caller(hook: Hook) -> None:

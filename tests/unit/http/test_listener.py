@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import signal
 import socket
+import ssl
 import struct
 import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, asynccontextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -19,12 +21,21 @@ from aiohttp import web
 
 from controlplane.gpufence import HOST
 from served_process import Served
-from webhook.serve.http.listener import OPERATIONS, REVIEWS, Limits, Listener, listen, port_of
+from webhook.serve.http.listener import (
+    OPERATIONS,
+    REVIEWS,
+    Handler,
+    Limits,
+    Listener,
+    listen,
+    port_of,
+)
 
 Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 Connect = Callable[[str], Awaitable[Connection]]
 
 REQUEST = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"
+UNFINISHED = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\n{"
 
 
 @pytest.fixture
@@ -48,12 +59,27 @@ async def connect(rejected: Counter[str], busy: dict[str, int]) -> AsyncIterator
             busy[address] += 1
         while address in busy:  # noqa: ASYNC110 - the test changes it
             await asyncio.sleep(0)
-        return web.Response(text="here")
+        return await greet(request)
 
+    async with serving(answer, rejected) as connected:
+        yield connected
+
+
+async def greet(_request: web.BaseRequest) -> web.Response:
+    return web.Response(text="here")
+
+
+@asynccontextmanager
+async def serving(
+    answer: Handler,
+    rejected: Counter[str],
+    tls: ssl.SSLContext | None = None,
+    idle_seconds: float = 60,
+) -> AsyncIterator[Connect]:
     listening = listen("127.0.0.1", 0, "port")
     port = port_of(listening)
-    listener = Listener(answer, Limits(4, 60), lambda why: rejected.update([why]))
-    listener.start(listening)
+    listener = Listener(answer, Limits(4, idle_seconds), lambda why: rejected.update([why]))
+    listener.start(listening, (lambda: tls) if tls else None)
     writers: list[asyncio.StreamWriter] = []
 
     async def connected(source: str) -> Connection:
@@ -67,11 +93,16 @@ async def connect(rejected: Counter[str], busy: dict[str, int]) -> AsyncIterator
     await listener.close()
 
 
-async def occupy(connections: list[Connection], busy: dict[str, int], *addresses: str) -> None:
+async def occupy(
+    connections: list[Connection],
+    busy: dict[str, int],
+    *addresses: str,
+    request: bytes = REQUEST,
+) -> None:
     """Send a request on each connection; those of these addresses get no answer for now."""
     busy |= dict.fromkeys(addresses, 0)
     for _, writer in connections:
-        writer.write(REQUEST)
+        writer.write(request)
     while sum(busy.values()) < len(connections):  # noqa: ASYNC110 - counted by the server
         await asyncio.sleep(0)
 
@@ -98,19 +129,24 @@ async def is_closed(connection: Connection) -> bool:
     """Return whether the server closes the connection, on which nothing was sent."""
     with suppress(ConnectionError):
         async with asyncio.timeout(10):
-            return not await connection[0].read(1)
+            await connection[0].read()
     return True
 
 
 async def test_an_address_with_all_connections_loses_its_longest_idle_one(
     connect: Connect, rejected: Counter[str]
 ) -> None:
+    reader, writer = await connect("127.0.0.2")
+    writer.write(b"GET / HTTP/1.0\r\n\r\n")
+    await reader.read()
+    # That connection has ended, and no longer counts.
     held = [await connect("127.0.0.2") for _ in range(4)]
-    assert [await is_served(connection) for connection in held] == [True] * 4
-    assert await is_served(await connect("127.0.0.2"))
-    assert await is_closed(held[0])
-    assert [await is_served(connection) for connection in held[1:]] == [True] * 3
-    assert rejected == {"evicted": 1}
+    assert [await is_served(connection) for connection in [*held, held[0]]] == [True] * 5
+    for longest_idle in held[1:3]:
+        assert await is_served(await connect("127.0.0.2"))
+        assert await is_closed(longest_idle)
+    assert [await is_served(held[place]) for place in (0, 3)] == [True] * 2
+    assert rejected == {"evicted": 2}
 
 
 async def test_an_unused_connection_is_evicted_before_an_idle_connection(connect: Connect) -> None:
@@ -130,7 +166,11 @@ async def test_a_full_server_evicts_from_the_address_with_most_connections(
     assert await is_served(newcomer)
     assert await is_closed(idle[1])
     assert [await is_served(idle[place]) for place in (0, 2, 3)] == [True] * 3
-    assert rejected == {"evicted": 1}
+    # Now each has one, and the newcomer has to give up its own.
+    assert await is_served(await connect("127.0.0.5"))
+    assert await is_closed(newcomer)
+    assert [await is_served(idle[place]) for place in (0, 2, 3)] == [True] * 3
+    assert rejected == {"evicted": 2}
 
 
 async def test_a_connection_with_a_request_in_flight_is_never_evicted(
@@ -147,6 +187,64 @@ async def test_a_connection_with_a_request_in_flight_is_never_evicted(
     assert await is_served(await connect("127.0.0.4"))
     busy.clear()
     assert [await is_answered(connection) for connection in held[:2]] == [True, True]
+
+
+async def test_a_connection_whose_body_never_ends_is_evicted(
+    connect: Connect, busy: dict[str, int]
+) -> None:
+    held = [await connect("127.0.0.2") for _ in range(4)]
+    await occupy(held, busy, "127.0.0.2", request=UNFINISHED)
+    assert await is_served(await connect("127.0.0.3"))
+    busy.clear()
+
+
+def test_failed_and_unfinished_handshakes_are_closed_and_leave_room() -> None:
+    for loop in (uvloop.new_event_loop, asyncio.new_event_loop):
+        with asyncio.Runner(loop_factory=loop) as runner:
+            runner.run(handshakes())
+
+
+async def handshakes() -> None:
+    """Check a listener on which no handshake succeeds, because it has no certificate."""
+    rejected: Counter[str] = Counter()
+    without = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    async with serving(greet, rejected, tls=without) as connect:
+        for _ in range(5):
+            failed = await connect("127.0.0.2")
+            failed[1].write(REQUEST)
+            assert await is_closed(failed)
+        assert rejected == {"handshake": 5}
+        unfinished = [await connect("127.0.0.2") for _ in range(6)]
+        assert [await is_closed(connection) for connection in unfinished[:2]] == [True] * 2
+        assert rejected == {"handshake": 5, "evicted": 2}
+
+
+async def test_an_idle_connection_is_closed_and_its_memory_returned(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    returned = asyncio.Event()
+    monkeypatch.setattr(f"{Listener.__module__}._TRIM_SECONDS", 0)
+    monkeypatch.setattr(f"{Listener.__module__}._malloc_trim", lambda _pad: returned.set())
+    async with serving(greet, Counter(), idle_seconds=0.01) as connect, asyncio.timeout(10):
+        used = await connect("127.0.0.2")
+        used[1].write(REQUEST)
+        assert await is_closed(used)
+        assert await is_closed(await connect("127.0.0.2"))
+        await returned.wait()
+
+
+async def test_connections_are_accepted_again_after_an_error(
+    connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    accept, errors = socket.socket.accept, iter([OSError(errno.EMFILE, "")])
+
+    def accept_later(listening: socket.socket) -> tuple[socket.socket, object]:
+        for error in errors:
+            raise error
+        return accept(listening)
+
+    monkeypatch.setattr(socket.socket, "accept", accept_later)
+    assert await is_served(await connect("127.0.0.2"))
 
 
 def test_probes_are_answered_despite_idle_connections(pair: Path) -> None:
