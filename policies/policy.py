@@ -413,12 +413,17 @@ class Pool(Part):
     @property
     def request(self) -> str:
         """How a container requests one device of the pool: the start of a remediation."""
+        if resource := self.example:
+            return f"Set {resource}: 1 under resources.limits"
+        return f"Use a resource claim on device class {min(self.device_classes)}"
+
+    @property
+    def example(self) -> str:
+        """A resource of the pool, one of whole devices if it has any; empty without resources."""
         if self.resources.exact:
             whole = [name for name in self.resources.exact if name not in self.fractional_resources]
-            return f"Set {min(whole or self.resources.exact)}: 1 under resources.limits"
-        if self.resources.prefixes:
-            return f"Set {example_of(self.resources.prefixes[0])}: 1 under resources.limits"
-        return f"Use a resource claim on device class {min(self.device_classes)}"
+            return min(whole or self.resources.exact)
+        return example_of(self.resources.prefixes[0]) if self.resources.prefixes else ""
 
     def shared_device(self, other: Pool) -> str | None:
         """Return the name of a resource or device class that both pools offer, if there is one."""

@@ -386,9 +386,9 @@ def _remediation(remove: str, pod: Pod, pools: Iterable[Pool], context: Context)
         own = [pool.selector for pool in request.pools]
         if request.certain and all(pool.selector not in own for pool in usable):
             return f"{usable[0].request} in place of {request.what}, or {remove}"
-    if pod.template.kind in _WITH_GPU_FIELD and pod.template.aliases and usable[0].resources.exact:
-        name, at = min(usable[0].resources.exact), field_path(pod.template.spec_path)
-        return f"Set gpu: {{name: {name}, quantity: 1}} in {at}, or {remove}"
+    if pod.template.kind in _WITH_GPU_FIELD and pod.template.aliases and usable[0].example:
+        at = field_path(pod.template.spec_path)
+        return f"Set gpu: {{name: {usable[0].example}, quantity: 1}} in {at}, or {remove}"
     return request_or(remove, usable)
 
 

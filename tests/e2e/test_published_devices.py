@@ -298,3 +298,4 @@ def test_a_quota_of_a_resource_counts_claims_on_the_class_that_provides_it(
     request(MIG_CLASS)
     with pytest.raises(ApiError, match="exceeded quota: gpus"):
         request(DRIVER)
+    control_plane.api.request("DELETE", f"{quotas}/gpus")  # `gpufence adopt` reads every quota.
