@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from pathlib import Path
 
@@ -149,8 +150,18 @@ def test_a_chart_gets_no_environment_of_the_caller(
     monkeypatch.setenv("TOKEN", "secret")
     helm.write_text(f"#!/bin/sh\nenv > {tmp_path}/environment\n")
     gpufence("check", "web")
-    names = {line.partition("=")[0] for line in (tmp_path / "environment").read_text().split()}
-    assert {"PATH", "HOME"} <= names <= {"PATH", "HOME", "PWD", "OLDPWD", "SHLVL", "_"}
+    found = dict(line.split("=", 1) for line in (tmp_path / "environment").read_text().splitlines())
+    assert {"PATH", "HOME"} <= found.keys() <= {"PATH", "HOME", "PWD", "OLDPWD", "SHLVL", "_"}
+    assert found["HOME"] != os.environ.get("HOME")
+
+
+@pytest.mark.usefixtures("chart")
+def test_a_chart_is_rendered_within_limits(gpufence: Run, tmp_path: Path, helm: Path) -> None:
+    helm.write_text(f"#!/bin/sh\nfor one in t d f; do ulimit -$one; done > {tmp_path}/limits\n")
+    gpufence("check", "web")
+    # The units of POSIX: seconds, KiB, and blocks of 512 bytes.
+    limits = [charts.SECONDS, charts.MEMORY // 1024, charts.OUTPUT // 512]
+    assert [int(line) for line in (tmp_path / "limits").read_text().split()] == limits
 
 
 @pytest.mark.parametrize("link", ["x", "templates/x", "files/deep/x"])

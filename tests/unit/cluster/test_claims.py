@@ -227,6 +227,9 @@ def test_a_claim_with_an_invalid_name_or_namespace_is_not_looked_up() -> None:
     entries = [entry(name) for name in names for entry in (by_name, by_template)]
     assert not [each for each in entries if list(claims_named(Workload(pod(each)), ML))]
     assert list(claims_named(Workload(pod(by_name("fine"))), Request("../other"))) == []
+    grouped = in_group(by_template("fine"))
+    grouped["spec"]["schedulingGroup"]["podGroupName"] = paths[0]
+    assert list(claims_named(Workload(grouped), ML)) == []
 
 
 def test_an_entry_with_a_claim_and_a_template_uses_the_claim() -> None:
