@@ -15,7 +15,7 @@ from controlplane.cluster import ControlPlane
 from controlplane.fence import running
 from in_tree import create_runtime_class
 from strategies import JSON
-from unit.cli.policy_diff.test_comparison import BASE, CHANGES, changed, comparison
+from unit.cli.policy_diff.test_comparison import comparison, specs
 from webhook.tools.cli.policy_diff.differences import Difference
 
 SHOWN = [
@@ -51,7 +51,7 @@ def test_the_api_server_decides_on_the_smallest_pods_as_it_says(
     tally, wrong = Counter[str](), []
     for name in ("", *TRIED):
         # Dates as JSON has them. This test's user is the admin that the policy exempts.
-        spec = json.loads(json.dumps(changed(CHANGES[name]) if name else BASE, default=str))
+        spec = json.loads(json.dumps(specs(name or TRIED[0])[bool(name)], default=str))
         spec["exemptions"].pop("usernames", None)
         with running(control_plane, tmp_path / (name or "base"), spec) as fence, fence.registered():
             for own, differences in found.items():

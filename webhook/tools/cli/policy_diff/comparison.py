@@ -179,7 +179,6 @@ class Comparer:
         traits = [*self._namespaces, *settings()]
         for pool in versions:
             others = [each for each in self._pools if each.shared_device(pool)]
-            others += [each for each in versions if each not in others]
             traits += traits_of(pool, others, self._namespaces)
         for policy in self._policies:
             traits += tolerations(policy.quarantine_taints)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache, reduce
-from itertools import chain, combinations, product
+from itertools import combinations, product
 from pathlib import Path
 from typing import Any
 
@@ -94,7 +94,7 @@ def traits_of(pool: Pool, others: Sequence[Pool], namespaces: Iterable[Trait]) -
     """Yield the traits at which the fields of the pool count.
 
     The first one of an aspect is one that the pool accepts, except for tolerations. ``others`` are
-    the pools with the same devices, and other versions of the pool.
+    the pools with the same devices: itself, other versions of it, and other pools.
     """
     yield from _devices(pool, [each for each in others if each.name == pool.name])
     yield from tolerations(pool.taints)
@@ -153,16 +153,16 @@ def _devices(pool: Pool, versions: Iterable[Pool]) -> Iterator[Trait]:
 def _selections(pool: Pool, others: Iterable[Pool]) -> Iterator[Trait]:
     """Yield selections of a label of the pool: each set of its values, others, and no value."""
     for key, own in pool.selector.items():
-        known = [(each.name, each.selector.get(key, ())) for each in others]
-        versions = [value for name, values in known if name == pool.name for value in values]
+        foreign = [each for pool in others for each in pool.selector.get(key, ())]
         # The values of all other pools are alike for this one.
-        foreign = [value for _, values in known for value in values if value not in versions]
-        values = [*dict.fromkeys([*own, *versions, *foreign[:1], OTHER])]
-        some = sorted({values[0], values[1 if len(values) > 2 else 0], OTHER})
+        foreign = [value for value in foreign if value not in own]
+        values = [*own, *foreign[:1], OTHER]
+        two = sorted(values[: 2 if len(values) > 2 else 1])
         ways = {f"{key}={value}": spec(nodeSelector={key: value}) for value in values}
-        lists = [*chain(*(combinations(some, n) for n in (1, 2, 3)))]
-        expressions = [*product(("In",), lists[len(some) :]), ("Exists", ())]
-        for operator, listed in (*expressions, *product(("NotIn",), lists), ("DoesNotExist", ())):
+        pairs = combinations([*two, OTHER], 2)
+        lists = dict.fromkeys(((OTHER,), *((value,) for value in two), (*two,)))
+        expressions = [*product(("In",), pairs), *product(("NotIn",), lists)]
+        for operator, listed in (*expressions, ("Exists", ()), ("DoesNotExist", ())):
             term: JSONObject = {"key": key, "operator": operator}
             term |= {"values": [*listed]} if listed else {}
             terms = {"nodeSelectorTerms": [{"matchExpressions": [term]}]}
@@ -176,16 +176,16 @@ def _selections(pool: Pool, others: Iterable[Pool]) -> Iterator[Trait]:
 def tolerations(taints: Iterable[Taint]) -> Iterator[Trait]:
     """Yield the tolerations that each taint tells apart."""
     for taint in taints:
-        values = None, taint.value or "yes", OTHER
-        effects = dict.fromkeys((None, "NoSchedule", "NoExecute", taint.effect))
-        for key, value, effect in product((taint.key, None), values, effects):
-            if key or not value:
-                operator = "Equal" if value else "Exists"
-                given = {"key": key, "operator": operator, "value": value, "effect": effect}
-                what = f"{key or 'every taint'}{f'={value}' if value else ''}"
-                what += f" with the effect {effect}" if effect else ""
-                patch = spec(tolerations=[{name: each for name, each in given.items() if each}])
-                yield Trait("toleration", f"tolerate {what}", patch, key or "every taint")
+        effects = dict.fromkeys(("", "NoSchedule", "NoExecute", taint.effect))
+        ways = [*product((taint.key,), ("",), effects)]
+        ways += [(taint.key, value, "") for value in (taint.value or "yes", OTHER)]
+        for key, value, effect in (*ways, *product(("",), ("",), effects)):
+            operator = "Equal" if value else "Exists"
+            given = {"key": key, "operator": operator, "value": value, "effect": effect}
+            what = f"{key or 'every taint'}{f'={value}' if value else ''}"
+            what += f" with the effect {effect}" if effect else ""
+            patch = spec(tolerations=[{name: each for name, each in given.items() if each}])
+            yield Trait("toleration", f"tolerate {what}", patch, key or "every taint")
 
 
 def _labeled_namespaces(allowed: AllowedNamespaces) -> Iterator[Trait]:
