@@ -183,6 +183,11 @@ def uses(count: int) -> JSON:
     return pod(container, resourceClaims=[{"name": "c", "resourceClaimName": "r"}])
 
 
+def fields_and_an_empty_term(count: int) -> JSON:
+    field = {"key": "metadata.name", "operator": "In", "values": ["n"]}
+    return pod(PLAIN, **required({}, {"matchFields": [field] * (count - 1)}))
+
+
 @pytest.mark.parametrize(
     ("what", "make"),
     [
@@ -192,7 +197,7 @@ def uses(count: int) -> JSON:
         ("tolerations", tolerations),
         ("volumes", volumes),
         ("node affinity requirements", pod_with_terms),
-        ("node affinity requirements", lambda count: pod(PLAIN, **required(*[{}] * count))),
+        ("node affinity requirements", fields_and_an_empty_term),
         ("node affinity values", pod_with_values),
         ("resource claims", claims),
         ("uses of resource claims", uses),
