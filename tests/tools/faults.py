@@ -168,9 +168,9 @@ def _edits(
         case ast.Constant(value=int() as value):
             yield span(node), str(value + 1)
         case ast.Tuple(elts=[*names]) | ast.List(elts=[*names]) | ast.Set(elts=[*names]):
-            yield from ((span(each), "'?'") for each in names if _is_text(each))
+            yield from ((span(each), "'~'") for each in names if _is_text(each))
         case ast.Dict(keys=[*names]):
-            yield from ((span(each), "'?'") for each in names if each and _is_text(each))
+            yield from ((span(each), "'~'") for each in names if each and _is_text(each))
         case ast.Call(func=ast.Name(id=name) as function) if name in _CALLS:
             yield span(function), _CALLS[name]
         case ast.Return(value=ast.expr() as value) if not isinstance(value, ast.Constant):
