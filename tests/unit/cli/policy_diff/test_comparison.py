@@ -30,7 +30,8 @@ from specs import default_spec, fence_policy, policy_of
 from unit.cli.policy_diff.generated import TODAY, Pods
 from webhook.controller.text.objects import ALWAYS_EXCLUDED
 from webhook.tools.cli.policy_diff.comparison import Comparer, Comparison, compare
-from webhook.tools.cli.policy_diff.differences import answer_of
+from webhook.tools.cli.policy_diff.differences import answer_of, difference_in, pods
+from webhook.tools.cli.policy_diff.traits import Trait
 
 JSON = dict[str, Any]
 
@@ -146,6 +147,14 @@ def test_check_decides_on_the_smallest_pods_as_it_says(gpufence: Run) -> None:
                 if found != said:
                     wrong.append((name, path, said, found))
     assert not wrong
+
+
+def test_a_sentence_names_some_of_many_values_and_kinds_of_pods() -> None:
+    classes = [frozenset({Trait("device", f"request {n}")}) for n in range(7)]
+    assert pods(classes) == ["Pods that request 0, 1, 2, 3 or 3 more"]
+    assert pods(classes[:5]) == ["Pods that request 0, 1, 2, 3 or 4"]
+    found = difference_in([*"abcde"], [Decision({}), Decision({})], [], [])
+    assert found.sentence.endswith(": a; b; c; and 2 more kinds of Pods")
 
 
 def test_the_classes_have_to_do_with_each_rule() -> None:
