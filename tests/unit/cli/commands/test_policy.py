@@ -180,7 +180,7 @@ def test_diff_names_the_workloads_whose_result_changes(gpufence: Run, two: Path)
         r"Denied before, allowed now: Deployment default/web \(pod.yaml:1\)\.\n  pool-trespass: ",
         text,
     )
-    assert "1 of 1 workload differ" in text
+    assert "1 of 1 workload differs" in text
     (two / "dump.json").write_text(
         json.dumps(
             {

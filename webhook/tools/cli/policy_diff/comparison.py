@@ -100,7 +100,8 @@ def compare(
         elsewhere.append(f"{what}. Findings depend on more than these Pods")
     compared = f"Compared: {len(comparer.answers):,} classes of Pods"
     if count := sum(each.decision.has_template for each in after):
-        compared += f". {len(workloads)} of {counted(count, 'workload')} differ"
+        verb = "differs" if len(workloads) == 1 else "differ"
+        compared += f". {len(workloads)} of {counted(count, 'workload')} {verb}"
     notes = [_EQUAL] * (not found) + [f"{compared}. Not compared: {_NOT_COMPARED}"]
     return Comparison(found, workloads, elsewhere, notes)
 
