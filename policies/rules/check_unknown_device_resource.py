@@ -163,10 +163,7 @@ def _meant(name: str, context: Context) -> str | None:
 
 def _resource_of(policy: Policy) -> str:
     """Return a resource that a pool of the policy offers; empty if all offer device classes."""
-    resources = next((pool.resources for pool in policy.pools if pool.resources.patterns), None)
-    if resources is None:
-        return ""
-    return min(resources.exact) if resources.exact else example_of(resources.prefixes[0])
+    return next(filter(None, (pool.example for pool in policy.pools)), "")
 
 
 def _by_claim(name: str, policy: Policy) -> str:

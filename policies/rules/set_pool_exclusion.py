@@ -39,14 +39,12 @@ def changes(pod: Pod, context: Context) -> Iterable[Addition]:
     """
     if pools := opened_without_labels(context):
         return _additions(pod, pools, context)
+    # The node affinity for the pool of a certain request excludes the other pools.
+    if any(request.certain for request in context.device_requests):
+        return ()
     tolerations = [each for each in pod.spec.tolerations or () if is_wildcard(each)]
     tolerations += [toleration(taint) for pool in context.requested_pools for taint in pool.taints]
-    # The node affinity for the pool of a certain request excludes the other pools.
-    if (
-        not tolerations
-        or any(request.certain for request in context.device_requests)
-        or is_daemon_set_pod(pod, context)
-    ):
+    if not tolerations or is_daemon_set_pod(pod, context):
         return ()
     pools = [pool for pool in pools_by_toleration(pod, tolerations, context) if pool.selector]
     return _additions(pod, pools, context) if pools else ()
