@@ -125,8 +125,6 @@ def audited(
         names = {each["metadata"]["name"] for each in fleet.nodes(20, 6)}
         scheduler_cache.wait_for_none_of(control_plane.scheduler, names)
         for namespace in fleet.NAMESPACES:
-            jobs = f"/apis/batch/v1/namespaces/{namespace}/jobs?propagationPolicy=Background"
-            api.request("DELETE", jobs)
             control_plane.delete_workloads(namespace)
 
 

@@ -188,15 +188,15 @@ async def test_an_oversized_chunked_review_is_denied(hook: Hook) -> None:
 async def test_a_review_with_too_many_json_values_is_denied(hook: Hook) -> None:
     why = "gpufence cannot review this object, because the review holds more than 1,500,000 JSON"
     denied = refusal(413, "RequestEntityTooLarge", f"{why} values. {SMALLER}")
+
+    def of(values: int, part: bytes, counted: int) -> bytes:
+        parts = b",".join([part] * (values // counted))
+        return GOOD.replace(b'"spec":{', b'"spec":{"x":[%b],' % parts, 1)
+
     # The characters of a part that count, and the comma before it.
-    for part, counted in ((b"[]", 2), (b'{"":0}', 3)):
-
-        def of(values: int, part: bytes = part, counted: int = counted) -> bytes:
-            parts = b",".join([part] * (values // counted))
-            return GOOD.replace(b'"spec":{', b'"spec":{"x":[%b],' % parts, 1)
-
-        assert (await hook.response("/validate", of(MAX_VALUES - 200)))["allowed"] is True
-        assert await hook.response("/validate", of(MAX_VALUES + 2)) == denied
+    for part in ((b"[]", 2), (b'{"":0}', 3)):
+        assert (await hook.response("/validate", of(MAX_VALUES - 200, *part)))["allowed"] is True
+        assert await hook.response("/validate", of(MAX_VALUES + 2, *part)) == denied
     await assert_valid_reviews_are_served(hook)
 
 

@@ -151,16 +151,16 @@ def _devices(pool: Pool, versions: Iterable[Pool]) -> Iterator[Trait]:
 
 
 def _selections(pool: Pool, others: Iterable[Pool]) -> Iterator[Trait]:
-    """Yield selections of a label of the pool: each set of its values, others, and no value."""
+    """Yield selections of a label of the pool: sets of its values, others, and no value."""
     for key, own in pool.selector.items():
-        foreign = [each for pool in others for each in pool.selector.get(key, ())]
+        known = [value for other in others for value in other.selector.get(key, ())]
         # The values of all other pools are alike for this one.
-        foreign = [value for value in foreign if value not in own]
+        foreign = [value for value in known if value not in own]
         values = [*own, *foreign[:1], OTHER]
-        two = sorted(values[: 2 if len(values) > 2 else 1])
+        some = sorted(values[: 2 if len(values) > 2 else 1])
         ways = {f"{key}={value}": spec(nodeSelector={key: value}) for value in values}
-        pairs = combinations([*two, OTHER], 2)
-        lists = dict.fromkeys(((OTHER,), *((value,) for value in two), (*two,)))
+        pairs = combinations([*some, OTHER], 2)
+        lists = dict.fromkeys(((OTHER,), *((value,) for value in some), (*some,)))
         expressions = [*product(("In",), pairs), *product(("NotIn",), lists)]
         for operator, listed in (*expressions, ("Exists", ()), ("DoesNotExist", ())):
             term: JSONObject = {"key": key, "operator": operator}
@@ -177,9 +177,10 @@ def tolerations(taints: Iterable[Taint]) -> Iterator[Trait]:
     """Yield the tolerations that each taint tells apart."""
     for taint in taints:
         effects = dict.fromkeys(("", "NoSchedule", "NoExecute", taint.effect))
-        ways = [*product((taint.key,), ("",), effects)]
+        ways = [(taint.key, "", effect) for effect in effects]
         ways += [(taint.key, value, "") for value in (taint.value or "yes", OTHER)]
-        for key, value, effect in (*ways, *product(("",), ("",), effects)):
+        ways += [("", "", effect) for effect in effects]
+        for key, value, effect in ways:
             operator = "Equal" if value else "Exists"
             given = {"key": key, "operator": operator, "value": value, "effect": effect}
             what = f"{key or 'every taint'}{f'={value}' if value else ''}"
