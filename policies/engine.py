@@ -285,6 +285,7 @@ def _edit(pod: Pod, context: Context, actions: Actions, failures: list[Failure])
                 editor.apply(changes, mutation.id)
         except Exception as error:
             if actions[mutation.id] == "enforce":
+                error.add_note(mutation.id)
                 raise
             failures.append(Failure(mutation.id, error))
     return editor
@@ -353,6 +354,7 @@ def _findings(
                 _check_number(findings, most)
         except Exception as error:
             if actions[rule.id] == "enforce":
+                error.add_note(rule.id)
                 raise
             failures.append(Failure(rule.id, error))
             findings = [finding for finding in findings if finding.rule != rule.id]

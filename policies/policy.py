@@ -436,6 +436,27 @@ def example_of(prefix: str) -> str:
     return f"{prefix}{'1g.10gb' if prefix.endswith('/mig-') else 'NAME'}"
 
 
+ALWAYS_EXCLUDED = frozenset(
+    {
+        "kube-system",
+        "calico-system",
+        "kube-flannel",
+        "openshift-multus",
+        "openshift-ovn-kubernetes",
+        "tigera-operator",
+    }
+)
+"""The namespaces that gpufence's webhook configurations exclude, whatever the policy says.
+
+API servers send no admission requests from them. Files and a live cluster are therefore judged
+with these namespaces excluded; the webhook itself judges every request that it receives.
+
+A cluster needs them to start again. Besides kube-system, these are the network plugins whose agents
+run in a namespace of their own. Their Pods tolerate every taint, and a new node needs them
+before it can run a replica of gpufence.
+"""
+
+
 @dataclass(frozen=True, slots=True)
 class Exemptions(Part):
     """The Pods to which the policy does not apply."""

@@ -28,7 +28,23 @@ from policies.kubernetes.selector import (
 from policies.policy import Policy, Pool
 from policies.requests import DeviceRequest
 
-DAEMON_SET_CONTROLLER = "system:serviceaccount:kube-system:daemon-set-controller"
+CONTROLLERS = {
+    (group, kind): f"system:serviceaccount:kube-system:{name}-controller"
+    for group, kind, name in (
+        ("apps", "DaemonSet", "daemon-set"),
+        ("apps", "Deployment", "deployment"),
+        ("apps", "ReplicaSet", "replicaset"),
+        ("apps", "StatefulSet", "statefulset"),
+        ("batch", "CronJob", "cronjob"),
+        ("batch", "Job", "job"),
+        ("", "ReplicationController", "replication"),
+    )
+}
+"""The accounts that create the objects of core workloads, by group and kind of the workload.
+
+Source: ``k8s.io/kubernetes/plugin/pkg/auth/authorizer/rbac/bootstrappolicy/controller_policy.go``.
+"""
+DAEMON_SET_CONTROLLER = CONTROLLERS["apps", "DaemonSet"]
 MIRROR_ANNOTATION = "kubernetes.io/config.mirror"
 
 HOST = "kubernetes.io/hostname"

@@ -19,7 +19,13 @@ from policies.policy import Policy
 from webhook.tools.cli.commands.check import MISSING_FACTS
 from webhook.tools.cli.evaluate import Result, evaluate
 from webhook.tools.cli.explanation import report as explain
-from webhook.tools.cli.manifests import no_objects_message, read_manifests
+from webhook.tools.cli.manifests import (
+    no_nodes,
+    no_objects_message,
+    read_file,
+    read_manifests,
+)
+from webhook.tools.cli.options import warn
 from webhook.tools.cli.report.content import finding_place, message, object_place, remediation
 from webhook.tools.cli.report.output import Terminal
 from webhook.tools.cli.yaml_writer import difference
@@ -76,10 +82,13 @@ def _results(policy: Policy, nodes: str, namespace: str) -> list[Result]:
     request = Request(namespace=namespace, today=datetime.now(UTC).date())
     if not nodes.strip():
         return list(evaluate(manifests, policy, request))
-    from webhook.tools.cli.node_files import facts_of_nodes
+    from webhook.cluster.files import facts_of_nodes
 
     Path(NODES).write_text(nodes)
-    return list(evaluate(manifests, policy, request, facts_of_nodes(NODES, policy)))
+    facts = facts_of_nodes(read_file(NODES), policy, warn)
+    if facts is None:
+        raise no_nodes(NODES)
+    return list(evaluate(manifests, policy, request, facts))
 
 
 def _problem(text: str) -> dict[str, Any]:

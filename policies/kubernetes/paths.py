@@ -57,3 +57,9 @@ def descend(value: Any, path: Iterable[str | int]) -> Any:
         else:
             return None
     return value
+
+
+def text_at(value: Any, *path: str | int) -> str:
+    """Return the string at a path; empty if there is none."""
+    text = descend(value, path)
+    return text if isinstance(text, str) else ""

@@ -20,6 +20,7 @@ from policies.kubernetes.pod import Pod, host_peaks
 from policies.kubernetes.quantity import NANOS, parse_quantity
 from policies.kubernetes.workload import convert
 from policies.policy import Pool, PoolRequirement
+from policies.reach import CONTROLLERS
 from policies.requests import peak_in_pool
 
 ID = "pool-requirements"
@@ -59,18 +60,10 @@ _CORE_KINDS = frozenset(kind for _, kind in CORE_WORKLOADS)
 _COMPLETED = frozenset({"argoproj.io", "serving.kserve.io"})
 """Groups whose objects may leave it to an operator what their Pods are."""
 _SERVICE_ACCOUNT = "system:serviceaccount:"
-_CONTROLLERS = {"system:kube-controller-manager"} | {
-    f"{_SERVICE_ACCOUNT}kube-system:{name}-controller"
-    for name in (
-        *("cronjob", "daemon-set", "deployment", "job"),
-        *("replicaset", "replication", "statefulset"),
-    )
-}
-"""Who creates the Pods and the objects of core workloads.
-
-Source: ``k8s.io/kubernetes/plugin/pkg/auth/authorizer/rbac/bootstrappolicy/controller_policy.go``;
-the first without ``--use-service-account-credentials``. An operator has any service account.
-"""
+_CONTROLLERS = {"system:kube-controller-manager", *CONTROLLERS.values()}
+"""Who creates the Pods and the objects of core workloads; the first without
+``--use-service-account-credentials`` of kube-controller-manager. An operator has any service
+account."""
 _SECONDS = {"h": 3600, "m": 60, "s": 1}
 _UNITS = {"cpu": (NANOS, " CPUs"), "memory": (NANOS * 2**30, "Gi of memory")}
 
@@ -269,7 +262,10 @@ def few_devices(pool: Pool, least: int, path: str) -> Finding:
 
 
 def _largest(pod: Pod, name: str) -> str:
-    """Return where the largest request of cpu or memory stands, or the limit in its place."""
+    """Return where the largest request of cpu or memory stands, or the limit in its place.
+
+    If no container has one, the overhead of the RuntimeClass is what the Pod requests.
+    """
     own = pod.spec.resources
     if own and name in {**(own.limits or {}), **(own.requests or {})}:
         return pod.at("spec.resources")
@@ -277,8 +273,9 @@ def _largest(pod: Pod, name: str) -> str:
         container.field: {**container.resources("limits"), **container.resources("requests")}
         for container in pod.containers
     }
-    largest = max(sizes, key=lambda field: parse_quantity(sizes[field].get(name)))
-    return pod.at(f"{largest}.resources")
+    requested = [field for field in sizes if name in sizes[field]]
+    largest = max(requested, key=lambda field: parse_quantity(sizes[field][name]), default="")
+    return pod.at(f"{largest}.resources" if largest else "spec.overhead")
 
 
 def _shown(name: str, nanos: int) -> str:

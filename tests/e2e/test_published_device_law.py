@@ -20,8 +20,8 @@ from controlplane.versions import EXTENDED_RESOURCES
 from laws.profile import live_law
 from laws.test_published_device_laws import NODES, selectors, slices
 from policies.kubernetes.claims import implicit_resource
-from webhook.serve.cluster.state import ClusterState
-from webhook.tools.cli.node_files import put
+from webhook.cluster.files import put
+from webhook.cluster.state import ClusterState
 
 pytestmark = [EXTENDED_RESOURCES, pytest.mark.timeout(3600)]
 

@@ -1,4 +1,4 @@
-"""Cluster facts of a fake API server, for tests of `webhook.serve.cluster` and its users."""
+"""Cluster facts of a fake API server, for tests of `webhook.cluster` and its users."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from policies.facts import Facts, Request
 from policies.kubernetes.workload import Workload
 from policies.policy import Policy
 from specs import default_spec, policy_of
+from webhook.cluster.claims import LookupResult
+from webhook.cluster.facts import ClusterFacts
 from webhook.kube.client import KubeApi
 from webhook.kube.kubeconfig import kubeconfig
 from webhook.kube.reflector import Watches, WatchTiming
-from webhook.serve.cluster.claims import LookupResult
-from webhook.serve.cluster.facts import ClusterFacts
 from webhook.serve.metrics.cluster import ClusterMetrics
 
 JSON = dict[str, Any]

@@ -10,10 +10,9 @@ from typing import Any
 
 import crd
 from paths import CHART, DEPLOY, PROJECT
-from policies.policy import Policy
+from policies.policy import ALWAYS_EXCLUDED, Policy
 from policies.schema import json_schema
 from policies.shipped import default_policy_text
-from webhook.controller.text.objects import ALWAYS_EXCLUDED
 
 # The build backend of pyproject.toml, and its dependencies on Linux.
 BACKEND = ("hatchling", "packaging", "pathspec", "pluggy", "tomlkit", "trove-classifiers")

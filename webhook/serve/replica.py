@@ -17,6 +17,8 @@ from prometheus_client import disable_created_metrics
 
 from policies.policy import Policy
 from webhook.active_policy import ActivePolicy, fence_policy
+from webhook.cluster.facts import ClusterFacts
+from webhook.cluster.needs import needed_facts
 from webhook.kube.client import KubeApi, ServerClock
 from webhook.kube.credentials import Load
 from webhook.kube.reflector import Watches
@@ -24,8 +26,6 @@ from webhook.logs import JSONFormatter, TextFormatter, configure, event
 from webhook.periodic_task import PeriodicTask
 from webhook.serve.admission.handler import Admission
 from webhook.serve.callers import Callers
-from webhook.serve.cluster.facts import ClusterFacts
-from webhook.serve.cluster.needs import needed_facts
 from webhook.serve.http.edge import Edge, operations_handler
 from webhook.serve.http.listener import OPERATIONS, REVIEWS, Listener, listen, port_of
 from webhook.serve.http.tls import ServedCertificate

@@ -12,13 +12,12 @@ from typing import TYPE_CHECKING, NamedTuple
 from policies.kubernetes.objects import JSONObject, mappings
 from policies.kubernetes.paths import descend
 from webhook.kube.collection import Collection as Kind
-from webhook.kube.errors import FORBIDDEN, NOT_FOUND, ApiError
 
 if TYPE_CHECKING:
     # The playground has no library for it.
-    from webhook.kube.client import KubeApi
+    from webhook.cluster.objects import Reader
 
-_CLASSES = "/apis/storage.k8s.io/v1/storageclasses"
+_CLASSES = Kind("storageclasses", "/apis/storage.k8s.io/v1/storageclasses", JSONObject)
 _WORKLOADS = tuple(
     Kind(kind, f"/apis/apps/v1/{kind}", JSONObject)
     for kind in ("deployments", "statefulsets", "daemonsets")
@@ -186,30 +185,22 @@ def found(
         )
 
 
-async def platforms_of(api: KubeApi, namespaces: Collection[str]) -> list[Found]:
+async def platforms_of(reader: Reader, namespaces: Collection[str]) -> list[Found]:
     """Return the platforms of a cluster, as far as the account may read their objects.
 
     Raises:
         ClusterError: the cluster cannot be read.
     """
     classes, workloads = {}, []
-    for item in await _listed(api, Kind("storageclasses", _CLASSES, JSONObject)):
+    for item in await reader.read(_CLASSES, lambda item: item) or ():
         classes[str(item.get("provisioner"))] = str(descend(item, ("metadata", "name")))
     for kind in _WORKLOADS:
         name = {"deployments": "Deployment", "statefulsets": "StatefulSet"}.get(kind.name)
-        workloads += [{**item, "kind": name or "DaemonSet"} for item in await _listed(api, kind)]
+        workloads += [
+            {**item, "kind": name or "DaemonSet"}
+            for item in await reader.read(kind, lambda item: item) or ()
+        ]
     return [*found(namespaces, classes, workloads)]
-
-
-async def _listed(api: KubeApi, kind: Kind[JSONObject]) -> list[JSONObject]:
-    from webhook.kube.listing import list_all
-
-    try:
-        return await list_all(api, kind.path, kind.item, lambda item: item)
-    except ApiError as error:
-        if error.status not in (FORBIDDEN, NOT_FOUND):
-            raise
-        return []
 
 
 def _images(obj: JSONObject) -> Iterator[tuple[tuple[str, str, str], str]]:

@@ -20,8 +20,8 @@ from deploy.variants import VARIANTS
 from each import each
 from paths import CHART
 from policies.document import PolicyError, parse_policy
+from policies.policy import ALWAYS_EXCLUDED
 from specs import default_spec, policy_of
-from webhook.controller.text.objects import ALWAYS_EXCLUDED
 from webhook.tools.cli.main import cli
 
 

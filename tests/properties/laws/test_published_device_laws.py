@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from laws.profile import law
 from oracle.driver import Oracle
 from policies.kubernetes.claims import implicit_resource
-from webhook.serve.cluster.state import ClusterState
-from webhook.tools.cli.node_files import put
+from webhook.cluster.files import put
+from webhook.cluster.state import ClusterState
 
 pytestmark = pytest.mark.timeout(3600)
 

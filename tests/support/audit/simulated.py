@@ -11,10 +11,11 @@ from audit import fleet
 from fake_apiserver import FakeApiServer
 from policies.policy import Policy
 from policies.shipped import shipped_policy
+from webhook.cluster.kinds import POD, WORKLOADS
+from webhook.cluster.objects import LiveObjects, Progress, Reader
 from webhook.kube.client import KubeApi
 from webhook.kube.kubeconfig import kubeconfig
-from webhook.tools.audit.cluster_audit import Audit, Progress, audit
-from webhook.tools.audit.kinds import POD, WORKLOADS
+from webhook.tools.audit.cluster_audit import Audit, audit
 
 Object = dict[str, Any]
 
@@ -79,7 +80,8 @@ class Cluster:
             self.kubeconfig = self.api.kubeconfig(Path(file.name))
             api = KubeApi(kubeconfig(self.kubeconfig))
             try:
-                return await audit(api, policy or shipped_policy(), TODAY, progress)
+                reader = Reader(LiveObjects(api), progress)
+                return await audit(reader, policy or shipped_policy(), TODAY)
             finally:
                 await api.close()
                 await self.api.stop()

@@ -21,8 +21,8 @@ from controlplane.webhooks import unregister, wait_until_called
 from deploy.chart import NAMESPACE, RELEASE, Helm, Object, Values
 from deploy.kubelet import Kubelet, RunningPod, kubelet, wait_ready
 from paths import CHART, PROJECT
+from policies.policy import ALWAYS_EXCLUDED
 from specs import default_spec
-from webhook.controller.text.objects import ALWAYS_EXCLUDED
 from webhook.tools.platforms import PLATFORMS
 
 REPLICAS, CONTROLLERS = "gpufence", "gpufence-controller"

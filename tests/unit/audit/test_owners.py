@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from webhook.tools.audit.kinds import POD
+from webhook.cluster.kinds import POD
 from webhook.tools.audit.owners import Owned, OwnedMetadata, Owners
 
 JSON = dict[str, Any]

@@ -17,8 +17,8 @@ from fake_apiserver import CLAIM_TEMPLATES, CLAIMS, DEVICE_CLASSES, NODES, FakeA
 from policies.facts import Facts, Request
 from policies.kubernetes.claims import Claim
 from policies.kubernetes.workload import Workload
-from webhook.serve.cluster.claims import ClaimName, claims_named
-from webhook.serve.cluster.facts import ClusterFacts
+from webhook.cluster.claims import ClaimName, claims_named
+from webhook.cluster.facts import ClusterFacts
 
 JSON = dict[str, Any]
 ML = Request("ml")

@@ -8,10 +8,10 @@ from prometheus_client import CollectorRegistry
 
 from clusters import gpu_node, node, policy
 from fake_apiserver import NODES, FakeApiServer, eventually
+from webhook.cluster.facts import ClusterFacts
 from webhook.kube.client import KubeApi
 from webhook.kube.kubeconfig import kubeconfig
 from webhook.kube.reflector import Watches, WatchTiming
-from webhook.serve.cluster.facts import ClusterFacts
 from webhook.serve.metrics.cluster import ClusterMetrics
 
 FAST = WatchTiming(first_delay=0.01, longest_delay=0.05, quiet_seconds=0.5, steady_seconds=1)

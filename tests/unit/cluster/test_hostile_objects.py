@@ -23,12 +23,13 @@ from datetime import date
 from pathlib import Path
 from policies.shipped import shipped_policy
 from webhook.tools.audit.cluster_audit import audit
+from webhook.cluster.objects import LiveObjects, Reader
 from webhook.kube.client import KubeApi
 from webhook.kube.kubeconfig import kubeconfig
 
 async def main():
     api = KubeApi(kubeconfig(Path(sys.argv[1])))
-    await audit(api, shipped_policy(), date(2026, 1, 1))
+    await audit(Reader(LiveObjects(api)), shipped_policy(), date(2026, 1, 1))
     await api.close()
 
 asyncio.run(main())

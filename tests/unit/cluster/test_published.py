@@ -7,9 +7,9 @@ from typing import Any
 
 from clusters import facts_of, node
 from fake_apiserver import DEVICE_CLASSES, NODES, RESOURCE_SLICES, FakeApiServer, eventually
+from webhook.cluster.files import put
+from webhook.cluster.state import ClusterState
 from webhook.kube.published import TAINT_RULES
-from webhook.serve.cluster.state import ClusterState
-from webhook.tools.cli.node_files import put
 
 JSON = dict[str, Any]
 

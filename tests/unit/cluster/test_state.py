@@ -11,11 +11,11 @@ import pytest
 from clusters import gpu_node, node, policy
 from policies.kubernetes.nodes import Node
 from policies.kubernetes.scheduling import Taint
+from webhook.cluster.files import put
+from webhook.cluster.state import ClusterState
 from webhook.kube.collection import LabeledMetadata
 from webhook.kube.nodes import NodeObject, NodeStore
 from webhook.kube.published import DeviceClassObject, DeviceClassSpec
-from webhook.serve.cluster.state import ClusterState
-from webhook.tools.cli.node_files import put
 
 JSON = dict[str, Any]
 

@@ -9,8 +9,8 @@ from policies.kubernetes.nodes import Node, NodeIndex
 from policies.kubernetes.scheduling import Taint
 from policies.kubernetes.selector import selector_of
 from reviewing import default_policy
-from webhook.serve.cluster.state import ClusterState
-from webhook.tools.cli.node_files import put
+from webhook.cluster.files import put
+from webhook.cluster.state import ClusterState
 from webhook.tools.doctor.checks import diagnosis
 from webhook.tools.doctor.installation import Installation
 

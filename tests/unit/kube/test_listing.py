@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from fake_apiserver import NODES, FakeApiServer
+from webhook.cluster.state import NamedObject
 from webhook.kube.client import KubeApi
 from webhook.kube.errors import ApiError, OversizedAnswerError, UnexpectedAnswerError
 from webhook.kube.kubeconfig import kubeconfig
 from webhook.kube.listing import list_all
-from webhook.serve.cluster.state import NamedObject
 
 KIB = 1024
 

@@ -20,13 +20,13 @@ from fake_apiserver import (
     FakeApiServer,
     eventually,
 )
+from webhook.cluster.facts import ClusterFacts
+from webhook.cluster.templates import MACHINE_DEPLOYMENTS, NODE_CLAIMS, NODE_POOLS
 from webhook.kube.client import KubeApi
 from webhook.kube.errors import ApiError, UnreachableError
 from webhook.kube.kubeconfig import kubeconfig
 from webhook.kube.published import TAINT_RULES
 from webhook.kube.reflector import Watches
-from webhook.serve.cluster.facts import ClusterFacts
-from webhook.serve.cluster.templates import MACHINE_DEPLOYMENTS, NODE_CLAIMS, NODE_POOLS
 
 TEMPLATES = ("nodepools", "nodeclaims", "machinedeployments")
 DRA = ("deviceclasses", "resourceslices", "devicetaintrules")

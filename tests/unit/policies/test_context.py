@@ -14,7 +14,7 @@ from policies.facts import Facts, Request
 from policies.kubernetes.claims import Claim
 from policies.kubernetes.nodes import Node, NodeIndex
 from policies.policy import Override, Policy
-from webhook.serve.cluster.needs import needed_facts
+from webhook.cluster.needs import needed_facts
 
 JSON = dict[str, Any]
 

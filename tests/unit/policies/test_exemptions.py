@@ -11,8 +11,8 @@ from deciding import GPU, TOLERATION, deployment, pod, policy, update
 from policies.engine import decide, validate
 from policies.facts import Facts, Request
 from policies.kubernetes.claims import Claim
+from policies.policy import ALWAYS_EXCLUDED
 from strategies import JSON
-from webhook.controller.text.objects import ALWAYS_EXCLUDED
 from webhook.tools.exceptions import useless_exceptions
 
 

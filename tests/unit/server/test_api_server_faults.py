@@ -13,6 +13,7 @@ import pytest
 from fake_apiserver import NODES, FakeApiServer, eventually
 from fault_proxy import FAULTS, Fault, FaultProxy
 from reviewing import default_policy
+from webhook.cluster.facts import ClusterFacts
 from webhook.controller.certificates import SecretName
 from webhook.controller.controller import Controller, ControllerOptions
 from webhook.controller.metrics import ControllerMetrics
@@ -24,7 +25,6 @@ from webhook.kube.kubeconfig import kubeconfig
 from webhook.kube.listing import list_all
 from webhook.kube.reflector import Watches, WatchTiming
 from webhook.periodic_task import PeriodicTask
-from webhook.serve.cluster.facts import ClusterFacts
 
 FAST = WatchTiming(first_delay=0.01, longest_delay=0.05, quiet_seconds=0.5, steady_seconds=1)
 

@@ -20,7 +20,7 @@ import yaml
 from policies.device_injection import ANNOTATIONS
 from policies.facts import NAMESPACE_LABEL
 from policies.kubernetes.objects import JSONObject
-from policies.policy import Policy
+from policies.policy import ALWAYS_EXCLUDED, Policy
 from policies.rules import check_device_leak, check_pool_trespass
 from webhook.controller.text.data import literal, names_for, names_of, policy_data
 
@@ -43,26 +43,6 @@ IN_TREE_RULES = (check_pool_trespass.ID, check_device_leak.ID)
 """The rules that API servers evaluate in part. Each has a file, and an admission policy."""
 _FORMER_ENDINGS = ("pods", "pods-warn", "pods-audit")
 """How the names of the admission policies of gpufence 0.2 end."""
-
-ALWAYS_EXCLUDED = frozenset(
-    {
-        "kube-system",
-        "calico-system",
-        "kube-flannel",
-        "openshift-multus",
-        "openshift-ovn-kubernetes",
-        "tigera-operator",
-    }
-)
-"""The namespaces that gpufence's webhook configurations exclude, whatever the policy says.
-
-API servers send no admission requests from them. Files and a live cluster are therefore judged
-with these namespaces excluded; the webhook itself judges every request that it receives.
-
-A cluster needs them to start again. Besides kube-system, these are the network plugins whose agents
-run in a namespace of their own. Their Pods tolerate every taint, and a new node needs them
-before it can run a replica of gpufence.
-"""
 
 MERGING_GROUPS = frozenset(
     {

@@ -40,7 +40,7 @@ _log = logging.getLogger("gpufence")
 
 
 class Cluster(Protocol):
-    """The source of cluster facts (``webhook.serve.cluster.facts``)."""
+    """The source of cluster facts (``webhook.cluster.facts``)."""
 
     async def facts_for(self, request: Request, obj: Workload, seconds: float) -> Facts:
         """Return the cluster facts for a request and its object."""

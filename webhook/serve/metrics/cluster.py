@@ -10,9 +10,9 @@ from prometheus_client import CollectorRegistry, Counter
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
+from webhook.cluster.claims import LookupResult
+from webhook.cluster.facts import ClusterFacts
 from webhook.kube.reflector import Watches
-from webhook.serve.cluster.claims import LookupResult
-from webhook.serve.cluster.facts import ClusterFacts
 
 
 class ClusterMetrics:

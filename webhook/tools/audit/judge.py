@@ -7,7 +7,7 @@ object can have megabytes. What is kept of one has a limit, and does not include
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import date
 from typing import NamedTuple
@@ -16,23 +16,24 @@ import msgspec
 from msgspec.structs import replace
 
 from policies.decision import Decision, Verdict
-from policies.engine import decide
 from policies.facts import Facts, Request
 from policies.finding import Finding
 from policies.kubernetes import core_v1
 from policies.kubernetes.claims import implicit_resource
 from policies.kubernetes.nodes import NodeIndex
-from policies.kubernetes.objects import JSONObject, MalformedObjectError, ObjectKey
+from policies.kubernetes.objects import JSONObject, ObjectKey, mapping
 from policies.kubernetes.paths import field_path
 from policies.kubernetes.pod import Pod, host_peaks
-from policies.kubernetes.quantity import InvalidQuantityError
+from policies.kubernetes.scheduling import FENCING_EFFECTS, tolerates
 from policies.kubernetes.workload import Workload
 from policies.policy import Policy
-from policies.reach import DAEMON_SET_CONTROLLER, MIRROR_ANNOTATION
+from policies.reach import CONTROLLERS, MIRROR_ANNOTATION
 from policies.requests import Scope, device_peaks
-from webhook.controller.text.objects import ALWAYS_EXCLUDED
+from webhook.cluster.judge import ContainerUser, Judgement, judge
+from webhook.cluster.kinds import NODE, POD, GroupKind, Kind
+from webhook.cluster.listed import ListedCluster
+from webhook.cluster.objects import Reader
 from webhook.tools import custom_resources
-from webhook.tools.audit.kinds import NODE, POD, GroupKind, Kind
 from webhook.tools.audit.move import Move
 from webhook.tools.audit.owners import Owned, OwnedMetadata, Owners
 from webhook.tools.audit.pod_status import PodStatus, PodTimes
@@ -40,6 +41,14 @@ from webhook.tools.audit.stack import Unreached, unreached_by
 
 _MOST_TEXT = 32 * 1024
 """The characters of findings that are kept of an object."""
+
+_OPERATOR = "system:serviceaccount::"
+_MISSING: Mapping[str, str] = {
+    "nodes": "spec.nodeName names a node, and the nodes are unknown",
+    "namespaces": "the labels of its namespace decide whether it may use a pool, and are unknown",
+    "resourceclaims": "it uses resource claims, and they or their templates are unknown",
+}
+"""What a decision lacks if a collection is not listed."""
 
 _MOST_SENTENCE = 2000
 _MOST_PARTS = 100
@@ -51,8 +60,10 @@ _MOST_CONTENT = 64 * 1024
 class Judged:
     """An object, and the decision on it.
 
-    ``details`` are those of the findings, with paths as in a Pod. An object of the ``history`` is
-    an old ReplicaSet or an ended Job. ``error`` is the problem of a malformed object.
+    ``details`` are those of the findings, with paths as in a Pod. ``users`` are the containers that
+    get another user, and ``mutations`` the rules that change the object. An object of the
+    ``history`` is an old ReplicaSet or an ended Job. ``unjudged`` says why the verdict may be
+    another one: what is unknown, malformed, or failed.
     """
 
     kind: Kind
@@ -60,8 +71,11 @@ class Judged:
     decision: Decision
     verdict: Verdict
     details: tuple[str, ...] = ()
+    users: tuple[ContainerUser, ...] = ()
+    mutations: tuple[str, ...] = ()
     is_history: bool = False
-    error: str = ""
+    unjudged: tuple[str, ...] = ()
+    is_malformed: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +85,8 @@ class RunningPod(Judged):
     ``devices`` counts the reserved devices by extended resource, or else the implicit resource name
     of their DeviceClass. ``is_agent`` is true for node
     agents: Pods of a DaemonSet, and static Pods. ``lacks_mutations`` is true for a Pod that was
-    created without the mutations of the policy. ``user`` is the lowest user ID of its running
+    created without the mutations of the policy. ``may_return`` is true if the scheduler can place
+    the Pod on the same node when it is created again. ``user`` is the lowest user ID of its running
     containers, so that root counts; ``None`` where the node does not report it. ``host`` are the
     CPU and the memory that the scheduler reserves for the Pod, in nanos.
     """
@@ -80,9 +95,12 @@ class RunningPod(Judged):
     devices: dict[str, int]
     is_agent: bool
     lacks_mutations: bool
+    may_return: bool
     user: int | None
     host: tuple[int, int]
     times: PodTimes
+    likeness: str = ""
+    """Of a Pod without an owner: its images."""
 
 
 class NodeDetails(NamedTuple):
@@ -98,23 +116,25 @@ class NodeDetails(NamedTuple):
 
 @dataclass(slots=True)
 class Inventory:
-    """The listed objects. ``skipped`` has a sentence for each kind or object that is not
-    audited."""
+    """The listed objects. ``reader`` notes what is not audited."""
 
-    nodes: NodeIndex | None = None
+    reader: Reader
+    cluster: ListedCluster
+    today: date
     node_details: dict[str, NodeDetails] = field(default_factory=dict)
     workloads: list[Judged] = field(default_factory=list)
     owners: Owners = field(default_factory=Owners)
-    skipped: list[str] = field(default_factory=list)
     unreached: list[Unreached] = field(default_factory=list)
     excepted: set[tuple[str, str, str, str]] = field(default_factory=set)
     """Rule, namespace, kind and name of each finding that an exception covers."""
     facts: Facts = field(default_factory=Facts)
     """The facts of the whole cluster; ``facts_in`` returns those of a namespace."""
-    today: date | None = None
-    namespace_labels: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     is_whole: bool = True
     """Whether all objects were listed that decisions on workloads depend on."""
+
+    @property
+    def nodes(self) -> NodeIndex | None:
+        return self.facts.nodes
 
     @property
     def settled(self) -> frozenset[GroupKind]:
@@ -127,7 +147,7 @@ class Inventory:
         return frozenset(nodes | workloads)
 
     def facts_in(self, namespace: str) -> Facts:
-        return replace(self.facts, namespace_labels=self.namespace_labels.get(namespace))
+        return replace(self.facts, namespace_labels=self.cluster.labels_of(namespace))
 
     def take_excepted(self, judged: Judged) -> None:
         """Record the findings on an object that an exception covers."""
@@ -136,10 +156,6 @@ class Inventory:
             (finding.rule, owned.namespace, judged.kind.kind, owned.name)
             for finding in judged.decision.excepted
         )
-
-    def not_judged(self, kind: Kind, owned: Owned, problem: str) -> None:
-        """Record that an object is malformed, so that no rule can read it."""
-        self.skipped.append(f"{kind.kind} {owned.full_name}: not audited: {problem}")
 
 
 class _Spec(msgspec.Struct, frozen=True, rename="camel"):
@@ -161,7 +177,7 @@ _pods = msgspec.json.Decoder(core_v1.PodObject)
 class Judge:
     """Decides on the objects of a cluster as if they were created today."""
 
-    def __init__(self, inventory: Inventory, policy: Policy, move: Move | None = None) -> None:
+    def __init__(self, inventory: Inventory, policy: Policy, move: Move | None) -> None:
         self._inventory = inventory
         self._policy = policy
         self._move = move
@@ -173,69 +189,96 @@ class Judge:
     def workload(self, obj: JSONObject, kind: Kind) -> Judged:
         """Decide on a workload of a list, whose items have no apiVersion and kind."""
         metadata = msgspec.convert(obj["metadata"], OwnedMetadata)
-        spec, status = obj.get("spec") or {}, obj.get("status") or {}
-        owned = self._inventory.owners.owned(metadata, kind.key, spec)
+        spec, status = mapping(obj.get("spec")), mapping(obj.get("status"))
+        inventory = self._inventory
+        owned = inventory.owners.owned(metadata, kind.key, spec)
         typed = _typed(obj, kind)
         is_history = _is_history(owned, spec, status)
-        try:
-            decision = self._decide(custom_resources.workload(typed, self._policy), owned.namespace)
-        except MalformedObjectError as error:
-            nothing = Decision(_identity(kind), has_template=False)
-            problem = _shortened(str(error))
-            return Judged(kind, owned, nothing, nothing.verdict, (), is_history, problem)
-        if kind.key == ("apps", "DaemonSet") and (nodes := self._inventory.nodes) is not None:
-            self._inventory.unreached += unreached_by(self._policy, [typed], nodes)
-        if not is_history and self._inventory.owners.direct(owned) is None:
+        judgement, unjudged = self._judge(
+            lambda: custom_resources.workload(typed, self._policy), owned
+        )
+        if not judgement.is_decided:
+            is_malformed = judgement.error is not None
+            decision = Decision(_identity(kind), has_template=False)
+            return Judged(
+                kind, owned, decision, "skipped", (), (), (), is_history, unjudged, is_malformed
+            )
+        if kind.key == ("apps", "DaemonSet") and (nodes := inventory.nodes) is not None:
+            inventory.unreached += unreached_by(self._policy, [typed], nodes)
+        if not is_history and inventory.owners.direct(owned) is None:
             self._note(kind, owned, custom_resources.workload(typed, self._policy))
-        kept = self._kept(decision, kind, owned, typed)
+        kept = self._kept(judgement.decision, kind, owned, typed)
         paths = [
             field_path(template.spec_path) for template in custom_resources.find(typed).templates
         ]
         details = tuple(_with_paths_of_a_pod(finding.detail, paths) for finding in kept.findings)
-        return Judged(kind, owned, kept, decision.verdict, details, is_history)
+        verdict, users = judgement.decision.verdict, judgement.other_users
+        rules = judgement.mutations
+        return Judged(kind, owned, kept, verdict, details, users, rules, is_history, unjudged)
 
     def pod(self, item: msgspec.Raw) -> RunningPod | None:
         """Decide on a Pod of a list; return None if it is malformed."""
         inventory, known = self._inventory, _items.decode(item)
         owned = inventory.owners.owned(known.metadata, POD.key, {})
         node, owner = known.spec.node_name, inventory.owners.direct(owned)
-        username = ""
-        if owner is not None and owner.key == ("apps", "DaemonSet"):
-            username = DAEMON_SET_CONTROLLER
-        elif self._is_mirror(known.metadata, owned, node):
-            username = f"system:node:{node}"
-        try:
-            workload = _workload_of(item)
-            [pod] = workload.pods()
-            devices, host = self._devices_of(pod, owned, known.status), host_peaks(pod.spec)
-            times = known.status.times(known.metadata.creation_timestamp)
-            decision = self._decide(workload, owned.namespace, username)
-        except (MalformedObjectError, InvalidQuantityError) as error:
-            inventory.not_judged(POD, owned, _shortened(str(error)))
+        is_mirror = self._is_mirror(known.metadata, owned, node)
+        account = f"system:node:{node}" if is_mirror else ""
+        judged: list[Workload] = []
+
+        def read() -> Workload:
+            judged.append(_workload_of(item))
+            return judged[-1]
+
+        judgement, unjudged = self._judge(read, owned, account)
+        if not judgement.is_decided:
+            inventory.reader.skipped += (
+                f"Pod {owned.full_name}: not audited: {reason}" for reason in unjudged
+            )
             return None
         if owner is None:
-            self._note(POD, owned, workload)
+            self._note(POD, owned, _workload_of(item))
+        [pod] = judged[-1].pods()
+        decision = judgement.decision
         lacks_mutations = bool(decision.operations)
         # Mutations are shown of a topmost owner only.
         content = _content(item) if lacks_mutations and owner is None else None
         kept = self._kept(decision, POD, owned, content)
         details = tuple(finding.detail for finding in kept.findings)
+        is_of_daemon_set = owner is not None and owner.key == ("apps", "DaemonSet")
         running = RunningPod(
             POD,
             owned,
             kept,
             decision.verdict,
             details,
+            judgement.other_users,
+            judgement.mutations,
+            unjudged=unjudged,
             node=node,
-            devices=devices,
-            is_agent=bool(username),
+            devices=self._devices_of(pod, owned, known.status),
+            is_agent=is_mirror or is_of_daemon_set,
             lacks_mutations=lacks_mutations,
+            may_return=self._may_return(pod, node),
             user=known.status.user,
-            host=host,
-            times=times,
+            host=host_peaks(pod.spec),
+            likeness="" if owner else _shortened(" ".join(_images(pod))),
+            times=known.status.times(known.metadata.creation_timestamp),
         )
         inventory.take_excepted(running)
         return running
+
+    def _may_return(self, pod: Pod, node: str) -> bool:
+        """Return whether the Pod, with its mutations, can be placed on the node again."""
+        nodes = self._inventory.nodes
+        known = nodes.get(node) if nodes is not None else None
+        if nodes is None or known is None:
+            return False
+        is_selected = pod.selected_nodes(nodes).all >> nodes.number(node) & 1
+        return bool(is_selected) and all(
+            any(tolerates(each, taint) for each in pod.spec.tolerations or ())
+            for taint in known.taints
+            if taint.effect in FENCING_EFFECTS
+        )
 
     def _note(self, kind: Kind, owned: Owned, workload: Workload) -> None:
         """Note what a topmost owner depends on."""
@@ -270,14 +313,46 @@ class Judge:
                     devices[name if is_known else implicit_resource(device_class)] += count
         return dict(devices)
 
-    def _decide(self, workload: Workload, namespace: str, username: str = "") -> Decision:
-        return decide(
-            workload,
-            self._policy,
-            Request(namespace=namespace, username=username, today=self._inventory.today),
-            self._inventory.facts_in(namespace),
-            excluded_namespaces=ALWAYS_EXCLUDED,
-        ).checked()
+    def _judge(
+        self, read: Callable[[], Workload], owned: Owned, account: str = ""
+    ) -> tuple[Judgement, tuple[str, ...]]:
+        """Judge an object as the webhook would, and return what is not certain about that.
+
+        What is not listed counts neither for nor against the object.
+        """
+        inventory, namespace = self._inventory, owned.namespace
+        facts = inventory.facts_in(namespace)
+        request = Request(
+            namespace=namespace,
+            username=account or self._account_of(owned),
+            today=inventory.today,
+            fail_closed=True,
+        )
+        judgement = judge(read, self._policy, request, facts)
+        unknown = inventory.cluster.unknown
+        if facts.namespace_labels is None:
+            unknown |= {"namespaces"}
+        unjudged = [*judgement.bugs]
+        if missing := unknown & {*judgement.decision.missing_facts}:
+            judgement = judge(read, self._policy, replace(request, fail_closed=False), facts)
+            if judgement.decision.allowed:
+                unjudged += (_MISSING[fact] for fact in sorted(missing))
+        if judgement.error is not None:
+            unjudged.append(_shortened(str(judgement.error)))
+        parts = judgement.decision.unjudged[:_MOST_PARTS]
+        unjudged += (f"{field_path(part.path)}: {part.reason}" for part in parts)
+        return judgement, tuple(dict.fromkeys(unjudged))
+
+    def _account_of(self, owned: Owned) -> str:
+        """Return the account that creates the object for its owner; empty without one.
+
+        An operator has an account of its own, which is unknown.
+        """
+        owner = self._inventory.owners.direct(owned)
+        if owner is not None and owner.key in CONTROLLERS:
+            return CONTROLLERS[owner.key]
+        reference = owned.owner
+        return _OPERATOR if reference and reference.key not in CONTROLLERS else ""
 
     def _kept(
         self, decision: Decision, kind: Kind, owned: Owned, content: JSONObject | None
@@ -290,15 +365,14 @@ class Judge:
             size = max(len(source), len(msgspec.json.encode(operations)))
             if size > _MOST_CONTENT:
                 source, operations = _identity(kind), ()
-                self._inventory.skipped.append(
+                self._inventory.reader.skipped.append(
                     f"{title}: its mutations are not shown, because it is too large"
                 )
-        for failure in decision.failures:
-            bug = f"{failure.error!r}, a bug of gpufence"
-            self._inventory.skipped.append(f"{title}: audited without {failure.rule}: {bug}")
         findings, excepted = _first(decision.findings), _first(decision.excepted)
         if rest := len(decision.findings) - len(findings):
-            self._inventory.skipped.append(f"{title}: {rest:,} further findings are not shown")
+            self._inventory.reader.skipped.append(
+                f"{title}: {rest:,} further findings are not shown"
+            )
         kept = replace(
             decision,
             source=source,
@@ -322,7 +396,7 @@ class Judge:
             and owner is not None
             and owner.kind == "Node"
             and details is not None
-            and details.uid == owner.uid != ""
+            and (owner.uid == details.uid or (not details.uid and owner.name == node))
         )
 
 
@@ -372,6 +446,10 @@ def _with_paths_of_a_pod(detail: str, paths: Iterable[str]) -> str:
     for path in paths:
         detail = detail.replace(path, "spec")
     return detail
+
+
+def _images(pod: Pod) -> Iterator[str]:
+    return (container.spec.image or "" for container in pod.containers)
 
 
 def _first(findings: tuple[Finding, ...]) -> tuple[Finding, ...]:

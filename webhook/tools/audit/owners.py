@@ -1,8 +1,8 @@
 """The topmost owner of an object, for example the Deployment of a Pod.
 
-Clients can write any owner reference. A reference counts only if the owner exists with that UID,
-kind and name in the same namespace, and if its label selector, if any, selects the object:
-controllers adopt and release objects by this selector.
+Clients can write any owner reference. A reference counts only if the owner exists with that kind
+and name in the same namespace, if the UIDs do not differ, and if its label selector, if any,
+selects the object: controllers adopt and release objects by this selector. A dump may lack UIDs.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import msgspec
 from policies.kubernetes.core_v1 import Requirement
 from policies.kubernetes.objects import JSONObject
 from policies.kubernetes.scheduling import Alternative, accepts
+from webhook.cluster.kinds import NODE, GroupKind
 from webhook.kube.collection import AnnotatedMetadata
-from webhook.tools.audit.kinds import NODE, GroupKind
 
 _SELECTING_GROUPS = ("", "apps", "batch")
 
@@ -25,6 +25,9 @@ _SELECTING_GROUPS = ("", "apps", "batch")
 _MOST_REQUIREMENTS = 100
 _MOST_CHARACTERS = 253
 """The length of a name. A longer one in an owner reference names nothing."""
+
+Identity = tuple[str, str, str, str]
+"""Group, kind, namespace and name of an object."""
 
 _NOTHING = Alternative({"": ""}, (), (), "")
 
@@ -66,6 +69,10 @@ class Owned:
     """Whether the selector of the owner, if it has one, selects the object."""
 
     @property
+    def identity(self) -> Identity:
+        return (*self.key, self.namespace, self.name)
+
+    @property
     def full_name(self) -> str:
         """``namespace/name``."""
         return f"{self.namespace}/{self.name}"
@@ -81,7 +88,7 @@ class Owners:
     def __init__(self) -> None:
         self.listed: set[GroupKind] = set()
         self.clusterwide: set[GroupKind] = set()
-        self._by_uid: dict[str, Owned] = {}
+        self._objects: dict[Identity, Owned] = {}
 
     def owned(self, metadata: OwnedMetadata, key: GroupKind, spec: JSONObject) -> Owned:
         """Return the ownership of an object with the metadata and the spec.
@@ -90,7 +97,7 @@ class Owners:
         can have a megabyte of them.
         """
         reference = _controller(metadata.owner_references or ())
-        owner = self._by_uid.get(reference.uid) if reference else None
+        owner = self._find(reference, metadata.namespace)
         selector = owner.selector if owner else None
         return Owned(
             key,
@@ -105,37 +112,40 @@ class Owners:
     def add(self, kind: GroupKind, objects: Iterable[Owned]) -> None:
         """Add all objects of a kind."""
         self.listed.add(kind)
-        self._by_uid.update((obj.uid, obj) for obj in objects)
+        self._objects.update((obj.identity, obj) for obj in objects)
 
     def top(self, obj: Owned) -> tuple[Owned, str]:
         """Return the topmost owner, or the object itself, and why an owner reference ends there.
 
         The Node that owns a static Pod does not count. Source: ``metav1.GetControllerOf``.
         """
-        seen = {obj.uid}
+        seen = {obj.identity}
         while obj.owner is not None and obj.owner.key != NODE:
             owner = self.direct(obj)
-            if owner is None or owner.uid in seen:
-                return obj, self._why(obj.owner)
-            seen.add(owner.uid)
+            if owner is None or owner.identity in seen:
+                return obj, self._why(obj.owner, obj.namespace)
+            seen.add(owner.identity)
             obj = owner
         return obj, ""
 
     def direct(self, obj: Owned) -> Owned | None:
         """Return the object's own controller, if it is known and matches the reference."""
-        reference = obj.owner
-        owner = self._by_uid.get(reference.uid) if reference else None
-        if owner is None or reference is None or not obj.is_selected:
-            return None
-        named = (owner.key, owner.name, owner.namespace)
-        return owner if named == (reference.key, reference.name, obj.namespace) else None
+        return self._find(obj.owner, obj.namespace) if obj.is_selected else None
 
-    def _why(self, owner: Reference) -> str:
+    def _find(self, reference: Reference | None, namespace: str) -> Owned | None:
+        if reference is None:
+            return None
+        owner = self._objects.get((*reference.key, namespace, reference.name))
+        if owner is None or (owner.uid and reference.uid and owner.uid != reference.uid):
+            return None
+        return owner
+
+    def _why(self, owner: Reference, namespace: str) -> str:
         """Return why an owner reference leads to no object."""
-        if owner.uid in self._by_uid:
+        if (*owner.key, namespace, owner.name) in self._objects:
             return (
-                f"its owner reference names {owner}, but the UID, kind, name or selector of that "
-                "object does not match"
+                f"its owner reference names {owner}, but the UID or the selector of that object "
+                "does not match"
             )
         if owner.key in self.clusterwide:
             return f"its owner {owner} is cluster-scoped"

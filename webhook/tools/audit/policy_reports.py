@@ -15,11 +15,11 @@ import msgspec
 
 from policies.finding import Action, Finding
 from policies.kubernetes.objects import JSONObject
+from webhook.cluster.kinds import GroupKind
 from webhook.kube.errors import CONFLICT, FORBIDDEN, NOT_FOUND, ApiError
 from webhook.kube.listing import list_all
 from webhook.kube.writer import KubeWriter
 from webhook.tools.audit.cluster_audit import Audit
-from webhook.tools.audit.kinds import GroupKind
 from webhook.wording import counted
 
 SOURCE = "gpufence"
@@ -75,7 +75,7 @@ async def publish(api: KubeWriter, audit: Audit, now: datetime) -> Published:
     unread = {
         subject.owned.uid
         for subject in audit.subjects
-        if subject.error or subject.decision.unjudged
+        if subject.is_malformed or subject.decision.unjudged
     }
     counts: Counter[str] = Counter()
     rejected: defaultdict[str, list[str]] = defaultdict(list)
@@ -140,7 +140,7 @@ async def _served(api: KubeWriter) -> str | None:
 def _workloads(audit: Audit) -> Iterator[tuple[JSONObject, Iterable[Finding]]]:
     """Yield a reference to each topmost owner with findings, and the findings."""
     for subject in audit.subjects:
-        if findings := subject.decision.findings:
+        if findings := subject.findings:
             owned = subject.owned
             reference = _reference(
                 subject.kind.api_version, subject.kind.kind, owned.name, owned.uid

@@ -12,9 +12,10 @@ from policies.decision import Decision, Verdict
 from policies.finding import Finding
 from policies.policy import Policy
 from policies.rules.check_pool_trespass import ID as TRESPASS
+from webhook.cluster.judge import ContainerUser
+from webhook.cluster.kinds import POD, Kind
 from webhook.tools.audit.judge import Inventory, Judged, RunningPod
-from webhook.tools.audit.kinds import POD, Kind
-from webhook.tools.audit.owners import Owned
+from webhook.tools.audit.owners import Identity, Owned
 from webhook.tools.audit.pools import PoolState
 from webhook.wording import some
 
@@ -23,10 +24,10 @@ from webhook.wording import some
 class Subject:
     """A topmost owner, the findings of all objects that belong to it, and its Pods.
 
-    ``decision`` has those findings, and the mutations of the owner's own template. ``pods`` counts
-    the running Pods by verdict, and ``users`` has the users that they run as, as far as nodes
-    report them. ``remark`` is the reason why an object with an owner reference is
-    reported itself.
+    ``decision`` has those findings, and the mutations of the owner's own template. ``verdict`` is
+    about the next creation of the owner and of its Pods. ``placed`` are the findings about where
+    its Pods run: they deny nothing. ``remark`` is the reason why an object with an owner reference
+    is reported itself.
     """
 
     kind: Kind
@@ -34,10 +35,25 @@ class Subject:
     decision: Decision
     verdict: Verdict
     pods: Counter[str] = field(default_factory=Counter)
+    """The running Pods by verdict."""
+    placed: tuple[Finding, ...] = ()
     remark: str = ""
-    error: str = ""
-    """The problem of a malformed object."""
-    users: set[int] = field(default_factory=set)
+    users: dict[ContainerUser, None] = field(default_factory=dict)
+    """The containers that get another user at their next creation."""
+    mutations: dict[str, None] = field(default_factory=dict)
+    """The rules that change it, or its Pods, at their next creation."""
+    running_users: set[int] = field(default_factory=set)
+    """The users that its Pods run as, as far as nodes report them."""
+    unjudged: dict[str, None] = field(default_factory=dict)
+    """Why the verdict may be another one: what is unknown, malformed, or failed."""
+    is_malformed: bool = False
+    likeness: str = ""
+    """Of a Pod without an owner: equal for Pods that were made alike."""
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """The findings about the objects, and about where the Pods run."""
+        return (*self.decision.findings, *self.placed)
 
     @property
     def place(self) -> str:
@@ -64,15 +80,15 @@ def subjects(
 
     Old ReplicaSets and ended Jobs are reported only if they still have a running Pod.
     """
-    collected: dict[str, _Collector] = {}
-    by_uid = {judged.owned.uid: judged for judged in inventory.workloads}
+    collected: dict[Identity, _Collector] = {}
+    workloads = {judged.owned.identity: judged for judged in inventory.workloads}
 
     def collector(judged: Judged) -> _Collector:
         top, remark = inventory.owners.top(judged.owned)
-        if top.uid not in collected:
-            owner = by_uid.get(top.uid, judged)
-            collected[top.uid] = _Collector(owner, remark, policy, inventory)
-        return collected[top.uid]
+        if top.identity not in collected:
+            owner = workloads.get(top.identity, judged)
+            collected[top.identity] = _Collector(owner, remark, policy, inventory)
+        return collected[top.identity]
 
     for judged in inventory.workloads:
         if not judged.is_history:
@@ -93,52 +109,65 @@ class _Collector:
     def __init__(self, top: Judged, remark: str, policy: Policy, inventory: Inventory) -> None:
         self._top = top
         self._subject = Subject(
-            top.kind, top.owned, top.decision, top.verdict, remark=remark, error=top.error
+            top.kind,
+            top.owned,
+            top.decision,
+            top.verdict,
+            remark=remark,
+            is_malformed=top.is_malformed,
         )
         self._policy = policy
         self._inventory = inventory
         self._has_top = False
         self._seen: dict[tuple[str, str, str], _Seen] = {}
-        self._trespassing: defaultdict[tuple[str, tuple[str, ...]], list[str]] = defaultdict(list)
+        self._trespassing: defaultdict[tuple[str, tuple[str, ...]], list[RunningPod]] = defaultdict(
+            list
+        )
 
     def take(self, judged: Judged) -> None:
         """Take the decision on a workload: the owner itself, or one that belongs to it."""
-        if judged.error and judged is not self._top:
-            self._inventory.not_judged(judged.kind, judged.owned, judged.error)
-        else:
-            self._inventory.take_excepted(judged)
-            self._add(judged)
+        self._inventory.take_excepted(judged)
+        self._add(judged)
 
     def take_pod(self, pod: RunningPod) -> None:
         self._subject.pods[pod.verdict] += 1
         if pod.user is not None:
-            self._subject.users.add(pod.user)
+            self._subject.running_users.add(pod.user)
+        self._subject.likeness = pod.likeness
         self._add(pod)
 
     def take_trespass(self, pod: RunningPod, pool: str) -> None:
         """Record that a Pod runs on a node of a pool without requesting its devices."""
         action = self._policy.actions_in(pod.owned.namespace)[TRESPASS]
         if action != "off" and not self._is_excepted(pod.owned):
-            self._trespassing[pool, pod.decision.pools].append(
-                f"Pod {pod.owned.name} on node {pod.node}"
-            )
+            self._trespassing[pool, pod.decision.pools].append(pod)
 
     def subject(self) -> Subject:
         subject = self._subject
         if not self._has_top:  # An old object with running Pods.
             self.take(self._top)
-        findings = (*self._findings(), *self._trespassing_pods())
+        has_template = subject.decision.has_template
+        findings = tuple(self._findings())
+        subject.placed = tuple(self._trespassing_pods())
         if findings or subject.pods:
             subject.decision = replace(subject.decision, findings=findings, has_template=True)
+            verdict = subject.decision.verdict
+            is_changed = subject.verdict == "mutated" or (
+                not has_template and subject.pods["mutated"] > 0
+            )
             # Only the mutations of the owner's own template are part of the decision.
-            if subject.verdict != "mutated" or subject.decision.verdict != "allowed":
-                subject.verdict = subject.decision.verdict
+            subject.verdict = "mutated" if verdict == "allowed" and is_changed else verdict
         return subject
 
     def _add(self, judged: Judged) -> None:
-        own = judged.owned.uid == self._top.owned.uid
+        own = judged.owned.identity == self._top.owned.identity
         self._has_top = self._has_top or own
         where = f"{judged.kind.kind} {judged.owned.name}"
+        self._subject.users |= dict.fromkeys(judged.users)
+        self._subject.mutations |= dict.fromkeys(judged.mutations)
+        self._subject.unjudged |= dict.fromkeys(
+            reason if own else f"{where}: {reason}" for reason in judged.unjudged
+        )
         for finding, detail in zip(judged.decision.findings, judged.details, strict=True):
             key = finding.rule, finding.reason, detail
             repeated = self._seen.setdefault(key, _Seen(finding))
@@ -165,12 +194,15 @@ class _Collector:
             else:
                 reason = "a Pod without a GPU request runs on a GPU node"
                 lack = "the Pods request none of its devices"
+            check = "Check that the nodes have the taint of the pool. Then "
+            cure = f"{check if any(map(_may_return, pods)) else ''}{_moving(self._top)}"
             yield Finding(
                 TRESPASS,
                 "spec",
                 reason,
-                f"{some(pods)}: the nodes belong to pool {pool}, but {lack}",
-                f"Check that the nodes have the taint of the pool. Then {_moving(self._top)}",
+                f"{some([f'Pod {pod.owned.name} on node {pod.node}' for pod in pods])}: the nodes "
+                f"belong to pool {pool}, but {lack}",
+                cure[0].upper() + cure[1:],
                 action,
             )
 
@@ -184,6 +216,10 @@ class _Collector:
                     inventory.excepted.add(key)
                     return True
         return False
+
+
+def _may_return(pod: RunningPod) -> bool:
+    return pod.decision.allowed and pod.may_return
 
 
 def _moving(top: Judged) -> str:

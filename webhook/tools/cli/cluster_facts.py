@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 
@@ -16,18 +16,15 @@ from msgspec.structs import replace
 from policies.facts import Facts, Request
 from policies.kubernetes.objects import JSONObject
 from policies.policy import Policy
+from webhook.cluster.claims import LookupResult
+from webhook.cluster.facts import ClusterFacts
+from webhook.cluster.files import Complete
+from webhook.cluster.state import NAMESPACES
 from webhook.kube.client import KubeApi
 from webhook.kube.collection import LabeledMetadata
 from webhook.kube.credentials import Load
-from webhook.kube.errors import FORBIDDEN, NOT_FOUND, ApiError, ClusterError
-from webhook.kube.listing import list_all, list_optional
-from webhook.kube.nodes import NODES, NodeObject
+from webhook.kube.errors import ClusterError
 from webhook.kube.reflector import Watches
-from webhook.serve.cluster.claims import LookupResult
-from webhook.serve.cluster.facts import ClusterFacts
-from webhook.serve.cluster.state import NAMESPACES, ClusterState
-from webhook.tools.audit.stack import DAEMON_SETS
-from webhook.tools.cli.evaluate import Complete
 from webhook.tools.custom_resources import workload
 from webhook.tools.documents.document import InputError
 from webhook.wording import counted
@@ -112,35 +109,3 @@ def _labels_after(metadata: JSONObject, own: Mapping[str, str]) -> dict[str, str
         last = None
     live = (metadata.get("labels") or {}).items()
     return {key: value for key, value in live if key not in (last or {})} | dict(own)
-
-
-async def state_of_cluster(
-    api: KubeApi, progress: Callable[[str, int], None] = lambda _title, _count: None
-) -> ClusterState:
-    """Read a cluster. Node templates and DeviceClasses that it does not have are left out.
-
-    ``progress`` is called with the name of a collection, and the number of objects that are read.
-
-    Raises:
-        ClusterError: the cluster cannot be read.
-    """
-    state = ClusterState(None)
-
-    def take_node(node: NodeObject) -> None:
-        state.nodes.put(node)
-        progress(NODES.name, len(state.nodes))
-
-    await list_all(api, NODES.path, NODES.item, take_node)
-    await list_optional(api, {**state.template_stores, **state.offers.published})
-    await list_all(api, NAMESPACES.path, NAMESPACES.item, state.namespaces.put)
-    return state
-
-
-async def daemon_sets_of(api: KubeApi) -> list[JSONObject]:
-    """Return the DaemonSets of a cluster; none if the account may not list them."""
-    try:
-        return await list_all(api, DAEMON_SETS.path, DAEMON_SETS.item, lambda item: item)
-    except ApiError as error:
-        if error.status not in (FORBIDDEN, NOT_FOUND):
-            raise
-        return []

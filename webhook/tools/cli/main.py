@@ -16,7 +16,7 @@ from typing import TextIO
 
 import click
 
-from webhook.tools.cli.commands import EXIT_INPUT, LazyGroup
+from webhook.tools.cli.commands import EXIT_BUG, EXIT_INPUT, LazyGroup
 from webhook.tools.documents.document import InputError
 from webhook.wording import printable
 
@@ -25,9 +25,6 @@ _HINTS = {
     "--format": "Write --output FORMAT.",
 }
 """What to write instead of options that other tools have."""
-
-EXIT_BUG = 70
-"""EX_SOFTWARE of sysexits.h: neither a finding (1) nor invalid input (2)."""
 
 EXIT_INTERRUPTED = 130
 EXIT_PIPE_CLOSED = 141

@@ -120,6 +120,11 @@ def _text(source: Source) -> str:
     return render_chart(source.path) if source.is_chart else text_of(source.path)
 
 
+def no_nodes(path: str, command: str = "kubectl get nodes -o json") -> InputError:
+    """Return the error of a file without nodes; ``command`` creates such a file."""
+    return InputError([f"{display_name(path)} contains no nodes. Create it with {command}."])
+
+
 def no_objects_message(paths: Iterable[str], cure: str = "Check the tool that wrote them") -> str:
     """Return the message for paths that hold no objects, which is not a success."""
     return f"no objects in {', '.join(map(display_name, paths))}. {cure}."

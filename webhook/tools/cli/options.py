@@ -24,9 +24,11 @@ from webhook.tools.documents.policy_files import MAX_BYTES, load_policy, policy_
 # The client for the API server takes longer to import than a check without a cluster takes.
 if TYPE_CHECKING:
     from policies.policy import Policy
+    from webhook.cluster.files import Complete
+    from webhook.cluster.objects import Objects
     from webhook.kube.credentials import Load
     from webhook.kube.writer import KubeWriter
-    from webhook.tools.cli.evaluate import Complete, Result
+    from webhook.tools.cli.evaluate import Result
     from webhook.tools.documents.objects import Manifest
 
 T = TypeVar("T")
@@ -131,6 +133,10 @@ def as_argument(name: str, make: Callable[..., Any], *options: Decorator) -> Dec
         return decorated
 
     return decorate
+
+
+def warn(problem: str) -> None:
+    click.echo(f"Warning: {problem}", err=True)
 
 
 # Policies.
@@ -400,8 +406,8 @@ class Connection(NamedTuple):
         inside = self.is_default and is_inside()
         return in_cluster() if inside else kubeconfig(self.kubeconfig, self.context)
 
-    def run(self, work: Callable[[KubeWriter], Awaitable[T]], api: KubeWriter | None = None) -> T:
-        """Connect to the cluster, or use ``api``, do the work, and return its result.
+    def run(self, work: Callable[[KubeWriter], Awaitable[T]]) -> T:
+        """Connect to the cluster, do the work, and return its result.
 
         Raises:
             InputError: the cluster is not reachable.
@@ -412,7 +418,7 @@ class Connection(NamedTuple):
         from webhook.kube.writer import KubeWriter
 
         async def connected() -> T:
-            connection = api or KubeWriter(self.load())
+            connection = KubeWriter(self.load())
             try:
                 return await work(connection)
             finally:
@@ -422,6 +428,44 @@ class Connection(NamedTuple):
             return asyncio.run(connected())
         except ClusterError as error:
             raise InputError([str(error)]) from error
+
+
+def run_on(
+    connection: Connection,
+    dump: str | None,
+    work: Callable[[Objects], Awaitable[T]],
+    is_shared: Callable[[str], bool],
+) -> T:
+    """Return what ``work`` makes of the objects of a cluster, or of a dump.
+
+    Collections whose path ``is_shared`` accepts are listed once, for several readers.
+
+    Raises:
+        InputError: the cluster or the dump cannot be read.
+    """
+    import asyncio
+
+    from webhook.cluster.objects import Dump, LiveObjects
+    from webhook.kube.errors import ClusterError
+    from webhook.kube.nodes import NODES
+    from webhook.tools.cli.manifests import no_nodes, read_file
+    from webhook.tools.documents.document import raise_errors
+
+    if dump is None:
+        return connection.run(lambda api: work(LiveObjects(api, is_shared)))
+    manifests = read_file(dump)
+    raise_errors((manifest.document, manifest.error) for manifest in manifests)
+    objects = Dump(display_name(dump), manifests)
+    if not objects.has(NODES):
+        raise no_nodes(dump, "kubectl get --all-namespaces -o json nodes,namespaces,pods,...")
+
+    async def read() -> T:
+        return await work(objects)
+
+    try:
+        return asyncio.run(read())
+    except ClusterError as error:
+        raise InputError([str(error)]) from error
 
 
 connection_options = as_argument("connection", Connection, kubeconfig_option, context_option)
@@ -459,9 +503,13 @@ class Evaluation:
             with live_facts(self._connection.load(), policy) as complete:
                 yield complete
         elif self.nodes is not None:
-            from webhook.tools.cli.node_files import facts_of_nodes
+            from webhook.cluster.files import facts_of_nodes
+            from webhook.tools.cli.manifests import no_nodes, read_file
 
-            yield facts_of_nodes(self.nodes, policy)
+            facts = facts_of_nodes(read_file(self.nodes), policy, warn)
+            if facts is None:
+                raise no_nodes(self.nodes)
+            yield facts
         else:
             yield lambda _request, facts, _obj: facts
 

@@ -21,9 +21,9 @@ from policies.kubernetes.field_types import NOT_EMPTY, Day, NonEmpty, Part, Subd
 from policies.kubernetes.objects import JSONObject
 from policies.kubernetes.paths import descend, steps
 from policies.policy import Policy, RuleId
+from webhook.cluster.files import state_of
 from webhook.tools.cli.evaluate import Result, evaluate
 from webhook.tools.cli.manifests import is_directory, is_special_file, read_manifests
-from webhook.tools.cli.node_files import state_of
 from webhook.tools.cli.report.content import Failure, Outcome
 from webhook.tools.cli.yaml_writer import difference
 from webhook.tools.documents.document import Document, InputError, raise_errors

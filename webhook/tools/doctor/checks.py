@@ -14,10 +14,10 @@ from certs.keypair import (
     renewal_due,
 )
 from policies.kubernetes.objects import JSONObject
+from webhook.cluster.needs import needed_facts
 from webhook.controller.registrar import KINDS
 from webhook.controller.trust import bundles
 from webhook.kube.endpoints import ready_endpoints
-from webhook.serve.cluster.needs import needed_facts
 from webhook.tools.audit.pools import label_problems, node_findings, pool_states
 from webhook.tools.doctor import DoctorLine, fail, ok, registered, skip, warn
 from webhook.tools.doctor.installation import Installation, containers_of

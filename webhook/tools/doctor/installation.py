@@ -15,18 +15,19 @@ from policies.context import Fact
 from policies.kubernetes.node_templates import NodeTemplate
 from policies.kubernetes.nodes import NodeIndex
 from policies.kubernetes.objects import JSONObject
-from policies.policy import Policy
+from policies.policy import ALWAYS_EXCLUDED, Policy
 from webhook.active_policy import PATH
+from webhook.cluster.needs import needed_facts
+from webhook.cluster.objects import LiveObjects, Reader
+from webhook.cluster.state import NAMESPACES, ClusterState
 from webhook.controller.certificates import SecretName, names_of
 from webhook.controller.registrar import KINDS, AdmissionPolicies, admission_policies_of
-from webhook.controller.text.objects import ALWAYS_EXCLUDED, Registration
+from webhook.controller.text.objects import Registration
 from webhook.kube.endpoints import slices_query
 from webhook.kube.errors import FORBIDDEN, NOT_FOUND, ApiError
 from webhook.kube.listing import list_all, list_optional
 from webhook.kube.nodes import NODES, NodeObject
 from webhook.kube.writer import KubeWriter
-from webhook.serve.cluster.needs import needed_facts
-from webhook.serve.cluster.state import NAMESPACES, ClusterState
 from webhook.tools.audit.stack import DAEMON_SETS, Unreached, unreached_by
 from webhook.tools.documents.document import InputError
 from webhook.tools.documents.policy_files import live_policy, load_policy
@@ -272,9 +273,8 @@ async def _exempt_namespaces(api: KubeWriter, installed: Installation, policy: P
         installed.exempt_namespaces[name] = any((each or {}).get("items") for each in lists)
     namespaces = await list_all(api, NAMESPACES.path, NAMESPACES.item, lambda item: item)
     names = [each.metadata.name for each in namespaces]
-    installed.platforms = [
-        each for each in await platforms_of(api, names) if each.namespace not in exempt
-    ]
+    platforms = await platforms_of(Reader(LiveObjects(api)), names)
+    installed.platforms = [each for each in platforms if each.namespace not in exempt]
 
 
 def containers_of(deployment: JSONObject) -> list[JSONObject]:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from policies.policy import ALWAYS_EXCLUDED
 from running import (
     BROKEN,
     CONFIG_MAP,
@@ -24,7 +25,6 @@ from running import (
     Run,
     manifest,
 )
-from webhook.controller.text.objects import ALWAYS_EXCLUDED
 
 
 def test_the_exit_status_depends_on_the_verdict(gpufence: Run) -> None:

@@ -11,8 +11,8 @@ import pytest
 import yaml
 
 from fake_apiserver import FakeApiServer
+from policies.policy import ALWAYS_EXCLUDED
 from running import Run
-from webhook.controller.text.objects import ALWAYS_EXCLUDED
 
 SERVICE = ("--service", "gpufence-system/gpufence")
 

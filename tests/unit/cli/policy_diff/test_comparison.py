@@ -22,13 +22,12 @@ import yaml
 from policies.decision import Decision
 from policies.engine import decide
 from policies.kubernetes.field_types import camel_case
-from policies.policy import Policy
+from policies.policy import ALWAYS_EXCLUDED, Policy
 from policies.registry import RULES
 from policies.shipped import PRESETS
 from running import Run
 from specs import default_spec, fence_policy, policy_of
 from unit.cli.policy_diff.generated import TODAY, Pods
-from webhook.controller.text.objects import ALWAYS_EXCLUDED
 from webhook.tools.cli.policy_diff.comparison import Comparer, Comparison, compare
 from webhook.tools.cli.policy_diff.differences import answer_of, difference_in, pods
 from webhook.tools.cli.policy_diff.traits import Trait

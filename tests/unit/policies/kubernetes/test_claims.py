@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from policies.kubernetes.claims import Claim
+from webhook.cluster.files import read_claims
 from webhook.kube.claims import read_claim
-from webhook.tools.cli.evaluate import read_claims
 
 JSON = dict[str, Any]
 

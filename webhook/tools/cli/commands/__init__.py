@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 EXIT_FOUND = 1
 EXIT_INPUT = 2
+EXIT_BUG = 70
+"""EX_SOFTWARE of sysexits.h: neither a finding (1) nor invalid input (2)."""
 
 GUESSES = {
     "apply": "gpufence check PATH, then kubectl apply",

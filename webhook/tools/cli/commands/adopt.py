@@ -5,21 +5,16 @@ The cluster is a live one, or a dump, as ``kubectl get -o json`` prints it.
 
 from __future__ import annotations
 
-import re
-from asyncio import Future, ensure_future
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import click
-import msgspec
 
-from policies.decision import Decision
 from policies.engine import decide
 from policies.facts import Facts, Request
 from policies.finding import Action
@@ -29,37 +24,29 @@ from policies.kubernetes.objects import JSONObject
 from policies.policy import Hardening, Policy
 from policies.rules import check_needs_root, set_restricted_security_context
 from policies.rules.set_restricted_security_context import HOME_SIZE
-from webhook.kube.client import MOST_BYTES, KubeApi, Query
-from webhook.kube.credentials import Access, Load
-from webhook.kube.errors import NOT_FOUND, ApiError
-from webhook.kube.listing import list_all
-from webhook.kube.nodes import NODES
-from webhook.kube.writer import KubeWriter
-from webhook.serve.cluster.state import NAMESPACES, ClusterState
-from webhook.tools.audit.cluster_audit import Audit, Progress
+from webhook.cluster.files import PATHS
+from webhook.cluster.listed import list_state
+from webhook.cluster.objects import Objects, Reader
+from webhook.tools.audit.adoption import TITLES, Entry, ListName, lists
+from webhook.tools.audit.cluster_audit import Audit
 from webhook.tools.audit.cluster_audit import audit as run
 from webhook.tools.audit.move import QUOTAS, Move
-from webhook.tools.cli.cluster_facts import state_of_cluster
+from webhook.tools.audit.subjects import Subject
+from webhook.tools.cli.commands import EXIT_BUG, EXIT_INPUT
 from webhook.tools.cli.discover.drafts import draft_of
 from webhook.tools.cli.discover.text import policy_text
-from webhook.tools.cli.manifests import read_file
-from webhook.tools.cli.node_files import PATHS
-from webhook.tools.cli.options import Connection, connection_options, policy_path_option
+from webhook.tools.cli.options import Connection, connection_options, policy_path_option, run_on
 from webhook.tools.cli.report.content import AuditReport, results_of
+from webhook.tools.cli.report.json import formatted
 from webhook.tools.cli.report.output import Output, reading, write_reports
 from webhook.tools.custom_resources import workload
-from webhook.tools.documents.document import InputError, raise_errors
-from webhook.tools.documents.files import display_name
+from webhook.tools.documents.document import InputError
 from webhook.tools.documents.policy_files import policy_name, read_policy, read_policy_text
 from webhook.tools.platforms import platforms_of
-from webhook.wording import counted
+from webhook.wording import counted, printable
 
 _SHOWN = 10
 """The entries that the summary shows in each section; the report has all."""
-
-_ENDED = ("Succeeded", "Failed")
-"""The phases of Pods that an audit does not list."""
-_CURE = "Create it with kubectl get --all-namespaces -o json nodes,namespaces,pods,deployments,jobs"
 
 _NEXT = """\
 Next: read {out}/report.html, and change {out}/policy.yaml. Then install gpufence with it, from the
@@ -88,8 +75,8 @@ class Adoption(NamedTuple):
     """What discovery leaves to a person."""
     hardening: Mapping[str, Hardening]
     """By the place of a workload that likely fails, the settings without which it does."""
-    before_move: Sequence[str]
-    """What a move of the pools to DRA breaks."""
+    before_move: Sequence[str] | None
+    """What a move of the pools to DRA breaks; ``None`` where nobody asks."""
     exempt: Sequence[str]
     """The namespaces of the cluster to which the policy does not apply, and whose Pods need it."""
 
@@ -97,8 +84,10 @@ class Adoption(NamedTuple):
 @click.command(
     epilog="""\b
 Exit status:
-  0  the files are written, whatever they say
-  2  no node offers devices, the cluster is not reachable, or the directory has such files
+  0   the files are written, whatever they say
+  2   no node offers devices, the cluster is not reachable, or the directory has such files; or
+      the files are written, and an object of the dump is malformed
+  70  the files are written, and gpufence has failed at an object, which is a bug
 
 \b
 Examples:
@@ -106,6 +95,7 @@ Examples:
   gpufence adopt --out production --context production
   gpufence adopt --policy production/policy.yaml --out again
   gpufence adopt --dump dump.json --out production
+  gpufence adopt --output json | jq .denied
 """,
 )
 @click.option(
@@ -119,57 +109,84 @@ Examples:
 @click.option(
     "--dump", metavar="FILE", help="Read what kubectl get -o json printed, not a cluster."
 )
+@click.option(
+    "--dra",
+    is_flag=True,
+    help="Say what breaks when a DRA driver takes the place of the device plugin, although the "
+    "cluster has no DRA driver.",
+)
+@click.option(
+    "--output",
+    "-o",
+    "output",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="Format of the summary. In JSON, the lists have each workload and each Pod.",
+)
 @connection_options
-def adopt(out: Path, policy_path: str | None, dump: str | None, connection: Connection) -> None:
+def adopt(
+    out: Path,
+    policy_path: str | None,
+    dump: str | None,
+    dra: bool,
+    output: str,
+    connection: Connection,
+) -> int:
     """Show what gpufence would change in a cluster, and prepare its installation.
 
-    The command is read-only. It discovers a policy, audits every workload against it, and says
-    which workloads it would deny, which Pods would run as another user and what they need for it,
-    which nodes lack labels or taints, and what breaks when a DRA driver takes the place of the
-    device plugin. Then it writes the policy and an HTML report. The discovered policy is in mode
-    audit, with overrides for namespaces whose workloads need them; one that you give stays as it
-    is.
+    The command is read-only. It discovers a policy, judges every workload and Pod as if it were
+    created again in mode enforce, and lists those that are denied, run as another user, change
+    otherwise, cannot be judged, or leave the GPU nodes. It says which nodes lack labels or taints,
+    and what breaks when a DRA driver takes the place of the device plugin. Then it writes the
+    policy and an HTML report with the same lists. The discovered policy is in mode audit, with
+    overrides for namespaces whose workloads need them; one that you give stays as it is.
     """
     files = [out / name for name in ("policy.yaml", "report.html")]
     if existing := [str(path) for path in files if path.exists()]:
-        problem = f"{', '.join(existing)} exists already"
+        verb = "exists" if len(existing) == 1 else "exist"
+        problem = f"{', '.join(existing)} {verb} already"
         raise InputError([f"{problem}. Set another directory with --out."])
-
     if dump is not None and not connection.is_default:
         raise click.UsageError("--dump takes the place of a cluster: leave out its options.")
 
-    async def work(api: KubeApi) -> Adoption:
-        with reading(enabled=True) as progress:
-            return await _adopt(api, policy_path, progress)
+    async def work(objects: Objects) -> Adoption:
+        with reading(enabled=output == "text") as progress:
+            return await _adopt(Reader(objects, progress), policy_path, dra)
 
-    api = Dump(dump) if dump is not None else Cluster(connection.load(), PATHS)
-    adoption = connection.run(work, api)
+    adoption = run_on(connection, dump, work, PATHS.__contains__)
     out.mkdir(parents=True, exist_ok=True)
     files[0].write_text(adoption.text)
-    results = list(results_of(adoption.audit))
     report = AuditReport(
         f"{policy_path or 'discovered, without its overrides'}, as if in mode enforce",
         datetime.now(UTC),
-        results,
+        list(results_of(adoption.audit)),
         audit=adoption.audit,
         cluster=adoption.cluster,
-        notes=[*adoption.notes, *adoption.before_move],
+        command="adopt",
+        lists=[(title, lines) for title, _, lines in _sections(adoption)],
     )
     write_reports("audit", report, [Output("html", str(files[1]))], "never")
-    for line in _summary(adoption, out):
-        click.echo(line)
+    if output == "json":
+        click.echo(formatted(_document(adoption)), nl=False)
+    else:
+        for line in _summary(adoption, out):
+            click.echo(printable(line))
+    if adoption.audit.bugs:
+        return EXIT_BUG
+    return EXIT_INPUT if adoption.audit.malformed else 0
 
 
-async def _adopt(api: KubeApi, policy_path: str | None, progress: Progress) -> Adoption:
+async def _adopt(reader: Reader, policy_path: str | None, with_dra: bool) -> Adoption:
     """Discover or read the policy, and audit the cluster as if it were enforced.
 
     Raises:
         InputError: the policy is invalid, or no node offers devices of a known vendor.
     """
     notes: list[str] = []
-    state = await state_of_cluster(api, progress)
+    state = await list_state(reader)
     namespaces = frozenset(state.namespaces.names())
-    platforms = await platforms_of(api, namespaces)
+    platforms = await platforms_of(reader, namespaces)
     drafted = None
     if policy_path is None:
         drafted = draft_of(state)
@@ -184,35 +201,32 @@ async def _adopt(api: KubeApi, policy_path: str | None, progress: Progress) -> A
     overrides = [replace(each, mode=each.mode and "enforce") for each in policy.overrides]
     enforced = replace(policy, mode="enforce", overrides=tuple(overrides))
     move = Move(policy)
-    result = await run(api, enforced, datetime.now(UTC).date(), progress, move)
+    result = await run(reader, enforced, datetime.now(UTC).date(), move)
     failing = list(_failing(result, policy))
     if drafted is not None:
         text = policy_text(drafted, namespaces, "audit", list(_overrides(failing)), exempt)
         policy = read_policy("the discovered policy", text)
     hardening = {each.place: found for each in failing if (found := _settled([each]))}
     pods = {each.namespace: f": {each.platform.pods} of {each.platform.name}" for each in platforms}
+    breaks = None
+    if with_dra or len(state.slices) or len(state.device_classes):
+        quotas = await reader.read(QUOTAS, lambda item: item)
+        classes = state.device_classes.providers
+        breaks = [*move.problems(classes, quotas or (), state.templates)]
     return Adoption(
         text,
         policy,
         result,
-        await api.host(),
+        await reader.objects.title(),
         drafted is None,
         notes,
         hardening,
-        await _breaks(api, move, state),
+        breaks,
         [
             f"{name}{pods.get(name, '')}"
             for name in sorted(policy.exemptions.namespaces & namespaces)
         ],
     )
-
-
-async def _breaks(api: KubeApi, move: Move, state: ClusterState) -> list[str]:
-    """Return what a move of the pools to DRA breaks."""
-    quotas: list[JSONObject] = []
-    with suppress(ApiError):
-        quotas = await list_all(api, QUOTAS.path, QUOTAS.item, lambda item: item)
-    return [*move.problems(state.device_classes.providers, quotas, state.templates)]
 
 
 class _Failing(NamedTuple):
@@ -247,10 +261,13 @@ class _Failing(NamedTuple):
 
 
 def _failing(audit: Audit, policy: Policy) -> Iterator[_Failing]:
-    """Yield the workloads that gpufence gives a user which is likely not enough."""
+    """Yield the workloads that gpufence gives a user which is likely not enough.
+
+    Those that are denied are among them: their Pods get the user once the denial is fixed.
+    """
     for subject in audit.subjects:
         decision, namespace = subject.decision, subject.owned.namespace
-        if decision.allowed and _assigned_user(decision) is not None:
+        if subject.users and decision.operations:
             pools = [pool for pool in policy.pools if pool.name in decision.pools]
             own = policy.hardening_of(namespace, pools)
             failing = _Failing(subject.place, namespace, decision.original, policy, own)
@@ -298,56 +315,110 @@ def _written(hardening: Hardening) -> JSONObject:
     }
 
 
+def _lists(adoption: Adoption) -> dict[ListName, list[Entry]]:
+    """Return the lists of workloads, each with its outlook as another user."""
+    outlooks: dict[str, str] = {}
+    how = "set" if adoption.is_given else "policy.yaml has"
+    for subject in adoption.audit.subjects:
+        parts = []
+        if subject.running_users:
+            parts.append(f"now user {', '.join(map(str, sorted(subject.running_users)))}")
+        if signs := list(_signs(subject)):
+            settings = adoption.hardening.get(subject.place)
+            cure = f": {how} hardening: {_flow(_written(settings))}" if settings else ""
+            parts.append(f"likely to fail ({signs[0]}){cure}")
+        if subject.users and parts:
+            outlooks[subject.place] = "; ".join(parts)
+    return lists(adoption.audit.subjects, outlooks)
+
+
+def _signs(subject: Subject) -> Iterator[str]:
+    """Yield the signs of a need for root or a home directory."""
+    for finding in subject.decision.findings:
+        if finding.rule == check_needs_root.ID:
+            yield finding.reason
+
+
+def _sections(adoption: Adoption) -> Iterator[tuple[str, str, Sequence[str]]]:
+    """Yield title, what is counted, and lines of each list of the summary and the report."""
+    audit = adoption.audit
+    found = _lists(adoption)
+    for name, entries in found.items():
+        yield TITLES[name], "workload", [*map(str, entries)]
+    nodes = [f"{node.name}: {finding.reason}" for node in audit.nodes for finding in node.findings]
+    yield "Running GPU Pods by user", "user", [*_users(audit.users)]
+    yield (
+        "GPU stack, to change before nodes get a taint",
+        "problem",
+        [*map(str, audit.unreached)],
+    )
+    yield "GPU nodes", "problem", nodes
+    yield "Exempt from the policy", "namespace", adoption.exempt
+    yield "Pools and platforms, for you to decide", "finding", adoption.notes
+    if adoption.before_move is not None:
+        yield "Before you move a pool to DRA", "problem", adoption.before_move
+    yield "Not read", "problem", audit.skipped
+
+
 def _summary(adoption: Adoption, out: Path) -> Iterator[str]:
     """Yield the lines of the summary."""
     audit, pools = adoption.audit, adoption.policy.pools
-    denied, with_another_user, changed, likely_to_fail = [], [], [], []
-    how = "set" if adoption.is_given else "policy.yaml has"
-    for subject in audit.subjects:
-        findings = subject.decision.findings
-        signs = [finding.reason for finding in findings if finding.rule == check_needs_root.ID]
-        if signs:
-            likely_to_fail.append(f"{subject.place}: {signs[0]}")
-        if not subject.decision.allowed:
-            first = next(finding for finding in findings if finding.action == "enforce")
-            denied.append(f"{subject.place}: {first.rule}: {first.reason}")
-        elif (user := _assigned_user(subject.decision)) is not None:
-            now = f", now {', '.join(map(str, sorted(subject.users)))}" if subject.users else ""
-            outlook = "; likely to fail" if signs else ""
-            if (setting := adoption.hardening.get(subject.place)) is not None:
-                outlook += f": {how} hardening: {_flow(_written(setting))}"
-            with_another_user.append(f"{subject.place}: user {user}{now}{outlook}")
-        elif subject.decision.operations:
-            rules = ", ".join(dict.fromkeys(subject.decision.mutations))
-            changed.append(f"{subject.place}: {rules}")
-    nodes = [f"{node.name}: {finding.reason}" for node in audit.nodes for finding in node.findings]
     yield (
         f"{adoption.cluster}: {counted(len(audit.subjects), 'workload')}, "
         f"{counted(audit.pods, 'Pod')}, {counted(len(pools), 'pool')} of GPU nodes "
         f"({', '.join(pool.name for pool in pools)})"
     )
-    for title, what, lines in (
-        ("Denied in mode enforce", "workload", denied),
-        ("Run as another user from their next start", "workload", with_another_user),
-        ("Changed in other ways from their next start", "workload", changed),
-        ("Running GPU Pods by user", "Pod", list(_users(audit.users))),
-        ("Signs of a need for root or a home directory", "workload", likely_to_fail),
-        ("GPU stack, to change before nodes get a taint", "problem", [*map(str, audit.unreached)]),
-        ("GPU nodes", "problem", nodes),
-        ("Exempt from the policy", "namespace", adoption.exempt),
-        ("Pools and platforms, for you to decide", "finding", adoption.notes),
-        ("Before you move a pool to DRA", "problem", adoption.before_move),
-    ):
+    for title, what, lines in _sections(adoption):
+        if not lines and title == "Not read":
+            continue
         yield ""
-        number = audit.users.total() if what == "Pod" else len(lines)
-        yield f"{title}: {counted(number, what)}"
+        yield f"{title}: {counted(len(lines), what)}"
         yield from (f"  {line}" for line in lines[:_SHOWN])
         if len(lines) > _SHOWN:
-            yield f"  and {len(lines) - _SHOWN} more: see report.html"
-    for problem in audit.skipped:
-        yield f"Not read: {problem}"
+            yield f"  and {len(lines) - _SHOWN} more: see {out}/report.html"
     yield ""
     yield from _NEXT.format(out=out, version=version("gpufence")).splitlines()
+
+
+def _document(adoption: Adoption) -> JSONObject:
+    """Return the summary for programs. Each workload and each Pod has an entry of its own."""
+    found: JSONObject = {
+        name: [
+            {
+                "group": entry.group,
+                "kind": entry.kind,
+                "namespace": entry.namespace,
+                "name": each,
+                "why": entry.why,
+                "users": [
+                    {"container": user.container, "from": user.before, "to": user.after}
+                    for user in entry.users
+                ],
+            }
+            for entry in entries
+            for each in (entry.name, *entry.alike)
+        ]
+        for name, entries in _lists(adoption).items()
+    }
+    audit = adoption.audit
+    return {
+        "cluster": adoption.cluster,
+        "pools": [pool.name for pool in adoption.policy.pools],
+        "workloads": len(audit.subjects),
+        "pods": audit.pods,
+        **found,
+        "gpuPodsByUser": {str(user): count for user, count in audit.users.items()},
+        "gpuStack": [*map(str, audit.unreached)],
+        "nodes": [
+            {"name": node.name, "reason": finding.reason}
+            for node in audit.nodes
+            for finding in node.findings
+        ],
+        "exemptNamespaces": list(adoption.exempt),
+        "toDecide": list(adoption.notes),
+        "beforeMoveToDRA": adoption.before_move and list(adoption.before_move),
+        "notRead": list(audit.skipped),
+    }
 
 
 def _flow(settings: JSONObject) -> str:
@@ -355,133 +426,8 @@ def _flow(settings: JSONObject) -> str:
     return f"{{{', '.join(f'{key}: {value}' for key, value in settings.items())}}}"
 
 
-def _assigned_user(decision: Decision) -> int | None:
-    """Return the user ID that the policy gives a Pod, if it gives it one."""
-    for operation in decision.operations:
-        if operation.path.endswith("/runAsUser"):
-            return int(operation.value)
-        if isinstance(operation.value, dict) and "runAsUser" in operation.value:
-            return int(operation.value["runAsUser"])
-    return None
-
-
 def _users(users: Counter[int | None]) -> Iterator[str]:
     for user in sorted(user for user in users if user is not None):
         yield f"user {user}{'' if user else ' (root)'}: {counted(users[user], 'Pod')}"
     if users[None]:
         yield f"unknown, because the nodes do not report it: {counted(users[None], 'Pod')}"
-
-
-class Cluster(KubeWriter):
-    """A live cluster for two readers: what one reads of these paths, the other gets as well.
-
-    Without paths, they share everything.
-    """
-
-    def __init__(self, load: Load, paths: Collection[str] = ()) -> None:
-        super().__init__(load)
-        self._paths = paths
-        self._read: dict[tuple[str, str], Future[bytes]] = {}
-
-    async def get(
-        self,
-        path: str,
-        query: Query | None = None,
-        *,
-        seconds: float,
-        most_bytes: int = MOST_BYTES,
-    ) -> bytes:
-        page = path, str(query)
-        if (body := self._read.pop(page, None)) is None:
-            body = ensure_future(super().get(path, query, seconds=seconds, most_bytes=most_bytes))
-            if not self._paths or path in self._paths:
-                self._read[page] = body
-        return await body
-
-
-class Dump(KubeWriter):
-    """Answers what an audit reads: collections, and which kinds there are.
-
-    A collection has the name that Kubernetes gives its own: the plural of the kind. A Pod that has
-    ended is left out.
-
-    Raises:
-        InputError: the file cannot be read, an object in it is invalid, or it has no nodes or no
-            namespaces.
-    """
-
-    def __init__(self, path: str) -> None:
-        super().__init__(_no_access)
-        self._name = display_name(path)
-        self._items: defaultdict[str, list[JSONObject]] = defaultdict(list)
-        self._resources: defaultdict[str, dict[str, JSONObject]] = defaultdict(dict)
-        errors = []
-        for manifest in read_file(path):
-            errors.append((manifest.document, manifest.error))
-            if manifest.error is None and manifest.value is not None:
-                self._take(manifest.value)
-        raise_errors(errors)
-        for collection in (NODES, NAMESPACES):
-            if collection.path not in self._items:
-                raise InputError([f"{self._name} contains no {collection.name}. {_CURE}."])
-
-    def _take(self, obj: JSONObject) -> None:
-        version, kind = str(obj.get("apiVersion")), str(obj.get("kind"))
-        metadata, status = obj.get("metadata") or {}, obj.get("status") or {}
-        if (version, kind) == ("v1", "Pod") and status.get("phase") in _ENDED:
-            return
-        root = f"/apis/{version}" if "/" in version else f"/api/{version}"
-        name = _plural(kind.lower())
-        self._items[f"{root}/{name}"].append(obj)
-        resource = {"name": name, "kind": kind, "verbs": ["list"]}
-        self._resources[root][name] = {**resource, "namespaced": "namespace" in metadata}
-
-    async def host(self) -> str:
-        """Return the name of the file."""
-        return self._name
-
-    async def get(
-        self,
-        path: str,
-        query: Query | None = None,
-        *,
-        seconds: float = 0,
-        most_bytes: int = MOST_BYTES,
-    ) -> bytes:
-        """Return a collection, the groups, or the kinds of a group.
-
-        Raises:
-            ApiError: the dump has no such objects.
-        """
-        body: dict[str, Any]
-        if path == "/apis":
-            body = {"groups": [*self._groups()]}
-        elif path in self._resources:
-            body = {"resources": [*self._resources[path].values()]}
-        elif path in self._items:
-            body = {"metadata": {}, "items": self._items[path]}
-        else:
-            kinds = path.rpartition("/")[2]
-            raise ApiError(NOT_FOUND, f"{self._name} has no {kinds}")
-        return msgspec.json.encode(body)
-
-    def _groups(self) -> list[JSONObject]:
-        versions: defaultdict[str, list[JSONObject]] = defaultdict(list)
-        for root in self._resources:
-            group, _, version = root.removeprefix("/apis/").partition("/")
-            if root.startswith("/apis/"):
-                versions[group].append({"version": version})
-        return [
-            {"name": group, "preferredVersion": found[0], "versions": found}
-            for group, found in versions.items()
-        ]
-
-
-def _plural(kind: str) -> str:
-    if re.search("(s|x|ch|sh)$", kind):
-        return f"{kind}es"
-    return f"{kind[:-1]}ies" if re.search("[^aeiou]y$", kind) else f"{kind}s"
-
-
-async def _no_access() -> Access:
-    raise InputError(["a dump has no API server"])

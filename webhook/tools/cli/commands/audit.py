@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import click
 
+from webhook.cluster.objects import LiveObjects, Reader
 from webhook.kube.writer import KubeWriter
 from webhook.tools.audit.cluster_audit import audit as run
 from webhook.tools.audit.policy_reports import publish
@@ -114,7 +115,7 @@ def audit(
     async def work(api: KubeWriter) -> list[Result]:
         with reading(enabled=not quiet) as progress:
             name, policy = await policy_choice.in_cluster(api, fence_policy)
-            audited = await run(api, policy, now.date(), progress)
+            audited = await run(Reader(LiveObjects(api), progress), policy, now.date())
         results = list(results_of(audited))
         window = Window((now - since).timestamp(), now.timestamp())
         report = AuditReport(

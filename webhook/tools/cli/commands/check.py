@@ -13,8 +13,9 @@ from msgspec.structs import replace
 
 from policies.registry import RULES
 from policies.wording import did_you_mean
-from webhook.tools.cli.commands import EXIT_FOUND, EXIT_INPUT
-from webhook.tools.cli.evaluate import Result, evaluate, facts_among
+from webhook.cluster.files import facts_among
+from webhook.tools.cli.commands import EXIT_BUG, EXIT_FOUND, EXIT_INPUT
+from webhook.tools.cli.evaluate import Result, evaluate
 from webhook.tools.cli.manifests import (
     ExcludedPaths,
     Source,
@@ -240,6 +241,8 @@ def check(
         if not allow_empty:
             cure = "Check the tool that wrote them, or add --allow-empty"
             raise InputError([no_objects_message(paths, cure)])
+    if any(result.judgement.bugs for result in results):
+        return EXIT_BUG
     if any(result.error is not None for result in results):
         return EXIT_INPUT
     denied = any(result.verdict == "denied" for result in results)
@@ -300,10 +303,9 @@ def _print_notes(results: Sequence[Result], *, strict: bool, with_errors: bool) 
         if result.duplicate is not None:
             duplicate = sentence(result.manifest.document, result.duplicate)
             click.echo(f"Warning: {printable(duplicate)}", err=True)
-        for failure in result.decision.failures:
+        for bug in result.judgement.bugs if result.error is None else ():
             place = f"{result.manifest.document.path}:{result.manifest.line}"
-            bug = f"{failure.error!r}. This is a bug of gpufence"
-            text = f"{place}: {result.title} is checked without {failure.rule}, which failed: {bug}"
+            text = f"{place}: {result.title} is checked without a rule: {bug}"
             click.echo(f"Warning: {printable(text)}.", err=True)
     if unknown := sum(bool(result.decision.unjudged) for result in results):
         verb, whose = ("is", "its") if unknown == 1 else ("are", "their")

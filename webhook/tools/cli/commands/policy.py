@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -14,9 +13,9 @@ import click
 from policies.facts import Request
 from policies.kubernetes.objects import JSONObject
 from policies.shipped import PRESETS, default_policy_text, preset_text
-from webhook.serve.cluster.needs import needed_facts
-from webhook.serve.cluster.state import ClusterState
-from webhook.tools.audit.stack import unreached
+from webhook.cluster.needs import needed_facts
+from webhook.cluster.state import ClusterState
+from webhook.tools.audit.stack import DAEMON_SETS, unreached
 from webhook.tools.cli.commands import EXIT_FOUND, SuggestingGroup
 from webhook.tools.cli.discover.drafts import draft_of, groups_of
 from webhook.tools.cli.discover.text import policy_text
@@ -32,6 +31,7 @@ from webhook.tools.cli.options import (
     kubeconfig_option,
     optional_connection,
     policy_path_option,
+    run_on,
 )
 from webhook.tools.cli.report.output import (
     Color,
@@ -53,6 +53,7 @@ from webhook.tools.platforms import Found, found, platforms_of
 from webhook.wording import counted
 
 if TYPE_CHECKING:
+    from webhook.cluster.objects import Objects
     from webhook.kube.client import KubeApi
     from webhook.tools.audit.cluster_audit import Audit
 
@@ -133,10 +134,11 @@ def validate(file: str, cluster: bool, kubeconfig: Path | None, context: str | N
             cure = "Keep cluster facts on (clusterFacts in the chart), and check with --cluster"
             click.echo(f"Warning: {without}. {cure}.", err=True)
     if connection is not None:
+        from webhook.cluster.listed import list_state
+        from webhook.cluster.objects import LiveObjects, Reader
         from webhook.tools.audit.pools import label_problems
-        from webhook.tools.cli.cluster_facts import state_of_cluster
 
-        known = connection.run(state_of_cluster)
+        known = connection.run(lambda api: list_state(Reader(LiveObjects(api))))
         for label_problem in label_problems(policy, known.nodes.index, known.templates):
             click.echo(f"Warning: {label_problem.problem}. {label_problem.remediation}.", err=True)
 
@@ -212,16 +214,16 @@ def diff(
     today, read = datetime.now(UTC).date(), read_manifests(manifests) if manifests else []
     results = [[*evaluate(read, each, Request(today=today))] for each in loaded]
     if connection is not None or dump is not None:
+        from webhook.cluster.objects import Reader
         from webhook.tools.audit.cluster_audit import audit
-        from webhook.tools.cli.commands.adopt import Cluster, Dump
         from webhook.tools.cli.report.content import results_of
 
-        async def audits(api: KubeApi) -> list[Audit]:
-            return await asyncio.gather(*(audit(api, each, today) for each in loaded))
+        async def audits(objects: Objects) -> list[Audit]:
+            return [await audit(Reader(objects), each, today) for each in loaded]
 
         source = connection or Connection(None)
-        api = Cluster(source.load()) if dump is None else Dump(dump)
-        for own, found in zip(results, source.run(audits, api), strict=True):
+        audits_of = run_on(source, dump, audits, lambda _path: True)
+        for own, found in zip(results, audits_of, strict=True):
             own += results_of(found)
     (old, new), (before, after) = loaded, results
     report = compare(old, new, today, before, after)
@@ -261,17 +263,21 @@ def discover(nodes: str | None, connection: Connection) -> None:
     if nodes is not None and not connection.is_default:
         raise click.UsageError("--nodes excludes --kubeconfig and --context.")
     if nodes is None:
-        from webhook.tools.cli.cluster_facts import daemon_sets_of, state_of_cluster
+        from webhook.cluster.listed import list_state
+        from webhook.cluster.objects import LiveObjects, Reader
 
         async def read(api: KubeApi) -> tuple[ClusterState, list[JSONObject], list[Found]]:
-            state = await state_of_cluster(api, progress)
-            platforms = await platforms_of(api, [*state.namespaces.names()])
-            return state, await daemon_sets_of(api), platforms
+            reader = Reader(LiveObjects(api), progress)
+            state = await list_state(reader)
+            platforms = await platforms_of(reader, [*state.namespaces.names()])
+            sets = await reader.read(DAEMON_SETS, lambda item: item)
+            return state, sets or [], platforms
 
         with reading(enabled=True) as progress:
             state, daemon_sets, platforms = connection.run(read)
     else:
-        from webhook.tools.cli.node_files import no_nodes, state_of
+        from webhook.cluster.files import state_of
+        from webhook.tools.cli.manifests import no_nodes
 
         manifests = read_file(nodes)
         state = state_of(manifests)

@@ -18,7 +18,7 @@ from policies.kubernetes.scheduling import FENCING_EFFECTS, Taint
 from policies.kubernetes.selector import describe, includes
 from policies.reach import HOST as _HOST
 from policies.wording import listing
-from webhook.serve.cluster.state import ClusterState
+from webhook.cluster.state import ClusterState
 from webhook.tools.cli.discover.accelerators import (
     INSTANCE_TYPE,
     KNOWN,

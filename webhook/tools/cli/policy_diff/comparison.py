@@ -19,11 +19,11 @@ from policies.decision import Decision
 from policies.engine import decide
 from policies.facts import Request
 from policies.kubernetes.field_types import NameSet
-from policies.policy import ExceptionEntry, Policy, Pool
+from policies.policy import ALWAYS_EXCLUDED, ExceptionEntry, Policy, Pool
 from policies.registry import RULES
 from policies.wording import listing
-from webhook.controller.text.objects import ALWAYS_EXCLUDED
-from webhook.tools.cli.evaluate import Result, facts_among
+from webhook.cluster.files import facts_among
+from webhook.tools.cli.evaluate import Result
 from webhook.tools.cli.policy_diff.differences import (
     Answer,
     Change,

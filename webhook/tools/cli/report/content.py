@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from policies.decision import Decision
 from policies.finding import ACTIONS, Finding
@@ -65,13 +66,13 @@ class AuditReport(CheckReport, frozen=True, kw_only=True):
     waste: Sequence[Row] = ()
     hours: float = 0.0
     """The length of the window of the waste."""
-    notes: Sequence[str] = ()
-    """Further sentences for a person."""
+    command: str = "audit"
+    lists: Sequence[tuple[str, Sequence[str]]] = ()
+    """Further lists for a person: title and lines."""
 
     @property
     def remarks(self) -> Iterator[str]:
         """Sentences about the GPU stack, Pods without mutations, exceptions, separate objects."""
-        yield from self.notes
         yield from map(str, self.audit.unreached)
         if pods := self.audit.unmutated:
             yield (
@@ -159,8 +160,10 @@ def reasons(rule: Rule) -> list[str]:
 
 
 def by_severity(result: Result) -> int:
-    """Return a key that sorts broken objects first, then by the most severe finding."""
+    """Return a key that sorts broken objects first, then denied ones, then by the findings."""
     if result.error is not None:
+        return -2
+    if result.verdict == "denied":
         return -1
     return min((ACTIONS.index(finding.action) for finding in result.findings), default=len(ACTIONS))
 
@@ -293,11 +296,12 @@ def waste_sentences(rows: Iterable[Row]) -> Iterator[str]:
 
 
 def _of_subject(subject: Subject) -> Result:
-    kind, owned, decision = subject.kind, subject.owned, subject.decision
+    kind, owned = subject.kind, subject.owned
+    decision = replace(subject.decision, findings=subject.findings)
     obj = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": {"name": owned.name}}
     manifest = _manifest(subject.place, obj)
-    if subject.error:
-        error = DocumentError(subject.error)
+    if subject.is_malformed:
+        error = DocumentError("; ".join(subject.unjudged))
         return Result(manifest, "invalid", namespace=owned.namespace, error=error)
     return Result(manifest, subject.verdict, decision, owned.namespace)
 

@@ -37,6 +37,14 @@ if TYPE_CHECKING:
     from webhook.tools.audit.pools import PoolNode, PoolState
 
 _TEMPLATES = Path(__file__).parent / "templates"
+_TITLES = {
+    "waste": "Waste",
+    "pools": "Pools",
+    "findings": "Findings",
+    "changes": "Changes",
+    "errors": "Invalid",
+    "notes": "Notes",
+}
 _SHADES = 6
 _VERDICTS: tuple[tuple[Verdict, str], ...] = (
     ("denied", "denied"),
@@ -75,7 +83,15 @@ def audit(report: AuditReport) -> Iterator[str]:
         **_sections(report.results),
         "notes": [*(f"Not audited: {title}" for title in report.audit.skipped), *report.remarks],
     }
-    yield _page(subtitle, numbers, sections)
+    listed = {f"list-{number}": each for number, each in enumerate(report.lists) if each[1]}
+    titles = {**_TITLES, **{name: title for name, (title, _) in listed.items()}}
+    yield _page(
+        report.command,
+        subtitle,
+        numbers,
+        {**{name: lines for name, (_, lines) in listed.items()}, **sections},
+        titles,
+    )
 
 
 @cache
@@ -105,7 +121,13 @@ def _template() -> Template:
     return environment.get_template("page.html")
 
 
-def _page(subtitle: str, numbers: Sequence[_Number], sections: Mapping[str, Sequence[Any]]) -> str:
+def _page(
+    command: str,
+    subtitle: str,
+    numbers: Sequence[_Number],
+    sections: Mapping[str, Sequence[Any]],
+    titles: Mapping[str, str],
+) -> str:
     """Return a page. Each section shows what it gets; only findings stay if there are none."""
     style, script = (
         Markup((_TEMPLATES / name).read_text(encoding="utf-8").strip())  # noqa: S704 - own files
@@ -113,6 +135,8 @@ def _page(subtitle: str, numbers: Sequence[_Number], sections: Mapping[str, Sequ
     )
     shown = {name: items for name, items in sections.items() if items or name == "findings"}
     page = _template().render(
+        command=command,
+        titles=titles,
         subtitle=subtitle,
         numbers=numbers,
         sections=shown,

@@ -15,10 +15,7 @@ import msgspec
 from policies.facts import Facts
 from policies.kubernetes.node_templates import NodeTemplate
 from policies.policy import Policy
-from webhook.kube.collection import Collection, ItemT_contra, LabeledMetadata
-from webhook.kube.nodes import NODES
-from webhook.kube.published import NodeOffers
-from webhook.serve.cluster.templates import (
+from webhook.cluster.templates import (
     MACHINE_DEPLOYMENTS,
     NODE_CLAIMS,
     NODE_POOLS,
@@ -26,6 +23,9 @@ from webhook.serve.cluster.templates import (
     of_node_claim,
     of_node_pool,
 )
+from webhook.kube.collection import Collection, ItemT_contra, LabeledMetadata
+from webhook.kube.nodes import NODES
+from webhook.kube.published import NodeOffers
 
 T = TypeVar("T")
 AllT = TypeVar("AllT")

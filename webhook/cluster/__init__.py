@@ -1,4 +1,6 @@
-"""The facts of a live cluster, kept up to date outside of the request path.
+"""What is known of a cluster: from watches, lists, a dump or files.
+
+A replica keeps the facts of a live cluster up to date outside of the request path.
 
 Small collections are listed once and then watched: Nodes, and, where the policy needs them,
 Namespaces, RuntimeClasses and DeviceClasses. ResourceClaims and their templates are looked up when

@@ -19,18 +19,18 @@ from policies.kubernetes.quantity import is_subdomain
 from policies.kubernetes.workload import Workload
 from policies.policy import Policy
 from policies.reach import nodes_of_pools
-from webhook.kube.errors import ClusterError
-from webhook.kube.nodes import NODES
-from webhook.kube.published import RESOURCE_SLICES
-from webhook.kube.reflector import Watches
-from webhook.serve.cluster.claims import LOOKUP_SECONDS, ClaimLookup, LookupResult, claims_named
-from webhook.serve.cluster.needs import needed_facts
-from webhook.serve.cluster.state import (
+from webhook.cluster.claims import LOOKUP_SECONDS, ClaimLookup, LookupResult, claims_named
+from webhook.cluster.needs import needed_facts
+from webhook.cluster.state import (
     NAMESPACES,
     RUNTIME_CLASSES,
     ClusterState,
     NamedObject,
 )
+from webhook.kube.errors import ClusterError
+from webhook.kube.nodes import NODES
+from webhook.kube.published import RESOURCE_SLICES
+from webhook.kube.reflector import Watches
 
 # The longest wait of a review for a namespace.
 _NAMESPACE_SECONDS = 1.0

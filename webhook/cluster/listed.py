@@ -1,0 +1,144 @@
+"""A cluster whose collections are listed once, and the facts that follow."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from policies.context import MissingFact
+from policies.facts import Facts
+from policies.kubernetes.claims import Claim
+from policies.kubernetes.objects import JSONObject, ObjectKey
+from policies.policy import Policy
+from webhook.cluster.objects import Reader
+from webhook.cluster.state import NAMESPACES, RUNTIME_CLASSES, ClusterState
+from webhook.kube.claims import read_claim
+from webhook.kube.collection import Collection, LabeledMetadata
+from webhook.kube.nodes import NODES, NodeObject
+from webhook.kube.published import RESOURCE_SLICES, TAINT_RULES
+
+
+class ClaimObject(msgspec.Struct, frozen=True):
+    """A ResourceClaim, or its template. API servers store only those of the form that they know."""
+
+    metadata: LabeledMetadata
+    spec: JSONObject = {}
+    status: JSONObject = {}
+
+
+_CLAIMS, _CLAIM_TEMPLATES = (
+    Collection(name, f"/apis/resource.k8s.io/v1/{name}", ClaimObject, optional=True)
+    for name in ("resourceclaims", "resourceclaimtemplates")
+)
+
+_WITHOUT = {
+    NODES.name: "the report does not show pools and their nodes",
+    NAMESPACES.name: "rules that depend on their labels are not evaluated",
+    RUNTIME_CLASSES.name: "each RuntimeClass is assumed to exist",
+    RESOURCE_SLICES.name: "the devices of DRA drivers are not counted",
+    TAINT_RULES.name: "tainted devices count as free",
+}
+_WITHOUT_CLAIMS = "Pods with claims may not count as GPU Pods"
+"""The consequence of a collection that is not listed."""
+
+
+async def list_state(reader: Reader) -> ClusterState:
+    """Return the nodes of a cluster with all that they offer, its namespaces, and what can join.
+
+    Raises:
+        ClusterError: the nodes, or the namespaces of a live cluster, cannot be read.
+    """
+    state = ClusterState(None)
+    await reader.objects.read(NODES, state.nodes.put, reader.failed)
+    for collection, store in {**state.offers.published, **state.template_stores}.items():
+        await reader.read(collection, store.put)
+    if reader.objects.is_whole:
+        await reader.objects.read(NAMESPACES, state.namespaces.put, reader.failed)
+    else:
+        await reader.read(NAMESPACES, state.namespaces.put)
+    return state
+
+
+class ListedCluster:
+    """The state of a cluster, and its claims, after ``read``.
+
+    ``known`` has the names of the collections that are listed completely.
+    """
+
+    def __init__(self, policy: Policy) -> None:
+        self._policy = policy
+        self.is_whole = True
+        """Whether all collections are listed."""
+        self.state = ClusterState(policy)
+        self.claims: dict[ObjectKey, Claim] = {}
+        self.claim_templates: dict[ObjectKey, Claim] = {}
+        self.known: set[str] = set()
+
+    async def read(
+        self, reader: Reader, take_node: Callable[[NodeObject], None] = lambda _node: None
+    ) -> None:
+        """List what decisions depend on; ``take_node`` is called with each node as well.
+
+        Raises:
+            ClusterError: the cluster cannot be read. A missing permission is not an error.
+        """
+        state = self.state
+
+        def node(item: NodeObject) -> None:
+            state.nodes.put(item)
+            take_node(item)
+
+        def claim(item: ClaimObject) -> None:
+            key = item.metadata.namespace, item.metadata.name
+            self.claims[key] = read_claim(item.spec, item.status)
+
+        def template(item: ClaimObject) -> None:
+            key = item.metadata.namespace, item.metadata.name
+            self.claim_templates[key] = read_claim(item.spec.get("spec"))
+
+        takes: dict[Collection[Any], Callable[[Any], None]] = {
+            NODES: node,
+            NAMESPACES: state.namespaces.put,
+            RUNTIME_CLASSES: state.runtime_classes.put,
+            **{each: store.put for each, store in state.offers.published.items()},
+        }
+        if self._policy.pools_of_class:
+            takes |= {_CLAIMS: claim, _CLAIM_TEMPLATES: template}
+        for collection, take in takes.items():
+            without = _WITHOUT.get(collection.name, _WITHOUT_CLAIMS)
+            if await reader.read(collection, take, without) is not None:
+                self.known.add(collection.name)
+            else:
+                self.is_whole = False
+        for collection, store in state.template_stores.items():
+            await reader.read(collection, store.put)
+        reader.skipped += state.slices.problems
+
+    @property
+    def unknown(self) -> frozenset[str]:
+        """The facts that are not listed: a decision that lacks one is not certain."""
+        claims = not self._policy.pools_of_class or self.known >= {
+            _CLAIMS.name,
+            _CLAIM_TEMPLATES.name,
+        }
+        missing: dict[MissingFact, bool] = {
+            "nodes": NODES.name in self.known,
+            "namespaces": NAMESPACES.name in self.known,
+            "resourceclaims": claims,
+        }
+        return frozenset(fact for fact, is_known in missing.items() if not is_known)
+
+    def facts(self) -> Facts:
+        """Return the facts of the whole cluster; those of a namespace also have its labels."""
+        return replace(
+            self.state.facts(self.known),
+            claims=self.claims,
+            claim_templates=self.claim_templates,
+        )
+
+    def labels_of(self, namespace: str) -> Mapping[str, str] | None:
+        """Return the labels of a namespace; ``None`` if they are unknown."""
+        return self.state.namespaces.all.get(namespace)
