@@ -15,7 +15,10 @@ SUMMARY = "equal requests and limits of device resources"
 
 
 def changes(pod: Pod, context: Context) -> Iterator[Addition]:
-    """Fill limits from requests, and for the resources of pools also requests from limits."""
+    """Fill limits from requests, and for the resources of pools also requests from limits.
+
+    API servers do the latter themselves, so a Pod that requests no device stays as it is.
+    """
     if all(len(resource.quantities) == 2 for resource in pod.device_resources):
         return
     for container in pod.containers:
@@ -27,7 +30,7 @@ def changes(pod: Pod, context: Context) -> Iterator[Addition]:
         if missing := _missing(limits, requests):
             yield Addition(resources, (*path, "limits"), missing)
         of_pools = {name: limits[name] for name in limits if context.pools_of_resource(name)}
-        if missing := _missing(requests, of_pools):
+        if context.device_requests and (missing := _missing(requests, of_pools)):
             yield Addition(resources, (*path, "requests"), missing)
 
 

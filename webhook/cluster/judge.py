@@ -1,4 +1,4 @@
-"""The one judgement on an object of a file, a dump or a cluster: what becomes of it.
+"""The one judgement on an object of a file, a dump or a cluster: verdict, changes, users.
 
 Commands arrange what a judgement says. They do not compute a verdict, a user or a change of their
 own.
@@ -41,7 +41,7 @@ class ContainerUser(NamedTuple):
 
 
 class Judgement(msgspec.Struct, frozen=True, gc=False):
-    """What becomes of one object.
+    """What an API server with gpufence does with one object.
 
     ``users`` has the user of each container of its Pods. ``error`` is the problem of a malformed
     object, and then there is no decision. ``bugs`` has a sentence for each rule that failed: if it
@@ -71,12 +71,12 @@ class Judgement(msgspec.Struct, frozen=True, gc=False):
 def judge(
     read: Callable[[], Workload], policy: Policy, request: Request, facts: Facts
 ) -> Judgement:
-    """Return what becomes of the object that ``read`` returns. No exception leaves it."""
+    """Judge the object that ``read`` returns. No exception leaves this function."""
     try:
         found = read()
         before = [*_users(found)]
         decision = decide(found, policy, request, facts, excluded_namespaces=ALWAYS_EXCLUDED)
-        # The engine has changed the Pods. Without operations, nobody else gets the changes.
+        # The engine has changed the Pods. Without operations, the API server stores none of it.
         after = [*_users(found)] if decision.operations else before
         decision.checked()
     except MalformedObjectError as error:

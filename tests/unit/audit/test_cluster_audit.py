@@ -474,3 +474,18 @@ async def test_devices_of_claims_and_of_dra_drivers_are_counted_by_namespace(
     assert placed == {"ml": 4, "web": 3}
     assert (state.free, state.trespassers) == (1, 0)
     assert audit.nodes == [], "a node with a DRA driver needs no labels"
+
+
+async def test_a_claim_that_does_not_exist_denies_and_one_that_is_not_listed_does_not(
+    driven: Cluster,
+) -> None:
+    reaching = claiming("reaching", resourceClaimName="gone")
+    reaching["spec"] |= REACHING
+    driven.add("Pod", reaching)
+    found = subject(await driven.audit(), "reaching")
+    assert found.verdict == "denied", "as the webhook, which looks it up"
+    assert not found.unjudged
+    driven.api.errors["/apis/resource.k8s.io/v1/resourceclaims"] = (403, "forbidden")
+    found = subject(await driven.audit(), "reaching")
+    assert found.decision.allowed
+    assert any("claims" in reason for reason in found.unjudged)

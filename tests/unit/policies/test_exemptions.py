@@ -217,7 +217,7 @@ class TestUpdates:
         assert decide(new, exempt, update(old)).verdict == "denied"
 
     @pytest.mark.parametrize("old", [{}, {"kind": "Pod"}, pod(tolerations="x"), {"metadata": True}])
-    def test_findings_are_new_if_the_old_object_is_malformed(self, old: JSON) -> None:
+    def test_findings_are_new_if_the_old_object_is_undecided(self, old: JSON) -> None:
         assert decide(pod(tolerations=[TOLERATION]), policy(), update(old)).verdict == "denied"
 
 

@@ -20,7 +20,7 @@ TITLES: Mapping[ListName, str] = {
     "anotherUser": "Run as another user from their next creation",
     "changedOtherwise": "Changed otherwise at their next creation",
     "unjudged": "Cannot be judged",
-    "runsOnGPUNodes": "Run on GPU nodes today, and not from their next creation",
+    "runsOnGPUNodes": "Run today on GPU nodes that are not for them",
 }
 """The lists, and their headings."""
 

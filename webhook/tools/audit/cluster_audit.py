@@ -99,7 +99,7 @@ async def _audit(lister: _Lister, policy: Policy) -> Audit:
         tuple(_unused_exceptions(policy, inventory)),
         inventory.settled,
         tuple(title for title, _ in reader.malformed),
-        tuple(title for title, _ in reader.bugs),
+        (*inventory.bugs, *(title for title, _ in reader.bugs)),
     )
 
 

@@ -75,7 +75,7 @@ class Judged:
     mutations: tuple[str, ...] = ()
     is_history: bool = False
     unjudged: tuple[str, ...] = ()
-    is_malformed: bool = False
+    is_undecided: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,6 +129,8 @@ class Inventory:
     """Rule, namespace, kind and name of each finding that an exception covers."""
     facts: Facts = field(default_factory=Facts)
     """The facts of the whole cluster; ``facts_in`` returns those of a namespace."""
+    bugs: list[str] = field(default_factory=list)
+    """The objects at which a rule fails."""
     is_whole: bool = True
     """Whether all objects were listed that decisions on workloads depend on."""
 
@@ -198,11 +200,8 @@ class Judge:
             lambda: custom_resources.workload(typed, self._policy), owned
         )
         if not judgement.is_decided:
-            is_malformed = judgement.error is not None
             decision = Decision(_identity(kind), has_template=False)
-            return Judged(
-                kind, owned, decision, "skipped", (), (), (), is_history, unjudged, is_malformed
-            )
+            return Judged(kind, owned, decision, "skipped", (), (), (), is_history, unjudged, True)
         if kind.key == ("apps", "DaemonSet") and (nodes := inventory.nodes) is not None:
             inventory.unreached += unreached_by(self._policy, [typed], nodes)
         if not is_history and inventory.owners.direct(owned) is None:
@@ -329,6 +328,10 @@ class Judge:
             fail_closed=True,
         )
         judgement = judge(read, self._policy, request, facts)
+        title = f"{owned.key[1]} {owned.full_name}"
+        inventory.bugs += [title] * bool(judgement.bugs)
+        if judgement.is_decided:
+            inventory.reader.skipped += (f"{title}: {bug}" for bug in judgement.bugs)
         unknown = inventory.cluster.unknown
         if facts.namespace_labels is None:
             unknown |= {"namespaces"}

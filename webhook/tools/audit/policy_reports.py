@@ -75,7 +75,7 @@ async def publish(api: KubeWriter, audit: Audit, now: datetime) -> Published:
     unread = {
         subject.owned.uid
         for subject in audit.subjects
-        if subject.is_malformed or subject.decision.unjudged
+        if subject.is_undecided or subject.decision.unjudged
     }
     counts: Counter[str] = Counter()
     rejected: defaultdict[str, list[str]] = defaultdict(list)

@@ -46,7 +46,7 @@ class Subject:
     """The users that its Pods run as, as far as nodes report them."""
     unjudged: dict[str, None] = field(default_factory=dict)
     """Why the verdict may be another one: what is unknown, malformed, or failed."""
-    is_malformed: bool = False
+    is_undecided: bool = False
     likeness: str = ""
     """Of a Pod without an owner: equal for Pods that were made alike."""
 
@@ -114,7 +114,7 @@ class _Collector:
             top.decision,
             top.verdict,
             remark=remark,
-            is_malformed=top.is_malformed,
+            is_undecided=top.is_undecided,
         )
         self._policy = policy
         self._inventory = inventory
@@ -194,14 +194,16 @@ class _Collector:
             else:
                 reason = "a Pod without a GPU request runs on a GPU node"
                 lack = "the Pods request none of its devices"
+            returns = any(map(_may_return, pods))
+            outlook = "can run there again" if returns else "do not run there"
             check = "Check that the nodes have the taint of the pool. Then "
-            cure = f"{check if any(map(_may_return, pods)) else ''}{_moving(self._top)}"
+            cure = f"{check if returns else ''}{_moving(self._top)}"
             yield Finding(
                 TRESPASS,
                 "spec",
                 reason,
                 f"{some([f'Pod {pod.owned.name} on node {pod.node}' for pod in pods])}: the nodes "
-                f"belong to pool {pool}, but {lack}",
+                f"belong to pool {pool}, but {lack}; the next Pods {outlook}",
                 cure[0].upper() + cure[1:],
                 action,
             )

@@ -76,7 +76,7 @@ class Adoption(NamedTuple):
     hardening: Mapping[str, Hardening]
     """By the place of a workload that likely fails, the settings without which it does."""
     before_move: Sequence[str] | None
-    """What a move of the pools to DRA breaks; ``None`` where nobody asks."""
+    """What a move of the pools to DRA breaks; ``None`` without a DRA driver."""
     exempt: Sequence[str]
     """The namespaces of the cluster to which the policy does not apply, and whose Pods need it."""
 
@@ -340,24 +340,26 @@ def _signs(subject: Subject) -> Iterator[str]:
 
 
 def _sections(adoption: Adoption) -> Iterator[tuple[str, str, Sequence[str]]]:
-    """Yield title, what is counted, and lines of each list of the summary and the report."""
+    """Yield the title, the count and the lines of each list of the summary and the report."""
     audit = adoption.audit
     found = _lists(adoption)
     for name, entries in found.items():
-        yield TITLES[name], "workload", [*map(str, entries)]
+        count = sum(1 + len(entry.alike) for entry in entries)
+        yield TITLES[name], counted(count, "workload"), [*map(str, entries)]
     nodes = [f"{node.name}: {finding.reason}" for node in audit.nodes for finding in node.findings]
-    yield "Running GPU Pods by user", "user", [*_users(audit.users)]
-    yield (
-        "GPU stack, to change before nodes get a taint",
-        "problem",
-        [*map(str, audit.unreached)],
-    )
-    yield "GPU nodes", "problem", nodes
-    yield "Exempt from the policy", "namespace", adoption.exempt
-    yield "Pools and platforms, for you to decide", "finding", adoption.notes
+    others: list[tuple[str, str, Sequence[str]]] = [
+        ("Running GPU Pods by user", "user", [*_users(audit.users)]),
+        ("GPU stack, to change before nodes get a taint", "problem", [*map(str, audit.unreached)]),
+        ("GPU nodes", "problem", nodes),
+        ("Exempt from the policy", "namespace", adoption.exempt),
+        ("Pools and platforms, for you to decide", "finding", adoption.notes),
+    ]
     if adoption.before_move is not None:
-        yield "Before you move a pool to DRA", "problem", adoption.before_move
-    yield "Not read", "problem", audit.skipped
+        others.append(("Before you move a pool to DRA", "problem", adoption.before_move))
+    if audit.skipped:
+        others.append(("Not read", "problem", audit.skipped))
+    for title, what, lines in others:
+        yield title, counted(len(lines), what), lines
 
 
 def _summary(adoption: Adoption, out: Path) -> Iterator[str]:
@@ -368,11 +370,9 @@ def _summary(adoption: Adoption, out: Path) -> Iterator[str]:
         f"{counted(audit.pods, 'Pod')}, {counted(len(pools), 'pool')} of GPU nodes "
         f"({', '.join(pool.name for pool in pools)})"
     )
-    for title, what, lines in _sections(adoption):
-        if not lines and title == "Not read":
-            continue
+    for title, count, lines in _sections(adoption):
         yield ""
-        yield f"{title}: {counted(len(lines), what)}"
+        yield f"{title}: {count}"
         yield from (f"  {line}" for line in lines[:_SHOWN])
         if len(lines) > _SHOWN:
             yield f"  and {len(lines) - _SHOWN} more: see {out}/report.html"

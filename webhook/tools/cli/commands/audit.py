@@ -9,11 +9,12 @@ import click
 
 from webhook.cluster.objects import LiveObjects, Reader
 from webhook.kube.writer import KubeWriter
+from webhook.tools.audit.cluster_audit import Audit
 from webhook.tools.audit.cluster_audit import audit as run
 from webhook.tools.audit.policy_reports import publish
 from webhook.tools.audit.utilization import METRIC, PrometheusError, idle_hours
 from webhook.tools.audit.waste import Window, waste
-from webhook.tools.cli.commands import EXIT_FOUND
+from webhook.tools.cli.commands import EXIT_BUG, EXIT_FOUND
 from webhook.tools.cli.evaluate import Result
 from webhook.tools.cli.options import (
     Connection,
@@ -49,6 +50,7 @@ Exit status:
   0    no findings that fail the audit (--fail-on)
   1    at least one such finding
   2    the cluster is not reachable, a PolicyReport cannot be written, or invalid usage
+  70   gpufence has failed at an object, which is a bug; all others are audited
 
 \b
 Examples:
@@ -112,7 +114,7 @@ def audit(
     check_outputs(outputs, [policy_choice.path, connection.kubeconfig])
     now = datetime.now(UTC)
 
-    async def work(api: KubeWriter) -> list[Result]:
+    async def work(api: KubeWriter) -> tuple[Audit, list[Result]]:
         with reading(enabled=not quiet) as progress:
             name, policy = await policy_choice.in_cluster(api, fence_policy)
             audited = await run(Reader(LiveObjects(api), progress), policy, now.date())
@@ -134,11 +136,13 @@ def audit(
             click.echo(published.summary, err=True)
             if published.rejections:
                 raise InputError(published.rejections)
-        return results
+        return audited, results
 
-    results = connection.run(work)
+    audited, results = connection.run(work)
     counting = {"never": (), "enforce": ("enforce",), "warn": ("enforce", "warn")}[fail_on]
     fails = any(finding.action in counting for result in results for finding in result.findings)
+    if audited.bugs:
+        return EXIT_BUG
     return EXIT_FOUND if fails else 0
 
 

@@ -15,7 +15,7 @@ from policies.policy import Policy
 from policies.registry import RULES, Rule
 from policies.wording import did_you_mean
 from webhook.tools.cli import explanation
-from webhook.tools.cli.commands import EXIT_INPUT
+from webhook.tools.cli.commands import EXIT_BUG, EXIT_INPUT
 from webhook.tools.cli.manifests import no_objects_message, read_manifests
 from webhook.tools.cli.options import PATH, Evaluation, evaluation_options
 from webhook.tools.cli.report.content import page_of
@@ -53,8 +53,9 @@ def _complete_subjects(
 @click.command(
     epilog="""\b
 Exit status:
-  0  explained, whatever the verdict is
-  2  invalid input or usage; all other manifests are explained
+  0   explained, whatever the verdict is
+  2   invalid input or usage; all other manifests are explained
+  70  gpufence has failed at an object, which is a bug; all others are explained
 
 \b
 Examples:
@@ -116,6 +117,8 @@ def explain(
     if not results:
         raise InputError([no_objects_message([subject])])
     sys.stdout.writelines(explanation.report(terminal_of(sys.stdout, color), results, policy))
+    if any(result.judgement.bugs for result in results):
+        return EXIT_BUG
     return EXIT_INPUT if any(result.error for result in results) else 0
 
 

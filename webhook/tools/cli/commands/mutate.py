@@ -11,7 +11,7 @@ import click
 
 from policies.decision import patched
 from policies.kubernetes.editor import PatchOperation
-from webhook.tools.cli.commands import EXIT_FOUND
+from webhook.tools.cli.commands import EXIT_BUG, EXIT_FOUND
 from webhook.tools.cli.evaluate import Result
 from webhook.tools.cli.manifests import ExcludedPaths, no_objects_message, read_manifests
 from webhook.tools.cli.options import PATH, Evaluation, evaluation_options, exclude_option
@@ -21,6 +21,7 @@ from webhook.tools.documents.document import (
     DocumentError,
     InputError,
     raise_errors,
+    sentence,
 )
 from webhook.wording import printable, printable_json
 
@@ -28,9 +29,10 @@ from webhook.wording import printable, printable_json
 @click.command(
     epilog="""\b
 Exit status:
-  0  no enforced findings
-  1  enforced findings, reported on standard error; all manifests are printed, also the denied ones
-  2  invalid input or usage; nothing is printed
+  0   no enforced findings
+  1   enforced findings, reported on standard error; all manifests are printed, also the denied ones
+  2   invalid input or usage; nothing is printed
+  70  gpufence has failed at an object, which is a bug; nothing is printed
 
 \b
 Examples:
@@ -67,7 +69,13 @@ def mutate(
     """
     _, policy = evaluation.load_policy()
     results = evaluation.results(policy, read_manifests(paths, ExcludedPaths(exclude)))
-    raise_errors((result.manifest.document, _fault(result)) for result in results)
+    faults = [(result.manifest.document, _fault(result)) for result in results]
+    if any(result.judgement.bugs for result in results):
+        for document, fault in faults:
+            if fault is not None:
+                click.echo(f"Error: {printable(sentence(document, fault))}", err=True)
+        return EXIT_BUG
+    raise_errors(faults)
     if not results:
         raise InputError([no_objects_message(paths)])
     write_documents(mutated_documents(results), as_json=output == "json")

@@ -300,7 +300,7 @@ def _of_subject(subject: Subject) -> Result:
     decision = replace(subject.decision, findings=subject.findings)
     obj = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": {"name": owned.name}}
     manifest = _manifest(subject.place, obj)
-    if subject.is_malformed:
+    if subject.is_undecided:
         error = DocumentError("; ".join(subject.unjudged))
         return Result(manifest, "invalid", namespace=owned.namespace, error=error)
     return Result(manifest, subject.verdict, decision, owned.namespace)
