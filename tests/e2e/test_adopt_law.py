@@ -1,4 +1,4 @@
-"""What ``gpufence adopt`` says of a cluster equals what its API server then does.
+"""What ``gpufence adopt`` and ``audit`` say of a cluster equals what its API server then does.
 
 Every workload and Pod of a dump is sent to a real API server (dry-run), without gpufence and with
 it in mode enforce. ``GPUFENCE_MANIFESTS`` names a directory with more manifests.
@@ -6,6 +6,7 @@ it in mode enforce. ``GPUFENCE_MANIFESTS`` names a directory with more manifests
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import json
 import os
@@ -14,6 +15,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
+from datetime import date
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,9 +29,12 @@ from controlplane.following import following
 from controlplane.objects import node, taint
 from policies.kubernetes.templates import find
 from running import run_here
-from specs import default_spec, fence_policy
+from specs import default_spec, fence_policy, policy_of
 from strategies import JSON
 from valid_strategies import WORKLOADS
+from webhook.cluster.objects import Dump, Reader
+from webhook.tools.audit.cluster_audit import audit
+from webhook.tools.cli.manifests import read_file
 
 PODS = "/api/v1/namespaces/{}/pods"
 CLAIMS = "/apis/resource.k8s.io/v1/namespaces/{}/{}"
@@ -38,6 +43,7 @@ TOKEN_VOLUME = re.compile(r"kube-api-access-\w+")
 DENIED = 'gpufence.dev" denied the request'
 DAEMON_SET_CONTROLLER = "system:serviceaccount:kube-system:daemon-set-controller"
 MORE = os.environ.get("GPUFENCE_MANIFESTS", "")
+TODAY = date(2026, 11, 28)
 EVERY = 1 if MORE or os.environ.get("GPUFENCE_LAWS") else 4
 """The share of the cases that a usual run sends: every fourth."""
 
@@ -321,6 +327,12 @@ def test_law_what_adopt_says_is_what_the_api_server_does(
         for name in names
         for entry in report[name]
     }
+    audited = asyncio.run(
+        audit(Reader(Dump("dump", read_file(str(dumped)))), policy_of(spec), TODAY)
+    )
+    verdicts = {
+        (each.kind.kind, *each.owned.identity[2:]): each.verdict for each in audited.subjects
+    }
     before = stored_pods(control_plane, sent)
     with following(control_plane, tmp_path, spec):
         after = stored_pods(control_plane, sent)
@@ -333,6 +345,8 @@ def test_law_what_adopt_says_is_what_the_api_server_does(
         tally[own[0] if own else "unchanged"] += 1
         real = fate(old, after[each.key])
         wrong += [f"{each.key}: {problem}" for problem in differences(each, own, real)]
+        if (verdicts[each.key] == "denied") is not real.denied:
+            wrong.append(f"{each.key}: audit says {verdicts[each.key]}")
     print(f"\n{policy}: {tally.total()} objects: {dict(tally)}; {len(wrong)} differences")
     assert not wrong, "\n".join(wrong)
     # The discovered policy allows root, as many cases need it.

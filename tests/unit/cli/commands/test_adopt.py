@@ -9,6 +9,7 @@ from typing import Any
 from fake_apiserver import NAMESPACES, NODES, FakeApiServer
 from policies.policy import Hardening
 from running import Run
+from specs import default_spec, fence_policy
 from webhook.cluster.files import PATHS
 from webhook.cluster.listed import list_state
 from webhook.cluster.objects import Dump, LiveObjects, Reader
@@ -159,6 +160,85 @@ def test_each_workload_that_gpufence_changes_is_listed_once(gpufence: Run) -> No
     assert changed["none/deployments.apps/train"] == "pool-exclusion"
     assert "pool-toleration" in changed["home/deployments.apps/vllm"]
     assert "Run as another user from their next creation: 0 workloads" in lines
+
+
+def adopted(gpufence: Run, *objects: JSON, out: str = "out", **options: Any) -> JSON:
+    """Return the JSON of adopt for a dump with a GPU node and these objects."""
+    dump(Path("d.json"), GPU_NODE, obj("Namespace", "ml"), *objects)
+    flags = [f"--{name}" for name in options if name != "status"]
+    done = gpufence("adopt", "--dump", "d.json", "--out", out, "--output", "json", *flags)
+    assert done.status == options.get("status", 0), done.err
+    return done.report
+
+
+def test_a_finding_about_where_a_pod_runs_is_no_denial(gpufence: Run) -> None:
+    pod = {"containers": [{"name": "a", "image": "i"}], "tolerations": [{"operator": "Exists"}]}
+    proxy = obj("Deployment", "proxy", "apps/v1", "ml", spec={"template": {"spec": pod}})
+    running = obj("Pod", "proxy-1", "v1", "ml", spec={**pod, "nodeName": "gpu-1"})
+    owner = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "proxy", "controller": True}
+    running["metadata"]["ownerReferences"] = [owner]
+    report = adopted(gpufence, proxy, running)
+    assert not report["denied"]
+    [entry] = report["runsOnGPUNodes"]
+    assert (entry["kind"], entry["name"]) == ("Deployment", "proxy")
+    assert entry["why"].endswith("the next Pods do not run there")
+
+
+def test_pods_that_were_made_alike_are_one_line(gpufence: Run) -> None:
+    spec = workload("none", "train")["spec"]["template"]["spec"]
+    pods = [obj("Pod", f"jupyter-{name}", "v1", "ml", spec=spec) for name in "abc"]
+    assert [each["name"] for each in adopted(gpufence, *pods)["anotherUser"]] == [
+        "jupyter-a",
+        "jupyter-b",
+        "jupyter-c",
+    ]
+    text = gpufence("adopt", "--dump", "d.json", "--out", "text").out
+    assert f"  ml/pods/jupyter-a and 2 Pods like it: {ANOTHER_USER}" in text
+    assert "Run as another user from their next creation: 3 workloads" in text
+
+
+def test_a_denied_workload_gets_its_override(gpufence: Run) -> None:
+    denied = workload("home", "vllm")
+    denied["metadata"]["namespace"] = "ml"
+    spec = denied["spec"]["template"]["spec"]
+    spec["volumes"] = [{"name": "host", "hostPath": {"path": "/data"}}]
+    assert [each["name"] for each in adopted(gpufence, denied)["denied"]] == ["vllm"]
+    policy = read_policy("policy.yaml", Path("out/policy.yaml").read_text())
+    assert policy.actions_in("ml").hardening == Hardening(home="20Gi")
+
+
+def test_a_claim_that_the_dump_lacks_is_said(gpufence: Run) -> None:
+    spec = {
+        "containers": [{"name": "a", "image": "i", "resources": {"claims": [{"name": "gpu"}]}}],
+        "resourceClaims": [{"name": "gpu", "resourceClaimName": "shared"}],
+    }
+    classes = obj("DeviceClass", "gpu.nvidia.com", "resource.k8s.io/v1")
+    policy = default_spec()
+    policy["pools"][0]["deviceClasses"] = ["gpu.nvidia.com"]
+    Path("policy.yaml").write_text(json.dumps(fence_policy(policy)))
+    dump(Path("d.json"), GPU_NODE, classes, obj("Pod", "p", "v1", "ml", spec=spec))
+    flags = ("--policy", "policy.yaml", "--out", "out", "--output", "json")
+    [entry] = gpufence("adopt", "--dump", "d.json", *flags).report["unjudged"]
+    assert "it uses resource claims, and they or their templates are unknown" in entry["why"]
+
+
+def test_the_move_to_dra_is_described_where_it_concerns_the_cluster(gpufence: Run) -> None:
+    assert adopted(gpufence)["beforeMoveToDRA"] is None
+    assert adopted(gpufence, out="dra", dra=True)["beforeMoveToDRA"] is not None
+    classes = obj("DeviceClass", "gpu.nvidia.com", "resource.k8s.io/v1")
+    assert adopted(gpufence, classes, out="driver")["beforeMoveToDRA"] is not None
+
+
+def test_odd_objects_of_a_dump_are_named_and_the_others_judged(gpufence: Run) -> None:
+    node = {**obj("Node", "odd"), "status": {"allocatable": {"nvidia.com/gpu": "x1"}}}
+    pod = {**obj("Pod", "odd", "v1", "ml"), "spec": {"containers": []}, "status": "Running"}
+    job = obj("Job", "odd", "batch/v1", "ml", spec="s")
+    unnamed = {"apiVersion": "batch/v1", "kind": "Job", "metadata": [], "spec": {}}
+    good = workload("none", "train")
+    report = adopted(gpufence, node, pod, job, unnamed, good, status=2)
+    assert [each["name"] for each in report["anotherUser"]] == ["train"]
+    named = [line.partition(": ")[0] for line in report["notRead"]]
+    assert sorted(named) == ["jobs ml/odd", "jobs without a name", "nodes odd", "pods ml/odd"]
 
 
 def test_namespaces_of_platforms_are_exempt(gpufence: Run) -> None:
