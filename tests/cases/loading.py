@@ -23,7 +23,7 @@ from policies.policy import Policy
 from policies.registry import RULES
 from policies.shipped import PRESETS
 from specs import default_spec, policy_of
-from webhook.cluster.files import read_claims
+from webhook.cluster.manifests import read_claims
 from webhook.tools.custom_resources import workload
 
 HERE = Path(__file__).parent

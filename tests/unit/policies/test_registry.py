@@ -19,7 +19,7 @@ from policies.kubernetes.objects import JSONObject
 from policies.policy import Policy
 from policies.registry import CHECKS, RULES, Rule
 from policies.schema import json_schema
-from webhook.cluster.files import read_claims
+from webhook.cluster.manifests import read_claims
 from webhook.tools.cli.report.content import page_of
 
 SCHEMA = json_schema(Policy)

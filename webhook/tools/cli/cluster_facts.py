@@ -18,7 +18,7 @@ from policies.kubernetes.objects import JSONObject
 from policies.policy import Policy
 from webhook.cluster.claims import LookupResult
 from webhook.cluster.facts import ClusterFacts
-from webhook.cluster.files import Complete
+from webhook.cluster.manifests import Complete
 from webhook.cluster.state import NAMESPACES
 from webhook.kube.client import KubeApi
 from webhook.kube.collection import LabeledMetadata

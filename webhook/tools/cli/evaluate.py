@@ -17,8 +17,8 @@ from policies.kubernetes.editor import PatchOperation
 from policies.kubernetes.objects import JSONObject
 from policies.kubernetes.paths import descend, pointer, steps, text_at
 from policies.policy import Policy
-from webhook.cluster.files import Complete, facts_among
 from webhook.cluster.judge import Judgement, judge
+from webhook.cluster.manifests import Complete, facts_among
 from webhook.tools.custom_resources import workload
 from webhook.tools.documents.document import DocumentError
 from webhook.tools.documents.objects import Manifest, locate

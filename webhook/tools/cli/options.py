@@ -24,7 +24,7 @@ from webhook.tools.documents.policy_files import MAX_BYTES, load_policy, policy_
 # The client for the API server takes longer to import than a check without a cluster takes.
 if TYPE_CHECKING:
     from policies.policy import Policy
-    from webhook.cluster.files import Complete
+    from webhook.cluster.manifests import Complete
     from webhook.cluster.objects import Objects
     from webhook.kube.credentials import Load
     from webhook.kube.writer import KubeWriter

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from policies.kubernetes.claims import Claim
-from webhook.cluster.files import read_claims
+from webhook.cluster.manifests import read_claims
 from webhook.kube.claims import read_claim
 
 JSON = dict[str, Any]

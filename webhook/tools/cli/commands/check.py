@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from policies.registry import RULES
 from policies.wording import did_you_mean
-from webhook.cluster.files import facts_among
+from webhook.cluster.manifests import facts_among
 from webhook.tools.cli.commands import EXIT_BUG, EXIT_FOUND, EXIT_INPUT
 from webhook.tools.cli.evaluate import Result, evaluate
 from webhook.tools.cli.manifests import (

@@ -22,7 +22,7 @@ from policies.kubernetes.field_types import NameSet
 from policies.policy import ALWAYS_EXCLUDED, ExceptionEntry, Policy, Pool
 from policies.registry import RULES
 from policies.wording import listing
-from webhook.cluster.files import facts_among
+from webhook.cluster.manifests import facts_among
 from webhook.tools.cli.evaluate import Result
 from webhook.tools.cli.policy_diff.differences import (
     Answer,

@@ -1,0 +1,103 @@
+"""What manifests tell of each other: objects among them that are facts for the Pods of others."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from functools import cache
+
+from policies.facts import NAMESPACE_LABEL, Facts, Request
+from policies.kubernetes.claims import Claim
+from policies.kubernetes.core_v1 import PodSpec
+from policies.kubernetes.objects import JSONObject, MalformedObjectError, ObjectKey, mapping
+from policies.kubernetes.paths import descend, text_at
+from policies.kubernetes.workload import convert
+from webhook.kube.claims import GROUP, read_claim
+from webhook.tools.documents.objects import Manifest
+
+Complete = Callable[[Request, Facts, JSONObject], Facts]
+"""Adds facts about the cluster to those about one object."""
+
+_FACTS = re.compile("Namespace|ResourceClaim|DeviceClass|ComputeDomain|RuntimeClass")
+"""The kinds of the objects that are facts for Pods."""
+
+_COMPUTE_DOMAINS = "resource.nvidia.com"
+_CHANNEL = "compute-domain-default-channel.nvidia.com"
+
+
+def facts_among(manifests: Iterable[Manifest], namespace: str) -> Callable[[str], Facts]:
+    """Return a function from a namespace to the facts there, which objects are for Pods.
+
+    These are claims, claim templates, device classes, namespaces and RuntimeClasses. Objects
+    without a namespace are in ``namespace``.
+    """
+    values = (manifest.value for manifest in manifests if manifest.value is not None)
+    objects = [value for value in values if _FACTS.search(text_at(value, "kind"))]
+    claims, templates, classes = read_claims(
+        (text_at(obj, "metadata", "namespace") or namespace, obj) for obj in objects
+    )
+    labels: dict[str, JSONObject] = {}
+    for obj in objects:
+        if obj.get("kind") == "Namespace" and obj.get("apiVersion") == "v1":
+            name = text_at(obj, "metadata", "name")
+            written = mapping(descend(obj, ("metadata", "labels")))
+            labels[name] = {**written, NAMESPACE_LABEL: name}
+
+    scheduling = dict(_scheduling(objects))
+
+    @cache
+    def facts_in(name: str) -> Facts:
+        return Facts(
+            claims=claims,
+            claim_templates=templates,
+            extended_resource_classes=classes,
+            namespace_labels=labels.get(name),
+            runtime_scheduling=scheduling,
+        )
+
+    return facts_in
+
+
+def read_claims(
+    objects: Iterable[tuple[str, JSONObject]],
+) -> tuple[dict[ObjectKey, Claim], dict[ObjectKey, Claim], dict[str, str]]:
+    """Return claims, claim templates and extended resource classes among ``objects``.
+
+    Each object comes with the namespace it is in; the results are the fields ``claims``,
+    ``claim_templates`` and ``extended_resource_classes`` of ``Facts``. Other kinds are passed over.
+    For a ComputeDomain, NVIDIA's DRA driver makes the ResourceClaimTemplate that it names
+    (NVIDIA/k8s-dra-driver-gpu, ``templates/compute-domain-workload-claim-template.tmpl.yaml``).
+    """
+    claims: dict[ObjectKey, Claim] = {}
+    templates: dict[ObjectKey, Claim] = {}
+    classes: dict[str, str] = {}
+    for namespace, obj in objects:
+        group = str(obj.get("apiVersion")).partition("/")[0]
+        name, spec = mapping(obj.get("metadata")).get("name"), mapping(obj.get("spec"))
+        if group == _COMPUTE_DOMAINS and obj.get("kind") == "ComputeDomain":
+            made = mapping(mapping(spec.get("channel")).get("resourceClaimTemplate")).get("name")
+            if isinstance(made, str):
+                templates[namespace, made] = Claim((frozenset({_CHANNEL}),))
+        if group != GROUP:
+            continue
+        if not isinstance(name, str):
+            continue
+        match obj.get("kind"):
+            case "ResourceClaim":
+                claims[namespace, name] = read_claim(spec, obj.get("status"))
+            case "ResourceClaimTemplate":
+                templates[namespace, name] = read_claim(spec.get("spec"))
+            case "DeviceClass" if isinstance(spec.get("extendedResourceName"), str):
+                classes[spec["extendedResourceName"]] = name
+    return claims, templates, classes
+
+
+def _scheduling(objects: Iterable[JSONObject]) -> Iterator[tuple[str, PodSpec]]:
+    """Yield the RuntimeClasses that add tolerations or a node selector to their Pods."""
+    for obj in objects:
+        if obj.get("kind") == "RuntimeClass":
+            with suppress(MalformedObjectError):
+                added = convert(mapping(obj.get("scheduling")), PodSpec)
+                if added.tolerations or added.node_selector:
+                    yield text_at(obj, "metadata", "name"), added
