@@ -59,10 +59,10 @@ class Rule:
     devices that a Pod requests.
 
     ``changes`` adds to the Pod or, if the rule ``removes``, removes entries. It never changes a
-    value. ``summary`` says what the Pod lacks, or has. With ``debug_containers``, the rule also
-    fills ephemeral containers that are added to an existing Pod: all else of it is immutable.
-    If ``is_kept``, a GPU Pod that lacks the changes when it is validated is denied. The others have
-    a check of their own, or depend on what a replica knows of the cluster.
+    value of the spec. ``summary`` says what the Pod lacks, or has. With ``debug_containers``, the
+    rule also fills ephemeral containers that are added to an existing Pod: all else of it is
+    immutable. If ``is_kept``, a GPU Pod that lacks the changes when it is validated is denied. The
+    others have a check of their own, or depend on what a replica knows of the cluster.
     ``check`` returns findings, and never changes the Pod.
     """
 

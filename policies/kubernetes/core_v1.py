@@ -94,6 +94,10 @@ class VolumeMount(Type):
     sub_path_expr: str | None = None
 
 
+class VolumeDevice(Type):
+    device_path: str | None = None
+
+
 class EnvVar(Type):
     name: str | None = None
     value: str | None = None
@@ -127,7 +131,7 @@ class ContainerSpec(Type):
     resources: ResourceRequirements | None = None
     restart_policy: str | None = None
     volume_mounts: list[VolumeMount] | None = None
-    volume_devices: list[Any] | None = None
+    volume_devices: list[VolumeDevice] | None = None
     liveness_probe: Handler | None = None
     readiness_probe: Handler | None = None
     startup_probe: Handler | None = None

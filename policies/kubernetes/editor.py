@@ -1,7 +1,8 @@
 """What mutations change in a Pod: applied to the typed Pod, and recorded as JSON Patch operations.
 
 An addition merges: a struct adds the members that are absent or null, a mapping its new keys, and a
-list its entries at the end. A removal drops one entry of a list. Nothing else changes.
+list its entries at the end. One that replaces changes texts. A removal drops one entry of a list or
+mapping. Nothing else changes.
 """
 
 from __future__ import annotations
@@ -29,14 +30,16 @@ class Addition(msgspec.Struct, frozen=True, gc=False):
     target: Type
     path: Path
     value: Any
+    replaces: bool = False
+    """Whether a text takes the place of another one."""
 
 
 class Removal(msgspec.Struct, frozen=True, gc=False):
-    """An entry that a mutation removes from a list of a struct; ``path`` leads to the list."""
+    """An entry of a list or mapping of a struct, to which ``path`` leads, that is removed."""
 
     target: Type
     path: Path
-    index: int
+    index: int | str
 
 
 Change = Addition | Removal
@@ -102,14 +105,13 @@ class Editor:
     def made_by(self, rule: str) -> list[tuple[str, Any]]:
         """Return the changes of a mutation to the spec: the path of each field, and its value.
 
-        If it changes only the metadata, the changes to these. The value of an entry that the
+        If it changes only the metadata, what it adds to these. The value of an entry that the
         mutation removes is ``UNSET``.
         """
         made = [(path, value) for name, _, path, value in self._made if name == rule]
         in_spec = [(path, value) for path, value in made if path[0] == "spec"]
-        return [
-            (self._pod.at(field_path(map(_number, path))), value) for path, value in in_spec or made
-        ]
+        shown = in_spec or [(path, value) for path, value in made if value is not UNSET]
+        return [(self._pod.at(field_path(map(_number, path))), value) for path, value in shown]
 
     def apply(self, changes: Sequence[Change], rule: str) -> None:
         """Make the changes of a mutation to the Pod."""
@@ -118,7 +120,7 @@ class Editor:
             if isinstance(change, Removal):
                 self._remove(change)
             else:
-                self._add(change.target, change.path, change.value)
+                self._add(change.target, change.path, change.value, replaces=change.replaces)
 
     def _remove(self, removal: Removal) -> None:
         place = (*removal.path, removal.index)
@@ -127,15 +129,16 @@ class Editor:
             attributes = _attributes(removal.target.__class__)
             del getattr(removal.target, attributes[removal.path[-1]])[removal.index]
 
-    def _add(self, target: Any, path: Path, value: Any) -> None:
+    def _add(self, target: Any, path: Path, value: Any, *, replaces: bool) -> None:
         """Add a value to the struct or mapping that has a place for it, the path's last step."""
         step = path[-1]
         if attributes := _attributes(target.__class__):
             present = getattr(target, attributes[step])
         else:
             present = target.get(step)
-        if present is not None:
-            self._merge(present, path, value)
+        changes_text = replaces and isinstance(value, str) and value != present
+        if present is not None and not changes_text:
+            self._merge(present, path, value, replaces=replaces)
             return
         self._made.append((self._rule, PatchOperation, path, to_builtins(value)))
         if self._dry_run:
@@ -145,7 +148,7 @@ class Editor:
         else:
             target[step] = value
 
-    def _merge(self, present: Any, path: Path, value: Any) -> None:
+    def _merge(self, present: Any, path: Path, value: Any, *, replaces: bool) -> None:
         """Add the members or entries of a value to what is present. A scalar stays as it is."""
         if isinstance(value, list):
             for index, item in enumerate(value, len(present)):
@@ -155,10 +158,11 @@ class Editor:
                 present += value
         elif isinstance(value, dict):
             for key, item in value.items():
-                self._add(present, (*path, key), item)
+                self._add(present, (*path, key), item, replaces=replaces)
         elif attributes := _attributes(value.__class__):
             for name in to_builtins(value):
-                self._add(present, (*path, name), getattr(value, attributes[name]))
+                own = getattr(value, attributes[name])
+                self._add(present, (*path, name), own, replaces=replaces)
 
 
 def clone(value: Any) -> Any:

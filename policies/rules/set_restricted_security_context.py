@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from posixpath import normpath
 from typing import Any
 
 from policies.context import Context
@@ -15,7 +16,7 @@ from policies.kubernetes.core_v1 import (
     VolumeMount,
     VolumeSource,
 )
-from policies.kubernetes.editor import Addition
+from policies.kubernetes.editor import Addition, Change, Removal
 from policies.kubernetes.pod import (
     NO_CONTEXT,
     Container,
@@ -36,13 +37,16 @@ HOME = "gpufence-home"
 """Name of the volume with the home directories, which is mounted at the path of this name."""
 HOME_SIZE = "20Gi"
 """The size limit where the policy has none: of fixes, and of overrides that gpufence drafts."""
-_VARIABLES = {"HOME": f"/{HOME}", "USER": "nonroot", "LOGNAME": "nonroot"}
-"""Python's ``getpass.getuser`` reads the names before it looks up the user ID."""
+_VARIABLES = ("HOME", "USER", "LOGNAME")
+"""Python's ``getpass.getuser`` reads the last two before it looks up the user ID."""
 _EVICTABLE = "cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes"
 """Annotation that lists the volumes whose content may be lost when a node is removed.
 
-Source: kubernetes/autoscaler, cluster-autoscaler/utils/drain/drain.go.
+Commas separate them, and spaces count. Source: kubernetes/autoscaler,
+cluster-autoscaler/utils/drain/drain.go, getNonBlockingVolumes.
 """
+_MOST_ANNOTATIONS = 256 * 1024
+"""The most bytes of all annotations (k8s.io/apimachinery, ValidateAnnotationsSize)."""
 
 # The root user of Windows, in any case (kubelet, security_context_windows.go).
 _WINDOWS_ROOT = "containeradministrator"
@@ -51,16 +55,18 @@ User = dict[str, Any]
 """The fields of a security context that choose a user, by attribute; None sets nothing."""
 
 
-def changes(pod: Pod, context: Context) -> Iterator[Addition]:
+def changes(pod: Pod, context: Context) -> Iterator[Change]:
     """Fill in what the profile requires and the Pod leaves unset."""
     hardening, common, windows = context.hardening, pod.security_context, pod.is_windows
+    is_debugged = context.request.subresource == "ephemeralcontainers"
     if hardening.level != "restricted":
+        yield from () if is_debugged else _annotate(pod, {})
         return
     user: User = {"run_as_non_root": True}
     if not windows:
         user["run_as_user"] = hardening.run_as_user
         user["run_as_group"] = hardening.run_as_group
-    if context.request.subresource == "ephemeralcontainers":
+    if is_debugged:
         if hardening.host_users is False and pod.spec.host_users is False:
             user = {}
         yield from _of_debug_containers(pod, context, user)
@@ -105,9 +111,25 @@ def changes(pod: Pod, context: Context) -> Iterator[Addition]:
     annotations = {USER_ANNOTATION: str(assigned)} if given else {}
     if hardening.home and (without := homeless(pod, given)):
         yield from homes(pod, without, hardening.home)
-        annotations[_EVICTABLE] = HOME
-    if annotations and pod.has_metadata:
-        yield Addition(pod.metadata, ("metadata", "annotations"), annotations)
+        listed = pod.annotations.get(_EVICTABLE)
+        known = listed.split(",") if listed else []
+        annotations[_EVICTABLE] = ",".join(known if HOME in known else [*known, HOME])
+    yield from _annotate(pod, annotations)
+
+
+def _annotate(pod: Pod, wanted: dict[str, str]) -> Iterator[Change]:
+    """Set annotations if there is room for them, or remove a user ID that no container has."""
+    if not pod.has_metadata:
+        return
+    path = ("metadata", "annotations")
+    size = sum(len(f"{k}{v or ''}".encode()) for k, v in {**pod.annotations, **wanted}.items())
+    if wanted and size <= _MOST_ANNOTATIONS:
+        yield Addition(pod.metadata, path, wanted, replaces=True)
+    elif (written := pod.annotations.get(USER_ANNOTATION)) is not None:
+        common = pod.security_context.run_as_user
+        own = [container.security_context.run_as_user for container in pod.containers]
+        if written not in [str(common if user is None else user) for user in own]:
+            yield Removal(pod.metadata, path, USER_ANNOTATION)
 
 
 def _writes_claim(pod: Pod, containers: Iterable[Container]) -> bool:
@@ -120,15 +142,15 @@ def homeless(pod: Pod, containers: Iterable[Container]) -> list[Container]:
 
     The ConfigMaps and Secrets of ``envFrom`` may set its variables.
     """
-    if HOME in [volume.get("name") for volume in pod.spec.volumes or ()]:
+    volumes = [volume.get("name") for volume in pod.spec.volumes or ()]
+    if HOME in volumes or HOME in claimed_volumes(pod):
         return []
     return [
         container
         for container in containers
         if container.kind != "ephemeralContainers"
         and not container.spec.env_from
-        and _VARIABLES.keys().isdisjoint(str(variable.name) for variable in container.env)
-        and not any((m.mount_path or "").strip("/") == HOME for m in container.mounts)
+        and not any(variable.name in _VARIABLES for variable in container.env)
     ]
 
 
@@ -138,10 +160,22 @@ def homes(pod: Pod, containers: Iterable[Container], size: str) -> Iterator[Addi
     yield Addition(pod.spec, ("spec", "volumes"), [volume])
     for container in containers:
         spec, path = container.spec, ("spec", container.kind, container.position)
-        variables = [EnvVar(name, value) for name, value in _VARIABLES.items()]
+        home = _free_path(container)
+        values = (home, "nonroot", "nonroot")
+        variables = [EnvVar(*each) for each in zip(_VARIABLES, values, strict=True)]
         yield Addition(spec, (*path, "env"), variables)
-        mount = VolumeMount(HOME, _VARIABLES["HOME"], sub_path=container.name)
+        mount = VolumeMount(HOME, home, sub_path=container.name)
         yield Addition(spec, (*path, "volumeMounts"), [mount])
+
+
+def _free_path(container: Container) -> str:
+    """Return a path for a home directory at which the container has nothing else."""
+    devices = container.spec.volume_devices or ()
+    paths = [*(m.mount_path for m in container.mounts), *(d.device_path for d in devices)]
+    taken, home = {normpath(f"/./{path}") for path in paths}, f"/{HOME}"
+    while home in taken:
+        home += "-2"
+    return home
 
 
 def _may_have_user_namespace(pod: Pod) -> bool:

@@ -1,12 +1,12 @@
-"""What a remediation says, applied literally, is accepted by a real API server (dry run)."""
+"""What remediations say and mutations make is accepted by a real API server (dry run)."""
 
 from __future__ import annotations
 
 import pytest
 
-from cases.loading import cases_of_check
+from cases.loading import cases_of_check, cases_of_mutation
 from controlplane.cluster import ControlPlane
-from policies.registry import CHECKS
+from policies.registry import CHECKS, MUTATIONS
 from remediations import Trial
 from remedies import FORMS
 
@@ -32,3 +32,16 @@ def test_an_object_that_follows_its_remediations_is_accepted(
     assert not trial.wrong, trial.wrong
     assert trial.outcomes["accepted"] > 400, trial.outcomes
     assert trial.kinds.keys() == {"edits", *FORMS}
+
+
+def test_an_object_that_mutations_change_is_accepted_as_before(
+    control_plane: ControlPlane, namespace: str
+) -> None:
+    trial = Trial(control_plane, namespace)
+    for case in (case for mutation in MUTATIONS for case in cases_of_mutation(mutation.id)):
+        # The cluster has no RuntimeClass.
+        if not (case.is_update or case.rule == "gpu-runtime-class"):
+            trial.change(str(case), case.object, case.decide().mutated)
+    print(*trial.report(), sep="\n")
+    assert not trial.wrong, trial.wrong
+    assert trial.outcomes["accepted"] > 100, trial.outcomes

@@ -229,6 +229,30 @@ def pods(*, min_sources: int = 0) -> st.SearchStrategy[JSON]:
     return st.fixed_dictionaries({"metadata": metadata, "spec": spec})
 
 
+_PATHS = st.sampled_from(
+    ["/gpufence-home", "gpufence-home/", "/gpufence-home-2", "/gpufence-home/.cache", "/data"]
+)
+_OF_A_HOME = _record(
+    volumeDevices=_PATHS.map(lambda path: [{"name": "disk", "devicePath": path}]),
+    volumeMounts=_PATHS.map(lambda path: [{"name": "data", "mountPath": path}]),
+    env=_maybe([], [{"name": "HOME", "value": "/data"}], [{"name": "A", "value": "a"}]),
+    envFrom=_maybe([{"configMapRef": {"name": "settings"}}]),
+)
+EVICTABLE = "cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes"
+_WRITTEN = _record(
+    annotations=_or_null(
+        _record(
+            **{
+                "gpufence.dev/run-as-user": st.sampled_from(["0", "65532", ""]),
+                EVICTABLE: st.sampled_from(["", "data", "data, gpufence-home", "gpufence-home"]),
+                # With the others, as much as the API server accepts, or a little more.
+                "long": st.integers(262_000, 262_144).map("a".__mul__),
+            }
+        )
+    )
+)
+
+
 @st.composite
 def creatable_pods(draw: st.DrawFn, *, ephemeral: bool = False) -> JSON:
     """A Pod that the API server would mostly create: what is wild in it are the security contexts.
@@ -251,11 +275,15 @@ def creatable_pods(draw: st.DrawFn, *, ephemeral: bool = False) -> JSON:
     )
     for kind, entries in contexts.items():
         spec[kind] = [
-            {"name": f"{kind.lower()}-{index}", "image": "registry.example/app"}
+            {"name": f"{kind.lower()}-{index}", "image": "registry.example/app", **draw(_OF_A_HOME)}
             | ({} if context is None else {"securityContext": context})
             for index, context in enumerate(entries)
         ]
-    return {"metadata": {"name": "pod"}, "spec": spec}
+    own = draw(st.sampled_from(["scratch", "gpufence-home"]))
+    spec["volumes"] = [{"name": own, "emptyDir": {}}] + [
+        {"name": name, "persistentVolumeClaim": {"claimName": name}} for name in ("disk", "data")
+    ]
+    return {"metadata": {"name": "pod", **draw(_WRITTEN)}, "spec": spec}
 
 
 HARDENING = st.builds(

@@ -41,22 +41,26 @@ class Trial:
 
     def follow(self, name: str, obj: JSON, decide_on: Callable[[JSON], Decision]) -> None:
         """Follow the remediations of an object, each on its own and then those of the rest."""
-        path = _KINDS.get((str(obj.get("apiVersion")), str(obj.get("kind"))))
         try:
             for followed in follow(obj, decide_on):
                 self.kinds.update(followed.kinds)
-                outcome, problem = "kind is not served", ""
-                if path is not None:
-                    outcome, problem = self._create(path, obj, followed.object)
-                self.outcomes[outcome] += 1
-                if problem:
-                    self.wrong.append(f"{name}: {followed.kinds}: {problem}")
+                self.change(f"{name}: {followed.kinds}", obj, followed.object)
         except (AssertionError, MalformedObjectError) as error:
             self.outcomes["denied again"] += 1
             self.wrong.append(f"{name}: {error}")
 
+    def change(self, name: str, before: JSON, after: JSON) -> None:
+        """Create the changed object, and count what the API server makes of it."""
+        path = _KINDS.get((str(before.get("apiVersion")), str(before.get("kind"))))
+        outcome, problem = "kind is not served", ""
+        if path is not None:
+            outcome, problem = self._create(path, before, after)
+        self.outcomes[outcome] += 1
+        if problem:
+            self.wrong.append(f"{name}: {problem}")
+
     def _create(self, path: str, before: JSON, after: JSON) -> tuple[str, str]:
-        """Return the outcome, and what the API server rejects because of the remedies."""
+        """Return the outcome, and what the API server rejects because of the changes."""
         problems = self._problems(path, after)
         if not problems:
             return "accepted", ""

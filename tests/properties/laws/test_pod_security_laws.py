@@ -134,17 +134,3 @@ def test_the_api_server_still_accepts_a_valid_pod_after_the_mutation(
     after = [hardened(raw, policy) for raw in valid]
     for raw, verdict in zip(after, oracle.validate_each(after), strict=True):
         assert verdict.valid, (raw, verdict.errors)
-
-
-@pytest.mark.parametrize("os", [None, {"name": "windows"}])
-def test_the_api_server_accepts_a_mutated_bare_pod(oracle: Oracle, os: JSON | None) -> None:
-    containers = {
-        kind: [{"name": kind.lower(), "image": "registry.example/app"}]
-        for kind in ("initContainers", "containers")
-    }
-    raw = {"metadata": {"name": "pod"}, "spec": {**containers, "os": os}}
-    assert not oracle.pod_security(raw).allowed
-    after = hardened(raw)
-    assert oracle.pod_security(after).allowed
-    [verdict] = oracle.validate_each([after])
-    assert verdict.valid

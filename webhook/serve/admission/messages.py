@@ -79,7 +79,7 @@ def assigned_user(operations: Sequence[PatchOperation]) -> list[str]:
             user = operation.value
         else:
             continue
-        if user is not None:
+        if user:
             text = f"gpufence runs this Pod as user {user}, because the Pod sets no user"
             return [f"{text}. To use another one, set spec.securityContext.runAsUser"]
     return []

@@ -7,19 +7,19 @@ from dataclasses import replace
 from typing import Any, Literal
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from deciding import GPU, policy
 from deciding import pod as gpu_pod
-from pod_security_strategies import HARDENING, creatable_pods, pods
+from pod_security_strategies import EVICTABLE, HARDENING, creatable_pods, pods
 from policies.context import Context
 from policies.decision import patched
 from policies.engine import decide, mutate, validate
 from policies.facts import Facts, Request
 from policies.policy import Hardening, Override, Policy
 from policies.rules.check_unrestricted_gpu_pod import check
-from policies.rules.set_restricted_security_context import changes
+from policies.rules.set_restricted_security_context import USER_ANNOTATION, changes
 from reviewing import default_policy
 from typed import hardened, operations_of, pod_of
 
@@ -270,6 +270,25 @@ def test_a_mutation_keeps_fields_and_root_containers_and_causes_no_violations(
         {finding.reason for finding in check(pod_of(obj), context(policy))} for obj in (raw, after)
     ]
     assert violations[1] <= violations[0]
+
+
+@settings(max_examples=300)
+@given(raw=creatable_pods(), policy=HARDENING | st.just(hardening("baseline")))
+def test_annotations_say_who_runs_a_pod_and_that_its_home_may_be_lost(
+    raw: JSON, policy: Policy
+) -> None:
+    after = hardened(raw, policy)
+    before, then = ((each["metadata"].get("annotations") or {}) for each in (raw, after))
+    containers = [c for kind in ("initContainers", "containers") for c in after["spec"][kind]]
+    users = {effective("runAsUser", after["spec"], each) for each in containers}
+    assert then.get(USER_ANNOTATION) in (None, *map(str, users))
+    event(f"{before.get(USER_ANNOTATION)} becomes {then.get(USER_ANNOTATION)}")
+    assert before.get("long") == then.get("long")
+    if after["spec"]["volumes"] != raw["spec"]["volumes"] and "long" not in then:
+        known = (before.get(EVICTABLE) or "gpufence-home").split(",")
+        assert then[EVICTABLE].split(",") == list(dict.fromkeys([*known, "gpufence-home"]))
+    else:
+        assert before.get(EVICTABLE) == then.get(EVICTABLE) or "long" in then
 
 
 @settings(max_examples=100)
