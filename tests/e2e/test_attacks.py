@@ -48,7 +48,10 @@ LAB = {
     "allowedNamespaces": {"matchLabels": {"team": "lab"}},
 }
 VALUES: Values = {
-    "policy": {"pools": [*default_spec()["pools"], LAB]},
+    "policy": {
+        "pools": [*default_spec()["pools"], LAB],
+        "overrides": [{"namespaces": ["play-*"], "mode": "audit"}],
+    },
     "webhook": {"drainSeconds": 0},
 }
 
@@ -377,27 +380,41 @@ def test_a_privileged_debug_container_is_denied_after_claim_deletion(
     assert "unrestricted-gpu-pod: " in denied()
 
 
-def test_a_tenant_cannot_create_a_namespace_that_is_exempt_by_name(
+def test_a_tenant_cannot_create_a_namespace_that_is_exempt_or_relaxed_by_its_name(
     installed: Installation, alice: Api
 ) -> None:
     """The tenant may create namespaces; the cluster has none of these names."""
     admin = installed.cluster.api
+    bob = replace(alice, user="bob")
+    grant(admin, "creates-namespaces", "", "namespaces", "create", "alice", "bob")
+    grant(admin, "uses-the-override", "gpufence.dev", "fencepolicies", "relax", "bob")
+
+    def denied(api: Api, **metadata: str) -> str:
+        return denial(api, {"metadata": metadata}, "/api/v1/namespaces")
+
+    until(lambda: denied(alice, name="of-her-own") == "", "the right to create namespaces")
+    exempt, relaxed = "exempts this namespace by its name", "relax it for namespaces of this name"
+    for name in ("gpu-operator-resources", "kube-flannel"):
+        for api in (alice, bob):
+            until(lambda: exempt in denied(api, name=name), "the guard")  # noqa: B023
+        assert denied(admin, name=name) == ""
+    for metadata in ({"name": "play-1"}, {"generateName": "play-"}):
+        assert relaxed in denied(alice, **metadata)
+        until(lambda: denied(bob, **metadata) == "", "the verb of the policy to count")  # noqa: B023
+        assert denied(admin, **metadata) == ""
+    assert denied(alice, name="play") == ""
+
+
+def grant(admin: Api, name: str, group: str, resource: str, verb: str, *users: str) -> None:
+    """Give the users one right in the whole cluster."""
     rbac = "/apis/rbac.authorization.k8s.io/v1"
-    rules = [{"apiGroups": [""], "resources": ["namespaces"], "verbs": ["create"]}]
-    metadata = {"name": "creates-namespaces"}
+    metadata = {"name": name}
+    rules = [{"apiGroups": [group], "resources": [resource], "verbs": [verb]}]
     admin.request("POST", f"{rbac}/clusterroles", {"metadata": metadata, "rules": rules})
     role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", **metadata}
-    subjects = [{"kind": "User", "name": "alice"}]
+    subjects = [{"kind": "User", "name": user} for user in users]
     binding = {"metadata": metadata, "roleRef": role, "subjects": subjects}
     admin.request("POST", f"{rbac}/clusterrolebindings", binding)
-
-    def denied(api: Api, given: str) -> str:
-        return denial(api, {"metadata": {"name": given}}, "/api/v1/namespaces")
-
-    until(lambda: denied(alice, "of-her-own") == "", "the right to create namespaces")
-    for name in ("gpu-operator-resources", "kube-flannel"):
-        until(lambda: "exempts this namespace by its name" in denied(alice, name), "the guard")  # noqa: B023
-        assert denied(admin, name) == ""
 
 
 def test_without_replicas_only_a_selection_by_other_labels_succeeds(

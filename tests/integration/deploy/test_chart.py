@@ -226,17 +226,36 @@ def test_kubernetes_before_1_30_is_rejected(helm: Helm) -> None:
     assert "requires kubeVersion: >=1.30.0-0" in message.stderr
 
 
+def guarded(helm: Helm, policy: Values) -> list[list[str]]:
+    """Return the lists of the namespace guard: exempt names, relaxed names, and prefixes."""
+    objects = helm.objects({"policy": policy})
+    guard = one(objects, "ValidatingAdmissionPolicy", "gpufence-namespace-guard")
+    text = " ".join(variable["expression"] for variable in guard["spec"]["variables"])
+    return [json.loads(found) for found in re.findall(r"\[.*?\]", text)]
+
+
 def test_the_namespace_guard_covers_all_namespaces_exempt_by_name(helm: Helm) -> None:
-    objects = helm.objects({"policy": {"exemptions": {"namespaces": ["agents"]}}})
-    [guard] = [
-        obj
-        for obj in objects
-        if obj["kind"] == "ValidatingAdmissionPolicy"
-        and obj["metadata"]["name"].endswith("-namespace-guard")
+    exempt, *others = guarded(helm, {"exemptions": {"namespaces": ["agents"]}})
+    assert set(exempt) == {*ALWAYS_EXCLUDED, "agents", NAMESPACE}
+    assert others == [[], []]
+
+
+def test_the_namespace_guard_covers_names_for_which_the_policy_is_relaxed(helm: Helm) -> None:
+    off: Any = False  # YAML 1.1 reads an unquoted off so.
+    overrides = [
+        {"namespaces": ["a", "mode-*"], "mode": "audit"},
+        {"namespaces": ["rule-*"], "rules": {"pool-trespass": off}},
+        {"namespaces": ["level-*"], "hardening": {"level": "off"}},
+        {"namespaces": ["*"], "mode": "warn"},
+        {"namespaces": ["stricter-*"], "mode": "enforce", "hardening": {"runAsUser": 7}},
+        {"namespaces": ["alike-*"], "rules": {"needs-root": "audit", "device-leak": "enforce"}},
     ]
-    [condition] = guard["spec"]["matchConditions"]
-    names = json.loads(condition["expression"].partition(" in ")[2])
-    assert set(names) == {*ALWAYS_EXCLUDED, "agents", NAMESPACE}
+    exceptions = [{"namespaces": ["except-*", "a"], "reason": "a"}]
+    relaxing = {"overrides": overrides, "exceptions": exceptions}
+    _, names, prefixes = guarded(helm, relaxing)
+    assert names == ["a", "except-*", "level-*", "mode-*", "rule-*"]
+    assert prefixes == ["except-", "level-", "mode-", "rule-"]
+    assert guarded(helm, {"mode": "audit", **relaxing})[1:] == [[], []]
 
 
 def test_the_chart_has_no_webhook_configuration_and_replicas_may_only_read(helm: Helm) -> None:

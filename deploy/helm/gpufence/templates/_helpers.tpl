@@ -214,6 +214,33 @@ true
 {{- toYaml $policy -}}
 {{- end -}}
 
+{{/*
+The names and prefixes of namespaces for which overrides or exceptions relax the policy. Who may create any namespace gains
+nothing by what holds in all of them. Helm reads an unquoted off as false.
+*/}}
+{{- define "gpufence.relaxedNamespaces" -}}
+{{- $relaxed := list -}}
+{{- $rules := default dict .rules -}}
+{{- if eq (default "enforce" .mode) "enforce" -}}
+{{- range default list .overrides -}}
+{{- $hardening := toString (default dict .hardening).level -}}
+{{- $isRelaxed := or (has .mode (list "warn" "audit")) (has $hardening (list "baseline" "off" "false")) -}}
+{{- range $rule, $action := default dict .rules -}}
+{{- if and (eq (toString (dig $rule "enforce" $rules)) "enforce") (ne (toString $action) "enforce") -}}
+{{- $isRelaxed = true -}}
+{{- end -}}
+{{- end -}}
+{{- if $isRelaxed -}}
+{{- $relaxed = concat $relaxed .namespaces -}}
+{{- end -}}
+{{- end -}}
+{{- range default list .exceptions -}}
+{{- $relaxed = concat $relaxed .namespaces -}}
+{{- end -}}
+{{- end -}}
+{{- toYaml (without $relaxed "*" | uniq | sortAlpha) -}}
+{{- end -}}
+
 {{/* The Secret of the serving certificate: the controller, cert-manager or another controller fills it. */}}
 {{- define "gpufence.secret" -}}
 {{- $suffix := ternary "tls" "serving" (eq .Values.certificates.source "certManager") -}}
