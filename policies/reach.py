@@ -103,24 +103,33 @@ class NodesOfPools:
 
     A new node often has its taint and its devices before its labels. Until it has the labels of a
     pool, its taints and devices tell. Nodes with a DRA driver may never have labels. The nodes of a
-    pool without labels are those with its devices.
+    pool without labels are those with its devices. Devices of a network, which are accessible from
+    other nodes as well, make none of these a node of the pool.
     """
 
     def __init__(self, policy: Policy, nodes: NodeIndex) -> None:
-        offering = {pool: _offering(pool, nodes) for pool in policy.pools}
+        having = {
+            pool: reduce(or_, map(nodes.having, filter(pool.offers, nodes.resources())), 0)
+            for pool in policy.pools
+        }
         self._labeled = {
-            pool: nodes.selected_by(pool.selector) if pool.selector else offering[pool]
+            pool: nodes.selected_by(pool.selector) if pool.selector else having[pool]
             for pool in policy.pools
         }
         of_no_pool = ~reduce(or_, self._labeled.values(), 0)
-        self.without_labels = {pool: of_no_pool & offering[pool] for pool in policy.pools}
-        """The nodes with devices of the pool, and without the labels of any pool."""
         self._publishing = {
-            pool: reduce(or_, map(nodes.publishing, filter(pool.offers, nodes.published())), 0)
+            pool: (of_no_pool if pool.selector else -1)
+            & reduce(or_, map(nodes.publishing, filter(pool.offers, nodes.published())), 0)
             for pool in policy.pools
         }
+        self.without_labels = {
+            pool: of_no_pool & (having[pool] | self._publishing[pool]) if pool.selector else 0
+            for pool in policy.pools
+        }
+        """The nodes from which devices of the pool are accessible, without the labels of any pool.
+        None if the pool has no labels."""
         self._nodes = {
-            pool: labeled | of_no_pool & (nodes.fenced_by(pool.taints) | offering[pool])
+            pool: labeled | of_no_pool & (nodes.fenced_by(pool.taints) | having[pool])
             for pool, labeled in self._labeled.items()
         }
         self.all: NodeSet = reduce(or_, self._nodes.values(), 0)
@@ -142,8 +151,11 @@ class NodesOfPools:
         return reduce(or_, (self.without_labels[pool] for pool in pools), 0)
 
     def publishing_without_labels(self, pools: Iterable[Pool]) -> NodeSet:
-        """Return the nodes whose DRA drivers publish devices of the pools, without any labels."""
-        return reduce(or_, (self.without_labels[p] & self._publishing[p] for p in pools), 0)
+        """Return the nodes for which DRA drivers publish devices of the pools, without labels.
+
+        Of a pool without labels, all of them.
+        """
+        return reduce(or_, (self._publishing[pool] for pool in pools), 0)
 
     def pools_with(self, number: int) -> tuple[Pool, ...]:
         """Return the pools of the node with this number."""
@@ -157,12 +169,6 @@ class NodesOfPools:
 def nodes_of_pools(policy: Policy, nodes: NodeIndex) -> NodesOfPools:
     """Return the known nodes of each pool, computed once until a node changes."""
     return nodes.derive(policy, partial(NodesOfPools, policy, nodes))
-
-
-def _offering(pool: Pool, nodes: NodeIndex) -> NodeSet:
-    """Return the nodes with devices of the pool."""
-    names = [*filter(pool.offers, nodes.resources())]
-    return reduce(or_, (nodes.offering(name) | nodes.publishing(name) for name in names), 0)
 
 
 def unlabeled_nodes(request: DeviceRequest, nodes: NodeIndex, context: Context) -> NodeSet:

@@ -48,6 +48,9 @@ class Node:
     published: Mapping[str, int] = field(default_factory=dict)
     """The devices of DRA drivers, by each name under which a Pod can request them. The number is 0
     if none can be allocated at the moment."""
+    remote: frozenset[str] = frozenset()
+    """The names of published devices that are accessible from here, over a network, and that the
+    node does not have."""
 
     @property
     def offers(self) -> dict[str, int]:
@@ -64,7 +67,7 @@ class Node:
     def devices(self) -> frozenset[str]:
         """The names of the devices that the node has, also of those that cannot be allocated."""
         plugged = {name for name, count in (self.allocatable or {}).items() if count}
-        return frozenset(plugged | self.published.keys())
+        return frozenset(plugged | self.published.keys() - self.remote)
 
     def is_fenced_by(self, taints: Iterable[Taint]) -> bool:
         """Return whether the node carries one of the taints, and that taint repels Pods."""
@@ -88,6 +91,7 @@ class NodeIndex:
         self._taints = _Table()
         self._devices = _Table()
         self._published = _Table()
+        self._having = _Table()
         self._derived: tuple[object, Any] | None = None
         self.version = 0
         """Counts the changes."""
@@ -212,6 +216,10 @@ class NodeIndex:
         """Return the nodes whose DRA drivers publish devices of this name, free or not."""
         return self._published.with_key(name)
 
+    def having(self, name: str) -> NodeSet:
+        """Return the nodes that have devices of this name themselves, free or not."""
+        return self._having.with_key(name)
+
     def largest_offer(self, resource: str, numbers: NodeSet) -> int:
         """Return the most devices of the resource that one of the nodes offers."""
         return max(
@@ -252,6 +260,7 @@ class NodeIndex:
         entries.update((self._taints, taint.key, taint) for taint in node.taints)
         entries.update((self._devices, *offer) for offer in node.offers.items())
         entries.update((self._published, name, True) for name in node.published)
+        entries.update((self._having, name, True) for name in node.devices)
         return entries
 
     def _has_changed(self) -> None:

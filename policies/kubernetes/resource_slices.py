@@ -102,6 +102,12 @@ class ResourceSlice:
             if device.placement and device.placement.includes(name, labels)
         ] or None
 
+    def provided_by(self, name: str) -> Iterable[Device]:
+        """Return the devices that the node itself provides: they are accessible from no other."""
+        if self.placement is not None:
+            return self.devices if self.placement.node == name else ()
+        return [each for each in self.devices if each.placement and each.placement.node == name]
+
 
 class PublishedDevices:
     """The ResourceSlices of a cluster, and the devices that each node offers through them."""
@@ -175,13 +181,36 @@ class PublishedDevices:
         of them.
         """
         offers: dict[str, int] = {}
-        pools = self._by_node.get(node, {}).keys() | self._by_node.get("", {}).keys()
-        for pool in pools:
+        for pool in self._pools_of(node):
             for device_class, count in self._offers_of_pool(pool, node, labels).items():
-                provided = self.resources.get(device_class, ())
-                for name in (implicit_resource(device_class), *provided):
+                for name in self._names(device_class):
                     offers[name] = offers.get(name, 0) + count
         return offers
+
+    def provided_by(self, node: str) -> frozenset[str]:
+        """Return the names of the devices that the node itself provides.
+
+        They count whether or not they can be allocated now, also if newer slices of their pool are
+        about other nodes: any account that may create slices could write one.
+        """
+        slices = (item for pool in self._pools_of(node) for item in self._pools[pool].values())
+        return self.names_of(device for item in slices for device in item.provided_by(node))
+
+    def names_of(self, devices: Iterable[Device]) -> frozenset[str]:
+        """Return the names under which Pods can request the devices."""
+        classes = frozenset[str]().union(*(device.classes for device in devices))
+        return frozenset(name for each in classes for name in self._names(each))
+
+    def of_several_nodes(self) -> Iterator[ResourceSlice]:
+        """Yield the slices whose devices may be accessible from several nodes."""
+        for pool in self._by_node.get("", {}):
+            yield from (item for item in self._pools[pool].values() if not item.node)
+
+    def _names(self, device_class: str) -> tuple[str, ...]:
+        return (implicit_resource(device_class), *self.resources.get(device_class, ()))
+
+    def _pools_of(self, node: str) -> Iterable[_PoolID]:
+        return self._by_node.get(node, {}).keys() | self._by_node.get("", {}).keys()
 
     def _nodes_of(self, pool: _PoolID) -> frozenset[str]:
         return frozenset(item.node for item in self._pools[pool].values())

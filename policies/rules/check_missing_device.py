@@ -107,11 +107,11 @@ def _by_node_name(pod: Pod, context: Context) -> Iterator[Finding]:
         for request in context.device_requests
         if is_extended_resource_name(request.resource) and request.resource not in node.allocatable
         for pool in request.pools
-        if pool in pools
+        if pool in pools or request.resource in node.remote
     }
     for resource, pool in missing.items():
         offered = (
-            f"a DRA driver offers {resource} on node {node.name} of pool {pool.name}, and only the "
+            f"a DRA driver offers {resource} on node {node.name} (pool {pool.name}), and only the "
             "scheduler makes the claim for it, which nodeName bypasses: the kubelet"
             if resource in node.published
             else f"node {node.name} of pool {pool.name} offers no {resource}, so its kubelet"

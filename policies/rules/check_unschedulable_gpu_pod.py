@@ -229,7 +229,8 @@ def _bound_elsewhere(
 ) -> Iterator[Finding]:
     pools = pools_of_node(node, context)
     for request in requests:
-        if not any(pool in pools for pool in request.pools):
+        is_accessible = not node.remote.isdisjoint(request.devices)
+        if not (is_accessible or any(pool in pools for pool in request.pools)):
             yield Finding(
                 ID,
                 pod.at("spec.nodeName"),

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,7 +23,7 @@ from controlplane.poll import until
 from controlplane.versions import EXTENDED_RESOURCES, TAINT_RULES
 from each import each
 from running import run_here
-from specs import default_spec
+from specs import default_spec, fence_policy
 
 pytestmark = [EXTENDED_RESOURCES, pytest.mark.timeout(600)]
 
@@ -258,6 +260,51 @@ def test_a_pod_without_a_request_is_denied_however_it_asks_for_a_gpu_node(
         assert "pool-trespass" in refusal(control_plane, namespace, pod(**ASKING[way]))
 
     each(ASKING, is_denied)
+
+
+ELSEWHERE: JSON = {"nodeSelector": {INSTANCE_TYPE: "m7i.8xlarge"}}
+EVERY_TERM = {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "Exists"}]}
+OF_A_NETWORK: dict[str, JSON] = {
+    "all nodes": {"allNodes": True},
+    "a selector of all nodes": {"nodeSelector": {"nodeSelectorTerms": [EVERY_TERM]}},
+}
+
+
+@pytest.mark.parametrize("way", OF_A_NETWORK)
+def test_devices_of_a_network_fence_no_node_and_are_reached_from_it(
+    control_plane: ControlPlane, known: Server, namespace: str, way: str, tmp_path: Path
+) -> None:
+    """Neither does a slice of another account, and three commands name it."""
+    (tmp_path / "policy.yaml").write_text(yaml.safe_dump(fence_policy(default_spec())))
+    doctor = ["doctor", "--policy", str(tmp_path / "policy.yaml")]
+    ordinary = pod(**ELSEWHERE, tolerations=[TOLERATION])
+    claimed = {**gpu_pods(control_plane, namespace)["claim"], **ELSEWHERE}
+    with driver_devices(control_plane, "network", 8, **OF_A_NETWORK[way]):
+        until_known(known, "resourceslices", len(DEVICES) + 1)
+        assert refusal(control_plane, namespace, ordinary) == ""
+        assert "pool-trespass" in refusal(control_plane, namespace, pod(nodeName="driven-open"))
+        assert placed(control_plane, namespace, {way: claimed}) == {way: "plain"}
+        for command in (["policy", "discover"], ["audit", "--fail-on", "never"], doctor):
+            done = run_here(*command, "--kubeconfig", control_plane.kubeconfig)
+            assert "of that kind (plain), in ResourceSlice network-gpu" in done.out + done.err
+    until_known(known, "resourceslices", len(DEVICES))
+
+
+@pytest.mark.usefixtures("published")
+def test_a_kubelet_publishes_devices_for_its_own_node_only(control_plane: ControlPlane) -> None:
+    """And a tenant publishes none: only drivers and administrators do for other nodes."""
+    kubelet = replace(control_plane.api, user="system:node:plain", group="system:nodes")
+    placements = ({"nodeName": "plain"}, {"nodeName": "driven-1"}, *OF_A_NETWORK.values())
+    for number, placement in enumerate(placements):
+        pool = {"name": "p", "generation": 1, "resourceSliceCount": 1}
+        spec = {"driver": DRIVER, "pool": pool, "devices": [{"name": "gpu-0"}], **placement}
+        found = kubelet.refusal(
+            f"{DRA}/resourceslices", {"metadata": {"name": f"own-{number}"}, "spec": spec}
+        )
+        assert ("can only create ResourceSlice" in found) == bool(number), found
+    tenant = replace(control_plane.api, user="alice", group="system:authenticated")
+    slices = {"metadata": {"name": "own"}, "spec": spec}
+    assert "cannot create resource" in tenant.refusal(f"{DRA}/resourceslices", slices)
 
 
 @pytest.mark.usefixtures("known")

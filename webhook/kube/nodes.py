@@ -94,14 +94,12 @@ class NodeStore:
         wanted = {*names}
         known = map(self.index.get, self.names() if "" in wanted else wanted)
         for node in [node for node in known if node is not None]:
-            offers = self._offers_of(node.name, node.labels)
-            if offers != node.published:
-                self.index.update(replace(node, published=offers))
+            self.index.update(self._with_published(node))
 
     def put(self, item: NodeObject, /) -> None:
         node = node_from(item, self._policy)
         if len(self._published):
-            node = replace(node, published=self._offers_of(node.name, node.labels))
+            node = self._with_published(node)
         # Kubelets report every few minutes, mostly without a change.
         if node != self.index.get(node.name):
             self.index.update(replace(node, labels=self._share(node.labels)))
@@ -115,10 +113,16 @@ class NodeStore:
     def __len__(self) -> int:
         return len(self.index)
 
-    def _offers_of(self, name: str, labels: Mapping[str, str]) -> dict[str, int]:
-        """Return what is published for a node, as a mapping that equal nodes share."""
-        offers = self._published.offers_of(name, labels)
-        return self._offers.setdefault(frozenset(offers.items()), offers)
+    def _with_published(self, node: Node) -> Node:
+        """Return the node with what is published for it, in a mapping that equal nodes share."""
+        provided = self._published.provided_by(node.name)
+        offers = dict.fromkeys(provided, 0) | self._published.offers_of(node.name, node.labels)
+        plugged = {name for name, count in (node.allocatable or {}).items() if count}
+        return replace(
+            node,
+            published=self._offers.setdefault(frozenset(offers.items()), offers),
+            remote=frozenset(offers.keys() - provided - plugged),
+        )
 
     def _share(self, labels: Mapping[str, str]) -> dict[str, str]:
         """Return the labels with strings that are shared between nodes.

@@ -31,10 +31,13 @@ allocatable = st.none() | st.dictionaries(
     st.integers(0, 3),
 )
 gpu_nodes = st.builds(
-    lambda node, number, devices: Node(f"n{number}", node.labels, node.taints, devices),
+    lambda node, number, devices, network: Node(
+        f"n{number}", node.labels, node.taints, devices, network, frozenset(network)
+    ),
     strategies.nodes().map(as_node),
     st.integers(0, 60),
     allocatable,
+    st.just({}) | st.just({"nvidia.com/mig-2g.10gb": 1}),
 )
 
 
@@ -61,7 +64,7 @@ def test_placement_is_what_a_scan_of_all_nodes_finds(
         kept_off = is_kept_off(typed, pool, known, members)
         assert reach.is_kept_off(typed, pool, context) == kept_off
         for needed in ({"nvidia.com/gpu": 1}, {"nvidia.com/gpu": 3, "amd.com/gpu": 1}, {}):
-            offers = largest_of(typed, pool, known, needed)
+            offers = largest_of(typed, pool, known, needed, policy)
             assert largest_offers(typed, [pool], needed, context) == offers
         event(f"kept off: {kept_off}")
 
@@ -92,12 +95,15 @@ def is_kept_off(pod: Pod, pool: Pool, known: dict[str, Node], members: set[str])
 
 
 def largest_of(
-    pod: Pod, pool: Pool, known: dict[str, Node], needed: dict[str, int]
+    pod: Pod, pool: Pool, known: dict[str, Node], needed: dict[str, int], policy: Policy
 ) -> dict[str, int]:
+    """Devices of a network count where labels do not keep the Pod off."""
     offers = []
     for node in known.values():
-        offer = node.allocatable or {}
-        if pool.contains(node) and matches_node(pod.spec, node.name, node.labels):
+        offer = node.offers
+        is_labeled = bool(pool.selector) and any(own.contains(node) for own in policy.pools)
+        reaches = not is_labeled and any(map(pool.offers, node.published))
+        if (pool.contains(node) or reaches) and matches_node(pod.spec, node.name, node.labels):
             if not any(offer.values()) or all(offer.get(n, 0) >= c for n, c in needed.items()):
                 return {}
             offers.append(offer)

@@ -104,14 +104,14 @@ VARIANTS = (
     Variant(
         "a node with the taint of a pool belongs to it only when it has its labels",
         "policies/reach.py",
-        "labeled | of_no_pool & (nodes.fenced_by(pool.taints) | offering[pool])",
+        "labeled | of_no_pool & (nodes.fenced_by(pool.taints) | having[pool])",
         "labeled",
     ),
     Variant(
         "a node whose devices a DRA driver publishes has none while they cannot be allocated",
-        "policies/reach.py",
-        "nodes.offering(name) | nodes.publishing(name)",
-        "nodes.offering(name)",
+        "policies/kubernetes/nodes.py",
+        "plugged | self.published.keys() - self.remote",
+        "plugged",
     ),
     Variant(
         "a Pod is kept off although its selection accepts a known node of the pool",

@@ -29,9 +29,9 @@ def device_class(cluster: ControlPlane, name: str = DRIVER, **spec: Any) -> Iter
 
 @contextmanager
 def driver_devices(
-    cluster: ControlPlane, node_name: str, count: int = 1, kind: str = "gpu"
+    cluster: ControlPlane, node_name: str, count: int = 1, kind: str = "gpu", **placement: Any
 ) -> Iterator[None]:
-    """Let the driver offer devices of a node inside the block."""
+    """Let the driver offer devices of a node inside the block, or devices that are placed so."""
     slices = f"{DRA}/resourceslices"
     name = f"{node_name}-{kind}"
     devices = [
@@ -42,7 +42,7 @@ def driver_devices(
         "metadata": {"name": name},
         "spec": {
             "driver": DRIVER,
-            "nodeName": node_name,
+            **(placement or {"nodeName": node_name}),
             "pool": {"name": name, "generation": 1, "resourceSliceCount": 1},
             "devices": devices,
         },

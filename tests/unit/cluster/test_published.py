@@ -7,9 +7,11 @@ from typing import Any
 
 from clusters import facts_of, node
 from fake_apiserver import DEVICE_CLASSES, NODES, RESOURCE_SLICES, FakeApiServer, eventually
+from policies.shipped import shipped_policy
 from webhook.cluster.files import put
 from webhook.cluster.state import ClusterState
 from webhook.kube.published import TAINT_RULES
+from webhook.tools.audit.stack import of_a_network
 
 JSON = dict[str, Any]
 
@@ -111,6 +113,13 @@ def test_a_rule_taints_devices_until_it_is_deleted() -> None:
 
 
 def test_devices_that_many_nodes_have_access_to_follow_the_labels_of_nodes() -> None:
+    """No node has them itself, except by its name."""
+
+    def had() -> tuple[bool, bool]:
+        nodes = [state.nodes.index.get(name) for name in "nm"]
+        one, other = ({GPU, CLASS} <= each.devices for each in nodes if each)
+        return one, other
+
     terms = [{"matchExpressions": [{"key": "rack", "operator": "In", "values": ["7"]}]}]
     selector = {"nodeSelectorTerms": terms}
     fabric = resource_slice(nodeName=None, nodeSelector=selector)
@@ -118,11 +127,47 @@ def test_devices_that_many_nodes_have_access_to_follow_the_labels_of_nodes() -> 
     assert (published(state), published(state, "m")) == ({GPU: 8, CLASS: 8}, {})
     put(state, {"apiVersion": "v1", **node("m", {"rack": "7"})})
     assert published(state, "m") == {GPU: 8, CLASS: 8}
+    assert had() == (False, False)
     put(state, resource_slice(nodeName=None, allNodes=True, count=2))
     assert (published(state), published(state, "m")) == ({GPU: 2, CLASS: 2},) * 2
+    assert had() == (False, False)
     each = [gpu(0, nodeName="m"), gpu(1, nodeSelector=selector)]
     put(state, resource_slice(nodeName=None, perDeviceNodeSelection=True, devices=each))
     assert (published(state), published(state, "m")) == ({GPU: 1, CLASS: 1}, {GPU: 2, CLASS: 2})
+    assert had() == (False, True)
+
+
+def test_no_slice_for_all_nodes_makes_a_gpu_node_an_ordinary_one() -> None:
+    """It takes the name of the node's pool, or of the resource of its device plugin."""
+    pool = {"name": "n", "generation": 9, "resourceSliceCount": 1}
+    for devices in ([], [gpu(0)]):
+        everywhere = resource_slice("m", nodeName=None, allNodes=True, pool=pool, devices=devices)
+        plugged = node("p", allocatable={GPU: 8})
+        state = state_of(device_class(SELECTOR), resource_slice(), everywhere, node("n"), plugged)
+        of_slice, of_plugin = (state.nodes.index.get(name) for name in "np")
+        assert of_slice is not None
+        assert of_plugin is not None
+        assert of_slice.devices == {GPU, CLASS}
+        assert of_plugin.devices == {GPU}
+        assert (of_slice.offers[GPU], of_plugin.offers[GPU]) == (len(devices), 8)
+
+
+def test_a_driver_that_publishes_devices_for_nodes_without_any_is_found() -> None:
+    state = state_of(device_class(SELECTOR), node("plain"), node("gpu", allocatable={GPU: "8"}))
+    known = shipped_policy().pools_of_device
+    placements: tuple[JSON, ...] = ({}, {"nodeName": "gpu"}, {"nodeName": None, "allNodes": True})
+    for placement in placements:
+        put(state, resource_slice(**placement))
+        found = [*of_a_network(known, state)]
+        assert bool(found) == ("allNodes" in placement), placement
+    [problem] = map(str, found)
+    assert problem == (
+        "DRA driver gpu.nvidia.com publishes devices for 1 node without devices of that kind "
+        "(plain), in ResourceSlice n-gpu.nvidia.com: gpufence fences no node for them. If the "
+        "devices are not attached over a network, delete the ResourceSlice, and restrict who may "
+        "create ResourceSlices"
+    )
+    assert [*of_a_network("nic".__eq__, state)] == []
 
 
 def test_equal_nodes_share_what_is_kept_of_their_devices() -> None:

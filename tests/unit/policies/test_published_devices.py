@@ -26,6 +26,7 @@ OPEN = Node("open", {HOST: "open"}, (), {}, {GPU: 8, CLASS: 8})
 TAINTED = Node("tainted", {HOST: "tainted"}, (), {}, {GPU: 0, CLASS: 0})
 PLUGGED = Node("plugged", {HOST: "plugged", PRESENT: "true"}, FENCED, {GPU: 4})
 PLAIN = Node("plain", {HOST: "plain"})
+REMOTE = Node("remote", {HOST: "remote"}, (), {}, {GPU: 8, CLASS: 8}, frozenset({GPU, CLASS}))
 TEMPLATE = {("default", "one"): Claim((frozenset({"gpu.nvidia.com"}),))}
 WITHOUT_LABELS = with_pool(nodeSelector={})
 ADMISSION = Request(fail_closed=True)
@@ -183,6 +184,21 @@ def test_a_pod_without_a_request_may_not_ask_for_a_node_with_published_devices(
     assert reasons(asking(PLAIN), node, PLAIN, of=of) == {}
 
 
+@pytest.mark.parametrize("of", [policy(), WITHOUT_LABELS], ids=["labels", "no labels"])
+def test_devices_of_a_network_fence_no_node_and_are_reached_from_it(of: Policy) -> None:
+    ordinary = pod(nodeSelector={HOST: "remote"}, tolerations=[{"key": GPU, "operator": "Exists"}])
+    for nodes in ((REMOTE, PLAIN), (REMOTE, DRIVEN)):
+        assert reasons(ordinary, *nodes, of=of) == {}
+        assert reasons(pod(nodeName="remote"), *nodes, of=of) == {}
+        for obj in (gpu_pod(), gpu_pod(CLASS), claiming_pod()):
+            assert affinity(obj, *nodes, of=of) is None
+            assert "pool-trespass" not in reasons(obj, *nodes, of=of)
+        found = reasons(gpu_pod(nodeName="remote"), *nodes, of=of)
+        assert found["missing-device"]
+        selecting = claiming_pod(nodeSelector={HOST: "remote"})
+        assert affinity(selecting, *nodes, of=of) is None
+
+
 def test_a_toleration_of_the_taint_is_a_trespass_without_labels() -> None:
     toleration = {"key": GPU, "operator": "Exists"}
     assert "pool-trespass" in reasons(pod(tolerations=[toleration]), PLAIN, of=WITHOUT_LABELS)
@@ -237,7 +253,7 @@ def test_nodes_are_large_enough_by_what_the_scheduler_can_allocate() -> None:
 def test_a_pod_bound_to_a_node_gets_no_claim_for_its_extended_resource() -> None:
     decision = decide(gpu_pod(nodeName="driven"), policy(), ADMISSION, facts(DRIVEN))
     [finding] = [each for each in decision.findings if each.rule == "missing-device"]
-    assert finding.detail.startswith(f"a DRA driver offers {GPU} on node driven of pool nvidia")
+    assert finding.detail.startswith(f"a DRA driver offers {GPU} on node driven (pool nvidia)")
 
 
 def test_a_device_class_makes_a_node_one_of_the_pool_whatever_its_resources() -> None:

@@ -22,7 +22,7 @@ from webhook.tools.audit.judge import Inventory, Judge, NodeDetails, RunningPod
 from webhook.tools.audit.move import Move
 from webhook.tools.audit.owners import Owned
 from webhook.tools.audit.pools import NodeFindings, PoolState, node_findings, pool_states
-from webhook.tools.audit.stack import Unreached
+from webhook.tools.audit.stack import StackProblem, of_a_network
 from webhook.tools.audit.subjects import Subject, subjects
 from webhook.tools.exceptions import useless_exceptions
 
@@ -35,8 +35,8 @@ class Audit:
     nodes: list[NodeFindings]
     pools: list[PoolState]
     skipped: tuple[str, ...]
-    unreached: tuple[Unreached, ...]
-    """The DaemonSets of the GPU stack that taints keep off GPU nodes."""
+    stack: tuple[StackProblem, ...]
+    """The DaemonSets that taints keep off GPU nodes, and drivers with devices for other nodes."""
     pods: int
     """The number of audited Pods."""
     unmutated: tuple[str, ...]
@@ -92,7 +92,7 @@ async def _audit(lister: _Lister, policy: Policy) -> Audit:
         node_findings(states),
         states,
         tuple(dict.fromkeys(skipped)),
-        tuple(inventory.unreached),
+        tuple(inventory.stack),
         len(pods),
         tuple(pod.owned.full_name for pod in pods if pod.lacks_mutations),
         Counter(pod.user for pod in pods if pod.node and pod.devices),
@@ -139,6 +139,7 @@ class _Lister:
             )
 
         await inventory.cluster.read(self._reader, take_node)
+        inventory.stack += of_a_network(self._policy.pools_of_device, inventory.cluster.state)
         inventory.facts = inventory.cluster.facts()
         inventory.is_whole = inventory.cluster.is_whole
 

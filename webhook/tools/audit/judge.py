@@ -37,7 +37,7 @@ from webhook.tools import custom_resources
 from webhook.tools.audit.move import Move
 from webhook.tools.audit.owners import Owned, OwnedMetadata, Owners
 from webhook.tools.audit.pod_status import PodStatus, PodTimes
-from webhook.tools.audit.stack import Unreached, unreached_by
+from webhook.tools.audit.stack import StackProblem, unreached_by
 
 _MOST_TEXT = 32 * 1024
 """The characters of findings that are kept of an object."""
@@ -124,7 +124,7 @@ class Inventory:
     node_details: dict[str, NodeDetails] = field(default_factory=dict)
     workloads: list[Judged] = field(default_factory=list)
     owners: Owners = field(default_factory=Owners)
-    unreached: list[Unreached] = field(default_factory=list)
+    stack: list[StackProblem] = field(default_factory=list)
     excepted: set[tuple[str, str, str, str]] = field(default_factory=set)
     """Rule, namespace, kind and name of each finding that an exception covers."""
     facts: Facts = field(default_factory=Facts)
@@ -203,7 +203,7 @@ class Judge:
             decision = Decision(_identity(kind), has_template=False)
             return Judged(kind, owned, decision, "skipped", (), (), (), is_history, unjudged, True)
         if kind.key == ("apps", "DaemonSet") and (nodes := inventory.nodes) is not None:
-            inventory.unreached += unreached_by(self._policy, [typed], nodes)
+            inventory.stack += unreached_by(self._policy, [typed], nodes)
         if not is_history and inventory.owners.direct(owned) is None:
             self._note(kind, owned, custom_resources.workload(typed, self._policy))
         kept = self._kept(judgement.decision, kind, owned, typed)

@@ -129,7 +129,7 @@ def pool_states(
     for node in sorted(nodes, key=lambda node: _natural(node.name)):
         for state in states:
             pool, offered = state.pool, _offered(node, state.pool, policy, provided)
-            is_published = any(map(pool.offers, node.published))
+            is_published = any(map(pool.offers, node.published.keys() - node.remote))
             if offered or is_published or pool.contains(node):
                 state.nodes[node.name] = PoolNode(
                     node.name,
@@ -150,6 +150,7 @@ def _offered(node: Node, pool: Pool, policy: Policy, provided: frozenset[str]) -
         name: count
         for name, count in node.offers.items()
         if count > 0
+        and name not in node.remote
         and class_of_resource(name) not in provided
         and policy.counts(name)
         and pool_of_device(name, node, policy) is pool

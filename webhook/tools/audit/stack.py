@@ -1,4 +1,4 @@
-"""The DaemonSets of the GPU stack, and the GPU nodes that they cannot run on.
+"""The GPU stack: DaemonSets that cannot run on GPU nodes, and devices for other nodes.
 
 Labels and devices of a node come from DaemonSets: feature discovery, a driver, a device plugin. A
 DaemonSet that does not tolerate the taint of the nodes wants no Pod there, and reports no error.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import reduce
 from operator import or_
 from typing import NamedTuple
@@ -17,10 +17,12 @@ from typing import NamedTuple
 from policies.kubernetes.nodes import Node, NodeIndex, NodeSet
 from policies.kubernetes.objects import JSONObject, MalformedObjectError, mapping, mappings
 from policies.kubernetes.pod import Pod
+from policies.kubernetes.resource_slices import ResourceSlice
 from policies.kubernetes.scheduling import FENCING_EFFECTS, Taint, tolerates
 from policies.kubernetes.workload import Workload
 from policies.policy import Policy
 from policies.reach import nodes_of_pools
+from webhook.cluster.state import ClusterState
 from webhook.kube.collection import Collection
 from webhook.wording import counted, some
 
@@ -35,8 +37,8 @@ _OWNERS = re.compile(r"(^|\.)(nvidia\.com|amd\.com|intel\.com|habana\.ai)/|^nfd\
 _STATE = "node.kubernetes.io/"
 
 
-class Unreached(NamedTuple):
-    """A DaemonSet that a taint keeps off GPU nodes, and the toleration to add."""
+class StackProblem(NamedTuple):
+    """What is wrong with a part of the GPU stack, and what to do."""
 
     problem: str
     remediation: str
@@ -45,9 +47,36 @@ class Unreached(NamedTuple):
         return f"{self.problem}. {self.remediation}"
 
 
+def of_a_network(is_known: Callable[[str], object], state: ClusterState) -> Iterator[StackProblem]:
+    """Yield each DRA driver whose devices are accessible from nodes that have none themselves.
+
+    ``is_known`` selects the devices by their names.
+    """
+    published = state.slices.published
+    reached = [
+        node
+        for node in state.nodes.index
+        if any(map(is_known, node.remote)) and not any(map(is_known, node.devices))
+    ]
+    by_driver: dict[str, list[ResourceSlice]] = {}
+    for item in published.of_several_nodes() if reached else ():
+        if any(map(is_known, published.names_of(item.devices))):
+            by_driver.setdefault(item.driver, []).append(item)
+    for driver, slices in sorted(by_driver.items()):
+        names = [n.name for n in reached if any(s.devices_on(n.name, n.labels) for s in slices)]
+        if names:
+            yield StackProblem(
+                f"DRA driver {driver} publishes devices for {counted(len(names), 'node')} without "
+                f"devices of that kind ({some(sorted(names))}), in ResourceSlice "
+                f"{some(sorted(item.name for item in slices))}: gpufence fences no node for them",
+                "If the devices are not attached over a network, delete the ResourceSlice, and "
+                "restrict who may create ResourceSlices",
+            )
+
+
 def unreached_by(
     policy: Policy, daemon_sets: Iterable[JSONObject], nodes: NodeIndex
-) -> Iterator[Unreached]:
+) -> Iterator[StackProblem]:
     """Yield those that keep off nodes of a pool, now or when its other nodes get the taint."""
     known = nodes_of_pools(policy, nodes)
     groups = {f"pool {pool.name}": known.of(pool) for pool in policy.pools}
@@ -60,7 +89,7 @@ def unreached(
     groups: Mapping[str, NodeSet],
     nodes: NodeIndex,
     fences: frozenset[str] = frozenset(),
-) -> Iterator[Unreached]:
+) -> Iterator[StackProblem]:
     """Yield each DaemonSet of the GPU stack and taint that keeps it off nodes of a group.
 
     A taint of one node is about the state of that node, unless the group has no other, or its key
@@ -84,7 +113,7 @@ def unreached(
 
 def _kept_off(
     agent: Pod, name: str, group: str, nodes: Sequence[Node], fences: frozenset[str]
-) -> Iterator[Unreached]:
+) -> Iterator[StackProblem]:
     keys = Counter(key for node in nodes for key in {taint.key for taint in node.taints})
     for taint in dict.fromkeys(taint for node in nodes for taint in node.taints):
         is_of_one = keys[taint.key] == 1 < len(nodes) and taint.key not in fences
@@ -92,7 +121,7 @@ def _kept_off(
             continue
         tainted = [node.name for node in nodes if taint in node.taints]
         toleration = {"key": taint.key, "operator": "Exists", "effect": taint.effect}
-        yield Unreached(
+        yield StackProblem(
             f"DaemonSet {name} does not tolerate {taint}, so it does not run on "
             f"{counted(len(tainted), 'node')} of {group} ({some(tainted)})",
             f"Add {json.dumps(toleration)} to its tolerations",

@@ -102,9 +102,9 @@ def _node_labels(installed: Installation) -> Iterator[DoctorLine]:
 
 
 def _stack(installed: Installation) -> Iterator[DoctorLine]:
-    """Check that the taints of GPU nodes keep no DaemonSet of the GPU stack off."""
-    for kept_off in installed.unreached:
-        yield warn(*kept_off)
+    """Check that taints keep no DaemonSet off GPU nodes, and that drivers publish for these."""
+    for problem in installed.stack:
+        yield warn(*problem)
 
 
 def _replicas(installed: Installation) -> Iterator[DoctorLine]:

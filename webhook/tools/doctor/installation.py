@@ -28,7 +28,7 @@ from webhook.kube.errors import FORBIDDEN, NOT_FOUND, ApiError
 from webhook.kube.listing import list_all, list_optional
 from webhook.kube.nodes import NODES, NodeObject
 from webhook.kube.writer import KubeWriter
-from webhook.tools.audit.stack import DAEMON_SETS, Unreached, unreached_by
+from webhook.tools.audit.stack import DAEMON_SETS, StackProblem, of_a_network, unreached_by
 from webhook.tools.documents.document import InputError
 from webhook.tools.documents.policy_files import live_policy, load_policy
 from webhook.tools.platforms import Found, platforms_of
@@ -98,7 +98,7 @@ class Installation:
     slices: list[JSONObject] = field(default_factory=list)
     nodes: NodeIndex | None = None
     templates: tuple[NodeTemplate, ...] = ()
-    unreached: tuple[Unreached, ...] = ()
+    stack: tuple[StackProblem, ...] = ()
     denied_facts: tuple[Fact, ...] = ()
     """The facts that the policy needs and that the service account may not read."""
     exempt_namespaces: dict[str, bool] = field(default_factory=dict)
@@ -225,12 +225,13 @@ async def _nodes(api: KubeWriter, installed: Installation, policy: Policy) -> No
     await list_all(api, NODES.path, NodeObject, state.nodes.put)
     await list_optional(api, {**state.offers.published, **state.template_stores})
     installed.nodes, installed.templates = state.nodes.index, state.templates
+    installed.stack = tuple(of_a_network(policy.pools_of_device, state))
 
 
 async def _stack(api: KubeWriter, installed: Installation, policy: Policy) -> None:
     if installed.nodes is not None:
         sets = await list_all(api, DAEMON_SETS.path, DAEMON_SETS.item, lambda item: item)
-        installed.unreached = tuple(unreached_by(policy, sets, installed.nodes))
+        installed.stack += tuple(unreached_by(policy, sets, installed.nodes))
 
 
 async def _facts(api: KubeWriter, installed: Installation, policy: Policy) -> None:

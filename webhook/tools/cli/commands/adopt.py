@@ -349,7 +349,7 @@ def _sections(adoption: Adoption) -> Iterator[tuple[str, str, Sequence[str]]]:
     nodes = [f"{node.name}: {finding.reason}" for node in audit.nodes for finding in node.findings]
     others: list[tuple[str, str, Sequence[str]]] = [
         ("Running GPU Pods by user", "user", [*_users(audit.users)]),
-        ("GPU stack, to change before nodes get a taint", "problem", [*map(str, audit.unreached)]),
+        ("GPU stack", "problem", [*map(str, audit.stack)]),
         ("GPU nodes", "problem", nodes),
         ("Exempt from the policy", "namespace", adoption.exempt),
         ("Pools and platforms, for you to decide", "finding", adoption.notes),
@@ -408,7 +408,7 @@ def _document(adoption: Adoption) -> JSONObject:
         "pods": audit.pods,
         **found,
         "gpuPodsByUser": {str(user): count for user, count in audit.users.items()},
-        "gpuStack": [*map(str, audit.unreached)],
+        "gpuStack": [*map(str, audit.stack)],
         "nodes": [
             {"name": node.name, "reason": finding.reason}
             for node in audit.nodes

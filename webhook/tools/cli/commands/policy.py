@@ -15,8 +15,9 @@ from policies.kubernetes.objects import JSONObject
 from policies.shipped import PRESETS, default_policy_text, preset_text
 from webhook.cluster.needs import needed_facts
 from webhook.cluster.state import ClusterState
-from webhook.tools.audit.stack import DAEMON_SETS, unreached
+from webhook.tools.audit.stack import DAEMON_SETS, of_a_network, unreached
 from webhook.tools.cli.commands import EXIT_FOUND, SuggestingGroup
+from webhook.tools.cli.discover.accelerators import is_of_a_vendor
 from webhook.tools.cli.discover.drafts import draft_of, groups_of
 from webhook.tools.cli.discover.text import policy_text
 from webhook.tools.cli.evaluate import evaluate
@@ -290,8 +291,12 @@ def discover(nodes: str | None, connection: Connection) -> None:
     for finding in drafted.findings:
         click.echo(f"Warning: {finding}.", err=True)
     index = state.nodes.index
-    for kept_off in unreached(daemon_sets, groups_of(drafted, index), index):
-        click.echo(f"Warning: {kept_off}.", err=True)
+    problems = [
+        *unreached(daemon_sets, groups_of(drafted, index), index),
+        *of_a_network(is_of_a_vendor, state),
+    ]
+    for problem in problems:
+        click.echo(f"Warning: {problem}.", err=True)
     for platform in platforms:
         if not platform.namespace:
             click.echo(f"Warning: {platform.problem}. {platform.remediation}.", err=True)

@@ -38,6 +38,10 @@ class Vendor(msgspec.Struct, frozen=True, eq=False, rename="camel", forbid_unkno
     namespaces: tuple[str, ...] = ()
     """Where the vendor's documentation installs its operators and drivers."""
 
+    def offers(self, name: str) -> bool:
+        """Return whether devices by this name are the vendor's."""
+        return name in self.resources or class_of_resource(name) in self.device_classes
+
 
 class Accelerators(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     """What is known of vendors and clouds."""
@@ -153,6 +157,11 @@ def is_quarantine(taint: Taint) -> bool:
     )
 
 
+def is_of_a_vendor(name: str) -> bool:
+    """Return whether devices by this name are accelerators of a known vendor."""
+    return any(vendor.offers(name) for vendor in KNOWN.vendors)
+
+
 def members_of(
     vendor: Vendor,
     nodes: Iterable[Node],
@@ -171,12 +180,9 @@ def members_of(
 def _member(source: Node | NodeTemplate, vendor: Vendor, products: Iterable[str]) -> Member:
     if not isinstance(source, Node):
         return Member(source, _devices(source.allocatable, vendor))
-    offered = source.offers
+    offered = {name: n for name, n in source.offers.items() if name not in source.remote}
     has_device = any(count for name, count in offered.items() if name in vendor.resources)
-    is_published = any(
-        name in vendor.resources or class_of_resource(name) in vendor.device_classes
-        for name in source.published
-    )
+    is_published = any(map(vendor.offers, source.published.keys() - source.remote))
     is_bare = not (has_device or is_published)
     return Member(source, _devices(offered, vendor), is_bare, is_published, frozenset(products))
 

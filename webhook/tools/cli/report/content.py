@@ -73,7 +73,7 @@ class AuditReport(CheckReport, frozen=True, kw_only=True):
     @property
     def remarks(self) -> Iterator[str]:
         """Sentences about the GPU stack, Pods without mutations, exceptions, separate objects."""
-        yield from map(str, self.audit.unreached)
+        yield from map(str, self.audit.stack)
         if pods := self.audit.unmutated:
             yield (
                 f"{counted(len(pods), 'running Pod')} without the mutations of the policy: "
