@@ -23,6 +23,7 @@ from policies.document import PolicyError, parse_policy
 from policies.policy import ALWAYS_EXCLUDED
 from specs import default_spec, policy_of
 from webhook.tools.cli.main import cli
+from webhook.tools.doctor.checks import relaxed_namespaces
 
 
 def each_variant(helm: Helm, test: Callable[[list[Object], Values], None]) -> None:
@@ -254,6 +255,7 @@ def test_the_namespace_guard_covers_names_for_which_the_policy_is_relaxed(helm: 
     relaxing = {"overrides": overrides, "exceptions": exceptions}
     _, names, prefixes = guarded(helm, relaxing)
     assert names == ["a", "except-*", "level-*", "mode-*", "rule-*"]
+    assert names == sorted(relaxed_namespaces(policy_of(default_spec() | relaxing)))
     assert prefixes == ["except-", "level-", "mode-", "rule-"]
     assert guarded(helm, {"mode": "audit", **relaxing})[1:] == [[], []]
 

@@ -9,6 +9,7 @@ import pytest
 
 from certs.authority import create_authority, issue_leaf
 from certs.keypair import Names
+from deciding import policy
 from policies.kubernetes.objects import JSONObject
 from webhook.controller.certificates import names_of
 from webhook.tools.doctor import DoctorLine
@@ -43,6 +44,25 @@ def test_old_versions_and_missing_claims_are_reported(subtests: pytest.Subtests)
             assert made.status == status
             assert found in made.detail
             assert bool(made.remediation) == (status in ("warn", "fail"))
+
+
+def test_names_for_which_the_policy_is_relaxed_need_the_guard() -> None:
+    relaxed = policy(overrides=[{"namespaces": ["a", "play-*"], "mode": "audit"}])
+    for expression, status, unguarded in (
+        ('object.metadata.name in ["a", "play-*"]', "ok", ""),
+        ('object.metadata.name in ["a", "play-2"]', "warn", "in namespaces play-*, and"),
+        (None, "warn", "in namespaces a, play-*, and"),
+    ):
+        guard = expression and {"spec": {"variables": [{"expression": expression}]}}
+        found = line("namespace guard", policy=relaxed, namespace_guard=guard)
+        assert found.status == status
+        assert unguarded in found.detail
+    for other in (
+        policy(),
+        policy(mode="audit", exceptions=[{"namespaces": ["a"], "reason": "a"}]),
+    ):
+        lines = diagnosis(Installation("fence", "gpufence", NOW, policy=other))
+        assert "namespace guard" not in {each.check for each in lines}
 
 
 def test_a_controller_that_is_not_ready_is_a_warning(subtests: pytest.Subtests) -> None:

@@ -13,7 +13,8 @@ from certs.keypair import (
     leaf_problem,
     renewal_due,
 )
-from policies.kubernetes.objects import JSONObject
+from policies.kubernetes.objects import JSONObject, mapping, mappings
+from policies.policy import Policy
 from webhook.cluster.needs import needed_facts
 from webhook.controller.registrar import KINDS
 from webhook.controller.trust import bundles
@@ -273,6 +274,42 @@ def _exempt_namespaces(installed: Installation) -> Iterator[DoctorLine]:
         yield ok("no other exists")
 
 
+def _namespace_guard(installed: Installation) -> Iterator[DoctorLine]:
+    """Check that the guard of the chart has the namespaces for which the policy is relaxed."""
+    relaxed = relaxed_namespaces(installed.policy) if installed.policy is not None else set()
+    spec = mapping(mapping(installed.namespace_guard).get("spec"))
+    text = " ".join(str(each.get("expression")) for _, each in mappings(spec.get("variables")))
+    if unguarded := sorted(name for name in relaxed if f'"{name}"' not in text):
+        yield warn(
+            f"the policy is relaxed in namespaces {', '.join(unguarded)}, and every user who may "
+            "create namespaces may create these",
+            "Set policy.overrides and policy.exceptions in the values of the chart as in the "
+            "policy, or restrict who may create namespaces",
+        )
+    elif relaxed:
+        yield ok(f"it limits who may create {', '.join(sorted(relaxed))}")
+
+
+def relaxed_namespaces(policy: Policy) -> set[str]:
+    """Return the names and prefixes for which overrides and exceptions relax a policy.
+
+    Without ``*``: who may create any namespace gains nothing by what holds in all of them.
+    """
+    if policy.mode != "enforce":
+        return set()
+    names = {name for each in policy.exceptions for name in each.namespaces.patterns}
+    for override in policy.overrides:
+        level = override.hardening.level if override.hardening else "restricted"
+        weaker = [rule for rule, action in override.rules.items() if action != "enforce"]
+        if (
+            override.mode in ("warn", "audit")
+            or level != "restricted"
+            or any(policy.rules[rule] == "enforce" for rule in weaker)
+        ):
+            names.update(override.namespaces)
+    return names - {"*"}
+
+
 def _platforms(installed: Installation) -> Iterator[DoctorLine]:
     """Check that gpufence does not deny the Pods that platforms bind to GPU nodes."""
     for platform in installed.platforms:
@@ -297,5 +334,6 @@ _CHECKS: dict[str, Callable[[Installation], Iterable[DoctorLine]]] = {
     "admission policies": registered.policies,
     "admission policy types": registered.types,
     "exempt namespaces": _exempt_namespaces,
+    "namespace guard": _namespace_guard,
     "platforms": _platforms,
 }

@@ -21,8 +21,13 @@ from webhook.cluster.needs import needed_facts
 from webhook.cluster.objects import LiveObjects, Reader
 from webhook.cluster.state import NAMESPACES, ClusterState
 from webhook.controller.certificates import SecretName, names_of
-from webhook.controller.registrar import KINDS, AdmissionPolicies, admission_policies_of
-from webhook.controller.text.objects import Registration
+from webhook.controller.registrar import (
+    KINDS,
+    POLICY_KINDS,
+    AdmissionPolicies,
+    admission_policies_of,
+)
+from webhook.controller.text.objects import POLICY_KIND, Registration
 from webhook.kube.endpoints import slices_query
 from webhook.kube.errors import FORBIDDEN, NOT_FOUND, ApiError
 from webhook.kube.listing import list_all, list_optional
@@ -106,6 +111,8 @@ class Installation:
 
     Without ``kube-system`` and the namespaces of gpufence, which are always needed.
     """
+    namespace_guard: JSONObject | None = None
+    """The admission policy of the chart that limits who may create some namespaces."""
     platforms: list[Found] = field(default_factory=list)
     """The platforms whose Pods are bound to nodes, and whose namespace is not exempt."""
     forbidden: dict[str, str] = field(default_factory=dict)
@@ -195,6 +202,9 @@ async def examine(
             installed.configurations[kind] = await api.read(f"{path}/{name}")
     with installed.permitted("admission policies"):
         installed.admission_policies = await admission_policies_of(api, name)
+    with installed.permitted("namespace guard"):
+        guard = f"{POLICY_KINDS[POLICY_KIND]}/{name}-namespace-guard"
+        installed.namespace_guard = await api.read(guard)
     if installed.deployed is not None:
         with installed.permitted("certificate"):
             secret = SecretName(namespace, installed.deployed.serving_secret)
