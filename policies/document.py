@@ -6,10 +6,11 @@ This module validates documents, and says what is wrong with them. All of it fol
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields, is_dataclass, replace
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, fields, is_dataclass
 from functools import cache
-from typing import Any, Literal, TypeVar, get_args, get_type_hints
+from itertools import islice
+from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -24,6 +25,20 @@ KIND = "FencePolicy"
 
 TITLES = {rule.id: rule.title for rule in RULES}
 _DEFAULT_ACTIONS = {rule.id: rule.default for rule in RULES}
+
+MOST_VALUES = 20_000
+"""How many values a policy may have: 1,000 exceptions have 10,000."""
+MOST_VALUES_OF_ENTRY = 2000
+"""How many of them a pool may have, an exception, or another entry of a list."""
+MOST_CHARACTERS = 1024
+"""How long a text in a policy may be."""
+MOST_PROBLEMS = 20
+"""How many problems of a document are reported. Each takes time, and memory."""
+_FEWER_ENTRIES = dict.fromkeys(
+    ("pools", "rules", "resources", "sharedResources", "fractionalResources"), 100
+)
+
+_ROOT = "the policy"
 _MAPPINGS = ("labels", "matchLabels", "nodeSelector", "rules", "values")
 """The fields whose keys are free."""
 
@@ -64,16 +79,91 @@ class FencePolicy(Part):
     """What gpufence reports in a cluster. Files need none."""
 
 
+def most_entries(key: str) -> int:
+    """Return how many entries a list or a mapping with this key may have in a policy."""
+    return _FEWER_ENTRIES.get(key, 1000)
+
+
 def parse_policy(document: Any) -> Policy:
     """Validate a document that was read from YAML or JSON. Each rule has an action in the result.
 
     Raises:
         PolicyError: the document is invalid.
     """
-    if isinstance(document, Mapping) and "spec" not in document:
-        _reject_fields_outside_of_spec(document)
-    policy = validated(document, FencePolicy, "the policy").spec
-    return replace(policy, rules=_DEFAULT_ACTIONS | dict(policy.rules))
+    policy: Policy
+    *_, policy = parsing(document)
+    return policy
+
+
+def parsing(document: Any) -> Iterator[Any]:
+    """Do the same in pieces: yield None after each of them, and the policy at the end.
+
+    A piece is short, whatever the document is: a replica answers reviews of Pods between two.
+    """
+    if isinstance(document, Mapping):
+        whole = {key: part for key, part in document.items() if key not in ("metadata", "status")}
+        _check_size(whole, MOST_VALUES)
+        yield None
+        if "spec" not in document:
+            _reject_fields_outside_of_spec(document)
+        elif isinstance(document["spec"], Mapping):
+            spec = dict(document["spec"])
+            if isinstance(given := spec.get("rules", {}), Mapping):
+                spec["rules"] = _DEFAULT_ACTIONS | dict(given)
+            document = {**document, "spec": spec}
+            yield from _validate_entries(spec)
+    yield validated(document, FencePolicy, _ROOT).spec
+
+
+def _check_size(whole: Any, most_values: int, *path: Any) -> None:
+    """Raise one error about a part of a policy that would take too long to validate."""
+    parts: list[tuple[list[Any], Any]] = [([*path], whole)]
+    steps: Collection[Any]
+    count = 0
+    for place, part in parts:
+        if isinstance(part, dict):
+            steps, texts = part, [*part, *part.values()]
+        elif isinstance(part, list):
+            steps, texts = range(len(part)), part
+        else:
+            steps, texts = (), [part]
+        count += len(steps)
+        most = most_entries(place[-1] if place else "")
+        if len(steps) > most:
+            problem = f"has {len(steps):,} entries; gpufence accepts up to {most:,}"
+        elif count > most_values:
+            place, problem = [*path], f"has more than {most_values:,} values, which is the limit"
+        elif any(len(text) > MOST_CHARACTERS for text in texts if isinstance(text, str)):
+            problem = f"has a text of more than {MOST_CHARACTERS:,} characters, which is the limit"
+        else:
+            inner = (step for step in steps if isinstance(part[step], dict | list))
+            parts += (([*place, step], part[step]) for step in inner)
+            continue
+        raise PolicyError([f"{_path(place) or _ROOT}: {problem}"])
+
+
+def _validate_entries(spec: dict[Any, Any]) -> Iterator[None]:
+    """Replace each valid entry of the lists in a spec, and yield after each entry.
+
+    After too many problems, the rest of a list is left out.
+    """
+    for name, annotation in _hints(Policy).items():
+        key = camel_case(name)
+        entries = spec.get(key)
+        if get_origin(annotation) is not tuple or not isinstance(entries, list):
+            continue
+        made = spec[key] = []
+        problems = 0
+        for index, entry in enumerate(entries):
+            _check_size(entry, MOST_VALUES_OF_ENTRY, "spec", key, index)
+            try:
+                made.append(_adapted(entry, get_args(annotation)[0]))
+            except ValidationError as error:
+                made.append(entry)
+                problems += error.error_count()
+                if problems > MOST_PROBLEMS:
+                    break
+            yield
 
 
 def _reject_fields_outside_of_spec(document: Mapping[Any, Any]) -> None:
@@ -97,10 +187,18 @@ def validated(document: Any, kind: type[_Document], root: str) -> _Document:
         problem = f"must be a mapping with kind: {kind.__name__}, but is {document!r:.60}"
         raise PolicyError([f"{root}: {problem}"])
     try:
-        made: TypeAdapter[_Document] = adapter(kind)  # type: ignore[arg-type]
-        return made.validate_python(document, context={"rules": TITLES})
+        return _adapted(document, kind)
     except ValidationError as error:
-        raise PolicyError(_sentence(one, kind, root) for one in error.errors()) from error
+        found = islice(error.errors(include_url=False), MOST_PROBLEMS)
+        problems = [_sentence(each, kind, root) for each in found]
+        if error.error_count() > MOST_PROBLEMS:
+            problems.append(f"{root}: has more problems; correct these first")
+        raise PolicyError(problems) from error
+
+
+def _adapted(document: Any, kind: type[_Document]) -> _Document:
+    made: TypeAdapter[_Document] = adapter(kind)  # type: ignore[arg-type]
+    return made.validate_python(document, context={"rules": TITLES})
 
 
 @cache
@@ -155,10 +253,15 @@ def _accepted_keys(document: type, location: list[str | int]) -> list[str]:
     """Return the keys of the part of the document at ``location``."""
     part = document
     for step in location:
-        for name, annotation in get_type_hints(part).items():
+        for name, annotation in _hints(part).items():
             if step == camel_case(name):
                 part = _part_in(annotation) or part
     return [camel_case(each.name) for each in fields(part)]
+
+
+@cache
+def _hints(part: type) -> Mapping[str, Any]:
+    return get_type_hints(part)
 
 
 def _part_in(annotation: Any) -> type | None:

@@ -6,10 +6,13 @@ describes it in the JSON schema and in the reference. ``policies.document`` vali
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
-from functools import cached_property
+from functools import cached_property, reduce
+from itertools import islice, permutations
+from operator import or_
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_args
 
 from policies.finding import Action, Mode, limited
@@ -26,7 +29,6 @@ from policies.kubernetes.field_types import (
     InReplica,
     Label,
     LabelValue,
-    NameSet,
     NamespaceNames,
     NamespacePattern,
     NonEmpty,
@@ -43,6 +45,7 @@ from policies.kubernetes.field_types import (
     Validation,
     before,
     described,
+    nested,
     snake_case,
 )
 from policies.kubernetes.kinds import WELL_KNOWN, CustomWorkloads
@@ -63,6 +66,8 @@ FailurePolicy = Literal["Fail", "Ignore"]
 _LEVELS = get_args(ProfileLevel)
 _VENDOR_OF = {"volcano.sh": "nvidia.com"}
 """Vendors of devices whose resources have the domain of a scheduler."""
+_ANY = "*"
+"""Stands for every value of a label. It is not a valid value."""
 _Key = TypeVar("_Key")
 
 
@@ -360,14 +365,14 @@ class Pool(Part):
             )
         if len(self.selector) < len(self.node_selector) + len(self.match_expressions):
             keys = [*self.node_selector, *(each.key for each in self.match_expressions)]
-            twice = next(key for key in keys if keys.count(key) > 1)
+            twice = _twice(keys)
             raise ValueError(f"has two requirements on the label {twice!r}; keep one of them")
         for kind, names in (
             ("shared", self.shared_resources),
             ("fractional", self.fractional_resources),
         ):
             for name in names.patterns:
-                if self.resources.overlap(NameSet([name])) is None:
+                if not self.resources.meets(name):
                     raise ValueError(
                         f"has the {kind} resource {name!r}, which is not in resources; add it "
                         "there as well"
@@ -589,6 +594,9 @@ class Policy(Part):
     well-known ones."""
 
     def __post_init__(self) -> None:
+        quarantined: dict[tuple[str, str], set[str | None]] = {}
+        for taint in self.quarantine_taints:
+            quarantined.setdefault((taint.key, taint.effect), set()).add(taint.value)
         for pool in self.pools:
             if pool.runtime_class in self.exemptions.runtime_classes:
                 raise ValueError(
@@ -596,14 +604,14 @@ class Policy(Part):
                     "exempts it in exemptions.runtimeClasses; remove one of the two"
                 )
             for taint in pool.taints:
-                if any(t.includes(taint) or taint.includes(t) for t in self.quarantine_taints):
+                values = quarantined.get((taint.key, taint.effect))
+                # Without a value, a taint includes those with any.
+                if values and (taint.value is None or values & {None, taint.value}):
                     raise ValueError(
                         f"has the taint {taint} in pool {pool.name!r}, whose Pods tolerate it, and "
                         "in quarantineTaints; remove it from one of the two"
                     )
-        for index, pool in enumerate(self.pools):
-            for other in self.pools[:index]:
-                _require_difference(other, pool)
+        _require_differences(self.pools)
 
     @cached_property
     def vendors(self) -> frozenset[str]:
@@ -650,15 +658,27 @@ class Policy(Part):
         A key is the name of a namespace, or a prefix followed by ``*``. The name counts more than a
         prefix, and a longer prefix more than a shorter one.
         """
+        # By pattern and setting, the last override that has the setting.
+        last: dict[str, dict[str, int]] = defaultdict(dict)
+        for index, override in enumerate(self.overrides):
+            given = {**override.rules, "mode": override.mode, "hardening": override.hardening}
+            own = {key: index for key, value in given.items() if value}
+            for pattern in override.namespaces:
+                last[pattern].update(own)
+        for pattern, wider in nested(last):
+            for key, index in last[wider].items() if wider else ():
+                last[pattern][key] = max(index, last[pattern].get(key, 0))
         overridden = {}
-        for pattern in [name for override in self.overrides for name in override.namespaces]:
+        for pattern, found in last.items():
             rules, mode, hardening = dict(self.rules), self.mode, None
-            for override in self.overrides:
-                # A prefix covers every pattern that starts with it.
-                if pattern in NameSet(override.namespaces):
-                    rules |= override.rules
+            for key, index in found.items():
+                override = self.overrides[index]
+                if key == "mode":
                     mode = override.mode or mode
-                    hardening = override.hardening or hardening
+                elif key == "hardening":
+                    hardening = override.hardening
+                else:
+                    rules[key] = override.rules[key]
             overridden[pattern] = Actions(rules, mode, hardening)
         return overridden
 
@@ -742,15 +762,51 @@ def _by(keys: Mapping[Pool, Iterable[_Key]]) -> dict[_Key, tuple[Pool, ...]]:
     return found
 
 
-def _require_difference(other: Pool, pool: Pool) -> None:
-    """Raise a ValueError if labels do not tell two pools with the same devices apart."""
-    if pool.name == other.name:
-        raise ValueError(f"has two pools named {pool.name!r}; give each its own name")
-    shared = other.shared_device(pool)
-    for wide, narrow in ((other, pool), (pool, other)) if shared else ():
-        if includes(wide.selector, narrow.selector):
-            raise ValueError(
-                f"has {shared!r} in two pools, {other.name!r} and {pool.name!r}, but "
-                f"every node of {narrow.name!r} is also a node of {wide.name!r}; add a "
-                f"label to the nodeSelector of {wide.name!r} that tells them apart"
-            )
+def _twice(names: Iterable[str]) -> str | None:
+    """Return the first name that comes twice, if there is one."""
+    return next((name for name, count in Counter(names).items() if count > 1), None)
+
+
+def _require_differences(pools: Sequence[Pool]) -> None:
+    """Raise a ValueError if two pools have one name, or labels do not tell their devices apart.
+
+    Sets of pools are the bits of a number. Two pools are compared only if the narrow one may be
+    part of the wide one: one of its values is accepted for each label of the wide one.
+    """
+    if twice := _twice(pool.name for pool in pools):
+        raise ValueError(f"has two pools named {twice!r}; give each its own name")
+    selectors = [
+        {key: frozenset(values) for key, values in pool.selector.items()} for pool in pools
+    ]
+    labeled: dict[tuple[str, str], int] = defaultdict(int)
+    for number, selector in enumerate(selectors):
+        for key, values in selector.items():
+            for value in (_ANY, *islice(values, 1)):
+                labeled[key, value] |= 1 << number
+    for number, (wide, narrower) in enumerate(zip(selectors, _sharing(pools), strict=True)):
+        for key, values in wide.items():
+            narrower &= reduce(or_, (labeled[key, value] for value in values or (_ANY,)))
+        for other, narrow in enumerate(selectors):
+            if narrower >> other & 1 and other != number and includes(wide, narrow):
+                one, two = (pools[each] for each in sorted((number, other)))
+                raise ValueError(
+                    f"has {one.shared_device(two)!r} in two pools, {one.name!r} and {two.name!r}, "
+                    f"but every node of {pools[other].name!r} is also a node of "
+                    f"{pools[number].name!r}; add a label to the nodeSelector of "
+                    f"{pools[number].name!r} that tells them apart"
+                )
+
+
+def _sharing(pools: Sequence[Pool]) -> list[int]:
+    """Return for each pool the pools that offer one of its devices, itself among them."""
+    offered: dict[str, int] = defaultdict(int)
+    names = [(*pool.resources.patterns, *pool.device_classes) for pool in pools]
+    for number, own in enumerate(names):
+        for name in own:
+            offered[name] |= 1 << number
+    for name, wider in nested(offered):
+        offered[name] |= offered[wider] if wider else 0
+    sharing = [reduce(or_, (offered[name] for name in own), 0) for own in names]
+    for one, two in permutations(range(len(pools)), 2):
+        sharing[two] |= (sharing[one] >> two & 1) << one
+    return sharing

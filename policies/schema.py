@@ -12,8 +12,16 @@ from typing import Any
 from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core import core_schema
 
-from policies.document import KIND, TITLES, FencePolicy, adapter
+from policies.document import (
+    KIND,
+    MOST_CHARACTERS,
+    TITLES,
+    FencePolicy,
+    adapter,
+    most_entries,
+)
 from policies.kubernetes.field_types import camel_case
+from policies.policy import Policy
 
 SCHEMA_ID = "https://gpufence.dev/schemas/fence-policy.json"
 
@@ -25,8 +33,30 @@ def schema_document() -> dict[str, Any]:
 
 
 def json_schema(kind: type) -> dict[str, Any]:
-    """Return the JSON schema of a kind of documents."""
-    return adapter(kind).json_schema(schema_generator=_Schema)
+    """Return the JSON schema of a kind of documents. That of policies limits their size."""
+    made = adapter(kind).json_schema(schema_generator=_Schema)
+    if kind in (FencePolicy, Policy):
+        _limit(made)
+    return made
+
+
+def _limit(schema: Any, key: str = "") -> None:
+    """Limit the entries of each list and mapping, and the characters of each text."""
+    match schema:
+        case {"type": "array"}:
+            schema["maxItems"] = most_entries(key)
+        case {"type": "object", "additionalProperties": dict()} | {"patternProperties": _}:
+            schema["maxProperties"] = most_entries(key)
+        case {"type": "string"} if not {"enum", "const", "pattern", "maxLength"} & schema.keys():
+            schema["maxLength"] = MOST_CHARACTERS
+    if isinstance(schema, dict):
+        for name, part in schema.items():
+            named = part if name in ("properties", "$defs") else {key: part}
+            for inner, each in named.items():
+                _limit(each, inner)
+    elif isinstance(schema, list):
+        for each in schema:
+            _limit(each, key)
 
 
 class _Schema(GenerateJsonSchema):

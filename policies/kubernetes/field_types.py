@@ -7,7 +7,7 @@ module imports pydantic only then: most commands use the default policy, and sta
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from datetime import date
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar
 
@@ -75,19 +75,34 @@ class NameSet:
         return [*sorted(self.exact), *(f"{prefix}*" for prefix in sorted(self.prefixes))]
 
     def overlap(self, other: NameSet) -> str | None:
-        """Return a name or pattern that both sets hold, if there is one."""
-        for name in sorted(self.exact):
-            if name in other:
-                return name
-        for prefix in self.prefixes:
-            if any(name.startswith(prefix) for name in other.exact):
-                return f"{prefix}*"
-            if any(p.startswith(prefix) or prefix.startswith(p) for p in other.prefixes):
-                return f"{prefix}*"
-        return None
+        """Return a name or pattern of this set that the other one holds, at least in part."""
+        return next(filter(other.meets, self.patterns), None)
+
+    def meets(self, pattern: str) -> bool:
+        """Return whether the set holds the name, or a name with the prefix before ``*``."""
+        if not pattern.endswith("*"):
+            return pattern in self
+        prefix = pattern[:-1]
+        return prefix.startswith(self.prefixes) or any(
+            own.startswith(prefix) for own in (*self.exact, *self.prefixes)
+        )
 
 
 NO_NAMES = NameSet()
+
+
+def nested(patterns: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Yield each pattern with the longest prefix among them that covers it; empty if none does.
+
+    A prefix comes before all that it covers.
+    """
+    prefixes: list[str] = []
+    for pattern in sorted(patterns, key=lambda each: (each.removesuffix("*"), each[-1] != "*")):
+        while prefixes and not pattern.startswith(prefixes[-1][:-1]):
+            prefixes.pop()
+        yield pattern, prefixes[-1] if prefixes else ""
+        if pattern.endswith("*"):
+            prefixes.append(pattern)
 
 
 _T = TypeVar("_T")

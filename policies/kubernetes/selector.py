@@ -52,10 +52,11 @@ def selects(selector: Selector, labels: Mapping[str, str]) -> bool:
     return True
 
 
-def includes(wide: Selector, narrow: Selector) -> bool:
+def includes(wide: Mapping[str, Iterable[str]], narrow: Mapping[str, Iterable[str]]) -> bool:
     """Return whether every node that meets the narrow selector meets the wide one."""
     return all(
-        key in narrow and (not values or (narrow[key] and {*narrow[key]} <= {*values}))
+        key in narrow
+        and (not values or (narrow[key] and frozenset(narrow[key]) <= frozenset(values)))
         for key, values in wide.items()
     )
 

@@ -9,11 +9,12 @@ import json
 import zlib
 from asyncio import StreamWriter
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from email.parser import BytesParser
 from email.utils import parsedate_to_datetime
+from time import process_time
 
 import pytest
 from aiohttp import http_parser, web_protocol
@@ -86,10 +87,47 @@ async def test_policies_are_reviewed_and_an_internal_error_fails_only_the_call(
     def fail(_document: object) -> None:
         raise KeyError("planted")
 
-    monkeypatch.setattr(policies, "parse_policy", fail)
+    monkeypatch.setattr(policies, "parsing", fail)
     async with hook.client.post("/validate-policy", data=body, headers=JSON_TYPE) as response:
         assert response.status == 500
     await assert_valid_reviews_are_served(hook)
+
+
+async def test_pods_are_reviewed_while_one_policy_is_and_some_wait(
+    hook: Hook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A policy that takes or waits too long, or is one too many, is a failed call."""
+    started = []
+
+    def endless(document: object) -> Iterator[None]:
+        started.append(document)
+        while True:
+            yield
+
+    monkeypatch.setattr(policies, "parsing", endless)
+    path, body = "/validate-policy?timeout=1s", review(fence_policy(default_spec()))
+    reviews = [asyncio.create_task(hook.post(path, body)) for _ in range(policies.MAX_OPEN)]
+    await wait_for_open_requests(hook, len(reviews))
+    await assert_valid_reviews_are_served(hook)
+    problem, before = "gpufence receives too many policies; try again later\n", process_time()
+    assert await hook.post(path, body) == (429, problem)
+    assert not any(each.done() for each in reviews)
+    assert len(started) == 1
+    assert await asyncio.gather(*reviews) == [(429, problem)] * len(reviews)
+    # Of 0.45 s, a fifth was for the policy.
+    assert process_time() - before < 0.25
+
+
+async def test_the_review_of_a_large_policy_is_denied_unread(hook: Hook) -> None:
+    for blob, why in (
+        ("x" * policies.MAX_BODY, "is over 3 MiB"),
+        ([0] * policies.MAX_VALUES, "holds more than 200,000 JSON values"),
+    ):
+        large = fence_policy(default_spec()) | {"status": {"x": blob}}
+        denied = await hook.response("/validate-policy", review(large))
+        message = f"gpufence cannot review this object, because the review {why}. Make the object "
+        cure = "smaller: merge entries, or name namespaces and objects by a prefix"
+        assert denied == refusal(413, "RequestEntityTooLarge", message + cure)
 
 
 async def test_only_post_is_served(hook: Hook) -> None:

@@ -60,9 +60,13 @@ SMALL_BODY = 64 * 1024
 """A body of up to this size never waits for others: nearly all are smaller. All connections
 (``webhook.serve.http.listener.REVIEWS``) with such a body make 50 MiB."""
 
-_OVER = f"is over {MAX_BODY // 1024**2} MiB"
-
 _Path = Endpoint | policies.Endpoint
+_MOST_BYTES = {"/mutate": MAX_BODY, "/validate": MAX_BODY, policies.ENDPOINT: policies.MAX_BODY}
+_MOST_VALUES = {
+    "/mutate": MAX_VALUES,
+    "/validate": MAX_VALUES,
+    policies.ENDPOINT: policies.MAX_VALUES,
+}
 _BY_PATH: dict[str, _Path] = {path: path for path in (*ENDPOINTS, policies.ENDPOINT)}
 
 # The interval at which a replica that shuts down checks for open requests.
@@ -86,6 +90,7 @@ class Edge:
         self.open_requests = 0
         """Requests that are not answered yet, including those whose body is still arriving."""
         self._admission = admission
+        self._policies = policies.PolicyReviews(metrics)
         self._metrics = metrics
         self._timeout_seconds = timeout_seconds
         self.memory = Memory()
@@ -141,19 +146,20 @@ class Edge:
         What is not read stays in the sockets, where TCP makes its sender wait.
         """
         # A body without a length may have any.
-        size = request.content_length or MAX_BODY
+        most = _MOST_BYTES[endpoint]
+        size = request.content_length or most
         ends, waits, body = perf_counter() + seconds, False, bytearray()
         try:
             async with asyncio.timeout(seconds) as limit:
                 await _read(request, body, review.LEADING_BYTES)
-                if size > MAX_BODY:
-                    raise _too_large(_OVER, body)
+                if size > most:
+                    raise _too_large(f"is over {most // 1024**2} MiB", endpoint, body)
                 waits = True
                 async with self.memory.taken(request.remote or "", size):
                     waits = False
-                    await _read(request, body, MAX_BODY + 1)
-                    if len(body) > MAX_BODY:
-                        raise _too_large(_OVER, body)
+                    await _read(request, body, most + 1)
+                    if len(body) > most:
+                        raise _too_large(f"is over {most // 1024**2} MiB", endpoint, body)
                     limit.reschedule(None)
                     return await self._answer(request, endpoint, bytes(body), ends)
         except TimeoutError as error:
@@ -162,7 +168,9 @@ class Edge:
             if waits:
                 status = HTTPStatus.TOO_MANY_REQUESTS
                 problem = "gpufence is receiving too many large reviews; try again later"
-            raise review.RefusedError(problem, review.leading_uid(body), status=status) from error
+            # A call that fails does not stop a change of the policy.
+            uid = "" if endpoint == policies.ENDPOINT else review.leading_uid(body)
+            raise review.RefusedError(problem, uid, status=status) from error
         except (web.RequestPayloadError, HttpProcessingError) as error:
             problem = "the framing of the body is not valid HTTP/1.1"
             raise review.RefusedError(problem, review.leading_uid(body)) from error
@@ -173,11 +181,13 @@ class Edge:
         """Answer the review in a complete body."""
         if not body:
             raise review.RefusedError("the body is empty; POST an AdmissionReview")
-        if len(body) > MAX_VALUES and _values(body) > MAX_VALUES:
-            raise _too_large(f"holds more than {MAX_VALUES:,} JSON values", body)
+        most = _MOST_VALUES[endpoint]
+        if len(body) > most and _values(body) > most:
+            raise _too_large(f"holds more than {most:,} JSON values", endpoint, body)
+        seconds = ends - perf_counter()
         if endpoint == policies.ENDPOINT:
-            return self._response(request, policies.answer(body, self._metrics))
-        answer = await self._admission.answer(endpoint, body, ends - perf_counter())
+            return self._response(request, await self._policies.answer(body, seconds))
+        answer = await self._admission.answer(endpoint, body, seconds)
         # Decide on all requests that have arrived before the first answer is written: a system call
         # between two decisions empties the caches that the second one needs.
         await asyncio.sleep(0)
@@ -339,10 +349,13 @@ def _unsupported(found: str) -> review.RefusedError:
     )
 
 
-def _too_large(why: str, body: bytes | bytearray) -> review.RefusedError:
+def _too_large(why: str, endpoint: _Path, body: bytes | bytearray) -> review.RefusedError:
+    cure = "move long values into a ConfigMap"
+    if endpoint == policies.ENDPOINT:
+        cure = "merge entries, or name namespaces and objects by a prefix"
     return review.RefusedError(
         f"gpufence cannot review this object, because the review {why}. Make the object smaller: "
-        "move long values into a ConfigMap",
+        f"{cure}",
         review.leading_uid(body),
         status=HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
     )
