@@ -466,7 +466,7 @@ before it can run a replica of gpufence.
 class Exemptions(Part):
     """The Pods to which the policy does not apply."""
 
-    namespaces: InAPIServer[frozenset[SubdomainName]] = frozenset()
+    namespaces: InAPIServer[frozenset[Label]] = frozenset()
     """Names of namespaces."""
     usernames: InAPIServer[frozenset[NonEmpty]] = frozenset()
     """Names of users or service accounts."""

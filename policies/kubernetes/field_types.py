@@ -30,6 +30,8 @@ _NAME = r"([A-Za-z0-9][-A-Za-z0-9_.]{0,61})?[A-Za-z0-9]"
 _LABEL = r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"
 _DURATION = "([1-9][0-9]{0,4}h)?([1-9][0-9]{0,4}m)?([1-9][0-9]{0,4}s)?"
 _MAX_ID = 2**31 - 1
+# The registration guard of the chart lets no webhook receive other resources of Kubernetes.
+_OF_KUBERNETES, _SPARK = ".k8s.io", "sparkoperator.k8s.io"
 
 
 def camel_case(name: str) -> str:
@@ -244,6 +246,11 @@ def _is_namespace_pattern(pattern: str) -> bool:
     return pattern == "*" or is_subdomain(name if name == pattern else f"{name}x")
 
 
+def _is_custom_group(name: str) -> bool:
+    is_of_kubernetes = name.endswith(_OF_KUBERNETES) and name != _SPARK
+    return "." in name and is_subdomain(name) and not is_of_kubernetes
+
+
 def _is_amount(text: str) -> bool:
     try:
         return parse_quantity(text) > 0
@@ -315,10 +322,12 @@ ResourcePattern = Annotated[
 CustomGroup = Annotated[
     str,
     text(
-        lambda name: "." in name and is_subdomain(name),
-        "is not the API group of a custom resource; use a group such as kubeflow.org",
+        _is_custom_group,
+        "is not the API group of a custom resource; use a group such as kubeflow.org, and of "
+        f"those that end in {_OF_KUBERNETES} only {_SPARK}",
         pattern=rf"^{_SUBDOMAIN}\.{_SUBDOMAIN}$",
         maxLength=253,
+        anyOf=[{"const": _SPARK}, {"not": {"pattern": f"{re.escape(_OF_KUBERNETES)}$"}}],
     ),
 ]
 SchedulerName = Annotated[

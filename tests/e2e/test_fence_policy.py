@@ -98,6 +98,9 @@ INVALID = UNKNOWN | {
     "no pools": _with(lambda spec: spec.pop("pools")),
     "an empty list of pools": _with(lambda spec: spec["pools"].clear()),
     "too many pools": _with(lambda spec: spec.update(pools=spec["pools"] * 101)),
+    "a group of Kubernetes": _with(
+        lambda spec: spec.update(customWorkloads=[{"group": "x.k8s.io", "resources": ["jobs"]}])
+    ),
     "an unknown mode": _with(lambda spec: spec.update(mode="deny")),
     "an unknown action": _with(lambda spec: spec["rules"].update({"device-leak": "deny"})),
     "a pool without devices": _with(

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from itertools import product
-from typing import Any
+from typing import Any, get_args
 
 import jsonpatch
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from controlplane.api import Api, ApiError
 from controlplane.cluster import ControlPlane
@@ -16,13 +19,17 @@ from controlplane.poll import until
 from deploy.chart import NAMESPACE, RELEASE, Helm
 from each import each
 from in_tree import collection
+from policies.document import PolicyError
+from policies.finding import Mode
 from reviewing import default_policy
+from specs import default_spec, policy_of
 from webhook.controller.text.objects import Registration, configurations
 
 JSON = dict[str, Any]
 ACCOUNT = f"system:serviceaccount:{NAMESPACE}:{RELEASE}-controller"
 PATH = "/apis/admissionregistration.k8s.io/v1/{}webhookconfigurations"
-OWN = configurations(default_policy(), Registration(service=(NAMESPACE, RELEASE, 443)))
+REGISTRATION = Registration(service=(NAMESPACE, RELEASE, 443))
+OWN = configurations(default_policy(), REGISTRATION)
 FOREIGN = {
     "name": "of.another.product",
     "clientConfig": {"url": "https://another.example:443/review"},
@@ -121,6 +128,39 @@ def test_the_service_account_cannot_register_other_webhooks(thief: Api) -> None:
         assert message in _denied(thief, SORTS[configuration], tweaked)
 
     each(product((0, 1), ATTACKS), is_denied)
+
+
+GROUPS = st.from_regex(r"[a-z0-9]{1,2}(\.[a-z0-9]{1,2}){0,2}(\.(x-)?k8s\.io)?", fullmatch=True)
+KNOWN_GROUPS = st.sampled_from(
+    ["kubeflow.org", "k8s.io", "sparkoperator.k8s.io", "x.sparkoperator.k8s.io", "storage.k8s.io"]
+)
+NAMES = st.lists(st.from_regex(r"[a-z]([-a-z]{0,2}[a-z])?", fullmatch=True), min_size=1, max_size=3)
+
+
+@given(st.data())
+@settings(max_examples=100, deadline=None)
+def test_law_the_guard_admits_what_the_controller_writes_for_a_valid_policy(
+    thief: Api, data: st.DataObject
+) -> None:
+    """And no webhook for another custom resource."""
+    group = data.draw(GROUPS | KNOWN_GROUPS)
+    namespaces, modes = data.draw(NAMES), st.sampled_from(get_args(Mode))
+    spec = default_spec() | {
+        "mode": data.draw(modes),
+        "failurePolicy": data.draw(st.sampled_from(["Fail", "Ignore"])),
+        "customWorkloads": [{"group": group, "resources": data.draw(NAMES)}],
+        "exemptions": {"namespaces": namespaces, "usernames": namespaces},
+        "overrides": [{"namespaces": [f"{namespaces[0]}*"], "mode": data.draw(modes)}],
+    }
+    policy = None
+    with suppress(PolicyError):
+        policy = policy_of(spec)
+    if policy is None:
+        path, rule, message = _rule(group, "widgets")
+        assert message in _denied(thief, "validating", _tweaked(path, rule, 1))
+    else:
+        written = configurations(policy, REGISTRATION)
+        assert [_denied(thief, *each) for each in zip(SORTS, written, strict=True)] == ["", ""]
 
 
 def test_the_service_account_cannot_change_webhooks_of_other_products(
