@@ -32,7 +32,13 @@ from policies.kubernetes.workload import MOST_CLAIMS, Workload
 from policies.requests import named_claims
 from webhook.kube.claims import read_claim
 from webhook.kube.client import KubeApi
-from webhook.kube.errors import NOT_FOUND, ApiError, ClusterError, UnexpectedAnswerError
+from webhook.kube.errors import (
+    INVALID,
+    NOT_FOUND,
+    ApiError,
+    ClusterError,
+    UnexpectedAnswerError,
+)
 from webhook.logs import event
 
 Kind = Literal["resourceclaims", "resourceclaimtemplates"]
@@ -204,7 +210,7 @@ class ClaimLookup:
             raise
         try:
             found = _decoder.decode(body)
-        except msgspec.DecodeError as error:
+        except INVALID as error:
             raise UnexpectedAnswerError(f"{path} returned an invalid claim: {error}") from error
         if name.kind == "resourceclaims":
             return read_claim(found.spec, found.status)
@@ -232,7 +238,7 @@ class ClaimLookup:
                 continue
             try:
                 entries = _group_decoder.decode(body).spec.resource_claims or ()
-            except msgspec.DecodeError as error:
+            except INVALID as error:
                 raise UnexpectedAnswerError(f"{path}: an invalid PodGroup: {error}") from error
             return any(
                 (each.name, each.resource_claim_template_name) == (name.entry, name.name)

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from webhook.kube.client import KubeApi
-from webhook.kube.errors import NOT_FOUND, ApiError, UnexpectedAnswerError
+from webhook.kube.errors import INVALID, NOT_FOUND, ApiError, UnexpectedAnswerError
 from webhook.kube.pages import get_again
 
 _UNAVAILABLE = 503
@@ -144,5 +144,5 @@ class Discovery:
         body = await get_again(self._connection, path)
         try:
             return msgspec.json.decode(body, type=shape)
-        except msgspec.DecodeError as error:
+        except INVALID as error:
             raise UnexpectedAnswerError(f"{path} has an unexpected form: {error}") from error

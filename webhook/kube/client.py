@@ -19,6 +19,7 @@ import msgspec
 from policies.kubernetes.objects import JSONObject
 from webhook.kube.credentials import Access, Load
 from webhook.kube.errors import (
+    INVALID,
     NOT_FOUND,
     UNAUTHORIZED,
     ApiError,
@@ -52,6 +53,8 @@ MOST_BYTES = 32 * 1024 * 1024
 API servers accept objects of up to 3 MiB, and send each ``<`` in them as six bytes.
 """
 
+_MOST_SHOWN = 200
+
 # The bytes of a response that wait to be read; aiohttp buffers up to twice as many.
 _BUFFER = 256 * 1024
 
@@ -71,7 +74,7 @@ class ServerClock:
         """Set the time from a Date header (RFC 9110, 6.6.1), which has whole seconds."""
         try:
             observed = parsedate_to_datetime(date)
-        except ValueError:
+        except (ValueError, OverflowError):
             return
         if observed.tzinfo:
             self._epoch = observed - timedelta(seconds=time.monotonic())
@@ -135,21 +138,22 @@ class KubeApi:
         """
         limits = aiohttp.ClientTimeout(total=seconds)
         async with self.request("GET", path, query or {}, _HEADERS, limits) as response:
-            return await _body(response, path, most_bytes)
+            return await body_of(response, path, most_bytes)
 
     @asynccontextmanager
     async def lines(
-        self, path: str, query: Query, *, quiet_seconds: float
+        self, path: str, query: Query, *, seconds: float, quiet_seconds: float
     ) -> AsyncIterator[AsyncIterator[bytes]]:
         """Open ``path``, and provide its lines, of any length, as they arrive.
 
-        A connection that is silent for ``quiet_seconds`` counts as lost.
+        A connection that is silent for ``quiet_seconds``, or open after ``seconds``, counts as
+        lost.
 
         Raises:
             ClusterError: as ``get`` does; from inside the block, too.
         """
         limits = aiohttp.ClientTimeout(
-            total=None, sock_connect=_CONNECT_SECONDS, sock_read=quiet_seconds
+            total=seconds, sock_connect=_CONNECT_SECONDS, sock_read=quiet_seconds
         )
         async with self.request("GET", path, query, _HEADERS, limits) as response:
             yield _lines(response, path)
@@ -188,7 +192,13 @@ class KubeApi:
             used = self._access if self._fresh else None
             access = await self._connected()
             if self._session is None:
-                self._session = aiohttp.ClientSession(trust_env=True, read_bufsize=_BUFFER)
+                self._session = aiohttp.ClientSession(
+                    trust_env=True,
+                    read_bufsize=_BUFFER,
+                    # No response is compressed, unless to take memory, and none sets a state.
+                    auto_decompress=False,
+                    cookie_jar=aiohttp.DummyCookieJar(),
+                )
             try:
                 authorization = await access.authorization()
                 credentials = {"Authorization": authorization} if authorization else {}
@@ -202,16 +212,24 @@ class KubeApi:
                     ssl=access.tls,
                     server_hostname=access.server_name,
                     proxy=access.proxy,
+                    # A redirect would take the body of a write, such as a key, elsewhere.
+                    allow_redirects=False,
                 ) as response:
                     self.clock.observe(response.headers.get("Date", ""))
                     if response.status == UNAUTHORIZED:
                         self._fresh = False
                         if access is used and not is_last:
                             continue
+                    if 300 <= response.status < 400:
+                        target = response.headers.get("Location", "")[:_MOST_SHOWN]
+                        raise UnexpectedAnswerError(
+                            f"the API server at {access.host} redirects to {target}, and gpufence "
+                            "follows no redirect; use the address of an API server"
+                        )
                     if response.status >= 400:
                         raise ApiError(
                             response.status,
-                            _message(await _body(response, path, MOST_BYTES)),
+                            _message(await body_of(response, path)),
                             _retry_after(response.headers.get("Retry-After", "")),
                         )
                     yield response
@@ -232,7 +250,10 @@ class KubeApi:
             return self._access
 
 
-async def _body(response: aiohttp.ClientResponse, path: str, most_bytes: int) -> bytes:
+async def body_of(
+    response: aiohttp.ClientResponse, path: str, most_bytes: int = MOST_BYTES
+) -> bytes:
+    """Return the body of a response; raises OversizedAnswerError."""
     chunks, size = [], 0
     async for chunk in response.content.iter_any():
         size += len(chunk)
@@ -244,19 +265,17 @@ async def _body(response: aiohttp.ClientResponse, path: str, most_bytes: int) ->
 
 async def _lines(response: aiohttp.ClientResponse, path: str) -> AsyncIterator[bytes]:
     """Yield the lines of a response; the last one may be incomplete."""
-    begun: list[bytes] = []
-    size = 0
+    begun = bytearray()
     async for chunk in response.content.iter_any():
         *lines, rest = chunk.split(b"\n")
         for line in lines:
-            yield b"".join((*begun, line))
-            begun, size = [], 0
-        begun.append(rest)
-        size += len(rest)
-        if size > MOST_BYTES:
+            yield bytes(begun + line) if begun else line
+            begun.clear()
+        begun += rest
+        if len(begun) > MOST_BYTES:
             raise OversizedAnswerError(path, MOST_BYTES)
-    if size:
-        yield b"".join(begun)
+    if begun:
+        yield bytes(begun)
 
 
 def _reason(error: aiohttp.ClientError | OSError) -> str:
@@ -276,12 +295,12 @@ def _message(body: bytes) -> str:
     """Return the message of a Status, or the beginning of any other body."""
     try:
         return msgspec.json.decode(body, type=FailureStatus).message
-    except msgspec.DecodeError:
-        return body[:200].decode(errors="replace").strip()
+    except INVALID:
+        return body[:_MOST_SHOWN].decode(errors="replace").strip()
 
 
 def object_in(body: bytes, path: str) -> JSONObject:
     try:
         return msgspec.json.decode(body, type=JSONObject)
-    except msgspec.DecodeError as error:
+    except INVALID as error:
         raise UnexpectedAnswerError(f"{path}: the API server sent no object: {error}") from error

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import msgspec
+
+INVALID = (msgspec.DecodeError, RecursionError)
+"""Raised by msgspec for bytes that are not as they should be, or are nested too deeply."""
 
 CONFLICT = 409
 FORBIDDEN = 403
@@ -49,6 +54,17 @@ class ApiError(ClusterError):
         self.status = status
         self.message = message
         self.retry_after = retry_after
+
+
+@contextmanager
+def where_forbidden(cure: str) -> Iterator[None]:
+    """Add what a person can do to the error of a request that the account may not make."""
+    try:
+        yield
+    except ApiError as error:
+        if error.status != FORBIDDEN:
+            raise
+        raise ApiError(FORBIDDEN, f"{cure}: {error.message}") from error
 
 
 class FailureStatus(msgspec.Struct, frozen=True):

@@ -16,6 +16,7 @@ import msgspec
 
 from webhook.kube.client import MOST_BYTES, KubeApi, Query
 from webhook.kube.errors import (
+    INVALID,
     ApiError,
     ClusterError,
     OversizedAnswerError,
@@ -87,16 +88,18 @@ async def read_pages(
             continue
         try:
             page = _decoder.decode(body)
-        except msgspec.DecodeError as error:
+        except INVALID as error:
             raise UnexpectedAnswerError(f"{path} returned an invalid list: {error}") from error
         items, page.items = page.items or [], None
         mean_bytes = max(1, len(body) // max(1, len(items)))
         del body
         yield page.metadata.resource_version, _decoded(path, items, decoder)
         del items
-        rest = page.metadata.rest
+        before, rest = rest, page.metadata.rest
         if not rest:
             return
+        if rest == before:
+            raise UnexpectedAnswerError(f"{path} returned the same page again: the list has no end")
         limit = max(1, min(_PAGE_BYTES // mean_bytes, limit * _GROW, _MOST_ITEMS))
 
 
@@ -106,7 +109,7 @@ def _decoded(
     for item in items:
         try:
             yield decoder.decode(item)
-        except msgspec.DecodeError as error:
+        except INVALID as error:
             raise UnexpectedAnswerError(f"{path} returned an invalid object: {error}") from error
 
 

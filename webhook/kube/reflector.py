@@ -24,6 +24,7 @@ from webhook.kube.collection import Collection, ItemT, Store
 from webhook.kube.errors import (
     FORBIDDEN,
     GONE,
+    INVALID,
     NOT_FOUND,
     ApiError,
     ClusterError,
@@ -188,7 +189,8 @@ class Reflector(Generic[ItemT]):
         path, quiet_seconds = self.collection.path, timing.quiet_seconds
         began = self._clock()
         self._is_streaming = False
-        async with self._connection.lines(path, query, quiet_seconds=quiet_seconds) as lines:
+        limits = {"seconds": seconds + quiet_seconds, "quiet_seconds": quiet_seconds}
+        async with self._connection.lines(path, query, **limits) as lines:
             self._is_streaming = True
             self._is_followed()
             async for line in lines:
@@ -199,7 +201,7 @@ class Reflector(Generic[ItemT]):
     def _apply(self, line: bytes) -> None:
         try:
             change = self._events.decode(line)
-        except msgspec.DecodeError as error:
+        except INVALID as error:
             # The Status of an ERROR need not look like an object of the collection.
             raise _failure(line, str(error)) from error
         match change.type:
@@ -357,7 +359,7 @@ def _failure(line: bytes, problem: str) -> ClusterError:
     """Return the error for an ERROR event, or for an invalid line."""
     try:
         failure = msgspec.json.decode(line, type=Event[FailureStatus])
-    except msgspec.DecodeError:
+    except INVALID:
         return UnexpectedAnswerError(f"the watch broke off, or sent no event: {problem}")
     if failure.type != "ERROR":
         return UnexpectedAnswerError(f"the watch sent an object as it should not be: {problem}")

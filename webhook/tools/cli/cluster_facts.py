@@ -23,7 +23,7 @@ from webhook.cluster.state import NAMESPACES
 from webhook.kube.client import KubeApi
 from webhook.kube.collection import LabeledMetadata
 from webhook.kube.credentials import Load
-from webhook.kube.errors import ClusterError
+from webhook.kube.errors import INVALID, ClusterError
 from webhook.kube.reflector import Watches
 from webhook.tools.custom_resources import workload
 from webhook.tools.documents.document import InputError
@@ -105,7 +105,7 @@ def _labels_after(metadata: JSONObject, own: Mapping[str, str]) -> dict[str, str
     text = (metadata.get("annotations") or {}).get(_LAST_APPLIED, "{}")
     try:
         last = msgspec.json.decode(text, type=_Manifest).metadata.labels
-    except msgspec.DecodeError:
+    except INVALID:
         last = None
     live = (metadata.get("labels") or {}).items()
     return {key: value for key, value in live if key not in (last or {})} | dict(own)
