@@ -401,10 +401,15 @@ async def test_a_malformed_object_is_reported_and_other_objects_audited(cluster:
         "PyTorchJob", {"metadata": {"name": "odd", "namespace": "ml"}, "spec": {"x": broken}}
     )
     cluster.add("Pod", owned(pod("odd-0", broken), job, "PyTorchJob", "kubeflow.org/v1"))
+    cluster.add("PyTorchJob", {"metadata": {"name": "deep", "namespace": "ml"}})
+    deep = cluster.api.objects["/apis/kubeflow.org/v1/pytorchjobs/deep"]
+    for _ in range(5000):
+        deep["spec"] = {"x": deep.get("spec", {})}
     cluster.add("Pod", pod("web", pod_spec(**REACHING)))
     audit = await cluster.audit()
     assert reasons_by_object(audit) == {"Pod web": [TOLERATES]}
     assert "spec.x.containers[0].resources.limits" in str(subject(audit, "odd").unjudged)
+    assert subject(audit, "deep").verdict == "unknown"
     [message] = audit.skipped
     assert message.startswith("Pod web/odd-0: not audited: ")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -25,6 +26,10 @@ from webhook.tools.audit.pools import NodeFindings, PoolState, node_findings, po
 from webhook.tools.audit.stack import StackProblem, of_a_network
 from webhook.tools.audit.subjects import Subject, subjects
 from webhook.tools.exceptions import useless_exceptions
+
+_DEEPEST = 11_000
+"""The recursion limit of an audit. API servers accept 10,000 levels of JSON: one claim or custom
+resource of a tenant, nested more deeply than by default, would end the audit of all objects."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,9 +72,12 @@ async def audit(reader: Reader, policy: Policy, today: date, move: Move | None =
     """
     # Decoded objects have no cycles. The search for cycles would take up to two thirds of the time.
     gc.disable()
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(_DEEPEST)
     try:
         return await _audit(_Lister(reader, policy, today, move), policy)
     finally:
+        sys.setrecursionlimit(limit)
         gc.enable()
 
 
