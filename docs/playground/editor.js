@@ -3,13 +3,26 @@
 // The text area lies over the colored copy of its text and is as large as the copy, so only the box
 // around both scrolls.
 
+// A link can hold a line of a million characters: each pattern takes a time that grows with the line
+// alone. A key or a string begins where a value can begin, and a string may have no end.
 const TOKENS = [
   ["comment", /(?<=^|\s)#.*/],
-  ["key", /[^\s#:"'[\]{},&*!|>%@`-][^:#"',{}]*?(?=:(?:\s|$))/],
-  ["string", /"(?:\\.|[^"\\])*"|'(?:''|[^'])*'/],
+  ["key", /(?=[^\s#:"'[\]{},&*!|>%@`-])(?<=^[\s-]*|[[{,]\s*)[^:#"',{}]+?(?=:(?:\s|$))/],
+  ["string", /(?<=^|[\s[{,])(?:"(?:\\.|[^"\\])*"?|'(?:''|[^'])*'?)/],
   ["constant", /(?<=[\s[,])(?:true|false|null|-?\d+(?:\.\d+)?)(?=[\s,\]]|$)/],
 ];
 const TOKEN = new RegExp(TOKENS.map(([, pattern]) => `(${pattern.source})`).join("|"), "g");
+
+// Yield the parts of a line with their class; the text between tokens has none.
+export function* parts(line) {
+  let end = 0;
+  for (const match of line.matchAll(TOKEN)) {
+    yield [line.slice(end, match.index), ""];
+    yield [match[0], TOKENS[match.slice(1).findIndex((group) => group)][0]];
+    end = match.index + match[0].length;
+  }
+  yield [line.slice(end), ""];
+}
 
 export class Editor {
   // `place` is an empty element. `onEdit` is called after each edit of the user.
@@ -76,15 +89,10 @@ export class Editor {
 
   line(text, number) {
     const line = element("div", this.marks.get(number));
-    let end = 0;
-    for (const match of text.matchAll(TOKEN)) {
-      line.append(text.slice(end, match.index));
-      const token = element("span", TOKENS[match.slice(1).findIndex((group) => group)][0]);
-      token.textContent = match[0];
-      line.append(token);
-      end = match.index + match[0].length;
+    for (const [part, name] of parts(text)) {
+      line.append(name ? element("span", name, part) : part);
     }
-    line.append(text.slice(end) || (text ? "" : "\u200b"));
+    if (!text) line.append("\u200b");
     return line;
   }
 

@@ -3,6 +3,7 @@
 // `#sample=NAME` is an unchanged sample. `#1=DATA` is a state: JSON, compressed, in base64url.
 
 const MOST_BYTES = 2 ** 21;
+const MOST_LINES = 50_000; // Each is an element of the page.
 
 export async function encode(state) {
   const bytes = await through(new TextEncoder().encode(JSON.stringify(state)), CompressionStream);
@@ -15,7 +16,9 @@ export async function decode(fragment) {
   if (!fragment.startsWith("#1=")) return undefined;
   const binary = atob(fragment.slice(3).replaceAll("-", "+").replaceAll("_", "/"));
   const bytes = Uint8Array.from(binary, (character) => character.charCodeAt(0));
-  return JSON.parse(new TextDecoder().decode(await through(bytes, DecompressionStream, MOST_BYTES)));
+  const text = new TextDecoder().decode(await through(bytes, DecompressionStream, MOST_BYTES));
+  if (text.split("\\n").length > MOST_LINES) throw new RangeError("the state has too many lines");
+  return JSON.parse(text);
 }
 
 // A link of some kilobytes can expand to gigabytes, so that reading stops at a limit.

@@ -61,7 +61,7 @@ async function restore() {
   } catch (error) {
     const text =
       error instanceof RangeError
-        ? "This link is too large: it expands to more than 2 MiB."
+        ? "This link is too large: it expands to more than 2 MiB, or 50,000 lines."
         : "This link is damaged: its end may be missing. Ask for it again.";
     newest += 1; // A check that runs is of another text.
     byId("results").ariaBusy = "false";

@@ -157,6 +157,36 @@ def test_broken_yaml_is_marked_at_its_line(loaded: Browser) -> None:
     assert shown["errors"] == ["no objects in manifest.yaml. Write a manifest, or choose a sample."]
 
 
+def test_the_text_of_a_manifest_never_becomes_html(loaded: Browser) -> None:
+    """A link shows the manifest of its author, in errors, findings, changes and explanations."""
+    html = "<img src=x onerror='globalThis.stolen=1'><script>globalThis.stolen=1</script>"
+    edit(loaded, "#sample", "gpu-job")
+    sample = loaded.run("return document.querySelector('#manifest-editor textarea').value")
+    hostile = {"kind": html, "metadata": {"name": html}, "apiVersion": html}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": html, "namespace": html}}
+    key = {"key": html, "operator": "Exists"}
+    spec = {"containers": [{"name": html, "image": html}], "nodeName": html, "tolerations": [key]}
+    documents = [hostile, {**pod, "spec": spec}, {**pod, "spec": {html: html}}, {html: html}]
+    text = "\n---\n".join([sample.replace("nvidia.com/gpu", html), yaml.safe_dump_all(documents)])
+    for selector, value in (
+        ("#manifest-editor textarea", text),
+        ("#namespace", html),
+        ("#policy-editor textarea", f"kind: {html}"),
+        ("#manifest-editor textarea", f"{html}: ["),
+    ):
+        edit(loaded, selector, value)
+        assert loaded.run("return globalThis.stolen ?? 0") == 0
+        assert (
+            loaded.run(
+                "return document.querySelectorAll('#playground :is(img, script:not([src]))').length"
+            )
+            == 0
+        )
+    follow(loaded, f"#sample={html}")
+    settled(loaded)
+    assert loaded.run("return globalThis.stolen ?? 0") == 0
+
+
 def test_an_invalid_policy_is_reported_with_its_line(loaded: Browser) -> None:
     edit(loaded, "#sample", "web")
     policy = yaml.safe_dump(fence_policy({"pools": 3}), sort_keys=False)
@@ -320,16 +350,44 @@ console.log(JSON.stringify({ found, mebibytes }));
 
 
 @pytest.mark.parametrize(
-    ("length", "found"), [(1000, {"manifest": "x" * 1000}), (300_000_000, "RangeError")]
+    ("text", "times", "found"),
+    [
+        (b"x", 1000, {"manifest": "x" * 1000}),
+        (b"x", 300_000_000, "RangeError"),
+        (b"\\n", 60_000, "RangeError"),
+    ],
 )
-def test_a_link_expands_to_a_limited_size(length: int, found: Any) -> None:
+def test_a_link_expands_to_a_limited_size(text: bytes, times: int, found: Any) -> None:
     compressor = zlib.compressobj(1, zlib.DEFLATED, -zlib.MAX_WBITS)
-    state = compressor.compress(b'{"manifest":"' + b"x" * length + b'"}') + compressor.flush()
+    state = compressor.compress(b'{"manifest":"' + text * times + b'"}') + compressor.flush()
     fragment = f"#1={base64.urlsafe_b64encode(state).decode().rstrip('=')}"
     script = DECODE % (PROJECT / "docs" / "playground" / "link.js")
     result = node(script, fragment)
     assert result["found"] == found
     assert result["mebibytes"] < 100
+
+
+COLORS = """
+import { text } from "node:stream/consumers";
+import { parts } from "%s";
+const lines = JSON.parse(await text(process.stdin));
+const colors = (line) => [...parts(line)].filter(([, name]) => name);
+console.log(JSON.stringify(lines.map((line) => (line.length > 1000 ? [] : colors(line)))));
+for (const line of lines) colors(line);
+"""
+
+
+def test_the_colors_of_a_line_take_a_time_that_grows_with_its_length() -> None:
+    """A link of some kilobytes holds a line of a million characters."""
+    usual = """  - name: 'a' # it's "b"\n{a: 1, "b": 'c''d'}\nargs: [don't, "say: \\\\"x"]"""
+    hostile = ("a", " a", "a:", '"\\', '"', "'", " 1", "- ", "{a", ", ", "#", " ", "a: b")
+    lines = [*usual.splitlines(), *(each * (2**20 // len(each)) for each in hostile)]
+    found = node(COLORS % (PROJECT / "docs" / "playground" / "editor.js"), json.dumps(lines))
+    assert found[:3] == [
+        [["name", "key"], ["'a'", "string"], ['# it\'s "b"', "comment"]],
+        [["a", "key"], ["1", "constant"], ['"b"', "string"], ["'c''d'", "string"]],
+        [["args", "key"], ['"say: \\\\"', "string"]],
+    ]
 
 
 def node(script: str, text: str = "") -> Any:
@@ -343,5 +401,6 @@ def node(script: str, text: str = "") -> Any:
         capture_output=True,
         text=True,
         check=True,
+        timeout=60,
     )
     return json.loads(done.stdout)
