@@ -256,7 +256,8 @@ def test_a_rotation_of_the_ca_fails_no_admission(installed: Installed, under_loa
 
     def rotate() -> None:
         before = served()["ca.crt"]
-        installed.kubectl("delete", "secret", "gpufence-ca")
+        empty = ("--type", "merge", "--patch", '{"data": null}')
+        installed.kubectl("patch", "secret", "gpufence-ca", *empty)
         until(lambda: served()["ca.crt"] != before, "the next CA to sign", 120)
         until(lambda: installed.serve(served()["tls.crt"]), "replicas to serve its pair", 180)
 

@@ -13,6 +13,12 @@ from paths import CHART, DEPLOY, PROJECT
 from policies.policy import ALWAYS_EXCLUDED, Policy
 from policies.schema import json_schema
 from policies.shipped import default_policy_text
+from reviewing import default_policy
+from webhook.controller.text.objects import (
+    POLICY_KIND,
+    Registration,
+    admission_policies,
+)
 
 # The build backend of pyproject.toml, and its dependencies on Linux.
 BACKEND = ("hatchling", "packaging", "pathspec", "pluggy", "tomlkit", "trove-classifiers")
@@ -26,6 +32,7 @@ def texts() -> dict[Path, str]:
         CHART / "values.yaml": values_text(),
         CHART / "values.schema.json": schema_text(),
         CHART / "files" / "excluded-namespaces.yaml": excluded_text(),
+        CHART / "files" / "admission-policies.yaml": matched_text(),
     }
 
 
@@ -47,6 +54,18 @@ def values_text() -> str:
 def excluded_text() -> str:
     """Return the namespaces that every release excludes, which the namespace guard names."""
     return "".join(f"- {name}\n" for name in sorted(ALWAYS_EXCLUDED))
+
+
+def matched_text() -> str:
+    """Return what the admission policy of each rule matches, which the chart's bindings repeat."""
+    lines = []
+    for obj in admission_policies(default_policy(), Registration()):
+        if obj["kind"] == POLICY_KIND:
+            lines.append(f"{obj['metadata']['name'].removeprefix('gpufence-')}:")
+            lines += map(
+                "- {}".format, map(json.dumps, obj["spec"]["matchConstraints"]["resourceRules"])
+            )
+    return "\n".join([*lines, ""])
 
 
 def schema_text() -> str:

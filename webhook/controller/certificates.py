@@ -33,7 +33,7 @@ from webhook.controller.owner import Owner
 from webhook.controller.registrar import configurations_of
 from webhook.controller.text.objects import LABELS, Registration
 from webhook.controller.trust import bundles, carries
-from webhook.kube.errors import ClusterError
+from webhook.kube.errors import ClusterError, where_forbidden
 from webhook.kube.writer import KubeWriter
 from webhook.logs import event
 
@@ -107,8 +107,9 @@ class IssuedCertificates:
     """The built-in CA: a Secret for the CA, and one for the pair that replicas serve.
 
     ``configuration`` is the name of the webhook configurations, whose caBundle must carry a CA
-    before it signs. ``owner`` owns the Secrets. ``clock`` returns monotonic seconds; ``changed`` is
-    called with the name of each Secret that is written.
+    before it signs. The chart creates both Secrets; ``owner`` owns those that are created here.
+    ``clock`` returns monotonic seconds; ``changed`` is called with the name of each Secret that is
+    written.
     """
 
     def __init__(
@@ -154,7 +155,7 @@ class IssuedCertificates:
         reason = authority_problem(authority, now)
         if authority is None or reason:
             authority = create_authority(now, self._timing.authority)
-            await self._write(self._ca, "Opaque", authority_data(authority), live, reason)
+            await self._write(self._ca, authority_data(authority), live, reason)
         return authority
 
     async def _signer(self, authority: KeyPair) -> bytes:
@@ -170,7 +171,7 @@ class IssuedCertificates:
         if reason and (is_trusted or _is_useless(leaf, signer, now)):
             leaf = issue_leaf(authority, self._names, now, self._timing.leaf)
             data = serving_data(leaf, authority)
-            await self._write(self._serving, "kubernetes.io/tls", data, live, reason)
+            await self._write(self._serving, data, live, reason)
         return signer if is_certificate(signer) else b""
 
     async def _is_trusted(self, authority: KeyPair) -> bool:
@@ -195,24 +196,24 @@ class IssuedCertificates:
         return live
 
     async def _write(
-        self,
-        secret: SecretName,
-        kind: str,
-        data: Mapping[str, bytes],
-        live: JSONObject | None,
-        reason: str,
+        self, secret: SecretName, data: Mapping[str, bytes], live: JSONObject | None, reason: str
     ) -> None:
-        """Write the Secret. If another client wrote it in between, the next round looks again."""
-        base: JSONObject = live or {"apiVersion": "v1", "kind": "Secret", "type": kind}
-        metadata = {**(base.get("metadata") or {}), "name": secret.name}
-        metadata["labels"] = {**(metadata.get("labels") or {}), **LABELS}
-        if self._owner is not None:
-            metadata["ownerReferences"] = [await self._owner.reference(self._api)]
-        desired = with_data({**base, "metadata": metadata}, data)
-        if live is None:
-            await self._api.create(secret.collection, desired)
+        """Write the Secret. If another client wrote it in between, the next round looks again.
+
+        Of a Secret that exists, such as the chart's, only the data changes.
+        """
+        if live is not None:
+            await self._api.replace(secret.path, with_data(live, data))
         else:
-            await self._api.replace(secret.path, desired)
+            metadata: JSONObject = {"name": secret.name, "labels": dict(LABELS)}
+            if self._owner is not None:
+                metadata["ownerReferences"] = [await self._owner.reference(self._api)]
+            made = {"apiVersion": "v1", "kind": "Secret", "metadata": metadata}
+            with where_forbidden(
+                f"{secret} does not exist; restore the release (helm upgrade), or create it empty "
+                f"(kubectl --namespace {secret.namespace} create secret generic {secret.name})"
+            ):
+                await self._api.create(secret.collection, with_data(made, data))
         event(_log, logging.INFO, "certificate issued", secret=str(secret), reason=reason)
         self._changed(secret.name)
 

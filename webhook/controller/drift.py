@@ -93,9 +93,10 @@ def _content(desired: JSONObject, live: JSONObject) -> Iterator[Difference]:
 
 
 def _flat(policy: JSONObject) -> JSONObject:
-    """Return the fields of a policy's or binding's spec, with those of its matchConstraints."""
+    """Return the fields of a policy's or binding's spec, with those of what it matches."""
     spec = {**(policy.get("spec") or {})}
-    return spec | (spec.pop("matchConstraints", None) or {})
+    matched = spec.pop("matchConstraints", None) or spec.pop("matchResources", None)
+    return spec | (matched or {})
 
 
 def _fields(owner: str, desired: JSONObject, live: JSONObject) -> Iterator[Difference]:

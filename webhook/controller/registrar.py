@@ -14,7 +14,7 @@ from policies.kubernetes.objects import JSONObject
 from webhook.controller.drift import Difference, drift, repaired
 from webhook.controller.text.objects import API_VERSION, BINDING_KIND, POLICY_KIND, all_names
 from webhook.kube.endpoints import ready_endpoints, slices_query
-from webhook.kube.errors import FORBIDDEN, ApiError, ClusterError
+from webhook.kube.errors import FORBIDDEN, ApiError, ClusterError, where_forbidden
 from webhook.kube.writer import KubeWriter
 from webhook.logs import event
 
@@ -67,7 +67,8 @@ class Registrar:
 
         Policies come before their bindings, and what is no longer wanted goes last, so a change
         leaves no moment without a second line. An update takes effect at once. A kind that the API
-        server does not serve as v1 is left alone.
+        server does not serve as v1 is left alone. The chart has the bindings: where the account may
+        not write them, one that differs or is missing is an error.
         """
         live = await admission_policies_of(self._api, self._name)
         wanted: AdmissionPolicies = {kind: {} for kind in POLICY_KINDS}
@@ -77,13 +78,16 @@ class Registrar:
             if kind not in live and objects and kind in _SINCE:
                 self._report(f"the API server does not serve {kind} v1; {_SINCE[kind]} does")
             for name, obj in objects.items() if kind in live else ():
-                await self._reconcile(f"{POLICY_KINDS[kind]}/{name}", obj, live[kind].get(name))
-        for kind in reversed(live):
-            for name in live[kind].keys() - wanted[kind].keys():
-                path = f"{POLICY_KINDS[kind]}/{name}"
+                cure = f"delete {kind} {name}, and restore the release (helm upgrade)"
+                with where_forbidden(cure):
+                    await self._reconcile(f"{POLICY_KINDS[kind]}/{name}", obj, live[kind].get(name))
+        # A binding has no effect without its policy, and is the chart's.
+        for name in live.get(POLICY_KIND, {}).keys() - wanted[POLICY_KIND].keys():
+            path = f"{POLICY_KINDS[POLICY_KIND]}/{name}"
+            with where_forbidden(f"delete {POLICY_KIND} {name}, which another version has written"):
                 await self._api.delete(path)
-                self._written.pop(path, None)
-                self._note(kind, name, "deleted", [])
+            self._written.pop(path, None)
+            self._note(POLICY_KIND, name, "deleted", [])
         for warning in type_warnings(live):
             self._report(warning)
 

@@ -116,6 +116,24 @@ def test_server_side_apply_of_install_yaml_has_no_warning(prepared: ControlPlane
     assert not prepared.kubectl(*command).stderr
 
 
+def test_an_upgrade_keeps_the_content_of_both_secrets(prepared: ControlPlane, helm: Helm) -> None:
+    """Also of those that an earlier controller has created, with a type of its own."""
+    secrets = [obj for obj in helm.objects({}) if obj["kind"] == "Secret"]
+    data = {"tls.crt": "", "tls.key": "", "ca.crt": "eA=="}
+    kinds = zip(secrets, ("Opaque", "kubernetes.io/tls"), strict=True)
+    before = [{**obj, "type": kind, "data": data} for obj, kind in kinds]
+    for obj in before:
+        obj["metadata"] = {**obj["metadata"], "labels": {"app.kubernetes.io/name": "gpufence"}}
+    prepared.kubectl.create(*before)
+    for flags in ((), (), ("--server-side", "--force-conflicts"), ()):
+        prepared.kubectl("apply", *flags, "--filename", "-", stdin=as_list(tuple(secrets)))
+        found = prepared.kubectl.json("get", "secrets", "--namespace", NAMESPACE)["items"]
+        assert [(obj["type"], obj["data"]) for obj in found] == [
+            (obj["type"], obj["data"]) for obj in before
+        ]
+    prepared.kubectl("delete", "--filename", "-", stdin=as_list(tuple(secrets)))
+
+
 ENFORCE = """kubectl patch fencepolicy gpufence --type merge -p '{"spec":{"mode":"enforce"}}'"""
 NOTES = {
     "replicas=2": ("Mode enforce", "run as user 65532", "GPU Pods, and Pods that set nodeName"),

@@ -23,7 +23,7 @@ from policies.document import parse_policy
 from policies.registry import CHECKS
 from policies.shipped import PRESETS, default_policy_text
 from webhook.controller.registrar import POLICY_KINDS as PATHS
-from webhook.controller.text.objects import BINDING_KIND
+from webhook.controller.text.objects import POLICY_KIND
 
 LIFECYCLE_BLOCKS = [block for name in LIFE for block in blocks(name)]
 YAML = [block for block in LIFECYCLE_BLOCKS if block.language == "yaml"]
@@ -216,11 +216,7 @@ def is_fenced(installed: Installation) -> bool:
 def follows(installed: Installation) -> bool:
     """Return whether nothing waits for a replica, and nothing in the API server denies."""
     webhooks = [each for config in installed.configurations() for each in config["webhooks"]]
-    bindings = installed.cluster.api.request("GET", PATHS[BINDING_KIND])["items"]
-    denying = [
-        each["metadata"]["name"]
-        for each in bindings
-        if "Deny" in each["spec"]["validationActions"]
-        and not each["metadata"]["name"].endswith("-guard")
-    ]
+    policies = installed.cluster.api.request("GET", PATHS[POLICY_KIND])["items"]
+    names = [each["metadata"]["name"] for each in policies]
+    denying = [name for name in names if not name.endswith("-guard")]
     return {each["failurePolicy"] for each in webhooks} == {"Ignore"} and not denying

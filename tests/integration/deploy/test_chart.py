@@ -22,6 +22,12 @@ from paths import CHART
 from policies.document import PolicyError, parse_policy
 from policies.policy import ALWAYS_EXCLUDED
 from specs import default_spec, policy_of
+from webhook.controller.drift import drift
+from webhook.controller.text.objects import (
+    BINDING_KIND,
+    Registration,
+    admission_policies,
+)
 from webhook.tools.cli.main import cli
 from webhook.tools.doctor.checks import relaxed_namespaces
 
@@ -258,6 +264,24 @@ def test_the_namespace_guard_covers_names_for_which_the_policy_is_relaxed(helm: 
     assert names == sorted(relaxed_namespaces(policy_of(default_spec() | relaxing)))
     assert prefixes == ["except-", "level-", "mode-", "rule-"]
     assert guarded(helm, {"mode": "audit", **relaxing})[1:] == [[], []]
+
+
+def test_the_chart_has_what_its_controller_may_not_create(helm: Helm) -> None:
+    """Both Secrets, without what an upgrade would overwrite, and the bindings that it expects."""
+    values = {"registration": {"excludeNamespaces": ["cilium"]}}
+    objects = helm.objects(values)
+    secrets = [obj for obj in objects if obj["kind"] == "Secret"]
+    assert [obj.keys() for obj in secrets] == [{"apiVersion", "kind", "metadata"}] * 2
+    excluded = frozenset({"cilium", NAMESPACE})
+    expected = admission_policies(
+        policy_of(default_spec()), Registration(excluded_namespaces=excluded)
+    )
+    rules = one(objects, "ClusterRole", "gpufence-controller")["rules"]
+    [written] = [rule for rule in rules if rule["resources"] == ["validatingadmissionpolicies"]]
+    names = [obj["metadata"]["name"] for obj in expected if obj["kind"] == BINDING_KIND]
+    assert sorted(written["resourceNames"]) == sorted(names)
+    for binding in [obj for obj in expected if obj["kind"] == BINDING_KIND]:
+        assert not drift(binding, one(objects, BINDING_KIND, binding["metadata"]["name"]))
 
 
 def test_the_chart_has_no_webhook_configuration_and_replicas_may_only_read(helm: Helm) -> None:

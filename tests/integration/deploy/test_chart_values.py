@@ -15,6 +15,7 @@ from deploy.chart import Helm, Values, parsed
 from each import each
 from gpufence_docs.chart import ELSEWHERE, values
 from paths import CHART
+from webhook.controller.text.objects import IN_TREE_RULES
 from webhook.tools.cli.main import cli
 from webhook.tools.custom_resources.merging import merge
 
@@ -54,6 +55,7 @@ def guard(name: str) -> set[str]:
     return {f"{kind} gpufence-{name}-guard" for kind in kinds}
 
 
+BINDINGS = {f"ValidatingAdmissionPolicyBinding gpufence-{rule}" for rule in IN_TREE_RULES}
 EFFECTS = {
     "image.repository": Effect("registry.example/gpufence", PODS, AUDIT),
     "image.tag": Effect("nightly", PODS, AUDIT),
@@ -135,20 +137,28 @@ EFFECTS = {
                 )
             ),
             *guard("registration"),
+            *BINDINGS,
         },
         {"certificates": {"source": "secret", "secretName": "tls"}},
     ),
     "controller.resources": Effect({"limits": {"memory": "1Gi"}}, {CONTROLLER}),
     "registration.timeoutSeconds": Effect(9, {REPLICA, CONTROLLER}),
     "registration.excludeNamespaces": Effect(
-        ["cilium"], {CONTROLLER, "ValidatingAdmissionPolicy gpufence-namespace-guard"}
+        ["cilium"],
+        {CONTROLLER, min(guard("namespace")), min(guard("registration")), *BINDINGS},
     ),
     "registration.annotations": Effect(LABELS, {CONTROLLER}),
-    "admissionPolicies.enabled": Effect(False, {CONTROLLER, CLUSTER_ROLE, *guard("namespace")}),
-    "certificates.source": Effect(
-        "secret", {CONTROLLER, ROLE}, {"certificates": {"secretName": "tls"}}
+    "admissionPolicies.enabled": Effect(
+        False, {CONTROLLER, CLUSTER_ROLE, *guard("namespace"), *BINDINGS}
     ),
-    "certificates.secretName": Effect("tls", {REPLICA, CONTROLLER, ROLE}),
+    "certificates.source": Effect(
+        "secret",
+        {CONTROLLER, ROLE, "Secret gpufence-ca", "Secret tls", *guard("secret")},
+        {"certificates": {"secretName": "tls"}},
+    ),
+    "certificates.secretName": Effect(
+        "tls", {REPLICA, CONTROLLER, ROLE, "Secret gpufence-serving", "Secret tls"}
+    ),
     "certificates.lifetime": Effect("24h", {CONTROLLER}),
     "certificates.caLifetime": Effect("48h", {CONTROLLER}),
     "certificates.issuerRef.name": Effect("b", {"Certificate gpufence"}, CERT_MANAGER),
@@ -162,13 +172,16 @@ EFFECTS = {
                 f"{kind} gpufence-audit"
                 for kind in ("ClusterRole", "ClusterRoleBinding", "NetworkPolicy", "ServiceAccount")
             ),
+            *guard("audit"),
         },
     ),
     "audit.schedule": Effect("0 * * * *", {AUDITS}, AUDIT),
     "audit.timeZone": Effect("Europe/Berlin", {AUDITS}, AUDIT),
     "audit.output": Effect("json", {AUDITS}, AUDIT),
     "audit.failOn": Effect("warn", {AUDITS}, AUDIT),
-    "audit.policyReports": Effect(False, {AUDITS, "ClusterRole gpufence-audit"}, AUDIT),
+    "audit.policyReports": Effect(
+        False, {AUDITS, "ClusterRole gpufence-audit", *guard("audit")}, AUDIT
+    ),
     "audit.activeDeadlineSeconds": Effect(60, {AUDITS}, AUDIT),
     "audit.resources": Effect({"limits": {"memory": "2Gi"}}, {AUDITS}, AUDIT),
 }

@@ -369,7 +369,7 @@ def _may_start(pod: Object, sources: Sources) -> bool:
 
 
 def _content(sources: Sources, volume: Object) -> dict[str, bytes] | None:
-    """Return the files of a volume; None if its ConfigMap or Secret does not exist."""
+    """Return the files of a volume; None if its ConfigMap or Secret, or a key of it, is missing."""
     if source := volume.get("configMap"):
         found = sources.get(("configmaps", source["name"]))
     elif source := volume.get("secret"):
@@ -384,6 +384,8 @@ def _content(sources: Sources, volume: Object) -> dict[str, bytes] | None:
         for key, text in data.items()
     }
     if items := source.get("items"):
+        if not all(item["key"] in files for item in items):
+            return None
         return {item["path"]: files[item["key"]] for item in items}
     return files
 

@@ -43,7 +43,22 @@ def test_each_rule_has_a_labeled_policy_with_a_description_and_a_binding_that_de
             assert obj["spec"]["failurePolicy"] == "Fail"
         else:
             name = obj["metadata"]["name"]
-            assert obj["spec"] == {"policyName": name, "validationActions": ["Deny"]}
+            assert (obj["spec"]["policyName"], obj["spec"]["validationActions"]) == (name, ["Deny"])
+
+
+def test_a_binding_matches_what_its_policy_does_whatever_the_policy_exempts() -> None:
+    """The chart contains the bindings, which the controller may not write."""
+    exemptions = replace(default_policy().exemptions, namespaces=frozenset({"agents"}))
+    made = by_name(replace(default_policy(), exemptions=exemptions))
+    for name in (TRESPASS, LEAK):
+        matched = made[POLICY_KIND, name]["matchConstraints"]
+        [expression] = matched["namespaceSelector"]["matchExpressions"]
+        expression["values"].remove("agents")
+        assert made[BINDING_KIND, name]["matchResources"] == matched
+    owned = admission_policies(default_policy(), Registration(owner={"uid": "1"}))
+    assert all(
+        ("ownerReferences" in obj["metadata"]) == (obj["kind"] == POLICY_KIND) for obj in owned
+    )
 
 
 def test_a_mode_in_which_nothing_denies_has_no_policies() -> None:

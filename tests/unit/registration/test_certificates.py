@@ -125,7 +125,6 @@ async def test_both_secrets_are_created_at_once_before_anything_is_registered(
     published = await controller.reconcile()
     assert published == authority(api).certificate_pem
     assert is_trusted_by(leaf(api).certificate_pem, published)
-    assert api.objects[SERVING.path]["type"] == "kubernetes.io/tls"
     assert set(api.objects[SERVING.path]["data"]) == {"tls.crt", "tls.key", "ca.crt"}
     assert set(api.objects[CA.path]["data"]) == {"ca.crt", "ca.key"}
     assert controller.issued == ["ca", "serving"]
@@ -140,6 +139,33 @@ async def test_what_is_written_is_owned_and_labeled(api: FakeKubeApi) -> None:
         metadata = api.objects[secret.path]["metadata"]
         assert [owner["uid"] for owner in metadata["ownerReferences"]] == ["1"]
         assert metadata["labels"] == {"app.kubernetes.io/name": "gpufence"}
+
+
+async def test_of_an_empty_secret_of_the_chart_only_the_data_changes(api: FakeKubeApi) -> None:
+    before = {}
+    for secret in (CA, SERVING):
+        labels = {"app.kubernetes.io/managed-by": "Helm"}
+        made = {"metadata": {"name": secret.name, "labels": labels}, "type": "Opaque"}
+        before[secret] = api.server.put(secret.collection, made)
+    # Who may create no Secrets may not look up their owner either.
+    await Controller(api, Owner.parse("clusterrole/gpufence")).reconcile()
+    for secret, old in before.items():
+        new = api.objects[secret.path]
+        assert new["metadata"].pop("resourceVersion") > old["metadata"].pop("resourceVersion")
+        assert {**old, "data": new["data"], "metadata": new["metadata"]} == new
+        assert new["metadata"].items() >= old["metadata"].items()
+
+
+async def test_the_error_of_a_secret_that_may_not_be_created_says_what_to_do(
+    api: FakeKubeApi,
+) -> None:
+    api.server.errors[CA.collection] = (403, "secrets is forbidden")
+    with pytest.raises(
+        ClusterError,
+        match=r"Secret system/ca does not exist; restore the release \(helm upgrade\), or create "
+        r"it empty \(kubectl --namespace system create secret generic ca\): secrets is forbidden",
+    ):
+        await Controller(api).reconcile()
 
 
 async def test_nothing_is_written_once_the_owner_is_gone(api: FakeKubeApi) -> None:

@@ -12,6 +12,7 @@ from reviewing import default_policy
 from webhook.controller.registrar import KINDS, Registrar, RegistrationError, is_reachable
 from webhook.controller.registrar import POLICY_KINDS as PATHS
 from webhook.controller.text.objects import (
+    BINDING_KIND,
     POLICY_KIND,
     Registration,
     admission_policies,
@@ -63,10 +64,29 @@ async def test_obsolete_policies_are_deleted_and_those_of_other_products_kept() 
     api = Api()
     kept = registrar(api)
     await kept.register_policies(WANTED)
-    foreign = f"{PATHS[POLICY_KIND]}/of-another-product"
-    api.objects[foreign] = {"metadata": {"name": "of-another-product"}, "spec": {}}
+    for name in ("of-another-product", "gpufence-pods"):
+        api.objects[f"{PATHS[POLICY_KIND]}/{name}"] = {"metadata": {"name": name}, "spec": {}}
+    await kept.register_policies(WANTED)
     await kept.register_policies(())
-    assert list(api.objects) == [foreign]
+    assert f"{PATHS[POLICY_KIND]}/of-another-product" in api.objects
+    # A binding without its policy has no effect.
+    assert len(api.objects) == 1 + len(WANTED) / 2
+
+
+async def test_the_error_of_what_the_controller_may_not_write_says_what_to_do() -> None:
+    api = Api()
+    kept = registrar(api)
+    await kept.register_policies(WANTED)
+    binding = api.objects.pop(f"{PATHS[BINDING_KIND]}/gpufence-device-leak")
+    former = f"{PATHS[POLICY_KIND]}/gpufence-pods"
+    api.write_error = ApiError(403, "you may not")
+    cure = "delete ValidatingAdmissionPolicyBinding gpufence-device-leak, and restore the release"
+    with pytest.raises(ApiError, match=cure):
+        await kept.register_policies(WANTED)
+    api.objects[f"{PATHS[BINDING_KIND]}/gpufence-device-leak"] = binding
+    api.objects[former] = {"metadata": {"name": "gpufence-pods"}, "spec": {}}
+    with pytest.raises(ApiError, match="delete ValidatingAdmissionPolicy gpufence-pods, which"):
+        await kept.register_policies(WANTED)
 
 
 async def test_nothing_is_written_if_the_policy_api_is_not_served(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import date
 from functools import cache
 from pathlib import Path
@@ -218,17 +218,21 @@ def _admission_policy(
         "metadata": registration.metadata(name, text["metadata"]["annotations"]),
         "spec": {**spec, "matchConstraints": constraints},
     }
+    # It repeats what the policy matches: the controller may write the policy, and not its binding.
+    # Nothing owns it, so that the chart can contain it.
+    excluded = registration.excluded_namespaces | ALWAYS_EXCLUDED
+    matched = {**text["spec"]["matchConstraints"], "namespaceSelector": _all_but(excluded)}
     yield {
         **binding,
-        "metadata": registration.metadata(name, {}),
-        "spec": {"policyName": name, **binding["spec"]},
+        "metadata": replace(registration, owner=None).metadata(name, {}),
+        "spec": {"policyName": name, **binding["spec"], "matchResources": matched},
     }
 
 
 def all_names(name: str) -> tuple[str, ...]:
     """Return every name that an admission policy of this installation, and its binding, may have.
 
-    Those of earlier versions are among them, so that an upgrade deletes the objects.
+    Those of earlier versions are among them: their objects would keep denying.
     """
     return tuple(f"{name}-{ending}" for ending in (*IN_TREE_RULES, *_FORMER_ENDINGS))
 
@@ -236,8 +240,12 @@ def all_names(name: str) -> tuple[str, ...]:
 def _namespace_selector(policy: Policy, registration: Registration) -> JSONObject:
     """Return the selector of all namespaces but the exempt and the excluded ones."""
     excluded = registration.excluded_namespaces | ALWAYS_EXCLUDED
-    values = sorted(policy.exemptions.namespaces | excluded)
-    return {"matchExpressions": [{"key": NAMESPACE_LABEL, "operator": "NotIn", "values": values}]}
+    return _all_but(policy.exemptions.namespaces | excluded)
+
+
+def _all_but(excluded: frozenset[str]) -> JSONObject:
+    expression = {"key": NAMESPACE_LABEL, "operator": "NotIn", "values": sorted(excluded)}
+    return {"matchExpressions": [expression]}
 
 
 @cache

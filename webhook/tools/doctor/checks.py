@@ -210,7 +210,7 @@ def _certificate(installed: Installation) -> Iterator[DoctorLine]:
     elif installed.secret is None:
         yield fail(
             f"Secret {installed.namespace}/{installed.deployed.serving_secret} does not exist",
-            _RENEWAL,
+            "Restore the release (helm upgrade): the controller fills the Secret of the chart",
         )
     elif installed.leaf is None:
         yield fail("the Secret has no serving certificate", _RENEWAL)

@@ -105,7 +105,8 @@ def _compared(installed: Installation, policy: Policy, registration: Registratio
         if key not in live:
             found = [Difference("", "it does not exist")]
         elif key not in desired:
-            found = [Difference("", "it is not needed")]
+            # A binding without its policy has no effect.
+            found = [Difference("", "it is not needed")] if key[0] == POLICY_KIND else []
         else:
             found = drift(desired[key], live[key])
         differences += [Difference(each.field, f"{' '.join(key)}: {each}") for each in found]

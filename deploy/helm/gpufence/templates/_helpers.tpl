@@ -322,9 +322,10 @@ nothing by what holds in all of them. Helm reads an unquoted off as false.
 {{- end }}
 {{- end -}}
 
-{{/* The namespaces that are always excluded, which make generate copies from the program. */}}
+{{/* The namespaces that no webhook and no admission policy concerns: "make generate" copies the first ones from the program. */}}
 {{- define "gpufence.excludedNamespaces" -}}
 {{ .Files.Get "files/excluded-namespaces.yaml" }}
+- {{ .Release.Namespace }}
 {{- range .Values.registration.excludeNamespaces }}
 - {{ . }}
 {{- end }}

@@ -44,9 +44,9 @@ def certs() -> None:
 
 @certs.command(
     epilog="""\b
-To replace the CA early, delete its Secret: kubectl --namespace gpufence-system delete secret
-gpufence-ca. The controller creates another one, and lets it sign once every webhook configuration
-trusts it.
+To replace the CA early, empty its Secret. The controller creates another one, and lets it sign once
+every webhook configuration trusts it:
+  kubectl -n gpufence-system patch secret gpufence-ca --type merge --patch '{"data": null}'
 
 \b
 Exit status:
