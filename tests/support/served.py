@@ -71,7 +71,7 @@ async def serve_policy(
     """Serve a policy until the stack is closed."""
     metrics = Metrics(policy, "test")
     admission = Admission(policy, metrics, today=NOW.date, cluster=cluster)
-    edge = Edge(admission, metrics, timeout_seconds=10)
+    edge = Edge(admission, metrics, timeout_seconds=10, followed="gpufence")
     reviews: Client = TestClient(RawTestServer(edge.handle))
     pages = operations_handler(metrics, lambda: "shutting down" if edge.draining else "")
     operations: Client = TestClient(RawTestServer(pages))

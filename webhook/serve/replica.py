@@ -117,7 +117,8 @@ class _Replica:
         self._admission = Admission(
             policy.current, self._metrics, lambda: self._clock.now().date(), self._facts
         )
-        self._edge = Edge(self._admission, self._metrics, options.timeout_seconds)
+        followed = policy.name if options.policy is None else ""
+        self._edge = Edge(self._admission, self._metrics, options.timeout_seconds, followed)
         policy.followers += [self._admission.use, self._metrics.use]
         policy.count = self._metrics.policy_changed
         self._certificate = ServedCertificate(

@@ -59,7 +59,7 @@ class Webhook:
         self._loop = asyncio.new_event_loop()
         metrics = Metrics(policy, "fuzz")
         admission = Admission(policy, metrics, lambda: _TODAY)
-        edge = Edge(admission, metrics, timeout_seconds=10)
+        edge = Edge(admission, metrics, timeout_seconds=10, followed="gpufence")
         self._server = web.Server(edge.handle, loop=self._loop, access_log=None)
 
     def exchange(self, data: bytes) -> bytes:

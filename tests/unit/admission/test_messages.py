@@ -14,9 +14,11 @@ from reviewing import gpu_pod
 from specs import default_spec, policy_of
 from webhook.serve.admission.messages import (
     DENIAL_LENGTH,
+    WARNING_LENGTH,
     assigned_user,
     audit_annotations,
     denial,
+    not_followed,
     warnings,
 )
 
@@ -73,6 +75,14 @@ def test_a_warning_is_not_cut_within_a_word() -> None:
     [text] = warnings([finding(detail="long " * 50, reason="privileged " * 30)])
     assert len(text) <= 256
     assert text.endswith("privileged…")
+
+
+def test_a_policy_that_replicas_ignore_causes_a_warning_that_fits() -> None:
+    assert not_followed("a", "a") == []
+    [of_file] = not_followed("a", "")
+    assert of_file == "this gpufence reads its policy from a file and ignores a"
+    [longest] = not_followed("a" * 253, "b" * 253)
+    assert len(longest) <= WARNING_LENGTH
 
 
 def test_a_warning_is_truncated_to_the_api_server_limit() -> None:

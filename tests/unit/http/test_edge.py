@@ -79,6 +79,13 @@ async def test_policies_are_reviewed_and_an_internal_error_fails_only_the_call(
     spec = default_spec()
     body = encode(review(fence_policy(spec)))
     assert await hook.response("/validate-policy", body) == {"uid": UID, "allowed": True}
+    other = encode(review(fence_policy(spec, "other"), dryRun=True))
+    warning = "this gpufence follows FencePolicy gpufence and ignores other. To change its policy, "
+    assert await hook.response("/validate-policy", other) == {
+        "uid": UID,
+        "allowed": True,
+        "warnings": [f"{warning}set metadata.name to gpufence"],
+    }
     invalid = encode(review(fence_policy(spec | {"mode": "deny"})))
     denied = await hook.response("/validate-policy", invalid)
     problem = "spec.mode: is 'deny', but must be 'enforce', 'warn' or 'audit'."

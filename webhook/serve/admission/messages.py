@@ -57,6 +57,17 @@ def invalid_policy(problems: Sequence[str]) -> str:
     return _cut(text, DENIAL_LENGTH)
 
 
+def not_followed(name: str, followed: str) -> list[str]:
+    """Return the warning of a FencePolicy that replicas do not follow; nothing if they do."""
+    if name == followed:
+        return []
+    # Another installation in the cluster may follow it.
+    if not followed:
+        return [warning(f"this gpufence reads its policy from a file and ignores {name}")]
+    problem = f"this gpufence follows FencePolicy {followed} and ignores {name}"
+    return [warning(f"{problem}. To change its policy, set metadata.name to {followed}")]
+
+
 def warnings(findings: Sequence[Finding], known: Sequence[Finding] = ()) -> list[str]:
     """Return a warning for each finding, within the limits of the API server.
 

@@ -34,12 +34,15 @@ policies at most, however many there are, and the other four are for Pods."""
 class PolicyReviews:
     """Reviews policies one at a time, in short pieces: Pods are reviewed between two.
 
+    Another policy than ``followed``, which is empty where replicas read a file, causes a warning.
+
     A review that fails is a failed call. API servers ignore that, so that the switch works
     meanwhile.
     """
 
-    def __init__(self, metrics: Metrics) -> None:
+    def __init__(self, metrics: Metrics, followed: str) -> None:
         self._metrics = metrics
+        self._followed = followed
         self._turn = asyncio.Lock()
         self._open = 0
 
@@ -67,7 +70,8 @@ class PolicyReviews:
         finally:
             started = await _rested(started)
         result: Result = "allowed"
-        response = review.allowed(request.uid)
+        warnings = messages.not_followed(request.name, self._followed)
+        response = review.allowed(request.uid, warnings=warnings)
         try:
             for _ in parsing(None if request.is_pod else request.object):
                 started = await _rested(started)

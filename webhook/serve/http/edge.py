@@ -81,16 +81,18 @@ class Edge:
     """Takes reviews at ``/mutate`` and ``/validate``, and those of policies.
 
     ``timeout_seconds`` is the timeout in the webhook configurations, the longest that any caller
-    gets.
+    gets, and ``followed`` the FencePolicy that replicas follow; empty if they read a file.
     """
 
-    def __init__(self, admission: Admission, metrics: Metrics, timeout_seconds: float) -> None:
+    def __init__(
+        self, admission: Admission, metrics: Metrics, timeout_seconds: float, followed: str
+    ) -> None:
         self.draining = False
         """Whether answers close their connection: a caller then turns to another replica."""
         self.open_requests = 0
         """Requests that are not answered yet, including those whose body is still arriving."""
         self._admission = admission
-        self._policies = policies.PolicyReviews(metrics)
+        self._policies = policies.PolicyReviews(metrics, followed)
         self._metrics = metrics
         self._timeout_seconds = timeout_seconds
         self.memory = Memory()
