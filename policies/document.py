@@ -60,7 +60,7 @@ class Metadata(Part):
     __pydantic_config__ = Part.__pydantic_config__ | {"extra": "ignore"}
 
     name: SubdomainName
-    """The name of the object. Replicas follow the object with the name gpufence by default."""
+    """The name of the object. Replicas follow one name, by default gpufence, and ignore others."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -66,6 +66,8 @@ def install(printed: str, cluster: ControlPlane, helm: Helm, gpufence: Path) -> 
     """
     kubectl, lines = cluster.kubectl, printed.partition("in your registry:\n")[2].splitlines()
     commands = "\n".join(line for line in lines if line.startswith("  "))
+    # No Pod runs, so nothing registers the webhooks, which name the policy.
+    commands = commands.replace("--cluster", "--cluster --fence-policy gpufence")
     programs = (kubectl.binary, helm.binary, gpufence)
     path = ":".join([*(str(program.parent) for program in programs), os.environ["PATH"]])
     environ = helm.environ() | kubectl.environ() | {"PATH": path}

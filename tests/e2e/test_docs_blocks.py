@@ -17,7 +17,7 @@ import pytest
 import yaml
 
 from controlplane.cluster import ControlPlane
-from controlplane.fence import Fence
+from controlplane.fence import running
 from controlplane.gpufence import COMMAND
 from controlplane.objects import node, taint
 from docs.blocks import LIFE, VALUES, Block, agrees, blocks, fence_policies, pages
@@ -43,6 +43,7 @@ NOT_RUN = {
     "docs/operate/install.md": 3,
     "docs/operate/logs.md": 1,
     "docs/operate/without-the-chart.md": 1,
+    "docs/operate/troubleshooting.md": 1,
     "docs/policies/cookbook.md": 1,
     "docs/policies/discover.md": 2,
     "docs/policies/review.md": 1,
@@ -150,9 +151,17 @@ def home(tmp_path_factory: pytest.TempPathFactory, wheels: dict[str, str]) -> Ho
 
 
 @pytest.fixture(scope="module")
-def cluster(control_plane: ControlPlane, fence: Fence) -> Iterator[ControlPlane]:
+def cluster(
+    control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[ControlPlane]:
     """A cluster with a plain node and a GPU node, guarded by gpufence with the default policy."""
-    with control_plane.nodes(*NODES), in_tree(control_plane, shipped_policy(), "gpufence"):
+    directory = tmp_path_factory.mktemp("fence")
+    with (
+        running(control_plane, directory, default_spec(), "gpufence") as fence,
+        fence.registered(),
+        control_plane.nodes(*NODES),
+        in_tree(control_plane, shipped_policy(), "gpufence"),
+    ):
         yield control_plane
 
 

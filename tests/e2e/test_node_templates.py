@@ -93,5 +93,6 @@ def test_discover_selects_labels_of_the_node_templates(
     assert {"karpenter.sh/nodepool": "gpu"} in selectors
     assert {"nvidia.com/gpu.product": "A100"} in selectors
     (tmp_path / "policy.yaml").write_text(done.out)
-    validated = run(cluster, "policy", "validate", "--cluster", str(tmp_path / "policy.yaml"))
+    options = ("--cluster", "--fence-policy", "gpufence", str(tmp_path / "policy.yaml"))
+    validated = run(cluster, "policy", "validate", *options)
     assert (validated.status, validated.err) == (0, "")

@@ -22,6 +22,7 @@ from controlplane.placing import Outcome, place
 from controlplane.poll import until
 from controlplane.versions import EXTENDED_RESOURCES, TAINT_RULES
 from each import each
+from policies.shipped import DEFAULT
 from running import run_here
 from specs import default_spec, fence_policy
 
@@ -217,7 +218,8 @@ def test_discover_and_audit_know_the_devices_and_who_holds_them(
         return all(each["spec"].get("nodeName") for each in items)
 
     until(all_run, "all Pods to have nodes")
-    audited = run_here("audit", *of_cluster, "-o", "json", "--fail-on", "never")
+    options = ("--policy", DEFAULT, "-o", "json", "--fail-on", "never")
+    audited = run_here("audit", *of_cluster, *options)
     [pool] = json.loads(audited.out)["pools"]
     # 1 by the resource, 1 by a claim, 2 by both, and 2 partitions.
     assert pool["namespaces"][namespace]["placed"] == 6

@@ -21,7 +21,10 @@ from typing import Any
 from aiohttp import web
 
 from controlplane import kubeconfig
+from specs import default_spec, fence_policy
+from webhook.active_policy import PATH as FENCE_POLICIES
 from webhook.controller.registrar import KINDS
+from webhook.controller.text.objects import FENCE_POLICY
 from webhook.kube.client import ServerClock
 from webhook.kube.errors import ApiError, ClusterError
 from webhook.kube.writer import KubeWriter
@@ -152,6 +155,14 @@ class FakeApiServer:
         self._change(collection, "MODIFIED" if path in self.objects else "ADDED", stored)
         self.objects[path] = stored
         return stored
+
+    def follow(self, name: str, installation: str = "gpufence", spec: JSON | None = None) -> None:
+        """Have replicas that follow a FencePolicy, by default one with the default policy."""
+        self.serve(FENCE_POLICIES)
+        self.put(FENCE_POLICIES, fence_policy(spec or default_spec(), name))
+        metadata = {"name": installation, "annotations": {FENCE_POLICY: name}}
+        for path in KINDS.values():
+            self.put(path, {"metadata": metadata, "webhooks": [{"name": "pods.gpufence.dev"}]})
 
     def remove(self, collection: str, name: str) -> None:
         self._change(collection, "DELETED", self.objects.pop(f"{collection}/{name}"))

@@ -29,10 +29,10 @@ class Fence:
     The registration follows the first policy: the conditions contain its pools.
     """
 
-    def __init__(self, cluster: ControlPlane, directory: Path, policy: Spec) -> None:
+    def __init__(self, cluster: ControlPlane, directory: Path, policy: Spec, name: str) -> None:
         self.policy = policy
         self._cluster = cluster
-        self.name = f"fence-{next(_NUMBERS)}"
+        self.name = name or f"fence-{next(_NUMBERS)}"
         flags = ["--kubeconfig", str(cluster.kubeconfig), "--no-node-facts"]
         flags += ["--fence-policy", self.name]
         self.server = Server(directory, flags)
@@ -42,7 +42,10 @@ class Fence:
         bundle = base64.b64encode(self.server.authority).decode()
         # This machine may be busy.
         registration = Registration(
-            url=url or self.server.url, ca_bundle=bundle, timeout_seconds=10
+            url=url or self.server.url,
+            ca_bundle=bundle,
+            timeout_seconds=10,
+            fence_policy=self.name,
         )
         apply(self._cluster.api, configurations(policy_of(self.policy), registration))
 
@@ -75,8 +78,10 @@ class Fence:
 
 
 @contextmanager
-def running(cluster: ControlPlane, directory: Path, policy: Spec) -> Iterator[Fence]:
-    """Run a server inside the block; it is not registered."""
-    fence = Fence(cluster, directory, policy)
+def running(
+    cluster: ControlPlane, directory: Path, policy: Spec, name: str = ""
+) -> Iterator[Fence]:
+    """Run a server inside the block; it is not registered. The default name is unique."""
+    fence = Fence(cluster, directory, policy, name)
     with policies.used(cluster, policy, fence.name), fence.server:
         yield fence

@@ -60,11 +60,17 @@ class Installation:
     settings: Settings
     audited: int
     """How long the audit log was before, in bytes."""
+    release: str = RELEASE
+
+    @property
+    def name(self) -> str:
+        """The name of the release's objects."""
+        return RELEASE if self.release == RELEASE else f"{self.release}-gpufence"
 
     def install(self, values: Values) -> None:
         """Install, and wait until both replicas are ready, and the controller has registered."""
         self.cluster.create_namespace(NAMESPACE, RESTRICTED)
-        action = ("install", RELEASE)
+        action = ("install", self.release)
         self.helm.with_values(action, values, *OPTIONS)
         wait_ready(self.kubelet, 3)
         until(lambda: len(self.configurations()) == 2, "both webhook configurations")
@@ -75,14 +81,14 @@ class Installation:
     def upgrade(self, values: Values) -> None:
         """Upgrade, and return at once."""
         # Without values, helm would take those of the last release instead of the chart's.
-        action = ("upgrade", RELEASE)
+        action = ("upgrade", self.release)
         self.helm.with_values(action, values, *OPTIONS, "--reset-values")
 
     def wait_rolled_out(self) -> None:
         """Wait until the Deployment has exactly two Pods, both new and ready."""
 
         def rolled_out() -> bool:
-            path = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/{RELEASE}"
+            path = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/{self.name}"
             deployment = self.cluster.api.request("GET", path)
             status = deployment["status"]
             current = status.get("observedGeneration") == deployment["metadata"]["generation"]
@@ -94,7 +100,7 @@ class Installation:
         until(lambda: len(self.pods()) == 2, "the old Pods to be gone")
 
     def uninstall(self) -> None:
-        self.helm("uninstall", RELEASE, "--namespace", NAMESPACE)
+        self.helm("uninstall", self.release, "--namespace", NAMESPACE)
 
     def configurations(self) -> list[Object]:
         """Return gpufence's webhook configurations, as they are in the cluster."""
@@ -102,7 +108,7 @@ class Installation:
         for kind in KINDS:
             path = f"/apis/admissionregistration.k8s.io/v1/{kind}"
             items = self.cluster.api.request("GET", path)["items"]
-            own += [item for item in items if item["metadata"]["name"] == RELEASE]
+            own += [item for item in items if item["metadata"]["name"] == self.name]
         return own
 
     def pods(self, names: str = REPLICAS) -> list[Object]:
@@ -115,7 +121,7 @@ class Installation:
 
     def is_controlled(self) -> bool:
         """Return whether a controller is ready."""
-        path = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/{RELEASE}-controller"
+        path = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/{self.name}-controller"
         deployment = self.cluster.api.request("GET", path)
         current = deployment["status"].get("observedGeneration")
         ready = deployment["status"].get("readyReplicas", 0)

@@ -171,6 +171,7 @@ def api() -> Iterator[FakeApiServer]:
     api.put(CLAIM_TEMPLATES, claim_template("one-gpu", "gpu.nvidia.com"))
     api.put(NAMESPACES, named("ml", {"team": "ml"}))
     api.put(RUNTIME_CLASSES, named("nvidia"))
+    api.follow("gpufence")
     with api.in_thread():
         yield api
 
@@ -253,7 +254,8 @@ def test_a_cluster_that_cannot_be_read_is_an_error(
     pods = write(tmp_path / "pods.yaml", BOUND)
     api.errors[NODES] = (403, "nodes is forbidden")
     outcome = gpufence("check", *cluster, pods)
-    assert (outcome.status, outcome.err) == (2, "Error: nodes is forbidden (HTTP 403)\n")
+    assert outcome.status == 2
+    assert outcome.err.endswith("\nError: nodes is forbidden (HTTP 403)\n")
     outcome = gpufence("check", "--cluster", "--kubeconfig", "none", pods)
     assert outcome.status == 2
     assert outcome.err.startswith("Error: none: no such file; set the path of a kubeconfig")

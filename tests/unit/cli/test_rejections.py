@@ -49,8 +49,8 @@ REASONS = {
     "check --policy - --nodes - web.yaml": "--policy and --nodes both read standard input",
     # A cluster.
     "check --nodes n --cluster pods.yaml": "--nodes and --cluster exclude each other",
-    "check --context c pods.yaml": "--kubeconfig and --context need --cluster",
-    "check --kubeconfig k pods.yaml": "--kubeconfig and --context need --cluster",
+    "check --context c pods.yaml": "--kubeconfig, --context and --fence-policy need --cluster",
+    "check --kubeconfig k pods.yaml": "--kubeconfig, --context and --fence-policy need --cluster",
     # Reports.
     "check -o sarf -": "'sarf' is not a format of this report. Did you mean sarif?",
     "check -o sarif= -": "'sarif=' names no file. Write sarif=FILE.",

@@ -75,6 +75,14 @@ def test_a_superfluous_gpufence_webhook_is_a_warning() -> None:
     assert message.detail == "webhook earlier.gpufence.dev is not needed"
 
 
+def test_another_followed_policy_fails_only_with_registration() -> None:
+    """Without a controller, the name is one of the options of ``gpufence manifests``."""
+    problem = "annotation gpufence.dev/fence-policy is 'other'"
+    for registers, status in ((True, "fail"), (False, "warn")):
+        made = line(installation(registers, fence_policy="other"), MUTATING)
+        assert (made.status, made.detail) == (status, problem)
+
+
 UNMATCHED = "API servers do not call gpufence for objects that do not match"
 NAME = "kubernetes.io/metadata.name"
 

@@ -28,6 +28,9 @@ API_VERSION = "admissionregistration.k8s.io/v1"
 DOMAIN = ".gpufence.dev"
 """The suffix of the names of gpufence's webhooks, which no other webhook has."""
 
+FENCE_POLICY = "gpufence.dev/fence-policy"
+"""Annotation of the webhook configurations: the name of the FencePolicy that replicas follow."""
+
 DESCRIPTION = "gpufence.dev/description"
 """Annotation of an admission policy: what it does, in a sentence."""
 
@@ -81,6 +84,8 @@ class Registration:
     """Whether gpufence knows the nodes, so that any node selection may concern it."""
     excluded_namespaces: frozenset[str] = frozenset()
     """Excluded in addition to ALWAYS_EXCLUDED and the namespaces that the policy exempts."""
+    fence_policy: str = ""
+    """The FencePolicy that replicas follow; empty where they read a file."""
     annotations: Mapping[str, str] = field(default_factory=dict)
     owner: Mapping[str, str] | None = None
     """The ownerReference of each object, so that it goes when its owner is deleted."""
@@ -162,7 +167,9 @@ def _configuration(
         }
         for webhook in text["webhooks"]
     ]
-    metadata = registration.metadata(registration.name, registration.annotations)
+    # Empty rather than absent: the name of before must not stay.
+    annotations = {**registration.annotations, FENCE_POLICY: registration.fence_policy}
+    metadata = registration.metadata(registration.name, annotations)
     return {**text, "metadata": metadata, "webhooks": webhooks}
 
 

@@ -73,7 +73,8 @@ Policy:
   --policy FILE, or the environment variable GPUFENCE_POLICY, or the nearest
   .gpufence.yaml, from the working directory upwards, with one line:
     policy: PATH          of a file below the file's own directory, relative to it
-  Without any of them, gpufence uses its default policy.
+  Without any of them, gpufence uses its default policy. A command that reads a
+  cluster uses the FencePolicy that replicas follow, or that --fence-policy names.
 """,
 )
 @click.version_option(

@@ -106,11 +106,14 @@ def policy_path_option(text: str) -> Decorator:
     return click.option("--policy", "policy_path", metavar="FILE", help=text)
 
 
-FENCE_POLICY = "gpufence"
-"""The name of the FencePolicy that commands read by default."""
+follow_option = name_option(
+    "--fence-policy", default="gpufence", text="Name of the FencePolicy to follow in a cluster."
+)
 
 fence_policy_option = name_option(
-    "--fence-policy", default=FENCE_POLICY, text="Name of the FencePolicy to follow in a cluster."
+    "--fence-policy",
+    text="Name of the FencePolicy in the cluster. The default is the one that replicas follow: "
+    "the webhook configurations name it.",
 )
 
 
@@ -148,11 +151,13 @@ PROJECT_FILE = ".gpufence.yaml"
 class PolicyChoice(NamedTuple):
     """A policy file, or ``None`` for the default policy, and the setting that names it.
 
-    ``setting`` is empty where the command line names the file.
+    ``setting`` is empty where the command line names the file. In a cluster, the default is the
+    FencePolicy of the name, or without a name the one that replicas follow.
     """
 
     path: str | None = None
     setting: str = ""
+    fence_policy: str | None = None
 
     @property
     def title(self) -> str:
@@ -174,29 +179,23 @@ class PolicyChoice(NamedTuple):
         self.announce()
         return load_policy(self.path)
 
-    async def in_cluster(self, api: KubeWriter, name: str) -> tuple[str, Policy]:
-        """Return a policy and its title: of the file, or else of the live FencePolicy.
+    async def in_cluster(
+        self, api: KubeWriter, or_file: str = ", or name a policy file with --policy"
+    ) -> tuple[str, Policy]:
+        """Return a policy and its title: of the file, or else of the FencePolicy.
 
-        A cluster without the object has the default policy.
+        ``or_file`` ends the remediation if there is none.
 
         Raises:
-            InputError: the policy is invalid, or the account may not read it.
+            InputError: the policy is invalid, or the cluster does not say which one it follows.
         """
-        from webhook.active_policy import PATH
-        from webhook.kube.errors import FORBIDDEN, ApiError
-        from webhook.tools.documents.policy_files import live_policy
+        from webhook.tools.followed_policy import cluster_policy
 
-        try:
-            live = None if self.path is not None else await api.read(f"{PATH}/{name}")
-        except ApiError as error:
-            if error.status != FORBIDDEN:
-                raise
-            cure = "Name a policy file with --policy, or use an account that may get the object"
-            raise InputError([f"{error}. {cure}."]) from error
-        if live is None:
+        if self.path is not None:
             return self.title, self.load()
+        name, policy = await cluster_policy(api, self.fence_policy, or_file)
         click.echo(f"Policy: FencePolicy {name}", err=True)
-        return f"FencePolicy {name}", live_policy(name, live)
+        return f"FencePolicy {name}", policy
 
 
 def choose_policy(path: str | None) -> PolicyChoice:
@@ -274,16 +273,39 @@ def _choose_policy(
     return None if ctx.resilient_parsing else choose_policy(value)
 
 
-policy_option = click.option(
-    "--policy",
+def _policy_option(otherwise: str) -> Decorator:
+    return click.option(
+        "--policy",
+        "policy_choice",
+        type=PATH,
+        metavar="FILE",
+        callback=_choose_policy,
+        help="Policy file. The default is the file that the environment variable GPUFENCE_POLICY "
+        "names, or the field policy of the nearest .gpufence.yaml, from the working directory "
+        f"upwards; otherwise {otherwise}.",
+    )
+
+
+policy_option = _policy_option("gpufence's default policy")
+
+
+def _in_cluster(policy_choice: PolicyChoice, fence_policy: str | None) -> PolicyChoice:
+    if fence_policy is None:
+        return policy_choice
+    if policy_choice.path is not None and not policy_choice.setting:
+        raise click.UsageError("--policy and --fence-policy exclude each other.")
+    return PolicyChoice(fence_policy=fence_policy)
+
+
+cluster_policy_options = as_argument(
     "policy_choice",
-    type=PATH,
-    metavar="FILE",
-    callback=_choose_policy,
-    help="Policy file. The default is the file that the environment variable GPUFENCE_POLICY "
-    "names, or the field policy of the nearest .gpufence.yaml, from the working directory upwards; "
-    "otherwise gpufence's default policy.",
+    _in_cluster,
+    _policy_option(
+        "the FencePolicy that replicas follow, or without a cluster gpufence's default policy"
+    ),
+    fence_policy_option,
 )
+"""``--policy`` and ``--fence-policy``, as one argument."""
 
 exclude_option = click.option(
     "--exclude",
@@ -488,7 +510,9 @@ class Evaluation:
         self.policy_choice = policy_choice
         self.request = Request(namespace=namespace, today=datetime.now(UTC).date())
         self.nodes = nodes
-        self._connection = optional_connection(cluster, kubeconfig, context)
+        self._connection = optional_connection(
+            cluster, kubeconfig, context, policy_choice.fence_policy
+        )
 
     @contextmanager
     def facts(self, policy: Policy) -> Iterator[Complete]:
@@ -514,7 +538,7 @@ class Evaluation:
             yield lambda _request, facts, _obj: facts
 
     def load_policy(self) -> tuple[str, Policy]:
-        """Return the policy and its title: with --cluster, by default the live FencePolicy.
+        """Return the policy and its title: with --cluster, by default the one it follows.
 
         Raises:
             InputError: the policy is invalid, or the cluster cannot be read.
@@ -522,7 +546,7 @@ class Evaluation:
         choice = self.policy_choice
         if self._connection is None or choice.path is not None:
             return choice.title, choice.load()
-        return self._connection.run(lambda api: choice.in_cluster(api, FENCE_POLICY))
+        return self._connection.run(choice.in_cluster)
 
     def results(self, policy: Policy, manifests: Sequence[Manifest]) -> list[Result]:
         """Return a result for each object.
@@ -537,19 +561,19 @@ class Evaluation:
 
 
 def optional_connection(
-    cluster: bool, kubeconfig: Path | None, context: str | None
+    cluster: bool, kubeconfig: Path | None, context: str | None, fence_policy: str | None = None
 ) -> Connection | None:
     """Return the connection that ``--cluster`` requests; None without it."""
     connection = Connection(kubeconfig, context)
-    if not cluster and not connection.is_default:
-        raise click.UsageError("--kubeconfig and --context need --cluster.")
+    if not cluster and not (connection.is_default and fence_policy is None):
+        raise click.UsageError("--kubeconfig, --context and --fence-policy need --cluster.")
     return connection if cluster else None
 
 
 evaluation_options = as_argument(
     "evaluation",
     Evaluation,
-    policy_option,
+    cluster_policy_options,
     name_option(
         "--namespace", "-n", default="default", text="Namespace of objects that do not set one."
     ),
@@ -563,7 +587,7 @@ evaluation_options = as_argument(
     click.option(
         "--cluster",
         is_flag=True,
-        help="Read nodes, classes, claims and namespaces from the cluster.",
+        help="Read nodes, classes, claims, namespaces and the policy from the cluster.",
     ),
     kubeconfig_option,
     context_option,

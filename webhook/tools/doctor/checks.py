@@ -66,12 +66,25 @@ def _version(installed: Installation) -> Iterator[DoctorLine]:
 def _policy(installed: Installation) -> Iterator[DoctorLine]:
     if "FencePolicy" in installed.forbidden:
         yield skip(f"cannot read it: {installed.forbidden['FencePolicy']}", "Set --policy FILE")
+    elif installed.policy is None and not installed.policy_source:
+        if installed.follows is None:
+            problem = f"the FencePolicy that replicas follow is unknown. {installed.policy_problem}"
+            yield skip(problem, "Set --name to the release, or --policy FILE")
+        else:
+            yield skip("replicas read it from a file", "Set --policy FILE")
     elif installed.policy is None:
         cure = "Fix the policy. Until then, replicas keep using the last valid policy"
         yield fail(installed.policy_problem, cure)
     else:
         pools = ", ".join(pool.name for pool in installed.policy.pools)
         yield ok(f"{installed.policy_source} is valid; its pools: {pools}")
+    if installed.deployed is not None and installed.uses_facts is not None:
+        # Both command lines are known.
+        registered = installed.deployed.registration.fence_policy
+        if registered != installed.follows:
+            own, other = (each or "a file" for each in (installed.follows, registered))
+            problem = f"replicas follow {own}, and the controller {other}"
+            yield fail(problem, "Set the same --fence-policy, or --policy, on both command lines")
 
 
 def _mode(installed: Installation) -> Iterator[DoctorLine]:

@@ -27,7 +27,7 @@ from webhook.controller.registrar import (
     AdmissionPolicies,
     admission_policies_of,
 )
-from webhook.controller.text.objects import POLICY_KIND, Registration
+from webhook.controller.text.objects import FENCE_POLICY, POLICY_KIND, Registration
 from webhook.kube.endpoints import slices_query
 from webhook.kube.errors import FORBIDDEN, NOT_FOUND, ApiError
 from webhook.kube.listing import list_all, list_optional
@@ -36,6 +36,7 @@ from webhook.kube.writer import KubeWriter
 from webhook.tools.audit.stack import DAEMON_SETS, StackProblem, of_a_network, unreached_by
 from webhook.tools.documents.document import InputError
 from webhook.tools.documents.policy_files import live_policy, load_policy
+from webhook.tools.followed_policy import fence_policies
 from webhook.tools.platforms import Found, platforms_of
 
 _PROGRAM = "gpufence"
@@ -81,6 +82,8 @@ class Installation:
     policy: Policy | None = None
     policy_source: str = ""
     policy_problem: str = ""
+    follows: str | None = None
+    """The FencePolicy that replicas follow; empty where they read a file, None if unknown."""
     deployment: JSONObject | None = None
     """The Deployment of the replicas."""
     uses_facts: bool | None = None
@@ -155,13 +158,15 @@ async def examine(
     namespace: str,
     name: str,
     policy_path: str | None,
-    uses_facts: Callable[[list[str]], bool],
+    fence_policy: str | None,
+    read_replica: Callable[[list[str]], tuple[bool, str]],
     read_arguments: Callable[[list[str]], Deployed],
 ) -> Installation:
     """Read the objects of the installation.
 
-    The policy is that of the file, or without a path that of the release. ``uses_facts`` reads the
-    command line of a replica, and ``read_arguments`` that of the controller.
+    The policy is that of the file or of the FencePolicy, by default of the one that replicas
+    follow. ``read_replica`` reads the command line of a replica: whether it uses cluster facts, and
+    the FencePolicy that it follows. ``read_arguments`` reads that of the controller.
 
     Raises:
         ClusterError: a request failed. A missing permission is not an error.
@@ -175,23 +180,13 @@ async def examine(
     with installed.permitted("API groups"):
         claims = await api.read("/apis/resource.k8s.io") or {}
         installed.claim_versions = tuple(each["version"] for each in claims.get("versions") or ())
-    if policy_path is not None:
-        installed.policy, installed.policy_source = load_policy(policy_path), policy_path
-    else:
-        installed.policy_source = f"FencePolicy {name}"
-        with installed.permitted("FencePolicy"):
-            live = await api.read(f"{PATH}/{name}")
-            try:
-                installed.policy = live_policy(name, live)
-            except InputError as error:
-                installed.policy_problem = " ".join(error.lines)
     with installed.permitted("replicas"):
         installed.deployment = await api.read(f"{apps}/deployments/{name}")
     if installed.deployment is not None:
         account = installed.deployment["spec"]["template"]["spec"].get("serviceAccountName")
         installed.account = f"system:serviceaccount:{namespace}:{account or 'default'}"
         if (arguments := _arguments(installed.deployment, "serve")) is not None:
-            installed.uses_facts = uses_facts(arguments)
+            installed.uses_facts, installed.follows = read_replica(arguments)
     with installed.permitted("controller"):
         installed.controller = await api.read(f"{apps}/deployments/{name}-controller")
         if installed.controller is not None:
@@ -199,7 +194,17 @@ async def examine(
             installed.deployed = None if arguments is None else read_arguments(arguments)
     for kind, path in KINDS.items():
         with installed.permitted(kind):
-            installed.configurations[kind] = await api.read(f"{path}/{name}")
+            installed.configurations[kind] = live = await api.read(f"{path}/{name}")
+            if installed.follows is None and live is not None:
+                annotations = live["metadata"].get("annotations") or {}
+                installed.follows = annotations.get(FENCE_POLICY)
+    if policy_path is not None:
+        installed.policy, installed.policy_source = load_policy(policy_path), policy_path
+    elif fence_policy := fence_policy or installed.follows:
+        with installed.permitted("FencePolicy"):
+            await _fence_policy(api, installed, fence_policy)
+    elif installed.follows is None:
+        installed.policy_problem, _ = await fence_policies(api)
     with installed.permitted("admission policies"):
         installed.admission_policies = await admission_policies_of(api, name)
     with installed.permitted("namespace guard"):
@@ -228,6 +233,19 @@ async def examine(
             await _exempt_namespaces(api, installed, installed.policy)
     installed.now = api.clock.now()
     return installed
+
+
+async def _fence_policy(api: KubeWriter, installed: Installation, name: str) -> None:
+    installed.policy_source = f"FencePolicy {name}"
+    live = await api.read(f"{PATH}/{name}")
+    if live is None:
+        existing, _ = await fence_policies(api)
+        installed.policy_problem = f"the cluster has no FencePolicy {name}. {existing}"
+        return
+    try:
+        installed.policy = live_policy(name, live)
+    except InputError as error:
+        installed.policy_problem = " ".join(error.lines)
 
 
 async def _nodes(api: KubeWriter, installed: Installation, policy: Policy) -> None:

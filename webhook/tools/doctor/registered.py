@@ -45,6 +45,7 @@ def expected_registration(installed: Installation) -> Registration | None:
         address,
         timeout_seconds=min(filter(None, timeouts), default=3),
         excluded_namespaces=frozenset({address.service[0]} if address.service else ()),
+        fence_policy=installed.follows or "",
     )
 
 

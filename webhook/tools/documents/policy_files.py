@@ -61,17 +61,14 @@ def read_policy(name: str, text: str) -> Policy:
         raise InputError(located(documents[0], problem) for problem in error.problems) from error
 
 
-def live_policy(name: str, obj: JSONObject | None) -> Policy:
+def live_policy(name: str, obj: JSONObject) -> Policy:
     """Return the policy of a FencePolicy that was read from a cluster.
 
     Raises:
-        InputError: there is none, or it is invalid; one line for each problem.
+        InputError: it is invalid; one line for each problem.
     """
     from policies.document import PolicyError, parse_policy
 
-    if obj is None:
-        cure = "Create it with kubectl apply, or name a file with --policy"
-        raise InputError([f"the cluster has no FencePolicy {name}. {cure}."])
     try:
         return parse_policy(obj)
     except PolicyError as error:

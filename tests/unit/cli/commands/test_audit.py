@@ -25,6 +25,7 @@ def test_audit_results_are_printed_if_a_policy_report_cannot_be_written(
     cluster = Cluster()
     cluster.add("Pod", TRESPASSER)
     api = cluster.api
+    api.follow("gpufence")
     api.objects[REPORTS] = {}
     for resource in ("reports", "clusterreports"):
         api.serve(f"{REPORTS}/{resource}")

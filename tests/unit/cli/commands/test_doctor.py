@@ -13,8 +13,8 @@ from fake_apiserver import NODES, FakeApiServer, FakeKubeApi
 from policies.kubernetes.objects import JSONObject
 from policies.shipped import DEFAULT, shipped_policy
 from webhook.controller.registrar import KINDS
-from webhook.controller.text.objects import Registration, configurations
-from webhook.tools.cli.commands.doctor import read_arguments, uses_facts
+from webhook.controller.text.objects import FENCE_POLICY, Registration, configurations
+from webhook.tools.cli.commands.doctor import read_arguments, read_replica
 from webhook.tools.doctor import DoctorLine, checks, trials
 from webhook.tools.doctor.installation import examine
 
@@ -61,8 +61,15 @@ def diagnose_containers(
     return asyncio.run(diagnose_release(api, try_in))
 
 
-async def diagnose_release(api: FakeKubeApi, try_in: str) -> list[DoctorLine]:
-    installed = await examine(api, "fence", "gpufence", str(DEFAULT), uses_facts, read_arguments)
+async def diagnose_release(
+    api: FakeKubeApi,
+    try_in: str = "default",
+    policy: str | None = str(DEFAULT),
+    fence_policy: str | None = None,
+) -> list[DoctorLine]:
+    installed = await examine(
+        api, "fence", "gpufence", policy, fence_policy, read_replica, read_arguments
+    )
     tried = [line async for line in trials.check(api, installed, try_in)]
     return [*checks.diagnosis(installed), *tried]
 
@@ -165,3 +172,44 @@ def test_no_trial_runs_in_an_excluded_namespace(subtests: pytest.Subtests) -> No
             reason = f"API servers do not call gpufence for namespace {try_in}"
             assert (tried.status, tried.detail) == ("skip", reason)
             assert tried.remediation == "Set --try-in NAME"
+
+
+FOLLOWED = "FencePolicy {} is valid; its pools: nvidia"
+EXISTING = "FencePolicies in the cluster: a, b"
+
+
+def test_the_policy_is_the_one_that_replicas_follow(subtests: pytest.Subtests) -> None:
+    """Their command line says it, or else the webhook configurations do."""
+    a, c, file = "--fence-policy=a", "--fence-policy=c", "--policy=/etc/policy.yaml"
+    for replica, controller, named, option, expected in (
+        (a, a, "b", None, [("ok", FOLLOWED.format("a"))]),
+        (a, a, "b", "b", [("ok", FOLLOWED.format("b"))]),
+        (c, c, "b", None, [("fail", f"the cluster has no FencePolicy c. {EXISTING}")]),
+        (file, file, "b", None, [("skip", "replicas read it from a file")]),
+        (None, a, "b", None, [("ok", FOLLOWED.format("b"))]),
+        (a, file, "b", None, [("ok", FOLLOWED.format("a")), ("fail", "the controller a file")]),
+        (None, None, "", None, [("skip", "replicas read it from a file")]),
+        (None, None, None, None, [("skip", f"replicas follow is unknown. {EXISTING}")]),
+    ):
+        with subtests.test(replica=replica, controller=controller, named=named, option=option):
+            api = FakeKubeApi(FakeApiServer(NODES))
+            api.server.follow("a")
+            api.server.follow("b")
+            for path in KINDS.values():
+                annotations = {} if named is None else {FENCE_POLICY: named}
+                metadata = {"name": "gpufence", "annotations": annotations}
+                api.server.put(path, {"metadata": metadata})
+            for name, given, flag in (
+                ("gpufence", SERVE, replica),
+                ("gpufence-controller", CONTROL, controller),
+            ):
+                if flag is not None:
+                    containers = [{"name": "gpufence", "args": [*given, flag]}]
+                    api.objects[f"{DEPLOYMENTS}/{name}"] = {
+                        "spec": {"template": {"spec": {"containers": containers}}}
+                    }
+            lines = asyncio.run(diagnose_release(api, policy=None, fence_policy=option))
+            made = [line for line in lines if line.check == "policy"]
+            assert [line.status for line in made] == [status for status, _ in expected]
+            for line, (_, text) in zip(made, expected, strict=True):
+                assert text in line.detail

@@ -27,14 +27,24 @@ def issue(gpufence: Run, directory: Path) -> Path:
 
 def test_manifests_prints_both_configurations_for_a_service(gpufence: Run, tmp_path: Path) -> None:
     authority = issue(gpufence, tmp_path / "certs")
-    done = gpufence("manifests", *SERVICE, "--ca-file", authority, "--annotation", "a=b=c")
+    done = gpufence(
+        "manifests",
+        *SERVICE,
+        "--ca-file",
+        authority,
+        "--annotation",
+        "a=b=c",
+        "--fence-policy",
+        "own",
+    )
     assert done.status == 0
     mutating, validating = yaml.safe_load_all(done.out)
     kinds = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
     assert (mutating["kind"], validating["kind"]) == kinds
     service = {"namespace": "gpufence-system", "name": "gpufence", "port": 443}
     for configuration in (mutating, validating):
-        assert configuration["metadata"]["annotations"] == {"a": "b=c"}
+        annotations = {"a": "b=c", "gpufence.dev/fence-policy": "own"}
+        assert configuration["metadata"]["annotations"] == annotations
         for webhook in configuration["webhooks"]:
             config = webhook["clientConfig"]
             assert base64.b64decode(config["caBundle"]) == authority.read_bytes()
@@ -46,7 +56,10 @@ def test_manifests_with_cert_manager_have_the_annotation_and_no_ca_bundle(gpufen
     assert done.status == 0
     for configuration in yaml.safe_load_all(done.out):
         annotations = configuration["metadata"]["annotations"]
-        assert annotations == {"cert-manager.io/inject-ca-from": "gpufence-system/serving"}
+        assert annotations == {
+            "cert-manager.io/inject-ca-from": "gpufence-system/serving",
+            "gpufence.dev/fence-policy": "",
+        }
         assert all("caBundle" not in w["clientConfig"] for w in configuration["webhooks"])
 
 

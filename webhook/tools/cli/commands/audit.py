@@ -19,10 +19,9 @@ from webhook.tools.cli.evaluate import Result
 from webhook.tools.cli.options import (
     Connection,
     PolicyChoice,
+    cluster_policy_options,
     connection_options,
-    fence_policy_option,
     lifetime_option,
-    policy_option,
     quiet_option,
 )
 from webhook.tools.cli.report.content import AuditReport, results_of
@@ -61,8 +60,7 @@ Examples:
   gpufence audit --since 168h --output csv=waste.csv
 """,
 )
-@policy_option
-@fence_policy_option
+@cluster_policy_options
 @connection_options
 @output_option("audit")
 @color_option
@@ -92,7 +90,6 @@ Examples:
 )
 def audit(
     policy_choice: PolicyChoice,
-    fence_policy: str,
     connection: Connection,
     outputs: Sequence[Output],
     color: Color,
@@ -116,7 +113,7 @@ def audit(
 
     async def work(api: KubeWriter) -> tuple[Audit, list[Result]]:
         with reading(enabled=not quiet) as progress:
-            name, policy = await policy_choice.in_cluster(api, fence_policy)
+            name, policy = await policy_choice.in_cluster(api)
             audited = await run(Reader(LiveObjects(api), progress), policy, now.date())
         results = list(results_of(audited))
         window = Window((now - since).timestamp(), now.timestamp())

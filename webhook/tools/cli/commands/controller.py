@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -21,7 +22,7 @@ from webhook.tools.cli.options import (
     PORT,
     Connection,
     ca_secret_option,
-    fence_policy_option,
+    follow_option,
     host_option,
     kubeconfig_option,
     lifetime_option,
@@ -53,7 +54,7 @@ Examples:
 """,
 )
 @policy_path_option("Policy file, which is read once. The default is the FencePolicy.")
-@fence_policy_option
+@follow_option
 @registration_options
 @click.option(
     "--admission-policies/--no-admission-policies",
@@ -97,7 +98,6 @@ Examples:
 def controller(
     registration: Registration,
     policy_path: str | None,
-    fence_policy: str,
     admission_policies: bool,
     kubeconfig: Path | None,
     namespace: str | None,
@@ -122,6 +122,7 @@ def controller(
             "Specify how API servers reach gpufence: --service NAMESPACE/NAME or --url URL."
         )
     namespace = namespace or _own_namespace(registration)
+    registration = following(registration, policy_path)
     options = ControllerOptions(
         load=Connection(kubeconfig).load(),
         registration=registration,
@@ -135,7 +136,7 @@ def controller(
         return process.run(
             process.ProcessOptions(
                 controller=options,
-                policy_name=policy_name(policy_path) if policy_path else fence_policy,
+                policy_name=registration.fence_policy or policy_name(policy_path),
                 policy=load_policy(policy_path) if policy_path else None,
                 host=host,
                 metrics_port=metrics_port,
@@ -148,6 +149,11 @@ def controller(
         problem = f"cannot listen on {host}:{metrics_port} ({error.strerror})"
         cure = "Choose another --metrics-port, or 0 for a free port"
         raise InputError([f"{problem}. {cure}."]) from error
+
+
+def following(registration: Registration, policy_path: str | None) -> Registration:
+    """Return the registration, which names no FencePolicy where the policy is a file."""
+    return replace(registration, fence_policy="") if policy_path else registration
 
 
 def _own_namespace(registration: Registration) -> str:

@@ -11,12 +11,13 @@ import click
 from certs import CertificateError
 from webhook.kube.writer import KubeWriter
 from webhook.tools.cli.commands import EXIT_FOUND
-from webhook.tools.cli.commands.controller import controller
+from webhook.tools.cli.commands.controller import controller, following
 from webhook.tools.cli.commands.manifests import make_registration
 from webhook.tools.cli.commands.serve import serve
 from webhook.tools.cli.options import (
     Connection,
     connection_options,
+    fence_policy_option,
     name_option,
     policy_path_option,
     release_name_option,
@@ -57,8 +58,9 @@ Examples:
 @release_namespace_option
 @release_name_option("The name of the release: its Deployment and webhook configurations.")
 @policy_path_option(
-    "Policy that must be active. The default is the FencePolicy with the name of the release."
+    "Policy file that must be active. The default is the FencePolicy that replicas follow."
 )
+@fence_policy_option
 @name_option(
     "--try-in",
     default="default",
@@ -84,6 +86,7 @@ def doctor(
     namespace: str,
     name: str,
     policy_path: str | None,
+    fence_policy: str | None,
     try_in: str,
     evidence: Path | None,
     run_image: str | None,
@@ -95,6 +98,8 @@ def doctor(
     For each problem, it prints what to do. The doctor changes nothing in the cluster, except for
     the Pods of --run-image. Checks for which the account lacks access are skipped and reported.
     """
+    if policy_path is not None and fence_policy is not None:
+        raise click.UsageError("--policy and --fence-policy exclude each other.")
     if run_image is not None and evidence is None:
         raise click.UsageError("--run-image needs --evidence.")
     files = _evidence_files(evidence) if evidence is not None else []
@@ -102,7 +107,9 @@ def doctor(
 
     async def work(api: KubeWriter) -> tuple[list[DoctorLine], list[DoctorLine], str]:
         try:
-            installed = await examine(api, namespace, name, policy_path, uses_facts, read_arguments)
+            installed = await examine(
+                api, namespace, name, policy_path, fence_policy, read_replica, read_arguments
+            )
         except CertificateError as error:
             raise InputError([str(error)]) from error
         lines = [*checks.diagnosis(installed)]
@@ -136,9 +143,13 @@ def _evidence_files(directory: Path) -> list[Output]:
     return [Output("junit", f"{path}.xml"), Output("yaml", f"{path}.yaml")]
 
 
-def uses_facts(arguments: list[str]) -> bool:
-    """Return whether a replica with these arguments decides with cluster facts."""
-    return bool(_parsed(serve, arguments)["with_nodes"])
+def read_replica(arguments: list[str]) -> tuple[bool, str]:
+    """Return whether a replica decides with cluster facts, and the FencePolicy that it follows.
+
+    The name is empty where it reads a file.
+    """
+    given = _parsed(serve, arguments)
+    return given["with_nodes"], "" if given["policy_path"] else given["fence_policy"]
 
 
 def read_arguments(arguments: list[str]) -> Deployed:
@@ -149,7 +160,7 @@ def read_arguments(arguments: list[str]) -> Deployed:
     """
     given = _parsed(controller, arguments)
     return Deployed(
-        make_registration(**given),
+        following(make_registration(**given), given["policy_path"]),
         given["serving_secret"],
         given["issue"],
         given["admission_policies"],

@@ -82,6 +82,7 @@ def make_registration(
     annotations: tuple[tuple[str, str], ...],
     excluded: tuple[str, ...],
     with_nodes: bool,
+    fence_policy: str | None,
     **_others: Any,
 ) -> Registration:
     """Return the registration for the options of a command, ``registration_options`` among them."""
@@ -96,6 +97,7 @@ def make_registration(
         annotations=dict(annotations),
         excluded_namespaces=frozenset({*own, *excluded}),
         with_nodes=with_nodes,
+        fence_policy=fence_policy or "",
     )
 
 
@@ -136,7 +138,7 @@ registration_options = as_argument(
     ),
     node_facts_option,
 )
-"""The options of the webhook configurations, as the argument ``registration``."""
+"""The options of the webhook configurations, and --fence-policy, as one argument."""
 
 
 @click.command(
@@ -154,6 +156,11 @@ Examples:
 """,
 )
 @policy_option
+@name_option(
+    "--fence-policy",
+    text="Name of the FencePolicy that replicas follow. The webhook configurations name it, for "
+    "commands that read the cluster. By default, they name none.",
+)
 @path_option("--ca-file", "CA of the serving certificate (PEM), for caBundle.")
 @namespaced_name_option(
     "--cert-manager",

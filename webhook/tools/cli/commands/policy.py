@@ -23,16 +23,17 @@ from webhook.tools.cli.discover.text import policy_text
 from webhook.tools.cli.evaluate import evaluate
 from webhook.tools.cli.manifests import read_file, read_manifests
 from webhook.tools.cli.options import (
-    FENCE_POLICY,
     PATH,
     Connection,
     PolicyChoice,
     connection_options,
     context_option,
+    fence_policy_option,
     kubeconfig_option,
     optional_connection,
     policy_path_option,
     run_on,
+    warn,
 )
 from webhook.tools.cli.report.output import (
     Color,
@@ -43,8 +44,9 @@ from webhook.tools.cli.report.output import (
     reading,
     write_reports,
 )
+from webhook.tools.documents.document import InputError
+from webhook.tools.documents.files import valid_documents
 from webhook.tools.documents.policy_files import (
-    load_policy,
     policy_name,
     read_policy,
     read_policy_text,
@@ -112,36 +114,59 @@ Examples:
 @click.option(
     "--cluster",
     is_flag=True,
-    help="Warn of pools whose labels no node and no node template of the cluster has.",
+    help="Warn of a policy that replicas do not follow, and of pools whose labels no node and no "
+    "node template of the cluster has.",
 )
+@fence_policy_option
 @kubeconfig_option
 @context_option
-def validate(file: str, cluster: bool, kubeconfig: Path | None, context: str | None) -> None:
+def validate(
+    file: str,
+    cluster: bool,
+    fence_policy: str | None,
+    kubeconfig: Path | None,
+    context: str | None,
+) -> None:
     """Validate a policy; FILE may be - for standard input."""
-    connection = optional_connection(cluster, kubeconfig, context)
-    policy = load_policy(file)
+    connection = optional_connection(cluster, kubeconfig, context, fence_policy)
+    text = read_policy_text(file)
+    policy = read_policy(policy_name(file), text)
+    [document] = valid_documents(file, text)
+    name = document.value["metadata"]["name"]
     pools = [pool.name for pool in policy.pools]
     names = ", ".join(pools)
     click.echo(f"{policy_name(file)}: valid, with {counted(len(pools), 'pool')}: {names}")
+    if connection is None:
+        problem = f"whether replicas follow FencePolicy {name} is not checked"
+        click.echo(f"Note: {problem}. Use --cluster.", err=True)
     if policy.unenforced:
-        click.echo(f"Warning: {policy.unenforced}.", err=True)
+        warn(f"{policy.unenforced}.")
     for index, problem in useless_exceptions(policy, datetime.now(UTC).date()):
         cure = "Remove it, or change it"
-        click.echo(f"Warning: spec.exceptions[{index}] {problem}. {cure}.", err=True)
+        warn(f"spec.exceptions[{index}] {problem}. {cure}.")
     for fact, consequence in needed_facts(policy).items():
         # Nodes and device classes are needed by every policy, or by what is the default.
         if fact in ("namespaces", "runtimeclasses"):
             without = f"without the {fact} of the cluster, {consequence}"
             cure = "Keep cluster facts on (clusterFacts in the chart), and check with --cluster"
-            click.echo(f"Warning: {without}. {cure}.", err=True)
+            warn(f"{without}. {cure}.")
     if connection is not None:
         from webhook.cluster.listed import list_state
         from webhook.cluster.objects import LiveObjects, Reader
         from webhook.tools.audit.pools import label_problems
+        from webhook.tools.followed_policy import followed
 
+        try:
+            followed_name = fence_policy or connection.run(followed)
+        except InputError as error:
+            warn(str(error))
+        else:
+            if name != followed_name:
+                problem = f"replicas do not follow FencePolicy {name}, but {followed_name}"
+                warn(f"{problem}. Set metadata.name to {followed_name}.")
         known = connection.run(lambda api: list_state(Reader(LiveObjects(api))))
         for label_problem in label_problems(policy, known.nodes.index, known.templates):
-            click.echo(f"Warning: {label_problem.problem}. {label_problem.remediation}.", err=True)
+            warn(f"{label_problem.problem}. {label_problem.remediation}.")
 
 
 @policy.command(
@@ -179,6 +204,7 @@ Examples:
     help="Compare the results for the workloads of the cluster. OLD is the live policy if you "
     "leave it out.",
 )
+@fence_policy_option
 @kubeconfig_option
 @context_option
 @output_option("diff")
@@ -188,6 +214,7 @@ def diff(
     manifests: tuple[str, ...],
     dump: str | None,
     cluster: bool,
+    fence_policy: str | None,
     kubeconfig: Path | None,
     context: str | None,
     outputs: Sequence[Output],
@@ -202,15 +229,18 @@ def diff(
     """
     from webhook.tools.cli.policy_diff.comparison import compare
 
-    connection = optional_connection(cluster, kubeconfig, context)
+    connection = optional_connection(cluster, kubeconfig, context, fence_policy)
     if len(policies) > 2 or (len(policies) == 1 and connection is None):
         raise click.UsageError("Name two policies. With --cluster, OLD is the live one by default.")
+    if len(policies) == 2 and fence_policy is not None:
+        raise click.UsageError("--fence-policy names OLD. Leave out one of the files.")
     if connection is not None and dump is not None:
         raise click.UsageError("--dump and --cluster exclude each other.")
     check_outputs(outputs, [*policies, *manifests, dump])
     loaded = [PolicyChoice(path).load() for path in policies]
     if connection is not None and len(loaded) == 1:
-        _, live = connection.run(lambda api: PolicyChoice().in_cluster(api, FENCE_POLICY))
+        live_choice = PolicyChoice(fence_policy=fence_policy)
+        _, live = connection.run(lambda api: live_choice.in_cluster(api, ", or name OLD"))
         loaded.insert(0, live)
     today, read = datetime.now(UTC).date(), read_manifests(manifests) if manifests else []
     results = [[*evaluate(read, each, Request(today=today))] for each in loaded]

@@ -14,7 +14,7 @@ from webhook.tools.cli.options import (
     PORT,
     Connection,
     configuration_name_option,
-    fence_policy_option,
+    follow_option,
     host_option,
     is_inside,
     kubeconfig_option,
@@ -39,7 +39,7 @@ Examples:
     "Policy file, which is read once. The default is the FencePolicy of the cluster, or outside of "
     "a cluster gpufence's default policy."
 )
-@fence_policy_option
+@follow_option
 @path_option(
     "--tls-cert",
     "Serving certificate (PEM). gpufence reloads it when it changes.",
