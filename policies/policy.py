@@ -49,11 +49,10 @@ from policies.kubernetes.field_types import (
     snake_case,
 )
 from policies.kubernetes.kinds import WELL_KNOWN, CustomWorkloads
-from policies.kubernetes.nodes import Node
 from policies.kubernetes.pod import Pod
 from policies.kubernetes.quantity import is_extended_resource_name
 from policies.kubernetes.scheduling import FENCING_EFFECTS, Alternative, Taint, accepts
-from policies.kubernetes.selector import Selector, includes, selector_of, selects
+from policies.kubernetes.selector import Selector, includes, selector_of
 from policies.wording import unknown
 
 if TYPE_CHECKING:
@@ -408,12 +407,6 @@ class Pool(Part):
     def offers(self, name: str) -> bool:
         """Return whether the nodes offer devices by this name: a resource, or that of a class."""
         return name in self.resources or class_of_resource(name) in self.device_classes
-
-    def contains(self, node: Node) -> bool:
-        """Return whether the node belongs to the pool: by its labels, or else by its devices."""
-        if self.selector:
-            return selects(self.selector, node.labels)
-        return any(map(self.offers, node.devices))
 
     @property
     def request(self) -> str:

@@ -157,6 +157,10 @@ class NodesOfPools:
         """
         return reduce(or_, (self._publishing[pool] for pool in pools), 0)
 
+    def lacking_labels(self, pool: Pool) -> NodeSet:
+        """Return the nodes with devices of the pool that GPU Pods need labels to get."""
+        return self.without_labels[pool] & ~self._publishing[pool]
+
     def pools_with(self, number: int) -> tuple[Pool, ...]:
         """Return the pools of the node with this number."""
         pools = self._pools.get(number)
@@ -482,11 +486,20 @@ def _offering_all(nodes: NodeIndex, needed: Mapping[str, int]) -> NodeSet:
     return reduce(and_, (nodes.offering(name, count) for name, count in needed.items()), -1)
 
 
+def is_meant_for(template: NodeTemplate, pool: Pool) -> bool:
+    """Return whether a node of the template belongs to the pool unless it has labels of another."""
+    devices = template.allocatable or {}
+    return any(count and pool.offers(name) for name, count in devices.items()) or any(
+        own.includes(taint) for taint in template.taints for own in pool.taints
+    )
+
+
 def may_join(template: NodeTemplate, pool: Pool) -> bool:
-    """Return whether a node of the template joins the pool: by its labels, or else its taints."""
-    if pool.selector:
-        return template.promises(pool.selector)
-    return any(own.includes(taint) for taint in template.taints for own in pool.taints)
+    """Return whether GPU Pods of the pool get a node of the template: it needs the pool's labels.
+
+    The nodes of a pool without labels have its devices or its taint.
+    """
+    return template.promises(pool.selector) if pool.selector else is_meant_for(template, pool)
 
 
 def can_be_added(pod: Pod, pools: Iterable[Pool], needed: Mapping[str, int], facts: Facts) -> bool:

@@ -33,6 +33,7 @@ from policies.reach import (
     largest_offers,
     named_node,
     named_pools,
+    nodes_of_pools,
     pools_of_node,
     selects_unlabeled,
     unlabeled_nodes,
@@ -188,7 +189,8 @@ def _unmet(
     """Yield a warning if no node of the pools meets the Pod's own selection, today or later."""
     if not has_labels(request.pools):
         return
-    of_pools = reduce(or_, (nodes.selected_by(pool.selector) for pool in request.pools), 0)
+    known = nodes_of_pools(context.policy, nodes)
+    of_pools = reduce(or_, map(known.with_labels, request.pools), 0)
     if pod.spec.node_name or not of_pools or of_pools & pod.selected_nodes(nodes).all:
         return
     if selects_unlabeled(pod, request, context):

@@ -125,10 +125,7 @@ class ClusterFacts:
         if NODES.name not in self.watches.listed:
             return {}
         known = nodes_of_pools(self._policy, self.state.nodes.index)
-        return {
-            pool.name: (nodes & ~known.publishing_without_labels([pool])).bit_count()
-            for pool, nodes in known.without_labels.items()
-        }
+        return {pool.name: known.lacking_labels(pool).bit_count() for pool in self._policy.pools}
 
     def claim_problem(self) -> str:
         """Return the error of the last claim lookup; empty if it succeeded."""

@@ -107,8 +107,7 @@ def _nodes_fit(policy: Policy, nodes: NodeIndex | None) -> Condition:
 
 def _node_problems(policy: Policy, nodes: NodeIndex, known: NodesOfPools) -> Iterator[str]:
     for pool in policy.pools:
-        unlabeled = known.without_labels[pool] & ~known.publishing_without_labels([pool])
-        if count := unlabeled.bit_count():
+        if count := known.lacking_labels(pool).bit_count():
             yield f"{counted(count, 'node')} with devices of pool {pool.name} lack its labels."
         members = nodes.nodes(known.of(pool))
         bare = [node.name for node in members if not node.is_fenced_by(pool.fence)]

@@ -15,7 +15,7 @@ from policies.kubernetes.nodes import Node, NodeIndex
 from policies.kubernetes.objects import MalformedObjectError
 from policies.kubernetes.pod import Pod
 from policies.kubernetes.scheduling import FENCING_EFFECTS, accepts, matches_node
-from policies.kubernetes.selector import can_match, surely_accepts
+from policies.kubernetes.selector import can_match, selects, surely_accepts
 from policies.kubernetes.workload import Workload
 from policies.policy import Policy, Pool
 from policies.reach import largest_offers
@@ -71,15 +71,19 @@ def test_placement_is_what_a_scan_of_all_nodes_finds(
 
 def belongs(node: Node, pool: Pool, policy: Policy) -> bool:
     """A node with the labels of no pool belongs to the pools of its taints and its devices."""
-    if pool.contains(node):
+    if is_labeled(node, pool):
         return True
     taints = (t for t in node.taints if t.effect in FENCING_EFFECTS)
     fenced = any(own.includes(taint) for taint in taints for own in pool.taints)
     offers = any(
         count and name in pool.resources for name, count in (node.allocatable or {}).items()
     )
-    labeled = any(other.contains(node) for other in policy.pools)
+    labeled = any(is_labeled(node, other) for other in policy.pools)
     return (fenced or offers) and not labeled
+
+
+def is_labeled(node: Node, pool: Pool) -> bool:
+    return selects(pool.selector, node.labels)
 
 
 def is_kept_off(pod: Pod, pool: Pool, known: dict[str, Node], members: set[str]) -> bool:
@@ -101,9 +105,9 @@ def largest_of(
     offers = []
     for node in known.values():
         offer = node.offers
-        is_labeled = bool(pool.selector) and any(own.contains(node) for own in policy.pools)
-        reaches = not is_labeled and any(map(pool.offers, node.published))
-        if (pool.contains(node) or reaches) and matches_node(pod.spec, node.name, node.labels):
+        is_of_pool = bool(pool.selector) and any(is_labeled(node, own) for own in policy.pools)
+        reaches = not is_of_pool and any(map(pool.offers, node.published))
+        if (is_labeled(node, pool) or reaches) and matches_node(pod.spec, node.name, node.labels):
             if not any(offer.values()) or all(offer.get(n, 0) >= c for n, c in needed.items()):
                 return {}
             offers.append(offer)

@@ -17,6 +17,8 @@ from specs import default_spec, policy_of
 from webhook.kube.errors import ApiError
 from webhook.tools.audit.cluster_audit import Audit
 from webhook.tools.audit.subjects import Subject
+from webhook.tools.audit.waste import Window, waste
+from webhook.tools.cli.report.content import pool_summary
 
 REACHING: Object = {"tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists"}]}
 ANYWHERE: Object = {"tolerations": [{"operator": "Exists"}]}
@@ -105,7 +107,8 @@ async def test_finished_pods_are_neither_listed_nor_counted(cluster: Cluster) ->
         "Pod bare-3": [TOLERATES, SITS],
     }
     [pool] = audit.pools
-    assert (pool.requested, pool.waiting, pool.free, pool.trespassers) == (4, 0, 4, 2)
+    assert pool.usage == ({GPU: 4}, {})
+    assert (pool.free, pool.trespassers) == ({GPU: 4}, 2)
 
 
 async def test_a_finding_of_an_orphaned_pod_is_reported_for_the_pod(cluster: Cluster) -> None:
@@ -214,9 +217,8 @@ async def test_devices_are_counted_by_pool_node_and_namespace(cluster: Cluster) 
     cluster.add("Pod", pod("infer", pod_spec(1), node="gpu"))
     cluster.add("Pod", pod("waits", pod_spec(8), namespace="ml"))
     [pool] = (await cluster.audit()).pools
-    assert (pool.allocatable, pool.requested, pool.waiting, pool.free) == (8, 13, 8, 3)
-    usage = {name: (each.placed, each.waiting) for name, each in pool.by_namespace.items()}
-    assert usage == {"ml": (4, 8), "web": (1, 0)}
+    assert (pool.offered, pool.free, pool.usage) == ({GPU: 8}, {GPU: 3}, ({GPU: 5}, {GPU: 8}))
+    assert pool.by_namespace == {"ml": ({GPU: 4}, {GPU: 8}), "web": ({GPU: 1}, {})}
     held = [(each.pod, each.count) for each in pool.nodes["gpu"].holdings]
     assert sorted(held) == [("infer", 1), ("train", 4)]
     assert list(pool.nodes) == ["gpu"]
@@ -237,7 +239,7 @@ async def test_pods_with_a_gpu_fraction_are_no_trespassers_and_hold_no_device() 
     audit = await cluster.audit(policy)
     assert reasons_by_object(audit) == {"Pod plain": [SITS]}
     [pool] = audit.pools
-    assert (pool.allocatable, pool.requested, pool.trespassers) == (8, 1, 1)
+    assert (pool.offered, pool.usage.placed, pool.trespassers) == ({GPU: 8}, {GPU: 1}, 1)
 
 
 async def test_a_device_of_several_pools_is_counted_in_the_pool_of_the_node() -> None:
@@ -262,11 +264,54 @@ async def test_a_device_of_several_pools_is_counted_in_the_pool_of_the_node() ->
     audit = await cluster.audit(policy_of(spec))
     a100, h100 = audit.pools
     assert (list(a100.nodes), list(h100.nodes)) == (["a100"], ["h100"])
-    assert (a100.allocatable, a100.requested, a100.waiting, a100.trespassers) == (8, 2, 2, 0)
-    assert (h100.allocatable, h100.requested, h100.waiting, h100.trespassers) == (8, 7, 2, 1)
+    assert a100.offered == h100.offered == {GPU: 8}
+    assert (a100.usage, a100.trespassers) == (({}, {GPU: 2}), 0)
+    assert (h100.usage, h100.trespassers) == (({GPU: 5}, {GPU: 2}), 1)
     assert audit.nodes == []
     assert reasons_by_object(audit) == {
         "Pod intruder": ["a GPU Pod runs on a GPU node of another pool"]
+    }
+
+
+async def test_devices_are_counted_by_name_and_those_of_a_node_in_two_pools_once() -> None:
+    cluster, mig, amd = Cluster(), "nvidia.com/mig-1g.10gb", "amd.com/gpu"
+    mixed, odd = {GPU: "4", mig: "28"}, {amd: "2"}
+    cluster.add("Node", node("mixed", labels=LABELS, taints=[TAINT], resources=mixed))
+    cluster.add("Node", node("odd", labels=LABELS, taints=[TAINT], resources=odd))
+    cluster.add("Node", node("starting", taints=[TAINT]))
+    spec = pod_spec(3)
+    spec["containers"][0]["resources"]["limits"][mig] = "5"
+    cluster.add("Pod", pod("train", spec, node="mixed"))
+    pools = {"whole": GPU, "slices": "nvidia.com/mig-*", "amd": amd}
+    entries = [
+        {
+            "name": name,
+            "resources": [resource],
+            "taints": [{"key": resource.partition("/")[0] + "/gpu"}],
+            "nodeSelector": {"amd": "true"} if name == "amd" else LABELS,
+        }
+        for name, resource in pools.items()
+    ]
+    audit = await cluster.audit(policy_of(default_spec() | {"pools": entries}))
+    assert {state.pool.name: (state.offered, state.free) for state in audit.pools} == {
+        "whole": ({GPU: 4, amd: 2}, {GPU: 1, amd: 2}),
+        "slices": ({mig: 28}, {mig: 23}),
+        "amd": ({}, {}),
+    }
+    members = {state.pool.name: [*state.nodes] for state in audit.pools}
+    both = ["mixed", "odd", "starting"]
+    assert members == {"whole": both, "slices": both, "amd": []}
+    [(name, _, [finding])] = audit.nodes
+    assert (name, finding.rule) == ("odd", "gpu-node-without-label")
+    assert finding.detail.startswith("the node offers amd.com/gpu: 2 of pool amd, but not its")
+    whole, slices, _ = audit.pools
+    assert pool_summary(slices) == (
+        f"3 nodes, devices: {mig} 28; requested: {mig} 5; waiting: none; free: {mig} 23"
+    )
+    rows = waste([whole, slices], Window(0.0, 3600.0), {("web", "train"): 2.0})
+    assert {(row.kind, row.resource): row.devices for row in rows if row.kind != "held"} == {
+        ("notReady", GPU): 3,
+        ("notReady", mig): 5,
     }
 
 
@@ -474,10 +519,8 @@ async def test_devices_of_claims_and_of_dra_drivers_are_counted_by_namespace(
     driven.add("Pod", pod("d", {**pod_spec(3), "nodeName": "driven"}, namespace="web"))
     audit = await driven.audit()
     [state] = audit.pools
-    assert state.allocatable == 8
-    placed = {name: usage.placed for name, usage in state.by_namespace.items()}
-    assert placed == {"ml": 4, "web": 3}
-    assert (state.free, state.trespassers) == (1, 0)
+    assert state.by_namespace == {"ml": ({GPU: 4}, {}), "web": ({GPU: 3}, {})}
+    assert (state.offered, state.free, state.trespassers) == ({GPU: 8}, {GPU: 1}, 0)
     assert audit.nodes == [], "a node with a DRA driver needs no labels"
 
 

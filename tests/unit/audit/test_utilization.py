@@ -125,8 +125,8 @@ def test_the_audit_counts_idle_devices_with_prometheus(
     options = ("audit", "--kubeconfig", kubeconfig, "--fail-on", "never", "--since", "4h")
     counted = gpufence(*options, "--prometheus", prometheus.address)
     assert (
-        "waste in 4 h  5.0 device-hours, pool nvidia, namespace ml: 2 devices held by Pods that do "
-        in (counted.out)
+        "waste in 4 h  5.0 device-hours, pool nvidia, namespace ml: 2 nvidia.com/gpu held by Pods "
+        "that do " in counted.out
     )
     assert (counted.status, counted.err) == (0, "")
     assert "waste" not in gpufence(*options).out

@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -15,7 +16,7 @@ from policies.kubernetes.claims import class_of_resource
 from policies.kubernetes.node_templates import NodeTemplate
 from policies.kubernetes.nodes import Node, NodeIndex
 from policies.policy import Policy, Pool
-from policies.reach import nodes_of_pools
+from policies.reach import is_meant_for, nodes_of_pools
 from webhook.tools.audit.judge import NodeDetails, RunningPod
 
 WITHOUT_TAINT = "gpu-node-without-taint"
@@ -34,11 +35,15 @@ class HeldDevices:
 
 @dataclass(slots=True)
 class PoolNode:
-    """A node of a pool. ``offered`` and ``held`` count devices by extended resource."""
+    """A node of a pool.
+
+    ``offered``, ``held`` and ``free`` count devices by name. ``unselected`` are the pools whose
+    devices the node offers, and whose labels it lacks: their GPU Pods do not select it.
+    """
 
     name: str
-    offered: dict[str, int]
-    has_label: bool
+    offered: Mapping[str, int]
+    unselected: Sequence[Pool]
     has_taint: bool
     details: NodeDetails
     pods: list[RunningPod] = field(default_factory=list)
@@ -46,69 +51,76 @@ class PoolNode:
     trespassers: list[RunningPod] = field(default_factory=list)
 
     @property
-    def held(self) -> dict[str, int]:
-        counts: Counter[str] = Counter()
-        for holding in self.holdings:
-            counts[holding.resource] += holding.count
-        return dict(counts)
+    def has_label(self) -> bool:
+        return not self.unselected
 
     @property
-    def free(self) -> int:
+    def held(self) -> Counter[str]:
+        return _sum({holding.resource: holding.count} for holding in self.holdings)
+
+    @property
+    def free(self) -> dict[str, int]:
         held = self.held
-        return sum(max(0, count - held.get(name, 0)) for name, count in self.offered.items())
+        return {name: max(0, count - held[name]) for name, count in self.offered.items()}
 
 
-@dataclass(slots=True)
-class Usage:
-    """Devices that a namespace's Pods request: ``placed`` on nodes, and still ``waiting``."""
+class Usage(NamedTuple):
+    """Devices that Pods request, by name: ``placed`` on nodes, and still ``waiting``."""
 
-    placed: int = 0
-    waiting: int = 0
+    placed: Counter[str]
+    waiting: Counter[str]
 
 
 @dataclass(slots=True)
 class PoolState:
     """A pool and its nodes by name.
 
-    A node belongs to the pool if it has the labels of the pool, or offers its devices. ``requests``
-    has the Pods that hold or wait for its devices, and how many.
+    ``requests`` has the Pods that hold or wait for its devices, and how many of each name.
     """
 
     pool: Pool
     nodes: dict[str, PoolNode]
-    requests: list[tuple[RunningPod, int]] = field(default_factory=list)
+    requests: list[tuple[RunningPod, Mapping[str, int]]] = field(default_factory=list)
 
     @property
-    def allocatable(self) -> int:
-        return sum(sum(node.offered.values()) for node in self.nodes.values())
+    def offered(self) -> Counter[str]:
+        return _sum(node.offered for node in self.nodes.values())
+
+    @property
+    def free(self) -> Counter[str]:
+        return _sum(node.free for node in self.nodes.values())
+
+    @property
+    def usage(self) -> Usage:
+        return _usage(self.requests)
 
     @property
     def by_namespace(self) -> dict[str, Usage]:
         """The namespaces that request devices of the pool."""
-        usages: dict[str, Usage] = {}
-        for pod, count in self.requests:
-            usage = usages.setdefault(pod.owned.namespace, Usage())
-            if pod.node:
-                usage.placed += count
-            else:
-                usage.waiting += count
-        return usages
-
-    @property
-    def requested(self) -> int:
-        return sum(count for _, count in self.requests)
-
-    @property
-    def waiting(self) -> int:
-        return sum(count for pod, count in self.requests if not pod.node)
-
-    @property
-    def free(self) -> int:
-        return sum(node.free for node in self.nodes.values())
+        by_namespace = groupby(sorted(self.requests, key=_namespace), _namespace)
+        return {namespace: _usage([*requests]) for namespace, requests in by_namespace}
 
     @property
     def trespassers(self) -> int:
         return sum(len(node.trespassers) for node in self.nodes.values())
+
+
+def _namespace(request: tuple[RunningPod, object]) -> str:
+    return request[0].owned.namespace
+
+
+def _usage(requests: Sequence[tuple[RunningPod, Mapping[str, int]]]) -> Usage:
+    return Usage(
+        _sum(devices for pod, devices in requests if pod.node),
+        _sum(devices for pod, devices in requests if not pod.node),
+    )
+
+
+def _sum(parts: Iterable[Mapping[str, int]]) -> Counter[str]:
+    total: Counter[str] = Counter()
+    for part in parts:
+        total.update(part)
+    return total
 
 
 def pool_states(
@@ -120,64 +132,81 @@ def pool_states(
 ) -> list[PoolState]:
     """Return the state of each pool, in the policy's order; nothing if the nodes are unknown.
 
+    A node is in the state of each pool that it belongs to, and its devices count in one of them.
     ``provided`` are the DeviceClasses that provide an extended resource: their devices count under
     its name.
     """
     if nodes is None:
         return []
-    states = [PoolState(pool, {}) for pool in policy.pools]
+    known = nodes_of_pools(policy, nodes)
+    states = {pool: PoolState(pool, {}) for pool in policy.pools}
     for node in sorted(nodes, key=lambda node: _natural(node.name)):
-        for state in states:
-            pool, offered = state.pool, _offered(node, state.pool, policy, provided)
-            is_published = any(map(pool.offers, node.published.keys() - node.remote))
-            if offered or is_published or pool.contains(node):
-                state.nodes[node.name] = PoolNode(
-                    node.name,
-                    offered,
-                    # The scheduler places Pods by the devices that a DRA driver publishes.
-                    has_label=is_published or pool.contains(node),
-                    has_taint=not pool.fence or node.is_fenced_by(pool.taints),
-                    details=details.get(node.name, NodeDetails()),
-                )
+        number = nodes.number(node.name)
+        own = known.pools_with(number)
+        offered = {
+            name: count
+            for name, count in node.offers.items()
+            if count > 0
+            and name not in node.remote
+            and class_of_resource(name) not in provided
+            and policy.counts(name)
+        }
+        foreign = [name for name in offered if not any(pool.offers(name) for pool in own)]
+        unselected = [
+            pool
+            for pool in policy.pools
+            if known.lacking_labels(pool) >> number & 1 or any(map(pool.offers, foreign))
+        ]
+        for pool in own:
+            states[pool].nodes[node.name] = PoolNode(
+                node.name,
+                {n: c for n, c in offered.items() if _pool_of_device(n, node, own) is pool},
+                unselected,
+                has_taint=not pool.fence or node.is_fenced_by(pool.taints),
+                details=details.get(node.name, NodeDetails()),
+            )
     for pod in pods:
-        for state in states:
-            _count(pod, state, _devices(pod, state.pool, policy, nodes))
-    return states
+        placed = nodes.get(pod.node)
+        own = () if placed is None else known.pools_with(nodes.number(pod.node))
+        for state in states.values():
+            _count(pod, state, _devices(pod, state.pool, policy, placed, own))
+    return [*states.values()]
 
 
-def _offered(node: Node, pool: Pool, policy: Policy, provided: frozenset[str]) -> dict[str, int]:
-    return {
-        name: count
-        for name, count in node.offers.items()
-        if count > 0
-        and name not in node.remote
-        and class_of_resource(name) not in provided
-        and policy.counts(name)
-        and pool_of_device(name, node, policy) is pool
-    }
-
-
-def _devices(pod: RunningPod, pool: Pool, policy: Policy, nodes: NodeIndex) -> dict[str, int]:
+def _devices(
+    pod: RunningPod, pool: Pool, policy: Policy, node: Node | None, own: Sequence[Pool]
+) -> dict[str, int]:
     """Return the pool's devices that the Pod holds; of a Pod without a node, those it waits for.
 
     A Pod that several pools can take waits for the devices of each.
     """
-    node = nodes.get(pod.node)
-    if node is not None:
-        return {n: c for n, c in pod.devices.items() if pool_of_device(n, node, policy) is pool}
     devices = {}
     for name, count in pod.devices.items():
-        offering = policy.pools_of_device(name)
-        if pool in ([share for share in offering if share.name in pod.decision.pools] or offering):
+        if node is not None and own and name not in node.remote:
+            pools: Sequence[Pool] = [_pool_of_device(name, node, own)]
+        else:
+            offering = policy.pools_of_device(name)
+            pools = [each for each in offering if each.name in pod.decision.pools] or offering
+        if pool in pools:
             devices[name] = count
     return devices
+
+
+def _pool_of_device(name: str, node: Node, own: Sequence[Pool]) -> Pool:
+    """Return which of a node's own pools has its devices of this name.
+
+    Of several that offer it, that is the one whose taint the node has. Devices that none offers
+    belong to a node with the labels of another pool.
+    """
+    offering = [pool for pool in own if pool.offers(name)] or own
+    return next((pool for pool in offering if node.is_fenced_by(pool.taints)), offering[0])
 
 
 def _count(pod: RunningPod, state: PoolState, devices: dict[str, int]) -> None:
     owned, pool = pod.owned, state.pool
     node = state.nodes.get(pod.node)
-    if devices:
-        state.requests.append((pod, sum(devices.values())))
+    if any(devices.values()):
+        state.requests.append((pod, devices))
     if node is None:
         return
     node.pods.append(pod)
@@ -209,18 +238,19 @@ def node_findings(states: Iterable[PoolState]) -> list[NodeFindings]:
 
     gpufence does not reject Nodes, so these findings are warnings.
     """
-    found: dict[tuple[str, str], list[Finding]] = {}
+    by_node: dict[tuple[str, str], list[tuple[PoolNode, Pool]]] = {}
     for state in states:
         for node in state.nodes.values():
-            if findings := list(_of_node(node, state.pool)):
-                found.setdefault((node.name, node.details.uid), []).extend(findings)
-    return [NodeFindings(name, uid, tuple(findings)) for (name, uid), findings in found.items()]
+            by_node.setdefault((node.name, node.details.uid), []).append((node, state.pool))
+    found = ((*key, tuple(_of_node(memberships))) for key, memberships in by_node.items())
+    return [NodeFindings(*each) for each in found if each[-1]]
 
 
-def _of_node(node: PoolNode, pool: Pool) -> Iterator[Finding]:
-    offers = ", ".join(f"{name}: {count}" for name, count in node.offered.items())
+def _of_node(memberships: Sequence[tuple[PoolNode, Pool]]) -> Iterator[Finding]:
+    node = memberships[0][0]
+    offers = ", ".join(f"{n}: {c}" for each, _ in memberships for n, c in each.offered.items())
     belongs = f"the node offers {offers}" if offers else "the node has the labels of the pool"
-    if not node.has_taint:
+    for pool in (pool for each, pool in memberships if not each.has_taint):
         taints = " or ".join(map(str, pool.taints))
         yield Finding(
             WITHOUT_TAINT,
@@ -231,7 +261,9 @@ def _of_node(node: PoolNode, pool: Pool) -> Iterator[Finding]:
             f"Run kubectl taint node {node.name} {_taint(pool)}",
             "warn",
         )
-    if not node.has_label:
+    if node.unselected:
+        holders = [pool for each, pool in memberships if each.offered]
+        pool = next((each for each in holders if each in node.unselected), node.unselected[0])
         labels = " ".join(
             f"{key}={values[0] if len(values) == 1 else 'VALUE'}"
             for key, values in pool.selector.items()
@@ -240,8 +272,8 @@ def _of_node(node: PoolNode, pool: Pool) -> Iterator[Finding]:
             WITHOUT_LABEL,
             "metadata.labels",
             "a GPU node lacks the labels of its pool",
-            f"{belongs} of pool {pool.name}, but not its labels; GPU Pods run only on nodes with "
-            f"{describe_labels(pool)}",
+            f"the node offers {offers or 'devices'} of pool {pool.name}, but not its labels; GPU "
+            f"Pods run only on nodes with {describe_labels(pool)}",
             f"Run kubectl label node {node.name} {labels}",
             "warn",
         )
@@ -279,7 +311,7 @@ def label_problems(
                 "Correct nodeSelector, or add the labels to the node group or the template",
             )
     for template in templates:
-        pools = [pool for pool in policy.pools if _is_for(template, pool)]
+        pools = [pool for pool in policy.pools if is_meant_for(template, pool)]
         if pools and all(p.selector and not template.promises(p.selector) for p in pools):
             labels = " or ".join(f"{describe_labels(pool)} (pool {pool.name})" for pool in pools)
             yield LabelProblem(
@@ -288,24 +320,3 @@ def label_problems(
                 "Add the labels to the template, or select the pool by a label of the template: "
                 "see gpufence policy discover",
             )
-
-
-def _is_for(template: NodeTemplate, pool: Pool) -> bool:
-    """Return whether the nodes of a template have the taint or the devices of a pool."""
-    devices = template.allocatable or {}
-    return any(count and name in pool.resources for name, count in devices.items()) or any(
-        pool_taint.includes(taint) for taint in template.taints for pool_taint in pool.taints
-    )
-
-
-def pool_of_device(name: str, node: Node, policy: Policy) -> Pool | None:
-    """Return the pool of a node's devices of this name.
-
-    Labels tell the pools that offer the resource apart. Until the node has them, its taints do.
-    """
-    pools = policy.pools_of_device(name)
-    for pool in pools:
-        if pool.contains(node):
-            return pool
-    fenced = (pool for pool in pools if node.is_fenced_by(pool.taints))
-    return next(fenced, pools[0] if pools else None)

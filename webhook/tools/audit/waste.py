@@ -8,7 +8,7 @@ a time.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from heapq import nlargest
 from operator import attrgetter
 from statistics import median_low
@@ -27,7 +27,7 @@ _SECONDS_PER_HOUR = 3600.0
 
 
 class Row(NamedTuple):
-    """Devices of one pool, namespace and kind.
+    """Devices of one name, by pool, namespace and kind.
 
     ``devices`` counts those of now, ``hours`` are device-hours of the window, and ``cost`` is their
     price, if the pool has one. ``pods`` are the Pods with the most device-hours. Those of stranded
@@ -37,6 +37,7 @@ class Row(NamedTuple):
     pool: str
     namespace: str
     kind: Kind
+    resource: str
     devices: int
     hours: float
     cost: float | None
@@ -60,6 +61,7 @@ class _Share(NamedTuple):
 
     kind: Kind
     pod: RunningPod
+    resource: str
     devices: int
     hours: float
 
@@ -75,10 +77,10 @@ def waste(
     """
     rows = []
     for state in states:
-        parts: defaultdict[tuple[str, Kind], list[_Share]] = defaultdict(list)
+        parts: defaultdict[tuple[str, Kind, str], list[_Share]] = defaultdict(list)
         for share in (*_requested(state, window, idle), *_free(state, window)):
-            parts[share.pod.owned.namespace, share.kind].append(share)
-        for (namespace, kind), shares in parts.items():
+            parts[share.pod.owned.namespace, share.kind, share.resource].append(share)
+        for (namespace, kind, resource), shares in parts.items():
             hours = sum(share.hours for share in shares)
             price = None if kind == "pending" else state.pool.price_per_device_hour
             largest = nlargest(_MOST_PODS, shares, key=attrgetter("hours"))
@@ -86,6 +88,7 @@ def waste(
                 state.pool.name,
                 namespace,
                 kind,
+                resource,
                 sum(share.devices for share in shares),
                 hours,
                 None if price is None else price * hours,
@@ -102,21 +105,37 @@ def _first(row: Row) -> tuple[bool, float, float]:
 def _requested(
     state: PoolState, window: Window, idle: Mapping[tuple[str, str], float]
 ) -> Iterator[_Share]:
-    for pod, devices in state.requests:
-        times, name = pod.times, (pod.owned.namespace, pod.owned.name)
-        if not pod.node:
-            yield _Share("pending", pod, devices, devices * window.hours(times.created))
-            continue
-        if waited := window.hours(times.created, times.scheduled):
-            yield _Share("pending", pod, 0, devices * waited)
-        held, not_ready = devices * window.hours(times.scheduled), 0.0
-        yield _Share("held", pod, devices, held)
-        unready_since = times.unready_since(window.end)
-        if unready_since is not None:
-            not_ready = devices * window.hours(unready_since)
-            yield _Share("notReady", pod, devices, not_ready)
-        if unused := max(0.0, min(idle.get(name, 0.0), held - not_ready)):
-            yield _Share("idle", pod, devices if unready_since is None else 0, unused)
+    for pod, by_name in state.requests:
+        for resource, devices in by_name.items():
+            part = devices / sum(by_name.values())
+            yield from _of_pod(pod, resource, devices, part, window, idle)
+
+
+def _of_pod(
+    pod: RunningPod,
+    resource: str,
+    devices: int,
+    part: float,
+    window: Window,
+    idle: Mapping[tuple[str, str], float],
+) -> Iterator[_Share]:
+    """Yield the shares of a Pod's devices of one name, which are this part of all its devices."""
+    times, name = pod.times, (pod.owned.namespace, pod.owned.name)
+    if not pod.node:
+        hours = devices * window.hours(times.created)
+        yield _Share("pending", pod, resource, devices, hours)
+        return
+    if waited := window.hours(times.created, times.scheduled):
+        yield _Share("pending", pod, resource, 0, devices * waited)
+    held, not_ready = devices * window.hours(times.scheduled), 0.0
+    yield _Share("held", pod, resource, devices, held)
+    unready_since = times.unready_since(window.end)
+    if unready_since is not None:
+        not_ready = devices * window.hours(unready_since)
+        yield _Share("notReady", pod, resource, devices, not_ready)
+    if unused := max(0.0, min(idle.get(name, 0.0) * part, held - not_ready)):
+        count = devices if unready_since is None else 0
+        yield _Share("idle", pod, resource, count, unused)
 
 
 def _free(state: PoolState, window: Window) -> Iterator[_Share]:
@@ -127,35 +146,45 @@ def _free(state: PoolState, window: Window) -> Iterator[_Share]:
     """
     typical = _typical(state.requests)
     for node in state.nodes.values():
-        if not node.free or not node.pods:
-            continue
-        devices, need, which = min(_fit(node, which, typical) for which in (0, 1))
-        if (blocked := node.free - devices) > 0:
-            excess = [pod.host[which] - need * sum(pod.devices.values()) for pod in node.pods]
-            pod = node.pods[excess.index(max(excess))]
-            trespasses = any(each is pod for each in node.trespassers)
-            since = max(each.times.scheduled for each in node.pods)
-            hours = blocked * window.hours(since)
-            yield _Share("trespassed" if trespasses else "stranded", pod, blocked, hours)
+        for resource, free in node.free.items():
+            if not free or not node.pods:
+                continue
+            devices, need, which = min(
+                _fit(node, free, which, typical.get(resource)) for which in (0, 1)
+            )
+            if (blocked := free - devices) > 0:
+                excess = [pod.host[which] - need * sum(pod.devices.values()) for pod in node.pods]
+                pod = node.pods[excess.index(max(excess))]
+                trespasses = any(each is pod for each in node.trespassers)
+                hours = blocked * window.hours(max(each.times.scheduled for each in node.pods))
+                kind: Kind = "trespassed" if trespasses else "stranded"
+                yield _Share(kind, pod, resource, blocked, hours)
 
 
-def _typical(requests: Sequence[tuple[RunningPod, int]]) -> tuple[int, int] | None:
-    """Return the median CPU and memory for each device; ``None`` if no Pod requests one."""
-    if not requests:
-        return None
-    cpu, memory = (
-        median_low(pod.host[which] // devices for pod, devices in requests) for which in (0, 1)
-    )
-    return cpu, memory
+def _typical(
+    requests: Iterable[tuple[RunningPod, Mapping[str, int]]],
+) -> dict[str, tuple[int, int]]:
+    """Return by name the median CPU and memory for each device of the Pods that request it."""
+    hosts: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
+    for pod, by_name in requests:
+        devices = sum(by_name.values())
+        for resource in by_name:
+            hosts[resource].append((pod.host[0] // devices, pod.host[1] // devices))
+    return {
+        resource: (median_low(cpu for cpu, _ in each), median_low(memory for _, memory in each))
+        for resource, each in hosts.items()
+    }
 
 
-def _fit(node: PoolNode, which: int, typical: tuple[int, int] | None) -> tuple[int, int, int]:
+def _fit(
+    node: PoolNode, free: int, which: int, typical: tuple[int, int] | None
+) -> tuple[int, int, int]:
     """Return for how many free devices the node's CPU (``which`` 0) or memory (1) suffices.
 
     The second value is what one device needs, in nanos, and the third is ``which``.
 
-    A device needs what is typical in its pool, but not more than its share of what node agents
-    leave.
+    A device needs what is typical for its name in its pool, but not more than its share of what
+    node agents leave.
     """
     agents = sum(pod.host[which] for pod in node.pods if pod.is_agent)
     taken = sum(pod.host[which] for pod in node.pods)
@@ -164,4 +193,4 @@ def _fit(node: PoolNode, which: int, typical: tuple[int, int] | None) -> tuple[i
     need = share if typical is None else min(share, typical[which])
     left = max(0, room - taken)
     fits = need == 0 or not room
-    return node.free if fits else left // need, need, which
+    return free if fits else left // need, need, which

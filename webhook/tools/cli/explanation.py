@@ -13,7 +13,6 @@ from policies.candidates import describe
 from policies.context import Context
 from policies.decision import Decision
 from policies.engine import mutate_pod
-from policies.facts import Facts
 from policies.kubernetes.nodes import Node
 from policies.kubernetes.pod import RESOURCE_SIDES, Pod
 from policies.kubernetes.quantity import parse_quantity
@@ -26,6 +25,7 @@ from policies.kubernetes.scheduling import (
 )
 from policies.kubernetes.selector import can_match
 from policies.policy import Actions, Policy, Pool
+from policies.reach import nodes_of_pools
 from policies.registry import CHECKS, MUTATIONS, RULES
 from policies.requests import device_peaks, ignored_annotations
 from webhook.tools.cli.evaluate import Result
@@ -224,7 +224,8 @@ def _scheduling(pod: Pod, context: Context) -> Iterator[str]:
             yield f"It needs a node with {' and '.join(counts)}."
     for pool in pools or policy.pools:
         if facts.nodes is not None:
-            yield from _placement(pod, pool, needed, facts)
+            members = facts.nodes.nodes(nodes_of_pools(policy, facts.nodes).of(pool))
+            yield from _placement(pod, pool, needed, members)
         elif reason := _obstacle(pod, pool):
             yield f"It does not fit the nodes of pool {pool.name}: {reason}."
         else:
@@ -234,12 +235,13 @@ def _scheduling(pod: Pod, context: Context) -> Iterator[str]:
             )
 
 
-def _placement(pod: Pod, pool: Pool, needed: Mapping[str, int], facts: Facts) -> Iterator[str]:
+def _placement(
+    pod: Pod, pool: Pool, needed: Mapping[str, int], members: Iterable[Node]
+) -> Iterator[str]:
     """Yield which of the pool's nodes fit the Pod, and the others with the reason."""
     fitting: list[str] = []
     excluded: dict[str, list[str]] = {}
-    of_pool = (node for node in facts.nodes or () if pool.contains(node))
-    nodes = sorted(of_pool, key=lambda node: node.name)
+    nodes = sorted(members, key=lambda node: node.name)
     for node in nodes:
         reason = next(_obstacles(pod, node, needed), None)
         (fitting if reason is None else excluded.setdefault(reason, [])).append(node.name)

@@ -102,7 +102,7 @@ def _nodes(installed: Installation) -> Iterator[DoctorLine]:
         for finding in node.findings:
             problem = f"node {node.name}: {finding.reason}; {finding.detail}"
             yield fail(problem, finding.remediation)
-    count = sum(len(state.nodes) for state in states)
+    count = len({name for state in states for name in state.nodes})
     if not broken and count:
         yield ok(f"{count} GPU nodes, each with the taint and the labels of its pool")
     elif not broken:

@@ -29,11 +29,12 @@ async def audit() -> Audit:
     return await cluster.audit()
 
 
+GPU = "nvidia.com/gpu"
 WASTE = [
-    Row("nvidia", f"team-{n}", "notReady", n, 24.0 * n, 48.0 * n, (f"train-{n}", "b"))
+    Row("nvidia", f"team-{n}", "notReady", GPU, n, 24.0 * n, 48.0 * n, (f"train-{n}", "b"))
     for n in range(7, 0, -1)
 ]
-HELD = Row("nvidia", "team-1", "held", 8, 192.0, 384.0, ("train-1",))
+HELD = Row("nvidia", "team-1", "held", GPU, 8, 192.0, 384.0, ("train-1",))
 
 
 @pytest.fixture
@@ -78,6 +79,6 @@ def test_the_html_report_shows_each_kind_of_waste_as_a_bar(content: AuditReport)
     widths = re.findall(r'<rect width="(\d+)" height="8" class="fill">', section)
     assert widths == ["100", "86", "71", "57", "43", "29", "14"]
     assert "<td>336.00</td>" in section
-    assert "<b>672</b> <span>device-hours wasted in 24 h</span>" in page
+    assert "<b>672</b> <span>device-hours of nvidia.com/gpu wasted in 24 h</span>" in page
     assert "Fix or delete them: kubectl describe pod -n team-7 train-7." in section
     assert 'id="waste"' not in "".join(html.audit(replace(content, waste=())))

@@ -265,11 +265,17 @@ def results_of(audit: Audit) -> Iterator[Result]:
 
 def pool_summary(state: PoolState) -> str:
     """Return the numbers of a pool as one clause."""
+    usage = state.usage
     return (
-        f"{counted(len(state.nodes), 'node')}, {counted(state.allocatable, 'device')}: "
-        f"{state.requested:,} requested, {state.waiting:,} of them by waiting Pods; "
-        f"{state.free:,} free"
+        f"{counted(len(state.nodes), 'node')}, devices: {by_name(state.offered)}; "
+        f"requested: {by_name(usage.placed + usage.waiting)}; "
+        f"waiting: {by_name(usage.waiting)}; free: {by_name(state.free)}"
     )
+
+
+def by_name(counts: Mapping[str, int]) -> str:
+    """Return devices by name: ``nvidia.com/gpu 64, nvidia.com/mig-1g.10gb 28``."""
+    return ", ".join(f"{name} {count:,}" for name, count in sorted(counts.items())) or "none"
 
 
 _HELD = "held by Pods that"
@@ -290,7 +296,7 @@ def waste_sentences(rows: Iterable[Row]) -> Iterator[str]:
             cost = "" if row.cost is None else f" (cost {row.cost:,.2f})"
             yield (
                 f"{row.hours:,.1f} device-hours{cost}, pool {row.pool}, namespace {row.namespace}: "
-                f"{counted(row.devices, 'device')} {what}. "
+                f"{row.devices:,} {row.resource} {what}. "
                 f"{cure.format(row.namespace, row.pods[0])}."
             )
 

@@ -11,9 +11,9 @@ from webhook.tools.cli.report.content import AuditReport
 
 
 def audit(report: AuditReport) -> Iterator[str]:
-    """Yield a header, and a line for each pool, namespace and kind."""
+    """Yield a header, and a line for each pool, namespace, kind and name of devices."""
     text = io.StringIO()
-    columns = ("pool", "namespace", "kind", "devices", "deviceHours", "cost", "pods")
+    columns = ("pool", "namespace", "kind", "resource", "devices", "deviceHours", "cost", "pods")
     writer = csv.DictWriter(text, columns, lineterminator="\n")
     writer.writeheader()
     for row in json.waste(report)["rows"]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -20,6 +20,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 from markupsafe import Markup
 
 from policies.finding import ACTIONS
+from webhook.tools.audit.waste import WASTE
 from webhook.tools.cli.evaluate import Result, Verdict
 from webhook.tools.cli.report.content import (
     AuditReport,
@@ -68,11 +69,12 @@ def audit(report: AuditReport) -> Iterator[str]:
     """Yield the page of an audit, with a picture of the pools."""
     pools = report.audit.pools
     subtitle = f"{report.cluster}, {report.created:%Y-%m-%d %H:%M} UTC, policy: {report.policy}"
+    free = (each for state in pools for each in state.free.items())
     unfenced = {n.name for s in pools for n in s.nodes.values() if not n.has_taint}
     numbers = [
         *_verdict_numbers(report.results),
         _Number(report.audit.pods, "running Pods"),
-        _Number(sum(state.free for state in pools), "devices free"),
+        *(_Number(count, f"{name} free") for name, count in _by_name(free).items()),
         _Number(sum(state.trespassers for state in pools), "trespassers", bad=True),
         _Number(len(unfenced), "GPU nodes without taint", bad=True),
         *_wasted(report),
@@ -172,8 +174,18 @@ def _verdict_numbers(results: Sequence[Result]) -> list[_Number]:
 
 def _wasted(report: AuditReport) -> Iterator[_Number]:
     if report.waste:
-        hours = sum(row.hours for row in report.waste if row.kind not in ("held", "pending"))
-        yield _Number(round(hours), f"device-hours wasted in {report.hours:g} h", bad=True)
+        wasted = ((row.resource, row.hours) for row in report.waste if row.kind in WASTE)
+        for name, hours in _by_name(wasted).items():
+            what = f"device-hours of {name} wasted in {report.hours:g} h"
+            yield _Number(hours, what, bad=True)
+
+
+def _by_name(counts: Iterable[tuple[str, float]]) -> dict[str, int]:
+    """Return the rounded sum of each name, in the order of the names."""
+    total: defaultdict[str, float] = defaultdict(float)
+    for name, count in counts:
+        total[name] += count
+    return {name: round(count) for name, count in sorted(total.items())}
 
 
 def _sections(results: Sequence[Result]) -> dict[str, Sequence[Any]]:
@@ -191,13 +203,18 @@ def _sections(results: Sequence[Result]) -> dict[str, Sequence[Any]]:
 # What the section of the pools shows.
 
 
-def _usages(state: PoolState) -> Iterator[tuple[str, int, int, int]]:
-    """Yield namespace, devices on nodes, devices waited for, and the share of the pool in %."""
-    by_size = sorted(state.by_namespace.items(), key=lambda item: (-item[1].placed, item[0]))
-    for name, usage in by_size:
-        whole = state.allocatable
-        share = min(100, round(100 * usage.placed / whole)) if whole else 0
-        yield name, usage.placed, usage.waiting, share
+def _usages(state: PoolState) -> Iterable[tuple[str, str, int, int, int]]:
+    """Return namespace, name of devices, how many are on nodes and waited for, and the share in %.
+
+    The share is that of the pool's devices with the name. The largest of each name come first.
+    """
+    offered, usages = state.offered, []
+    for namespace, (placed, waiting) in state.by_namespace.items():
+        for name in placed | waiting:
+            whole = offered[name]
+            share = min(100, round(100 * placed[name] / whole)) if whole else 0
+            usages.append((namespace, name, placed[name], waiting[name], share))
+    return sorted(usages, key=lambda usage: (usage[1], -usage[2], usage[0]))
 
 
 def _node_states(node: PoolNode) -> str:
@@ -205,7 +222,7 @@ def _node_states(node: PoolNode) -> str:
     states = [
         "trespassed" if node.trespassers else "",
         "" if node.has_taint and node.has_label else "unfenced",
-        "free" if node.free else "full",
+        "free" if any(node.free.values()) else "full",
     ]
     return " ".join(filter(None, states))
 
@@ -213,9 +230,8 @@ def _node_states(node: PoolNode) -> str:
 def _free_devices(node: PoolNode) -> Iterable[tuple[str, str]]:
     """Yield each resource of a node, and how many of its devices are free."""
     for resource in dict.fromkeys([*node.offered, *node.held]):
-        offered, held = node.offered.get(resource, 0), node.held.get(resource, 0)
-        free = offered - min(held, offered)
-        yield resource, f"{free} of {counted(offered, 'device')} free"
+        offered = node.offered.get(resource, 0)
+        yield resource, f"{node.free.get(resource, 0)} of {counted(offered, 'device')} free"
 
 
 def _cells(node: PoolNode, resource: str) -> Iterator[tuple[str, str]]:

@@ -159,13 +159,14 @@ def _finding(result: Result, finding: Finding) -> dict[str, Any]:
 
 
 def _pool(state: PoolState) -> dict[str, Any]:
+    usage = state.usage
     return {
         "name": state.pool.name,
-        "allocatable": state.allocatable,
-        "requested": state.requested,
-        "waiting": state.waiting,
+        "allocatable": state.offered,
+        "requested": usage.placed + usage.waiting,
+        "waiting": usage.waiting,
         "free": state.free,
-        "namespaces": dict(sorted(state.by_namespace.items())),
+        "namespaces": {name: each._asdict() for name, each in state.by_namespace.items()},
         "nodes": [_node(node) for node in state.nodes.values()],
     }
 
@@ -177,6 +178,7 @@ def waste(report: AuditReport) -> dict[str, Any]:
             "pool": row.pool,
             "namespace": row.namespace,
             "kind": row.kind,
+            "resource": row.resource,
             "devices": row.devices,
             "deviceHours": round(row.hours, 3),
             "cost": None if row.cost is None else round(row.cost, 2),

@@ -20,6 +20,7 @@ from webhook.tools.cli.report.content import (
     Outcome,
     State,
     SuitesReport,
+    by_name,
     by_severity,
     finding_place,
     message,
@@ -264,9 +265,10 @@ def _pools(report: AuditReport, terminal: Terminal) -> Iterator[str]:
         style = STYLES["denied"] if state.trespassers else DIM
         name = terminal.paint(state.pool.name, BOLD)
         yield f"pool {name}  {pool_summary(state)}; {terminal.paint(trespassers, style)}\n"
-        width = max(map(len, state.by_namespace), default=0)
-        for namespace, usage in sorted(state.by_namespace.items()):
-            counts = f"{usage.placed:>5} on nodes  {usage.waiting:>5} waiting"
+        by_namespace = state.by_namespace
+        width = max(map(len, by_namespace), default=0)
+        for namespace, usage in by_namespace.items():
+            counts = f"on nodes: {by_name(usage.placed)}; waiting: {by_name(usage.waiting)}"
             yield f"  {namespace.ljust(width)}  {counts}\n"
     if report.audit.pools:
         yield "\n"
