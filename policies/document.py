@@ -14,6 +14,7 @@ from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 
+from policies.api_servers import size_problem
 from policies.kubernetes.field_types import Part, SubdomainName, camel_case
 from policies.kubernetes.paths import below
 from policies.policy import Policy
@@ -112,7 +113,11 @@ def parsing(document: Any) -> Iterator[Any]:
                 spec["rules"] = _DEFAULT_ACTIONS | dict(given)
             document = {**document, "spec": spec}
             yield from _validate_entries(spec)
-    yield validated(document, FencePolicy, _ROOT).spec
+    policy = validated(document, FencePolicy, _ROOT).spec
+    yield None
+    if problem := size_problem(policy):
+        raise PolicyError([f"spec: {problem}"])
+    yield policy
 
 
 def _check_size(whole: Any, most_values: int, *path: Any) -> None:

@@ -6,15 +6,16 @@ import itertools
 import json
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import msgspec
 import pytest
 import yaml
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from cases.loading import Case, compiled
@@ -33,13 +34,14 @@ from in_tree import (
     path_of,
 )
 from laws.profile import live_law as law
+from policies.api_servers import IN_TREE_RULES
 from policies.decision import Decision
 from policies.engine import decide, validate
 from policies.facts import Facts, Request
 from policies.finding import ACTIONS, Finding
+from policies.kubernetes.core_v1 import PodSpec, Toleration
 from policies.kubernetes.field_types import NameSet
 from policies.kubernetes.nodes import Node, NodeIndex
-from policies.kubernetes.workload import LIMITS
 from policies.policy import ExceptionEntry, Override, Policy
 from policies.rules.check_device_leak import variable_remediation, visible_devices_variables
 from policies.rules.check_pool_trespass import (
@@ -56,7 +58,7 @@ from policies.wording import capitalized
 from specs import default_spec, policy_of
 from strategies import AMD, JSON, MEMORY, NODE_TYPE, PRESENT, ZONE, facts, policies
 from valid_strategies import WORKLOADS, pod, valid_specs, workload
-from webhook.controller.text.objects import IN_TREE_RULES, Registration, admission_policies
+from webhook.controller.text.objects import Registration, admission_policies
 from webhook.tools.cli.policy_diff.comparison import Comparer
 from webhook.tools.cli.policy_diff.traits import objects_of
 
@@ -79,6 +81,7 @@ TOO_LONG = "gpufence found more than fits here; run gpufence check on the manife
 
 
 GENERATED = policies()
+ANY_VALUE = GENERATED["any value of a label"]
 BY_ACTION = {
     action: replace(
         default,
@@ -365,6 +368,67 @@ def test_law_admission_policies_deny_no_object_that_the_engine_allows(lines: Lin
         assert tally["allowed by both"] > 0
 
 
+BY_TYPE = {"nodeSelector": {"node.kubernetes.io/instance-type": "p5"}}
+FPGA = {"resources": {"limits": {"example.com/fpga": "1"}}}
+PARTS = (
+    ("nodeSelector", "affinity"),
+    ("tolerations",),
+    ("containers", "initContainers", "volumes", "resourceClaims"),
+    ("tolerations", "runtimeClassName"),
+)
+ADDED = {"adding": PodSpec(tolerations=[Toleration(key="nvidia.com/gpu", operator="Exists")])}
+
+
+def spec_with(**fields: Any) -> JSON:
+    return {"containers": [{"name": "main", "image": "app"}], **fields}
+
+
+@pytest.mark.slow("updates each generated object in every policy")
+def test_law_admission_policies_deny_no_update_that_the_engine_allows(lines: Lines) -> None:
+    """What the update changes may be all that let the nodes decide, and the findings are old."""
+    tally: Counter[str] = Counter()
+    collection, setup = WORKLOADS["Deployment"][1].format("default"), lines[KAI].api(SETUP_USER)
+    tolerating, fpga = TRESPASSER["spec"]["tolerations"], {"name": "main", "image": "app", **FPGA}
+    showing = {"name": "main", "image": "app", "env": SHOWS}
+
+    @law
+    @example(spec_with(tolerations=tolerating), spec_with(**BY_TYPE), PARTS[0], Facts())
+    @example(
+        spec_with(tolerations=tolerating), spec_with(runtimeClassName="adding"), PARTS[3], Facts()
+    )
+    @example(
+        spec_with(containers=[showing]), spec_with(containers=[fpga | showing]), PARTS[2], Facts()
+    )
+    @given(spec=valid_specs(), other=valid_specs(), part=st.sampled_from(PARTS[:3]), known=facts())
+    def holds(spec: JSON, other: JSON, part: Sequence[str], known: Facts) -> None:
+        before = {key: spec[key] for key in spec.keys() - {*part}}
+        before |= {key: other[key] for key in other.keys() & {*part}}
+        name = f"updated-{next(NUMBERS)}"
+        old, new = (workload("Deployment", name, each) for each in (before, spec))
+        try:
+            setup.request("POST", collection, old)
+        except ApiError:
+            return
+        request = Request(operation="UPDATE", old=old)
+        variants = [
+            msgspec.structs.replace(known, nodes=nodes, runtime_scheduling=ADDED)
+            for nodes in NODES.values()
+        ]
+        try:
+            for policy in GENERATED.values():
+                outcome = lines[policy].update(new)
+                verdict, wrong = compare(policy, str((old, new)), new, outcome, request, variants)
+                tally[verdict] += 1
+                assert not wrong, wrong
+        finally:
+            setup.request("DELETE", f"{collection}/{name}")
+
+    holds()
+    print(f"\n{dict(tally)}")
+    assert tally["denied by both"] > 0
+    assert tally["allowed by both"] > 0
+
+
 @pytest.mark.slow("creates a Pod of every class")
 def test_the_api_server_denies_no_class_of_pods_that_the_engine_allows(lines: Lines) -> None:
     """The classes of ``gpufence policy diff``, with each action of the rule."""
@@ -387,37 +451,25 @@ def test_the_api_server_denies_no_class_of_pods_that_the_engine_allows(lines: Li
     assert tally["enforce"]["denied by both"] > 0
 
 
-def test_the_largest_pods_stay_within_the_cost_that_the_api_server_allows(
+def test_the_largest_pods_that_the_api_server_judges_stay_within_its_cost(
     control_plane: ControlPlane,
 ) -> None:
-    """The engine reads a limited number of each part; the policies evaluate all of them."""
-    policy = of_pools(10)
     away = {"key": PRESENT, "operator": "NotIn", "values": ["true"]}
     terms = [
         {"matchExpressions": [away, {"key": f"l-{n}.example", "operator": "Exists"}]}
-        for n in range(LIMITS["node affinity requirements"] // 2)
+        for n in range(33)
     ]
+    others = [{"key": f"key-{n}.example", "operator": "Exists"} for n in range(99)]
     required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
-    env = [{"name": f"VARIABLE_{n}", "value": "x"} for n in range(100)]
-    containers = [{"name": f"c-{n}", "image": "app", "env": env} for n in range(200)]
-    spec = {
-        "containers": containers,
-        "tolerations": [
-            *(
-                {"key": f"key-{n}.example", "operator": "Exists"}
-                for n in range(LIMITS["tolerations"] - 1)
-            ),
-            {"key": "nvidia.com/gpu", "operator": "Exists"},
-        ],
-        "affinity": {"nodeAffinity": required},
-        "volumes": [
-            {"name": f"v-{n}", "hostPath": {"path": f"/data/{n}"}} for n in range(LIMITS["volumes"])
-        ],
-    }
-    with in_tree(control_plane, policy) as line:
-        outcome = line.create(pod(spec))
-    assert outcome.verdict == "accepted", outcome.message
-    assert not enforced(pod(spec), policy, Request(), Facts())
+    tolerating = spec_with(tolerations=[*others, KEY])
+    kept_off = {**tolerating, "affinity": {"nodeAffinity": required}}
+    with in_tree(control_plane, of_pools(10)) as line:
+        assert line.create(pod(kept_off)).verdict == "accepted"
+        outcome = line.create(pod(tolerating))
+        assert "pool-trespass: spec.tolerations[99]" in outcome.message
+        # With more, it is the webhook's.
+        more = [*others, *others, *others, KEY]
+        assert line.create(pod({**tolerating, "tolerations": more})).verdict == "accepted"
 
 
 TRESPASSER = pod(
@@ -435,6 +487,27 @@ def test_an_exception_expires_on_its_date_without_recompilation(lines: Lines) ->
         # The exception is for Pods of that name.
         named = {**TRESPASSER, "metadata": {"name": "other"}}
         assert lines[policy].create(named).verdict == "denied"
+
+
+def test_a_pool_whose_label_has_any_value_is_selected_by_each_value(lines: Lines) -> None:
+    """Whatever else the Pod excludes, unless that is the value."""
+    line, policy = lines[ANY_VALUE], ANY_VALUE
+    [(label, _)] = [*policy.pools[0].selector.items()][:1]
+    one, others = ({"key": label, "operator": "In", "values": v} for v in (["l4"], ["a", "b"]))
+    present = {"key": label, "operator": "Exists"}
+    without = [{"key": label, "operator": "NotIn", "values": v} for v in (["none"], ["a"], ["b"])]
+    for terms, verdict in (
+        ([one, without[0]], "denied"),
+        ([present, *without], "denied"),
+        ([others, without[1]], "denied"),
+        ([others, *without], "accepted"),
+    ):
+        required = {"nodeSelectorTerms": [{"matchExpressions": terms}]}
+        affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
+        obj = pod({**TRESPASSER["spec"], "affinity": affinity})
+        assert bool(enforced(obj, policy, Request(), Facts())) is (verdict == "denied")
+        outcome = line.create(obj)
+        assert outcome.verdict == verdict, outcome.message
 
 
 WILDCARD = {"operator": "Exists"}

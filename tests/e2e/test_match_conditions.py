@@ -669,38 +669,77 @@ def test_pods_with_annotations_that_request_a_device_call_the_webhook(hook: Regi
     assert failures(hook.cluster) == before
 
 
-# The conditions are constant text, and the policy is their data: ten pools have the most.
-@pytest.mark.parametrize(
-    "hook", [("default", True), ("ten pools", False)], indirect=True, ids=["default", "ten-pools"]
-)
-def test_the_largest_pods_stay_within_the_cost_that_the_api_server_allows(hook: Registered) -> None:
-    before = failures(hook.cluster)
-    env = [{"name": f"VARIABLE_{index}", "value": "x"} for index in range(100)]
-    containers = [
-        {
-            "name": f"c-{index}",
-            "image": "app",
-            "env": env,
-            "resources": {"limits": {"cpu": "1", "memory": "1Gi", "ephemeral-storage": "1Gi"}},
-        }
-        for index in range(250)
-    ]
-    tolerations = [{"key": f"key-{n}.example", "operator": "Exists"} for n in range(990)]
-    terms = [
-        {"matchExpressions": [{"key": f"l-{n}.example", "operator": "Exists"}]} for n in range(1000)
-    ]
-    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
-    spec = {
-        "containers": containers,
-        "initContainers": [{**each, "name": f"i-{each['name']}"} for each in containers[:50]],
-        "tolerations": tolerations,
-        "affinity": {"nodeAffinity": required},
-        "volumes": [{"name": f"v-{n}", "emptyDir": {}} for n in range(500)],
+def full(**more: int) -> JSON:
+    """Return a Pod with as much as the conditions search, or with more of something.
+
+    The API server adds two tolerations.
+    """
+    lists = dict.fromkeys(
+        ("containers", "tolerations", "selector", "terms", "volumes", "keys"), 200
+    )
+    count = {**lists, "tolerations": 198, "env": 2000, "expressions": 2000, "path": 4096, **more}
+
+    def spread(entries: int, over: int) -> list[int]:
+        return [entries // over + (n < entries % over) for n in range(over)]
+
+    required = {
+        "nodeSelectorTerms": [
+            {"matchExpressions": [{"key": f"l-{n}.example", "operator": "Exists"}] * size}
+            for n, size in enumerate(spread(count["expressions"], count["terms"]))
+        ]
     }
-    mark, created = hook.send("POST", "/api/v1/namespaces/default/pods", pod(spec))
-    assert created is not None
-    # With known nodes, the API server sends every Pod with a node selection.
-    assert hook.called_endpoints(mark) == (set() if hook.nodes is None else {"/validate"})
+    spec = {
+        "automountServiceAccountToken": False,
+        "containers": [
+            {"name": f"c-{n}", "image": "app", "env": [{"name": "A"}] * size}
+            for n, size in enumerate(spread(count["env"], count["containers"]))
+        ],
+        "tolerations": [
+            {"key": f"key-{n}.example", "operator": "Exists"} for n in range(count["tolerations"])
+        ],
+        "nodeSelector": {f"l-{n}.example": "a" for n in range(count["selector"])},
+        "affinity": {"nodeAffinity": {REQUIRED: required}},
+        "volumes": [
+            {
+                "name": f"v-{n}",
+                "hostPath": {"path": "/" + "a" * (count["path"] - 1 if not n else 9)},
+            }
+            for n in range(count["volumes"])
+        ],
+    }
+    # One annotation is the mark.
+    return pod(spec, annotations={f"a-{n}": "" for n in range(count["keys"] - 1)})
+
+
+# The conditions are constant text, and the policy is their data: ten pools have the most.
+@pytest.mark.parametrize("hook", [("ten pools", False)], indirect=True, ids=["ten-pools"])
+def test_only_a_pod_with_too_much_to_search_calls_the_webhook(hook: Registered) -> None:
+    before = failures(hook.cluster)
+
+    def called(**more: int) -> set[str]:
+        mark, created = hook.send("POST", "/api/v1/namespaces/default/pods", full(**more))
+        assert created is not None
+        return hook.called_endpoints(mark)
+
+    def calls(what: str) -> None:
+        count = {"env": 2001, "expressions": 2001, "path": 4097, "tolerations": 199}.get(what, 201)
+        assert "/validate" in called(**{what: count})
+
+    assert called() == set()
+    each(
+        [
+            "containers",
+            "tolerations",
+            "selector",
+            "terms",
+            "volumes",
+            "keys",
+            "env",
+            "expressions",
+            "path",
+        ],
+        calls,
+    )
     assert failures(hook.cluster) == before
 
 

@@ -14,17 +14,16 @@ from cases.loading import Case, cases_of_check, cases_of_mutation
 from controlplane.api import Api, ApiError
 from controlplane.cluster import ControlPlane
 from controlplane.poll import until
+from policies.api_servers import IN_TREE_RULES, literal, names_for, policy_data
 from policies.kubernetes.field_types import NameSet
 from policies.kubernetes.scheduling import Taint
 from policies.policy import Policy, Pool
 from policies.registry import CHECKS, RULES
 from strategies import policies
 from valid_strategies import WORKLOADS
-from webhook.controller.text.data import literal, names_for, policy_data
 from webhook.controller.text.objects import (
     API_VERSION,
     BINDING_KIND,
-    IN_TREE_RULES,
     POLICY_KIND,
     Registration,
     admission_policies,
@@ -149,7 +148,10 @@ def _together(lines: Sequence[InTree], rule: str) -> Iterator[JSON]:
         own = [obj for obj in line.objects() if obj["metadata"]["name"] == name]
         if not own:
             continue
-        names[line.name], pools[line.name] = names_for(rule, policy, None), policy_data(policy)
+        names[line.name], pools[line.name] = (
+            names_for(rule, policy),
+            policy_data(rule, policy, None),
+        )
         if not text:
             text, shared = json.dumps(own[0]), name
         bound = {

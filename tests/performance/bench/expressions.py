@@ -61,15 +61,39 @@ def subjects() -> dict[str, tuple[JSON, int]]:
         "tolerates a pool, and is kept off it": (pod(**{**plain, **away}), 60),
         "GPU Pod": (gpu_pod(), 60),
         "large, tolerates a pool, and is kept off it": (pod(**large), 60),
-        **{f"{count:,} variables": (_with_variables(count), times) for count, times in LISTS},
+        **{name: (each, 5) for name, each in dense().items()},
     }
 
 
-LISTS = ((1_000, 20), (10_000, 4), (110_000, 1))
+def dense() -> dict[str, JSON]:
+    """Return the Pods that a search over all expressions found to cost the most for their size.
 
+    They have the shortest entries, of a number below or above what is searched.
+    """
+    shows = [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]
+    labels = {_LABEL: "true", **{f"l-{n}": "a" for n in range(98)}}
+    term = [{"key": "m", "operator": "Exists"}]
 
-def _with_variables(count: int) -> JSON:
-    return pod([container("web", env=[{"name": "A"}] * count)])
+    def of(count: int, **fields: Any) -> JSON:
+        return pod([{"name": f"c-{n}", "image": "a", **fields} for n in range(count)])
+
+    def placed(**spec: Any) -> JSON:
+        return pod([{"name": "c", "image": "a"}], **spec)
+
+    return {
+        "30 terms with 99 labels": placed(nodeSelector=labels, affinity=_affinity(*[term] * 30)),
+        "900 terms with 99 labels": placed(nodeSelector=labels, affinity=_affinity(*[term] * 900)),
+        "1,000 terms that select a pool": placed(
+            affinity=_affinity(*[[{"key": _LABEL, "operator": "Exists"}]] * 1000)
+        ),
+        # The API server adds two.
+        "198 tolerations of a pool": placed(tolerations=[_exists(_KEY)] * 198),
+        "200 containers that show devices": of(200, env=shows),
+        "1,000 containers that show devices": of(1000, env=shows),
+        "200 containers with 10 variables": of(200, env=[{"name": "A"}] * 10),
+        "1,000 containers": of(1000),
+        "110,000 variables": of(1, env=[{"name": "A"}] * 110_000),
+    }
 
 
 def _exists(key: str) -> JSON:

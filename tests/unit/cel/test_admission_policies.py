@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
+from policies.api_servers import IN_TREE_RULES
 from policies.finding import Mode
 from policies.policy import Override, Policy
 from reviewing import default_policy
 from webhook.controller.text.objects import (
     BINDING_KIND,
     DESCRIPTION,
-    IN_TREE_RULES,
     LABELS,
     POLICY_KIND,
     Registration,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import typing
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import date
 from itertools import chain
@@ -13,13 +14,21 @@ from typing import Any
 import pytest
 import yaml
 
+from policies.api_servers import (
+    IN_TREE_RULES,
+    LONGEST_LITERAL,
+    literal,
+    names_for,
+    names_of,
+    policy_data,
+)
+from policies.document import PolicyError
 from policies.kubernetes.field_types import IN_API_SERVER, IN_REPLICA, NameSet
 from policies.policy import ExceptionEntry, Policy
 from reviewing import default_policy
 from specs import default_spec, policy_of
 from strategies import policies
-from webhook.controller.text.data import literal, names_for, names_of, policy_data
-from webhook.controller.text.objects import IN_TREE_RULES
+from webhook.controller.text.objects import Registration, admission_policies, configurations
 
 RULE = "pool-trespass"
 
@@ -83,8 +92,9 @@ exceptions:
 
 def test_the_data_are_made_of_the_fields_that_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
     policy = policy_of(default_spec() | WITH_ALL)
+    # Its validation has read the fields already.
+    policy = replace(policy, pools=tuple(map(replace, policy.pools)))
     for pool in policy.pools:
-        # Its validation has read the fields already.
         del vars(pool)["selector"]
     read: set[tuple[str, str]] = set()
     for part in parts():
@@ -97,8 +107,8 @@ def test_the_data_are_made_of_the_fields_that_say_so(monkeypatch: pytest.MonkeyP
 
         monkeypatch.setattr(part, "__getattribute__", recording)
     names_of(policy)
-    policy_data(policy)
-    names_for(RULE, policy, date(2026, 1, 1))
+    names_for(RULE, policy)
+    policy_data(RULE, policy, date(2026, 1, 1))
     monkeypatch.undo()
     known = {
         (part.__name__, name)
@@ -150,7 +160,7 @@ def test_law_the_first_entry_that_fits_a_namespace_agrees_with_the_engine(
     everywhere = {"namespaces": ["*"], "rules": {rule: "warn"}}
     for overrides in (OVERRIDES, [*OVERRIDES, everywhere]):
         policy = policy_of(default_spec() | {"overrides": overrides})
-        entries, modes = names_for(rule, policy, None), names_of(policy)
+        entries, modes = names_for(rule, policy), names_of(policy)
         for namespace in ("team-x", "team-a-1", "team-a-2", "team", "lab", "labs", "a", "quiet"):
             with subtests.test(namespace=namespace, overrides=overrides):
                 actions = policy.actions_in(namespace)
@@ -177,19 +187,64 @@ def excepting(**fields: Any) -> Policy:
     return replace(default_policy(), exceptions=(ExceptionEntry(**{**given, **fields}),))
 
 
-def test_exceptions_of_other_rules_and_expired_ones_are_no_data() -> None:
-    assert names_for(RULE, excepting(rules=frozenset()), None)["exceptions"]
-    other = excepting(rules=frozenset({"device-leak"}))
-    assert not names_for(RULE, other, None)["exceptions"]
-    assert names_for(RULE, excepting(), date(2027, 2, 28))["exceptions"]
-    assert not names_for(RULE, excepting(), date(2027, 3, 1))["exceptions"]
+def exceptions(policy: Policy, today: date | None = None) -> Any:
+    return policy_data(RULE, policy, today)["exceptions"]
+
+
+def test_api_servers_know_the_exceptions_that_they_need() -> None:
+    """Replicas know those of other rules and kinds, and the expired ones."""
+    entry = [["legacy", "old-*"], ["Deployment"], ["web-*"], ["2027-03-01"]]
+    assert exceptions(excepting(), date(2027, 2, 28)) == [entry]
+    assert exceptions(excepting(), date(2027, 3, 1)) == []
+    assert exceptions(excepting(rules=frozenset({"device-leak"}))) == []
+    alike = *excepting().exceptions, *excepting(names=NameSet(["app"])).exceptions
+    [entry] = exceptions(replace(default_policy(), exceptions=alike))
+    assert entry[2] == ["app", "web-*"], "they differ only in names"
+    for kinds, known in (
+        ({"PyTorchJob", "Deployment"}, [["Deployment"]]),
+        ({"PyTorchJob", "DaemonSet"}, []),
+        ((), [[]]),
+    ):
+        assert [each[1] for each in exceptions(excepting(kinds=frozenset(kinds)))] == known
+
+
+def test_a_policy_that_exceeds_what_api_servers_accept_is_invalid() -> None:
+    def longest(count: int, names: int = 2) -> int:
+        entries = [
+            {
+                "rules": [RULE],
+                "namespaces": [f"team-{n % 40}-production"],
+                "kinds": ["Deployment"],
+                "names": [f"inference-{n}-{of}" for of in range(names)],
+                "reason": "it ran before gpufence",
+            }
+            for n in range(count)
+        ]
+        policy, where = policy_of(default_spec() | {"exceptions": entries}), Registration()
+        return max(
+            map(len, texts([admission_policies(policy, where), configurations(policy, where)]))
+        )
+
+    assert longest(0) < 100_000 - LONGEST_LITERAL, "room for the text"
+    assert 50_000 < longest(1000) < 100_000
+    with pytest.raises(PolicyError, match="accept 90,000; let an exception or override cover"):
+        longest(1000, names=5)
+
+
+def texts(part: Any) -> Iterator[str]:
+    """Yield each string in an object."""
+    if isinstance(part, str):
+        yield part
+    elif isinstance(part, dict | list | tuple):
+        for each in part.values() if isinstance(part, dict) else part:
+            yield from texts(each)
 
 
 def test_the_data_are_values_of_json() -> None:
     data = [
         each
         for policy in policies().values()
-        for each in (names_of(policy), names_for(RULE, policy, None), policy_data(policy))
+        for each in (names_of(policy), names_for(RULE, policy), policy_data(RULE, policy))
     ]
     assert json.loads(json.dumps(data)) == data
 

@@ -17,12 +17,12 @@ from typing import Any
 
 import yaml
 
+from policies.api_servers import IN_TREE_RULES, literal, names_for, names_of, policy_data
 from policies.device_injection import ANNOTATIONS
 from policies.facts import NAMESPACE_LABEL
 from policies.kubernetes.objects import JSONObject
 from policies.policy import ALWAYS_EXCLUDED, Policy
-from policies.rules import check_device_leak, check_pool_trespass
-from webhook.controller.text.data import literal, names_for, names_of, policy_data
+from policies.rules import check_pool_trespass
 
 API_VERSION = "admissionregistration.k8s.io/v1"
 DOMAIN = ".gpufence.dev"
@@ -42,8 +42,6 @@ BINDING_KIND = "ValidatingAdmissionPolicyBinding"
 STATIC_SUFFIX = ".static.k8s.io"
 """What the name of an object that API servers read from disk must end with (KEP-5793)."""
 
-IN_TREE_RULES = (check_pool_trespass.ID, check_device_leak.ID)
-"""The rules that API servers evaluate in part. Each has a file, and an admission policy."""
 _FORMER_ENDINGS = ("pods", "pods-warn", "pods-audit")
 """How the names of the admission policies of gpufence 0.2 end."""
 
@@ -214,7 +212,7 @@ def _admission_policy(
     text, binding = _read(f"{rule}.yaml")
     name = f"{registration.name}-{rule}{STATIC_SUFFIX if static else ''}"
     spec = _with_data(
-        text["spec"], NAMES=names_for(rule, policy, today), POLICY=policy_data(policy)
+        text["spec"], NAMES=names_for(rule, policy), POLICY=policy_data(rule, policy, today)
     )
     constraints = {
         **spec["matchConstraints"],

@@ -1,7 +1,8 @@
-"""What the constant text knows of the policy: literals of CEL, in place of POLICY and NAMES.
+"""What API servers know of the policy: literals of CEL, in place of POLICY and NAMES.
 
-A field of the policy says in its definition whether it is here (``InAPIServer``) or left to
-replicas (``InReplica``). A test compares that with what these functions read.
+The constant text around them is in ``webhook/controller/text``. A field of the policy says in its
+definition whether it is here (``InAPIServer``) or left to replicas (``InReplica``). A test compares
+that with what these functions read.
 """
 
 from __future__ import annotations
@@ -12,9 +13,11 @@ from datetime import date
 from typing import Any
 
 from policies.kubernetes.claims import IMPLICIT_RESOURCE_PREFIX
+from policies.kubernetes.kinds import CORE_WORKLOADS
 from policies.platform_pods import COPIES
 from policies.policy import Actions, Policy, Pool
 from policies.reach import selector_of_every_node
+from policies.rules import check_device_leak, check_pool_trespass
 from policies.rules.check_device_leak import (
     variable_remediation,
     visible_devices_variables,
@@ -25,6 +28,17 @@ from policies.rules.check_pool_trespass import wildcard_remediation
 
 Data = Mapping[str, Any]
 """Values of JSON by their name."""
+
+_WORKLOADS = {"Pod", *(kind for _, kind in CORE_WORKLOADS)}
+IN_TREE_RULES = {
+    # Node agents run on every node.
+    check_pool_trespass.ID: _WORKLOADS - {"DaemonSet"},
+    check_device_leak.ID: _WORKLOADS,
+}
+"""The rules that API servers evaluate in part, and the kinds that they evaluate."""
+
+LONGEST_LITERAL = 90_000
+"""The longest literal: API servers accept expressions of 100,000 characters, with the text."""
 
 _WIDTH = 80
 """A longer literal is broken into lines: people review what ``gpufence manifests`` prints."""
@@ -58,11 +72,8 @@ def names_of(policy: Policy) -> Data:
     }
 
 
-def names_for(rule: str, policy: Policy, today: date | None) -> Data:
-    """Return the same for the admission policy of a rule, with where the rule does not apply.
-
-    ``today`` leaves out the exceptions that have expired.
-    """
+def names_for(rule: str, policy: Policy) -> Data:
+    """Return the same for the admission policy of a rule, with where the rule does not apply."""
     exempt = policy.exemptions
     return {
         **names_of(policy),
@@ -73,21 +84,14 @@ def names_for(rule: str, policy: Policy, today: date | None) -> Data:
         ],
         "usernames": _sorted(exempt.usernames),
         "runtimeClasses": _sorted(exempt.runtime_classes),
-        "exceptions": [
-            {
-                "namespaces": each.namespaces.patterns,
-                "kinds": _sorted(each.kinds),
-                "names": each.names.patterns,
-                "expires": str(each.expires or ""),
-            }
-            for each in policy.exceptions
-            if (not each.rules or rule in each.rules) and not each.has_expired(today)
-        ],
     }
 
 
-def policy_data(policy: Policy) -> Data:
-    """Return the pools, and the advice that the sentences end with."""
+def policy_data(rule: str, policy: Policy, today: date | None = None) -> Data:
+    """Return the pools, the exceptions to a rule, and the advice that the sentences end with.
+
+    ``today`` leaves out the exceptions that have expired.
+    """
     return {
         "pools": [_pool(pool) for pool in policy.pools],
         "taints": _sorted(taint.key for pool in policy.pools for taint in pool.fence),
@@ -103,7 +107,39 @@ def policy_data(policy: Policy) -> Data:
             {"label": copy.label, "value": copy.value, "advice": copy.advice("NAMESPACE")}
             for copy in COPIES
         ],
+        "exceptions": _exceptions(rule, policy, today),
     }
+
+
+def _exceptions(rule: str, policy: Policy, today: date | None) -> list[list[list[str]]]:
+    """Return the exceptions that API servers need: namespaces, kinds, names and a date of each.
+
+    Those that differ only in names are one. Without names, it is for all.
+    """
+    names: dict[tuple[tuple[str, ...], ...], list[str]] = {}
+    for each in policy.exceptions:
+        kinds = each.kinds & IN_TREE_RULES[rule]
+        concerns = (not each.rules or rule in each.rules) and (kinds or not each.kinds)
+        if concerns and not each.has_expired(today):
+            alike = (*each.namespaces.patterns,), (*sorted(kinds),), (str(each.expires or ""),)
+            names.setdefault(alike, []).extend(each.names.patterns or "*")
+    return [
+        [[*namespaces], [*kinds], _sorted(found), [*expires]]
+        for (namespaces, kinds, expires), found in names.items()
+    ]
+
+
+def size_problem(policy: Policy) -> str:
+    """Return why the policy is too large for API servers; empty if it is not."""
+    data = [each(rule, policy) for rule in IN_TREE_RULES for each in (names_for, policy_data)]
+    longest = max(len(literal(each)) for each in data)
+    if longest <= LONGEST_LITERAL:
+        return ""
+    return (
+        f"API servers would have to know {longest:,} characters of it, and accept "
+        f"{LONGEST_LITERAL:,}; let an exception or override cover several namespaces and names (a "
+        "prefix ends with *), or remove some"
+    )
 
 
 def _pool(pool: Pool) -> Data:
