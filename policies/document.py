@@ -40,7 +40,7 @@ _FEWER_ENTRIES = dict.fromkeys(
 )
 
 _ROOT = "the policy"
-_MAPPINGS = ("labels", "matchLabels", "nodeSelector", "rules", "values")
+MAPPINGS = ("labels", "matchLabels", "nodeSelector", "rules", "values")
 """The fields whose keys are free."""
 
 _Document = TypeVar("_Document")
@@ -250,7 +250,7 @@ def _path(location: list[str | int]) -> str:
     """Return the path as Kubernetes prints it: free keys of a mapping are in brackets."""
     text, previous = "", None
     for step in location:
-        text, previous = below(text, step, in_brackets=previous in _MAPPINGS), step
+        text, previous = below(text, step, in_brackets=previous in MAPPINGS), step
     return text.removeprefix(".")
 
 

@@ -58,9 +58,8 @@ from policies.wording import capitalized
 from specs import default_spec, policy_of
 from strategies import AMD, JSON, MEMORY, NODE_TYPE, PRESENT, ZONE, facts, policies
 from valid_strategies import WORKLOADS, pod, valid_specs, workload
-from webhook.controller.text.objects import Registration, admission_policies
-from webhook.tools.cli.policy_diff.comparison import Comparer
-from webhook.tools.cli.policy_diff.traits import objects_of
+from webhook.controller.text.objects import IN_TREE_RULES, Registration, admission_policies
+from webhook.tools.cli.policy_diff.pods import classes, objects_of
 
 RUNTIME_CLASS = re.compile(r'"runtimeClassName": "([^"]+)"')
 NUMBERS = itertools.count()
@@ -434,11 +433,8 @@ def test_the_api_server_denies_no_class_of_pods_that_the_engine_allows(lines: Li
     """The classes of ``gpufence policy diff``, with each action of the rule."""
     enforcing, alone = BY_ACTION["enforce"], list[str]()
     tally: defaultdict[str, Counter[str]] = defaultdict(Counter)
-    for own in Comparer(enforcing, replace(enforcing, mode="audit"), TODAY).answers:
-        *_, obj = objects_of(own)
-        # Pods in other namespaces would need them.
-        if "namespace" in obj["metadata"]:
-            continue
+    for own in dict.fromkeys(classes(enforcing, enforcing)):
+        *_, obj = objects_of(own, "default")
         name = json.dumps(obj)
         outcomes = {line: line.create(obj) for line in {lines[each] for each in BY_ACTION.values()}}
         for action, policy in BY_ACTION.items():

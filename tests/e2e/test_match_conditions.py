@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from datetime import date
 from functools import cache
 from typing import Any
 
@@ -42,8 +41,7 @@ from specs import default_spec, policy_of
 from strategies import JSON, facts
 from valid_strategies import WORKLOADS, pod, valid_specs, workload
 from webhook.controller.text.objects import Registration, configurations
-from webhook.tools.cli.policy_diff.comparison import Comparer
-from webhook.tools.cli.policy_diff.traits import objects_of
+from webhook.tools.cli.policy_diff.pods import classes, objects_of
 
 ADMISSION = "/apis/admissionregistration.k8s.io/v1"
 NODES = NodeIndex(
@@ -104,7 +102,6 @@ POLICIES = {
 
 
 MARKS = itertools.count()
-TODAY = date(2026, 1, 1)
 
 
 class Registered:
@@ -466,20 +463,17 @@ def test_the_webhook_is_called_for_each_trait_of_pods_that_the_engine_sees(
 ) -> None:
     """The values that ``gpufence policy diff`` compares, each alone in a Pod and in a template."""
     api, tally, path = hook.cluster.api, Tally(), WORKLOADS["Deployment"][1].format("default")
-    classes = [
-        objects_of(own)
-        for own in Comparer(hook.policy, replace(hook.policy, mode="audit"), TODAY).answers
-        if len(own) < 2
-    ]
-    alone = [obj for obj, *more in classes if not more and obj["kind"] == "Pod"]
+    traits = dict.fromkeys(own for own in classes(hook.policy, hook.policy) if len(own) < 2)
+    made = [objects_of(own, "default") for own in traits]
+    alone = [obj for obj, *more in made if not more and obj["kind"] == "Pod"]
     api.request("POST", path, workload("Deployment", "plain", reaching()))
     try:
         for obj in alone[:: 1 + len(alone) // 60]:
             check(hook, tally, "POST", "/api/v1/namespaces/default/pods", obj, Facts())
             annotations = obj["metadata"].get("annotations", {})
             for method, where, name in ("POST", path, "other"), ("PUT", f"{path}/plain", "plain"):
-                made = workload("Deployment", name, obj["spec"], annotations=annotations)
-                check(hook, tally, method, where, made, Facts())
+                sent = workload("Deployment", name, obj["spec"], annotations=annotations)
+                check(hook, tally, method, where, sent, Facts())
     finally:
         api.request("DELETE", f"{path}/plain")
     print(f"\ntraits: {tally}")

@@ -1,11 +1,12 @@
-"""``gpufence policy diff`` and a real API server: the smallest Pods are decided as it says."""
+"""``gpufence policy diff`` and a real API server: the examples are decided as it says."""
 
 from __future__ import annotations
 
 import json
 import os
+import re
 from collections import Counter
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
@@ -13,10 +14,13 @@ import pytest
 from controlplane.api import ApiError
 from controlplane.cluster import ControlPlane
 from controlplane.fence import running
+from controlplane.objects import workload
 from in_tree import create_runtime_class
+from running import run_here
 from strategies import JSON
+from unit.cli.commands.test_policy import OF_POOL, OF_SPEC, SMALL, changed, workloads
 from unit.cli.policy_diff.test_comparison import comparison, specs
-from webhook.tools.cli.policy_diff.differences import Difference
+from webhook.tools.cli.policy_diff.comparison import Example
 
 SHOWN = [
     "pools.resources",
@@ -39,7 +43,7 @@ TRIED = SHOWN if int(os.environ.get("GPUFENCE_LAWS", "0")) > 500 else ["pools.ta
 
 
 @pytest.mark.slow("registers two policies for each change")
-def test_the_api_server_decides_on_the_smallest_pods_as_it_says(
+def test_the_api_server_decides_on_the_examples_as_it_says(
     control_plane: ControlPlane, tmp_path: Path
 ) -> None:
     for name in ("ml", "team-x", "lab", "legacy", "test", "tools", "dev-x"):
@@ -47,7 +51,7 @@ def test_the_api_server_decides_on_the_smallest_pods_as_it_says(
             obj = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
             control_plane.api.request("POST", "/api/v1/namespaces", obj)
     create_runtime_class(control_plane, "gvisor")
-    found = {name: [*filter(is_alone, comparison(name).differences)] for name in TRIED}
+    found = {name: [*filter(is_alone, comparison(name).examples)] for name in TRIED}
     tally, wrong = Counter[str](), []
     # All changes are of the same policy.
     policies = {"": specs(TRIED[0])[0], **{name: specs(name)[1] for name in TRIED}}
@@ -56,23 +60,51 @@ def test_the_api_server_decides_on_the_smallest_pods_as_it_says(
         spec = json.loads(json.dumps(policy, default=str))
         spec["exemptions"].pop("usernames", None)
         with running(control_plane, tmp_path / (name or "base"), spec) as fence, fence.registered():
-            for own, differences in found.items():
-                for each in differences if name in ("", own) else ():
+            for own, examples in found.items():
+                for each in examples if name in ("", own) else ():
                     said = each.after if name else each.before
-                    answer = sent(control_plane, each.smallest[-1])
+                    answer = sent(control_plane, each.objects[-1])
                     tally[answer] += 1
                     if answer in ("allowed", "denied") and (answer == "denied") != (
                         said == "denied"
                     ):
-                        wrong.append((own, name, answer, each.sentence))
+                        wrong.append((own, name, answer, each.name))
     print(f"\n{len(TRIED)} changes: {dict(tally)}")
     assert not wrong
     assert {"allowed", "denied"} <= tally.keys()
 
 
-def is_alone(difference: Difference) -> bool:
+def test_the_report_about_a_cluster_fits_on_a_page(
+    control_plane: ControlPlane, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of 50 workloads, and what other tests leave."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("KUBECONFIG", str(control_plane.kubeconfig))
+    api, path = control_plane.api, "/apis/apps/v1/namespaces/{}/deployments"
+    with suppress(ApiError):
+        obj = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "ml"}}
+        api.request("POST", "/api/v1/namespaces", obj)
+    with ExitStack() as stack:
+        for each in workloads(50):
+            name, place = each["metadata"]["name"], path.format(each["metadata"]["namespace"])
+            spec = each["spec"]["template"]["spec"]
+            api.request("POST", place, workload("Deployment", name, spec, replicas=0))
+            stack.callback(api.request, "DELETE", f"{place}/{name}")
+        Path("old.yaml").write_text(SMALL)
+        for field in (*OF_SPEC, *OF_POOL):
+            Path("new.yaml").write_text(changed(field))
+            done = run_here("policy", "diff", "--cluster", "old.yaml", "new.yaml")
+            print(f"\n=== {field}\n{done.out}{done.err}")
+            assert (done.status, len(done.out.splitlines()) <= 40) == (1, True)
+            assert not re.search("uid|conditions|managedFields", done.out)
+            assert re.search(
+                r"Compared: \d+ classes of Pods in \d namespaces? and \d+ workloads", done.out
+            )
+
+
+def is_alone(example: Example) -> bool:
     """Return whether the Pod needs no other object or user."""
-    return len(difference.smallest) == 1 and "of user" not in difference.sentence
+    return len(example.objects) == 1 and "of user" not in example.name
 
 
 def sent(cluster: ControlPlane, obj: JSON) -> str:

@@ -19,7 +19,7 @@ from webhook.cluster.listed import ListedCluster
 from webhook.cluster.objects import Reader
 from webhook.kube.collection import Collection
 from webhook.kube.nodes import NodeObject, room_of
-from webhook.tools.audit.judge import Inventory, Judge, NodeDetails, RunningPod
+from webhook.tools.audit.judge import Inventory, Judge, Judged, NodeDetails, RunningPod
 from webhook.tools.audit.move import Move
 from webhook.tools.audit.owners import Owned
 from webhook.tools.audit.pools import NodeFindings, PoolState, node_findings, pool_states
@@ -79,6 +79,20 @@ async def audit(reader: Reader, policy: Policy, today: date, move: Move | None =
     finally:
         sys.setrecursionlimit(limit)
         gc.enable()
+
+
+async def judged_workloads(reader: Reader, policy: Policy, today: date) -> list[Judged]:
+    """Decide on each workload, and on each Pod without one, by its own template alone.
+
+    The reader notes what is not judged.
+    """
+    lister = _Lister(reader, policy, today, None)
+    await lister.read_facts()
+    await lister.read_workloads()
+    judged = [*lister.inventory.workloads, *await lister.read_pods()]
+    await lister.read_owners(each.owned for each in judged)
+    top = lister.inventory.owners.top
+    return [each for each in judged if not each.is_history and top(each.owned)[0] is each.owned]
 
 
 async def _audit(lister: _Lister, policy: Policy) -> Audit:

@@ -12,6 +12,7 @@ import jsonschema
 import pytest
 import yaml
 
+from each import each
 from policies.rules.check_unknown_device_resource import ACCELERATORS
 from policies.schema import SCHEMA_ID
 from policies.shipped import PRESETS, default_policy_text
@@ -145,7 +146,7 @@ def two(tmp_path: Path) -> Path:
 def test_diff_exits_like_diff(gpufence: Run, two: Path) -> None:
     equal = gpufence("policy", "diff", "old.yaml", "old.yaml")
     assert (equal.status, equal.err) == (0, "")
-    assert "The policies decide alike on every Pod in these respects" in equal.out
+    assert "The policies decide alike: they are equal, with defaults." in equal.out
     assert gpufence("policy", "diff", "-", "new.yaml", stdin=SMALL).status == 1
     for arguments, problem in {
         ("old.yaml",): "Name two policies. With --cluster, OLD is the live one by default.",
@@ -158,46 +159,91 @@ def test_diff_exits_like_diff(gpufence: Run, two: Path) -> None:
         assert problem in failed.err
 
 
-def test_diff_shows_the_smallest_pod_that_check_decides_differently(
-    gpufence: Run, two: Path
-) -> None:
-    report = json.loads(gpufence("policy", "diff", "old.yaml", "new.yaml", "-o", "json").out)
-    assert not report["equal"]
-    [denied] = [
-        each
-        for each in report["differences"]
-        if (each["before"], each["after"]) == ("allowed", "denied")
-        and each["rules"][0]["rule"] == "pool-trespass"
-    ]
-    assert denied["sentence"].startswith("Allowed before, denied now: Pods that tolerate gpu")
-    (two / "smallest.json").write_text(json.dumps(denied["smallest"][-1]))
-    for policy, status in (("old.yaml", 0), ("new.yaml", 1)):
-        assert gpufence("check", "--policy", policy, "smallest.json").status == status
+OF_SPEC: dict[str, Any] = {
+    "mode": "audit",
+    "rules": {"pool-trespass": "warn"},
+    "exceptions": [{"namespaces": ["ml"], "rules": ["pool-trespass"], "reason": "moves"}],
+    "overrides": [{"namespaces": ["de*"], "mode": "audit"}],
+    "hardening": {"runAsUser": 1000},
+    "customWorkloads": [{"group": "ray.io", "resources": ["rayjobs"]}],
+}
+OF_POOL: dict[str, Any] = {
+    "allowedNamespaces": {"names": ["ml"]},
+    "taints": [{"key": "gpu"}],
+    "nodeSelector": {"gpu": "other"},
+    "resources": ["nvidia.com/gpu", "nvidia.com/l4"],
+}
+"""Changes of one field."""
 
 
-def test_diff_names_the_workloads_whose_result_changes(gpufence: Run, two: Path) -> None:
-    files = ("old.yaml", "new.yaml")
-    text = gpufence("policy", "diff", "--manifests", "pod.yaml", *files).out
-    assert re.search(
-        r"Denied before, allowed now: Deployment default/web \(pod.yaml:1\)\.\n  pool-trespass: ",
-        text,
+def changed(field: str) -> str:
+    """Return the policy with another value of a field."""
+    policy = yaml.safe_load(SMALL)
+    pool = policy["spec"]["pools"][0]
+    if field in OF_POOL:
+        pool[field] = OF_POOL[field]
+    else:
+        policy["spec"][field] = OF_SPEC[field]
+    return yaml.safe_dump(policy)
+
+
+def workloads(count: int) -> list[dict[str, Any]]:
+    """Return workloads as API servers have them: some request a device, some trespass."""
+    found = [yaml.safe_load(TRESPASSER) for _ in range(count)]
+    for n, obj in enumerate(found):
+        obj["metadata"] = {
+            "name": f"web-{n}",
+            "namespace": ("default", "ml")[n % 2],
+            "uid": f"uid-{n}",
+        }
+        obj["status"] = {"replicas": 1, "conditions": [{"type": "Available", "status": "True"}]}
+        spec = obj["spec"]["template"]["spec"]
+        if n % 3:
+            spec["containers"][0]["resources"] = {"limits": {"nvidia.com/gpu": 1}}
+        if n % 3 == 2:
+            del spec["tolerations"]
+    return found
+
+
+def test_diff_of_one_field_fits_on_a_page_without_whole_objects(gpufence: Run, two: Path) -> None:
+    facts = [("Namespace", "ml"), ("Namespace", "default"), ("Node", "n")]
+    items = [{"apiVersion": "v1", "kind": kind, "metadata": {"name": name}} for kind, name in facts]
+    dump = {"apiVersion": "v1", "kind": "List", "items": [*items, *workloads(50)]}
+    (two / "dump.json").write_text(json.dumps(dump))
+
+    def holds(field: str) -> None:
+        (two / "new.yaml").write_text(changed(field))
+        for source in (), ("--manifests", "dump.json"), ("--dump", "dump.json"):
+            done = gpufence("policy", "diff", *source, "old.yaml", "new.yaml")
+            assert (done.status, done.err) == (1, "")
+            assert done.out.startswith("Changed fields:\n")
+            assert len(done.out.splitlines()) <= 40
+            assert not re.search("uid|status|conditions", done.out)
+
+    each([*OF_SPEC, *OF_POOL], holds)
+
+
+def test_diff_says_where_and_for_how_many(gpufence: Run, two: Path) -> None:
+    (two / "new.yaml").write_text(changed("allowedNamespaces"))
+    (two / "web.json").write_text(json.dumps({"kind": "List", "items": workloads(6)}))
+    files = ("--manifests", "web.json", "old.yaml", "new.yaml")
+    text = gpufence("policy", "diff", *files).out
+    assert "pools[nvidia].allowedNamespaces: not set → {names: [ml], unknown: allow}\n" in text
+    wanted = (
+        r"Allowed before, denied now: 2 workloads \(Deployment default/web-2 \(web.json:1\), .*\); "
+        r"\d+ classes of Pods outside of namespace ml, such as Pods that request 1 nvidia.com/gpu\."
     )
-    assert "1 of 1 workload differs" in text
-    (two / "dump.json").write_text(
-        json.dumps(
-            {
-                "apiVersion": "v1",
-                "kind": "List",
-                "items": [
-                    {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "ml"}},
-                    {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}},
-                    yaml.safe_load(TRESPASSER) | {"metadata": {"name": "web", "namespace": "ml"}},
-                ],
-            }
-        )
-    )
-    comment = gpufence("policy", "diff", "--dump", "dump.json", "-o", "markdown", *files).out
-    assert "**Denied before, allowed now: Deployment ml/web" in comment
+    assert re.search(wanted, text)
+    verbose = gpufence("policy", "diff", "--verbose", *files).out
+    assert "Deployment default/web-4 (web.json:1): mutated before, denied now\n" in verbose
+    assert "    apiVersion: v1\n    kind: Pod\n" in verbose
+    report = json.loads(gpufence("policy", "diff", "-o", "json", *files).out)
+    assert not report["alike"]
+    [field] = report["fields"]
+    assert (field["path"], field["before"]) == ("pools[nvidia].allowedNamespaces", None)
+    assert len(report["consequences"][0]["workloads"]) == 2
+    comment = gpufence("policy", "diff", "-o", "markdown", *files).out
+    assert "**What follows**\n\n- Allowed before, denied now: 2 workloads" in comment
     assert "```yaml\napiVersion: v1\nkind: Pod\n" in comment
 
 
@@ -206,9 +252,13 @@ def test_a_comment_about_a_policy_is_bounded_and_shows_names_as_text() -> None:
     users = {"exemptions": {"usernames": ["@all ```n **b**"]}}
     old, new = policy_of({"pools": pools}), policy_of({"pools": pools, **users})
     found = compare(old, new, datetime.now(UTC).date())
-    assert any("@all ```n **b**" in each.sentence for each in found.differences)
-    comment = "".join(markdown.diff(found._replace(differences=found.differences * 50)))
-    assert "Omitted: " in comment
-    assert len(comment) < markdown.MAX_CHARACTERS == 65_536
+    assert any("@all ```n **b**" in str(each) for each in found.consequences)
+    many = found._replace(
+        consequences=found.consequences * 200, fields=found.fields * 2000, is_verbose=True
+    )
+    comment = "".join(markdown.diff(many))
+    for what in ("changed field", "consequence", "example"):
+        assert re.search(f"Omitted: [0-9,]+ {what}s?, because", comment)
+    assert len(comment) < markdown.MOST_OF_DIFF == 60_000
     assert "@all" not in comment
     assert "**b**" not in comment

@@ -56,9 +56,7 @@ from webhook.tools.platforms import Found, found, platforms_of
 from webhook.wording import counted
 
 if TYPE_CHECKING:
-    from webhook.cluster.objects import Objects
     from webhook.kube.client import KubeApi
-    from webhook.tools.audit.cluster_audit import Audit
 
 
 @click.group(cls=SuggestingGroup)
@@ -172,8 +170,8 @@ def validate(
 @policy.command(
     epilog="""\b
 Exit status:
-  0  the policies decide alike on every Pod that is compared, and on every workload
-  1  they differ, in decisions on Pods or in a field that they do not show
+  0  the policies decide alike: they are equal, or no changed field has an effect
+  1  a changed field has an effect, or none that a compared Pod shows
   2  a policy, a manifest or the cluster cannot be read
 
 \b
@@ -207,6 +205,12 @@ Examples:
 @fence_policy_option
 @kubeconfig_option
 @context_option
+@click.option(
+    "--verbose",
+    "-v",
+    is_flag=True,
+    help="Show every field, every workload and more examples; in text, with their Pods.",
+)
 @output_option("diff")
 @color_option
 def diff(
@@ -217,17 +221,19 @@ def diff(
     fence_policy: str | None,
     kubeconfig: Path | None,
     context: str | None,
+    verbose: bool,
     outputs: Sequence[Output],
     color: Color,
 ) -> int:
-    """Show what a change of a policy does, in Pods.
+    """Show the fields of a policy that change, and what follows for Pods.
 
-    OLD and NEW are policy files, or - for standard input. gpufence compares the decisions of both
-    policies on each class of Pods that they can tell apart, and shows the smallest Pod of each
-    class whose result differs: the verdict, what a rule says, or what a mutation changes. To try
-    it, save the Pod and run gpufence check with each policy.
+    OLD and NEW are policy files, or - for standard input. Both policies decide on Pods about their
+    fields, and on the workloads that you name. The report has a line for each consequence, and the
+    smallest examples. It says that the policies decide alike only if they are equal after
+    normalization, or if no changed field has an effect.
     """
     from webhook.tools.cli.policy_diff.comparison import compare
+    from webhook.tools.cli.policy_diff.workloads import in_cluster, in_manifests
 
     connection = optional_connection(cluster, kubeconfig, context, fence_policy)
     if len(policies) > 2 or (len(policies) == 1 and connection is None):
@@ -243,23 +249,19 @@ def diff(
         _, live = connection.run(lambda api: live_choice.in_cluster(api, ", or name OLD"))
         loaded.insert(0, live)
     today, read = datetime.now(UTC).date(), read_manifests(manifests) if manifests else []
-    results = [[*evaluate(read, each, Request(today=today))] for each in loaded]
+    workloads = [in_manifests(evaluate(read, each, Request(today=today))) for each in loaded]
+    skipped: list[str] = []
     if connection is not None or dump is not None:
-        from webhook.cluster.objects import Reader
-        from webhook.tools.audit.cluster_audit import audit
-        from webhook.tools.cli.report.content import results_of
-
-        async def audits(objects: Objects) -> list[Audit]:
-            return [await audit(Reader(objects), each, today) for each in loaded]
-
         source = connection or Connection(None)
-        audits_of = run_on(source, dump, audits, lambda _path: True)
-        for own, found in zip(results, audits_of, strict=True):
-            own += results_of(found)
-    (old, new), (before, after) = loaded, results
+        found, skipped = run_on(
+            source, dump, lambda objects: in_cluster(objects, loaded, today), lambda _path: True
+        )
+        workloads = [own | more for own, more in zip(workloads, found, strict=True)]
+    (old, new), (before, after) = loaded, workloads
     report = compare(old, new, today, before, after)
-    write_reports("diff", report, outputs, color)
-    return 0 if report.is_equal else EXIT_FOUND
+    notes = [*report.notes, *(f"Not compared: {each}" for each in skipped)]
+    write_reports("diff", report._replace(notes=notes, is_verbose=verbose), outputs, color)
+    return 0 if report.is_alike else EXIT_FOUND
 
 
 @policy.command(

@@ -1,369 +1,378 @@
-"""The comparison of two policies by the classes of Pods that they can tell apart.
+"""The comparison of two policies: the fields that changed, and what follows from them.
 
-Both policies decide on the smallest Pod of each class. Classes that show the same changes are one
-difference.
+Examples show what follows: Pods about the fields of both policies, and workloads. Where no example
+differs, the comparison claims nothing.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+import re
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import date
-from itertools import count, product, takewhile
-from typing import NamedTuple
+from itertools import islice, zip_longest
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from policies.decision import Decision
-from policies.engine import decide
-from policies.facts import Request
-from policies.kubernetes.field_types import NameSet
-from policies.policy import ALWAYS_EXCLUDED, ExceptionEntry, Policy, Pool
-from policies.registry import RULES
-from policies.wording import listing
+from policies.facts import Facts, Request
+from policies.kubernetes.objects import JSONObject
+from policies.kubernetes.paths import below, field_path, steps
+from policies.kubernetes.workload import Workload
+from policies.policy import Policy
+from policies.wording import capitalized, listing
+from webhook.cluster.judge import judge
 from webhook.cluster.manifests import facts_among
-from webhook.tools.cli.evaluate import Result
-from webhook.tools.cli.policy_diff.differences import (
-    Answer,
-    Change,
-    Difference,
-    answer_of,
-    changed_workloads,
-    difference_in,
-    pods,
-)
-from webhook.tools.cli.policy_diff.traits import (
-    KINDS,
-    OTHER,
-    Class,
-    Trait,
-    kind,
-    metadata,
-    objects_of,
-    settings,
-    spec,
-    tolerations,
-    traits_of,
-)
+from webhook.tools.cli.policy_diff.fields import ChangedField, changed_fields, flow, with_old_value
+from webhook.tools.cli.policy_diff.pods import Class, Space, classes, in_words, objects_of, spaces
+from webhook.tools.cli.yaml_writer import to_yaml
 from webhook.tools.documents.document import Document
 from webhook.tools.documents.objects import Manifest
-from webhook.wording import counted
+from webhook.wording import counted, some
 
-_NOT_COMPARED = (
-    "wording of messages, nodes of a cluster, and Pods with several containers, node selector "
-    "terms, tolerations or device requests. Of device variables, mounts, images, security contexts "
-    "and Pods that both policies deny, some are compared"
-)
-_EQUAL = (
-    "The policies decide alike on every Pod in these respects: device requests and their numbers, "
-    "node selection, tolerations, namespace, user, RuntimeClass, what pools require, and the "
-    "hardening level"
-)
-_DOCUMENT = Document(0, "", 0, path="smallest.yaml")
+_MOST_CLASSES, _MOST_PODS, _MOST_JUDGED, _MOST_FIELDS = 800, 2400, 20_000, 50
+_MOST_NAMED, _MOST_SHOWN = 6, 3
+_MOST_EXAMPLES = 20
+"""The Pods that a comparison keeps of a consequence; it keeps all workloads."""
+
+_READ_ELSEWHERE = {
+    "failurePolicy": "API servers read it while no replica answers",
+    "customWorkloads": "API servers send these custom resources, and audits list them",
+}
+_ALLOWED = dict.fromkeys(("mutated", "skipped"), "allowed")
+_WRITES = "changed"
+_OUTCOMES = {
+    "enforce": "denied",
+    "warn": "warned about",
+    "audit": "recorded",
+    "would_enforce": "reported for mode enforce",
+    "would_warn": "recorded as a warning of mode enforce",
+}
+"""What the outcomes of a rule mean for a Pod."""
+
+_NO_TRAITS: Class = frozenset()
+_NO_SPACE = Space("")
+_DOCUMENT = Document(0, "", 0, path="example.yaml")
 
 
-Settings = frozenset[tuple[str, str]]
-"""Settings of a namespace besides pools, each with its value."""
+class Effect(NamedTuple):
+    """An effect of a rule on an object: a finding with its reason, or a value that it writes."""
+
+    rule: str
+    outcome: str
+    path: str
+    text: str
+
+
+class Effects(NamedTuple):
+    """What a policy decides on an object, without the wording of messages."""
+
+    verdict: str
+    effects: frozenset[Effect] = frozenset()
+
+    @property
+    def writes(self) -> set[Effect]:
+        return {each for each in self.effects if each.outcome == _WRITES}
+
+
+class Example(msgspec.Struct, frozen=True):
+    """A Pod or a workload with another result.
+
+    ``changes`` are the fields that rules write and the findings of one policy only. ``objects`` are
+    a Pod, after the objects that it needs: none of a workload.
+    """
+
+    name: str
+    before: str
+    after: str
+    changes: list[str]
+    objects: list[JSONObject]
+
+    def __str__(self) -> str:
+        if self.before == self.after:
+            return f"{self.name}: {self.after} as before"
+        return f"{self.name}: {self.before} before, {self.after} now"
+
+    @property
+    def yaml(self) -> str:
+        return "---\n".join(map(to_yaml, self.objects))
+
+
+class Consequence(msgspec.Struct, frozen=True):
+    """A difference of results: for whom and where, by which rules, with the smallest examples."""
+
+    what: str
+    classes: int
+    where: str
+    workloads: list[str]
+    rules: list[str]
+    examples: list[Example]
+
+    def __str__(self) -> str:
+        who = []
+        if self.workloads:
+            who.append(f"{counted(len(self.workloads), 'workload')} ({some(self.workloads)})")
+        if self.classes:
+            noun = "class" if self.classes == 1 else "classes"
+            smallest = f"such as {self.examples[0].name}"
+            who.append(f"{self.classes:,} {noun} of Pods{self.where}, {smallest}")
+        return f"{capitalized(self.what)}: {'; '.join(who)}. {'; '.join(self.rules)}"
 
 
 class Comparison(NamedTuple):
-    """The comparison of two policies.
+    """The comparison of two policies. ``notes`` say what was compared, and with which result."""
 
-    ``elsewhere`` says what else the policies change. ``notes`` say what was compared.
-    """
-
-    differences: list[Difference]
-    workloads: list[Difference]
-    elsewhere: list[str]
+    is_alike: bool
+    fields: list[ChangedField]
+    consequences: list[Consequence]
     notes: list[str]
+    is_verbose: bool = False
 
     @property
-    def is_equal(self) -> bool:
-        return not (self.differences or self.workloads or self.elsewhere)
+    def examples(self) -> list[Example]:
+        """The smallest Pod of each consequence, then a workload of each, then the next ones."""
+        own = [each.examples for each in self.consequences]
+        return [each for some in zip_longest(*own) for each in some if each is not None]
+
+    @property
+    def shown_examples(self) -> list[Example]:
+        return self.examples[: None if self.is_verbose else _MOST_SHOWN]
+
+
+@dataclass(frozen=True, slots=True)
+class _Case:
+    """An object with what both policies decide: a Pod of a class, or a workload."""
+
+    name: str
+    before: Effects
+    after: Effects
+    own: Class = _NO_TRAITS
+    space: Space = _NO_SPACE
+
+    @property
+    def is_pod(self) -> bool:
+        return bool(self.space.name)
+
+    @property
+    def what(self) -> str:
+        """The difference in words; empty without one."""
+        old, new = (_ALLOWED.get(each.verdict, each.verdict) for each in (self.before, self.after))
+        if old != new:
+            return f"{old} before, {new} now"
+        written, now = self.before.writes, self.after.writes
+        if old != "denied" and written != now:
+            if written and now:
+                return f"{old} as before, changed in another way"
+            return f"{old} as before, {'changed now' if now else 'no longer changed'}"
+        found = self.before.effects - written != self.after.effects - now
+        return f"{old} as before, with other findings" if found else ""
+
+    @property
+    def size(self) -> tuple[object, ...]:
+        return len(self.own) + bool(self.space.pattern), len(self.name), self.name
 
 
 def compare(
     old: Policy,
     new: Policy,
     today: date,
-    before: Sequence[Result] = (),
-    after: Sequence[Result] = (),
+    before: Mapping[str, Effects] = MappingProxyType({}),
+    after: Mapping[str, Effects] = MappingProxyType({}),
 ) -> Comparison:
-    """Compare two policies, without known nodes, and their results for what runs."""
-    comparer = Comparer(old, new, today)
-    found, workloads = comparer.differences(), changed_workloads(before, after)
-    elsewhere = [what for what, part in _elsewhere(old).items() if part != _elsewhere(new)[what]]
-    named = {change.rule for each in found for change in each.rules}
-    if left := sorted(comparer.changed_rules() - named):
-        what = f"Actions of {listing(left)} differ"
-        elsewhere.append(f"{what}. Findings depend on more than these Pods")
-    compared = f"Compared: {len(comparer.answers):,} classes of Pods"
-    if count := sum(each.decision.has_template for each in after):
-        verb = "differs" if len(workloads) == 1 else "differ"
-        compared += f". {len(workloads)} of {counted(count, 'workload')} {verb}"
-    notes = [_EQUAL] * (not found) + [f"{compared}. Not compared: {_NOT_COMPARED}"]
-    return Comparison(found, workloads, elsewhere, notes)
+    """Compare two policies, without known nodes, and what they decide on workloads by name."""
+    changed = changed_fields(old, new)
+    unproven = [each for each in changed if not each.without_effect]
+    pods = _Pods(old, new, today)
+    cases = pods.cases() if unproven else []
+    workloads = [_Case(name, before[name], after[name]) for name in after if name in before]
+    consequences = _consequences(cases, workloads)
+    is_alike = not (unproven or consequences)
+    # Of several fields, each counts alone.
+    shown = unproven if consequences else []
+    if 1 < len(shown) <= _MOST_FIELDS:
+        tried = sorted(cases, key=lambda case: not case.what)[: _MOST_JUDGED // len(shown)]
+        shown = [each for each in unproven if pods.shows(each, tried)]
+    fields = [each if each not in unproven or each in shown else _unseen(each) for each in changed]
+    places = counted(len({case.space for case in cases}), "namespace")
+    compared = [f"{len({case.own for case in cases}):,} classes of Pods in {places}"] * bool(cases)
+    compared += [counted(len(workloads), "workload")] * bool(workloads)
+    notes = [f"Compared: {listing(compared)}"] if compared else []
+    if is_alike:
+        why = "no changed field has an effect" if changed else "they are equal, with defaults"
+        notes.append(f"The policies decide alike: {why}")
+    elif len(shown) > _MOST_FIELDS:
+        notes.append("Too many fields change to say which of them these Pods show")
+    elif not consequences:
+        notes.append("Nothing that is compared shows a difference: that proves nothing")
+    return Comparison(is_alike, fields, consequences, notes)
 
 
-def _elsewhere(policy: Policy) -> dict[str, object]:
-    """Return what no Pod shows."""
-    return {
-        "failurePolicy differs, which decides while no replica answers": policy.failure_policy,
-        "customWorkloads differ: custom resources that API servers send": policy.custom_workloads,
-        "Names or prices of pools differ, which reports show": {
-            (pool.name, pool.price_per_device_hour) for pool in policy.pools
-        },
-        "Reasons or last days of exceptions differ": {
-            (entry.reason, entry.expires) for entry in policy.exceptions
-        },
-    }
+def _unseen(field: ChangedField) -> ChangedField:
+    elsewhere = [text for path, text in _READ_ELSEWHERE.items() if field.path.startswith(path)]
+    return field._replace(remark="; ".join(["no compared Pod shows a difference", *elsewhere]))
 
 
-class Comparer:
-    """Decides on classes of Pods with two policies, and keeps what each class shows."""
+# What policies decide.
+
+
+def decided(obj: JSONObject, policy: Policy, request: Request, facts: Facts) -> Effects:
+    """Return what a policy decides on an object."""
+    judgement = judge(lambda: Workload(obj), policy, request, facts)
+    if judgement.is_decided:
+        return effects_of(judgement.decision)
+    problem = str(judgement.error or "; ".join(judgement.bugs))
+    return Effects("failed", frozenset({Effect("gpufence", "failed", "", problem)}))
+
+
+def effects_of(decision: Decision) -> Effects:
+    found = {Effect(each.rule, each.outcome, each.path, each.reason) for each in decision.findings}
+    for rule, made in zip(decision.mutations, decision.operations, strict=True):
+        path = steps(re.sub(r"/(\d+|-)$", "", made.path))
+        place = field_path(int(step) if step.isdecimal() else step for step in path)
+        value = msgspec.to_builtins(made).get("value", "removed")
+        found |= {Effect(rule, _WRITES, *leaf) for leaf in _leaves(place, value)}
+    return Effects(decision.verdict, frozenset(found))
+
+
+def _leaves(path: str, value: Any) -> Iterator[tuple[str, str]]:
+    if isinstance(value, dict) and value:
+        for key, each in value.items():
+            yield from _leaves(below(path, key), each)
+    else:
+        yield from ((path, flow(each)) for each in (value if isinstance(value, list) else [value]))
+
+
+class _Pods:
+    """Decides with both policies on Pods about their fields."""
 
     def __init__(self, old: Policy, new: Policy, today: date) -> None:
-        self._policies, self._today = (old, new), today
-        self._pools = [*{_counting(pool): pool for pool in (*old.pools, *new.pools)}.values()]
-        self._classes = frozenset(pool.runtime_class or "" for pool in self._pools) - {""}
-        self._home, self._namespaces = self._groups_of_namespaces()
-        self._settings: dict[Class, tuple[Settings, Settings]] = {}
-        self._subjects: defaultdict[str, dict[str, dict[Trait, None]]] = defaultdict(dict)
-        self.answers: dict[Class, Answer] = {}
-        self._search()
+        self._old, self._new, self._today = old, new, today
+        names = {pool.runtime_class for pool in (*old.pools, *new.pools)}
+        self._runtime_classes = frozenset(filter(None, names))
 
-    def _search(self) -> None:
-        """Compare Pods about each pool: each frame with each trait, and with two traits.
+    def cases(self) -> list[_Case]:
+        """Compare all classes of Pods in some namespaces, and in others those that differ."""
+        every = [*dict.fromkeys(islice(classes(self._old, self._new), _MOST_CLASSES))]
+        places = spaces(self._old, self._new)
+        few = max(2, _MOST_PODS // len(every))
+        cases = [self._case(own, space) for space in places[:few] for own in every]
+        differing = [*dict.fromkeys(case.own for case in cases if case.what)]
+        for space in places[few:]:
+            cases += [self._case(own, space) for own in differing[: _MOST_PODS // len(places)]]
+        return cases
 
-        Two traits count for pools that differ: one that shows a new change on a frame, and one of
-        each group of traits that are alike on all frames.
-        """
-        contexts = [*self._contexts()]
-        alike = set.intersection(*({*map(_counting, each.pools)} for each in self._policies))
-        by_name: defaultdict[str, list[Pool]] = defaultdict(list)
-        for pool in self._pools:
-            by_name[pool.name].append(pool)
-        for versions in by_name.values():
-            differs = any(_counting(pool) not in alike for pool in versions)
-            starts = [Class()] * differs + contexts
-            frames = [_with(each, *own) for own in starts for each in self._frames(versions)]
-            groups: dict[object, Trait] = {}
-            for trait in self._traits(versions) if frames else ():
-                said = [self.answer(_with(frame, trait)).effects for frame in frames]
-                groups.setdefault((trait.aspect, *said), trait)
-            traits = [*groups.values()] if differs else []
-            known = set[Change]().union(*(self.changes(frame) for frame in frames if differs))
-            for one in traits:
-                found = {each for own in frames for each in self.changes(_with(own, one))}
-                for frame, other in product(frames, traits) if found - known else ():
-                    self.answer(_with(frame, one, other))
-                known |= found
+    def shows(self, field: ChangedField, cases: Iterable[_Case]) -> bool:
+        """Return whether a Pod shows the change of a field alone; false if it cannot be alone."""
+        policy = with_old_value(field, self._new)
+        return policy is not None and any(
+            _Case("", self._judge(case.own, case.space, policy), case.after).what for case in cases
+        )
 
-    def _frames(self, versions: Iterable[Pool]) -> list[Class]:
-        """Return Pods to which traits are added.
+    def _case(self, own: Class, space: Space) -> _Case:
+        before, after = (self._judge(own, space, each) for each in (self._old, self._new))
+        where = f" in namespace {space.name}" if space.pattern else ""
+        return _Case(f"{in_words(own)}{where}", before, after, own, space)
 
-        A plain one, and for each version of a pool: with a toleration, and with all that the pool
-        accepts.
-        """
-        frames = [Class()]
-        for pool in versions:
-            own: dict[str, Trait] = {}
-            for trait in traits_of(pool, [pool], self._namespaces):
-                own.setdefault(trait.aspect, trait)
-            tolerating = Class(filter(None, [own.pop("toleration", None)]))
-            frames += [tolerating, Class(own.values())]
-        return [*dict.fromkeys(frames)]
-
-    def _traits(self, versions: Iterable[Pool]) -> list[Trait]:
-        """Return the traits at which the policies count for Pods about a pool."""
-        traits = [*self._namespaces, *settings()]
-        for pool in versions:
-            others = [each for each in self._pools if each.shared_device(pool)]
-            traits += traits_of(pool, others, self._namespaces)
-        for policy in self._policies:
-            traits += tolerations(policy.quarantine_taints)
-        for trait in traits:
-            self._subjects[trait.aspect].setdefault(trait.subject or trait.text, {})[trait] = None
-        return [*dict.fromkeys(traits)]
-
-    def _contexts(self) -> Iterator[Class]:
-        """Yield the traits by which Pods show differences of the policies besides their pools."""
-        old, new = self._policies
-        for own in (Class(), *(Class({trait}) for trait in self._namespaces)):
-            name = next((trait.namespace for trait in own), self._home)
-            sides = _settings(old, name), _settings(new, name)
-            if sides[0] != sides[1] and sides not in self._settings.values():
-                yield own
-            self._settings[own] = sides
-        entries = _exceptions(old, self._today) ^ _exceptions(new, self._today)
-        for entry in sorted(entries, key=str):
-            spaces = [each for each in self._namespaces if each.namespace in entry.namespaces]
-            kinds = [kind(each) for each in sorted(entry.kinds & KINDS.keys())]
-            names = [
-                Trait("name", f"have the name {each}", metadata(name=each))
-                for each in _examples([entry.names])
-            ]
-            at_home = self._home in entry.namespaces
-            for each in product(*filter(None, [spaces * (not at_home), kinds, names])):
-                yield Class(each)
-        for user in sorted(old.exemptions.usernames ^ new.exemptions.usernames):
-            yield Class({Trait("user", f"of user {user}", username=user)})
-        for name in sorted(old.exemptions.runtime_classes ^ new.exemptions.runtime_classes):
-            what = f"set runtimeClassName: {name}"
-            yield Class({Trait("runtimeClass", what, spec(runtimeClassName=name))})
-
-    def _groups_of_namespaces(self) -> tuple[str, list[Trait]]:
-        """Return a namespace that no policy names, and a trait for each group of other ones.
-
-        A group has the namespaces that are in the same lists of both policies.
-        """
-        named = [names for policy in self._policies for names in _lists(policy)]
-        home = OTHER if any("default" in names.exact for names in named) else "default"
-        groups: defaultdict[tuple[bool, ...], list[str]] = defaultdict(list)
-        for name in (home, *_examples(named)):
-            if name not in ALWAYS_EXCLUDED:
-                groups[tuple(name in names for names in named)].append(name)
-        return home, [
-            Trait("namespace", f"in namespace {listing(names, 'or')}", metadata(namespace=names[0]))
-            for names in groups.values()
-            if home not in names
-        ]
-
-    # Decisions.
-
-    def answer(self, own: Class) -> Answer:
-        """Return what the policies say of the smallest Pod of a class."""
-        if own not in self.answers:
-            self.answers[own] = answer_of(*self._decide(own))
-        return self.answers[own]
-
-    def changes(self, own: Class) -> frozenset[Change]:
-        return self.answer(own).changes
-
-    def _decide(self, own: Class) -> list[Decision]:
-        *beside, pod = objects_of(own, self._home)
+    def _judge(self, own: Class, space: Space, policy: Policy) -> Effects:
+        *beside, pod = objects_of(own, space.name)
         manifests = [Manifest(_DOCUMENT, None, (), 0, each) for each in beside]
-        namespace = pod["metadata"].get("namespace", "default")
-        request = Request(namespace, "".join(each.username for each in own), today=self._today)
-        facts = facts_among(manifests, namespace)(namespace)
-        facts = msgspec.structs.replace(facts, runtime_classes=self._classes)
-        return [
-            decide(pod, policy, request, facts, excluded_namespaces=ALWAYS_EXCLUDED).checked()
-            for policy in self._policies
-        ]
-
-    # Differences.
-
-    def differences(self) -> list[Difference]:
-        """Return the smallest classes that differ, those with the same changes together.
-
-        Pods that are denied do not count where Pods that are allowed show the same.
-        """
-        found: defaultdict[Change, dict[Class, None]] = defaultdict(dict)
-        fewest: dict[object, int] = {}
-        shown = [(own, change) for own, answer in self.answers.items() for change in answer.changes]
-        for own, change in sorted(shown, key=_order):
-            outcomes, denied = (change.rule, change.before, change.after), _denied(change)
-            if self._follows(own, change) or fewest.setdefault(outcomes, denied) < denied:
-                continue
-            classes = [own]
-            for each in classes:
-                if any(smaller <= each for smaller in found[change]):
-                    continue
-                least = self._least(each, change)
-                if not any(smaller <= least for smaller in found[change]):
-                    found[change][least] = None
-                    classes += self._near(least, change)
-        together: defaultdict[tuple[Class, ...], list[Change]] = defaultdict(list)
-        for change, kinds in found.items():
-            together[tuple(kinds)].append(change)
-        differences = [
-            difference_in(pods(own), self._decide(own[0]), made, objects_of(own[0], self._home))
-            for own, made in together.items()
-        ]
-        return sorted(differences, key=lambda each: " as before: " in each.sentence)
-
-    def _follows(self, own: Class, change: Change) -> bool:
-        """Return whether a namespace shows what Pods elsewhere show, with its own settings."""
-        home = self._settings[Class()]
-        for trait in own:
-            sides = self._settings.get(Class({trait}), home)
-            if sides != home and sides[0] ^ sides[1] <= home[0] ^ home[1]:
-                return change.rule in {each.rule for each in self.changes(own - {trait})}
-        return False
-
-    def _least(self, own: Class, change: Change) -> Class:
-        """Return the smallest class below this one that shows the change."""
-        for trait in sorted(own, key=str):
-            traits = self._subjects[trait.aspect].get(trait.subject, {})
-            simpler = takewhile(trait.__ne__, traits)
-            for fewer in (own - {trait}, *(own - {trait} | {each} for each in simpler)):
-                if change in self.changes(fewer):
-                    return self._least(fewer, change)
-        return own
-
-    def _near(self, own: Class, change: Change) -> Iterator[Class]:
-        """Yield the classes with another subject in one aspect that show the change as well."""
-        for trait in sorted(own, key=str):
-            for first, *_ in self._subjects[trait.aspect].values():
-                if change in self.changes(near := own - {trait} | {first}):
-                    yield near
-
-    def changed_rules(self) -> set[str]:
-        """Return the rules whose action differs, in any namespace."""
-        both = (old ^ new for old, new in self._settings.values() if old and new)
-        return {rule.id for rule in RULES} & {name for each in both for name, _ in each}
+        facts = facts_among(manifests, space.name)(space.name)
+        facts = replace(facts, runtime_classes=self._runtime_classes)
+        user = "".join(trait.username for trait in own)
+        return decided(pod, policy, Request(space.name, user, today=self._today), facts)
 
 
-def _counting(pool: Pool) -> str:
-    """Return what counts of a pool."""
-    return repr(replace(pool, name="", price_per_device_hour=None))
+# What follows.
 
 
-def _settings(policy: Policy, namespace: str) -> Settings:
-    """Return the settings besides pools that count in a namespace: none if it is exempt."""
-    if namespace in policy.exemptions.namespaces:
-        return frozenset()
-    own = policy.actions_in(namespace)
-    hardening = own.hardening or [policy.hardening]
-    others = {"mode": own.mode, "hardening": hardening, "quarantine": policy.quarantine_taints}
-    return frozenset((name, repr(value)) for name, value in {**own.written, **others}.items())
+def _consequences(cases: Sequence[_Case], workloads: Sequence[_Case]) -> list[Consequence]:
+    """Return the consequences: those that change verdicts first."""
+    found: defaultdict[str, list[_Case]] = defaultdict(list)
+    for case in (*cases, *workloads):
+        if case.what:
+            found[case.what].append(case)
+    consequences = []
+    for what, own in found.items():
+        own.sort(key=lambda case: case.size)
+        of_pods, others = ([c for c in own if c.is_pod is is_pod] for is_pod in (True, False))
+        kinds = {case.own for case in of_pods}
+        shown = [*of_pods[:1], *others, *of_pods[1:_MOST_EXAMPLES]]
+        consequences.append(
+            Consequence(
+                what,
+                len(kinds),
+                _where(of_pods, {case.space for case in cases if case.own in kinds}),
+                [case.name for case in others],
+                _rules(own),
+                [*map(_example, shown)],
+            )
+        )
+    return sorted(consequences, key=lambda each: (" as before" in each.what, each.what))
 
 
-def _exceptions(policy: Policy, today: date) -> set[ExceptionEntry]:
-    """Return what counts of the exceptions of a policy."""
-    entries = (each for each in policy.exceptions if not each.has_expired(today))
-    return {replace(each, reason="", expires=None) for each in entries}
+def _where(cases: Iterable[_Case], tried: Collection[Space]) -> str:
+    """Return in which of the tried namespaces Pods differ: `` outside of namespace ml``."""
+    inside = {case.space for case in cases}
+    outside = [space for space in tried if space not in inside]
+    is_general = any(not space.pattern for space in inside)
+    named = outside if is_general else inside
+    patterns = sorted(filter(None, (space.pattern for space in named)))
+    if not outside or not patterns:
+        return ""
+    noun = "namespace" if len(patterns) == 1 else "namespaces"
+    return f" {'outside of' if is_general else 'in'} {noun} {_listing(patterns)}"
 
 
-def _lists(policy: Policy) -> Iterator[NameSet]:
-    """Yield each list of namespaces in a policy."""
-    yield NameSet(policy.exemptions.namespaces)
-    yield from (NameSet(override.namespaces) for override in policy.overrides)
-    yield from (entry.namespaces for entry in policy.exceptions)
-    yield from (pool.allowed_namespaces.names for pool in policy.pools if pool.allowed_namespaces)
+def _rules(cases: Iterable[_Case]) -> list[str]:
+    """Return what rules do, the most frequent first: ``pool-trespass: denied before``."""
+    found: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    for case in cases:
+        sides = case.before, case.after
+        decides = (sides[0].verdict == "denied") != (sides[1].verdict == "denied")
+        for rule in {each.rule for each in sides[0].effects ^ sides[1].effects}:
+            before, after = ({e.outcome for e in side.effects if e.rule == rule} for side in sides)
+            if not decides or ("enforce" in before) != ("enforce" in after):
+                found[_transition(before, after)][rule] += 1
+    ordered = sorted(found.items(), key=lambda item: -item[1].total())
+    return [
+        f"{_listing([name for name, _ in rules.most_common()])}: {how}" for how, rules in ordered
+    ]
 
 
-def _examples(lists: Iterable[NameSet]) -> list[str]:
-    """Return the names in the lists, and another one with each prefix."""
-    exact = {name for names in lists for name in names.exact}
-    prefixes = {prefix for names in lists for prefix in names.prefixes}
-    names = ((f"{prefix}{n or 'x'}" for n in count()) for prefix in prefixes)
-    return sorted(exact | {next(each for each in own if each not in exact) for own in names})
+def _transition(*sides: set[str]) -> str:
+    before, after = (
+        " and ".join(sorted(_OUTCOMES.get(each, each) for each in side)) for side in sides
+    )
+    if before == after:
+        return f"{before} in another way"
+    return ", ".join([f"{before} before"] * bool(before) + [f"{after} now"] * bool(after))
 
 
-def _with(traits: Iterable[Trait], *more: Trait) -> Class:
-    """Return the class with these traits; the last one of an aspect counts."""
-    return Class({trait.aspect: trait for trait in (*traits, *more)}.values())
+def _example(case: _Case) -> Example:
+    found: defaultdict[tuple[str, str, str], tuple[set[str], set[str]]] = defaultdict(
+        lambda: (set(), set())
+    )
+    for side, own in enumerate((case.before, case.after)):
+        for each in own.effects:
+            if each.outcome != _WRITES:
+                found[each.path, each.text, each.rule][side].add(each.outcome)
+    changes = [
+        f"{path}: {text} ({rule}: {_transition(*sides)})"
+        for (path, text, rule), sides in sorted(found.items())
+        if sides[0] != sides[1]
+    ]
+    old, new = case.before.writes, case.after.writes
+    for mark, written in ("-", old - new), ("+", new - old):
+        changes += [f"{mark} {each.path}: {each.text} ({each.rule})" for each in sorted(written)]
+    objects = objects_of(case.own, case.space.name) if case.is_pod else []
+    return Example(case.name, case.before.verdict, case.after.verdict, changes, objects)
 
 
-def _order(shown: tuple[Class, Change]) -> tuple[object, ...]:
-    """Return the order of what classes show: those that are allowed first, the smallest first."""
-    own, change = shown
-    size = sum(len(str(trait.patch)) for trait in own)
-    return _denied(change), len(own), size, sorted(map(str, own)), change
-
-
-def _denied(change: Change) -> int:
-    return change.verdicts.count("denied")
+def _listing(names: Sequence[str]) -> str:
+    """Return the first names, and how many more there are."""
+    more = len(names) - _MOST_NAMED
+    return listing([*names[:_MOST_NAMED], *([f"{more:,} more"] if more > 0 else [])])

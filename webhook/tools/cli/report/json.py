@@ -71,7 +71,16 @@ def suites(report: SuitesReport) -> Iterator[str]:
 
 def diff(report: Comparison) -> Iterator[str]:
     """Yield a PolicyDiff."""
-    yield _document("PolicyDiff", equal=report.is_equal, **report._asdict())
+    yield _document(
+        "PolicyDiff",
+        alike=report.is_alike,
+        fields=[
+            {key: value for key, value in each._asdict().items() if key != "steps"}
+            for each in report.fields
+        ],
+        consequences=report.consequences,
+        notes=report.notes,
+    )
 
 
 def doctor(lines: Sequence[DoctorLine]) -> Iterator[str]:

@@ -12,8 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import Literal, get_args
 
 from webhook.tools.cli.evaluate import Result, Verdict
-from webhook.tools.cli.policy_diff.comparison import Comparison
-from webhook.tools.cli.policy_diff.differences import Difference
+from webhook.tools.cli.policy_diff.comparison import Comparison, Example
 from webhook.tools.cli.report.content import (
     CheckReport,
     Place,
@@ -28,6 +27,9 @@ from webhook.wording import counted, printable
 
 MAX_CHARACTERS = 65_536
 """The longest comment that GitHub accepts."""
+
+MOST_OF_DIFF = 60_000
+"""The longest comment about a change of a policy: a workflow may add to it."""
 
 _RESERVED = 1_000
 """For the lines around the table."""
@@ -61,26 +63,33 @@ def check(report: CheckReport) -> Iterator[str]:
 audit = check
 
 
-def _omitted(number: int, what: str) -> str:
-    why = f"because a comment holds {MAX_CHARACTERS:,} characters"
+def _omitted(number: int, what: str, most: int = MAX_CHARACTERS) -> str:
+    why = f"because a comment holds {most:,} characters"
     return f"\nOmitted: {counted(number, what)}, {why}.\n" if number else ""
 
 
 def diff(report: Comparison) -> Iterator[str]:
-    """Yield a comment: each difference, its smallest Pod folded, and what was compared."""
-    yield "### What the change of the policy does\n\n"
-    every = [*map(_difference, (*report.differences, *report.workloads))]
-    yield from (kept := _fitting(every))
-    yield _omitted(len(every) - len(kept), "more difference")
-    yield from (f"\n{_escaped(note)}.\n" for note in (*report.elsewhere, *report.notes))
+    """Yield a comment: the changed fields, what follows, the examples folded, and the notes."""
+    notes = [f"\n{_escaped(note)}.\n" for note in report.notes]
+    left = MOST_OF_DIFF - _RESERVED - sum(map(len, notes))
+    yield "### What the change of the policy does\n"
+    for title, what, rows in (
+        ("Changed fields", "changed field", [f"- {_escaped(str(f))}\n" for f in report.fields]),
+        ("What follows", "consequence", [f"- {_escaped(str(c))}.\n" for c in report.consequences]),
+        ("Examples", "example", [*map(_example, report.shown_examples)]),
+    ):
+        kept = _fitting(rows, left)
+        left -= sum(map(len, kept))
+        yield f"\n**{title}**\n\n" if kept else ""
+        yield from kept
+        yield _omitted(len(rows) - len(kept), what, MOST_OF_DIFF)
+    yield from notes
 
 
-def _difference(difference: Difference) -> str:
-    causes = "".join(f"- {_escaped(cause)}.\n" for cause in difference.causes)
-    mutated = "".join(f"{mark.replace('@', '@@')}{text}\n" for mark, text in difference.mutated)
-    example = f"{_fenced('diff', mutated)}{_fenced('yaml', difference.yaml)}"
-    folded = f"\n<details><summary>The smallest Pod</summary>\n\n{example}</details>\n"
-    return f"**{_escaped(difference.sentence)}.**\n\n{causes}{folded if difference.yaml else ''}\n"
+def _example(example: Example) -> str:
+    changes = _fenced("diff", "".join(f"{_short(printable(each))}\n" for each in example.changes))
+    pod = _fenced("yaml", example.yaml) if example.objects else ""
+    return f"<details><summary>{_escaped(str(example))}</summary>\n\n{changes}{pod}</details>\n"
 
 
 def _fenced(language: str, text: str) -> str:
@@ -90,9 +99,8 @@ def _fenced(language: str, text: str) -> str:
     return f"{fence}{language}\n{text}{fence}\n\n" if text else ""
 
 
-def _fitting(rows: Sequence[str]) -> Sequence[str]:
+def _fitting(rows: Sequence[str], left: int = MAX_CHARACTERS - _RESERVED) -> Sequence[str]:
     """Return the first rows that a comment can hold."""
-    left = MAX_CHARACTERS - _RESERVED
     for count, row in enumerate(rows):
         left -= len(row)
         if left < 0:

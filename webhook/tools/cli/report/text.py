@@ -44,6 +44,8 @@ _MAX_UNJUDGED = 3
 """The parts of an object that are listed; the JSON report lists all of them."""
 
 _MOST_WASTE = 5
+_MOST_LINES, _MOST_CHANGES, _MOST_CHARACTERS = 8, 4, 600
+"""The lines of a section about policies, those of an example, and the longest line."""
 
 _STATES: dict[State, Style] = {
     "passed": STYLES["allowed"],
@@ -130,13 +132,35 @@ def doctor(lines: Sequence[DoctorLine], terminal: Terminal) -> Iterator[str]:
 
 
 def diff(report: Comparison, terminal: Terminal) -> Iterator[str]:
-    """Yield each difference with its smallest Pod, and what was compared."""
-    for each in (*report.differences, *report.workloads):
-        yield terminal.line(f"{each.sentence}.", style=BOLD)
-        yield from (terminal.line(f"{cause}.", 2) for cause in each.causes)
-        yield terminal.changed(each.mutated, 2)
-        yield f"\n{indent(each.yaml, '    ')}\n" if each.yaml else "\n"
-    yield from (terminal.line(f"{note}.") for note in (*report.elsewhere, *report.notes))
+    """Yield the changed fields, a line for each consequence, and the smallest examples."""
+
+    def lines(texts: Sequence[str], most: int, indent: int) -> Iterator[str]:
+        shown = texts if report.is_verbose else [_short(text) for text in texts[:most]]
+        yield from (terminal.line(text, indent) for text in shown)
+        if rest := len(texts) - len(shown):
+            yield terminal.line(f"and {rest:,} more: see --verbose", indent)
+
+    for title, texts in (
+        ("Changed fields:", [*map(str, report.fields)]),
+        ("What follows:", [f"{each}." for each in report.consequences]),
+    ):
+        if texts:
+            yield terminal.line(title, style=BOLD)
+            yield from lines(texts, _MOST_LINES, 2)
+            yield "\n"
+    if report.examples:
+        yield terminal.line("Examples:", style=BOLD)
+    for each in report.shown_examples:
+        yield terminal.line(f"{each}", 2)
+        yield from lines(each.changes, _MOST_CHANGES, 4)
+        if report.is_verbose and each.objects:
+            yield f"\n{indent(each.yaml, '    ')}\n"
+    yield "\n" * bool(report.examples)
+    yield from lines([f"{note}." for note in report.notes], _MOST_LINES, 0)
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _MOST_CHARACTERS else f"{text[:_MOST_CHARACTERS]}..."
 
 
 # The parts of a report about one object.
