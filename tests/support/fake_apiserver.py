@@ -16,7 +16,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
 from aiohttp import web
 
@@ -38,6 +38,13 @@ DEVICE_CLASSES = "/apis/resource.k8s.io/v1/deviceclasses"
 RESOURCE_SLICES = "/apis/resource.k8s.io/v1/resourceslices"
 CLAIMS = "/apis/resource.k8s.io/v1/namespaces/ml/resourceclaims"
 CLAIM_TEMPLATES = "/apis/resource.k8s.io/v1/namespaces/ml/resourceclaimtemplates"
+
+Fault = Literal["delay", "too many requests", "server error", "reset", "silence"]
+"""Late responses; 429 with Retry-After; 500; aborted connections; no responses."""
+
+FAULTS: tuple[Fault, ...] = get_args(Fault)
+
+DELAY_SECONDS = 0.1
 
 
 @dataclass(frozen=True)
@@ -94,6 +101,8 @@ class FakeApiServer:
         self._version = 100
         self._oldest = 0
         self._watches: set[_Watch] = set()
+        self._fault: Fault | None = None
+        self._fault_ended = asyncio.Event()
         self._runner: web.AppRunner | None = None
         self._port = 0
 
@@ -237,9 +246,21 @@ class FakeApiServer:
     def abort_watches(self) -> None:
         """Abort the connections of all watches."""
         for watch in self._watches:
-            if watch.request.transport is not None:
-                watch.request.transport.abort()
+            _abort(watch.request)
         self._watches.clear()
+
+    @contextlib.contextmanager
+    def failing(self, fault: Fault) -> Iterator[None]:
+        """Have the fault in every request inside the block, and in the watches that are open."""
+        self._fault = fault
+        self._fault_ended.clear()
+        if fault == "reset":
+            self.abort_watches()
+        try:
+            yield
+        finally:
+            self._fault = None
+            self._fault_ended.set()
 
     def watching(self, collection: str) -> int:
         """Return the number of open watches."""
@@ -274,6 +295,8 @@ class FakeApiServer:
         self.requests.append(recorded)
         if event := self.blocked.get(path):
             await event.wait()
+        if failed := await self._failed(request):
+            return failed
         if self.accepted_bearer and recorded.authorization != f"Bearer {self.accepted_bearer}":
             return _status(401, "Unauthorized")
         if recorded.is_watch and (error := self.watch_errors.get(path)):
@@ -286,6 +309,26 @@ class FakeApiServer:
             return web.json_response(self.respond(request.method, path, query, data))
         except ApiError as error:
             return _status(error.status, error.message)
+
+    async def _failed(self, request: web.Request) -> web.Response | None:
+        match self._fault:
+            case "delay":
+                await asyncio.sleep(DELAY_SECONDS)
+            case "too many requests":
+                message = "too many requests, please try again later"
+                return _status(429, message, {"Retry-After": "1"})
+            case "server error":
+                return _status(500, "etcdserver: request timed out")
+            case "reset":
+                return _abort(request)
+            case "silence":
+                return await self._silence(request)
+        return None
+
+    async def _silence(self, request: web.Request) -> web.Response:
+        await self._fault_ended.wait()
+        # The client has disconnected.
+        return _abort(request)
 
     def _list(self, path: str, query: Mapping[str, str]) -> JSON:
         version, offset = self._version, 0
@@ -338,6 +381,8 @@ class FakeApiServer:
             with contextlib.suppress(TimeoutError, ConnectionError):
                 async with asyncio.timeout(deadline - time.monotonic()):
                     while (line := await watch.lines.get()) is not None:
+                        if self._fault == "silence":
+                            await self._silence(request)
                         await response.write(line)
         finally:
             self._watches.discard(watch)
@@ -400,9 +445,16 @@ def _line(kind: str, obj: JSON) -> bytes:
     return json.dumps({"type": kind, "object": obj}).encode() + b"\n"
 
 
-def _status(code: int, message: str) -> web.Response:
+def _status(code: int, message: str, headers: dict[str, str] | None = None) -> web.Response:
     status = {"kind": "Status", "apiVersion": "v1", "code": code, "message": message}
-    return web.json_response(status, status=code)
+    return web.json_response(status, status=code, headers=headers)
+
+
+def _abort(request: web.Request) -> web.Response:
+    """Break the connection off; the response that is returned goes nowhere."""
+    if request.transport is not None:
+        request.transport.abort()
+    return web.Response()
 
 
 @dataclass

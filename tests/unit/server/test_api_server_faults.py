@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from fake_apiserver import NODES, FakeApiServer, eventually
-from fault_proxy import FAULTS, Fault, FaultProxy
+from fake_apiserver import FAULTS, NODES, FakeApiServer, Fault, eventually
 from reviewing import default_policy
 from webhook.cluster.facts import ClusterFacts
 from webhook.controller.certificates import SecretName
@@ -39,16 +38,8 @@ async def api() -> AsyncIterator[FakeApiServer]:
 
 
 @pytest.fixture
-async def proxy(api: FakeApiServer) -> AsyncIterator[FaultProxy]:
-    async with FaultProxy(api.url, delay_seconds=0.1) as proxy:
-        yield proxy
-
-
-@pytest.fixture
-def load(api: FakeApiServer, proxy: FaultProxy, tmp_path: Path) -> Load:
-    config = api.kubeconfig(tmp_path / "kubeconfig")
-    config.write_text(config.read_text().replace(api.url, proxy.url))
-    return kubeconfig(config)
+def load(api: FakeApiServer, tmp_path: Path) -> Load:
+    return kubeconfig(api.kubeconfig(tmp_path / "kubeconfig"))
 
 
 @pytest.fixture
@@ -75,22 +66,25 @@ ATTEMPTS: dict[Fault, int] = {"server error": 5, "reset": 5}
 
 @EACH
 async def test_a_controller_keeps_all_objects_during_a_fault(
-    fault: Fault, api: FakeApiServer, proxy: FaultProxy, controller: Controller
+    fault: Fault, api: FakeApiServer, controller: Controller
 ) -> None:
+    def reads() -> int:
+        """Return how many reads of Secrets there were."""
+        return sum("/secrets/" in each.path and each.method == "GET" for each in api.requests)
+
     before = dict(api.objects)
     tasks = [
         PeriodicTask("certificates", controller.keep_certificates, 0.05),
         PeriodicTask("registration", controller.register, 0.05),
     ]
-    proxy.begin(fault)
-    running = [asyncio.create_task(task.run_forever()) for task in tasks]
-    attempts = proxy.requests["GET secrets"] + ATTEMPTS.get(fault, 1)
-    await eventually(lambda: proxy.requests["GET secrets"] >= attempts, "attempts")
-    if fault not in ("delay", "silence"):
-        await eventually(lambda: all(task.problem for task in tasks), "the problems")
-    proxy.end()
-    reads = proxy.requests["GET secrets"]
-    await eventually(lambda: proxy.requests["GET secrets"] > reads + 1, "further rounds")
+    with api.failing(fault):
+        running = [asyncio.create_task(task.run_forever()) for task in tasks]
+        attempts = reads() + ATTEMPTS.get(fault, 1)
+        await eventually(lambda: reads() >= attempts, "attempts")
+        if fault not in ("delay", "silence"):
+            await eventually(lambda: all(task.problem for task in tasks), "the problems")
+    during = reads()
+    await eventually(lambda: reads() > during + 1, "further rounds")
     await eventually(lambda: not any(task.problem for task in tasks), "the end of the problem")
     for task in running:
         task.cancel()
@@ -100,49 +94,44 @@ async def test_a_controller_keeps_all_objects_during_a_fault(
 
 @EACH
 async def test_a_fault_during_a_watch_causes_no_relist(
-    fault: Fault, api: FakeApiServer, proxy: FaultProxy, load: Load
+    fault: Fault, api: FakeApiServer, load: Load
 ) -> None:
     facts = ClusterFacts(Watches(KubeApi(load), timing=FAST), default_policy())
     await facts.start()
     await eventually(lambda: not facts.unready() and api.watching(NODES) == 1, "the watch")
-    lists = {name: n for name, n in proxy.requests.items() if name.startswith("LIST")}
-    proxy.begin(fault)
-    api.put(NODES, {"metadata": {"name": "gpu-2", "labels": {}}})
-    # The reflector begins again after `quiet_seconds` at the latest.
-    attempts = proxy.requests["WATCH nodes"] + ATTEMPTS.get(fault, 1)
-    await eventually(lambda: proxy.requests["WATCH nodes"] >= attempts, "attempts")
-    assert not facts.unready()
-    # What is known stays.
-    assert facts.watches.objects()["nodes"] >= 1
-    proxy.end()
+    lists = [each for each in api.requests if not each.is_watch]
+    with api.failing(fault):
+        api.put(NODES, {"metadata": {"name": "gpu-2", "labels": {}}})
+        # The reflector begins again after `quiet_seconds` at the latest.
+        attempts = len(api.watches(NODES)) + ATTEMPTS.get(fault, 1)
+        await eventually(lambda: len(api.watches(NODES)) >= attempts, "attempts")
+        assert not facts.unready()
+        # What is known stays.
+        assert facts.watches.objects()["nodes"] >= 1
     await eventually(lambda: facts.watches.objects()["nodes"] == 2, "the new node")
-    assert {name: n for name, n in proxy.requests.items() if name.startswith("LIST")} == lists
+    assert [each for each in api.requests if not each.is_watch] == lists
     await facts.stop()
 
 
-async def test_retry_after_of_a_429_response_is_honored(
-    api: FakeApiServer, proxy: FaultProxy, load: Load
-) -> None:
+async def test_retry_after_of_a_429_response_is_honored(api: FakeApiServer, load: Load) -> None:
     """429 with ``Retry-After: 1`` leads to one request a second, and not to one each 50 ms."""
     facts = ClusterFacts(Watches(KubeApi(load), timing=FAST), default_policy())
-    proxy.begin("too many requests")
     start = time.monotonic()
-    await facts.start()
-    await eventually(lambda: proxy.requests["LIST nodes"], "the first request")
-    proxy.end()
+    with api.failing("too many requests"):
+        await facts.start()
+        await eventually(lambda: api.lists(NODES), "the first request")
     await eventually(lambda: not facts.unready(), "the list")
     assert time.monotonic() - start >= 1
-    assert proxy.requests["LIST nodes"] == 2
+    assert len(api.lists(NODES)) == 2
     await facts.stop()
 
 
 async def test_list_all_fails_if_the_api_server_keeps_returning_429(
-    proxy: FaultProxy, load: Load, monkeypatch: pytest.MonkeyPatch
+    api: FakeApiServer, load: Load, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("webhook.kube.pages.spread", lambda _seconds: 0.01)
-    proxy.begin("too many requests")
     connection = KubeApi(load)
-    with pytest.raises(ApiError, match="too many requests"):
+    with api.failing("too many requests"), pytest.raises(ApiError, match="too many requests"):
         await list_all(connection, NODES, dict[str, Any], lambda obj: obj)
-    assert proxy.requests["LIST nodes"] > 1
+    assert len(api.lists(NODES)) > 1
     await connection.close()
