@@ -15,7 +15,7 @@ from deploy.chart import Helm, Values, parsed
 from each import each
 from gpufence_docs.chart import ELSEWHERE, values
 from paths import CHART
-from webhook.controller.text.objects import IN_TREE_RULES
+from policies.api_servers import IN_TREE_RULES
 from webhook.tools.cli.main import cli
 from webhook.tools.custom_resources.merging import merge
 
