@@ -206,6 +206,8 @@ class Reader:
         """The objects that are malformed: title and problem."""
         self.bugs: list[tuple[str, str]] = []
         """The objects at which gpufence fails: title and problem."""
+        self.failing: list[str] = []
+        """The titles of objects at which a rule fails."""
         self._progress = progress
 
     async def read(

@@ -17,6 +17,7 @@ from policies.facts import Facts, Request
 from policies.kubernetes.pod import Pod
 from policies.rules import check_pool_trespass
 from running import Run
+from specs import default_spec, fence_policy
 from webhook.cluster.judge import ContainerUser, Judgement, judge
 from webhook.tools import custom_resources
 
@@ -127,3 +128,25 @@ async def test_the_other_objects_of_a_cluster_are_audited() -> None:
     verdicts = {each.owned.name: each.verdict for each in audit.subjects}
     assert (verdicts["before"], verdicts["after"]) == ("denied", "denied")
     assert len(audit.bugs) == 2
+
+
+@pytest.mark.usefixtures("failing")
+@pytest.mark.parametrize("source", ["manifests", "dump"])
+def test_the_other_workloads_of_a_diff_are_compared(source: str, gpufence: Run) -> None:
+    node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "cpu"}}
+    workloads = [
+        {"apiVersion": "apps/v1", "kind": "Deployment", **workload(name, named(name))}
+        for name in NAMES
+    ]
+    items = workloads if source == "manifests" else [node, *workloads]
+    Path("objects.json").write_text(
+        json.dumps({"apiVersion": "v1", "kind": "List", "items": items})
+    )
+    for mode in ("enforce", "audit"):
+        Path(f"{mode}.yaml").write_text(json.dumps(fence_policy(default_spec() | {"mode": mode})))
+    files = ("enforce.yaml", "audit.yaml", f"--{source}", "objects.json", "--output", "json")
+    done = gpufence("policy", "diff", *files)
+    assert done.status == 70
+    assert "pool-trespass failed with ZeroDivisionError()" in str(done.report["notes"])
+    assert "raises" not in str(done.report["consequences"])
+    assert all(name in str(done.report["consequences"]) for name in ("before", "after"))

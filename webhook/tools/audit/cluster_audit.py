@@ -121,7 +121,7 @@ async def _audit(lister: _Lister, policy: Policy) -> Audit:
         tuple(_unused_exceptions(policy, inventory)),
         inventory.settled,
         tuple(title for title, _ in reader.malformed),
-        (*inventory.bugs, *(title for title, _ in reader.bugs)),
+        (*reader.failing, *(title for title, _ in reader.bugs)),
     )
 
 

@@ -129,8 +129,6 @@ class Inventory:
     """Rule, namespace, kind and name of each finding that an exception covers."""
     facts: Facts = field(default_factory=Facts)
     """The facts of the whole cluster; ``facts_in`` returns those of a namespace."""
-    bugs: list[str] = field(default_factory=list)
-    """The objects at which a rule fails."""
     is_whole: bool = True
     """Whether all objects were listed that decisions on workloads depend on."""
 
@@ -329,7 +327,7 @@ class Judge:
         )
         judgement = judge(read, self._policy, request, facts)
         title = f"{owned.key[1]} {owned.full_name}"
-        inventory.bugs += [title] * bool(judgement.bugs)
+        inventory.reader.failing += [title] * bool(judgement.bugs)
         if judgement.is_decided:
             inventory.reader.skipped += (f"{title}: {bug}" for bug in judgement.bugs)
         unknown = inventory.cluster.unknown

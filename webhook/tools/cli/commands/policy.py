@@ -16,7 +16,7 @@ from policies.shipped import PRESETS, default_policy_text, preset_text
 from webhook.cluster.needs import needed_facts
 from webhook.cluster.state import ClusterState
 from webhook.tools.audit.stack import DAEMON_SETS, of_a_network, unreached
-from webhook.tools.cli.commands import EXIT_FOUND, SuggestingGroup
+from webhook.tools.cli.commands import EXIT_BUG, EXIT_FOUND, EXIT_INPUT, SuggestingGroup
 from webhook.tools.cli.discover.accelerators import is_of_a_vendor
 from webhook.tools.cli.discover.drafts import draft_of, groups_of
 from webhook.tools.cli.discover.text import policy_text
@@ -56,7 +56,9 @@ from webhook.tools.platforms import Found, found, platforms_of
 from webhook.wording import counted
 
 if TYPE_CHECKING:
+    from webhook.cluster.objects import Objects
     from webhook.kube.client import KubeApi
+    from webhook.tools.cli.policy_diff.workloads import EffectsByName
 
 
 @click.group(cls=SuggestingGroup)
@@ -170,9 +172,11 @@ def validate(
 @policy.command(
     epilog="""\b
 Exit status:
-  0  the policies decide alike: they are equal, or no changed field has an effect
-  1  a changed field has an effect, or none that a compared Pod shows
-  2  a policy, a manifest or the cluster cannot be read
+  0   the policies decide alike: they are equal, or no changed field has an effect
+  1   a changed field has an effect, or none that a compared Pod shows
+  2   a policy, a manifest or the cluster cannot be read; an object that is malformed is named,
+      and all others are compared
+  70  gpufence has failed at an object, which is a bug; all others are compared
 
 \b
 Examples:
@@ -233,7 +237,7 @@ def diff(
     normalization, or if no changed field has an effect.
     """
     from webhook.tools.cli.policy_diff.comparison import compare
-    from webhook.tools.cli.policy_diff.workloads import in_cluster, in_manifests
+    from webhook.tools.cli.policy_diff.workloads import Skipped, in_cluster, in_manifests
 
     connection = optional_connection(cluster, kubeconfig, context, fence_policy)
     if len(policies) > 2 or (len(policies) == 1 and connection is None):
@@ -249,18 +253,26 @@ def diff(
         _, live = connection.run(lambda api: live_choice.in_cluster(api, ", or name OLD"))
         loaded.insert(0, live)
     today, read = datetime.now(UTC).date(), read_manifests(manifests) if manifests else []
-    workloads = [in_manifests(evaluate(read, each, Request(today=today))) for each in loaded]
-    skipped: list[str] = []
+    skipped = Skipped()
+    workloads = [
+        in_manifests(evaluate(read, each, Request(today=today)), skipped) for each in loaded
+    ]
     if connection is not None or dump is not None:
         source = connection or Connection(None)
-        found, skipped = run_on(
-            source, dump, lambda objects: in_cluster(objects, loaded, today), lambda _path: True
-        )
+
+        async def work(objects: Objects) -> list[EffectsByName]:
+            return await in_cluster(objects, loaded, today, skipped)
+
+        found = run_on(source, dump, work, lambda _path: True)
         workloads = [own | more for own, more in zip(workloads, found, strict=True)]
     (old, new), (before, after) = loaded, workloads
     report = compare(old, new, today, before, after)
-    notes = [*report.notes, *(f"Not compared: {each}" for each in skipped)]
+    notes = [*report.notes, *(f"Not compared: {each}" for each in skipped.sentences)]
     write_reports("diff", report._replace(notes=notes, is_verbose=verbose), outputs, color)
+    if skipped.is_bug:
+        return EXIT_BUG
+    if skipped.is_malformed:
+        return EXIT_INPUT
     return 0 if report.is_alike else EXIT_FOUND
 
 
