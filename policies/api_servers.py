@@ -14,17 +14,16 @@ from typing import Any
 
 from policies.kubernetes.claims import IMPLICIT_RESOURCE_PREFIX
 from policies.kubernetes.kinds import CORE_WORKLOADS
-from policies.platform_pods import COPIES
 from policies.policy import Actions, Policy, Pool
-from policies.reach import selector_of_every_node
-from policies.rules import check_device_leak, check_pool_trespass
-from policies.rules.check_device_leak import (
+from policies.pool_nodes import selector_of_every_node
+from policies.vocabulary import (
+    COPIES,
+    QUEUE_LABEL,
     variable_remediation,
     visible_devices_variables,
     volume_remediation,
+    wildcard_remediation,
 )
-from policies.rules.check_pool_requirements import QUEUE_LABEL
-from policies.rules.check_pool_trespass import wildcard_remediation
 
 Data = Mapping[str, Any]
 """Values of JSON by their name."""
@@ -32,8 +31,8 @@ Data = Mapping[str, Any]
 _WORKLOADS = {"Pod", *(kind for _, kind in CORE_WORKLOADS)}
 IN_TREE_RULES = {
     # Node agents run on every node.
-    check_pool_trespass.ID: _WORKLOADS - {"DaemonSet"},
-    check_device_leak.ID: _WORKLOADS,
+    "pool-trespass": _WORKLOADS - {"DaemonSet"},
+    "device-leak": _WORKLOADS,
 }
 """The rules that API servers evaluate in part, and the kinds that they evaluate."""
 

@@ -15,17 +15,14 @@ from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 from pydantic import TypeAdapter, ValidationError
 
 from policies.api_servers import size_problem
+from policies.catalog import DEFAULT_ACTIONS, TITLES
 from policies.kubernetes.field_types import Part, SubdomainName, camel_case
 from policies.kubernetes.paths import below
 from policies.policy import Policy
-from policies.registry import RULES
 from policies.wording import uncapitalized, unknown
 
 API_VERSION = "gpufence.dev/v1alpha1"
 KIND = "FencePolicy"
-
-TITLES = {rule.id: rule.title for rule in RULES}
-_DEFAULT_ACTIONS = {rule.id: rule.default for rule in RULES}
 
 MOST_VALUES = 20_000
 """How many values a policy may have: 1,000 exceptions have 10,000."""
@@ -110,7 +107,7 @@ def parsing(document: Any) -> Iterator[Any]:
         elif isinstance(document["spec"], Mapping):
             spec = dict(document["spec"])
             if isinstance(given := spec.get("rules", {}), Mapping):
-                spec["rules"] = _DEFAULT_ACTIONS | dict(given)
+                spec["rules"] = DEFAULT_ACTIONS | dict(given)
             document = {**document, "spec": spec}
             yield from _validate_entries(spec)
     policy = validated(document, FencePolicy, _ROOT).spec

@@ -5,48 +5,12 @@ A GPU does not help such a Pod, and its author is a controller. The policy can e
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from policies.context import Context
 from policies.kubernetes.core_v1 import host_path
 from policies.kubernetes.pod import Pod
 from policies.kubernetes.scheduling import is_wildcard
 from policies.reach import names_hosts
-
-
-class Copy(NamedTuple):
-    """The Pods with a label that get the tolerations or the node of another Pod."""
-
-    label: str
-    value: str
-    """Empty for every value."""
-    what: str
-    setting: str = ""
-    """How to do without them."""
-
-    def advice(self, namespace: str) -> str:
-        """Return what to do: who denies the copy must not take the placement from the other Pod."""
-        start = f"{self.setting}, or have" if self.setting else "Have"
-        return (
-            f"{start} the cluster administrator add an exception for it in namespace {namespace}. "
-            f"{self.what} copies the placement of a GPU Pod, which must keep its toleration"
-        )
-
-
-COPIES = (
-    Copy(
-        "app.kubernetes.io/component",
-        "affinity-assistant",
-        "The affinity assistant of Tekton",
-        "Set coschedule: disabled in Tekton's ConfigMap feature-flags",
-    ),
-    Copy("app.kubernetes.io/created-by", "volsync", "The data mover of VolSync"),
-    Copy("app", "containerized-data-importer", "The importer of KubeVirt"),
-    Copy("kubevirt.io", "hotplug-disk", "The attachment Pod of a KubeVirt volume"),
-    Copy("k8up.io/type", "", "The backup Job of K8up"),
-    Copy("velero.io/data-upload", "", "The data mover of Velero"),
-    Copy("velero.io/data-download", "", "The data mover of Velero"),
-)
+from policies.vocabulary import COPIES
 
 
 def of_platform(remove: str, pod: Pod, context: Context) -> str:

@@ -49,7 +49,6 @@ from policies.kubernetes.field_types import (
     snake_case,
 )
 from policies.kubernetes.kinds import WELL_KNOWN, CustomWorkloads
-from policies.kubernetes.pod import Pod
 from policies.kubernetes.quantity import is_extended_resource_name
 from policies.kubernetes.scheduling import FENCING_EFFECTS, Alternative, Taint, accepts
 from policies.kubernetes.selector import Selector, includes, selector_of
@@ -57,6 +56,8 @@ from policies.wording import unknown
 
 if TYPE_CHECKING:
     from pydantic import ValidationInfo
+
+    from policies.kubernetes.pod import Pod
 
 ProfileLevel = Literal["restricted", "baseline", "off"]
 FailurePolicy = Literal["Fail", "Ignore"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from functools import partial, reduce
+from functools import reduce
 from operator import and_, or_
 from typing import NamedTuple
 
@@ -17,7 +17,6 @@ from policies.kubernetes.pod import Pod
 from policies.kubernetes.quantity import is_rdma_resource_name
 from policies.kubernetes.scheduling import Alternative, reached_taint
 from policies.kubernetes.selector import (
-    Selector,
     can_match,
     confines,
     requires,
@@ -26,6 +25,7 @@ from policies.kubernetes.selector import (
     surely_accepts,
 )
 from policies.policy import Policy, Pool
+from policies.pool_nodes import EVERY_NODE, nodes_of_pools, selector_of_every_node
 from policies.requests import DeviceRequest
 
 CONTROLLERS = {
@@ -49,9 +49,6 @@ MIRROR_ANNOTATION = "kubernetes.io/config.mirror"
 
 HOST = "kubernetes.io/hostname"
 """The label with the name of a node."""
-
-EVERY_NODE: Selector = {"kubernetes.io/os": ("linux",)}
-"""What kubelets set on the nodes of every pool: GPU containers are Linux containers."""
 
 
 CONTROL_PLANE = ("node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master")
@@ -96,83 +93,6 @@ def _pools_by_nodes(pod: Pod, policy: Policy, nodes: NodeIndex) -> Iterator[Pool
             yield from (pool for pool in policy.pools if known.of(pool) & accepted)
     if (node := named_node(pod, nodes)) is not None:
         yield from known.pools_with(nodes.number(node.name))
-
-
-class NodesOfPools:
-    """The known nodes of each pool.
-
-    A new node often has its taint and its devices before its labels. Until it has the labels of a
-    pool, its taints and devices tell. Nodes with a DRA driver may never have labels. The nodes of a
-    pool without labels are those with its devices. Devices of a network, which are accessible from
-    other nodes as well, make none of these a node of the pool.
-    """
-
-    def __init__(self, policy: Policy, nodes: NodeIndex) -> None:
-        having = {
-            pool: reduce(or_, map(nodes.having, filter(pool.offers, nodes.resources())), 0)
-            for pool in policy.pools
-        }
-        self._labeled = {
-            pool: nodes.selected_by(pool.selector) if pool.selector else having[pool]
-            for pool in policy.pools
-        }
-        of_no_pool = ~reduce(or_, self._labeled.values(), 0)
-        self._publishing = {
-            pool: (of_no_pool if pool.selector else -1)
-            & reduce(or_, map(nodes.publishing, filter(pool.offers, nodes.published())), 0)
-            for pool in policy.pools
-        }
-        self.without_labels = {
-            pool: of_no_pool & (having[pool] | self._publishing[pool]) if pool.selector else 0
-            for pool in policy.pools
-        }
-        """The nodes from which devices of the pool are accessible, without the labels of any pool.
-        None if the pool has no labels."""
-        self._nodes = {
-            pool: labeled | of_no_pool & (nodes.fenced_by(pool.taints) | having[pool])
-            for pool, labeled in self._labeled.items()
-        }
-        self.all: NodeSet = reduce(or_, self._nodes.values(), 0)
-        """The nodes of any pool."""
-        self._pools: dict[int, tuple[Pool, ...]] = {}
-
-    def with_labels(self, pool: Pool) -> NodeSet:
-        """Return the nodes with the labels of the pool; of a pool without labels, its nodes."""
-        return self._labeled[pool]
-
-    def of(self, pool: Pool) -> NodeSet:
-        """Return the nodes of the pool."""
-        return self._nodes[pool]
-
-    def offering_without_labels(self, pools: Iterable[Pool]) -> NodeSet:
-        """Return the nodes with devices of the pools, if no node has the labels of one of them."""
-        if any(self._labeled[pool] for pool in pools):
-            return 0
-        return reduce(or_, (self.without_labels[pool] for pool in pools), 0)
-
-    def publishing_without_labels(self, pools: Iterable[Pool]) -> NodeSet:
-        """Return the nodes for which DRA drivers publish devices of the pools, without labels.
-
-        Of a pool without labels, all of them.
-        """
-        return reduce(or_, (self._publishing[pool] for pool in pools), 0)
-
-    def lacking_labels(self, pool: Pool) -> NodeSet:
-        """Return the nodes with devices of the pool that GPU Pods need labels to get."""
-        return self.without_labels[pool] & ~self._publishing[pool]
-
-    def pools_with(self, number: int) -> tuple[Pool, ...]:
-        """Return the pools of the node with this number."""
-        pools = self._pools.get(number)
-        if pools is None:
-            pools = tuple(pool for pool, numbers in self._nodes.items() if numbers >> number & 1)
-            self._pools[number] = pools
-        return pools
-
-
-def nodes_of_pools(policy: Policy, nodes: NodeIndex) -> NodesOfPools:
-    """Return the known nodes of each pool, computed once until a node changes."""
-    return nodes.derive(policy, partial(NodesOfPools, policy, nodes))
 
 
 def unlabeled_nodes(request: DeviceRequest, nodes: NodeIndex, context: Context) -> NodeSet:
@@ -356,11 +276,6 @@ def selects_control_plane(alternative: Alternative, pool: Pool) -> bool:
     Unless the pool names that label. Known nodes tell better.
     """
     return any(requires(alternative, key, ()) for key in CONTROL_PLANE if key not in pool.selector)
-
-
-def selector_of_every_node(pool: Pool) -> Selector:
-    """Return the labels of every node of the pool, also of one that an autoscaler adds."""
-    return {**EVERY_NODE, **pool.selector}
 
 
 def is_mirror_pod(pod: Pod, context: Context) -> bool:

@@ -1,4 +1,4 @@
-"""Every rule, in the order in which it runs. The ids are part of gpufence's interface."""
+"""Every rule, in the order in which it runs."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, Literal
 
+from policies.catalog import DEFAULT_ACTIONS, TITLES
 from policies.context import Context
 from policies.finding import Action, Finding
 from policies.kubernetes.editor import Change
@@ -54,9 +55,8 @@ def _nothing(_pod: Pod, _context: Context) -> tuple[()]:
 class Rule:
     """A mutation, a check, or both: a check that adds what is missing instead of reporting it.
 
-    ``title`` says in a line what it is about, and ``default`` is its action where a policy does not
-    name the rule. The rule applies to ``pods`` only. With ``devices_only``, it reads only the
-    devices that a Pod requests.
+    ``title`` and ``default`` are those of the catalog. The rule applies to ``pods`` only. With
+    ``devices_only``, it reads only the devices that a Pod requests.
 
     ``changes`` adds to the Pod or, if the rule ``removes``, removes entries. It never changes a
     value of the spec. ``summary`` says what the Pod lacks, or has. With ``debug_containers``, the
@@ -68,7 +68,7 @@ class Rule:
 
     id: str
     title: str
-    default: Action = "enforce"
+    default: Action
     pods: Pods = "all"
     devices_only: bool = False
     changes: Callable[[Pod, Context], Iterable[Change]] = _nothing
@@ -87,7 +87,8 @@ class Rule:
 def _rule(module: ModuleType, **options: Any) -> Rule:
     return Rule(
         id=module.ID,
-        title=module.__doc__ or "",
+        title=TITLES[module.ID],
+        default=DEFAULT_ACTIONS[module.ID],
         changes=getattr(module, "changes", _nothing),
         summary=getattr(module, "SUMMARY", ""),
         check=getattr(module, "check", _nothing),
@@ -116,13 +117,13 @@ RULES: tuple[Rule, ...] = (
     _rule(check_pool_trespass),
     _rule(check_system_priority),
     _rule(check_device_leak),
-    _rule(check_privileged_near_devices, default="warn"),
-    _rule(check_missing_shared_memory, pods="requesting", default="warn"),
-    _rule(check_admin_access_claim, pods="requesting", default="warn"),
-    _rule(check_tolerated_device_taint, pods="requesting", default="warn"),
-    _rule(check_unknown_device_resource, default="warn"),
-    _rule(check_needs_root, pods="gpu", default="warn"),
-    _rule(check_stuck_rollout, pods="gpu", default="warn"),
+    _rule(check_privileged_near_devices),
+    _rule(check_missing_shared_memory, pods="requesting"),
+    _rule(check_admin_access_claim, pods="requesting"),
+    _rule(check_tolerated_device_taint, pods="requesting"),
+    _rule(check_unknown_device_resource),
+    _rule(check_needs_root, pods="gpu"),
+    _rule(check_stuck_rollout, pods="gpu"),
 )
 
 MUTATIONS = tuple(rule for rule in RULES if rule.changes is not _nothing)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Literal, NamedTuple
 
 import msgspec
@@ -23,7 +23,7 @@ from policies.kubernetes.pod import (
 from policies.kubernetes.quantity import NANOS, is_extended_resource_name
 from policies.kubernetes.workload import convert
 from policies.policy import AnnotationRequest, Policy, Pool
-from policies.wording import listing
+from policies.vocabulary import describe_pools
 
 _AMOUNT = re.compile(r"[0-9]{0,18}(\.[0-9]{1,18})?", re.ASCII)
 _COUNT = re.compile(r"[0-9]{1,18}", re.ASCII)
@@ -188,12 +188,6 @@ def _generated_claims(pod: Pod, request: Request) -> dict[str | None, str | None
         return {}
     statuses = (status.resource_claim_statuses if status else None) or ()
     return {status.name: status.resource_claim_name for status in statuses}
-
-
-def describe_pools(pools: Iterable[Pool]) -> str:
-    """Return the names of pools, for messages: ``pool a100``, or ``pools a100 and h100``."""
-    names = [pool.name for pool in pools]
-    return f"pool{'s' if len(names) > 1 else ''} {listing(names)}"
 
 
 def describe_counts(counts: Mapping[str, int], conjunction: str = "and") -> str:

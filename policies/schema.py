@@ -12,10 +12,10 @@ from typing import Any
 from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core import core_schema
 
+from policies.catalog import TITLES
 from policies.document import (
     KIND,
     MOST_CHARACTERS,
-    TITLES,
     FencePolicy,
     adapter,
     most_entries,

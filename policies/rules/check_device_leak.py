@@ -33,21 +33,17 @@ from policies.kubernetes.core_v1 import EnvVar, VolumeMount, host_path, volume_n
 from policies.kubernetes.pod import Container, Pod
 from policies.policy import Policy
 from policies.reach import is_daemon_set_pod
+from policies.vocabulary import (
+    IN_PLACE,
+    ONLY_CLAIMS,
+    SHOWS_GPUS,
+    variable_remediation,
+    visible_devices_variables,
+    volume_remediation,
+)
 from policies.wording import uncapitalized
 
 ID = "device-leak"
-
-_VARIABLES = {
-    "amd.com": "AMD_VISIBLE_DEVICES",
-    "habana.ai": "HABANA_VISIBLE_DEVICES",
-    "huawei.com": "ASCEND_VISIBLE_DEVICES",
-}
-"""By the domain of a vendor's devices, the variable in which its runtime reads device numbers."""
-
-# The clauses that the admission policies share with this rule.
-SHOWS_GPUS = "which shows it GPUs, but it requests none"
-ONLY_CLAIMS = "but it has only claims, whose devices need no variable"
-IN_PLACE = "whichever device the scheduler assigns"
 
 _SHOWS = "a container without a device request makes GPUs visible"
 _MOUNTS_FILES = "a volume mounts device files of the node"
@@ -98,12 +94,6 @@ def check(pod: Pod, context: Context) -> Iterator[Finding]:
             )
     if pod.metadata.annotations:
         yield from _by_annotation(pod, context)
-
-
-@lru_cache(maxsize=16)
-def visible_devices_variables(policy: Policy) -> tuple[str, ...]:
-    """Return the variables that show devices: NVIDIA's, and those of the pools' vendors."""
-    return (VISIBLE_DEVICES, *(_VARIABLES[each] for each in _VARIABLES if each in policy.vendors))
 
 
 def _by_variable(pod: Pod, container: Container, context: Context) -> Iterator[Finding]:
@@ -278,22 +268,6 @@ def _remediation(pod: Pod, container: Container, name: str, context: Context) ->
             "this container another GPU"
         )
     return variable_remediation(name, context.policy)
-
-
-def variable_remediation(name: str, policy: Policy) -> str:
-    """Return what to do about a variable that shows the devices of a vendor."""
-    of_vendor = next((vendor for vendor in _VARIABLES if _VARIABLES[vendor] == name), "nvidia.com")
-    pools = [pool for pool in policy.pools if of_vendor in pool.vendors]
-    return f"{(pools or policy.pools)[0].request}, or remove {name}"
-
-
-def volume_remediation(policy: Policy) -> str:
-    """Return what to do about a volume with device files."""
-    request = _any_request(policy)
-    return (
-        f"Remove the volume, and {uncapitalized(request)} unless the container has it: it "
-        "then gets the files of its device"
-    )
 
 
 def _any_request(policy: Policy) -> str:

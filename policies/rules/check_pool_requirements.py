@@ -22,12 +22,10 @@ from policies.kubernetes.workload import convert
 from policies.policy import Pool, PoolRequirement
 from policies.reach import CONTROLLERS
 from policies.requests import peak_in_pool
+from policies.vocabulary import QUEUE_LABEL
 
 ID = "pool-requirements"
 SUMMARY = "the annotations that keep autoscalers from removing its node"
-
-QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
-"""Source: kubernetes-sigs/kueue, ``pkg/controller/constants``, QueueLabel."""
 
 ANNOTATIONS = {
     "karpenter.sh/do-not-disrupt": "true",

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec.structs import replace
 
-from policies.candidates import has_labels
 from policies.context import Context
 from policies.finding import Edit, Finding
 from policies.kubernetes.core_v1 import PodSpec, Toleration
@@ -21,6 +19,7 @@ from policies.kubernetes.scheduling import (
 from policies.kubernetes.selector import can_match, includes
 from policies.platform_pods import of_platform
 from policies.policy import Pool
+from policies.pool_nodes import nodes_of_pools
 from policies.reach import (
     Named,
     foreign_pools,
@@ -30,21 +29,25 @@ from policies.reach import (
     is_node_agent,
     named_node,
     named_pools,
-    nodes_of_pools,
     pools_of_node,
 )
-from policies.requests import describe_pools, ignored_annotations
-from policies.wording import capitalized, listing
+from policies.requests import ignored_annotations
+from policies.vocabulary import (
+    LACK,
+    SELECTION,
+    TOLERATION,
+    describe_pools,
+    request_or,
+    selects,
+    tolerates,
+    wildcard_remediation,
+)
+from policies.wording import capitalized
 
 ID = "pool-trespass"
 
 _WITH_GPU_FIELD = ("SparkApplication", "ScheduledSparkApplication")
 """Kinds that request a device for their Pods in a field of their own."""
-
-# The clauses that the admission policies share with this rule.
-LACK = "the Pod requests no GPU"
-TOLERATION = "remove the toleration"
-SELECTION = "remove the node selection"
 
 
 def check(pod: Pod, context: Context) -> Iterable[Finding]:
@@ -316,33 +319,6 @@ def _subject(pool: Pool, context: Context) -> str:
     return "a Pod without a GPU request"
 
 
-def tolerates(pools: Iterable[Pool]) -> str:
-    """Return the clause about a toleration of the pools' taint."""
-    return f"the toleration lets the Pod run on GPU nodes ({describe_pools(pools)})"
-
-
-def selects(pools: Iterable[Pool]) -> str:
-    """Return the clause about a node selection that names the pools' labels."""
-    return f"the node selection places the Pod on GPU nodes ({describe_pools(pools)})"
-
-
-def wildcard_remediation(pools: Iterable[Pool]) -> str:
-    """Return what to do about a toleration of every taint."""
-    exclusions = dict.fromkeys(map(exclusion, pools)) if has_labels(pools) else ()
-    if not exclusions:
-        return "Name the taints that the Pod needs to tolerate"
-    return (
-        "Name the taints that the Pod needs to tolerate, or exclude GPU nodes with "
-        f"{listing(exclusions)} in every term of the required node affinity"
-    )
-
-
-def request_or(remove: str, pools: Iterable[Pool]) -> str:
-    """Return the remediation of a Pod that may use the nodes of one of the pools with a request."""
-    likeliest = min(pools, key=lambda pool: not pool.resources.exact)
-    return f"{likeliest.request}, or {remove}"
-
-
 def _remediation(remove: str, pod: Pod, pools: Iterable[Pool], context: Context) -> str:
     """Return how the Pod may use the nodes of a pool, if it may, or else what to remove."""
     if pod.kind == "DaemonSet":
@@ -400,15 +376,6 @@ def _zero_request(pod: Pod, pools: Iterable[Pool]) -> str:
         ):
             return f"{resource.name}: 0"
     return ""
-
-
-def exclusion(pool: Pool) -> str:
-    """Return the expression with which a term accepts no node of the pool."""
-    key, values = pool.first_label
-    if not values:
-        return f"{{key: {key}, operator: DoesNotExist}}"
-    # Nodes without the label meet NotIn, too.
-    return f"{{key: {key}, operator: NotIn, values: {json.dumps(values)}}}"
 
 
 def _covered(toleration: Toleration) -> str:

@@ -28,12 +28,12 @@ from policies.kubernetes.quantity import is_label_value, is_qualified_name
 from policies.kubernetes.scheduling import REQUIRED_TERMS, Alternative, tolerates
 from policies.kubernetes.workload import convert
 from policies.policy import Pool
+from policies.pool_nodes import nodes_of_pools
 from policies.reach import (
     can_be_added,
     largest_offers,
     named_node,
     named_pools,
-    nodes_of_pools,
     pools_of_node,
     selects_unlabeled,
     unlabeled_nodes,

@@ -8,7 +8,8 @@ from policies.context import Context
 from policies.device_injection import values
 from policies.kubernetes.editor import Removal
 from policies.kubernetes.pod import Pod
-from policies.rules.check_device_leak import shows_devices, visible_devices_variables
+from policies.rules.check_device_leak import shows_devices
+from policies.vocabulary import visible_devices_variables
 
 ID = "assigned-devices"
 SUMMARY = "a variable that overrides the devices that a container requests"

@@ -15,11 +15,11 @@ from policies.kubernetes.scheduling import (
 )
 from policies.kubernetes.selector import can_match, can_meet
 from policies.policy import Pool
+from policies.pool_nodes import nodes_of_pools
 from policies.reach import (
     is_daemon_set_pod,
     named_pools,
     needs_no_labels,
-    nodes_of_pools,
     opened_without_labels,
     pools_by_toleration,
 )

@@ -43,17 +43,18 @@ from policies.kubernetes.core_v1 import PodSpec, Toleration
 from policies.kubernetes.field_types import NameSet
 from policies.kubernetes.nodes import Node, NodeIndex
 from policies.policy import ExceptionEntry, Override, Policy
-from policies.rules.check_device_leak import variable_remediation, visible_devices_variables
-from policies.rules.check_pool_trespass import (
+from policies.shipped import preset_text
+from policies.vocabulary import (
     LACK,
     SELECTION,
     TOLERATION,
     request_or,
     selects,
     tolerates,
+    variable_remediation,
+    visible_devices_variables,
     wildcard_remediation,
 )
-from policies.shipped import preset_text
 from policies.wording import capitalized
 from specs import default_spec, policy_of
 from strategies import AMD, JSON, MEMORY, NODE_TYPE, PRESENT, ZONE, facts, policies

@@ -16,7 +16,7 @@ from controlplane.fence import running
 from controlplane.objects import pod
 from controlplane.poll import until
 from each import each
-from policies.rules.check_pool_requirements import QUEUE_LABEL
+from policies.vocabulary import QUEUE_LABEL
 from strategies import JSON
 
 

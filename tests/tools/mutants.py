@@ -41,7 +41,10 @@ from paths import PROJECT
 from webhook.tools.documents.files import load_documents
 
 EQUIVALENT = Path(__file__).with_name("equivalent_faults.yaml")
-_ENGINE = ("reach.py", "candidates.py", "exemptions.py", "requests.py", "kubernetes/scheduling.py")
+_ENGINE = (
+    *("reach.py", "candidates.py", "exemptions.py", "requests.py", "kubernetes/scheduling.py"),
+    *("pool_nodes.py", "vocabulary.py"),
+)
 DEFAULT_PATHS = [*(PROJECT / "policies" / name for name in _ENGINE), PROJECT / "policies/rules"]
 _TESTS = ("tests/unit/policies",)
 _SLOWEST_TEST_SECONDS = 10.0

@@ -37,8 +37,9 @@ TODO: say what happens to such a Pod without the check.
 
 The rule has no settings except its action.
 """
+_TITLE = "TODO: describe what is wrong, in one sentence."
 _MODULE = '''\
-"""TODO: describe what is wrong, in one sentence."""
+"""{title}"""
 
 from __future__ import annotations
 
@@ -70,8 +71,8 @@ spec:
 ROW = "| [`{name}`](../rules/{name}.md) | TODO: an example | TODO: what to do |\n"
 NEXT = """\
 Next:
-  1. Replace the TODOs in {module}, {page} and {denied},
-     and the cases in {cases}.
+  1. Replace the TODOs in {module}, {catalog}, {page}
+     and {denied}, and the cases in {cases}.
   2. make golden    writes the expected findings of the cases; read the diff
   3. make unit      passes when no TODO is left
   4. make render    renders deploy/install.yaml with the new default policy
@@ -79,6 +80,7 @@ Next:
 """
 
 
+CATALOG = Path("policies/catalog.py")
 MODULES = Path("policies/rules")
 PAGES = Path("webhook/tools/cli/rules")
 DENIED = Path("docs/get-started/denied.md")
@@ -101,7 +103,7 @@ def add(root: Path, name: str) -> list[Path]:
     cases = root / "tests" / "cases" / name
     denied, allowed = POD.format(name="denied"), POD.format(name="allowed")
     files = {
-        root / MODULES / f"{stem}.py": _MODULE.format(name=name),
+        root / MODULES / f"{stem}.py": _MODULE.format(title=_TITLE, name=name),
         root / PAGES / f"{name}.md": _PAGE.format(denied=denied, allowed=allowed),
         cases / "fail" / "a-wrong-pod.yaml": denied,
         cases / "pass" / "a-right-pod.yaml": allowed,
@@ -112,6 +114,10 @@ def add(root: Path, name: str) -> list[Path]:
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text)
     _register(root / "policies" / "registry.py", stem)
+    catalog = root / CATALOG
+    titles, actions = catalog.read_text().split("\n}\n", 1)
+    actions = actions.replace("\n}\n", f'\n    "{name}": "warn",\n}}\n')
+    catalog.write_text(f'{titles}\n    "{name}": "{_TITLE}",\n}}\n{actions}')
     policy = root / "policies" / "default.yaml"
     policy.write_text(_after_last_rule(policy.read_text(), f"    {name}: warn\n"))
     page = root / DENIED
@@ -125,7 +131,7 @@ def _register(registry: Path, stem: str) -> None:
     block = "".join(f"    {module},\n" for module in imported)
     text = re.sub(r"(?:^    check_\w+,\n)+", lambda _: block, text, count=1, flags=re.MULTILINE)
     before, rules, after = re.split(r"(?s)(\nRULES: .*?\n)(?=\)\n)", text)
-    registry.write_text(f'{before}{rules}    _rule({stem}, default="warn"),\n{after}')
+    registry.write_text(f"{before}{rules}    _rule({stem}),\n{after}")
 
 
 def _after_last_rule(policy: str, line: str) -> str:
@@ -171,7 +177,7 @@ def main(arguments: list[str]) -> int:
         return 2
     cases = case.parents[1].relative_to(PROJECT)
     files = {"module": module.relative_to(PROJECT), "page": page.relative_to(PROJECT)}
-    print(NEXT.format(**files, denied=DENIED, cases=cases), end="")
+    print(NEXT.format(**files, catalog=CATALOG, denied=DENIED, cases=cases), end="")
     return 0
 
 

@@ -18,7 +18,7 @@ from policies.kubernetes.objects import MalformedObjectError, ObjectKey
 from policies.kubernetes.quantity import is_subdomain
 from policies.kubernetes.workload import Workload
 from policies.policy import Policy
-from policies.reach import nodes_of_pools
+from policies.pool_nodes import nodes_of_pools
 from webhook.cluster.claims import LOOKUP_SECONDS, ClaimLookup, LookupResult, claims_named
 from webhook.cluster.needs import needed_facts
 from webhook.cluster.state import (

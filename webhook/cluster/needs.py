@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from policies.context import Fact
 from policies.policy import Policy
-from policies.requests import describe_pools
+from policies.vocabulary import describe_pools
 
 _BOUND_POD_RULES = ("pool-trespass", "missing-device")
 

@@ -8,7 +8,7 @@ from datetime import datetime
 from policies.kubernetes.nodes import NodeIndex
 from policies.kubernetes.objects import JSONObject
 from policies.policy import Policy
-from policies.reach import NodesOfPools, nodes_of_pools
+from policies.pool_nodes import NodesOfPools, nodes_of_pools
 from policies.wording import listing
 from webhook.active_policy import PATH, ActivePolicy
 from webhook.kube.writer import KubeWriter

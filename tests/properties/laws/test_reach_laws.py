@@ -18,6 +18,7 @@ from policies.kubernetes.scheduling import FENCING_EFFECTS, accepts, matches_nod
 from policies.kubernetes.selector import can_match, selects, surely_accepts
 from policies.kubernetes.workload import Workload
 from policies.policy import Policy, Pool
+from policies.pool_nodes import nodes_of_pools, selector_of_every_node
 from policies.reach import largest_offers
 from strategies import JSON, as_node
 
@@ -59,7 +60,7 @@ def test_placement_is_what_a_scan_of_all_nodes_finds(
         assert found == {n.name for n in known.values() if accepts(alternative, n.name, n.labels)}
     for pool in policy.pools:
         members = {n.name for n in known.values() if belongs(n, pool, policy)}
-        found = {n.name for n in index.nodes(reach.nodes_of_pools(policy, index).of(pool))}
+        found = {n.name for n in index.nodes(nodes_of_pools(policy, index).of(pool))}
         assert found == members
         kept_off = is_kept_off(typed, pool, known, members)
         assert reach.is_kept_off(typed, pool, context) == kept_off
@@ -91,7 +92,7 @@ def is_kept_off(pod: Pod, pool: Pool, known: dict[str, Node], members: set[str])
         return pod.spec.node_name not in members
     for alternative in pod.selection():
         accepted = {n.name for n in known.values() if accepts(alternative, n.name, n.labels)}
-        if accepted & members or surely_accepts(alternative, reach.selector_of_every_node(pool)):
+        if accepted & members or surely_accepts(alternative, selector_of_every_node(pool)):
             return False
         if not accepted and can_match(alternative, pool.selector):
             return False

@@ -16,8 +16,10 @@ from policies.finding import Mode
 from policies.kubernetes.claims import IMPLICIT_RESOURCE_PREFIX
 from policies.kubernetes.kinds import CustomWorkloads
 from policies.policy import FailurePolicy, Policy
-from policies.reach import DAEMON_SET_CONTROLLER, EVERY_NODE, MIRROR_ANNOTATION
-from policies.rules.check_device_leak import device_files, visible_devices_variables
+from policies.pool_nodes import EVERY_NODE
+from policies.reach import DAEMON_SET_CONTROLLER, MIRROR_ANNOTATION
+from policies.rules.check_device_leak import device_files
+from policies.vocabulary import visible_devices_variables
 from reviewing import default_policy, plain_pod
 from specs import default_spec, policy_of
 from webhook.controller.text.objects import (

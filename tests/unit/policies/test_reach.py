@@ -18,6 +18,7 @@ from policies.kubernetes.node_templates import NodeTemplate
 from policies.kubernetes.nodes import Node, NodeIndex
 from policies.kubernetes.scheduling import Taint
 from policies.policy import Policy
+from policies.pool_nodes import nodes_of_pools
 from policies.reach import (
     DAEMON_SET_CONTROLLER,
     MIRROR_ANNOTATION,
@@ -27,11 +28,10 @@ from policies.reach import (
     largest_offers,
     may_join,
     names_hosts,
-    nodes_of_pools,
     rdma_resource_of,
     room_for,
 )
-from policies.rules.check_pool_trespass import exclusion
+from policies.vocabulary import exclusion
 from strategies import JSON
 from typed import pod_of, spec_of
 

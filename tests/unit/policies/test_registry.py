@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import re
+import sys
 from typing import Any
 
 import pytest
 
 from cases.loading import compiled, load_all, policy_spec
-from new_rule import DENIED, MODULES, PAGES
+from new_rule import CATALOG, DENIED, MODULES, PAGES
 from paths import PROJECT
 from policies import registry
+from policies.catalog import DEFAULT_ACTIONS, TITLES
 from policies.decision import Decision
 from policies.engine import decide
 from policies.facts import Facts, Request
@@ -37,17 +39,22 @@ SHARED = {"nvidia.com/gpu.shared": 10, "nvidia.com/mig-1g.10gb": 7}
 SHARED_NODE = Node("gpu-2", LABELS, (), SHARED)
 
 
-def test_rule_ids_are_unique_and_in_kebab_case() -> None:
-    ids = [rule.id for rule in RULES]
-    assert len(set(ids)) == len(ids)
-    assert all(re.fullmatch(r"[a-z]+(-[a-z]+)*", rule) for rule in ids)
+def test_rule_ids_are_in_kebab_case() -> None:
+    assert all(re.fullmatch(r"[a-z]+(-[a-z]+)*", rule) for rule in TITLES)
 
 
 @each_rule
-def test_a_rule_id_matches_its_module_name(rule: Rule) -> None:
+def test_a_module_has_the_id_of_its_rule_as_its_name_and_the_title_as_its_docstring(
+    rule: Rule,
+) -> None:
     function = rule.changes if rule.is_mutation else rule.check
     prefix = "set" if rule.is_mutation else "check"
     assert function.__module__ == f"policies.rules.{prefix}_{rule.id.replace('-', '_')}"
+    assert sys.modules[function.__module__].__doc__ == rule.title
+
+
+def test_the_catalog_has_exactly_the_rules_in_their_order() -> None:
+    assert [*TITLES] == [*DEFAULT_ACTIONS] == [rule.id for rule in RULES]
 
 
 def test_every_rule_module_is_registered_and_has_a_page(pytestconfig: pytest.Config) -> None:
@@ -60,7 +67,7 @@ def test_every_rule_module_is_registered_and_has_a_page(pytestconfig: pytest.Con
 
 def test_no_rule_has_a_todo() -> None:
     rules = [*(PROJECT / MODULES).glob("*.py"), *(PROJECT / PAGES).glob("*.md")]
-    files = [*rules, PROJECT / DENIED]
+    files = [*rules, PROJECT / CATALOG, PROJECT / DENIED]
     open_todos = [str(file.relative_to(PROJECT)) for file in files if "TODO" in file.read_text()]
     assert not open_todos, f"replace the TODOs in {', '.join(open_todos)}"
 

@@ -22,7 +22,6 @@ from policies.device_injection import ANNOTATIONS
 from policies.facts import NAMESPACE_LABEL
 from policies.kubernetes.objects import JSONObject
 from policies.policy import ALWAYS_EXCLUDED, Policy
-from policies.rules import check_pool_trespass
 
 API_VERSION = "admissionregistration.k8s.io/v1"
 DOMAIN = ".gpufence.dev"
@@ -106,7 +105,7 @@ def configurations(policy: Policy, registration: Registration) -> tuple[JSONObje
     """Return the mutating and the validating configuration, in this order."""
     mutating, validating = _read("webhooks.yaml")
     # What only names a node fails closed, unless no rule would deny it.
-    denies = any(actions[check_pool_trespass.ID] == "enforce" for actions in policy.action_sets)
+    denies = any(actions["pool-trespass"] == "enforce" for actions in policy.action_sets)
     apart = policy.failure_policy == "Ignore" and denies
     names = {
         **names_of(policy),

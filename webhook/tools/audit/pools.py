@@ -16,7 +16,8 @@ from policies.kubernetes.claims import class_of_resource
 from policies.kubernetes.node_templates import NodeTemplate
 from policies.kubernetes.nodes import Node, NodeIndex
 from policies.policy import Policy, Pool
-from policies.reach import is_meant_for, nodes_of_pools
+from policies.pool_nodes import nodes_of_pools
+from policies.reach import is_meant_for
 from webhook.tools.audit.judge import NodeDetails, RunningPod
 
 WITHOUT_TAINT = "gpu-node-without-taint"

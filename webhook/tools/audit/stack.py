@@ -21,7 +21,7 @@ from policies.kubernetes.resource_slices import ResourceSlice
 from policies.kubernetes.scheduling import FENCING_EFFECTS, Taint, tolerates
 from policies.kubernetes.workload import Workload
 from policies.policy import Policy
-from policies.reach import nodes_of_pools
+from policies.pool_nodes import nodes_of_pools
 from webhook.cluster.state import ClusterState
 from webhook.kube.collection import Collection
 from webhook.wording import counted, some

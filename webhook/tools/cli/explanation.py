@@ -25,7 +25,7 @@ from policies.kubernetes.scheduling import (
 )
 from policies.kubernetes.selector import can_match
 from policies.policy import Actions, Policy, Pool
-from policies.reach import nodes_of_pools
+from policies.pool_nodes import nodes_of_pools
 from policies.registry import CHECKS, MUTATIONS, RULES
 from policies.requests import device_peaks, ignored_annotations
 from webhook.tools.cli.evaluate import Result

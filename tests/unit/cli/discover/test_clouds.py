@@ -20,7 +20,7 @@ from policies.kubernetes.nodes import Node, NodeIndex
 from policies.kubernetes.scheduling import FENCING_EFFECTS, Taint, matches_node, tolerates
 from policies.kubernetes.workload import convert
 from policies.policy import Policy
-from policies.reach import nodes_of_pools as members_of
+from policies.pool_nodes import nodes_of_pools as members_of
 from running import Run
 from webhook.tools.cli.discover.accelerators import KNOWN
 

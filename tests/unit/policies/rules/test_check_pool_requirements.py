@@ -16,6 +16,7 @@ from policies.finding import Finding
 from policies.kubernetes.claims import Claim
 from policies.kubernetes.core_v1 import PodObject
 from policies.rules import check_pool_requirements
+from policies.vocabulary import QUEUE_LABEL
 from strategies import JSON
 from webhook.tools import custom_resources
 
@@ -207,7 +208,7 @@ def test_an_owner_counts_only_if_a_controller_sends_the_request(
     version, of = owner.split()
     entry = {"apiVersion": version, "kind": of, "name": "a", "uid": "a", "controller": True}
     obj = of_kind(kind, ownerReferences=[entry])
-    labels = {check_pool_requirements.QUEUE_LABEL: "team"}
+    labels = {QUEUE_LABEL: "team"}
     labeled = of_kind(kind, labels=labels)
     owned = of_kind(kind, labels=labels, ownerReferences=[entry])
     # Also if an update adds the owner, and removes what the policy requires. A Pod keeps its owner.
@@ -225,7 +226,7 @@ def test_an_owner_counts_only_if_a_controller_sends_the_request(
 
 @pytest.mark.parametrize("kind", ["batch/v1 Job", "apps/v1 StatefulSet"])
 def test_the_queue_cannot_be_removed_later(kind: str) -> None:
-    labeled = of_kind(kind, labels={check_pool_requirements.QUEUE_LABEL: "team"})
+    labeled = of_kind(kind, labels={QUEUE_LABEL: "team"})
     request = Request(operation="UPDATE", old=labeled, username="alice", fail_closed=True)
     written = policy(pools=[{**POOL, "requires": [{"queue": True}]}])
     assert not validate(labeled, written, request).findings

@@ -28,7 +28,8 @@ from policies.policy import (
     PoolRequirement,
     example_of,
 )
-from policies.rules.check_pool_requirements import ANNOTATIONS, QUEUE_LABEL, seconds
+from policies.rules.check_pool_requirements import ANNOTATIONS, seconds
+from policies.vocabulary import QUEUE_LABEL
 from webhook.tools.custom_resources.merging import merge
 
 _OTHER, _LETTERS = "other", "xyzabcdefghijklmnopqrstuvw0123456789"
