@@ -14,13 +14,7 @@ from policies.kubernetes.objects import MalformedObjectError
 from policies.kubernetes.pod import ContainerKind, DeviceResource, Pod
 from policies.kubernetes.workload import convert
 from policies.policy import Hardening, Policy, Pool
-from policies.requests import (
-    DeviceRequest,
-    NamedClaim,
-    Scope,
-    device_requests,
-    ignored_annotations,
-)
+from policies.requests import DeviceRequest, NamedClaim, Scope, device_requests, ignored_annotations
 
 # Each finding names the claims, and a Pod can have thousands of findings.
 _NAMED_CLAIMS = 8

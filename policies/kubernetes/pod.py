@@ -13,12 +13,7 @@ from typing import Any, Literal, NamedTuple, Protocol
 import msgspec
 
 from policies.kubernetes import core_v1
-from policies.kubernetes.core_v1 import (
-    ObjectMeta,
-    PodSpec,
-    ResourceRequirements,
-    SecurityContext,
-)
+from policies.kubernetes.core_v1 import ObjectMeta, PodSpec, ResourceRequirements, SecurityContext
 from policies.kubernetes.nodes import NodeIndex, NodeSet
 from policies.kubernetes.objects import mapping, mappings
 from policies.kubernetes.quantity import NANOS, parse_quantity

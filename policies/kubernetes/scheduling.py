@@ -15,13 +15,7 @@ from typing import Annotated
 import msgspec
 
 from policies.kubernetes.core_v1 import NodeSelectorTerm, PodSpec, Requirement, Toleration
-from policies.kubernetes.field_types import (
-    InAPIServer,
-    LabelValue,
-    Part,
-    QualifiedName,
-    one_of,
-)
+from policies.kubernetes.field_types import InAPIServer, LabelValue, Part, QualifiedName, one_of
 from policies.kubernetes.quantity import is_label_value, is_qualified_name
 
 TaintEffect = Annotated[str, one_of("NoSchedule", "PreferNoSchedule", "NoExecute")]

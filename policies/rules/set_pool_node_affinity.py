@@ -15,11 +15,7 @@ from policies.kubernetes.core_v1 import (
 )
 from policies.kubernetes.editor import Addition
 from policies.kubernetes.pod import Pod
-from policies.kubernetes.scheduling import (
-    REQUIRED,
-    Alternative,
-    required_terms,
-)
+from policies.kubernetes.scheduling import REQUIRED, Alternative, required_terms
 from policies.kubernetes.selector import can_match, can_meet, confines, requirement, requires
 from policies.policy import Pool
 from policies.reach import needs_no_labels

@@ -9,9 +9,7 @@ import msgspec
 from msgspec.structs import replace
 
 from policies.facts import Facts, Request
-from policies.kubernetes.objects import (
-    JSONObject,
-)
+from policies.kubernetes.objects import JSONObject
 from policies.policy import Policy
 from webhook.cluster.manifests import Complete
 from webhook.cluster.state import NAMESPACES, RUNTIME_CLASSES, ClusterState

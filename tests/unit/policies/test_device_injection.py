@@ -7,12 +7,7 @@ import time
 
 import pytest
 
-from policies.device_injection import (
-    MAX_LENGTH,
-    names_cdi_device,
-    names_device_file,
-    values,
-)
+from policies.device_injection import MAX_LENGTH, names_cdi_device, names_device_file, values
 from policies.kubernetes.core_v1 import EnvVar
 
 FILES = re.compile(r"(/.*)?/dev/nvidia[^/]*")

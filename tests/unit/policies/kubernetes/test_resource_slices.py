@@ -5,12 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from policies.kubernetes.core_v1 import NodeSelectorTerm, Requirement
-from policies.kubernetes.resource_slices import (
-    Device,
-    Placement,
-    PublishedDevices,
-    ResourceSlice,
-)
+from policies.kubernetes.resource_slices import Device, Placement, PublishedDevices, ResourceSlice
 from policies.kubernetes.scheduling import term_alternatives
 
 GPU = frozenset({"gpu"})
