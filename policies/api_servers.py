@@ -8,7 +8,7 @@ that with what these functions read.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import date
 from typing import Any
 
@@ -128,14 +128,22 @@ def _exceptions(rule: str, policy: Policy, today: date | None) -> list[list[list
     ]
 
 
-def size_problem(policy: Policy) -> str:
-    """Return why the policy is too large for API servers; empty if it is not."""
-    data = [each(rule, policy) for rule in IN_TREE_RULES for each in (names_for, policy_data)]
-    longest = max(len(literal(each)) for each in data)
-    if longest <= LONGEST_LITERAL:
+def size_problems(policy: Policy) -> Iterator[str]:
+    """Yield for one part after the other why it is too large for API servers, empty if it is not.
+
+    A policy can be so large that a replica makes one literal at a time, between Pods.
+    """
+    yield _size_problem(len(policy.overridden) * len('{"name": dyn("a"), "denies": dyn(true)}'))
+    for rule in IN_TREE_RULES:
+        yield _size_problem(len(literal(names_for(rule, policy))))
+        yield _size_problem(len(literal(policy_data(rule, policy))))
+
+
+def _size_problem(size: int) -> str:
+    if size <= LONGEST_LITERAL:
         return ""
     return (
-        f"API servers would have to know {longest:,} characters of it, and accept "
+        f"API servers would have to know {size:,} characters of it, and accept "
         f"{LONGEST_LITERAL:,}; let an exception or override cover several namespaces and names (a "
         "prefix ends with *), or remove some"
     )

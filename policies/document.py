@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 
-from policies.api_servers import size_problem
+from policies.api_servers import size_problems
 from policies.catalog import DEFAULT_ACTIONS, TITLES
 from policies.kubernetes.field_types import Part, SubdomainName, camel_case
 from policies.kubernetes.paths import below
@@ -112,8 +112,10 @@ def parsing(document: Any) -> Iterator[Any]:
             yield from _validate_entries(spec)
     policy = validated(document, FencePolicy, _ROOT).spec
     yield None
-    if problem := size_problem(policy):
-        raise PolicyError([f"spec: {problem}"])
+    for problem in size_problems(policy):
+        if problem:
+            raise PolicyError([f"spec: {problem}"])
+        yield None
     yield policy
 
 

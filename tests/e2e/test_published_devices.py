@@ -22,6 +22,7 @@ from controlplane.placing import Outcome, place
 from controlplane.poll import until
 from controlplane.versions import EXTENDED_RESOURCES, TAINT_RULES
 from each import each
+from policies.kubernetes.claims import implicit_resource
 from policies.shipped import DEFAULT
 from running import run_here
 from specs import default_spec, fence_policy
@@ -222,8 +223,11 @@ def test_discover_and_audit_know_the_devices_and_who_holds_them(
     audited = run_here("audit", *of_cluster, *options)
     [pool] = json.loads(audited.out)["pools"]
     # 1 by the resource, 1 by a claim, 2 by both, and 2 partitions.
-    assert pool["namespaces"][namespace]["placed"] == 6
-    assert (pool["allocatable"], pool["free"]) == (32, 26)
+    partitions = implicit_resource(MIG_CLASS)
+    assert pool["namespaces"][namespace]["placed"] == {GPU: 4, partitions: 2}
+    offered, free = pool["allocatable"], pool["free"]
+    assert sum(offered.values()) == 32
+    assert {name: offered[name] - free[name] for name in offered} == {GPU: 4, partitions: 2}
 
 
 @TAINT_RULES
@@ -278,7 +282,8 @@ def test_devices_of_a_network_fence_no_node_and_are_reached_from_it(
 ) -> None:
     """Neither does a slice of another account, and three commands name it."""
     (tmp_path / "policy.yaml").write_text(yaml.safe_dump(fence_policy(default_spec())))
-    doctor = ["doctor", "--policy", str(tmp_path / "policy.yaml")]
+    of_policy = ["--policy", str(tmp_path / "policy.yaml")]
+    commands = (["policy", "discover"], ["audit", *of_policy], ["doctor", *of_policy])
     ordinary = pod(**ELSEWHERE, tolerations=[TOLERATION])
     claimed = {**gpu_pods(control_plane, namespace)["claim"], **ELSEWHERE}
     with driver_devices(control_plane, "network", 8, **OF_A_NETWORK[way]):
@@ -286,7 +291,7 @@ def test_devices_of_a_network_fence_no_node_and_are_reached_from_it(
         assert refusal(control_plane, namespace, ordinary) == ""
         assert "pool-trespass" in refusal(control_plane, namespace, pod(nodeName="driven-open"))
         assert placed(control_plane, namespace, {way: claimed}) == {way: "plain"}
-        for command in (["policy", "discover"], ["audit", "--fail-on", "never"], doctor):
+        for command in commands:
             done = run_here(*command, "--kubeconfig", control_plane.kubeconfig)
             assert "of that kind (plain), in ResourceSlice network-gpu" in done.out + done.err
     until_known(known, "resourceslices", len(DEVICES))

@@ -151,7 +151,7 @@ def test_the_service_account_of_the_chart_may_list_all_audited_resources(audited
     assert rules_of(report, "Node", "gpu-1") == ["gpu-node-without-taint"]
     [pool] = report["pools"]
     fleets = {name: each for name, each in pool["namespaces"].items() if name in fleet.NAMESPACES}
-    assert sum(each["waiting"] for each in fleets.values()) == 3 * fleet.PER_NODE
+    assert sum(sum(each["waiting"].values()) for each in fleets.values()) == 3 * fleet.PER_NODE
     rows = [row for row in report["waste"]["rows"] if row["namespace"] in fleet.NAMESPACES]
     [pending] = [row["devices"] for row in rows if row["kind"] == "pending"]
     assert pending >= 3 * fleet.PER_NODE

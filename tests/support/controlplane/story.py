@@ -128,8 +128,10 @@ def mount(stage: Stage) -> bool:
     """Write the Secret with the certificate into files, and return whether there is one."""
     path = f"/api/v1/namespaces/{NAMESPACE}/secrets/gpufence-serving"
     try:
-        data = stage.cluster.api.request("GET", path)["data"]
+        data = stage.cluster.api.request("GET", path).get("data")
     except ApiError:
+        return False
+    if not data:
         return False
     stage.processes.mounted.write({key: base64.b64decode(text) for key, text in data.items()})
     return True

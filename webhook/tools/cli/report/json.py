@@ -11,7 +11,6 @@ import msgspec
 from policies.finding import Finding
 from policies.kubernetes.paths import field_path
 from webhook.tools.cli.evaluate import VERDICTS, Result
-from webhook.tools.cli.policy_diff.comparison import Comparison
 from webhook.tools.cli.report.content import (
     AuditReport,
     CheckReport,
@@ -25,6 +24,7 @@ from webhook.wording import printable_json
 
 if TYPE_CHECKING:
     from webhook.tools.audit.pools import PoolNode, PoolState
+    from webhook.tools.cli.policy_diff.comparison import Comparison
 
 API_VERSION = "gpufence.dev/v1alpha1"
 

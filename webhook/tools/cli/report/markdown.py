@@ -9,10 +9,9 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 from webhook.tools.cli.evaluate import Result, Verdict
-from webhook.tools.cli.policy_diff.comparison import Comparison, Example
 from webhook.tools.cli.report.content import (
     CheckReport,
     Place,
@@ -24,6 +23,10 @@ from webhook.tools.cli.report.content import (
 )
 from webhook.tools.documents.document import explanation
 from webhook.wording import counted, printable
+
+# A check needs none of it.
+if TYPE_CHECKING:
+    from webhook.tools.cli.policy_diff.comparison import Comparison, Example
 
 MAX_CHARACTERS = 65_536
 """The longest comment that GitHub accepts."""

@@ -13,7 +13,6 @@ from policies.finding import Finding
 from policies.kubernetes.paths import field_path
 from policies.kubernetes.templates import is_core_workload
 from webhook.tools.cli.evaluate import Result
-from webhook.tools.cli.policy_diff.comparison import Comparison
 from webhook.tools.cli.report.content import (
     AuditReport,
     CheckReport,
@@ -37,6 +36,7 @@ from webhook.tools.documents.document import explanation, place
 from webhook.wording import counted
 
 if TYPE_CHECKING:
+    from webhook.tools.cli.policy_diff.comparison import Comparison
     from webhook.tools.doctor import DoctorLine, Status
 
 _WIDTH = len("allowed")
