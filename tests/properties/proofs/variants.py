@@ -103,7 +103,7 @@ VARIANTS = (
     ),
     Variant(
         "a node with the taint of a pool belongs to it only when it has its labels",
-        "policies/reach.py",
+        "policies/pool_nodes.py",
         "labeled | of_no_pool & (nodes.fenced_by(pool.taints) | having[pool])",
         "labeled",
     ),
