@@ -232,7 +232,7 @@ METADATA: dict[str, JSON] = {
         "annotations": {"replicator.v1.mittwald.de/replicate-from": "kube-system/admin"}
     },
     "what the garbage collector deletes": {"ownerReferences": [GONE]},
-    "what nobody can delete": {"finalizers": ["thief.example/never"]},
+    "a finalizer that stays": {"finalizers": ["thief.example/never"]},
 }
 """What a thief would make of a Secret that the controller may write."""
 
@@ -306,7 +306,7 @@ def test_the_status_of_the_policy_is_all_that_the_controller_changes_of_it(
 ) -> None:
     path = f"{policies.PATH}/{RELEASE}"
     before = control_plane.api.request("GET", path)
-    patch: JSON = {"metadata": METADATA["what nobody can delete"] | {"ownerReferences": [GONE]}}
+    patch: JSON = {"metadata": METADATA["a finalizer that stays"] | {"ownerReferences": [GONE]}}
     patch["spec"] = {"mode": "audit"}
     thief.request("PATCH", f"{path}/status", patch, MERGE)
     after = control_plane.api.request("GET", path)
