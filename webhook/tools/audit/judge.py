@@ -203,7 +203,7 @@ class Judge:
         if kind.key == ("apps", "DaemonSet") and (nodes := inventory.nodes) is not None:
             inventory.stack += unreached_by(self._policy, [typed], nodes)
         if not is_history and inventory.owners.direct(owned) is None:
-            self._note(kind, owned, custom_resources.workload(typed, self._policy))
+            self._note(kind, owned, lambda: custom_resources.workload(typed, self._policy))
         kept = self._kept(judgement.decision, kind, owned, typed)
         paths = [
             field_path(template.spec_path) for template in custom_resources.find(typed).templates
@@ -233,7 +233,7 @@ class Judge:
             )
             return None
         if owner is None:
-            self._note(POD, owned, _workload_of(item))
+            self._note(POD, owned, lambda: _workload_of(item))
         [pod] = judged[-1].pods()
         decision = judgement.decision
         lacks_mutations = bool(decision.operations)
@@ -277,11 +277,11 @@ class Judge:
             if taint.effect in FENCING_EFFECTS
         )
 
-    def _note(self, kind: Kind, owned: Owned, workload: Workload) -> None:
-        """Note what a topmost owner depends on."""
+    def _note(self, kind: Kind, owned: Owned, read: Callable[[], Workload]) -> None:
+        """Note what a topmost owner depends on, if a move collects it."""
         if self._move is not None:
             title, facts = f"{kind.kind} {owned.full_name}", self._inventory.facts
-            for pod in workload.pods():
+            for pod in read().pods():
                 self._move.take(title, pod, owned.namespace, facts)
 
     def _devices_of(self, pod: Pod, owned: Owned, status: PodStatus) -> dict[str, int]:
