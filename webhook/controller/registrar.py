@@ -28,7 +28,8 @@ POLICY_KINDS = {
     POLICY_KIND: f"{_API}/validatingadmissionpolicies",
     BINDING_KIND: f"{_API}/validatingadmissionpolicybindings",
 }
-"""The kinds of the in-tree policies, in the order in which they are written."""
+"""The kinds of the in-tree policies: the controller writes the policies, the chart their bindings.
+"""
 _SINCE = {POLICY_KIND: "Kubernetes 1.30"}
 """The first version that serves the kind and its bindings as v1."""
 
@@ -65,10 +66,13 @@ class Registrar:
     async def register_policies(self, desired: Iterable[JSONObject]) -> None:
         """Write the admission policies that differ, and delete all others of this release.
 
-        Policies come before their bindings, and what is no longer wanted goes last, so a change
-        leaves no moment without a second line. An update takes effect at once. A kind that the API
-        server does not serve as v1 is left alone. The chart has the bindings: where the account may
-        not write them, one that differs or is missing is an error.
+        What is no longer wanted goes last, so a change leaves no moment without a second line. An
+        update takes effect at once. A kind that the API server does not serve as v1 is left alone.
+        Bindings are the chart's and are only compared.
+
+        Raises:
+            ClusterError: a policy could not be read or written, or does not stay as written; or a
+                binding is missing or differs.
         """
         live = await admission_policies_of(self._api, self._name)
         wanted: AdmissionPolicies = {kind: {} for kind in POLICY_KINDS}
@@ -77,10 +81,9 @@ class Registrar:
         for kind, objects in wanted.items():
             if kind not in live and objects and kind in _SINCE:
                 self._report(f"the API server does not serve {kind} v1; {_SINCE[kind]} does")
-            for name, obj in objects.items() if kind in live else ():
-                cure = f"delete {kind} {name}, and restore the release (helm upgrade)"
-                with where_forbidden(cure):
-                    await self._reconcile(f"{POLICY_KINDS[kind]}/{name}", obj, live[kind].get(name))
+        for name, obj in wanted[POLICY_KIND].items() if POLICY_KIND in live else ():
+            path = f"{POLICY_KINDS[POLICY_KIND]}/{name}"
+            await self._reconcile(path, obj, live[POLICY_KIND].get(name))
         # A binding has no effect without its policy, and is the chart's.
         for name in live.get(POLICY_KIND, {}).keys() - wanted[POLICY_KIND].keys():
             path = f"{POLICY_KINDS[POLICY_KIND]}/{name}"
@@ -90,11 +93,15 @@ class Registrar:
             self._note(POLICY_KIND, name, "deleted", [])
         for warning in type_warnings(live):
             self._report(warning)
+        for name, obj in wanted[BINDING_KIND].items() if BINDING_KIND in live else ():
+            if differences := _differences(obj, live[BINDING_KIND].get(name)):
+                raise RegistrationError(
+                    f"delete {BINDING_KIND} {name}, and restore the release (helm upgrade): "
+                    f"{'; '.join(map(str, differences))}"
+                )
 
     async def _reconcile(self, path: str, desired: JSONObject, live: JSONObject | None) -> None:
-        missing = [Difference("", "it is missing")]
-        differences = missing if live is None else drift(desired, live)
-        if differences:
+        if differences := _differences(desired, live):
             await self._write(path, desired)
             # Drift is a change by other clients since the same object was written.
             rewritten = self._written.get(path) == desired
@@ -125,6 +132,10 @@ class Registrar:
         if problem not in self._reported:
             self._reported.add(problem)
             event(_log, logging.WARNING, "second line incomplete", problem=problem)
+
+
+def _differences(desired: JSONObject, live: JSONObject | None) -> list[Difference]:
+    return [Difference("", "it is missing")] if live is None else drift(desired, live)
 
 
 AdmissionPolicies = dict[str, dict[str, JSONObject]]

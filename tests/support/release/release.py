@@ -17,11 +17,12 @@ from controlplane.api import ApiError
 from controlplane.cluster import ControlPlane
 from controlplane.gpufence import Controller, Replica
 from controlplane.poll import until
-from controlplane.webhooks import unregister, wait_until_called
+from controlplane.webhooks import apply, unregister, wait_until_called
 from release.service import Service
 from release.volume import Volume
 from running import run_here
-from specs import default_spec
+from specs import default_spec, policy_of
+from webhook.controller.text.objects import BINDING_KIND, Registration, admission_policies
 
 NAME = "gpufence"
 CA, SERVING = "gpufence-ca", "gpufence-serving"
@@ -184,6 +185,9 @@ def release(cluster: ControlPlane, directory: Path) -> Iterator[Release]:
     cluster.api.request("POST", roles, role)
     try:
         with policies.used(cluster, default_spec()), Service() as service:
+            # The chart has the bindings of all admission policies.
+            written = admission_policies(policy_of(default_spec()), Registration())
+            apply(cluster.api, [each for each in written if each["kind"] == BINDING_KIND])
             yield Release(cluster, directory, service)
     finally:
         unregister(cluster)

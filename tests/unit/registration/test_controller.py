@@ -20,7 +20,12 @@ from webhook.controller.controller import Controller, ControllerOptions
 from webhook.controller.metrics import ControllerMetrics
 from webhook.controller.registrar import KINDS
 from webhook.controller.registrar import POLICY_KINDS as PATHS
-from webhook.controller.text.objects import POLICY_KIND, Registration
+from webhook.controller.text.objects import (
+    BINDING_KIND,
+    POLICY_KIND,
+    Registration,
+    admission_policies,
+)
 from webhook.kube.client import Query
 from webhook.kube.credentials import Access, Load
 from webhook.kube.errors import ApiError, ClusterError
@@ -63,7 +68,16 @@ class Rounds:
         api = self.controller._api  # noqa: SLF001 - what the test stands in for
         assert isinstance(api, Api)
         self.api = api
-        api.objects.update({path: {"items": []} for path in PATHS.values()})
+        bindings = [
+            each
+            for each in admission_policies(default_policy(), options["registration"])
+            if each["kind"] == BINDING_KIND
+        ]
+        listed: dict[str, JSONObject] = {
+            PATHS[POLICY_KIND]: {"items": []},
+            PATHS[BINDING_KIND]: {"items": bindings},
+        }
+        api.objects.update(listed)
 
     async def reconcile(self) -> None:
         await self.controller.keep_certificates()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 
 import pytest
 
@@ -33,14 +34,21 @@ MUTATING, VALIDATING = configurations(
 )
 VALIDATING_PATH = f"{KINDS[VALIDATING['kind']]}/gpufence"
 WANTED = admission_policies(default_policy(), Registration())
+BINDINGS = {
+    f"{PATHS[BINDING_KIND]}/{each['metadata']['name']}": each
+    for each in WANTED
+    if each["kind"] == BINDING_KIND
+}
 
 
 class Api(FakeKubeApi):
-    """Lists both collections."""
+    """Lists both collections, and has the bindings of the chart."""
 
     def __init__(self, *, served: bool = True) -> None:
         super().__init__()
         self.served = served
+        if served:
+            self.objects.update(copy.deepcopy(BINDINGS))
 
     async def read(self, path: str, query: Query | None = None) -> JSONObject | None:
         if path not in PATHS.values():
@@ -70,23 +78,34 @@ async def test_obsolete_policies_are_deleted_and_those_of_other_products_kept() 
     await kept.register_policies(())
     assert f"{PATHS[POLICY_KIND]}/of-another-product" in api.objects
     # A binding without its policy has no effect.
-    assert len(api.objects) == 1 + len(WANTED) / 2
+    assert api.objects.keys() == {f"{PATHS[POLICY_KIND]}/of-another-product", *BINDINGS}
 
 
-async def test_the_error_of_what_the_controller_may_not_write_says_what_to_do() -> None:
-    api = Api()
-    kept = registrar(api)
+@pytest.mark.parametrize("change", [dict.clear, lambda spec: spec.update(policyName="other")])
+async def test_a_binding_that_is_missing_or_differs_is_an_error_and_not_written(
+    change: Callable[[JSONObject], None],
+) -> None:
+    api, written = Api(), Writes()
+    kept = registrar(api, written)
     await kept.register_policies(WANTED)
-    binding = api.objects.pop(f"{PATHS[BINDING_KIND]}/gpufence-device-leak")
-    former = f"{PATHS[POLICY_KIND]}/gpufence-pods"
-    api.write_error = ApiError(403, "you may not")
+    path = f"{PATHS[BINDING_KIND]}/gpufence-device-leak"
+    change(api.objects[path]["spec"])
+    if not api.objects[path]["spec"]:
+        del api.objects[path]
+    before = copy.deepcopy(api.objects)
     cure = "delete ValidatingAdmissionPolicyBinding gpufence-device-leak, and restore the release"
-    with pytest.raises(ApiError, match=cure):
+    with pytest.raises(RegistrationError, match=cure):
         await kept.register_policies(WANTED)
-    api.objects[f"{PATHS[BINDING_KIND]}/gpufence-device-leak"] = binding
-    api.objects[former] = {"metadata": {"name": "gpufence-pods"}, "spec": {}}
+    assert api.objects == before
+    assert {kind for kind, _ in written} == {POLICY_KIND}
+
+
+async def test_the_error_of_a_former_policy_that_may_not_be_deleted_says_what_to_do() -> None:
+    api = Api()
+    api.objects[f"{PATHS[POLICY_KIND]}/gpufence-pods"] = {"metadata": {"name": "gpufence-pods"}}
+    api.write_error = ApiError(403, "you may not")
     with pytest.raises(ApiError, match="delete ValidatingAdmissionPolicy gpufence-pods, which"):
-        await kept.register_policies(WANTED)
+        await registrar(api).register_policies(())
 
 
 async def test_nothing_is_written_if_the_policy_api_is_not_served(
