@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 from difflib import unified_diff
 from pathlib import Path
 
@@ -223,6 +224,78 @@ def test_fix_follows_a_link_within_the_working_directory(gpufence: Run, tmp_path
     assert gpufence("check", "--fix", "apps/link.yaml").status == 0
     assert (tmp_path / "apps" / "link.yaml").is_symlink()
     assert "tolerations" not in (tmp_path / "web.yaml").read_text()
+
+
+def test_a_file_that_cannot_be_fixed_stays_and_the_others_are_fixed(
+    gpufence: Run, tmp_path: Path
+) -> None:
+    """On a disk without space, and with a name in another directory as well."""
+    names = ("a.yaml", "large.yaml", "linked.yaml", "z.yaml")
+    for name in names:
+        (tmp_path / name).write_text(TRESPASSER)
+    large = TRESPASSER + "#" * 5000
+    (tmp_path / "large.yaml").write_text(large)
+    (tmp_path / "elsewhere").hardlink_to(tmp_path / "linked.yaml")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, before[1]))
+    try:
+        done = gpufence("check", "--fix", *names)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert done.status == 2
+    for name, reason in {"large.yaml": "File too large", "linked.yaml": "hard link"}.items():
+        [line] = [line for line in done.err.splitlines() if line.startswith(f"Error: {name}")]
+        assert reason in line
+    found = {name: (tmp_path / name).read_text() for name in names}
+    assert found["large.yaml"] == large
+    assert found["linked.yaml"] == TRESPASSER
+    assert "tolerations" not in found["a.yaml"] + found["z.yaml"]
+    assert {path.name for path in tmp_path.iterdir()} == {*names, "elsewhere"}
+
+
+@pytest.mark.parametrize("moment", ["hardlink_to", "replace"])
+def test_a_change_of_another_program_is_kept(
+    gpufence: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    """Before the old content has a second name, and just before the new one gets the first."""
+    path = tmp_path / "a.yaml"
+    path.write_text(TRESPASSER)
+    continued = getattr(Path, moment)
+
+    def after_a_change(self: Path, target: Path) -> object:
+        if not path.read_text().endswith("# by hand\n"):
+            with path.open("a") as file:
+                file.write("# by hand\n")
+        return continued(self, target)
+
+    monkeypatch.setattr(Path, moment, after_a_change)
+    done = gpufence("check", "--fix", "a.yaml")
+    assert done.status == 2
+    assert "another program has changed it meanwhile" in done.err
+    assert path.read_text() == f"{TRESPASSER}# by hand\n"
+
+
+def test_a_fixed_file_keeps_its_permissions(gpufence: Run, tmp_path: Path) -> None:
+    path = tmp_path / "a.yaml"
+    path.write_text(TRESPASSER)
+    path.chmod(0o640)
+    assert gpufence("check", "--fix", "a.yaml").status == 0
+    assert path.stat().st_mode & 0o777 == 0o640
+
+
+@pytest.mark.parametrize("other", ["\r", "\u2028", "\x85", "\v"])
+def test_a_line_break_that_is_none_for_all_is_kept_wherever_it_is(
+    gpufence: Run, other: str
+) -> None:
+    removed = range(TRESPASSER.index("template:\n"), TRESPASSER.index("containers"))
+    for place in range(0, len(TRESPASSER), 3):
+        text = TRESPASSER[:place] + other + TRESPASSER[place:]
+        Path("a.yaml").write_bytes(text.encode())
+        done = gpufence("check", "--fix", "a.yaml")
+        assert done.status in (0, 1, 2), (text, done.err)
+        after = Path("a.yaml").read_bytes().decode()
+        assert after == text or "Fixed" in done.err, text
+        assert other in after or place in removed, text
 
 
 @pytest.mark.parametrize("end", ["", "\n", "\n---\n"])

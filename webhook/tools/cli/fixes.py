@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
+import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from difflib import SequenceMatcher
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,9 +18,10 @@ from policies.kubernetes.paths import steps
 from webhook.tools.cli.evaluate import Result
 from webhook.tools.cli.manifests import Source, is_special_file
 from webhook.tools.cli.text_edits import CannotEditError, TextEdit, edited
-from webhook.tools.documents.document import Document
+from webhook.tools.documents.document import Document, InputError
 from webhook.tools.documents.files import STDIN, display_name, read_documents
 from webhook.tools.documents.objects import Manifest, read_objects
+from webhook.wording import printable
 
 Judge = Callable[[Sequence[Manifest]], Iterable[Result]]
 
@@ -43,8 +48,18 @@ class FixedFile(NamedTuple):
     fixes: list[Fix]
 
     def write(self) -> None:
-        """Write the file in place, with its permissions and links."""
-        Path(self.path).write_bytes(self.after.encode())
+        """Replace the file, which keeps its permissions and symbolic links.
+
+        A file that another program changes meanwhile keeps that change, and stays unfixed.
+
+        Raises:
+            InputError: it cannot be replaced, and is as it was.
+        """
+        try:
+            _replace(Path(self.path).resolve(), self.before.encode(), self.after.encode())
+        except OSError as error:
+            problem = f"cannot be fixed ({error.strerror or error}), and stays as it is"
+            raise InputError([printable(f"{display_name(self.path)}: {problem}.")]) from error
 
     def difference(self) -> str:
         """Return a unified difference, as git apply and review tools read it."""
@@ -142,6 +157,41 @@ def fixed_files(sources: Iterable[Source], judge: Judge) -> Iterator[FixedFile]:
             yield FixedFile(source.path, before, mark + after, fixes)
 
 
+def _replace(path: Path, before: bytes, after: bytes) -> None:
+    """Replace the content of a file if it is still ``before``; raises OSError, and then keeps it.
+
+    The new content is complete on disk before it has the file's name. The old one has a name until
+    it is certain that no other program wrote to it since it was read.
+    """
+    if not os.access(path, os.W_OK):
+        raise PermissionError("you may not write it")
+    if path.stat().st_nlink > 1:
+        raise OSError("it has more than one hard link, and would get a file of its own")
+    with tempfile.TemporaryDirectory(prefix=".gpufence-", dir=path.parent) as directory:
+        new, old = Path(directory, "new"), Path(directory, "old")
+        with new.open("wb") as file:
+            file.write(after)
+            file.flush()
+            os.fsync(file.fileno())
+        _keep_attributes(path, new)
+        old.hardlink_to(path)
+        if is_same := old.read_bytes() == before:
+            new.replace(path)
+            if not (is_same := old.read_bytes() == before):
+                old.replace(path)
+        if not is_same:
+            raise OSError("another program has changed it meanwhile; run the command again")
+
+
+def _keep_attributes(path: Path, new: Path) -> None:
+    """Give a file the permissions of another, and its owner if this account may do that."""
+    status = path.stat()
+    with suppress(PermissionError):
+        os.chown(new, status.st_uid, status.st_gid)
+    shutil.copystat(path, new)
+    os.utime(new)
+
+
 def replacements(result: Result, finding: Finding) -> list[Replacement]:
     """Return how the text of a file changes by the fix of a finding; nothing without a fix."""
     document = result.manifest.document
@@ -194,6 +244,8 @@ def _fixed_document(document: Document, judge: Judge) -> tuple[str, list[Fix]]:
         text, effective = edited(document.text, [edit for _, edits in fixes for edit in edits])
     except CannotEditError:
         fixes = list(_certain(document.text, fixes))
+        if not fixes:
+            return document.text, []
         text, effective = edited(document.text, [edit for _, edits in fixes for edit in edits])
     return text, [fix for fix, edits in fixes if any(edit.key in effective for edit in edits)]
 

@@ -38,7 +38,7 @@ from webhook.tools.cli.discover.text import policy_text
 from webhook.tools.cli.options import Connection, connection_options, policy_path_option, run_on
 from webhook.tools.cli.report.content import AuditReport, results_of
 from webhook.tools.cli.report.json import formatted
-from webhook.tools.cli.report.output import Output, reading, write_reports
+from webhook.tools.cli.report.output import Output, reading, write_file, write_reports
 from webhook.tools.custom_resources import workload
 from webhook.tools.documents.document import InputError
 from webhook.tools.documents.policy_files import policy_name, read_policy, read_policy_text
@@ -156,7 +156,7 @@ def adopt(
 
     adoption = run_on(connection, dump, work, PATHS.__contains__)
     out.mkdir(parents=True, exist_ok=True)
-    files[0].write_text(adoption.text)
+    write_file(files[0], adoption.text)
     report = AuditReport(
         f"{policy_path or 'discovered, without its overrides'}, as if in mode enforce",
         datetime.now(UTC),

@@ -220,6 +220,7 @@ def check(
     inputs = [policy_choice.path, evaluation.nodes, *(source.path for source in sources)]
     check_outputs(outputs, inputs, "Name another file for the report, or --exclude the input")
     manifests = list(read_sources(sources, lenient=not strict))
+    unfixed = False
     with evaluation.facts(policy) as complete:
         if fix or diff:
             facts_in = facts_among(manifests, request.namespace)
@@ -227,9 +228,9 @@ def check(
             def judge(some: Sequence[Manifest]) -> Iterable[Result]:
                 return _only(rules, evaluate(some, policy, request, complete, facts_in))
 
-            changed = _fix(sources, judge, diff=diff)
             if diff:
-                return EXIT_FOUND if changed else 0
+                return EXIT_FOUND if _show_fixes(sources, judge) else 0
+            unfixed = _fix(sources, judge)
             manifests = list(read_sources(sources, lenient=not strict))
         results = _only(rules, evaluate(manifests, policy, request, complete))
     report = CheckReport(title, now, results, quiet, verbose, statistics)
@@ -243,7 +244,7 @@ def check(
             raise InputError([no_objects_message(paths, cure)])
     if any(result.judgement.bugs for result in results):
         return EXIT_BUG
-    if any(result.error is not None for result in results):
+    if unfixed or any(result.error is not None for result in results):
         return EXIT_INPUT
     denied = any(result.verdict == "denied" for result in results)
     warned = any(finding.action == "warn" for each in results for finding in each.findings)
@@ -253,21 +254,33 @@ def check(
     return EXIT_FOUND if failed else 0
 
 
-def _fix(sources: Iterable[Source], judge: Judge, *, diff: bool) -> bool:
-    """Fix files, or show how they would change; return whether there is something to fix."""
+def _show_fixes(sources: Iterable[Source], judge: Judge) -> bool:
+    """Show how fixes would change files; return whether there is something to fix."""
     from webhook.tools.cli.fixes import fixed_files
 
     found = False
     for file in fixed_files(sources, judge):
         found = True
-        if diff:
-            sys.stdout.buffer.write(file.difference().encode())
+        sys.stdout.buffer.write(file.difference().encode())
+    return found
+
+
+def _fix(sources: Iterable[Source], judge: Judge) -> bool:
+    """Fix files; return whether one of them could not be written."""
+    from webhook.tools.cli.fixes import fixed_files
+
+    failed = False
+    for file in fixed_files(sources, judge):
+        try:
+            file.write()
+        except InputError as error:
+            failed = True
+            click.echo(f"Error: {error}", err=True)
             continue
-        file.write()
         for line, rule, edits in file.fixes:
             text = f"{display_name(file.path)}:{line}: {rule}: {', '.join(map(str, edits))}"
             click.echo(f"Fixed: {printable(text)}.", err=True)
-    return found
+    return failed
 
 
 def _only(rules: frozenset[str], results: Iterable[Result]) -> list[Result]:

@@ -30,6 +30,7 @@ from webhook.tools.cli.report.output import (
     color_option,
     output_option,
     unwritable,
+    write_file,
     write_reports,
 )
 from webhook.tools.cli.yaml_writer import to_yaml
@@ -125,7 +126,7 @@ def doctor(
         report, checklist = files
         write_reports("doctor", tried, [report], color)
         entry = device_access.entry(tried, version, Path(report.path).name)
-        Path(checklist.path).write_text(to_yaml(entry), encoding="utf-8")
+        write_file(checklist.path, to_yaml(entry))
     return EXIT_FOUND if any(line.status == "fail" for line in [*lines, *tried]) else 0
 
 

@@ -163,6 +163,14 @@ def unwritable(path: str, error: OSError) -> InputError:
     return InputError([f"{path}: {problem}."])
 
 
+def write_file(path: str | Path, text: str) -> None:
+    """Write a text; raises InputError."""
+    try:
+        Path(path).write_text(text, encoding="utf-8", newline="\n")
+    except OSError as error:
+        raise unwritable(printable(str(path)), error) from error
+
+
 def write_reports(
     command: Command, report: Report, outputs: Sequence[Output], color: Color
 ) -> None:
@@ -174,7 +182,7 @@ def write_reports(
         own = (report, terminal_of(stream, color)) if output.format == TEXT else (report,)
         text = "".join(make(*own))
         if stream is None:
-            Path(output.path).write_text(text, encoding="utf-8", newline="\n")
+            write_file(output.path, text)
         elif output.format == TEXT:
             stream.write(text)
         else:
