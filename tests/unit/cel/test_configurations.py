@@ -61,6 +61,19 @@ def test_where_nothing_is_enforced_no_pod_waits(mode: Mode) -> None:
     policy = replace(default_policy(), mode=mode)
     for configuration in configurations(policy, Registration(url="https://a:1")):
         assert {each["failurePolicy"] for each in configuration["webhooks"]} == {"Ignore"}
+        # A replica that hangs delays a Pod by the shortest timeout of an API server.
+        assert {each["timeoutSeconds"] for each in configuration["webhooks"]} == {1}
+
+
+def test_the_timeout_is_that_of_the_registration_where_the_policy_enforces() -> None:
+    policy = policy_of({**default_spec(), "overrides": [{"namespaces": ["dev"], "mode": "audit"}]})
+    mutating, validating = configurations(policy, Registration(url="https://a:1"))
+    seconds = {
+        each["name"]: each["timeoutSeconds"]
+        for each in (*mutating["webhooks"], *validating["webhooks"])
+    }
+    assert seconds.pop("pods-observed.gpufence.dev") == 1
+    assert set(seconds.values()) == {3}
 
 
 def test_where_no_trespass_is_denied_nothing_fails_closed_in_spite_of_the_policy() -> None:

@@ -159,7 +159,7 @@ def _configuration(
             "clientConfig": _client_config(_PATHS.get(webhook["name"], path), registration),
             **_with_data(webhook, NAMES={**names, "webhook": webhook["name"]}),
             "failurePolicy": _failure_policy(webhook, policy),
-            "timeoutSeconds": registration.timeout_seconds,
+            "timeoutSeconds": _timeout(webhook, policy, registration),
             "namespaceSelector": _namespace_selector(policy, registration),
         }
         for webhook in text["webhooks"]
@@ -175,6 +175,12 @@ def _failure_policy(webhook: JSONObject, policy: Policy) -> Any:
     if not policy.enforces:
         return "Ignore"
     return policy.failure_policy if webhook["name"] == _PODS else webhook["failurePolicy"]
+
+
+def _timeout(webhook: JSONObject, policy: Policy, registration: Registration) -> int:
+    """Return the shortest timeout that an API server takes where no answer changes anything."""
+    observes = webhook["name"] == _OBSERVED or not policy.enforces
+    return 1 if observes else registration.timeout_seconds
 
 
 def _client_config(path: str, registration: Registration) -> JSONObject:
