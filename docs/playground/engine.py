@@ -16,6 +16,8 @@ from typing import Any
 
 from policies.facts import Request
 from policies.policy import Policy
+from webhook.documents.document import InputError, explanation
+from webhook.documents.policy_files import load_policy
 from webhook.tools.cli.commands.check import MISSING_FACTS
 from webhook.tools.cli.evaluate import Result, evaluate
 from webhook.tools.cli.explanation import report as explain
@@ -29,8 +31,6 @@ from webhook.tools.cli.options import warn
 from webhook.tools.cli.report.content import finding_place, message, object_place, remediation
 from webhook.tools.cli.report.output import Terminal
 from webhook.tools.cli.yaml_writer import difference
-from webhook.tools.documents.document import InputError, explanation
-from webhook.tools.documents.policy_files import load_policy
 
 MANIFEST, POLICY, NODES = "manifest.yaml", "policy.yaml", "nodes.yaml"
 """The names of the editors' texts, in messages and as files of the worker."""

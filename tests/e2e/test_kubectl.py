@@ -16,8 +16,8 @@ from controlplane.cluster import ControlPlane
 from controlplane.objects import definition
 from laws.profile import live_law as law
 from laws.test_document_laws import exact, odd_texts, texts
-from webhook.tools.documents.files import decode, read_documents
-from webhook.tools.documents.objects import read_objects
+from webhook.documents.files import decode, read_documents
+from webhook.documents.objects import read_objects
 
 JSON = dict[str, Any]
 

@@ -38,7 +38,7 @@ from _pytest.runner import runtestprotocol
 
 from faults import Fault, faults_in, run_with
 from paths import PROJECT
-from webhook.tools.documents.files import load_documents
+from webhook.documents.files import load_documents
 
 EQUIVALENT = Path(__file__).with_name("equivalent_faults.yaml")
 _ENGINE = (

@@ -14,11 +14,11 @@ from policies.policy import Policy
 from webhook.cluster.manifests import Complete
 from webhook.cluster.state import NAMESPACES, RUNTIME_CLASSES, ClusterState
 from webhook.cluster.templates import MACHINE_DEPLOYMENTS, NODE_CLAIMS, NODE_POOLS
+from webhook.documents.document import DocumentError, raise_errors
+from webhook.documents.objects import Manifest
 from webhook.kube.collection import Collection, Store
 from webhook.kube.nodes import NODES
 from webhook.kube.published import DEVICE_CLASSES, RESOURCE_SLICES, TAINT_RULES
-from webhook.tools.documents.document import DocumentError, raise_errors
-from webhook.tools.documents.objects import Manifest
 
 _SLICE = "ResourceSlice"
 _KINDS: dict[tuple[str, str], Collection[Any]] = {

@@ -17,12 +17,12 @@ from policies.kubernetes.objects import JSONObject, MalformedObjectError, mappin
 from policies.kubernetes.paths import text_at
 from policies.kubernetes.quantity import InvalidQuantityError
 from webhook.cluster.kinds import Discovery, Kind
+from webhook.documents.document import InputError
+from webhook.documents.objects import Manifest
 from webhook.kube.client import KubeApi
 from webhook.kube.collection import Collection as ObjectCollection
 from webhook.kube.errors import FORBIDDEN, NOT_FOUND, ApiError
 from webhook.kube.listing import list_all
-from webhook.tools.documents.document import InputError
-from webhook.tools.documents.objects import Manifest
 from webhook.wording import printable
 
 _ENDED = ("Succeeded", "Failed")

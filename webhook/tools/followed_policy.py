@@ -16,10 +16,10 @@ from webhook.active_policy import PATH
 from webhook.controller.drift import is_own
 from webhook.controller.registrar import KINDS
 from webhook.controller.text.objects import FENCE_POLICY
+from webhook.documents.document import InputError
+from webhook.documents.policy_files import live_policy
 from webhook.kube.client import KubeApi
 from webhook.kube.errors import FORBIDDEN, ApiError
-from webhook.tools.documents.document import InputError
-from webhook.tools.documents.policy_files import live_policy
 
 _CHOOSE = "Choose a FencePolicy with --fence-policy"
 _KINDS = " and ".join(path.rpartition("/")[2] for path in KINDS.values())

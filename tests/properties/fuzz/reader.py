@@ -14,15 +14,15 @@ from policies.facts import Request
 from policies.kubernetes.objects import JSONObject
 from policies.policy import Policy
 from reviewing import default_policy
+from webhook.documents.document import DocumentError
+from webhook.documents.files import decode, read_documents
+from webhook.documents.objects import locate, read_objects
 from webhook.tools.cli.evaluate import Result, evaluate
 from webhook.tools.cli.report import json as json_report
 from webhook.tools.cli.report import text as text_report
 from webhook.tools.cli.report.content import CheckReport
 from webhook.tools.cli.report.output import Terminal
 from webhook.tools.cli.yaml_writer import to_yaml
-from webhook.tools.documents.document import DocumentError
-from webhook.tools.documents.files import decode, read_documents
-from webhook.tools.documents.objects import locate, read_objects
 
 # YAML 1.1, 4.2: a bare carriage return ends a line, too.
 _LINE_BREAK = re.compile("\r\n?|\n")

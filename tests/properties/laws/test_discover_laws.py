@@ -17,10 +17,10 @@ from policies.kubernetes.scheduling import Taint, alternatives, matches_node, to
 from policies.kubernetes.selector import selector_of
 from policies.kubernetes.workload import convert
 from strategies import JSON
+from webhook.documents.files import read_documents
 from webhook.tools.cli.discover.accelerators import KNOWN
 from webhook.tools.cli.discover.drafts import draft
 from webhook.tools.cli.discover.text import policy_text
-from webhook.tools.documents.files import read_documents
 
 TAINTS = (
     Taint("nvidia.com/gpu", "NoSchedule", "present"),

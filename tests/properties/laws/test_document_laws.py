@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from laws.profile import law
 from oracle.driver import Oracle
-from webhook.tools.documents.files import read_documents
-from webhook.tools.documents.objects import read_objects
+from webhook.documents.files import read_documents
+from webhook.documents.objects import read_objects
 
 pytestmark = pytest.mark.timeout(3600)
 

@@ -19,11 +19,11 @@ from laws.profile import law
 from policies.facts import Request
 from policies.rules.check_missing_shared_memory import SHARED_MEMORY
 from policies.shipped import shipped_policy
+from webhook.documents.files import read_documents
+from webhook.documents.objects import read_objects
 from webhook.tools.cli.evaluate import Result, evaluate
 from webhook.tools.cli.fixes import fixed_files
 from webhook.tools.cli.manifests import Source
-from webhook.tools.documents.files import read_documents
-from webhook.tools.documents.objects import read_objects
 
 GPU = "nvidia.com/gpu"
 

@@ -23,13 +23,13 @@ from webhook.active_policy import ActivePolicy
 from webhook.cluster.files import facts_of_nodes, state_of
 from webhook.cluster.objects import Dump, Reader
 from webhook.controller.policy_status import status
+from webhook.documents.document import Document
+from webhook.documents.objects import Manifest
 from webhook.tools.audit.adoption import lists
 from webhook.tools.audit.cluster_audit import audit
 from webhook.tools.cli.evaluate import evaluate
 from webhook.tools.cli.explanation import report
 from webhook.tools.cli.report.output import Terminal
-from webhook.tools.documents.document import Document
-from webhook.tools.documents.objects import Manifest
 
 pytestmark = pytest.mark.timeout(3600)
 

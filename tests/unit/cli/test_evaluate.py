@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from running import GPU_POD, PLAIN_POD, Run
-from webhook.tools.documents.files import read_documents
+from webhook.documents.files import read_documents
 
 TWICE = GPU_POD.replace("nvidia.com/gpu: 1", "nvidia.com/gpu: 1\n          nvidia.com/gpu: 2")
 """A Pod that requests 1 GPU in one line, and 2 in the next."""

@@ -9,9 +9,9 @@ import yaml
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from webhook.documents.files import read_documents
+from webhook.documents.yaml_reader import read_yaml
 from webhook.tools.cli.yaml_writer import to_yaml
-from webhook.tools.documents.files import read_documents
-from webhook.tools.documents.yaml_reader import read_yaml
 
 # Characters and words that some reader of YAML takes for more than text.
 CHARACTERS = (

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from policies.kubernetes.objects import MAX_DEPTH
-from webhook.tools.documents import files
-from webhook.tools.documents.document import Document
-from webhook.tools.documents.files import read_documents
+from webhook.documents import files
+from webhook.documents.document import Document
+from webhook.documents.files import read_documents
 
 
 def read(text: str) -> list[Document]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from webhook.tools.documents.document import Document
-from webhook.tools.documents.files import read_documents
+from webhook.documents.document import Document
+from webhook.documents.files import read_documents
 
 
 def read(text: str) -> list[Document]:

@@ -16,10 +16,10 @@ from each import each
 from policies.engine import decide
 from policies.finding import Finding
 from policies.registry import CHECKS, MUTATIONS
-from webhook.tools.documents import objects as module
-from webhook.tools.documents.document import Document
-from webhook.tools.documents.files import read_documents
-from webhook.tools.documents.objects import locate, read_objects
+from webhook.documents import objects as module
+from webhook.documents.document import Document
+from webhook.documents.files import read_documents
+from webhook.documents.objects import locate, read_objects
 
 TEXT = """\
 # a comment

@@ -9,8 +9,8 @@ import pytest
 from policies.shipped import default_policy_text
 from running import Run
 from specs import fence_policy
-from webhook.tools.documents.document import InputError
-from webhook.tools.documents.policy_files import MAX_BYTES, live_policy, load_policy
+from webhook.documents.document import InputError
+from webhook.documents.policy_files import MAX_BYTES, live_policy, load_policy
 
 DEFAULT = default_policy_text()
 POOLS_LINE = DEFAULT.partition("\n  pools:")[0].count("\n") + 2

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from webhook.tools.documents.scalars import resolve_plain
+from webhook.documents.scalars import resolve_plain
 
 PLAIN = {
     # Booleans and null, more of them than YAML 1.2 has.

@@ -12,9 +12,9 @@ import pytest
 import yaml
 
 from policies.kubernetes.objects import MAX_DEPTH
-from webhook.tools.documents import yaml_reader
-from webhook.tools.documents.document import DocumentError
-from webhook.tools.documents.yaml_reader import read_yaml
+from webhook.documents import yaml_reader
+from webhook.documents.document import DocumentError
+from webhook.documents.yaml_reader import read_yaml
 
 
 @pytest.fixture(params=["libyaml", "Python"])

@@ -14,7 +14,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from webhook.tools.documents.document import DocumentError
+from webhook.documents.document import DocumentError
 
 CHART = "Chart.yaml"
 VALUES = "values.yaml"

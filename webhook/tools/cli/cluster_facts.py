@@ -20,13 +20,13 @@ from webhook.cluster.claims import LookupResult
 from webhook.cluster.facts import ClusterFacts
 from webhook.cluster.manifests import Complete
 from webhook.cluster.state import NAMESPACES
+from webhook.documents.document import InputError
 from webhook.kube.client import KubeApi
 from webhook.kube.collection import LabeledMetadata
 from webhook.kube.credentials import Load
 from webhook.kube.errors import INVALID, ClusterError
 from webhook.kube.reflector import Watches
 from webhook.tools.custom_resources import workload
-from webhook.tools.documents.document import InputError
 from webhook.wording import counted
 
 _LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"

@@ -19,9 +19,9 @@ from policies.kubernetes.paths import descend, pointer, steps, text_at
 from policies.policy import Policy
 from webhook.cluster.judge import Judgement, judge
 from webhook.cluster.manifests import Complete, facts_among
+from webhook.documents.document import DocumentError
+from webhook.documents.objects import Manifest, locate
 from webhook.tools.custom_resources import workload
-from webhook.tools.documents.document import DocumentError
-from webhook.tools.documents.objects import Manifest, locate
 
 Verdict = Literal["allowed", "mutated", "denied", "unknown", "skipped", "invalid"]
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)

@@ -15,12 +15,12 @@ from typing import Any, NamedTuple
 
 from policies.finding import Edit, Finding
 from policies.kubernetes.paths import steps
+from webhook.documents.document import Document, InputError
+from webhook.documents.files import STDIN, display_name, read_documents
+from webhook.documents.objects import Manifest, read_objects
 from webhook.tools.cli.evaluate import Result
 from webhook.tools.cli.manifests import Source, is_special_file
 from webhook.tools.cli.text_edits import CannotEditError, TextEdit, edited
-from webhook.tools.documents.document import Document, InputError
-from webhook.tools.documents.files import STDIN, display_name, read_documents
-from webhook.tools.documents.objects import Manifest, read_objects
 from webhook.wording import printable
 
 Judge = Callable[[Sequence[Manifest]], Iterable[Result]]

@@ -16,8 +16,8 @@ from typing import TextIO
 
 import click
 
+from webhook.documents.document import InputError
 from webhook.tools.cli.commands import EXIT_BUG, EXIT_INPUT, LazyGroup
-from webhook.tools.documents.document import InputError
 from webhook.wording import printable
 
 _HINTS = {

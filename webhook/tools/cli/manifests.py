@@ -15,9 +15,8 @@ from pathlib import Path, PurePath
 from typing import Any, NamedTuple
 
 from policies.kubernetes.objects import JSONObject, mapping
-from webhook.tools.cli.charts import CHART, RENDERED, VALUES, is_chart, render_chart
-from webhook.tools.documents.document import Document, DocumentError, InputError, unreadable
-from webhook.tools.documents.files import (
+from webhook.documents.document import Document, DocumentError, InputError, unreadable
+from webhook.documents.files import (
     STDIN,
     cannot_be_read,
     display_name,
@@ -25,7 +24,8 @@ from webhook.tools.documents.files import (
     read_documents,
     text_of,
 )
-from webhook.tools.documents.objects import KUSTOMIZE_KINDS, Manifest, read_objects
+from webhook.documents.objects import KUSTOMIZE_KINDS, Manifest, read_objects
+from webhook.tools.cli.charts import CHART, RENDERED, VALUES, is_chart, render_chart
 
 SUFFIXES = (".yaml", ".yml", ".json")
 _PATTERN_MARKS = "*?["

@@ -17,19 +17,19 @@ import click
 from policies.facts import Request
 from policies.kubernetes.quantity import is_subdomain
 from policies.wording import unknown
-from webhook.tools.documents.document import InputError
-from webhook.tools.documents.files import STDIN, display_name, load_documents
-from webhook.tools.documents.policy_files import MAX_BYTES, load_policy, policy_name
+from webhook.documents.document import InputError
+from webhook.documents.files import STDIN, display_name, load_documents
+from webhook.documents.policy_files import MAX_BYTES, load_policy, policy_name
 
 # The client for the API server takes longer to import than a check without a cluster takes.
 if TYPE_CHECKING:
     from policies.policy import Policy
     from webhook.cluster.manifests import Complete
     from webhook.cluster.objects import Objects
+    from webhook.documents.objects import Manifest
     from webhook.kube.credentials import Load
     from webhook.kube.writer import KubeWriter
     from webhook.tools.cli.evaluate import Result
-    from webhook.tools.documents.objects import Manifest
 
 T = TypeVar("T")
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
@@ -468,10 +468,10 @@ def run_on(
     import asyncio
 
     from webhook.cluster.objects import Dump, LiveObjects
+    from webhook.documents.document import raise_errors
     from webhook.kube.errors import ClusterError
     from webhook.kube.nodes import NODES
     from webhook.tools.cli.manifests import no_nodes, read_file
-    from webhook.tools.documents.document import raise_errors
 
     if dump is None:
         return connection.run(lambda api: work(LiveObjects(api, is_shared)))

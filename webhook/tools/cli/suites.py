@@ -22,14 +22,14 @@ from policies.kubernetes.objects import JSONObject
 from policies.kubernetes.paths import descend, steps
 from policies.policy import Policy, RuleId
 from webhook.cluster.files import state_of
+from webhook.documents.document import Document, InputError, raise_errors
+from webhook.documents.files import load_documents
+from webhook.documents.objects import Manifest, locate
+from webhook.documents.policy_files import load_policy, located
 from webhook.tools.cli.evaluate import Result, evaluate
 from webhook.tools.cli.manifests import is_directory, is_special_file, read_manifests
 from webhook.tools.cli.report.content import Failure, Outcome
 from webhook.tools.cli.yaml_writer import difference
-from webhook.tools.documents.document import Document, InputError, raise_errors
-from webhook.tools.documents.files import load_documents
-from webhook.tools.documents.objects import Manifest, locate
-from webhook.tools.documents.policy_files import load_policy, located
 
 NAMES = ("gpufence-test.yaml", "gpufence-test.yml")
 """The names of suite files. Names that end in one of these after a dot count as well."""

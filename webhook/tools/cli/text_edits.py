@@ -15,11 +15,11 @@ import yaml
 
 from policies.finding import EditKind
 from policies.kubernetes.editor import clone
+from webhook.documents.document import DocumentError
+from webhook.documents.objects import Node, entries_of
+from webhook.documents.scalars import resolve_plain
+from webhook.documents.yaml_reader import Parser, read_yaml
 from webhook.tools.cli.yaml_writer import entry_lines
-from webhook.tools.documents.document import DocumentError
-from webhook.tools.documents.objects import Node, entries_of
-from webhook.tools.documents.scalars import resolve_plain
-from webhook.tools.documents.yaml_reader import Parser, read_yaml
 
 _PLAIN = re.compile(r"[A-Za-z/][\w./-]*", re.ASCII)
 _COMMENT = re.compile(r"[ \t]*#")

@@ -28,14 +28,14 @@ from webhook.controller.registrar import (
     admission_policies_of,
 )
 from webhook.controller.text.objects import FENCE_POLICY, POLICY_KIND, Registration
+from webhook.documents.document import InputError
+from webhook.documents.policy_files import live_policy, load_policy
 from webhook.kube.endpoints import slices_query
 from webhook.kube.errors import FORBIDDEN, NOT_FOUND, ApiError
 from webhook.kube.listing import list_all, list_optional
 from webhook.kube.nodes import NODES, NodeObject
 from webhook.kube.writer import KubeWriter
 from webhook.tools.audit.stack import DAEMON_SETS, StackProblem, of_a_network, unreached_by
-from webhook.tools.documents.document import InputError
-from webhook.tools.documents.policy_files import live_policy, load_policy
 from webhook.tools.followed_policy import fence_policies
 from webhook.tools.platforms import Found, platforms_of
 

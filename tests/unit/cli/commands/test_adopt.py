@@ -13,11 +13,11 @@ from specs import default_spec, fence_policy
 from webhook.cluster.files import PATHS
 from webhook.cluster.listed import list_state
 from webhook.cluster.objects import Dump, LiveObjects, Reader
+from webhook.documents.policy_files import read_policy
 from webhook.kube.client import KubeApi
 from webhook.kube.kubeconfig import kubeconfig
 from webhook.tools.audit.cluster_audit import PODS
 from webhook.tools.cli.manifests import read_file
-from webhook.tools.documents.policy_files import read_policy
 
 JSON = dict[str, Any]
 

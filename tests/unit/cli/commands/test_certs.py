@@ -15,8 +15,8 @@ from policies.shipped import shipped_policy
 from webhook.controller.certificates import SecretName
 from webhook.controller.registrar import KINDS
 from webhook.controller.text.objects import Registration, configurations
+from webhook.documents.document import InputError
 from webhook.tools.cli.commands.certs import shown
-from webhook.tools.documents.document import InputError
 
 # The Secrets.
 

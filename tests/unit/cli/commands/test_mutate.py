@@ -15,8 +15,8 @@ from policies.facts import Request
 from policies.policy import Policy
 from running import BROKEN, CONFIG_MAP, GPU_POD, NO_QUANTITY, PLAIN_POD, TRESPASSER, Run, manifest
 from specs import default_spec, policy_of
+from webhook.documents.files import read_documents
 from webhook.tools.custom_resources import workload
-from webhook.tools.documents.files import read_documents
 
 
 @cache

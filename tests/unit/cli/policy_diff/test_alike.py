@@ -15,11 +15,11 @@ from policies.facts import Facts
 from policies.policy import Policy
 from unit.cli.policy_diff.generated import TODAY, Pods
 from unit.cli.policy_diff.pairs import Pairs
+from webhook.documents.document import Document
+from webhook.documents.objects import Manifest
 from webhook.tools.cli.evaluate import evaluate
 from webhook.tools.cli.policy_diff.comparison import compare
 from webhook.tools.cli.policy_diff.fields import changed_fields
-from webhook.tools.documents.document import Document
-from webhook.tools.documents.objects import Manifest
 
 COUNT = int(os.environ.get("GPUFENCE_LAWS", "300"))
 BASE = yaml.safe_load(Path(__file__).with_name("changes.yaml").read_text())["policy"]

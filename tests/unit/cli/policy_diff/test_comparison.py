@@ -28,12 +28,12 @@ from running import Run
 from specs import fence_policy, policy_of
 from unit.cli.policy_diff.generated import TODAY
 from webhook.cluster.manifests import facts_among
+from webhook.documents.document import Document
+from webhook.documents.objects import Manifest
 from webhook.tools.cli.evaluate import evaluate
 from webhook.tools.cli.policy_diff.comparison import Comparison, compare
 from webhook.tools.cli.policy_diff.fields import READ_BY
 from webhook.tools.cli.policy_diff.pods import classes, objects_of, spaces
-from webhook.tools.documents.document import Document
-from webhook.tools.documents.objects import Manifest
 
 JSON = dict[str, Any]
 

@@ -16,12 +16,12 @@ from each import each
 from policies.decision import Decision
 from policies.finding import Finding
 from policies.kubernetes.editor import PatchOperation
+from webhook.documents.document import Document
+from webhook.documents.objects import Manifest
 from webhook.tools.audit.waste import Window, waste
 from webhook.tools.cli.evaluate import Result
 from webhook.tools.cli.report import html
 from webhook.tools.cli.report.content import AuditReport, results_of
-from webhook.tools.documents.document import Document
-from webhook.tools.documents.objects import Manifest
 
 NOW = datetime(2026, 11, 22, tzinfo=UTC)
 HOSTILE = (

@@ -7,13 +7,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from running import PLAIN_POD, TRESPASSER, Run
+from webhook.documents.document import DocumentError
+from webhook.documents.files import read_documents
+from webhook.documents.objects import read_objects
 from webhook.tools.cli.evaluate import Result
 from webhook.tools.cli.report import text
 from webhook.tools.cli.report.content import CheckReport
 from webhook.tools.cli.report.output import Terminal
-from webhook.tools.documents.document import DocumentError
-from webhook.tools.documents.files import read_documents
-from webhook.tools.documents.objects import read_objects
 
 
 def lines(*results: Result) -> list[str]:

@@ -27,6 +27,8 @@ from policies.rules.set_restricted_security_context import HOME_SIZE
 from webhook.cluster.files import PATHS
 from webhook.cluster.listed import list_state
 from webhook.cluster.objects import Objects, Reader
+from webhook.documents.document import InputError
+from webhook.documents.policy_files import policy_name, read_policy, read_policy_text
 from webhook.tools.audit.adoption import TITLES, Entry, ListName, lists
 from webhook.tools.audit.cluster_audit import Audit
 from webhook.tools.audit.cluster_audit import audit as run
@@ -40,8 +42,6 @@ from webhook.tools.cli.report.content import AuditReport, results_of
 from webhook.tools.cli.report.json import formatted
 from webhook.tools.cli.report.output import Output, reading, write_file, write_reports
 from webhook.tools.custom_resources import workload
-from webhook.tools.documents.document import InputError
-from webhook.tools.documents.policy_files import policy_name, read_policy, read_policy_text
 from webhook.tools.platforms import platforms_of
 from webhook.wording import counted, printable
 

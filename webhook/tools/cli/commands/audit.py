@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 import click
 
 from webhook.cluster.objects import LiveObjects, Reader
+from webhook.documents.document import InputError
 from webhook.kube.writer import KubeWriter
 from webhook.tools.audit.cluster_audit import Audit
 from webhook.tools.audit.cluster_audit import audit as run
@@ -34,7 +35,6 @@ from webhook.tools.cli.report.output import (
     reading,
     write_reports,
 )
-from webhook.tools.documents.document import InputError
 
 
 def _address(value: str) -> str:

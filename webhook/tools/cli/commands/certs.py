@@ -24,6 +24,7 @@ from certs.secret import read_authority, read_certificate, read_leaf
 from webhook.controller.certificates import SecretName
 from webhook.controller.registrar import KINDS
 from webhook.controller.trust import bundles
+from webhook.documents.document import InputError
 from webhook.kube.writer import KubeWriter
 from webhook.tools.cli.commands import EXIT_FOUND, SuggestingGroup
 from webhook.tools.cli.options import (
@@ -34,7 +35,6 @@ from webhook.tools.cli.options import (
     release_namespace_option,
     serving_secret_option,
 )
-from webhook.tools.documents.document import InputError
 
 
 @click.group(cls=SuggestingGroup)

@@ -14,6 +14,9 @@ from msgspec.structs import replace
 from policies.registry import RULES
 from policies.wording import did_you_mean
 from webhook.cluster.manifests import facts_among
+from webhook.documents.document import InputError, sentence
+from webhook.documents.files import STDIN, display_name
+from webhook.documents.objects import Manifest
 from webhook.tools.cli.commands import EXIT_BUG, EXIT_FOUND, EXIT_INPUT
 from webhook.tools.cli.evaluate import Result, evaluate
 from webhook.tools.cli.manifests import (
@@ -43,9 +46,6 @@ from webhook.tools.cli.report.output import (
     output_option,
     write_reports,
 )
-from webhook.tools.documents.document import InputError, sentence
-from webhook.tools.documents.files import STDIN, display_name
-from webhook.tools.documents.objects import Manifest
 from webhook.wording import counted, printable, some
 
 if TYPE_CHECKING:

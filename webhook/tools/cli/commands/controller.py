@@ -15,6 +15,8 @@ from webhook.controller.certificates import SecretName
 from webhook.controller.controller import ControllerOptions
 from webhook.controller.owner import Owner
 from webhook.controller.text.objects import Registration
+from webhook.documents.document import InputError
+from webhook.documents.policy_files import load_policy, policy_name
 from webhook.kube.credentials import ACCOUNT
 from webhook.kube.errors import ConfigurationError
 from webhook.tools.cli.commands.manifests import registration_options
@@ -31,8 +33,6 @@ from webhook.tools.cli.options import (
     policy_path_option,
     serving_secret_option,
 )
-from webhook.tools.documents.document import InputError
-from webhook.tools.documents.policy_files import load_policy, policy_name
 
 
 def _owner(value: str) -> Owner:

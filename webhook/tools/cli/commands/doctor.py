@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from certs import CertificateError
+from webhook.documents.document import InputError
 from webhook.kube.writer import KubeWriter
 from webhook.tools.cli.commands import EXIT_FOUND
 from webhook.tools.cli.commands.controller import controller, following
@@ -36,7 +37,6 @@ from webhook.tools.cli.report.output import (
 from webhook.tools.cli.yaml_writer import to_yaml
 from webhook.tools.doctor import DoctorLine, checks, device_access, trials
 from webhook.tools.doctor.installation import Deployed, examine
-from webhook.tools.documents.document import InputError
 from webhook.wording import printable
 
 

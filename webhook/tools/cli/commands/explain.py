@@ -14,6 +14,7 @@ from click.shell_completion import CompletionItem
 from policies.policy import Policy
 from policies.registry import RULES, Rule
 from policies.wording import did_you_mean
+from webhook.documents.document import InputError
 from webhook.tools.cli import explanation
 from webhook.tools.cli.commands import EXIT_BUG, EXIT_INPUT
 from webhook.tools.cli.manifests import no_objects_message, read_manifests
@@ -28,7 +29,6 @@ from webhook.tools.cli.report.output import (
     color_option,
     terminal_of,
 )
-from webhook.tools.documents.document import InputError
 from webhook.wording import printable
 
 Output = Literal["text", "markdown"]

@@ -19,6 +19,7 @@ from certs.keypair import parse_certificates
 from policies.kubernetes.quantity import is_subdomain
 from webhook.controller.text.objects import Registration, configurations
 from webhook.controller.text.objects import admission_policies as policies_of
+from webhook.documents.document import InputError
 from webhook.tools.cli.options import (
     PolicyChoice,
     as_argument,
@@ -31,7 +32,6 @@ from webhook.tools.cli.options import (
     timeout_option,
 )
 from webhook.tools.cli.yaml_writer import to_yaml
-from webhook.tools.documents.document import InputError
 
 INJECT = "cert-manager.io/inject-ca-from"
 """cert-manager's injector writes the CA of the Certificate that this annotation names."""

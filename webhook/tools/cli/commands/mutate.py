@@ -11,18 +11,18 @@ import click
 
 from policies.decision import patched
 from policies.kubernetes.editor import PatchOperation
-from webhook.tools.cli.commands import EXIT_BUG, EXIT_FOUND
-from webhook.tools.cli.evaluate import Result
-from webhook.tools.cli.manifests import ExcludedPaths, no_objects_message, read_manifests
-from webhook.tools.cli.options import PATH, Evaluation, evaluation_options, exclude_option
-from webhook.tools.cli.yaml_writer import to_yaml
-from webhook.tools.documents.document import (
+from webhook.documents.document import (
     Document,
     DocumentError,
     InputError,
     raise_errors,
     sentence,
 )
+from webhook.tools.cli.commands import EXIT_BUG, EXIT_FOUND
+from webhook.tools.cli.evaluate import Result
+from webhook.tools.cli.manifests import ExcludedPaths, no_objects_message, read_manifests
+from webhook.tools.cli.options import PATH, Evaluation, evaluation_options, exclude_option
+from webhook.tools.cli.yaml_writer import to_yaml
 from webhook.wording import printable, printable_json
 
 

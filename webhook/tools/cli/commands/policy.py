@@ -15,6 +15,13 @@ from policies.kubernetes.objects import JSONObject
 from policies.shipped import PRESETS, default_policy_text, preset_text
 from webhook.cluster.needs import needed_facts
 from webhook.cluster.state import ClusterState
+from webhook.documents.document import InputError
+from webhook.documents.files import valid_documents
+from webhook.documents.policy_files import (
+    policy_name,
+    read_policy,
+    read_policy_text,
+)
 from webhook.tools.audit.stack import DAEMON_SETS, of_a_network, unreached
 from webhook.tools.cli.commands import EXIT_BUG, EXIT_FOUND, EXIT_INPUT, SuggestingGroup
 from webhook.tools.cli.discover.accelerators import is_of_a_vendor
@@ -43,13 +50,6 @@ from webhook.tools.cli.report.output import (
     output_option,
     reading,
     write_reports,
-)
-from webhook.tools.documents.document import InputError
-from webhook.tools.documents.files import valid_documents
-from webhook.tools.documents.policy_files import (
-    policy_name,
-    read_policy,
-    read_policy_text,
 )
 from webhook.tools.exceptions import useless_exceptions
 from webhook.tools.platforms import Found, found, platforms_of

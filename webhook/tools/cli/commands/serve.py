@@ -7,6 +7,8 @@ from pathlib import Path
 import click
 
 from certs import CertificateError
+from webhook.documents.document import InputError
+from webhook.documents.policy_files import load_policy, policy_name
 from webhook.kube.errors import ConfigurationError
 from webhook.serve import replica
 from webhook.serve.http.listener import ListenError
@@ -24,8 +26,6 @@ from webhook.tools.cli.options import (
     policy_path_option,
     timeout_option,
 )
-from webhook.tools.documents.document import InputError
-from webhook.tools.documents.policy_files import load_policy, policy_name
 
 
 @click.command(

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 import click
 
 from policies.registry import RULES
+from webhook.documents.document import InputError
 from webhook.tools.cli.commands import EXIT_FOUND, EXIT_INPUT
 from webhook.tools.cli.options import PATH
 from webhook.tools.cli.report.content import Outcome, SuitesReport
@@ -19,7 +20,6 @@ from webhook.tools.cli.report.output import (
     write_reports,
 )
 from webhook.tools.cli.suites import Suite, find, read, run
-from webhook.tools.documents.document import InputError
 
 
 @click.command(

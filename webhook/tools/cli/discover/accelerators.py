@@ -15,7 +15,7 @@ from policies.kubernetes.node_templates import NodeTemplate
 from policies.kubernetes.nodes import Node
 from policies.kubernetes.scheduling import FENCING_EFFECTS, Taint
 from policies.kubernetes.selector import selector_of
-from webhook.tools.documents.files import load_documents
+from webhook.documents.files import load_documents
 
 INSTANCE_TYPE = "node.kubernetes.io/instance-type"
 

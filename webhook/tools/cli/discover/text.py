@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 
 from policies.finding import Mode
 from policies.kubernetes.objects import JSONObject
+from webhook.documents.document import InputError
 from webhook.tools.cli.discover.accelerators import INSTANCE_TYPE, KNOWN
 from webhook.tools.cli.discover.drafts import Draft
 from webhook.tools.cli.yaml_writer import to_yaml
-from webhook.tools.documents.document import InputError
 from webhook.wording import counted, printable, some
 
 if TYPE_CHECKING:

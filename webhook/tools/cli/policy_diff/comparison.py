@@ -27,11 +27,11 @@ from policies.policy import Policy
 from policies.wording import capitalized, listing
 from webhook.cluster.judge import judge
 from webhook.cluster.manifests import facts_among
+from webhook.documents.document import Document
+from webhook.documents.objects import Manifest
 from webhook.tools.cli.policy_diff.fields import ChangedField, changed_fields, flow, with_old_value
 from webhook.tools.cli.policy_diff.pods import Class, Space, classes, in_words, objects_of, spaces
 from webhook.tools.cli.yaml_writer import to_yaml
-from webhook.tools.documents.document import Document
-from webhook.tools.documents.objects import Manifest
 from webhook.wording import counted, some
 
 _MOST_CLASSES, _MOST_PODS, _MOST_JUDGED, _MOST_FIELDS = 800, 2400, 20_000, 50

@@ -7,9 +7,9 @@ from datetime import date
 from typing import TYPE_CHECKING
 
 from policies.policy import Policy
+from webhook.documents.document import sentence
 from webhook.tools.cli.evaluate import Result
 from webhook.tools.cli.policy_diff.comparison import Effects, effects_of
-from webhook.tools.documents.document import sentence
 
 if TYPE_CHECKING:
     from webhook.cluster.objects import Objects

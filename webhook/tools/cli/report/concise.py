@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from webhook.documents.document import explanation
 from webhook.tools.cli.report.content import (
     CheckReport,
     Place,
@@ -11,7 +12,6 @@ from webhook.tools.cli.report.content import (
     message,
     object_place,
 )
-from webhook.tools.documents.document import explanation
 from webhook.wording import printable
 
 

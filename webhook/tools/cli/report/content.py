@@ -17,10 +17,10 @@ from policies.decision import Decision
 from policies.finding import ACTIONS, Finding
 from policies.kubernetes.objects import JSONObject
 from policies.registry import RULES, Rule
+from webhook.documents.document import Document, DocumentError
+from webhook.documents.objects import Manifest, locate
 from webhook.tools.cli.evaluate import Result, Verdict
 from webhook.tools.cli.yaml_writer import Marked
-from webhook.tools.documents.document import Document, DocumentError
-from webhook.tools.documents.objects import Manifest, locate
 from webhook.wording import counted, some
 
 # What audits find: a check needs none of it.

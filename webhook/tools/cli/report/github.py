@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from policies.finding import Action
+from webhook.documents.document import explanation
 from webhook.tools.cli.evaluate import Result
 from webhook.tools.cli.report.content import (
     CheckReport,
@@ -20,7 +21,6 @@ from webhook.tools.cli.report.content import (
     remediation,
     repository_path,
 )
-from webhook.tools.documents.document import explanation
 from webhook.wording import printable
 
 _COMMANDS: dict[Action, str] = {"enforce": "error", "warn": "warning", "audit": "notice"}

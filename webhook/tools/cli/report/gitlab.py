@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from policies.finding import Action
+from webhook.documents.document import explanation
 from webhook.tools.cli.evaluate import Result
 from webhook.tools.cli.report.content import (
     CheckReport,
@@ -21,7 +22,6 @@ from webhook.tools.cli.report.content import (
     repository_path,
 )
 from webhook.tools.cli.report.json import formatted
-from webhook.tools.documents.document import explanation
 from webhook.wording import printable
 
 _SEVERITIES: dict[Action, str] = {"enforce": "critical", "warn": "minor", "audit": "info"}

@@ -20,6 +20,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 from markupsafe import Markup
 
 from policies.finding import ACTIONS
+from webhook.documents.document import sentence
 from webhook.tools.audit.waste import WASTE
 from webhook.tools.cli.evaluate import Result, Verdict
 from webhook.tools.cli.report.content import (
@@ -31,7 +32,6 @@ from webhook.tools.cli.report.content import (
     waste_sentences,
 )
 from webhook.tools.cli.yaml_writer import difference
-from webhook.tools.documents.document import sentence
 from webhook.wording import counted, printable
 
 if TYPE_CHECKING:

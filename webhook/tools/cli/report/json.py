@@ -10,6 +10,7 @@ import msgspec
 
 from policies.finding import Finding
 from policies.kubernetes.paths import field_path
+from webhook.documents.document import sentence
 from webhook.tools.cli.evaluate import VERDICTS, Result
 from webhook.tools.cli.report.content import (
     AuditReport,
@@ -19,7 +20,6 @@ from webhook.tools.cli.report.content import (
     finding_place,
 )
 from webhook.tools.doctor import STATUSES, DoctorLine
-from webhook.tools.documents.document import sentence
 from webhook.wording import printable_json
 
 if TYPE_CHECKING:

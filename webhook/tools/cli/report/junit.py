@@ -13,6 +13,7 @@ from itertools import groupby
 from xml.etree import ElementTree as ET
 
 from policies.finding import Finding
+from webhook.documents.document import explanation, place
 from webhook.tools.cli.evaluate import Result
 from webhook.tools.cli.report.content import (
     CheckReport,
@@ -25,7 +26,6 @@ from webhook.tools.cli.report.content import (
 )
 from webhook.tools.cli.yaml_writer import Marked
 from webhook.tools.doctor import DoctorLine
-from webhook.tools.documents.document import explanation, place
 from webhook.wording import printable
 
 _DECLARATION = '<?xml version="1.0" encoding="UTF-8"?>\n'

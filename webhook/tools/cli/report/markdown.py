@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Literal, get_args
 
+from webhook.documents.document import explanation
 from webhook.tools.cli.evaluate import Result, Verdict
 from webhook.tools.cli.report.content import (
     CheckReport,
@@ -21,7 +22,6 @@ from webhook.tools.cli.report.content import (
     summary,
     verdict_counts,
 )
-from webhook.tools.documents.document import explanation
 from webhook.wording import counted, printable
 
 # A check needs none of it.

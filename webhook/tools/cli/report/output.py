@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TextIO, TypeAlias, T
 import click
 
 from policies.wording import did_you_mean
+from webhook.documents.document import InputError
+from webhook.documents.files import display_name
 from webhook.tools.cli.report.content import CheckReport, SuitesReport
 from webhook.tools.cli.yaml_writer import Marked
-from webhook.tools.documents.document import InputError
-from webhook.tools.documents.files import display_name
 from webhook.wording import printable
 
 if TYPE_CHECKING:

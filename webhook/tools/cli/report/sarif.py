@@ -16,6 +16,7 @@ from urllib.parse import quote
 
 from policies.finding import Action, Finding
 from policies.registry import RULES, Rule
+from webhook.documents.document import explanation
 from webhook.tools.cli.evaluate import Result
 from webhook.tools.cli.fixes import Replacement, replacements
 from webhook.tools.cli.report.content import (
@@ -33,7 +34,6 @@ from webhook.tools.cli.report.content import (
     rule_page,
 )
 from webhook.tools.cli.report.json import formatted
-from webhook.tools.documents.document import explanation
 from webhook.wording import printable
 
 SCHEMA = (

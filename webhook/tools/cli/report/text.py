@@ -12,6 +12,7 @@ from policies.decision import Decision
 from policies.finding import Finding
 from policies.kubernetes.paths import field_path
 from policies.kubernetes.templates import is_core_workload
+from webhook.documents.document import explanation, place
 from webhook.tools.cli.evaluate import Result
 from webhook.tools.cli.report.content import (
     AuditReport,
@@ -32,7 +33,6 @@ from webhook.tools.cli.report.content import (
 )
 from webhook.tools.cli.report.output import BOLD, DIM, PLAIN, STYLES, YELLOW, Style, Terminal
 from webhook.tools.cli.yaml_writer import Marked, difference
-from webhook.tools.documents.document import explanation, place
 from webhook.wording import counted
 
 if TYPE_CHECKING:

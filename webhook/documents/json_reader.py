@@ -14,9 +14,9 @@ from typing import Any, NoReturn
 
 from policies.kubernetes.objects import is_too_deep
 from policies.wording import uncapitalized
-from webhook.tools.documents.document import HELM_CURE, Document, DocumentError, looks_like_template
-from webhook.tools.documents.scalars import INT64_MIN, UINT64_MAX
-from webhook.tools.documents.yaml_reader import DUPLICATE_CURE, TOO_DEEP, TOO_DEEP_CURE, read_yaml
+from webhook.documents.document import HELM_CURE, Document, DocumentError, looks_like_template
+from webhook.documents.scalars import INT64_MIN, UINT64_MAX
+from webhook.documents.yaml_reader import DUPLICATE_CURE, TOO_DEEP, TOO_DEEP_CURE, read_yaml
 
 _SPACE = re.compile(r"[ \t\r\n]*")
 _LINE_WITH_BRACKET = re.compile(r"^[{\[]", re.MULTILINE)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from policies.kubernetes.objects import JSONObject
 from policies.policy import Policy
 from policies.shipped import shipped_policy
-from webhook.tools.documents.document import Document, InputError
-from webhook.tools.documents.files import display_name, read_text, valid_documents
-from webhook.tools.documents.objects import locate
+from webhook.documents.document import Document, InputError
+from webhook.documents.files import display_name, read_text, valid_documents
+from webhook.documents.objects import locate
 
 DEFAULT_NAME = "default"
 """The name of the default policy."""

@@ -13,9 +13,9 @@ import yaml
 
 from policies.kubernetes.objects import JSONObject
 from policies.kubernetes.paths import Path, steps
-from webhook.tools.documents.document import Document, DocumentError, looks_like_template
-from webhook.tools.documents.scalars import MERGE_TAG, plain_key
-from webhook.tools.documents.yaml_reader import Parser
+from webhook.documents.document import Document, DocumentError, looks_like_template
+from webhook.documents.scalars import MERGE_TAG, plain_key
+from webhook.documents.yaml_reader import Parser
 
 Node: TypeAlias = Any
 """A node of PyYAML, or None."""

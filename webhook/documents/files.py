@@ -13,7 +13,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from typing import BinaryIO
 
-from webhook.tools.documents.document import (
+from webhook.documents.document import (
     Document,
     DocumentError,
     InputError,
@@ -21,8 +21,8 @@ from webhook.tools.documents.document import (
     sentence,
     unreadable,
 )
-from webhook.tools.documents.json_reader import read_json
-from webhook.tools.documents.yaml_reader import read_yaml
+from webhook.documents.json_reader import read_json
+from webhook.documents.yaml_reader import read_yaml
 from webhook.wording import printable
 
 MAX_DOCUMENTS = 50_000

@@ -15,7 +15,7 @@ from typing import Any
 
 import yaml
 
-from webhook.tools.documents.document import DocumentError
+from webhook.documents.document import DocumentError
 
 Scalar = str | int | float | bool | None
 

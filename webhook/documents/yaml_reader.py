@@ -23,8 +23,8 @@ from yaml.events import (
 )
 
 from policies.kubernetes.objects import MAX_DEPTH
-from webhook.tools.documents.document import HELM_CURE, Document, DocumentError, looks_like_template
-from webhook.tools.documents.scalars import (
+from webhook.documents.document import HELM_CURE, Document, DocumentError, looks_like_template
+from webhook.documents.scalars import (
     MAY_BE_SPECIAL,
     MERGE_TAG,
     Scalar,
