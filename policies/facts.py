@@ -42,6 +42,8 @@ class Facts(msgspec.Struct, frozen=True):
     A claim that is not in ``claims`` is unresolved: it counts neither for nor against a Pod.
     """
 
+    kubernetes: int | None = None
+    """The minor version of the cluster's Kubernetes 1.x."""
     claims: Mapping[ObjectKey, Claim] = {}
     claim_templates: Mapping[ObjectKey, Claim] = {}
     extended_resource_classes: Mapping[str, str] = {}

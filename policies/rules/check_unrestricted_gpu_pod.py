@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from policies.context import Context
+from policies.facts import Facts
 from policies.finding import Finding
 from policies.kubernetes.pod import Pod
 from policies.kubernetes.pod_security import violations
+from policies.kubernetes.pod_security.view import NEWEST, Versions
 from policies.rules import set_restricted_security_context
 
 ID = "unrestricted-gpu-pod"
+
+_ENFORCE = "pod-security.kubernetes.io/enforce"
+_PINNED = re.compile(r"v1\.(\d{1,4})")
 
 
 def check(pod: Pod, context: Context) -> Iterator[Finding]:
@@ -20,12 +26,28 @@ def check(pod: Pod, context: Context) -> Iterator[Finding]:
         return
     actions = context.policy.actions_in(context.request.namespace).written
     completed = actions.get(set_restricted_security_context.ID) == "enforce"
-    for violation in violations(pod, level, completed=completed):
+    versions = _versions(context.facts)
+    of = "" if versions.oldest >= NEWEST else f" of version v1.{versions.oldest}"
+    for violation in violations(pod, level, versions, completed=completed):
         yield Finding(
             ID,
             pod.at(violation.path),
             violation.reason,
-            f'{violation.found}; Pod Security "{level}" accepts {violation.accepted}',
+            f'{violation.found}; Pod Security "{level}"{of} accepts {violation.accepted}',
             violation.remediation,
             subjects=violation.subjects,
         )
+
+
+def _versions(facts: Facts) -> Versions:
+    """Return the version of the cluster, and the one that the namespace pins.
+
+    A label of the namespace cannot relax the policy: the Pod must meet both.
+    """
+    own = NEWEST if facts.kubernetes is None else facts.kubernetes
+    labels = facts.namespace_labels or {}
+    if labels.get(_ENFORCE) not in ("baseline", "restricted"):
+        return Versions(own, own)
+    pinned = _PINNED.fullmatch(labels.get(f"{_ENFORCE}-version", ""))
+    other = int(pinned[1]) if pinned else own
+    return Versions(min(own, other), max(own, other))

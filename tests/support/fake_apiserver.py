@@ -303,6 +303,8 @@ class FakeApiServer:
             return _status(*error)
         if recorded.is_watch and path in self._served and path not in self.errors:
             return await self._watch(request)
+        if path == "/version" and path not in self.objects:
+            return web.json_response({"major": "1", "minor": "37"})
         body = await request.read()
         try:
             data = json.loads(body) if body else None

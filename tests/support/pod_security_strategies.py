@@ -29,9 +29,7 @@ def _or_null(strategy: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
 
 _PROFILE = _or_null(
     _record(
-        type=_maybe(
-            "RuntimeDefault", "Localhost", "Unconfined", "", "runtime/default", "localhost"
-        ),
+        type=_maybe("RuntimeDefault", "Localhost", "Unconfined", "", "runtime/default", "OCI"),
         localhostProfile=_maybe("profiles/gpu.json"),
     )
 )
@@ -73,8 +71,12 @@ _SYSCTL = st.fixed_dictionaries(
     {
         "name": st.sampled_from(
             [
-                "net.ipv4.tcp_rmem",
                 "kernel.shm_rmid_forced",
+                "net.ipv4.ip_local_reserved_ports",
+                "net.ipv4.tcp_keepalive_time",
+                "net.ipv4.tcp_notsent_lowat",
+                "net.ipv4.tcp_rmem",
+                "net.ipv4.tcp_slow_start_after_idle",
                 "kernel.shmmax",
                 "net/ipv4/tcp_rmem",
                 "net.core.somaxconn",

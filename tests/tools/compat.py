@@ -48,8 +48,10 @@ def module(version: str) -> GoModule:
     Raises:
         ControlPlaneError: it is not a version, or Go cannot download it.
     """
-    if not re.fullmatch(r"v1\.\d+\.\d+", version):
-        raise ControlPlaneError(f"{version!r} is not a release of Kubernetes: use v1.MINOR.PATCH")
+    if not re.fullmatch(r"v1\.\d+\.\d+(-(alpha|beta|rc)\.\d+)?", version):
+        raise ControlPlaneError(
+            f"{version!r} is not a release of Kubernetes: use v1.MINOR.PATCH, or a pre-release"
+        )
     directory = cache.root().with_name("compat") / version
     if not (directory / "go.sum").exists():
         shutil.rmtree(directory, ignore_errors=True)

@@ -31,6 +31,7 @@ from webhook.kube.errors import ClusterError
 from webhook.kube.nodes import NODES
 from webhook.kube.published import RESOURCE_SLICES
 from webhook.kube.reflector import Watches
+from webhook.kube.version import minor_version
 
 # The longest wait of a review for a namespace.
 _NAMESPACE_SECONDS = 1.0
@@ -86,6 +87,10 @@ class ClusterFacts:
         if state.nodes.use(policy):
             # Which resources are devices has changed, and of nodes only devices are kept.
             self.watches.relist(NODES)
+
+    async def read_version(self) -> None:
+        """Read the version of Kubernetes again; raises ClusterError, and keeps the one before."""
+        self.state.kubernetes = await minor_version(self._connection)
 
     async def start(self) -> None:
         """Start the watches.

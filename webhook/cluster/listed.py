@@ -86,6 +86,7 @@ class ListedCluster:
             ClusterError: the cluster cannot be read. A missing permission is not an error.
         """
         state = self.state
+        state.kubernetes = await reader.objects.minor_version()
 
         def node(item: NodeObject) -> None:
             state.nodes.put(item)

@@ -23,6 +23,7 @@ from webhook.kube.client import KubeApi
 from webhook.kube.collection import Collection as ObjectCollection
 from webhook.kube.errors import FORBIDDEN, NOT_FOUND, ApiError
 from webhook.kube.listing import list_all
+from webhook.kube.version import minor_version
 from webhook.wording import printable
 
 _ENDED = ("Succeeded", "Failed")
@@ -69,6 +70,10 @@ class Objects(ABC):
             ClusterError: another failure.
         """
 
+    async def minor_version(self) -> int | None:
+        """Return the minor version of Kubernetes; ``None`` if it is unknown."""
+        return None
+
     @abstractmethod
     async def kinds(self, group: str) -> tuple[Kind, ...]:
         """Return the kinds of a group that can be listed."""
@@ -94,6 +99,9 @@ class LiveObjects(Objects):
 
     async def title(self) -> str:
         return await self.api.host()
+
+    async def minor_version(self) -> int | None:
+        return await minor_version(self.api)
 
     async def read(
         self, collection: ObjectCollection[ItemT], take: Callable[[ItemT], T], failed: Failed

@@ -83,6 +83,8 @@ class ClusterState:
     """
 
     def __init__(self, policy: Policy | None, outdated: Callable[[], None] = lambda: None) -> None:
+        self.kubernetes: int | None = None
+        """The minor version of Kubernetes; ``None`` if it is unknown."""
         self.offers = NodeOffers(policy, outdated)
         self.nodes = self.offers.nodes
         self.slices = self.offers.slices
@@ -107,6 +109,7 @@ class ClusterState:
         A collection is known once it was listed completely.
         """
         return Facts(
+            kubernetes=self.kubernetes,
             nodes=self.nodes.index if NODES.name in known else None,
             templates=self.templates,
             runtime_classes=self.runtime_classes.all if RUNTIME_CLASSES.name in known else None,

@@ -33,6 +33,9 @@ from webhook.serve.metrics.cluster import ClusterMetrics
 from webhook.serve.metrics.replica import Metrics
 from webhook.signals import Signals
 
+_VERSION_SECONDS = 60.0
+"""How soon a replica follows an upgrade of the control plane."""
+
 _log = logging.getLogger("gpufence")
 
 
@@ -244,9 +247,11 @@ class _Replica:
 
     def _periodic_tasks(self) -> list[PeriodicTask]:
         seconds, failed = self._options.reload_seconds, self._metrics.task_failed
-        return [
-            PeriodicTask("certificate reload", self._reload_certificate, seconds, failed),
-        ]
+        tasks = [PeriodicTask("certificate reload", self._reload_certificate, seconds, failed)]
+        if self._facts is not None:
+            read = self._facts.read_version
+            tasks.append(PeriodicTask("version of Kubernetes", read, _VERSION_SECONDS, failed))
+        return tasks
 
 
 def _cluster(

@@ -1,8 +1,8 @@
-"""Pod Security's profiles ``baseline`` and ``restricted``, version latest.
+"""Pod Security's profiles ``baseline`` and ``restricted``, as versions 1.30 to 1.37 have them.
 
 One function for each control, in the order of the official library, with its result for every Pod:
-k8s.io/pod-security-admission v0.36, policy/check_*.go and registry.go, where latest is v1.35. JSON
-null counts as unset, and an empty object as set, as they do after Go's decoding.
+k8s.io/pod-security-admission v0.37, policy/check_*.go and registry.go. JSON null counts as unset,
+and an empty object as set, as they do after Go's decoding.
 """
 
 from __future__ import annotations
@@ -37,7 +37,14 @@ from policies.kubernetes.pod_security.privileges import (
     run_as_user,
     windows_host_process,
 )
-from policies.kubernetes.pod_security.view import PodView, Violation, is_hardened, view
+from policies.kubernetes.pod_security.view import (
+    LATEST,
+    PodView,
+    Versions,
+    Violation,
+    is_hardened,
+    view,
+)
 
 Level = Literal["baseline", "restricted"]
 Control = Callable[[PodView], Violation | None]
@@ -106,13 +113,15 @@ _OTHERS = {
 }
 
 
-def violations(pod: Pod, level: Level, *, completed: bool = False) -> list[Violation]:
-    """Return a violation for each control of the level that the Pod fails.
+def violations(
+    pod: Pod, level: Level, versions: Versions = LATEST, *, completed: bool = False
+) -> list[Violation]:
+    """Return a violation for each control of the level that the Pod fails in one of the versions.
 
     With ``completed``, without those that another violation causes (see ``PodView``): none are left
     if and only if the official library accepts the Pod.
     """
-    seen = view(pod, completed=completed)
+    seen = view(pod, versions, completed=completed)
     hardened = is_hardened(seen) and not bad_annotations(pod.annotations)
     controls = (_OTHERS if hardened else CONTROLS)[level]
     return [violation for control in controls if (violation := control(seen)) is not None]

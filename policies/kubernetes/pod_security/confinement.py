@@ -21,29 +21,30 @@ from policies.wording import capitalized, listing, quote
 PROFILES = frozenset({"RuntimeDefault", "Localhost"})
 _SECCOMP = "securityContext: {seccompProfile: {type: RuntimeDefault}}"
 _APP_ARMOR_ANNOTATION = "container.apparmor.security.beta.kubernetes.io/"
-_SE_LINUX_TYPES = (
-    "container_t",
-    "container_init_t",
-    "container_kvm_t",
-    "container_engine_t",
-)
-ACCEPTED_SE_LINUX_TYPES = frozenset({"", *_SE_LINUX_TYPES})
-_SE_LINUX = {"type": ACCEPTED_SE_LINUX_TYPES, "user": {""}, "role": {""}}
-"""The accepted values of each option."""
-SYSCTLS = (
-    "kernel.shm_rmid_forced",
-    "net.ipv4.ip_local_port_range",
-    "net.ipv4.ip_local_reserved_ports",
-    "net.ipv4.ip_unprivileged_port_start",
-    "net.ipv4.ping_group_range",
-    "net.ipv4.tcp_fin_timeout",
-    "net.ipv4.tcp_keepalive_intvl",
-    "net.ipv4.tcp_keepalive_probes",
-    "net.ipv4.tcp_keepalive_time",
-    "net.ipv4.tcp_rmem",
-    "net.ipv4.tcp_syncookies",
-    "net.ipv4.tcp_wmem",
-)
+_SE_LINUX_TYPES = {
+    "container_t": 0,
+    "container_init_t": 0,
+    "container_kvm_t": 0,
+    "container_engine_t": 31,
+}
+"""By type, the first minor version that accepts it."""
+_SYSCTLS = {
+    "kernel.shm_rmid_forced": 0,
+    "net.ipv4.ip_local_port_range": 0,
+    "net.ipv4.ip_local_reserved_ports": 27,
+    "net.ipv4.ip_unprivileged_port_start": 0,
+    "net.ipv4.ping_group_range": 0,
+    "net.ipv4.tcp_fin_timeout": 29,
+    "net.ipv4.tcp_keepalive_intvl": 29,
+    "net.ipv4.tcp_keepalive_probes": 29,
+    "net.ipv4.tcp_keepalive_time": 29,
+    "net.ipv4.tcp_notsent_lowat": 37,
+    "net.ipv4.tcp_rmem": 32,
+    "net.ipv4.tcp_slow_start_after_idle": 37,
+    "net.ipv4.tcp_syncookies": 0,
+    "net.ipv4.tcp_wmem": 32,
+}
+"""By sysctl, the first minor version that accepts it."""
 
 
 def app_armor_profile(pod: PodView) -> Violation | None:
@@ -83,23 +84,25 @@ def se_linux_options(pod: PodView) -> Violation | None:
     """
     if all(context.se_linux_options is None for context in pod.contexts):
         return None
+    types = _accepted(_SE_LINUX_TYPES, pod)
+    values_of = {"type": {"", *types}, "user": {""}, "role": {""}}
     wrong = [
         (owner, key, value)
         for owner, context in zip(pod.owners, pod.contexts, strict=True)
-        for key, accepted in _SE_LINUX.items()
+        for key, accepted in values_of.items()
         if (value := getattr(context.se_linux_options, key, None) or "") not in accepted
     ]
     if not wrong:
         return None
     faults = [Fault(o, at(o, f"seLinuxOptions.{key}"), f"{key} {value}") for o, key, value in wrong]
-    values = {key: sorted({value for _, k, value in wrong if k == key}) for key in _SE_LINUX}
+    values = {key: sorted({value for _, k, value in wrong if k == key}) for key in values_of}
     keys = [key for key in values if values[key]]
     shown = listing(f"{key} {quote(values[key])}" for key in keys)
     return violation(
         "seLinuxOptions",
         faults,
         f"{offenders(faults, 'sets', 'set')} {shown} in securityContext.seLinuxOptions",
-        f"no user, no role, and only the types {listing(_SE_LINUX_TYPES)}",
+        f"no user, no role, and only the types {listing(types)}",
         f"Remove {listing(keys)} from seLinuxOptions",
     )
 
@@ -141,10 +144,11 @@ def sysctls(pod: PodView) -> Violation | None:
     """
     if not pod.context.sysctls:
         return None
+    accepted = _accepted(_SYSCTLS, pod)
     faults = [
         Fault(None, f"spec.securityContext.sysctls[{index}].name", sysctl.name or "")
         for index, sysctl in enumerate(pod.context.sysctls)
-        if sysctl.name not in SYSCTLS
+        if sysctl.name not in accepted
     ]
     if not faults:
         return None
@@ -153,10 +157,15 @@ def sysctls(pod: PodView) -> Violation | None:
         "forbidden sysctls",
         faults,
         f"the Pod sets {names} in securityContext.sysctls",
-        f"only {listing(SYSCTLS)}",
+        f"only {listing(accepted)}",
         f"Remove {names} from sysctls. If the workload needs the setting, contact the "
         "cluster administrator, who can set it on the nodes",
     )
+
+
+def _accepted(values: Mapping[str, int], pod: PodView) -> list[str]:
+    """Return the values that every version of the profile accepts that counts for the Pod."""
+    return [value for value, since in values.items() if since <= pod.versions.oldest]
 
 
 def _unconfined(pod: PodView, accepted: str) -> Violation | None:

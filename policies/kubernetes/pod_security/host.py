@@ -142,9 +142,11 @@ def host_probes_and_host_lifecycle(pod: PodView) -> Violation | None:
     """Probes and lifecycle hooks call the Pod itself, and no other host.
 
     Restricted fields: ``host`` of every ``httpGet`` and ``tcpSocket`` in the containers' probes and
-    lifecycle. The kubelet makes these calls, from the node. Source:
+    lifecycle, since 1.34. The kubelet makes these calls, from the node. Source:
     check_hostProbesAndhostLifecycle.go.
     """
+    if pod.versions.newest < 34:
+        return None
     named = [
         Fault(container, f"{container.field}.{field}", host)
         for container in pod.containers

@@ -20,6 +20,21 @@ and leaves the user and the seccomp profile to the Pod. Never changed."""
 _RUNTIME_DEFAULT = SeccompProfile("RuntimeDefault")
 
 
+class Versions(NamedTuple):
+    """The minor versions of Kubernetes 1.x whose profiles a Pod must meet, all of them.
+
+    They are that of the cluster, and the one that the namespace pins, if it does.
+    """
+
+    oldest: int
+    newest: int
+
+
+NEWEST = 37
+"""The newest minor version whose profiles are known."""
+LATEST = Versions(NEWEST, NEWEST)
+
+
 class PodView(msgspec.Struct, frozen=True):
     """A Pod, its security context (empty if it has none) and its containers in visiting order.
 
@@ -29,10 +44,13 @@ class PodView(msgspec.Struct, frozen=True):
 
     ``windows`` is ``spec.os.name``, by which alone Pod Security recognizes a Windows Pod.
     ``user_namespace`` is ``hostUsers: false``, which makes root in the Pod a user without
-    privileges on the node. ``completed`` says that gpufence adds what ``restricted`` requires and
-    the Pod does not set. What it leaves out because of another field is then not reported: the
-    control of that field is. The same applies to the ports that ``hostNetwork`` implies.
+    privileges on the node: since 1.35, the profiles consider it. ``completed`` says that gpufence
+    adds what ``restricted`` requires and the Pod does not set. What it leaves out because of
+    another field is then not reported: the control of that field is. The same applies to the ports
+    that ``hostNetwork`` implies.
     """
+
+    versions: Versions
 
     pod: Pod
     spec: PodSpec
@@ -46,11 +64,12 @@ class PodView(msgspec.Struct, frozen=True):
     completed: bool
 
 
-def view(pod: Pod, *, completed: bool) -> PodView:
+def view(pod: Pod, versions: Versions = LATEST, *, completed: bool) -> PodView:
     """Return the view of a Pod that all controls share."""
     spec, context, containers = pod.spec, pod.security_context, pod.containers
     judged = [container for container in containers if container.security_context != HARDENED]
     return PodView(
+        versions,
         pod,
         spec,
         context,
@@ -59,7 +78,7 @@ def view(pod: Pod, *, completed: bool) -> PodView:
         [None, *judged],
         [context, *[container.security_context for container in judged]],
         pod.is_windows,
-        spec.host_users is False,
+        spec.host_users is False and versions.oldest >= 35,
         completed,
     )
 

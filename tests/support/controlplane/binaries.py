@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 HERE = Path(__file__).parent
-VERSION = "v1.36.3"
+VERSION = "v1.37.2"
 PACKAGES = {
     "etcd": "./etcd",
     "kube-apiserver": "k8s.io/kubernetes/cmd/kube-apiserver",
@@ -38,7 +38,7 @@ def ldflags(version: str = VERSION) -> str:
 
     The variables are those that Kubernetes' own build sets (hack/lib/version.sh).
     """
-    major, minor, _ = version.removeprefix("v").split(".")
+    major, minor, _ = version.removeprefix("v").split(".", 2)
     values = {"gitVersion": version, "gitMajor": major, "gitMinor": minor, "gitTreeState": "clean"}
     settings = [
         f"-X {package}.{name}={value}"

@@ -138,6 +138,7 @@ class Oracle:
         pods: Iterable[Mapping[str, Any]],
         *,
         level: Level = "restricted",
+        version: str = "latest",
         defaulted: bool = False,
         lenient: bool = False,
     ) -> list[PodSecurityVerdict]:
@@ -146,7 +147,7 @@ class Oracle:
         `defaulted` applies the API server's defaults first. Unknown fields are an error unless
         `lenient`.
         """
-        common = {"level": level, "version": "latest", "defaulted": defaulted, "lenient": lenient}
+        common = {"level": level, "version": version, "defaulted": defaulted, "lenient": lenient}
         return [self._ask(PodSecurityVerdict, "podSecurity", pod=pod, **common) for pod in pods]
 
     def feasible(

@@ -64,6 +64,9 @@ func nameIt(pod *corev1.Pod) {
 	if pod.Spec.ServiceAccountName == "" {
 		pod.Spec.ServiceAccountName = "default"
 	}
+	if pod.Spec.DeprecatedServiceAccount == "" {
+		pod.Spec.DeprecatedServiceAccount = pod.Spec.ServiceAccountName
+	}
 }
 
 type aboutResult struct {

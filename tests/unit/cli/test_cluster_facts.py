@@ -248,6 +248,52 @@ def test_namespace_labels_are_the_result_of_kubectl_apply(
             assert verdicts(outcome)["train"] == verdict
 
 
+def test_pod_security_is_that_of_the_cluster_and_of_the_version_that_the_namespace_pins(
+    gpufence: Run, tmp_path: Path, cluster: list[str], api: FakeApiServer
+) -> None:
+    """Kubernetes 1.37 accepts a sysctl that earlier versions reject."""
+    train = requesting("train", {"nvidia.com/gpu": 1})
+    sysctl = {"name": "net.ipv4.tcp_notsent_lowat", "value": "1"}
+    train["spec"]["securityContext"] = {"sysctls": [sysctl]}
+    pods = write(tmp_path / "pods.yaml", train)
+    label = "pod-security.kubernetes.io/enforce"
+    for version, labels, denied_by in (
+        ({"minor": "37"}, {}, ""),
+        ({"minor": "38+"}, {label: "restricted", f"{label}-version": "latest"}, ""),
+        ({"minor": "36"}, {}, "v1.36"),
+        ({"minor": "37", "emulationMinor": "36"}, {}, "v1.36"),
+        ({"minor": "37"}, {label: "baseline", f"{label}-version": "v1.33"}, "v1.33"),
+        ({"minor": "37"}, {label: "privileged", f"{label}-version": "v1.33"}, ""),
+        ({"minor": "36"}, {label: "restricted", f"{label}-version": "v1.37"}, "v1.36"),
+    ):
+        api.objects["/version"] = version
+        api.put(NAMESPACES, named("ml", labels))
+        outcome = gpufence("check", *cluster, pods)
+        assert (outcome.status == 1) == bool(denied_by), (version, labels)
+        assert not denied_by or f'"restricted" of version {denied_by} accepts' in outcome.out
+    assert gpufence("check", "--kubernetes-version", "v1.36.3", pods).status == 1
+    assert gpufence("check", "--kubernetes-version", "1.37", pods).status == 0
+    assert gpufence("check", pods).status == 0
+    for options, problem in (
+        (["1.29"], "'1.29' is not a version of Kubernetes from 1.30 on."),
+        (["1.37", *cluster], "--kubernetes-version and --cluster exclude each other."),
+    ):
+        outcome = gpufence("check", pods, "--kubernetes-version", *options)
+        assert outcome.status == 2
+        assert problem in outcome.err
+
+
+def test_a_version_that_is_none_is_an_error(
+    gpufence: Run, tmp_path: Path, cluster: list[str], api: FakeApiServer
+) -> None:
+    pods = write(tmp_path / "pods.yaml", BOUND)
+    for version in ({"minor": "x"}, {}, {"minor": 37}):
+        api.objects["/version"] = version
+        outcome = gpufence("check", *cluster, pods)
+        assert outcome.status == 2
+        assert "Error: /version" in outcome.err
+
+
 def test_a_cluster_that_cannot_be_read_is_an_error(
     gpufence: Run, tmp_path: Path, cluster: list[str], api: FakeApiServer
 ) -> None:

@@ -24,7 +24,7 @@ from webhook.documents.document import InputError
 from webhook.kube.client import KubeApi
 from webhook.kube.collection import LabeledMetadata
 from webhook.kube.credentials import Load
-from webhook.kube.errors import INVALID, ClusterError
+from webhook.kube.errors import FORBIDDEN, INVALID, ApiError, ClusterError
 from webhook.kube.reflector import Watches
 from webhook.tools.custom_resources import workload
 from webhook.wording import counted
@@ -63,14 +63,22 @@ def live_facts(load: Load, policy: Policy) -> Iterator[Complete]:
 
         @cache
         def metadata(namespace: str) -> JSONObject:
-            found = runner.run(connection.read(f"{NAMESPACES.path}/{namespace}"))
+            try:
+                found = runner.run(connection.read(f"{NAMESPACES.path}/{namespace}"))
+            except ApiError as error:
+                if error.status != FORBIDDEN:
+                    raise
+                found = None
             return found["metadata"] if found else {}
 
         def complete(request: Request, facts: Facts, obj: JSONObject) -> Facts:
             known = runner.run(cluster.facts_for(request, workload(obj, policy), _SECONDS))
+            live = metadata(request.namespace)
             labels = known.namespace_labels
+            if labels is None and live:
+                # A replica knows labels only if a pool needs them.
+                labels = live.get("labels") or {}
             if facts.namespace_labels is not None:
-                live = metadata(request.namespace) if labels is not None else {}
                 labels = _labels_after(live, facts.namespace_labels)
             classes = {**known.extended_resource_classes, **facts.extended_resource_classes}
             return replace(
@@ -84,6 +92,7 @@ def live_facts(load: Load, policy: Policy) -> Iterator[Complete]:
 
         try:
             runner.run(cluster.watches.load())
+            runner.run(cluster.read_version())
             for problem in cluster.state.slices.problems:
                 click.echo(f"Warning: {problem}", err=True)
             yield complete

@@ -13,8 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
+from msgspec.structs import replace
 
 from policies.facts import Request
+from policies.kubernetes.pod_security.view import NEWEST
 from policies.kubernetes.quantity import is_subdomain
 from policies.wording import unknown
 from webhook.documents.document import InputError
@@ -493,6 +495,19 @@ def run_on(
 connection_options = as_argument("connection", Connection, kubeconfig_option, context_option)
 
 
+_OLDEST = 30
+
+
+def _minor_version(_ctx: click.Context, _param: click.Parameter, value: str | None) -> int | None:
+    """Parse a version of Kubernetes."""
+    if value is None:
+        return None
+    found = re.fullmatch(r"v?1\.(\d{1,4})(\.\d+)?([-+].*)?", value)
+    if found is None or int(found[1]) < _OLDEST:
+        raise click.BadParameter(f"{value!r} is not a version of Kubernetes from 1.{_OLDEST} on.")
+    return int(found[1])
+
+
 class Evaluation:
     """What decisions on manifests depend on: a policy, a namespace, and a cluster."""
 
@@ -501,12 +516,16 @@ class Evaluation:
         policy_choice: PolicyChoice,
         namespace: str,
         nodes: str | None,
+        kubernetes_version: int | None,
         cluster: bool,
         kubeconfig: Path | None,
         context: str | None,
     ) -> None:
         if cluster and nodes is not None:
             raise click.UsageError("--nodes and --cluster exclude each other.")
+        if cluster and kubernetes_version is not None:
+            raise click.UsageError("--kubernetes-version and --cluster exclude each other.")
+        self._minor = kubernetes_version
         self.policy_choice = policy_choice
         self.request = Request(namespace=namespace, today=datetime.now(UTC).date())
         self.nodes = nodes
@@ -533,9 +552,16 @@ class Evaluation:
             facts = facts_of_nodes(read_file(self.nodes), policy, warn)
             if facts is None:
                 raise no_nodes(self.nodes)
-            yield facts
+            yield self._of_version(facts)
         else:
-            yield lambda _request, facts, _obj: facts
+            yield self._of_version(lambda _request, facts, _obj: facts)
+
+    def _of_version(self, complete: Complete) -> Complete:
+        """Return the function that also adds the version of Kubernetes."""
+        minor = self._minor
+        if minor is None:
+            return complete
+        return lambda request, facts, obj: replace(complete(request, facts, obj), kubernetes=minor)
 
     def load_policy(self) -> tuple[str, Policy]:
         """Return the policy and its title: with --cluster, by default the one it follows.
@@ -583,6 +609,13 @@ evaluation_options = as_argument(
         metavar="FILE",
         help="File with the cluster's nodes, as kubectl get nodes -o json prints them, or - for "
         "standard input.",
+    ),
+    click.option(
+        "--kubernetes-version",
+        callback=_minor_version,
+        metavar="VERSION",
+        help="Version of Kubernetes whose Pod Security counts, such as 1.36. "
+        f"[default: 1.{NEWEST}]",
     ),
     click.option(
         "--cluster",
