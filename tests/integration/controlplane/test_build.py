@@ -62,7 +62,7 @@ def test_an_unsuitable_envtest_directory_is_ignored_and_reported(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     directory = str(assets(tmp_path, "kube-apiserver", "kubectl"))
-    for reason in ("it has no etcd", "it is v1.30.2, not a v1.36"):
+    for reason in ("it has no etcd", "it is v1.30.2, not a v1.37"):
         assert binaries.from_assets(directory) == {}
         expected = f"KUBEBUILDER_ASSETS={directory} is not used: {reason}"
         assert expected in capsys.readouterr().err
