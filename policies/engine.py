@@ -1,14 +1,17 @@
-"""The decision on one object, in two phases: mutate, then validate.
+"""The decision on one object: one checklist, in one of three phases.
 
-The mutating webhook runs the first phase and the validating webhook the second. ``decide`` runs
-both, for files and audits. All three follow one checklist, so they come to one verdict.
+Each Pod of the object gets its mutations, then the checks judge it; exceptions, and what the stored
+object had already, do not count. Both webhooks and the tools run this one list (``_run``). The
+phase says what happens to the mutations: the mutating webhook makes them, the validating webhook
+requires them, and files and audits get both at once.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from enum import Enum
+from typing import Any, Literal
 
 from msgspec.structs import replace
 
@@ -55,6 +58,20 @@ NO_REQUEST = Request()
 NO_FACTS = Facts()
 
 
+class Phase(Enum):
+    """What is asked about an object, and so what happens to its mutations."""
+
+    MUTATE = "what API servers change before they store it"
+    VALIDATE = "whether API servers store it"
+    DECIDE = "both, for a file or an audit"
+
+
+_Fate = Literal["make", "assume", "require", "report"]
+"""What happens to the mutations of a Pod: they are part of the answer; the Pod is judged with them,
+because it will get them when it is created; it must have them already; or, in a mode that changes
+nothing, each is a finding, and the Pod is judged with them."""
+
+
 def mutate(
     obj: Object, policy: Policy, request: Request = NO_REQUEST, facts: Facts = NO_FACTS
 ) -> tuple[PatchOperation, ...]:
@@ -64,20 +81,7 @@ def mutate(
         MalformedObjectError: a field that a rule reads has the wrong type or an invalid quantity.
         OversizedObjectError: the object exceeds a limit.
     """
-    workload = _as_stored(_workload(obj), request)
-    if _stored(request) is not None and workload.is_being_deleted:
-        return ()
-    actions = policy.actions_in(request.namespace)
-    if actions.mode != "enforce":
-        return ()
-    pods = workload.pods()
-    if _left_alone(workload, pods, policy, request):
-        return ()
-    operations: list[PatchOperation] = []
-    for pod in pods:
-        editor = _edit(pod, Context.of(pod, policy, request, facts), actions, [])
-        operations += [operation for _, operation in editor.changes]
-    return tuple(operations)
+    return _run(obj, Scope(policy, request, facts), Phase.MUTATE).operations
 
 
 def validate(
@@ -92,8 +96,7 @@ def validate(
     Raises:
         MalformedObjectError, OversizedObjectError: as ``mutate`` does.
     """
-    workload = _as_stored(_workload(obj), request)
-    return _decide(workload, Scope(policy, request, facts), (), is_final=True)
+    return _run(obj, Scope(policy, request, facts), Phase.VALIDATE)
 
 
 def decide(
@@ -112,78 +115,34 @@ def decide(
     Raises:
         MalformedObjectError, OversizedObjectError: as ``mutate`` does.
     """
-    scope = Scope(policy, request, facts)
-    return _decide(_workload(obj), scope, excluded_namespaces, is_final=False)
+    return _run(obj, Scope(policy, request, facts), Phase.DECIDE, excluded_namespaces)
 
 
-def _workload(obj: Object) -> Workload:
-    return obj if isinstance(obj, Workload) else Workload(obj)
-
-
-def _as_stored(obj: Workload, request: Request) -> Workload:
-    """Return the object that the API server will store.
-
-    Of a request for ephemeral containers, it takes nothing else from the client, but the mutating
-    webhooks get the object of the client (``k8s.io/kubernetes/pkg/registry/core/pod/strategy.go``,
-    ``dropNonEphemeralContainerUpdates``).
-    """
-    if request.subresource != "ephemeralcontainers" or (old := _stored(request)) is None:
-        return obj
-    try:
-        return Workload(old).with_ephemeral_containers(obj)
-    except MalformedObjectError:
-        # The error of the client's object gets its path where its Pod is read.
-        return obj
-
-
-def _stored(request: Request) -> JSONObject | PodObject | None:
-    """Return the object that an update changes."""
-    return request.old if request.operation == "UPDATE" else None
-
-
-def _left_alone(
-    obj: Workload,
-    pods: tuple[Pod, ...],
-    policy: Policy,
-    request: Request,
-    excluded_namespaces: Container[str] = (),
-    unjudged: Sequence[Unjudged] = (),
-) -> Decision | None:
-    """Return the decision on an object on which no rule runs; ``None`` if rules decide."""
-    if not (pods or unjudged):
-        return Decision(obj.raw or {}, has_template=False)
-    if reason := policy.exemptions.cover(request.namespace, request.username, pods):
-        return Decision(obj.raw or {}, exemption=reason)
-    if request.namespace in excluded_namespaces:
-        reason = f"API servers do not call gpufence for namespace {request.namespace}"
-        return Decision(obj.raw or {}, exemption=reason)
-    if pods:
-        return None
-    return Decision(obj.raw or {}, has_template=False, unjudged=tuple(unjudged))
-
-
-def _decide(
-    obj: Workload, scope: Scope, excluded_namespaces: Container[str], *, is_final: bool
+def _run(
+    obj: Object, scope: Scope, phase: Phase, excluded_namespaces: Container[str] = ()
 ) -> Decision:
-    """Judge the object. On UPDATE, the findings of the old object do not count again."""
-    old = _stored(scope.request)
-    if old is not None and obj.is_being_deleted:
-        return Decision(obj.raw or {}, exemption=_DELETED)
-    moves = old is not None and may_move(obj.pods(), old)
-    decision = _judge(obj, scope, excluded_namespaces, is_final=is_final, moves=moves)
+    """Judge an object as it will be stored. The findings of the stored one do not count again."""
+    workload = obj if isinstance(obj, Workload) else Workload(obj)
+    request = scope.request
+    old = request.old if request.operation == "UPDATE" else None
+    if old is not None:
+        if request.subresource == "ephemeralcontainers" and phase is not Phase.DECIDE:
+            workload = _with_ephemeral_containers(old, workload)
+        if workload.is_being_deleted:
+            return Decision(workload.raw or {}, exemption=_DELETED)
+    decision = _judge(workload, scope, phase, excluded_namespaces)
     if old is None or not decision.findings:
         return decision
     try:
         stored = Workload(old)
         if stored.is_being_deleted:
-            return Decision(obj.raw or {}, exemption=_DELETED)
-        if moves:
+            return Decision(workload.raw or {}, exemption=_DELETED)
+        if may_move(workload.pods(), old):
             return decision
         # With the metadata of the new object: a Pod that its DaemonSet releases is not worse for
         # it. AppArmor's annotations are immutable (core validation.go,
         # ValidatePodSpecificAnnotationUpdates), and a label that is removed is a new finding.
-        stored = stored.with_metadata(obj)
-        before = _judge(stored, scope, excluded_namespaces, is_final=is_final)
+        before = _judge(stored.with_metadata(workload), scope, phase, excluded_namespaces)
     except MalformedObjectError:
         return decision
     new, known = split_known(decision.findings, before.findings)
@@ -191,25 +150,31 @@ def _decide(
     return replace(decision, findings=new, known=known, failures=failures)
 
 
-def _judge(
-    obj: Workload,
-    scope: Scope,
-    excluded_namespaces: Container[str],
-    *,
-    is_final: bool,
-    moves: bool = False,
-) -> Decision:
-    """Run the rules on the object: mutations, checks, exceptions.
+def _with_ephemeral_containers(old: JSONObject | PodObject, obj: Workload) -> Workload:
+    """Return the stored Pod with the ephemeral containers of the client's, as it will be stored.
 
-    The mutating webhook has already changed a Pod that ``is_final``. One that ``moves`` may have
-    been created before its claims, as a Pod without devices.
+    The mutating webhooks get the object of the client (``k8s.io/kubernetes``,
+    ``pkg/registry/core/pod/strategy.go``, ``dropNonEphemeralContainerUpdates``).
     """
+    try:
+        return Workload(old).with_ephemeral_containers(obj)
+    except MalformedObjectError:
+        # The error of the client's object gets its path where its Pod is read.
+        return obj
+
+
+def _judge(
+    obj: Workload, scope: Scope, phase: Phase, excluded_namespaces: Container[str]
+) -> Decision:
+    """Run the checklist on an object as it is."""
     policy, request = scope.policy, scope.request
-    actions, pods = policy.actions_in(request.namespace), obj.pods()
-    enforces = actions.mode == "enforce"
-    unjudged = list(obj.unjudged)
-    if decision := _left_alone(obj, pods, policy, request, excluded_namespaces, unjudged):
+    actions = policy.actions_in(request.namespace)
+    if phase is Phase.MUTATE and actions.mode != "enforce":
+        return Decision(obj.raw or {})
+    pods = obj.pods()
+    if decision := _left_alone(obj, pods, policy, request, excluded_namespaces):
         return decision
+    unjudged = list(obj.unjudged)
     changes: list[tuple[str, PatchOperation]] = []
     findings: list[Finding] = []
     failures: list[Failure] = []
@@ -219,24 +184,27 @@ def _judge(
         context = Context.of(pod, policy, request, scope.facts)
         for pool in context.requested_pools:
             pools[pool.name] = None
-        if not is_final:
+        if phase is Phase.DECIDE:
             missing |= dict.fromkeys(missing_facts(pod, context))
             if context.is_undecided(pod):
                 path = (*pod.template.spec_path, "resourceClaims")
                 unjudged.append(Unjudged(path, "its resource claims are unknown"))
-        if enforces and is_final and pod.template.kind == "Pod":
+        fate = _fate(pod, phase, actions)
+        if fate == "require":
             # A plain Pod has nothing to lose.
             if context.device_requests or pod.spec.resource_claims:
-                findings += _lost(pod, context, actions, moves=moves)
+                findings += _lost(pod, context, actions)
         else:
             if obj.is_core_workload:
                 context = replace(context, written_devices=pod.device_resources)
             editor = _edit(pod, context, actions, failures)
             pod.changed()
-            if enforces:
+            if fate == "make":
                 changes += editor.changes
-            else:
+            elif fate == "report":
                 findings += _unmade(editor, pod, actions)
+        if phase is Phase.MUTATE:
+            continue
         found = _findings(pod, context, actions, MOST_FINDINGS - len(findings), failures)
         if found and (role := obj.role(pod)):
             found = [
@@ -245,7 +213,7 @@ def _judge(
             ]
         findings += found
     counting, excepted = apply_exceptions(findings, obj, policy, request) if findings else ((), ())
-    mutations, operations = zip(*changes, strict=True) if changes and not is_final else ((), ())
+    mutations, operations = zip(*changes, strict=True) if changes else ((), ())
     return Decision(
         obj.raw or {},
         operations,
@@ -257,6 +225,35 @@ def _judge(
         unjudged=tuple(unjudged),
         failures=tuple(failures),
     )
+
+
+def _left_alone(
+    obj: Workload,
+    pods: tuple[Pod, ...],
+    policy: Policy,
+    request: Request,
+    excluded_namespaces: Container[str],
+) -> Decision | None:
+    """Return the decision on an object on which no rule runs; ``None`` if rules decide."""
+    if not (pods or obj.unjudged):
+        return Decision(obj.raw or {}, has_template=False)
+    if reason := policy.exemptions.cover(request.namespace, request.username, pods):
+        return Decision(obj.raw or {}, exemption=reason)
+    if request.namespace in excluded_namespaces:
+        reason = f"API servers do not call gpufence for namespace {request.namespace}"
+        return Decision(obj.raw or {}, exemption=reason)
+    if pods:
+        return None
+    return Decision(obj.raw or {}, has_template=False, unjudged=obj.unjudged)
+
+
+def _fate(pod: Pod, phase: Phase, actions: Actions) -> _Fate:
+    """Return what happens to the mutations of a Pod."""
+    if actions.mode != "enforce":
+        return "report"
+    if phase is Phase.VALIDATE:
+        return "require" if pod.template.kind == "Pod" else "assume"
+    return "make"
 
 
 def mutate_pod(pod: Pod, context: Context) -> Editor:
@@ -313,14 +310,16 @@ def _unmade(editor: Editor, pod: Pod, actions: Actions) -> Iterator[Finding]:
             yield replace(finding, action=actions.mode, would="enforce")
 
 
-def _lost(pod: Pod, context: Context, actions: Actions, *, moves: bool) -> Iterator[Finding]:
+def _lost(pod: Pod, context: Context, actions: Actions) -> Iterator[Finding]:
     """Yield a finding for each mutation whose changes the Pod does not have, and needs to keep.
 
     Between the reviews, another webhook can change the Pod, and its author the claims.
     """
     if not context.may_have_device(pod) or is_mirror_pod(pod, context):
         return
-    is_late = moves and bool(context.device_requests)
+    old = context.request.old
+    # It may have been created before its claims, as a Pod without devices.
+    is_late = bool(context.device_requests and old is not None and may_move((pod,), old))
     mutations = KEPT_MUTATIONS
     if context.exists(pod) and not is_late:
         mutations = tuple(rule for rule in _mutations_for(pod, context) if rule.is_kept)
