@@ -30,7 +30,7 @@ from policies.kubernetes.objects import JSONObject, MalformedObjectError
 from policies.kubernetes.quantity import is_subdomain
 from policies.kubernetes.workload import MOST_CLAIMS, Workload
 from policies.requests import named_claims
-from webhook.kube.claims import read_claim
+from webhook.devices.claims import read_claim
 from webhook.kube.client import KubeApi
 from webhook.kube.errors import (
     INVALID,

@@ -27,9 +27,9 @@ from webhook.cluster.state import (
     ClusterState,
     NamedObject,
 )
+from webhook.devices.nodes import NODES
+from webhook.devices.slices import RESOURCE_SLICES
 from webhook.kube.errors import ClusterError
-from webhook.kube.nodes import NODES
-from webhook.kube.published import RESOURCE_SLICES
 from webhook.kube.reflector import Watches
 from webhook.kube.version import minor_version
 
@@ -120,7 +120,7 @@ class ClusterFacts:
             f"{consequence}"
             for fact, consequence in self._needed.items()
             if fact in missing
-        ] + self.state.slices.problems
+        ] + self.state.offers.problems
 
     def nodes_without_labels(self) -> dict[str, int]:
         """Return by pool the nodes with its devices that have the labels of no pool and need them.
@@ -170,7 +170,7 @@ class ClusterFacts:
         A namespace is often created just before its first Pod: one that the watch does not know yet
         is read.
         """
-        labels = self.state.namespaces.all.get(namespace)
+        labels = self.state.namespaces.by_name.get(namespace)
         listed = NAMESPACES.name in self.watches.listed
         if labels is not None or not listed or not is_subdomain(namespace):
             return labels

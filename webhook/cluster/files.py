@@ -14,11 +14,12 @@ from policies.policy import Policy
 from webhook.cluster.manifests import Complete
 from webhook.cluster.state import NAMESPACES, RUNTIME_CLASSES, ClusterState
 from webhook.cluster.templates import MACHINE_DEPLOYMENTS, NODE_CLAIMS, NODE_POOLS
+from webhook.devices.classes import DEVICE_CLASSES
+from webhook.devices.nodes import NODES
+from webhook.devices.slices import RESOURCE_SLICES, TAINT_RULES
 from webhook.documents.document import DocumentError, raise_errors
 from webhook.documents.objects import Manifest
 from webhook.kube.collection import Collection, Store
-from webhook.kube.nodes import NODES
-from webhook.kube.published import DEVICE_CLASSES, RESOURCE_SLICES, TAINT_RULES
 
 _SLICE = "ResourceSlice"
 _KINDS: dict[tuple[str, str], Collection[Any]] = {
@@ -51,10 +52,10 @@ def facts_of_nodes(
     state = state_of(manifests, policy)
     if not len(state.nodes):
         return None
-    for problem in state.slices.problems:
+    for problem in state.offers.problems:
         warn(problem)
     nodes, templates = state.nodes.index, state.templates
-    provided = state.device_classes.by_resource
+    provided = state.offers.by_resource
 
     def complete(_request: Request, facts: Facts, _obj: JSONObject) -> Facts:
         classes = {**provided, **facts.extended_resource_classes}

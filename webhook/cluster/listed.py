@@ -15,10 +15,10 @@ from policies.kubernetes.objects import JSONObject, ObjectKey
 from policies.policy import Policy
 from webhook.cluster.objects import Reader
 from webhook.cluster.state import NAMESPACES, RUNTIME_CLASSES, ClusterState
-from webhook.kube.claims import read_claim
+from webhook.devices.claims import read_claim
+from webhook.devices.nodes import NODES, NodeObject
+from webhook.devices.slices import RESOURCE_SLICES, TAINT_RULES
 from webhook.kube.collection import Collection, LabeledMetadata
-from webhook.kube.nodes import NODES, NodeObject
-from webhook.kube.published import RESOURCE_SLICES, TAINT_RULES
 
 
 class ClaimObject(msgspec.Struct, frozen=True):
@@ -53,7 +53,7 @@ async def list_state(reader: Reader) -> ClusterState:
     """
     state = ClusterState(None)
     await reader.objects.read(NODES, state.nodes.put, reader.failed)
-    for collection, store in {**state.offers.published, **state.template_stores}.items():
+    for collection, store in {**state.offers.of_drivers, **state.template_stores}.items():
         await reader.read(collection, store.put)
     if reader.objects.is_whole:
         await reader.objects.read(NAMESPACES, state.namespaces.put, reader.failed)
@@ -104,7 +104,7 @@ class ListedCluster:
             NODES: node,
             NAMESPACES: state.namespaces.put,
             RUNTIME_CLASSES: state.runtime_classes.put,
-            **{each: store.put for each, store in state.offers.published.items()},
+            **{each: store.put for each, store in state.offers.of_drivers.items()},
         }
         if self._policy.pools_of_class:
             takes |= {_CLAIMS: claim, _CLAIM_TEMPLATES: template}
@@ -116,7 +116,7 @@ class ListedCluster:
                 self.is_whole = False
         for collection, store in state.template_stores.items():
             await reader.read(collection, store.put)
-        reader.skipped += state.slices.problems
+        reader.skipped += state.offers.problems
 
     @property
     def unknown(self) -> frozenset[str]:
@@ -142,4 +142,4 @@ class ListedCluster:
 
     def labels_of(self, namespace: str) -> Mapping[str, str] | None:
         """Return the labels of a namespace; ``None`` if they are unknown."""
-        return self.state.namespaces.all.get(namespace)
+        return self.state.namespaces.by_name.get(namespace)

@@ -13,8 +13,8 @@ from policies.kubernetes.core_v1 import PodSpec
 from policies.kubernetes.objects import JSONObject, MalformedObjectError, ObjectKey, mapping
 from policies.kubernetes.paths import descend, text_at
 from policies.kubernetes.workload import convert
+from webhook.devices.claims import GROUP, read_claim
 from webhook.documents.objects import Manifest
-from webhook.kube.claims import GROUP, read_claim
 
 Complete = Callable[[Request, Facts, JSONObject], Facts]
 """Adds facts about the cluster to those about one object."""

@@ -15,8 +15,8 @@ from policies.kubernetes.core_v1 import Requirement
 from policies.kubernetes.node_templates import NodeTemplate
 from policies.kubernetes.quantity import NANOS, InvalidQuantityError, parse_quantity
 from policies.kubernetes.scheduling import Taint
+from webhook.devices.nodes import NodeStatus, TaintObject, taints_of
 from webhook.kube.collection import AnnotatedMetadata, Collection, LabeledMetadata
-from webhook.kube.nodes import NodeStatus, TaintObject, taints_of
 
 _CAPACITY = "capacity.cluster-autoscaler.kubernetes.io"
 # Labels that Cluster API copies from Machines to Nodes

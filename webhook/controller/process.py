@@ -17,9 +17,11 @@ from webhook.controller.controller import Controller, ControllerOptions
 from webhook.controller.metrics import ControllerMetrics
 from webhook.controller.pages import Pages
 from webhook.controller.policy_status import publish
+from webhook.devices.classes import DEVICE_CLASSES
+from webhook.devices.nodes import NODES
+from webhook.devices.offers import Offers
+from webhook.devices.slices import RESOURCE_SLICES
 from webhook.kube.errors import ClusterError
-from webhook.kube.nodes import NODES
-from webhook.kube.published import DEVICE_CLASSES, RESOURCE_SLICES, NodeOffers
 from webhook.kube.reflector import Watches
 from webhook.kube.writer import KubeWriter
 from webhook.logs import JSONFormatter, TextFormatter, configure, event
@@ -84,7 +86,7 @@ class _Process:
         self._watches = Watches(self._api)
         if options.policy is None:
             self._watches.need(fence_policy(policy.name), policy)
-        self._offers = NodeOffers(policy.current, lambda: self._watches.relist(RESOURCE_SLICES))
+        self._offers = Offers(policy.current, lambda: self._watches.relist(RESOURCE_SLICES))
         if options.controller.registration.with_nodes:
             for collection, store in self._offers.stores.items():
                 self._watches.need(collection, store)

@@ -5,7 +5,7 @@ msgspec skips all other fields. Source: ``k8s.io/apimachinery/pkg/apis/meta/v1``
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
@@ -49,6 +49,7 @@ class Item(Protocol):
 AnyT = TypeVar("AnyT")
 ItemT = TypeVar("ItemT", bound=Item)
 ItemT_contra = TypeVar("ItemT_contra", bound=Item, contravariant=True)
+ValueT = TypeVar("ValueT")
 
 
 class Store(Protocol[ItemT_contra]):
@@ -64,6 +65,44 @@ class Store(Protocol[ItemT_contra]):
         """Return the names of all items."""
 
     def __len__(self) -> int: ...
+
+
+class ValueStore(Generic[ItemT_contra, ValueT]):
+    """Keeps what ``read`` returns of each item, by name; items without a value are dropped.
+
+    ``changed`` is called after each change, with the value before and after it.
+    """
+
+    def __init__(
+        self,
+        read: Callable[[ItemT_contra], ValueT | None],
+        changed: Callable[[ValueT | None, ValueT | None], object] = lambda _before, _after: None,
+    ) -> None:
+        self._read = read
+        self._changed = changed
+        self.by_name: dict[str, ValueT] = {}
+
+    def put(self, item: ItemT_contra, /) -> None:
+        self._set(item.metadata.key, self._read(item))
+
+    def remove(self, name: str, /) -> None:
+        self._set(name, None)
+
+    def names(self) -> Iterable[str]:
+        return list(self.by_name)
+
+    def __len__(self) -> int:
+        return len(self.by_name)
+
+    def _set(self, name: str, value: ValueT | None) -> None:
+        before = self.by_name.get(name)
+        if value == before:
+            return
+        if value is None:
+            del self.by_name[name]
+        else:
+            self.by_name[name] = value
+        self._changed(before, value)
 
 
 @dataclass(frozen=True, slots=True)

@@ -167,7 +167,7 @@ def counted(device_class: JSON, nodes: list[JSON], given: list[JSON]) -> list[in
         put(state, {"apiVersion": "v1", "kind": "Node", **obj})
     for obj in given:
         put(state, {**API, "kind": "ResourceSlice", **obj})
-    assert not state.slices.problems
+    assert not state.offers.problems
     offers = [state.nodes.index.get(each["metadata"]["name"]) for each in nodes]
     return [each.published.get(implicit_resource("c")) if each else None for each in offers]
 

@@ -13,9 +13,10 @@ from policies.kubernetes.nodes import Node
 from policies.kubernetes.scheduling import Taint
 from webhook.cluster.files import put
 from webhook.cluster.state import ClusterState
+from webhook.devices.classes import DeviceClassObject, DeviceClassSpec
+from webhook.devices.nodes import NodeObject, NodeStore
+from webhook.devices.published import PublishedDevices
 from webhook.kube.collection import LabeledMetadata
-from webhook.kube.nodes import NodeObject, NodeStore
-from webhook.kube.published import DeviceClassObject, DeviceClassSpec
 
 JSON = dict[str, Any]
 
@@ -61,23 +62,24 @@ def device_class(name: str, created: str, resource: str | None) -> DeviceClassOb
 
 
 def test_the_newest_device_class_of_a_resource_wins_then_the_lower_name() -> None:
-    store = ClusterState(policy()).device_classes
+    offers = ClusterState(policy()).offers
+    store = offers.device_classes
     early, late = "2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z"
     store.put(device_class("b", late, "example.com/gpu"))
-    assert store.by_resource == {"example.com/gpu": "b"}
+    assert offers.by_resource == {"example.com/gpu": "b"}
     store.put(device_class("a", early, "example.com/gpu"))
-    assert store.by_resource == {"example.com/gpu": "b"}, "the newer one"
+    assert offers.by_resource == {"example.com/gpu": "b"}, "the newer one"
     store.put(device_class("c", late, "example.com/gpu"))
-    assert store.by_resource == {"example.com/gpu": "b"}, "the lower name of two as new"
+    assert offers.by_resource == {"example.com/gpu": "b"}, "the lower name of two as new"
     store.remove("b")
-    assert store.by_resource == {"example.com/gpu": "c"}
+    assert offers.by_resource == {"example.com/gpu": "c"}
     store.put(device_class("c", late, None))
     store.put(device_class("d", late, "example.com/nic"))
-    assert store.by_resource == {"example.com/gpu": "a", "example.com/nic": "d"}
+    assert offers.by_resource == {"example.com/gpu": "a", "example.com/nic": "d"}
 
 
 def test_common_label_strings_are_stored_once() -> None:
-    store = NodeStore(policy())
+    store = NodeStore(policy(), PublishedDevices())
     for name in ("a", "b"):
         line = json.dumps(node(name, {"example.com/rack-of-the-node": "rack-number-7"}))
         store.put(msgspec.json.decode(line, type=NodeObject))

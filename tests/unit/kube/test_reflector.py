@@ -22,10 +22,10 @@ from fake_apiserver import (
 )
 from webhook.cluster.facts import ClusterFacts
 from webhook.cluster.templates import MACHINE_DEPLOYMENTS, NODE_CLAIMS, NODE_POOLS
+from webhook.devices.slices import TAINT_RULES
 from webhook.kube.client import KubeApi
 from webhook.kube.errors import ApiError, UnreachableError
 from webhook.kube.kubeconfig import kubeconfig
-from webhook.kube.published import TAINT_RULES
 from webhook.kube.reflector import Watches
 
 TEMPLATES = ("nodepools", "nodeclaims", "machinedeployments")

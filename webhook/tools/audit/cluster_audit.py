@@ -13,12 +13,13 @@ from functools import partial
 import msgspec
 
 from policies.kubernetes.objects import JSONObject
+from policies.kubernetes.quantity import parse_quantity
 from policies.policy import Policy
 from webhook.cluster.kinds import WORKLOADS, GroupKind, Kind
 from webhook.cluster.listed import ListedCluster
 from webhook.cluster.objects import Reader
+from webhook.devices.nodes import NodeObject
 from webhook.kube.collection import Collection
-from webhook.kube.nodes import NodeObject, room_of
 from webhook.tools.audit.judge import Inventory, Judge, Judged, NodeDetails, RunningPod
 from webhook.tools.audit.move import Move
 from webhook.tools.audit.owners import Owned
@@ -156,8 +157,11 @@ class _Lister:
         inventory = self.inventory
 
         def take_node(item: NodeObject) -> None:
+            offered = item.status.allocatable or {}
             inventory.node_details[item.metadata.name] = NodeDetails(
-                item.metadata.uid, bool(item.spec.unschedulable), room_of(item.status)
+                item.metadata.uid,
+                bool(item.spec.unschedulable),
+                (parse_quantity(offered.get("cpu")), parse_quantity(offered.get("memory"))),
             )
 
         await inventory.cluster.read(self._reader, take_node)

@@ -17,12 +17,12 @@ from typing import NamedTuple
 from policies.kubernetes.nodes import Node, NodeIndex, NodeSet
 from policies.kubernetes.objects import JSONObject, MalformedObjectError, mapping, mappings
 from policies.kubernetes.pod import Pod
-from policies.kubernetes.resource_slices import ResourceSlice
 from policies.kubernetes.scheduling import FENCING_EFFECTS, Taint, tolerates
 from policies.kubernetes.workload import Workload
 from policies.policy import Policy
 from policies.pool_nodes import nodes_of_pools
 from webhook.cluster.state import ClusterState
+from webhook.devices.published import ResourceSlice
 from webhook.kube.collection import Collection
 from webhook.wording import counted, some
 
@@ -52,7 +52,7 @@ def of_a_network(is_known: Callable[[str], object], state: ClusterState) -> Iter
 
     ``is_known`` selects the devices by their names.
     """
-    published = state.slices.published
+    published = state.offers.published
     reached = [
         node
         for node in state.nodes.index
@@ -61,7 +61,7 @@ def of_a_network(is_known: Callable[[str], object], state: ClusterState) -> Iter
     by_driver: dict[str, list[ResourceSlice]] = {}
     for item in published.of_several_nodes() if reached else ():
         if any(map(is_known, published.names_of(item.devices))):
-            by_driver.setdefault(item.driver, []).append(item)
+            by_driver.setdefault(item.pool.driver, []).append(item)
     for driver, slices in sorted(by_driver.items()):
         names = [n.name for n in reached if any(s.devices_on(n.name, n.labels) for s in slices)]
         if names:

@@ -93,7 +93,7 @@ def live_facts(load: Load, policy: Policy) -> Iterator[Complete]:
         try:
             runner.run(cluster.watches.load())
             runner.run(cluster.read_version())
-            for problem in cluster.state.slices.problems:
+            for problem in cluster.state.offers.problems:
                 click.echo(f"Warning: {problem}", err=True)
             yield complete
         except ClusterError as error:

@@ -470,9 +470,9 @@ def run_on(
     import asyncio
 
     from webhook.cluster.objects import Dump, LiveObjects
+    from webhook.devices.nodes import NODES
     from webhook.documents.document import raise_errors
     from webhook.kube.errors import ClusterError
-    from webhook.kube.nodes import NODES
     from webhook.tools.cli.manifests import no_nodes, read_file
 
     if dump is None:

@@ -225,7 +225,8 @@ def _judged(suite: Suite, number: int, case: Case) -> Result:
     ]
     own = _manifests(suite.document, at, [case.manifest], key="manifest")
     state = state_of(cluster, suite.policy)
-    nodes, runtime_classes = state.nodes.index or None, state.runtime_classes.all or None
+    nodes = state.nodes.index or None
+    runtime_classes = frozenset(state.runtime_classes.by_name) or None
 
     def complete(_request: Request, facts: Facts, _obj: JSONObject) -> Facts:
         return replace(

@@ -28,12 +28,12 @@ from webhook.controller.registrar import (
     admission_policies_of,
 )
 from webhook.controller.text.objects import FENCE_POLICY, POLICY_KIND, Registration
+from webhook.devices.nodes import NODES, NodeObject
 from webhook.documents.document import InputError
 from webhook.documents.policy_files import live_policy, load_policy
 from webhook.kube.endpoints import slices_query
 from webhook.kube.errors import FORBIDDEN, NOT_FOUND, ApiError
 from webhook.kube.listing import list_all, list_optional
-from webhook.kube.nodes import NODES, NodeObject
 from webhook.kube.writer import KubeWriter
 from webhook.tools.audit.stack import DAEMON_SETS, StackProblem, of_a_network, unreached_by
 from webhook.tools.followed_policy import fence_policies
@@ -251,7 +251,7 @@ async def _fence_policy(api: KubeWriter, installed: Installation, name: str) -> 
 async def _nodes(api: KubeWriter, installed: Installation, policy: Policy) -> None:
     state = ClusterState(policy)
     await list_all(api, NODES.path, NodeObject, state.nodes.put)
-    await list_optional(api, {**state.offers.published, **state.template_stores})
+    await list_optional(api, {**state.offers.of_drivers, **state.template_stores})
     installed.nodes, installed.templates = state.nodes.index, state.templates
     installed.stack = tuple(of_a_network(policy.pools_of_device, state))
 

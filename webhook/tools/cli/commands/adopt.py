@@ -209,9 +209,9 @@ async def _adopt(reader: Reader, policy_path: str | None, with_dra: bool) -> Ado
     hardening = {each.place: found for each in failing if (found := _settled([each]))}
     pods = {each.namespace: f": {each.platform.pods} of {each.platform.name}" for each in platforms}
     breaks = None
-    if with_dra or len(state.slices) or len(state.device_classes):
+    if with_dra or len(state.offers.slices) or len(state.offers.device_classes):
         quotas = await reader.read(QUOTAS, lambda item: item)
-        classes = state.device_classes.providers
+        classes = state.offers.providers
         breaks = [*move.problems(classes, quotas or (), state.templates)]
     return Adoption(
         text,

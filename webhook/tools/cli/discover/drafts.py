@@ -126,7 +126,7 @@ class Draft:
 
 def draft_of(state: ClusterState) -> Draft:
     """Return the pools of the accelerators of a cluster."""
-    names, products = state.device_classes.names(), state.slices.products
+    names, products = state.offers.device_classes.names(), state.offers.products
     return draft(list(state.nodes.index), state.templates, names, products)
 
 

@@ -217,10 +217,8 @@ def _value(node: ast.expr, scope: Scope) -> Any:
             return _applied(_quantity, scope, argument)
         case ast.Call(ast.Attribute(ast.Name("cel_"), "bind_"), [ast.Name(name), value, result]):
             return _value(result, {**scope, name[:-1]: _value(value, scope)})
-        case ast.Call(ast.Attribute(target, name), arguments):
-            count, method = _METHODS.get(name[:-1], (-1, _item))
-            if count == len(arguments):
-                return _applied(method, scope, target, *arguments)
+        case ast.Call(ast.Attribute(target, name), arguments) if name[:-1] in _METHODS:
+            return _applied(partial(_called, name[:-1]), scope, target, *arguments)
     return UNKNOWN
 
 
@@ -337,21 +335,15 @@ def _quantity(text: Any) -> Any:
         return ERROR
 
 
-def _of_strings(function: Callable[[str, str], Any]) -> Callable[[Any, Any], Any]:
-    def apply(value: Any, argument: Any) -> Any:
-        both = isinstance(value, str) and isinstance(argument, str)
-        return function(value, argument) if both else ERROR
-
-    return apply
-
-
-def _of_quantities(function: Callable[[Quantity, Quantity], Any]) -> Callable[[Any, Any], Any]:
-    def apply(value: Any, argument: Any) -> Any:
-        # Versions have the same methods.
-        both = isinstance(value, Quantity) and isinstance(argument, Quantity)
-        return function(value, argument) if both else UNKNOWN
-
-    return apply
+def _called(name: str, *operands: Any) -> Any:
+    """Return what a method makes of its target and arguments."""
+    types, function = _METHODS[name]
+    if len(operands) != len(types):
+        return UNKNOWN
+    if all(map(isinstance, operands, types)):
+        return function(*operands)
+    # Versions have the same methods as quantities.
+    return UNKNOWN if Quantity in types else ERROR
 
 
 def _matches(value: str, pattern: str) -> Any:
@@ -360,16 +352,12 @@ def _matches(value: str, pattern: str) -> Any:
     return re.search(pattern.replace("$", r"\Z"), value) is not None
 
 
-def _lower(value: Any) -> Any:
+def _lower(value: str) -> str:
     """Return the text with ASCII letters in lower case."""
-    if not isinstance(value, str):
-        return ERROR
     return re.sub("[A-Z]+", lambda letters: letters[0].lower(), value)
 
 
-def _or_value(value: Any, default: Any) -> Any:
-    if not isinstance(value, _Optional):
-        return ERROR
+def _or_value(value: _Optional, default: Any) -> Any:
     return default if value.value is ERROR else value.value
 
 
@@ -383,15 +371,15 @@ _RELATIONS: Mapping[type, Callable[[Any, Any], Any]] = {
     ast.Gt: _compared(operator.gt),
     ast.GtE: _compared(operator.ge),
 }
-_METHODS: dict[str, tuple[int, Callable[..., Any]]] = {
-    "startsWith": (1, _of_strings(str.startswith)),
-    "endsWith": (1, _of_strings(str.endswith)),
-    "contains": (1, _of_strings(str.__contains__)),
-    "matches": (1, _of_strings(_matches)),
-    "lowerAscii": (0, _lower),
-    "orValue": (1, _or_value),
-    "compareTo": (1, _of_quantities(lambda a, b: (a > b) - (a < b))),
-    "isGreaterThan": (1, _of_quantities(operator.gt)),
-    "isLessThan": (1, _of_quantities(operator.lt)),
+_METHODS: Mapping[str, tuple[tuple[type, ...], Callable[..., Any]]] = {
+    "startsWith": ((str, str), str.startswith),
+    "endsWith": ((str, str), str.endswith),
+    "contains": ((str, str), str.__contains__),
+    "matches": ((str, str), _matches),
+    "lowerAscii": ((str,), _lower),
+    "orValue": ((_Optional, object), _or_value),
+    "compareTo": ((Quantity, Quantity), lambda a, b: (a > b) - (a < b)),
+    "isGreaterThan": ((Quantity, Quantity), operator.gt),
+    "isLessThan": ((Quantity, Quantity), operator.lt),
 }
-"""By name: the number of arguments, and the function of the target and the arguments."""
+"""By name: the types of the target and the arguments, and the function of them."""

@@ -8,7 +8,7 @@ import pytest
 
 from policies.kubernetes.claims import Claim
 from webhook.cluster.manifests import read_claims
-from webhook.kube.claims import read_claim
+from webhook.devices.claims import read_claim
 
 JSON = dict[str, Any]
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from policies.kubernetes.cel import ERROR, UNKNOWN, Attributes, Expression, Quantity, Version
+from webhook.devices.cel import ERROR, UNKNOWN, Attributes, Expression, Quantity, Version
 
 DRIVER = "gpu.nvidia.com"
 OWN = f"device.attributes['{DRIVER}']"

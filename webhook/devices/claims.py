@@ -22,49 +22,42 @@ def read_claim(spec: Any, status: Any = None) -> Claim:
     """Return what a ResourceClaim requests and has; entries that are no requests are left out."""
     requests, names = [], []
     admin_access = is_for_several = tolerates = False
+    class_of: dict[str, str] = {}
+    requested: Counter[str] = Counter()
     for request in _list(mapping(mapping(spec).get("devices")).get("requests")):
-        alternatives = _list(request.get("firstAvailable"))
-        alternatives = alternatives or [mapping(request.get("exactly")) or request]
+        name, subrequests = str(request.get("name") or ""), _list(request.get("firstAvailable"))
+        alternatives = subrequests or [mapping(request.get("exactly")) or request]
         classes = {a.get("deviceClassName") for a in alternatives}
+        first, count = alternatives[0], alternatives[0].get("count", 1)
         # Alternatives (DeviceSubRequest) do not have the field.
-        admin_access |= alternatives[0].get("adminAccess") is True
+        is_admin = first.get("adminAccess") is True
+        admin_access |= is_admin
         tolerates |= any(a.get("tolerations") for a in alternatives)
         is_for_several |= all(map(_is_for_several, alternatives))
-        requests.append(frozenset(name for name in classes if isinstance(name, str)))
-        names.append(str(request.get("name") or ""))
+        requests.append(frozenset(each for each in classes if isinstance(each, str)))
+        names.append(name)
+        for each in alternatives:
+            path = f"{name}/{each.get('name')}" if subrequests else name
+            class_of[path] = str(each.get("deviceClassName"))
+        if isinstance(count, int) and not is_admin:
+            requested[str(first.get("deviceClassName"))] += count
     allocation = mapping(status).get("allocation")
+    results = _list(mapping(mapping(allocation).get("devices")).get("results"))
+    allocated = Counter(
+        class_of[path]
+        for result in results
+        if (path := str(result.get("request"))) in class_of
+        and result.get("adminAccess") is not True
+    )
     return Claim(
         tuple(requests),
         admin_access,
         is_for_several,
         tolerates,
         tuple(names),
-        _devices(mapping(mapping(spec).get("devices")), allocation),
+        tuple(sorted((allocated if results else requested).items())),
         _nodes(allocation),
     )
-
-
-def _devices(devices: JSONObject, allocation: Any) -> tuple[tuple[str, int], ...]:
-    """Return the number of devices by class: those of an allocation, or the requested ones."""
-    classes: dict[str, str] = {}
-    requested: Counter[str] = Counter()
-    for request in _list(devices.get("requests")):
-        name, alternatives = request.get("name"), _list(request.get("firstAvailable"))
-        exactly = mapping(request.get("exactly")) or request
-        first = alternatives[0] if alternatives else exactly
-        for each in alternatives or [exactly]:
-            path = f"{name}/{each.get('name')}" if alternatives else str(name)
-            classes[path] = str(each.get("deviceClassName"))
-        count = first.get("count", 1)
-        if first.get("adminAccess") is not True and isinstance(count, int):
-            requested[str(first.get("deviceClassName"))] += count
-    results = _list(mapping(mapping(allocation).get("devices")).get("results"))
-    allocated = Counter(
-        classes[str(result.get("request"))]
-        for result in results
-        if str(result.get("request")) in classes and result.get("adminAccess") is not True
-    )
-    return tuple(sorted((allocated if results else requested).items()))
 
 
 def _nodes(allocation: Any) -> PodSpec | None:

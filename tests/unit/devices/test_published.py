@@ -5,12 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from clusters import facts_of, node
 from fake_apiserver import DEVICE_CLASSES, NODES, RESOURCE_SLICES, FakeApiServer, eventually
+from policies.kubernetes.claims import implicit_resource
 from policies.shipped import shipped_policy
 from webhook.cluster.files import put
 from webhook.cluster.state import ClusterState
-from webhook.kube.published import TAINT_RULES
+from webhook.devices.cel import Expression, Scope
+from webhook.devices.slices import TAINT_RULES
 from webhook.tools.audit.stack import of_a_network
 
 JSON = dict[str, Any]
@@ -71,13 +75,39 @@ def published(state: ClusterState, name: str = "n") -> dict[str, int]:
 
 
 RULE = {"apiVersion": "resource.k8s.io/v1", "kind": "DeviceTaintRule", "metadata": {"name": "rule"}}
-SELECTOR = f"device.driver == '{DRIVER}' && device.attributes['{DRIVER}'].type == 'gpu'"
+OWN = f"device.attributes['{DRIVER}']"
+SELECTOR = f"device.driver == '{DRIVER}' && {OWN}.type == 'gpu'"
 
 
 def test_a_node_offers_devices_by_class_and_extended_resource_whatever_comes_first() -> None:
     objects = [device_class(SELECTOR), resource_slice()]
     for order in ([*objects, node("n")], [node("n"), *objects]):
         assert published(state_of(*order)) == {GPU: 8, CLASS: 8}
+
+
+def test_what_a_node_offers_is_in_the_order_of_the_names() -> None:
+    names = ["a.example.com", DRIVER, "z.example.com"]
+    classes = [device_class(SELECTOR, name=name, resource=None) for name in names]
+    state = state_of(*classes, resource_slice(), node("n"))
+    assert [*published(state)] == [implicit_resource(name) for name in names]
+
+
+def test_a_slice_that_moves_or_goes_takes_its_devices_along() -> None:
+    state = state_of(device_class(SELECTOR), node("n"), node("m"), resource_slice(), node("o"))
+    name, store = f"n-{DRIVER}", state.offers.slices
+    placements: tuple[tuple[JSON, str], ...] = (
+        ({"nodeName": "m"}, "m"),
+        ({"nodeName": None, "allNodes": True}, "nmo"),
+        ({"nodeName": "o", "pool": {"name": "other", "generation": 1}}, "o"),
+        ({}, "n"),
+    )
+    for placement, expected in placements:
+        put(state, resource_slice(**placement))
+        assert "".join(node for node in "nmo" if published(state, node)) == expected
+        assert list(store.names()) == [name]
+    for _ in range(2):
+        store.remove(name)
+        assert not any(published(state, node) for node in "nmo")
 
 
 def test_a_device_with_a_taint_is_the_node_s_and_cannot_be_allocated() -> None:
@@ -92,7 +122,7 @@ def test_a_device_with_a_taint_is_the_node_s_and_cannot_be_allocated() -> None:
 def test_a_rule_taints_devices_until_it_is_deleted() -> None:
     state = state_of(device_class(SELECTOR), node("n"), resource_slice(), node("m"))
     put(state, resource_slice("m"))
-    rules = state.offers.published[TAINT_RULES]
+    rules = state.offers.of_drivers[TAINT_RULES]
     for selector, of_n, of_m in (
         ({"driver": DRIVER, "pool": "n", "device": "gpu-3"}, 7, 8),
         ({"pool": "n"}, 0, 8),
@@ -170,12 +200,33 @@ def test_a_driver_that_publishes_devices_for_nodes_without_any_is_found() -> Non
     assert [*of_a_network("nic".__eq__, state)] == []
 
 
-def test_equal_nodes_share_what_is_kept_of_their_devices() -> None:
-    state = state_of(device_class(SELECTOR), *map(resource_slice, "ab"), node("a"), node("b"))
+def test_equal_devices_are_evaluated_once_and_kept_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What identifies a device makes it no other, unless a selector reads it."""
+    evaluated: list[str] = []
+    evaluate = Expression.evaluate
+
+    def counted(expression: Expression, scope: Scope) -> Any:
+        evaluated.append(scope["device"]["driver"])
+        return evaluate(expression, scope)
+
+    monkeypatch.setattr(Expression, "evaluate", counted)
+    nodes = [node(name, allocatable={"nvidia.com/mig-1g.10gb": 7}) for name in "ab"]
+    state = state_of(device_class(SELECTOR), *map(resource_slice, "ab"), *nodes)
+    assert evaluated == [DRIVER]
     one, other = (state.nodes.index.get(name) for name in "ab")
     assert one is not None
     assert other is not None
     assert one.published is other.published
+    assert one.allocatable is other.allocatable
+    evaluated.clear()
+    state_of(device_class(f"{SELECTOR} && has({OWN}.uuid)"), *map(resource_slice, "ab"))
+    assert len(evaluated) == 8
+
+
+def test_a_slice_in_a_file_whose_quantity_is_none_is_invalid() -> None:
+    state = state_of(device_class(f"device.capacity['{DRIVER}'].memory != quantity('1')"))
+    with pytest.raises(ValueError, match="got `array`"):
+        put(state, resource_slice(devices=[gpu(0, capacity={"memory": {"value": ["80Gi"]}})]))
 
 
 async def test_a_replica_reads_slices_again_when_a_class_selects_other_devices(

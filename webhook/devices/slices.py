@@ -1,0 +1,230 @@
+"""ResourceSlices and DeviceTaintRules, by what placement depends on.
+
+A slice has up to 128 devices with up to 32 attributes each. Of a device, only the DeviceClasses
+stay that select it, so a new selector needs the slices again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import lru_cache
+from typing import Any
+
+import msgspec
+
+from policies.kubernetes.core_v1 import NodeSelector
+from policies.kubernetes.quantity import InvalidQuantityError, parse_quantity
+from policies.kubernetes.scheduling import FENCING_EFFECTS, term_alternatives
+from webhook.devices import cel
+from webhook.devices.nodes import TaintObject
+from webhook.devices.published import (
+    Counters,
+    Device,
+    Placed,
+    Placement,
+    PoolID,
+    ResourceSlice,
+    TaintedDevices,
+)
+from webhook.kube.collection import Collection, Identity
+
+MOST_KINDS = 10_000
+"""Most clusters have a few kinds of devices. A selector that reads what identifies a device makes
+each a kind of its own."""
+
+_MOST_DEVICES = 32
+"""The most devices that a claim can get (``AllocationResultsMaxSize``)."""
+
+
+class Attribute(msgspec.Struct, frozen=True, gc=False):
+    """``DeviceAttribute``. A value of another type, such as a list, is left out."""
+
+    text: str | None = msgspec.field(default=None, name="string")
+    flag: bool | None = msgspec.field(default=None, name="bool")
+    number: int | None = msgspec.field(default=None, name="int")
+    version: str | None = None
+
+    @property
+    def in_cel(self) -> Any:
+        """The value of a variable of CEL."""
+        if self.version is not None:
+            return cel.Version(self.version)
+        found = (each for each in (self.text, self.flag, self.number) if each is not None)
+        return next(found, cel.UNKNOWN)
+
+
+class RequestPolicy(msgspec.Struct, frozen=True):
+    """What a request takes of a capacity that it does not name."""
+
+    default: str | int | float | None = None
+
+
+class Amount(msgspec.Struct, frozen=True, rename="camel"):
+    """``DeviceCapacity`` or ``Counter``."""
+
+    value: str | int | float = 0
+    request_policy: RequestPolicy | None = None
+
+    @property
+    def in_cel(self) -> Any:
+        """The value of a variable of CEL."""
+        try:
+            return cel.Quantity(parse_quantity(self.value))
+        except InvalidQuantityError:
+            return cel.UNKNOWN
+
+
+class CounterSet(msgspec.Struct, frozen=True, rename="camel"):
+    """``CounterSet`` or ``DeviceCounterConsumption``, which name themselves differently."""
+
+    name: str = ""
+    counter_set: str = ""
+    counters: dict[str, Amount] = {}
+
+
+class NodeSelection(msgspec.Struct, frozen=True, rename="camel"):
+    """The nodes from which a device, or each of a slice, is accessible."""
+
+    node_name: str | None = None
+    node_selector: NodeSelector | None = None
+    all_nodes: bool | None = None
+
+
+class DeviceObject(NodeSelection, frozen=True, rename="camel"):
+    name: str = ""
+    attributes: dict[str, Attribute] | None = None
+    capacity: dict[str, Amount] | None = None
+    taints: list[TaintObject] | None = None
+    consumes_counters: list[CounterSet] | None = None
+    allow_multiple_allocations: bool | None = None
+
+    @property
+    def product(self) -> str:
+        """The model, as the drivers of NVIDIA, AMD and Intel name it; empty without one."""
+        for key, attribute in (self.attributes or {}).items():
+            if key.rpartition("/")[2] in ("productName", "model"):
+                return attribute.text or ""
+        return ""
+
+
+class ResourcePool(msgspec.Struct, frozen=True, rename="camel"):
+    name: str = ""
+    generation: int = 0
+    resource_slice_count: int = 1
+
+
+class ResourceSliceSpec(NodeSelection, frozen=True, rename="camel"):
+    driver: str = ""
+    pool: ResourcePool = ResourcePool()
+    per_device_node_selection: bool | None = None
+    devices: list[DeviceObject] | None = None
+    shared_counters: list[CounterSet] | None = None
+
+
+class ResourceSliceObject(msgspec.Struct, frozen=True):
+    """``resource.k8s.io/v1`` ``ResourceSlice``."""
+
+    metadata: Identity
+    spec: ResourceSliceSpec = ResourceSliceSpec()
+
+
+class DeviceTaintRuleSpec(msgspec.Struct, frozen=True, rename="camel"):
+    taint: TaintObject
+    device_selector: TaintedDevices | None = None
+
+
+class DeviceTaintRuleObject(msgspec.Struct, frozen=True):
+    """``resource.k8s.io/v1`` ``DeviceTaintRule``, of Kubernetes 1.37."""
+
+    metadata: Identity
+    spec: DeviceTaintRuleSpec
+
+
+RESOURCE_SLICES = Collection(
+    "resourceslices", "/apis/resource.k8s.io/v1/resourceslices", ResourceSliceObject, optional=True
+)
+TAINT_RULES = Collection(
+    "devicetaintrules",
+    "/apis/resource.k8s.io/v1/devicetaintrules",
+    DeviceTaintRuleObject,
+    optional=True,
+    may_be_forbidden=True,
+)
+
+
+def read_slice(
+    item: ResourceSliceObject, classes_of: Callable[[str, DeviceObject], frozenset[str]]
+) -> ResourceSlice:
+    """Return what is kept of a slice; ``classes_of`` returns the DeviceClasses of a device."""
+    spec = item.spec
+    devices = [
+        Device(
+            each.name,
+            classes_of(spec.driver, each),
+            _is_fenced(each.taints),
+            _shares(each),
+            _counters(each.consumes_counters),
+        )
+        for each in spec.devices or ()
+    ]
+    placed: Placed = ((_placement(spec), _shared(tuple(devices))),)
+    if spec.per_device_node_selection:
+        of_each = zip(map(_placement, spec.devices or ()), devices, strict=True)
+        placed = tuple((placement, (device,)) for placement, device in of_each)
+    return ResourceSlice(
+        item.metadata.name,
+        PoolID(spec.driver, spec.pool.name),
+        spec.pool.generation,
+        spec.pool.resource_slice_count,
+        placed,
+        _counters(spec.shared_counters),
+    )
+
+
+def tainted_by(item: DeviceTaintRuleObject) -> TaintedDevices | None:
+    """Return the devices that a rule of an administrator taints, if it taints any."""
+    # Without a selector, a rule selects no device.
+    return item.spec.device_selector if item.spec.taint.effect in FENCING_EFFECTS else None
+
+
+@lru_cache(MOST_KINDS)
+def _shared(devices: tuple[Device, ...]) -> tuple[Device, ...]:
+    """Return equal devices that are kept already: those of most nodes are alike."""
+    return devices
+
+
+def _is_fenced(taints: Iterable[TaintObject] | None) -> bool:
+    return any(taint.effect in FENCING_EFFECTS for taint in taints or ())
+
+
+def _shares(device: DeviceObject) -> int:
+    """Return how many requests that name no capacity the device can meet at once.
+
+    Source: ``CmpRequestOverCapacity`` in ``k8s.io/dynamic-resource-allocation``: a capacity without
+    a default is taken as a whole.
+    """
+    if not device.allow_multiple_allocations:
+        return 1
+    shares = _MOST_DEVICES
+    for amount in (device.capacity or {}).values():
+        value, policy = parse_quantity(amount.value), amount.request_policy
+        taken = (
+            value if policy is None or policy.default is None else parse_quantity(policy.default)
+        )
+        if taken > 0:
+            shares = min(shares, value // taken)
+    return shares
+
+
+def _counters(sets: Iterable[CounterSet] | None) -> Counters:
+    return tuple(
+        ((each.name or each.counter_set, name), parse_quantity(amount.value))
+        for each in sets or ()
+        for name, amount in sorted(each.counters.items())
+    )
+
+
+def _placement(of: NodeSelection) -> Placement:
+    terms = of.node_selector.node_selector_terms if of.node_selector else None
+    matching = tuple(each for each in term_alternatives(terms or ()) if each.parses)
+    return Placement(of.node_name or "", bool(of.all_nodes), matching)
