@@ -265,6 +265,9 @@ def _equal(left: Any, right: Any) -> Any:
     """
     if isinstance(left, (Quantity, Version)) and type(left) is not type(right):
         return ERROR
+    if isinstance(left, dict) and isinstance(right, dict):
+        # They have the values that selectors name, and no others.
+        return UNKNOWN
     if isinstance(left, bool) != isinstance(right, bool):
         return False
     return bool(left == right)

@@ -89,6 +89,7 @@ def test_what_kubernetes_fails_on_is_an_error(text: str) -> None:
         f"{OWN}.driverVersion.isGreaterThan(semver('580.0.0'))",
         f"{OWN}.driverVersion in ['580.1.0']",
         f"{OWN}.index + 1 == 4",
+        f"{OWN} == device.attributes['example.com']",
         f"{OWN}.productName.matches('(A100)+')",
         f"{OWN}.exists(k, k == 'type')",
         "device.driver ==",
