@@ -16,12 +16,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate, chain
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 
 from policies.kubernetes.claims import implicit_resource
 from policies.kubernetes.scheduling import Alternative, accepts
+
+KeyT = TypeVar("KeyT")
 
 
 class PoolID(NamedTuple):
@@ -113,51 +115,112 @@ class ResourceSlice:
         return chain.from_iterable(devices for where, devices in self.placed if where.node == name)
 
 
+class _Pool:
+    """The slices of a pool of devices."""
+
+    __slots__ = ("_consumed", "_counts", "by_node")
+
+    def __init__(self) -> None:
+        self.by_node: dict[str, dict[str, ResourceSlice]] = {}
+        """By name, the slices of each node. Those of several nodes are under an empty name."""
+        self._counts: dict[tuple[int, int], int] = {}
+        """How many slices have this generation and declare so many slices."""
+        self._consumed: dict[tuple[int, tuple[str, str]], int] = {}
+        """By generation and counter, how many devices consume it."""
+
+    def add(self, item: ResourceSlice) -> None:
+        self.by_node.setdefault(item.node, {})[item.name] = item
+        self._count(item, 1)
+
+    def remove(self, item: ResourceSlice) -> None:
+        del self.by_node[item.node][item.name]
+        if not self.by_node[item.node]:
+            del self.by_node[item.node]
+        self._count(item, -1)
+
+    def _count(self, item: ResourceSlice, change: int) -> None:
+        _add(self._counts, (item.generation, item.slice_count), change)
+        for device in item.devices:
+            for key, _ in device.consumes:
+                _add(self._consumed, (item.generation, key), change)
+
+    def of(self, node: str) -> list[ResourceSlice]:
+        """Return the slices that may be about the node."""
+        return [item for name in (node, "") for item in self.by_node.get(name, {}).values()]
+
+    @property
+    def newest(self) -> int:
+        """The newest generation."""
+        return max((generation for generation, _ in self._counts), default=0)
+
+    def size(self, generation: int) -> int:
+        """Return the number of slices of a generation."""
+        return sum(count for (own, _), count in self._counts.items() if own == generation)
+
+    def consumed(self, generation: int) -> set[tuple[str, str]]:
+        """Return the counters that devices of a generation consume."""
+        return {key for own, key in self._consumed if own == generation}
+
+    def outlook(self) -> object:
+        """Return what the slices of one node tell about the devices of the others."""
+        if len(self.by_node) < 2:
+            return None
+        declared = {each for each in self._counts if self.size(each[0]) == each[1]}
+        return self.newest, declared, {*self._consumed}
+
+
+def _add(counts: dict[KeyT, int], key: KeyT, change: int) -> None:
+    counts[key] = counts.get(key, 0) + change
+    if not counts[key]:
+        del counts[key]
+
+
 class PublishedDevices:
     """The ResourceSlices of a cluster, and the devices that each node offers through them."""
 
     def __init__(self) -> None:
-        self._pools: dict[PoolID, dict[str, ResourceSlice]] = {}
-        self._by_node: defaultdict[str, set[PoolID]] = defaultdict(set)
+        self._pools: defaultdict[PoolID, _Pool] = defaultdict(_Pool)
+        self._by_node: dict[str, tuple[PoolID, ...]] = {}
         """The pools with slices of the node. Those of several nodes have no name."""
         self._rules: list[TaintedDevices] = []
         self.resources: Mapping[str, str] = {}
         """By DeviceClass, the extended resource that it provides."""
 
-    def replace(self, before: ResourceSlice | None, after: ResourceSlice | None) -> frozenset[str]:
+    def replace(self, before: ResourceSlice | None, after: ResourceSlice | None) -> set[str]:
         """Put a slice in the place of another of its name; ``None`` stands for no slice.
 
         Return the nodes that may offer other devices now. An empty name stands for every node.
         """
-        changed = frozenset[str]()
-        for pool in {each.pool for each in (before, after) if each}:
-            had = self._nodes_of(pool)
-            slices = self._pools.setdefault(pool, {})
-            if before and before.pool == pool:
-                del slices[before.name]
-            if after and after.pool == pool:
-                slices[after.name] = after
-            has = self._nodes_of(pool)
-            for node in has - had:
-                self._by_node[node].add(pool)
-            for node in had - has:
-                self._by_node[node].remove(pool)
-                if not self._by_node[node]:
-                    del self._by_node[node]
-            if not slices:
-                del self._pools[pool]
-            changed |= had | has
+        changed: set[str] = set()
+        outlooks = {each.pool: self._pools[each.pool].outlook() for each in (before, after) if each}
+        if before:
+            self._pools[before.pool].remove(before)
+        if after:
+            self._pools[after.pool].add(after)
+        for item in filter(None, (before, after)):
+            pool = self._pools[item.pool]
+            changed.add(item.node)
+            if pool.outlook() != outlooks[item.pool]:
+                changed |= pool.by_node.keys()
+            own = tuple(each for each in self._by_node.pop(item.node, ()) if each != item.pool)
+            if item.node in pool.by_node:
+                own = (*own, item.pool)
+            if own:
+                self._by_node[item.node] = own
+        for name in outlooks:
+            if not self._pools[name].by_node:
+                del self._pools[name]
         return changed
 
-    def taint(self, before: TaintedDevices | None, after: TaintedDevices | None) -> frozenset[str]:
+    def taint(self, before: TaintedDevices | None, after: TaintedDevices | None) -> set[str]:
         """Let a rule taint other devices than before. Return the nodes as ``replace`` does."""
         if before:
             self._rules.remove(before)
         if after:
             self._rules.append(after)
         changed = [each for each in (before, after) if each]
-        pools = [pool for pool in self._pools if any(each.includes(pool) for each in changed)]
-        return frozenset[str]().union(*map(self._nodes_of, pools))
+        tainted = [name for name in self._pools if any(each.includes(name) for each in changed)]
+        return set[str]().union(*(self._pools[name].by_node for name in tainted))
 
     def offered_by(
         self, node: str, labels: Mapping[str, str]
@@ -172,8 +235,8 @@ class PublishedDevices:
         if newer slices of their pool are about other nodes: any account that may create slices
         could write one.
         """
-        pools = self._by_node.get(node, frozenset()) | self._by_node.get("", frozenset())
-        slices = (item for pool in pools for item in self._pools[pool].values())
+        pools = {*self._by_node.get(node, ()), *self._by_node.get("", ())}
+        slices = (item for pool in pools for item in self._pools[pool].of(node))
         own = self.names_of(device for item in slices for device in item.provided_by(node))
         offers = dict.fromkeys(own, 0)
         for pool in pools:
@@ -190,37 +253,36 @@ class PublishedDevices:
     def of_several_nodes(self) -> Iterator[ResourceSlice]:
         """Yield the slices whose devices may be accessible from several nodes."""
         for pool in self._by_node.get("", ()):
-            yield from (item for item in self._pools[pool].values() if not item.node)
+            yield from self._pools[pool].by_node[""].values()
 
     def _names(self, device_class: str) -> Iterator[str]:
         yield implicit_resource(device_class)
         if device_class in self.resources:
             yield self.resources[device_class]
 
-    def _nodes_of(self, pool: PoolID) -> frozenset[str]:
-        return frozenset(item.node for item in self._pools.get(pool, {}).values())
-
     def _offers_of_pool(
-        self, pool: PoolID, node: str, labels: Mapping[str, str]
+        self, name: PoolID, node: str, labels: Mapping[str, str]
     ) -> Mapping[str, int]:
         """Return how many devices of the pool can be allocated for a node, by DeviceClass."""
-        everywhere = self._pools[pool].values()
+        pool = self._pools[name]
         found = [
-            (item, own) for item in everywhere if (own := item.devices_on(node, labels)) is not None
+            (item, own)
+            for item in pool.of(node)
+            if (own := item.devices_on(node, labels)) is not None
         ]
         newest = max((item.generation for item, _ in found), default=0)
-        current = [item for item in everywhere if item.generation == newest]
         here = [item for item, _ in found if item.generation == newest]
         devices = tuple(d for item, own in found if item.generation == newest for d in own)
         if not devices:
             return {}
         wanted = here[0].slice_count
-        if len(here) != wanted and any(item.generation > newest for item in everywhere):
+        if len(here) != wanted and pool.newest > newest:
             # The driver is replacing the slices, and no new one is about this node.
             return {}
-        if wanted not in (len(here), len(current)) or not _is_valid(here, current):
+        is_complete = wanted in (len(here), pool.size(newest))
+        if not (is_complete and _is_valid(here, pool.consumed(newest))):
             return dict.fromkeys(_classes(devices), 0)
-        tainted = {rule.device or "" for rule in self._rules if rule.includes(pool)}
+        tainted = {rule.device or "" for rule in self._rules if rule.includes(name)}
         if tainted:
             devices = tuple(
                 each._replace(is_tainted=True) if {"", each.name} & tainted else each
@@ -233,7 +295,7 @@ def _classes(devices: Iterable[Device]) -> frozenset[str]:
     return frozenset[str]().union(*(device.classes for device in devices))
 
 
-def _is_valid(here: Sequence[ResourceSlice], current: Iterable[ResourceSlice]) -> bool:
+def _is_valid(here: Sequence[ResourceSlice], consumed: set[tuple[str, str]]) -> bool:
     """Return whether the scheduler uses the pool: names are unique, and counters exist.
 
     Of the slices of a node, all names count, also those of devices for other nodes.
@@ -241,7 +303,6 @@ def _is_valid(here: Sequence[ResourceSlice], current: Iterable[ResourceSlice]) -
     names = [d.name for item in here if not item.counters for d in item.devices]
     sets = [own for item in here for own in {key[0] for key, _ in item.counters}]
     known = {key for item in here for key, _ in item.counters}
-    consumed = {key for item in current for d in item.devices for key, _ in d.consumes}
     return _are_unique(names) and _are_unique(sets) and consumed <= known
 
 

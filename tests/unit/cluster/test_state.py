@@ -13,6 +13,7 @@ from policies.kubernetes.nodes import Node
 from policies.kubernetes.scheduling import Taint
 from webhook.cluster.files import put
 from webhook.cluster.state import ClusterState
+from webhook.cluster.templates import NODE_POOLS
 from webhook.devices.classes import DeviceClassObject, DeviceClassSpec
 from webhook.devices.nodes import NodeObject, NodeStore
 from webhook.devices.published import PublishedDevices
@@ -76,6 +77,20 @@ def test_the_newest_device_class_of_a_resource_wins_then_the_lower_name() -> Non
     store.put(device_class("c", late, None))
     store.put(device_class("d", late, "example.com/nic"))
     assert offers.by_resource == {"example.com/gpu": "a", "example.com/nic": "d"}
+
+
+def test_node_templates_follow_each_change() -> None:
+    state = ClusterState(policy())
+    store = state.template_stores[NODE_POOLS]
+    metadata = {"name": "gpu"}
+    for labels in ({"a": "b"}, {"a": "c"}):
+        obj = {"metadata": metadata, "spec": {"template": {"metadata": {"labels": labels}}}}
+        put(state, {"apiVersion": "karpenter.sh/v1", "kind": "NodePool", **obj})
+        [found] = state.templates
+        assert found.labels == {**labels, "karpenter.sh/nodepool": "gpu"}
+        assert state.templates is state.templates
+    store.remove("gpu")
+    assert state.templates == ()
 
 
 def test_common_label_strings_are_stored_once() -> None:

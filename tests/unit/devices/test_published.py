@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from policies.shipped import shipped_policy
 from webhook.cluster.files import put
 from webhook.cluster.state import ClusterState
 from webhook.devices.cel import Expression, Scope
+from webhook.devices.published import PublishedDevices
 from webhook.devices.slices import TAINT_RULES
 from webhook.tools.audit.stack import of_a_network
 
@@ -108,6 +110,31 @@ def test_a_slice_that_moves_or_goes_takes_its_devices_along() -> None:
     for _ in range(2):
         store.remove(name)
         assert not any(published(state, node) for node in "nmo")
+
+
+def test_the_slice_of_one_node_is_read_once_for_the_others_of_its_pool(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It counts for them when it completes the pool, or replaces its generation."""
+    names = [f"n{number}" for number in range(30)]
+    state = state_of(device_class(SELECTOR), *map(node, names))
+    asked: list[str] = []
+    offered_by = PublishedDevices.offered_by
+
+    def counted(self: PublishedDevices, name: str, labels: Mapping[str, str]) -> Any:
+        asked.append(name)
+        return offered_by(self, name, labels)
+
+    monkeypatch.setattr(PublishedDevices, "offered_by", counted)
+    for generation, offered in ((1, 1), (2, 2)):
+        pool = {"name": "all", "generation": generation, "resourceSliceCount": len(names)}
+        for position, name in enumerate(names):
+            devices = [{**gpu(n), "name": f"{name}-{n}"} for n in range(offered)]
+            put(state, resource_slice(name, pool=pool, devices=devices))
+            is_complete = position == len(names) - 1
+            assert published(state, name).get(GPU) == (offered if is_complete else 0), name
+        assert {published(state, name)[GPU] for name in names} == {offered}
+    assert len(asked) <= 6 * len(names)
 
 
 def test_a_device_with_a_taint_is_the_node_s_and_cannot_be_allocated() -> None:
