@@ -59,7 +59,7 @@ NO_FACTS = Facts()
 
 
 class Phase(Enum):
-    """What is asked about an object, and so what happens to its mutations."""
+    """The question about an object. What happens to its mutations follows from it."""
 
     MUTATE = "what API servers change before they store it"
     VALIDATE = "whether API servers store it"
