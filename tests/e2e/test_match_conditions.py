@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import itertools
 import json
 import re
 from collections import Counter
@@ -37,13 +36,13 @@ from policies.kubernetes.scheduling import Taint
 from policies.policy import Exemptions, Policy, Pool
 from policies.shipped import preset_text
 from release.recorder import MARK, Recorder
+from release.registered import ADMISSION, GPU, MARKS, Registered, registered
 from specs import default_spec, policy_of
 from strategies import JSON, facts
 from valid_strategies import WORKLOADS, pod, valid_specs, workload
 from webhook.controller.text.objects import Registration, configurations
 from webhook.tools.cli.policy_diff.pods import classes, objects_of
 
-ADMISSION = "/apis/admissionregistration.k8s.io/v1"
 NODES = NodeIndex(
     [
         Node("gpu-1", {"nvidia.com/gpu.present": "true", "node-type": "gpu", "gpu-memory": "80"}),
@@ -101,79 +100,6 @@ POLICIES = {
 }
 
 
-MARKS = itertools.count()
-
-
-class Registered:
-    """A recording webhook that is registered for one policy."""
-
-    def __init__(self, cluster: ControlPlane, recorder: Recorder, policy: Policy) -> None:
-        self.cluster = cluster
-        self.recorder = recorder
-        self.policy = policy
-        self.nodes: NodeIndex | None = None
-
-    def send(self, method: str, path: str, obj: JSON) -> tuple[str, JSON | None]:
-        """Send an object (dry-run) under a new mark; return the mark, and what came of it.
-
-        None where the API server itself finds the object invalid.
-        """
-        mark = f"object-{next(MARKS)}"
-        annotations = {**obj["metadata"].get("annotations", {}), MARK: mark}
-        metadata = {**obj["metadata"], "annotations": annotations}
-        metadata.pop("resourceVersion", None)
-        try:
-            url = f"{path}?dryRun=All"
-            return mark, self.cluster.api.request(method, url, {**obj, "metadata": metadata})
-        except ApiError as error:
-            if error.status != 422 or "webhook" in str(error):
-                raise
-            return mark, None
-
-    def called_endpoints(self, mark: str) -> set[str]:
-        return self.recorder.endpoints[mark]
-
-
-@contextmanager
-def registered(
-    cluster: ControlPlane, recorder: Recorder, policy: Policy, *, with_nodes: bool
-) -> Iterator[Registered]:
-    bundle = base64.b64encode(recorder.authority).decode()
-    registration = Registration(
-        name="gpufence-recorder", url=recorder.url, ca_bundle=bundle, with_nodes=with_nodes
-    )
-    objects = configurations(policy, registration)
-    hook = Registered(cluster, recorder, policy)
-    hook.nodes = NODES if with_nodes else None
-    paths = []
-    pods = "/api/v1/namespaces/default/pods"
-    gpu = pod({"containers": [{"name": "a", "image": "a", "resources": GPU}]})
-    try:
-        for configuration in objects:
-            path = f"{ADMISSION}/{configuration['kind'].lower()}s"
-            cluster.api.request("POST", path, configuration)
-            paths.append(f"{path}/{configuration['metadata']['name']}")
-        until(
-            lambda: len(hook.called_endpoints(hook.send("POST", pods, gpu)[0])) == 2,
-            "the API server to call both webhooks",
-        )
-        plain = workload("PodTemplate", "plain", gpu["spec"])
-        templates = "/api/v1/namespaces/default/podtemplates"
-        until(lambda: hook.called_endpoints(hook.send("POST", templates, plain)[0]), "all of them")
-        yield hook
-    finally:
-        for path in paths:
-            cluster.api.request("DELETE", path)
-        # The next ones use the same name.
-        until(
-            lambda: not hook.called_endpoints(hook.send("POST", pods, gpu)[0]),
-            "the API server to forget them",
-        )
-
-
-GPU = {"limits": {"nvidia.com/gpu": "1"}}
-
-
 @pytest.fixture(scope="module")
 def recorder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Recorder]:
     with Recorder(tmp_path_factory.mktemp("recorder")) as recorder:
@@ -222,7 +148,7 @@ def test_an_update_of_what_a_rule_reads_calls_the_webhook(
     for policy, changes in found.values():
         if not changes:
             continue
-        with registered(control_plane, recorder, policy, with_nodes=True) as hook:
+        with registered(control_plane, recorder, policy, NODES) as hook:
             for (path, _, reading), examples in changes.items():
                 called = (is_called_for(hook, old, path, value) for old, value in examples)
                 # The API server finds some of them invalid.
@@ -301,14 +227,14 @@ def stored(hook: Registered, obj: JSON) -> Iterator[tuple[str, JSON]]:
 
 @pytest.fixture(
     scope="module",
-    params=[("default", True), ("ten pools", False)],
+    params=[("default", NODES), ("ten pools", None)],
     ids=["default-with-nodes", "ten-pools"],
 )
 def hook(
     request: pytest.FixtureRequest, control_plane: ControlPlane, recorder: Recorder
 ) -> Iterator[Registered]:
-    name, with_nodes = request.param
-    with registered(control_plane, recorder, POLICIES[name], with_nodes=with_nodes) as hook:
+    name, nodes = request.param
+    with registered(control_plane, recorder, POLICIES[name], nodes) as hook:
         yield hook
 
 
@@ -494,7 +420,7 @@ IMPLICIT = {"limits": {"deviceclass.resource.kubernetes.io/gpu.nvidia.com": "1"}
 
 
 @CLAIMS
-@pytest.mark.parametrize("hook", [("no classes", True)], indirect=True, ids=["no-classes"])
+@pytest.mark.parametrize("hook", [("no classes", NODES)], indirect=True, ids=["no-classes"])
 def test_no_device_of_a_class_calls_the_webhook_for_a_policy_without_classes(
     hook: Registered,
 ) -> None:
@@ -558,7 +484,7 @@ def test_only_a_debug_container_with_a_device_variable_calls_the_webhook(
 
 
 @pytest.mark.parametrize("subresource", ["ephemeralcontainers", "resize"])
-@pytest.mark.parametrize("hook", [("default", True)], indirect=True, ids=["default"])
+@pytest.mark.parametrize("hook", [("default", NODES)], indirect=True, ids=["default"])
 def test_what_a_subresource_cannot_change_is_read_from_the_stored_pod(
     hook: Registered, subresource: str
 ) -> None:
@@ -597,7 +523,7 @@ UNREAD = {
 }
 
 
-@pytest.mark.parametrize("hook", [("default", True)], indirect=True, ids=["default"])
+@pytest.mark.parametrize("hook", [("default", NODES)], indirect=True, ids=["default"])
 @pytest.mark.parametrize("what", UNREAD)
 def test_an_update_of_nothing_that_a_rule_reads_calls_no_webhook(
     hook: Registered, what: str
@@ -611,7 +537,7 @@ def test_an_update_of_nothing_that_a_rule_reads_calls_no_webhook(
     assert hook.called_endpoints(mark) == set()
 
 
-@pytest.mark.parametrize("hook", [("default", True)], indirect=True, ids=["default"])
+@pytest.mark.parametrize("hook", [("default", NODES)], indirect=True, ids=["default"])
 def test_a_pod_that_tolerates_every_taint_of_another_effect_calls_nothing(hook: Registered) -> None:
     evicted = reaching(tolerations=[{"operator": "Exists", "effect": "NoExecute"}])
     mark, _ = hook.send("POST", "/api/v1/namespaces/default/pods", pod(evicted))
@@ -627,7 +553,7 @@ def test_a_pod_with_an_annotation_that_adds_devices_calls_the_webhook(hook: Regi
     each([key + scope for key in sorted(ANNOTATIONS) for scope in ("", "/pod")], calls)
 
 
-@pytest.mark.parametrize("hook", [("kai", False)], indirect=True, ids=["kai"])
+@pytest.mark.parametrize("hook", [("kai", None)], indirect=True, ids=["kai"])
 def test_pods_with_annotations_that_request_a_device_call_the_webhook(hook: Registered) -> None:
     path = "/api/v1/namespaces/default/pods"
     shared = reaching(schedulerName="kai-scheduler", schedulingGates=[{"name": "example.com/wait"}])
@@ -706,7 +632,7 @@ def full(**more: int) -> JSON:
 
 
 # The conditions are constant text, and the policy is their data: ten pools have the most.
-@pytest.mark.parametrize("hook", [("ten pools", False)], indirect=True, ids=["ten-pools"])
+@pytest.mark.parametrize("hook", [("ten pools", None)], indirect=True, ids=["ten-pools"])
 def test_only_a_pod_with_too_much_to_search_calls_the_webhook(hook: Registered) -> None:
     before = failures(hook.cluster)
 
