@@ -19,6 +19,7 @@ from policies.pool_nodes import selector_of_every_node
 from policies.vocabulary import (
     COPIES,
     QUEUE_LABEL,
+    device_files,
     variable_remediation,
     visible_devices_variables,
     volume_remediation,
@@ -63,6 +64,7 @@ def names_of(policy: Policy) -> Data:
             for each in policy.pools_of_annotations
         ],
         "annotations": _sorted(key for each in policy.pools_of_annotations for key in each.keys),
+        "variables": _sorted(visible_devices_variables(policy)),
         "labels": _sorted(required),
         "namespaces": [
             {"name": name, "enforces": actions.mode == "enforce"}
@@ -76,7 +78,6 @@ def names_for(rule: str, policy: Policy) -> Data:
     exempt = policy.exemptions
     return {
         **names_of(policy),
-        "variables": [*visible_devices_variables(policy)],
         "namespaces": [
             {"name": name, "denies": actions[rule] == "enforce"}
             for name, actions in _actions_by_namespace(policy)
@@ -96,7 +97,7 @@ def policy_data(rule: str, policy: Policy, today: date | None = None) -> Data:
         "taints": _sorted(taint.key for pool in policy.pools for taint in pool.fence),
         "nodeLabels": _sorted(key for pool in policy.pools for key in pool.selector),
         "implicit": _implicit(policy),
-        "vendors": _sorted(policy.vendors),
+        "deviceFiles": [*device_files(policy)],
         "variables": [
             {"name": name, "remediation": variable_remediation(name, policy)}
             for name in visible_devices_variables(policy)

@@ -98,6 +98,7 @@ _PLAIN_YAML = re.compile(r"[\w\s./:,|+=\-'\"{}\[\]]*", re.ASCII)
 
 _WORD = re.compile(r"[\w./-]+", re.ASCII)
 _MAJOR = re.compile(r"major[\"']?\s*:\s*[\"']?([^\s,\"'}\]]*)", re.ASCII | re.IGNORECASE)
+_NUMBERED = re.compile("/dev/char/[^/]")
 _DEVICE_NUMBERS = (
     range(195, 196),  # nvidia
     range(226, 227),  # dri
@@ -213,7 +214,7 @@ def names_cdi_device(value: str, vendors: Collection[str]) -> bool:
     return False
 
 
-def names_device_file(value: str, device_path: re.Pattern[str]) -> bool:
+def names_device_file(value: str, device_files: Iterable[str]) -> bool:
     """Return whether an annotation names a device file of GPUs, by its path or its numbers.
 
     The value is YAML. Where its text may not show what it means, it counts.
@@ -221,12 +222,20 @@ def names_device_file(value: str, device_path: re.Pattern[str]) -> bool:
     if not _PLAIN_YAML.fullmatch(value):
         return True
     words = (match[0] for match in _WORD.finditer(value))
-    paths = (normal(word) for word in words if "/" in word)
-    return any(map(device_path.fullmatch, paths)) or any(
+    return any(is_device_file(word, device_files) for word in words if "/" in word) or any(
         not re.fullmatch(r"[1-9][0-9]{0,3}", major)
         or any(int(major) in numbers for numbers in _DEVICE_NUMBERS)
         for major in _MAJOR.findall(value)
     )
+
+
+def is_device_file(path: str, device_files: Iterable[str]) -> bool:
+    """Return whether a path is that of a device file, by what such paths contain.
+
+    /dev/char has a link to each device file.
+    """
+    whole = f"{normal(path)}/"
+    return any(each in whole for each in device_files) or bool(_NUMBERED.search(whole))
 
 
 def normal(path: str) -> str:

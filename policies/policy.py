@@ -52,6 +52,7 @@ from policies.kubernetes.kinds import WELL_KNOWN, CustomWorkloads
 from policies.kubernetes.quantity import is_extended_resource_name
 from policies.kubernetes.scheduling import FENCING_EFFECTS, Alternative, Taint, accepts
 from policies.kubernetes.selector import Selector, includes, selector_of
+from policies.vendors import domains_of
 from policies.wording import unknown
 
 if TYPE_CHECKING:
@@ -64,8 +65,6 @@ FailurePolicy = Literal["Fail", "Ignore"]
 """What API servers do with Pods that use GPU nodes while no replica answers: deny or allow."""
 
 _LEVELS = get_args(ProfileLevel)
-_VENDOR_OF = {"volcano.sh": "nvidia.com"}
-"""Vendors of devices whose resources have the domain of a scheduler."""
 _ANY = "*"
 """Stands for every value of a label. It is not a valid value."""
 _Key = TypeVar("_Key")
@@ -392,10 +391,7 @@ class Pool(Part):
     @cached_property
     def vendors(self) -> frozenset[str]:
         """The vendors of the devices by domain, as nvidia.com of nvidia.com/gpu."""
-        names = {*self.resources.exact, *self.resources.prefixes}
-        domains = {name.partition("/")[0] for name in names}
-        domains |= {".".join(name.split(".")[-2:]) for name in self.device_classes}
-        return frozenset(_VENDOR_OF.get(domain, domain) for domain in domains)
+        return domains_of(self.resources.patterns, self.device_classes)
 
     @property
     def first_label(self) -> tuple[str, tuple[str, ...]]:

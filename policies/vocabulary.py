@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from policies.device_injection import VISIBLE_DEVICES
 from policies.policy import Policy, Pool
+from policies.vendors import device_files_of, variables_of
 from policies.wording import listing, uncapitalized
 
 LACK = "the Pod requests no GPU"
@@ -21,13 +22,6 @@ IN_PLACE = "whichever device the scheduler assigns"
 
 QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 """Source: kubernetes-sigs/kueue, ``pkg/controller/constants``, QueueLabel."""
-
-_VARIABLES = {
-    "amd.com": "AMD_VISIBLE_DEVICES",
-    "habana.ai": "HABANA_VISIBLE_DEVICES",
-    "huawei.com": "ASCEND_VISIBLE_DEVICES",
-}
-"""By the domain of a vendor's devices, the variable in which its runtime reads device numbers."""
 
 
 class Copy(NamedTuple):
@@ -110,12 +104,18 @@ def exclusion(pool: Pool) -> str:
 @lru_cache(maxsize=16)
 def visible_devices_variables(policy: Policy) -> tuple[str, ...]:
     """Return the variables that show devices: NVIDIA's, and those of the pools' vendors."""
-    return (VISIBLE_DEVICES, *(_VARIABLES[each] for each in _VARIABLES if each in policy.vendors))
+    return tuple(dict.fromkeys((VISIBLE_DEVICES, *variables_of(policy.vendors))))
+
+
+@lru_cache(maxsize=16)
+def device_files(policy: Policy) -> tuple[str, ...]:
+    """Return what the path of a device file of the pools' vendors contains: ``/dev/nvidia``."""
+    return device_files_of(policy.vendors)
 
 
 def variable_remediation(name: str, policy: Policy) -> str:
     """Return what to do about a variable that shows the devices of a vendor."""
-    of_vendor = next((vendor for vendor in _VARIABLES if _VARIABLES[vendor] == name), "nvidia.com")
+    of_vendor = variables_of(policy.vendors).get(name)
     pools = [pool for pool in policy.pools if of_vendor in pool.vendors]
     return f"{(pools or policy.pools)[0].request}, or remove {name}"
 

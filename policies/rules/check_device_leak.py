@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from functools import lru_cache
 from textwrap import shorten
 
 from msgspec.structs import replace
@@ -20,6 +19,7 @@ from policies.device_injection import (
     Values,
     devices_without_gpus,
     expanded,
+    is_device_file,
     is_device_mount,
     is_legacy,
     names_cdi_device,
@@ -37,6 +37,7 @@ from policies.vocabulary import (
     IN_PLACE,
     ONLY_CLAIMS,
     SHOWS_GPUS,
+    device_files,
     variable_remediation,
     visible_devices_variables,
     volume_remediation,
@@ -47,10 +48,6 @@ ID = "device-leak"
 
 _SHOWS = "a container without a device request makes GPUs visible"
 _MOUNTS_FILES = "a volume mounts device files of the node"
-
-_DEVICE_FILES = r"nvidia[^/]*|dri|kfd"
-_VENDOR_FILES = {"habana.ai": r"accel|hl(_controlD)?[0-9]+", "huawei.com": r"davinci[^/]*"}
-"""Names below /dev: those of any policy, and those of the vendors that a pool has devices of."""
 
 _HAS_DEVICES = re.compile(
     r"/|/(var/)?run(/nvidia(/driver)?)?|/proc(/.*)?|(/.*)?/dev(/.*)?", re.DOTALL
@@ -222,7 +219,7 @@ def _by_annotation(pod: Pod, context: Context) -> Iterator[Finding]:
         if family in CDI_ANNOTATIONS:
             opens = names_cdi_device(text, context.policy.vendors)
         else:
-            opens = names_device_file(text, _device_path(context.policy))
+            opens = names_device_file(text, device_files(context.policy))
         if opens:
             yield Finding(
                 ID,
@@ -274,16 +271,5 @@ def _any_request(policy: Policy) -> str:
     return policy.pools[0].request
 
 
-def device_files(policy: Policy) -> str:
-    """Return a regular expression for the names of device files directly in /dev."""
-    own = [files for vendor, files in _VENDOR_FILES.items() if vendor in policy.vendors]
-    return "|".join([_DEVICE_FILES, *own])
-
-
 def _is_device_file(path: str, policy: Policy) -> bool:
-    return bool(_device_path(policy).fullmatch(normal(path)))
-
-
-@lru_cache(maxsize=16)
-def _device_path(policy: Policy) -> re.Pattern[str]:
-    return re.compile(rf"(/.*)?/dev/({device_files(policy)}|char/[^/]+)(/.*)?", re.DOTALL)
+    return is_device_file(path, device_files(policy))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from difflib import get_close_matches
 from functools import lru_cache
 
@@ -15,45 +15,10 @@ from policies.kubernetes.paths import field_path
 from policies.kubernetes.pod import RESOURCE_SIDES, DeviceResource, Pod
 from policies.kubernetes.templates import group_kind
 from policies.policy import Policy, example_of
+from policies.vendors import vendor_of
 from policies.wording import uncapitalized
 
 ID = "unknown-device-resource"
-
-ACCELERATORS: Mapping[str, str | None] = {
-    "aliyun.com/gpu-": None,
-    "alpha.kubernetes.io/nvidia-gpu": "",
-    "amd.com/gpu": "amd",
-    "aws.amazon.com/neuron": None,
-    "cambricon.com/mlu": None,
-    "cloud-tpus.google.com/": None,
-    "enflame.com/gcu": None,
-    "google.com/tpu": None,
-    "gpu.intel.com/i915": "intel",
-    "gpu.intel.com/xe": "intel",
-    "habana.ai/gaudi": None,
-    "hami.io/vgpu": None,
-    "huawei.com/Ascend": None,
-    "hygon.com/dcu": None,
-    "iluvatar.ai/gpu": None,
-    "iluvatar.ai/vgpu": None,
-    "metax-tech.com/gpu": None,
-    "mthreads.com/vgpu": None,
-    "nvidia.com/gpu": "",
-    "nvidia.com/gpucores": "hami",
-    "nvidia.com/gpumem": "hami",
-    "nvidia.com/mig-": "",
-    "tencent.com/vcuda-": None,
-    "volcano.sh/gpu-memory": None,
-    "volcano.sh/gpu-number": None,
-    "volcano.sh/vgpu-memory": "volcano-vgpu",
-    "volcano.sh/vgpu-number": "volcano-vgpu",
-}
-"""How the resources of accelerators begin, and the preset with a pool for them.
-
-An empty string is the default policy, and ``None`` no preset."""
-
-_AGENTS = "_monitoring"
-"""How Intel's resources end that show the devices of a node to an agent, and reserve none."""
 
 _WITHOUT_DOMAIN = frozenset(
     ("gpu", "nvidia", "nvidiacom", "nvidiagpu", "nvidiacomgpu", "gpunvidiacom", "amdgpu")
@@ -156,7 +121,7 @@ def _meant(name: str, context: Context) -> str | None:
     """Return the resource that a name of a field stands for, as `_resource_of`; None: no device."""
     if "/" not in name:
         return _resource_of(context.policy) if _form(name) in _WITHOUT_DOMAIN else None
-    if context.pools_of_resource(name) or _accelerators(name):
+    if context.pools_of_resource(name) or vendor_of(name):
         return name
     return _suggestion(name, context.policy) or None
 
@@ -201,10 +166,9 @@ def _unknown(pod: Pod, resource: DeviceResource, context: Context) -> Iterator[F
                 if any(suggestion in pool.resources.exact for pool in policy.pools)
             ),
         )
-    elif known := _accelerators(name):
-        preset = ACCELERATORS[max(known, key=len)]
-        option = f" --preset {preset}" if preset else ""
-        example = "" if preset is None else f": gpufence policy show{option} prints one"
+    elif vendor := vendor_of(name):
+        option = f" --preset {vendor.preset}" if vendor.preset else ""
+        example = "" if vendor.preset is None else f": gpufence policy show{option} prints one"
         yield Finding(
             ID,
             path,
@@ -218,12 +182,6 @@ def _unknown(pod: Pod, resource: DeviceResource, context: Context) -> Iterator[F
 
 def _is_requested(resource: DeviceResource) -> bool:
     return max(resource.nanos.values()) > 0
-
-
-def _accelerators(name: str) -> list[str]:
-    return [
-        prefix for prefix in ACCELERATORS if name.startswith(prefix) and not name.endswith(_AGENTS)
-    ]
 
 
 def _suggestion(name: str, policy: Policy) -> str:

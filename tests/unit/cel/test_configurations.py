@@ -18,8 +18,8 @@ from policies.kubernetes.kinds import CustomWorkloads
 from policies.policy import FailurePolicy, Policy
 from policies.pool_nodes import EVERY_NODE
 from policies.reach import DAEMON_SET_CONTROLLER, MIRROR_ANNOTATION
-from policies.rules.check_device_leak import device_files
-from policies.vocabulary import visible_devices_variables
+from policies.vendors import known_vendors
+from policies.vocabulary import device_files, visible_devices_variables
 from reviewing import default_policy, plain_pod
 from specs import default_spec, policy_of
 from webhook.controller.text.objects import (
@@ -105,48 +105,48 @@ def test_only_ephemeral_containers_and_resize_of_pod_subresources_are_sent() -> 
     }
 
 
-CONDITIONS = "\n".join(
-    each["expression"]
-    for each in webhooks(default_policy())["pods.gpufence.dev"]["matchConditions"]
-)
-[PATH] = re.findall(r'path\.matches\(\s*"([^"]+)"\)', CONDITIONS)
+def conditions(policy: Policy) -> str:
+    validating = webhooks(policy)["pods.gpufence.dev"]
+    return "\n".join(each["expression"] for each in validating["matchConditions"])
+
+
+[PATH] = re.findall(r'path\.matches\(\s*"([^"]+)"\)', conditions(default_policy()))
 DIRECTORY = re.compile(PATH)
-VENDORS = ("nvidia.com", "amd.com", "habana.ai", "huawei.com")
 
 
 def every_vendor() -> Policy:
     pools = [
         {
-            "name": vendor.partition(".")[0],
-            "resources": [f"{vendor}/gpu"],
-            "nodeSelector": {f"{vendor}/gpu": "true"},
+            "name": vendor.name,
+            "resources": [vendor.resource],
+            "nodeSelector": {"pool": vendor.name},
         }
-        for vendor in VENDORS
+        for vendor in known_vendors()
     ]
     return policy_of(default_spec() | {"pools": pools})
 
 
 def test_the_conditions_name_what_the_rules_read() -> None:
     """Their constants are those of every vendor."""
-    read = {*ANNOTATIONS, *visible_devices_variables(every_vendor()), CUDA_VERSION}
+    policy = every_vendor()
+    read = {*ANNOTATIONS, *visible_devices_variables(policy), CUDA_VERSION}
     for name in (
         *read,
+        *device_files(policy),
         DAEMON_SET_CONTROLLER,
         IMPLICIT_RESOURCE_PREFIX,
         DEVICE_MOUNTS,
         *EVERY_NODE,
     ):
-        assert f'"{name}"' in CONDITIONS
-    for files in device_files(every_vendor()).split("|"):
-        assert files in PATH
+        assert f'"{name}"' in conditions(policy)
 
 
 def test_the_admission_policies_name_what_the_rules_read() -> None:
     trespass, _, leak, _ = map(str, admission_policies(every_vendor(), Registration()))
     for name in (DAEMON_SET_CONTROLLER, MIRROR_ANNOTATION, IMPLICIT_RESOURCE_PREFIX):
         assert f'"{name}"' in trespass
-    for files in device_files(every_vendor()).split("|"):
-        assert files in leak
+    for files in device_files(every_vendor()):
+        assert f'"{files}"' in leak
     assert f"(^|,)({'|'.join(sorted(NO_DEVICES))})(,|$)" in leak
 
 
@@ -167,4 +167,5 @@ def test_law_a_device_path_with_a_finding_matches_the_condition(path: str, sub_p
     pod["spec"]["containers"][0]["volumeMounts"] = [mount]
     if validate(pod, policy).findings:
         # RE2, which CEL uses, and Python read this expression alike.
-        assert DIRECTORY.search(path) or "dev/" in sub_path
+        is_file = any(files in f"/{path}/" for files in device_files(policy))
+        assert is_file or DIRECTORY.search(path) or "dev/" in sub_path

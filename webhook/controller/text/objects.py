@@ -22,6 +22,7 @@ from policies.device_injection import ANNOTATIONS
 from policies.facts import NAMESPACE_LABEL
 from policies.kubernetes.objects import JSONObject
 from policies.policy import ALWAYS_EXCLUDED, Policy
+from policies.vocabulary import device_files
 
 API_VERSION = "admissionregistration.k8s.io/v1"
 DOMAIN = ".gpufence.dev"
@@ -111,6 +112,7 @@ def configurations(policy: Policy, registration: Registration) -> tuple[JSONObje
         **names_of(policy),
         "hasNodes": registration.with_nodes,
         "deviceAnnotations": sorted(ANNOTATIONS),
+        "deviceFiles": [*device_files(policy)],
         "namingNode": _NAMED_NODE if apart else _PODS,
     }
     rules = _rules_of_custom_workloads(policy)

@@ -21,6 +21,7 @@ from policies.kubernetes.scheduling import FENCING_EFFECTS, Taint, tolerates
 from policies.kubernetes.workload import Workload
 from policies.policy import Policy
 from policies.pool_nodes import nodes_of_pools
+from policies.vendors import domains_of_vendors, known_vendors
 from webhook.cluster.state import ClusterState
 from webhook.devices.published import ResourceSlice
 from webhook.kube.collection import Collection
@@ -28,10 +29,12 @@ from webhook.wording import counted, some
 
 DAEMON_SETS = Collection("daemonsets", "/apis/apps/v1/daemonsets", JSONObject)
 
+_WORDS = {word for vendor in known_vendors() for word in vendor.images}
+_DOMAINS = domains_of_vendors()
 _IMAGES = re.compile(
-    r"nvidia|gpu|dcgm|node-feature-discovery|/nfd|amdgpu|rocm|habana|gaudi|device-plugin|dra-driver"
+    rf"gpu|node-feature-discovery|/nfd|device-plugin|dra-driver|{'|'.join(sorted(_WORDS))}"
 )
-_OWNERS = re.compile(r"(^|\.)(nvidia\.com|amd\.com|intel\.com|habana\.ai)/|^nfd\.")
+_OWNERS = re.compile(rf"(^|\.)({'|'.join(map(re.escape, sorted(_DOMAINS)))})/|^nfd\.")
 """The API versions of what operators make the stack from: ClusterPolicy, NodeFeatureDiscovery."""
 # The DaemonSet controller tolerates the taints of a node's state.
 _STATE = "node.kubernetes.io/"

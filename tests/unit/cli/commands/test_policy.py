@@ -13,7 +13,6 @@ import pytest
 import yaml
 
 from each import each
-from policies.rules.check_unknown_device_resource import ACCELERATORS
 from policies.schema import SCHEMA_ID
 from policies.shipped import PRESETS, default_policy_text
 from running import TRESPASSER, Run
@@ -55,11 +54,6 @@ def test_show_prints_each_preset_and_each_preset_is_valid(gpufence: Run, tmp_pat
     both = gpufence("policy", "show", "--preset", "amd", "--policy", "policy.yaml")
     assert (both.status, both.out) == (2, "")
     assert "--preset and --policy exclude each other." in both.err
-
-
-def test_presets_of_accelerators_exist() -> None:
-    named = {preset for preset in ACCELERATORS.values() if preset}
-    assert named <= {preset.stem for preset in PRESETS.iterdir()}
 
 
 NOTE = "Note: whether replicas follow FencePolicy gpufence is not checked. Use --cluster.\n"

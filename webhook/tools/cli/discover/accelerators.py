@@ -1,4 +1,4 @@
-"""Accelerators: what is known of vendors and clouds (``accelerators.yaml``), and their nodes."""
+"""Accelerators of a cluster: their nodes, and what is known of clouds (``accelerators.yaml``)."""
 
 from __future__ import annotations
 
@@ -9,44 +9,19 @@ from pathlib import Path
 
 import msgspec
 
-from policies.kubernetes.claims import class_of_resource
-from policies.kubernetes.field_types import NameSet
 from policies.kubernetes.node_templates import NodeTemplate
 from policies.kubernetes.nodes import Node
 from policies.kubernetes.scheduling import FENCING_EFFECTS, Taint
 from policies.kubernetes.selector import selector_of
+from policies.vendors import Vendor, known_vendors, vendors_by_taint
 from webhook.documents.files import load_documents
 
 INSTANCE_TYPE = "node.kubernetes.io/instance-type"
 
 
-class Vendor(msgspec.Struct, frozen=True, eq=False, rename="camel", forbid_unknown_fields=True):
-    """A vendor of accelerators, and how its nodes are recognized.
+class Surroundings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """What is known of clouds, and of taints that are about something else than accelerators."""
 
-    ``products`` are the keys of labels whose value is the model. ``marks`` are labels of all nodes
-    of the vendor. Both start with the preferred one. ``taint`` is the key of the customary taint.
-    """
-
-    name: str
-    resource: str
-    """The resource of a whole device."""
-    resources: NameSet
-    taint: str
-    products: tuple[str, ...] = ()
-    marks: dict[str, str] = {}
-    device_classes: tuple[str, ...] = ()
-    namespaces: tuple[str, ...] = ()
-    """Where the vendor's documentation installs its operators and drivers."""
-
-    def offers(self, name: str) -> bool:
-        """Return whether devices by this name are the vendor's."""
-        return name in self.resources or class_of_resource(name) in self.device_classes
-
-
-class Accelerators(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """What is known of vendors and clouds."""
-
-    vendors: tuple[Vendor, ...]
     node_groups: tuple[str, ...]
     """Keys of labels whose value is the name of a group of equal nodes."""
     partition_labels: tuple[str, ...]
@@ -68,10 +43,7 @@ class Accelerators(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_f
 
 
 [_document] = load_documents(str(Path(__file__).with_suffix(".yaml")))
-KNOWN = msgspec.convert(
-    _document.value, Accelerators, dec_hook=lambda _type, patterns: NameSet(patterns)
-)
-
+KNOWN = msgspec.convert(_document.value, Surroundings)
 
 _STATE = re.compile(KNOWN.state_words, re.IGNORECASE)
 
@@ -122,6 +94,12 @@ class Member:
         is_shared = not strategies.isdisjoint(KNOWN.sharing_strategies)
         return frozenset(name for name in self.devices if is_shared or name.endswith(".shared"))
 
+    def amounts(self, vendor: Vendor) -> frozenset[str]:
+        """Return the resources of the nodes that are an amount of a device of the vendor."""
+        node = self.source
+        offered = node.offers if isinstance(node, Node) else node.allocatable or {}
+        return frozenset(vendor.fractional) & offered.keys()
+
     @property
     def kind(self) -> frozenset[str]:
         """Whether the devices are whole ones, partitions or shares."""
@@ -159,7 +137,7 @@ def is_quarantine(taint: Taint) -> bool:
 
 def is_of_a_vendor(name: str) -> bool:
     """Return whether devices by this name are accelerators of a known vendor."""
-    return any(vendor.offers(name) for vendor in KNOWN.vendors)
+    return any(vendor.offers(name) for vendor in known_vendors())
 
 
 def members_of(
@@ -181,14 +159,14 @@ def _member(source: Node | NodeTemplate, vendor: Vendor, products: Iterable[str]
     if not isinstance(source, Node):
         return Member(source, _devices(source.allocatable, vendor))
     offered = {name: n for name, n in source.offers.items() if name not in source.remote}
-    has_device = any(count for name, count in offered.items() if name in vendor.resources)
+    has_device = any(count for name, count in offered.items() if name in vendor.offered)
     is_published = any(map(vendor.offers, source.published.keys() - source.remote))
     is_bare = not (has_device or is_published)
     return Member(source, _devices(offered, vendor), is_bare, is_published, frozenset(products))
 
 
 def _devices(allocatable: Mapping[str, int] | None, vendor: Vendor) -> frozenset[str]:
-    names = {name: count for name, count in (allocatable or {}).items() if name in vendor.resources}
+    names = {name: count for name, count in (allocatable or {}).items() if name in vendor.offered}
     # A node with partitions reports whole devices as well: none.
     return frozenset(name for name, count in names.items() if count) or frozenset(names)
 
@@ -199,7 +177,8 @@ def _is_of(member: Member, vendor: Vendor) -> bool:
         restricted = {requirement.key for requirement in source.requirements}
         if about := [(key, value) for key, value in vendor.marks.items() if key in restricted]:
             return source.promises(selector_of(dict(about)))
-        if any(t.key == vendor.taint or t.key in vendor.resources for t in source.taints):
+        by_taint = vendors_by_taint()
+        if any(by_taint.get(t.key) is vendor or t.key in vendor.offered for t in source.taints):
             return True
     return bool(
         member.devices

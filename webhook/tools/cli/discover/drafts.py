@@ -17,13 +17,13 @@ from policies.kubernetes.objects import JSONObject
 from policies.kubernetes.scheduling import FENCING_EFFECTS, Taint
 from policies.kubernetes.selector import describe, includes
 from policies.reach import HOST as _HOST
+from policies.vendors import Vendor, domains_of_vendors, known_vendors, vendors_by_taint
 from policies.wording import listing
 from webhook.cluster.state import ClusterState
 from webhook.tools.cli.discover.accelerators import (
     INSTANCE_TYPE,
     KNOWN,
     Member,
-    Vendor,
     is_quarantine,
     members_of,
 )
@@ -33,8 +33,8 @@ _Trait: TypeAlias = frozenset[Any]
 _LONGEST_NAME = 63
 # Labels of other domains are the administrator's own.
 _OWNED_DOMAINS = re.compile(
-    r"(^|\.)(kubernetes\.io|k8s\.io|nvidia\.com|amd\.com|intel\.com|google\.com|amazonaws\.com|aws|"
-    r"azure\.com|openshift\.io|karpenter\.sh|habana\.ai)/"
+    rf"(^|\.)({'|'.join(map(re.escape, sorted(domains_of_vendors())))}|kubernetes\.io|k8s\.io|"
+    r"google\.com|amazonaws\.com|aws|azure\.com|openshift\.io|karpenter\.sh)/"
 )
 
 
@@ -64,10 +64,11 @@ class PoolDraft:
         A template that names no devices promises the vendor's.
         """
         names = {name for member in self.members for name in member.devices}
+        amounts = self.fractional_resources
         if not names or any(each.is_template and not each.devices for each in self.members):
             names.add(self.vendor.resource)
         mig = "nvidia.com/mig-"
-        return sorted({f"{mig}*" if name.startswith(mig) else name for name in names})
+        return sorted({f"{mig}*" if name.startswith(mig) else name for name in {*names, *amounts}})
 
     @property
     def shared_resources(self) -> list[str]:
@@ -89,6 +90,7 @@ class PoolDraft:
             "name": self.name,
             "resources": self.resources,
             "sharedResources": self.shared_resources,
+            "fractionalResources": self.fractional_resources,
             "deviceClasses": self.device_classes,
             "taints": [
                 {"key": t.key}
@@ -104,6 +106,11 @@ class PoolDraft:
             ],
         }
         return {name: value for name, value in fields.items() if value or name == "taints"}
+
+    @property
+    def fractional_resources(self) -> list[str]:
+        """The resources of the nodes that are an amount of a device."""
+        return sorted({name for member in self.members for name in member.amounts(self.vendor)})
 
 
 @dataclass(slots=True)
@@ -145,7 +152,13 @@ def draft(
     startup = {(t.key, t.effect) for template in templates for t in template.startup_taints}
     settled = [_without(node, startup) for node in nodes]
     by_vendor = {
-        vendor: members_of(vendor, settled, templates, products) for vendor in KNOWN.vendors
+        vendor: members_of(vendor, settled, templates, products) for vendor in known_vendors()
+    }
+    shared = {m.name: v.domain for v, members in by_vendor.items() for m in members if m.devices}
+    by_vendor = {
+        # The plugin of a scheduler offers devices of the vendor under names of its own.
+        vendor: [m for m in members if not m.is_bare or shared.get(m.name) != vendor.domain]
+        for vendor, members in by_vendor.items()
     }
     offering = {member.source.name for members in by_vendor.values() for member in members}
     common = {taint.key for node in nodes if node.name not in offering for taint in node.taints}
@@ -193,8 +206,8 @@ def groups_of(drafted: Draft, nodes: NodeIndex) -> dict[str, NodeSet]:
         for pool in drafted.pools
     }
     known = reduce(or_, groups.values(), 0)
-    for vendor in KNOWN.vendors:
-        taints = [Taint(vendor.taint, effect) for effect in sorted(FENCING_EFFECTS)]
+    for key, vendor in vendors_by_taint().items():
+        taints = [Taint(key, effect) for effect in sorted(FENCING_EFFECTS)]
         groups[f"vendor {vendor.name}"] = nodes.fenced_by(taints) & ~known
     return groups
 

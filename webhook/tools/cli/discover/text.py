@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING
 
 from policies.finding import Mode
 from policies.kubernetes.objects import JSONObject
+from policies.kubernetes.quantity import is_extended_resource_name
+from policies.wording import listing
 from webhook.documents.document import InputError
 from webhook.tools.cli.discover.accelerators import INSTANCE_TYPE, KNOWN
 from webhook.tools.cli.discover.drafts import Draft
@@ -44,12 +46,7 @@ def policy_text(
         InputError: the draft has no pool.
     """
     if not draft.pools:
-        problem = "no node offers devices of a known vendor"
-        cure = (
-            "Install the device plugin or the DRA driver, check that its DaemonSets tolerate the "
-            "taints of the nodes, or start from gpufence policy show"
-        )
-        raise InputError([f"{problem}. {cure}."])
+        raise InputError([f"no node offers devices of a known vendor. {_without_pools(draft)}."])
     pools_of = Counter(name for pool in draft.pools for name in pool.device_classes)
     keys = {key for node in draft.nodes for key in node.labels}
     exempt = _exempt(draft, keys)
@@ -67,6 +64,24 @@ def policy_text(
         knows_namespaces=namespaces is not None,
         exempt=exempt,
         overrides=overrides,
+    )
+
+
+def _without_pools(draft: Draft) -> str:
+    """Return what to do where no node offers devices of a known vendor."""
+    others: dict[str, list[str]] = {}
+    for node in draft.nodes:
+        for name in filter(is_extended_resource_name, node.offers):
+            others.setdefault(name, []).append(node.name)
+    if not others:
+        return (
+            "Install the device plugin or the DRA driver, check that its DaemonSets tolerate the "
+            "taints of the nodes, or start from gpufence policy show"
+        )
+    offered = listing(f"{name} ({some(sorted(nodes))})" for name, nodes in sorted(others.items()))
+    return (
+        f"They offer {offered}. If these are accelerators, write a pool with them in resources, "
+        "and start from gpufence policy show"
     )
 
 
