@@ -16,8 +16,19 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
+from cryptography import x509
+
+from certs import CertificateError
 from certs.authority import AUTHORITY_LIFETIME, LEAF_LIFETIME
-from certs.keypair import KeyPair, Names, age_problem, leaf_problem, pair_problem
+from certs.keypair import (
+    KeyPair,
+    Names,
+    age_problem,
+    is_issued_by,
+    leaf_problem,
+    pair_problem,
+    parse_certificates,
+)
 
 JSONObject = dict[str, Any]
 
@@ -47,11 +58,16 @@ def authority_problem(authority: KeyPair | None, now: datetime) -> str:
     return pair_problem(authority, now, "CA") or age_problem(authority.certificate, now)
 
 
-def serving_problem(leaf: KeyPair | None, authority: KeyPair, names: Names, now: datetime) -> str:
+def serving_problem(
+    secret: JSONObject | None, authority: KeyPair, names: Names, now: datetime
+) -> str:
     """Return why the CA is to sign a new serving certificate; empty if it is not."""
+    leaf = read_leaf(secret)
     if leaf is None:
         return "the Secret contains no serving certificate"
     problem = leaf_problem(leaf, [authority.certificate_pem], names, now)
+    if not problem and read_certificate(secret) != authority.certificate_pem:
+        problem = f"{CA_CERTIFICATE} is not the CA that signed the serving certificate"
     return problem or age_problem(leaf.certificate, now)
 
 
@@ -68,6 +84,16 @@ def read_leaf(secret: JSONObject | None) -> KeyPair | None:
 def read_certificate(secret: JSONObject | None) -> bytes:
     """Return PEM of the CA in either Secret; empty if there is none."""
     return _decoded(secret, CA_CERTIFICATE)
+
+
+def read_signer(secret: JSONObject | None) -> x509.Certificate | None:
+    """Return the CA that signed the serving pair, from the same Secret; None if it has none."""
+    leaf = read_leaf(secret)
+    try:
+        authorities = parse_certificates(read_certificate(secret), CA_CERTIFICATE)
+        return next((ca for ca in authorities if leaf and is_issued_by(leaf.certificate, ca)), None)
+    except CertificateError:
+        return None
 
 
 def authority_data(authority: KeyPair) -> dict[str, bytes]:

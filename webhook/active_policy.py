@@ -38,6 +38,7 @@ class FencePolicyObject(msgspec.Struct, frozen=True, rename="camel"):
 
     metadata: PolicyMetadata
     spec: Any = None
+    status: Any = None
 
     def policy(self) -> Policy:
         """Return the valid policy.
@@ -99,9 +100,9 @@ class ActivePolicy:
 
     def put(self, item: FencePolicyObject, /) -> None:
         """Activate the policy of the object if it is valid, and keep the current one if not."""
-        if self.newest is not None and _version(item) == _version(self.newest):
+        before, self.newest = self.newest, item
+        if before is not None and _version(item) == _version(before):
             return
-        self.newest = item
         try:
             policy = item.policy()
         except PolicyError as error:

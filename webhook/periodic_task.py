@@ -23,7 +23,7 @@ class PeriodicTask:
     """Runs ``step`` every ``seconds`` and survives its failures, after which it retries sooner.
 
     A failure that repeats is logged once. After each run, ``failed`` or ``succeeded`` is called
-    with the name.
+    with the name. However often it is woken, there are ``pause`` seconds between two runs.
     """
 
     def __init__(
@@ -33,6 +33,7 @@ class PeriodicTask:
         seconds: float,
         failed: Callable[[str], None] = lambda _name: None,
         succeeded: Callable[[str], None] = lambda _name: None,
+        pause: float = 0.0,
     ) -> None:
         self.problem = ""
         """Why the last run failed; empty if it succeeded."""
@@ -44,6 +45,7 @@ class PeriodicTask:
         self._seconds = seconds
         self._failed = failed
         self._succeeded = succeeded
+        self._pause = pause
         self._woken = asyncio.Event()
 
     def wake(self) -> None:
@@ -79,6 +81,7 @@ class PeriodicTask:
         while True:
             self._woken.clear()
             await self.run_once()
+            await asyncio.sleep(self._pause)
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._delay):
                     await self._woken.wait()

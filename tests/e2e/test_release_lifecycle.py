@@ -59,11 +59,15 @@ def test_a_controller_is_alive_and_unready_until_it_reaches_the_api_server(
         controller = released.controller("--kubeconfig", str(config))
         stack.callback(controller.kill)
         controller.start()
-        until(lambda: "out of reach" in controller.unready(), "the controller to say what it lacks")
+        lacking = ("certificates: secrets gpufence-ca", "policy: FencePolicy gpufence")
+        reason = "is not read yet: the API server at https://127.0.0.1:"
+        until(
+            lambda: all(f"\n{each} {reason}" in controller.unready() for each in lacking),
+            "the controller to say what it lacks",
+        )
         assert controller.get("/healthz") == (200, "ok\n")
-        status, text = controller.get("/readyz")
+        status, _ = controller.get("/readyz")
         assert status == 503
-        assert text.startswith("starting\ncertificates: the API server at https://127.0.0.1:")
         relay = Relay(lambda: control_plane.api.port, port=port)
         stack.callback(relay.close)
         controller.wait()

@@ -218,7 +218,7 @@ def test_the_registration_guard_does_not_limit_other_users(
 
 def _written(api: Api, name: str = "gpufence-ca", **fields: Any) -> str:
     """Return why a Secret cannot get these fields, or its metadata; empty if it can."""
-    live = api.request("GET", f"{SECRETS}/{name}")
+    [live] = api.request("GET", f"{SECRETS}?fieldSelector=metadata.name%3D{name}")["items"]
     del live["metadata"]["resourceVersion"]
     live["metadata"] |= fields.pop("metadata", {})
     return api.refusal(f"{SECRETS}/{name}", {**secret(name), **live, **fields}, "PUT")

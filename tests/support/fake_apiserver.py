@@ -25,6 +25,7 @@ from specs import default_spec, fence_policy
 from webhook.active_policy import PATH as FENCE_POLICIES
 from webhook.controller.registrar import KINDS
 from webhook.controller.text.objects import FENCE_POLICY
+from webhook.controller.watched import Objects
 from webhook.kube.client import ServerClock
 from webhook.kube.errors import ApiError, ClusterError
 from webhook.kube.writer import KubeWriter
@@ -66,6 +67,10 @@ class _Watch:
     path: str
     request: web.Request
     lines: asyncio.Queue[bytes | None] = field(default_factory=asyncio.Queue)
+
+    @property
+    def fields(self) -> str:
+        return self.request.query.get("fieldSelector", "")
 
 
 class FakeApiServer:
@@ -285,7 +290,9 @@ class FakeApiServer:
         self._version += 1
         obj["metadata"]["resourceVersion"] = self.version
         self._history.append((self._version, collection, kind, obj))
-        self.send(collection, _line(kind, obj))
+        for watch in self._watching(collection):
+            if _is_selected(obj, watch.fields):
+                watch.lines.put_nowait(_line(kind, obj))
 
     async def _serve(self, request: web.Request) -> web.StreamResponse:
         path, query = request.path, dict(request.query)
@@ -374,7 +381,7 @@ class FakeApiServer:
             return response
         watch = _Watch(request.path, request)
         for version, path, kind, obj in self._history:
-            if version > since and path == request.path:
+            if version > since and path == request.path and _is_selected(obj, watch.fields):
                 watch.lines.put_nowait(_line(kind, obj))
         self._watches.add(watch)
         deadline = time.monotonic() + int(request.query["timeoutSeconds"])
@@ -412,13 +419,13 @@ def _collections_of(path: str) -> tuple[str, str]:
 
 
 def _is_selected(obj: JSON, fields: str) -> bool:
-    """Return whether a field selector selects the object; only `!=` is supported."""
+    """Return whether a field selector with `=` and `!=` selects the object."""
     for requirement in filter(None, fields.split(",")):
-        path, _, excluded = requirement.partition("!=")
+        path, _, compared = requirement.partition("=")
         value: Any = obj
-        for key in path.split("."):
+        for key in path.rstrip("!").split("."):
             value = value.get(key, {})
-        if value == excluded:
+        if (value == compared) == path.endswith("!"):
             return False
     return True
 
@@ -506,7 +513,7 @@ class FakeKubeApi(KubeWriter):
         return self.server.objects
 
     def between(self, work: Callable[[], Awaitable[object]]) -> None:
-        """Run `work` once, between the next read and the write that follows it."""
+        """Run `work` once, before the next write."""
         self._between = work
 
     async def close(self) -> None:
@@ -525,12 +532,26 @@ class FakeKubeApi(KubeWriter):
         if error := self.error or (self.write_error if method != "GET" else None):
             raise error
         data = None if body is None else json.loads(body)
-        try:
-            response = json.dumps(self.server.respond(method, path, query, data)).encode()
-        finally:
-            work, self._between = (
-                (self._between, None) if method == "GET" else (None, self._between)
-            )
-            if work is not None:
-                await work()
-        yield _Response(response)
+        if method != "GET" and (work := self._between):
+            self._between = None
+            await work()
+        yield _Response(json.dumps(self.server.respond(method, path, query, data)).encode())
+
+
+class FakeObjects(Objects):
+    """The objects of a `FakeKubeApi`, as if each was watched without a delay."""
+
+    problem = ""
+
+    def __init__(self, api: FakeKubeApi) -> None:
+        self._api = api
+
+    def watch(self, path: str) -> None:
+        """Have it watched, as all are."""
+
+    def read(self, path: str) -> JSON | None:
+        found: JSON | None = json.loads(json.dumps(self._api.objects.get(path)))
+        return found
+
+    def written(self, path: str, obj: JSON | None) -> None:
+        assert self.read(path) == obj

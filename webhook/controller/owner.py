@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from policies.kubernetes.objects import JSONObject
-from webhook.kube.client import KubeApi
 from webhook.kube.errors import ClusterError
 
 _RBAC = "rbac.authorization.k8s.io/v1"
@@ -32,15 +31,17 @@ class Owner:
             raise ValueError(f"{text!r} is not an owner; write KIND/NAME with one of {kinds}")
         return cls(kind.lower(), name)
 
-    async def reference(self, api: KubeApi) -> JSONObject:
-        """Look the object up, and return its ownerReference.
+    @property
+    def path(self) -> str:
+        return f"{_KINDS[self.kind][2]}/{self.name}"
+
+    def reference(self, owner: JSONObject | None) -> JSONObject:
+        """Return the ownerReference to the object.
 
         Raises:
-            ClusterError: it cannot be looked up, or there is no such object: whatever it owned
-                would be deleted at once.
+            ClusterError: there is no such object: whatever it owned would be deleted at once.
         """
-        api_version, kind, path = _KINDS[self.kind]
-        owner = await api.read(f"{path}/{self.name}")
+        api_version, kind, _ = _KINDS[self.kind]
         if owner is None:
             raise ClusterError(
                 f"{kind} {self.name} does not exist, so it cannot own what gpufence writes; "

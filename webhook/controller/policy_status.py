@@ -22,7 +22,7 @@ Condition = tuple[str, str, str, str]
 
 
 async def publish(
-    api: KubeWriter, policy: ActivePolicy, registration_problem: str, nodes: NodeIndex | None
+    api: KubeWriter, policy: ActivePolicy, registered: Condition, nodes: NodeIndex | None
 ) -> None:
     """Write the status of the newest object, unless it has it.
 
@@ -31,30 +31,22 @@ async def publish(
     """
     if policy.newest is None:
         return
-    path = f"{PATH}/{policy.name}"
-    live = await api.read(path)
-    if live is None or live["metadata"]["generation"] != policy.newest.metadata.generation:
-        return
-    before = live.get("status") or {}
-    wanted = status(policy, registration_problem, nodes, before, api.clock.now())
+    before = policy.newest.status or {}
+    wanted = status(policy, registered, nodes, before, api.clock.now())
     if wanted != before:
-        await api.merge(f"{path}/status", {"status": wanted})
+        await api.merge(f"{PATH}/{policy.name}/status", {"status": wanted})
 
 
 def status(
     policy: ActivePolicy,
-    registration_problem: str,
+    registered: Condition,
     nodes: NodeIndex | None,
     before: JSONObject,
     now: datetime,
 ) -> JSONObject:
     """Return the status. A condition keeps the time at which its status last changed."""
     generation = policy.newest.metadata.generation if policy.newest else 0
-    conditions = [
-        _accepted(policy),
-        _registered(registration_problem),
-        _nodes_fit(policy.current, nodes),
-    ]
+    conditions = [_accepted(policy), registered, _nodes_fit(policy.current, nodes)]
     times = {each["type"]: each for each in before.get("conditions") or ()}
     listed = []
     for kind, value, reason, message in conditions:
@@ -84,11 +76,14 @@ def _accepted(policy: ActivePolicy) -> Condition:
     return "Accepted", "True", "Valid", "Replicas apply the policy."
 
 
-def _registered(problem: str) -> Condition:
+def registered(problem: str, drift: str, continues: bool) -> Condition:
+    """Return the condition: what failed, or which changes of other clients were repaired."""
     if problem:
         return "Registered", "False", "Failed", problem
+    if continues:
+        return "Registered", "False", "Drift", f"Another client keeps changing them. {drift}"
     message = "Webhook configurations and admission policies follow the policy."
-    return "Registered", "True", "Written", message
+    return "Registered", "True", "Written", f"{message} {drift}".rstrip()
 
 
 def _nodes_fit(policy: Policy, nodes: NodeIndex | None) -> Condition:

@@ -16,7 +16,8 @@ from webhook.active_policy import ActivePolicy, fence_policy
 from webhook.controller.controller import Controller, ControllerOptions
 from webhook.controller.metrics import ControllerMetrics
 from webhook.controller.pages import Pages
-from webhook.controller.policy_status import publish
+from webhook.controller.policy_status import publish, registered
+from webhook.controller.watched import Objects
 from webhook.devices.classes import DEVICE_CLASSES
 from webhook.devices.nodes import NODES
 from webhook.devices.offers import Offers
@@ -27,6 +28,9 @@ from webhook.kube.writer import KubeWriter
 from webhook.logs import JSONFormatter, TextFormatter, configure, event
 from webhook.periodic_task import PeriodicTask
 from webhook.signals import Signals
+
+_PAUSE = 0.1
+"""Seconds between two rounds: another client may change an object whenever it is repaired."""
 
 _log = logging.getLogger("gpufence")
 
@@ -44,7 +48,7 @@ class ProcessOptions:
     metrics_port: int = 8080
     log_level: str = "info"
     poll_seconds: float = 5.0
-    """The interval between two rounds."""
+    """The interval between two rounds without a change: time passes."""
 
 
 def run(options: ProcessOptions) -> int:
@@ -90,7 +94,10 @@ class _Process:
         if options.controller.registration.with_nodes:
             for collection, store in self._offers.stores.items():
                 self._watches.need(collection, store)
-        self._controller = Controller(options.controller, lambda: policy.current, self._metrics)
+        self._objects = Objects(self._watches, self._wake)
+        self._controller = Controller(
+            options.controller, self._api, self._objects, lambda: policy.current, self._metrics
+        )
         self._registration = self._task("registration", self._register, options.poll_seconds)
         self._certificates = self._task(
             "certificates", self._keep_certificates, options.poll_seconds
@@ -108,14 +115,13 @@ class _Process:
         options = self._options
         self._pages = Pages(options.host, options.metrics_port, self._metrics.registry, self._state)
         await self._watches.start()
-        self._running = [asyncio.create_task(task.run_forever()) for task in self._tasks]
+        self._running = [asyncio.create_task(self._run(task)) for task in self._tasks]
         event(_log, logging.INFO, "running", metricsPort=self._pages.port)
 
     async def close(self) -> None:
         for task in self._running:
             task.cancel()
         await asyncio.gather(*self._running, return_exceptions=True)
-        await self._controller.close()
         await self._watches.stop()
         if self._pages is not None:
             self._pages.close()
@@ -127,7 +133,19 @@ class _Process:
             seconds,
             failed=self._metrics.task_failed,
             succeeded=self._metrics.task_succeeded,
+            pause=_PAUSE,
         )
+
+    async def _run(self, task: PeriodicTask) -> None:
+        """Run a task once each watch has listed its object, or has failed to."""
+        nodes = {collection.name for collection in self._offers.stores}
+        while self._watches.missing().keys() - nodes - self._watches.problems().keys():  # noqa: ASYNC110
+            await asyncio.sleep(_PAUSE)
+        await task.run_forever()
+
+    def _wake(self) -> None:
+        self._certificates.wake()
+        self._registration.wake()
 
     async def _keep_certificates(self) -> None:
         if await self._controller.keep_certificates():
@@ -135,7 +153,7 @@ class _Process:
 
     async def _register(self) -> None:
         if not self._policy.known.is_set():
-            raise ClusterError(f"not registered yet: {self._policy.problem}")
+            raise ClusterError(f"not registered yet: {self._policy_problem()}")
         policy = self._policy.current
         try:
             await self._controller.register()
@@ -149,7 +167,8 @@ class _Process:
             problem = self._registration.problem
             if not problem and self._registered is not self._policy.current:
                 problem = "not registered yet"
-            await publish(self._api, self._policy, problem, self._nodes())
+            drift = self._controller.registrar.drift(self._api.clock.now())
+            await publish(self._api, self._policy, registered(problem, *drift), self._nodes())
 
     def _follow(self, policy: Policy) -> None:
         """Register what follows from a new policy."""
@@ -162,9 +181,15 @@ class _Process:
         needed = {NODES.name, DEVICE_CLASSES.name, RESOURCE_SLICES.name}
         return self._offers.nodes.index if needed <= {*self._watches.listed} else None
 
+    def _policy_problem(self) -> str:
+        """Return why the newest policy is not active."""
+        unread = self._watches.missing().get("fencepolicies")
+        reason = f"FencePolicy {self._policy.name} is not read yet: {unread}"
+        return reason if unread else self._policy.problem
+
     def _state(self) -> tuple[bool, list[str]]:
         """Return whether every task has succeeded once, and what does not succeed now."""
         problems = [f"{task.name}: {task.problem}" for task in self._tasks if task.problem]
         if self._policy.is_stale:
-            problems.append(f"policy: {self._policy.problem}")
+            problems.append(f"policy: {self._policy_problem()}")
         return all(task.has_succeeded for task in self._tasks), problems

@@ -20,24 +20,27 @@ class Bundle:
     """The bundle that is published: the CAs of today, and for a while those of before.
 
     Replicas serve a certificate of an earlier CA until they have loaded the new one: after a
-    rotation, and while an upgrade changes where certificates come from. So a CA that a
-    configuration carries stays for the ``overlap``. ``clock`` returns monotonic seconds.
+    rotation, and while an upgrade changes where certificates come from. So a CA stays for the
+    ``overlap`` after it was last one of today, whatever configurations carry in the meantime. CAs
+    that configurations carry at first are those of a controller before; later, other clients add
+    them, and they go. ``clock`` returns monotonic seconds.
     """
 
     def __init__(self, overlap: timedelta, *, clock: Callable[[], float]) -> None:
         self._overlap = overlap.total_seconds()
         self._clock = clock
-        self._found_at: dict[x509.Certificate, float] = {}
+        self._used_at: dict[x509.Certificate, float] | None = None
 
     def publish(self, own: bytes, published: Iterable[bytes]) -> bytes:
-        """Return ``own`` (PEM) with the CAs of others, found less than the overlap ago."""
+        """Return ``own`` (PEM) with the CAs of before."""
         now = self._clock()
-        own_cas = _certificates(own)
-        present = dict.fromkeys(ca for bundle in published for ca in _certificates(bundle))
-        others = [ca for ca in present if ca not in own_cas]
-        self._found_at = {ca: self._found_at.get(ca, now) for ca in others}
-        kept = (ca for ca, at in self._found_at.items() if now - at < self._overlap)
-        return b"".join(ca.public_bytes(Encoding.PEM) for ca in (*dict.fromkeys(own_cas), *kept))
+        if self._used_at is None:
+            found = (ca for bundle in published for ca in _certificates(bundle))
+            self._used_at = dict.fromkeys(found, now)
+        today = dict.fromkeys(_certificates(own), now)
+        used = self._used_at | today
+        self._used_at = {ca: at for ca, at in used.items() if now - at < self._overlap}
+        return b"".join(ca.public_bytes(Encoding.PEM) for ca in today | self._used_at)
 
 
 def carries(bundle: bytes, authority: x509.Certificate) -> bool:

@@ -11,6 +11,8 @@ from typing import Generic, Protocol, TypeVar
 
 import msgspec
 
+from policies.kubernetes.objects import JSONObject
+
 
 class Identity(msgspec.Struct, frozen=True, rename="camel"):
     """The name and version in ObjectMeta. A bookmark has only a version."""
@@ -37,6 +39,14 @@ class AnnotatedMetadata(LabeledMetadata, frozen=True, rename="camel"):
     """ObjectMeta with labels and annotations."""
 
     annotations: dict[str, str] | None = None
+
+
+class Whole:
+    """An object with all its fields, for those that compare or replace it."""
+
+    def __init__(self, content: JSONObject) -> None:
+        self.content = content
+        self.metadata = msgspec.convert(content["metadata"], Identity)
 
 
 class Item(Protocol):

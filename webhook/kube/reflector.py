@@ -19,8 +19,9 @@ from typing import Any, Generic, NoReturn, TypeVar
 
 import msgspec
 
+from policies.kubernetes.objects import JSONObject
 from webhook.kube.client import KubeApi
-from webhook.kube.collection import Collection, ItemT, Store
+from webhook.kube.collection import Collection, ItemT, Store, Whole
 from webhook.kube.errors import (
     FORBIDDEN,
     GONE,
@@ -109,8 +110,10 @@ class Reflector(Generic[ItemT]):
         self._is_streaming = False
         self._responded_at: float | None = None
         kind: Any = collection.item  # a variable, which mypy takes for no type
-        self._items: msgspec.json.Decoder[ItemT] = msgspec.json.Decoder(kind)
-        self._events: msgspec.json.Decoder[Event[ItemT]] = msgspec.json.Decoder(Event[kind])
+        self._items: msgspec.json.Decoder[ItemT] = msgspec.json.Decoder(kind, dec_hook=_whole)
+        self._events: msgspec.json.Decoder[Event[ItemT]] = msgspec.json.Decoder(
+            Event[kind], dec_hook=_whole
+        )
 
     def staleness(self) -> float | None:
         """Return the seconds since the last response, ``None`` before the first."""
@@ -339,6 +342,11 @@ class Watches:
             if not (reflector.synced or reflector.collection.may_be_forbidden)
         }
 
+    def problems(self) -> dict[str, str]:
+        """Return the failure of each list or watch that does not work now."""
+        reflectors = self._reflectors.items()
+        return {name: reflector.problem for name, reflector in reflectors if reflector.problem}
+
     def staleness(self) -> dict[str, float | None]:
         """Return the seconds since each collection's last response, ``None`` without one."""
         return {name: reflector.staleness() for name, reflector in self._reflectors.items()}
@@ -353,6 +361,10 @@ class Watches:
         if self._running:
             running = self._reflectors[name].run()
             self._tasks[name] = asyncio.create_task(running, name=f"watch of {name}")
+
+
+def _whole(kind: type[Whole], content: JSONObject) -> Whole:
+    return kind(content)
 
 
 def _failure(line: bytes, problem: str) -> ClusterError:

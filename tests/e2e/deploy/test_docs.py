@@ -22,12 +22,13 @@ from paths import PROJECT
 from policies.document import parse_policy
 from policies.registry import CHECKS
 from policies.shipped import PRESETS, default_policy_text
+from release.load import GPU_POD
 from webhook.controller.registrar import POLICY_KINDS as PATHS
 from webhook.controller.text.objects import POLICY_KIND
 
 LIFECYCLE_BLOCKS = [block for name in LIFE for block in blocks(name)]
 YAML = [block for block in LIFECYCLE_BLOCKS if block.language == "yaml"]
-BREAK_GLASS = "docs/operate/break-glass.md"
+BREAK_GLASS, RESTORE = "docs/operate/break-glass.md", "docs/operate/restore.md"
 PODS = "/api/v1/namespaces/default/pods"
 TRESPASSER: Object = {
     "metadata": {"name": "trespasser"},
@@ -175,6 +176,13 @@ def test_the_commands_of_the_pages_succeed_in_order(
     for page in LIFE:
         if page == BREAK_GLASS:
             break_the_glass(installable, run)
+        elif page == RESTORE:
+            restored, installed_again = consoles(page)
+            run(restored)
+            installable.cluster.kubectl("delete", "namespace", NAMESPACE)
+            assert "pods.gpufence.dev" in installable.refusal(GPU_POD)
+            run(installed_again)
+            until(lambda: not installable.refusal(GPU_POD), "GPU Pods to be created again")
         else:
             run(*consoles(page))
     assert not installable.configurations()

@@ -25,6 +25,8 @@ from deploy.installation import CONTROLLER_USER, KINDS, REPLICA_USER, Installati
 from deploy.series import registry, series
 from release.load import Load
 from specs import default_spec
+from webhook.active_policy import PATH as FENCE_POLICIES
+from webhook.controller.controller import RELEASE as ANNOTATION
 from webhook.controller.registrar import POLICY_KINDS as PATHS
 from webhook.controller.text.objects import BINDING_KIND, POLICY_KIND, all_names
 
@@ -254,48 +256,56 @@ def test_clients_without_a_certificate_of_the_ca_are_rejected(
                 assert connection.getresponse().status == 405
 
 
-@pytest.mark.slow("deletes each object and waits for the controller")
-def test_deleted_objects_are_created_again(installed: Installation) -> None:
-    before = secret(installed, SERVING)
-    empty(installed, SERVING, CA)
-    installed.cluster.kubectl("delete", "mutatingwebhookconfiguration", RELEASE)
-    until(lambda: len(installed.configurations()) == 2, "the configuration to be back")
-    # The controller may have issued another certificate before the CA was emptied.
+def add_what_an_apply_leaves(installed: Installation) -> None:
+    """Add a field to each configuration and to an admission policy, and wait until all are gone."""
+    api, admission = installed.cluster.api, "/apis/admissionregistration.k8s.io/v1"
+    never = {"name": "never", "expression": "false"}
+    more = [{"op": "add", "path": "/webhooks/0/matchConditions/-", "value": never}]
+    audited = [{"key": "other", "valueExpression": "'other'"}]
+    policy = f"{IN_TREE[0]}/{RELEASE}-pool-trespass"
+    paths = (*(f"{admission}/{kind}/{RELEASE}" for kind in KINDS), policy)
+    before = [content(api.request("GET", path)) for path in paths]
+    for path in paths[:2]:
+        api.request("PATCH", path, more, "application/json-patch+json")
+    api.request("PATCH", policy, {"spec": {"auditAnnotations": audited}}, MERGE)
     until(
-        lambda: secret(installed, SERVING).get("ca.crt", before["ca.crt"]) != before["ca.crt"],
-        "the next CA to sign",
+        lambda: before == [content(api.request("GET", path)) for path in paths],
+        "the additions to be gone",
     )
-    wait_until_called(installed.cluster, created=True)
-    after = secret(installed, SERVING)
-    installed.upgrade(WITH_CLIENT_CA)
-    assert secret(installed, SERVING) == after
 
 
-def test_additions_to_a_webhook_are_removed(installed: Installation) -> None:
-    """What an apply would leave is replaced, which takes the right to update."""
-    condition = {"name": "never", "expression": "false"}
-    for kind in KINDS:
-        installed.cluster.api.request(
-            "PATCH",
-            f"/apis/admissionregistration.k8s.io/v1/{kind}/{RELEASE}",
-            [{"op": "add", "path": "/webhooks/0/matchConditions/-", "value": condition}],
-            "application/json-patch+json",
-        )
-
-    def right() -> bool:
-        found = [webhook for each in installed.configurations() for webhook in each["webhooks"]]
-        return all(condition not in webhook["matchConditions"] for webhook in found)
-
-    until(right, "the conditions to be gone")
+def content(obj: Object) -> tuple[object, object]:
+    return obj.get("webhooks"), obj.get("spec")
 
 
-def test_additions_to_the_admission_policies_are_reverted(installed: Installation) -> None:
-    """An apply would leave the fields of another field manager: they are replaced as well."""
-    api, path = installed.cluster.api, f"{IN_TREE[0]}/{RELEASE}-pool-trespass"
-    added = {"auditAnnotations": [{"key": "other", "valueExpression": "'other'"}]}
-    before = api.request("GET", path)["spec"]
-    api.request("PATCH", path, {"spec": added}, MERGE)
-    until(lambda: before == api.request("GET", path)["spec"], "the addition to be gone")
+def test_a_second_release_is_refused_by_helm_and_reported_if_another_tool_applies_it(
+    installed: Installation,
+) -> None:
+    options = ("--namespace", NAMESPACE)
+    refused = installed.helm.with_values(("install", "second"), VALUES, *options, check=False)
+    assert refused.returncode != 0
+    assert 'ClusterRole "fencepolicies-view"' in refused.stderr
+    api, role = installed.cluster.api, f"/apis/{RBAC}/v1/clusterroles/fencepolicies-view"
+    own = f"{NAMESPACE}/{RELEASE}"
+
+    def claim(release: str) -> None:
+        api.request("PATCH", role, {"metadata": {"annotations": {ANNOTATION: release}}}, MERGE)
+
+    claim("other/second-gpufence")
+    until(
+        lambda: "another release of gpufence, other/second-gpufence" in registered(installed),
+        "the status to name the other release",
+    )
+    claim(own)
+    until(lambda: "another release" not in registered(installed), "the status to be as before")
+
+
+def registered(installed: Installation) -> str:
+    """Return the message of the condition in the status of the policy."""
+    live = installed.cluster.api.request("GET", f"{FENCE_POLICIES}/{RELEASE}")
+    conditions = {each["type"]: each["message"] for each in live["status"]["conditions"]}
+    message: str = conditions["Registered"]
+    return message
 
 
 def test_the_memory_of_a_replica_is_below_the_request_of_the_chart(installed: Installation) -> None:
@@ -399,12 +409,23 @@ def test_replicas_may_write_nothing_and_read_no_secret(installed: Installation) 
 
 
 @CLAIMS
+@pytest.mark.slow("waits for another CA to sign, and for two upgrades")
 def test_the_controller_has_exactly_the_permissions_that_it_uses(
     installed: Installation,
 ) -> None:
+    """Each right is used here, and what others delete, empty or add is as before."""
     before = secret(installed, SERVING)
-    empty(installed, CA)
-    until(lambda: secret(installed, SERVING) != before, "another CA to sign")
+    empty(installed, SERVING, CA)
+    installed.cluster.kubectl("delete", "mutatingwebhookconfiguration", RELEASE)
+    until(lambda: len(installed.configurations()) == 2, "the configuration to be back")
+    until(lambda: secret(installed, SERVING).get("ca.crt", "") != "", "the pair")
+    until(lambda: secret(installed, SERVING)["ca.crt"] != before["ca.crt"], "another CA to sign")
+    wait_until_called(installed.cluster, created=True)
+    add_what_an_apply_leaves(installed)
+    installed.upgrade({**VALUES, "policy": {**VALUES["policy"], "rules": {"device-leak": "warn"}}})
+    until(lambda: len(own_policies(installed)) == 3, "a policy to be deleted")
+    installed.upgrade(VALUES)
+    until(lambda: len(own_policies(installed)) == 4, "the policy to be back")
     rights = granted(installed, f"{RELEASE}-controller")
     # An apply that creates is recorded as a patch, and needs the right to create as well.
     kinds = (*KINDS, "validatingadmissionpolicies")

@@ -22,7 +22,7 @@ from strategies import JSON
 from webhook.active_policy import ActivePolicy
 from webhook.cluster.files import facts_of_nodes, state_of
 from webhook.cluster.objects import Dump, Reader
-from webhook.controller.policy_status import status
+from webhook.controller.policy_status import registered, status
 from webhook.documents.document import Document
 from webhook.documents.objects import Manifest
 from webhook.tools.audit.adoption import lists
@@ -179,7 +179,11 @@ def test_a_node_is_named_as_one_of_a_pool_exactly_if_a_plain_pod_on_it_is_denied
 
     active = ActivePolicy("gpufence", policy)
     now = datetime(2026, 11, 21, tzinfo=UTC)
-    [fit] = [c for c in status(active, "", index, {}, now)["conditions"] if c["type"] == "NodesFit"]
+    [fit] = [
+        c
+        for c in status(active, registered("", "", False), index, {}, now)["conditions"]
+        if c["type"] == "NodesFit"
+    ]
     bare = re.findall(r"Nodes of pool ([\w-]+) lack its taints: ([^.]*)\.", fit["message"])
     assert {(pool, node) for pool, nodes in bare for node in NODE.findall(nodes)} <= members
     if fit["status"] == "True":

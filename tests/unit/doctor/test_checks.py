@@ -75,6 +75,12 @@ def test_a_controller_that_is_not_ready_is_a_warning(subtests: pytest.Subtests) 
             assert ("image.repository" in found.remediation) is not bool(ready)
 
 
+def test_another_release_is_a_failure() -> None:
+    found = line("other releases", other_releases=["fleet-gpufence"])
+    assert found.status == "fail"
+    assert "webhook configuration fleet-gpufence is of another release" in found.detail
+
+
 def registered(url: str) -> dict[str, object]:
     """Return a webhook configuration."""
     return {"webhooks": [{"name": "pods.gpufence.dev", "clientConfig": {"url": f"{url}/mutate"}}]}

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from policies.shipped import shipped_policy
-from webhook.controller.registrar import POLICY_KINDS, AdmissionPolicies
+from webhook.controller.registrar import POLICY_KINDS
 from webhook.controller.text.objects import (
     POLICY_KIND,
     Registration,
@@ -19,7 +19,7 @@ from webhook.controller.text.objects import (
 )
 from webhook.tools.doctor import DoctorLine
 from webhook.tools.doctor.checks import diagnosis
-from webhook.tools.doctor.installation import Deployed, Installation
+from webhook.tools.doctor.installation import AdmissionPolicies, Deployed, Installation
 
 SERVICE = ("fence", "gpufence", 443)
 OWN = frozenset({"fence"})

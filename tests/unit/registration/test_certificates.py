@@ -19,7 +19,7 @@ from certs.secret import (
     serving_data,
     with_data,
 )
-from fake_apiserver import FakeKubeApi
+from fake_apiserver import FakeKubeApi, FakeObjects
 from policies.kubernetes.objects import JSONObject
 from webhook.controller.certificates import (
     CERT_MANAGER,
@@ -35,6 +35,7 @@ from webhook.kube.errors import ApiError, ClusterError
 NOW = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
 DAY = timedelta(days=1)
 CA, SERVING = SecretName("system", "ca"), SecretName("system", "serving")
+FOREIGN = create_authority(NOW)
 NAMES = Names.parse(["gpufence.system.svc"])
 TIMING = Timing(
     authority=300 * DAY, leaf=30 * DAY, settle=timedelta(seconds=30), overlap=timedelta(hours=1)
@@ -49,18 +50,24 @@ class Controller:
         self.api = api
         self.clock = 0.0
         self.issued: list[str] = []
+        self.is_serving = True
         self.certificates = IssuedCertificates(
             api,
+            FakeObjects(api),
             CA,
             SERVING,
             NAMES,
             TIMING,
             configuration="gpufence",
             owner=owner,
+            is_serving=self._is_serving,
             clock=lambda: self.clock,
             changed=self.issued.append,
         )
         self.bundle = Bundle(TIMING.overlap, clock=lambda: self.clock)
+
+    async def _is_serving(self) -> bool:
+        return self.is_serving
 
     async def reconcile(self, now: datetime = NOW, *, after: float = 0) -> bytes:
         """Reconcile when the API server has this time, so many seconds after the last time."""
@@ -145,7 +152,8 @@ async def test_of_an_empty_secret_of_the_chart_only_the_data_changes(api: FakeKu
     before = {}
     for secret in (CA, SERVING):
         labels = {"app.kubernetes.io/managed-by": "Helm"}
-        made = {"metadata": {"name": secret.name, "labels": labels}, "type": "Opaque"}
+        made: JSONObject = {"apiVersion": "v1", "kind": "Secret", "type": "Opaque"}
+        made["metadata"] = {"name": secret.name, "labels": labels}
         before[secret] = api.server.put(secret.collection, made)
     # Who may create no Secrets may not look up their owner either.
     await Controller(api, Owner.parse("clusterrole/gpufence")).reconcile()
@@ -193,20 +201,7 @@ async def test_a_renewal_that_loses_a_race_changes_nothing(api: FakeKubeApi) -> 
     for controller in (first, second):
         controller.clock += 30
 
-    async def renew() -> None:
-        await first.reconcile(later)
-
-    read, renewed = api.read, False
-
-    async def reading(path: str, query: object = None) -> JSONObject | None:
-        nonlocal renewed
-        found = await read(path)
-        if path.endswith("/gpufence") and not renewed:
-            renewed = True
-            await renew()
-        return found
-
-    api.read = reading  # type: ignore[method-assign]
+    api.between(lambda: first.reconcile(later))
     with pytest.raises(ApiError, match="modified"):
         await second.reconcile(later)
     assert (first.issued[-1], second.issued) == ("serving", [])
@@ -241,42 +236,69 @@ async def test_a_new_ca_signs_once_all_webhooks_have_carried_it_for_a_while(
     assert is_trusted_by(leaf(api).certificate_pem, new.certificate_pem)
 
 
-LOSSES = {
-    "the CA": lambda api: [api.objects.pop(CA.path)],
-    "the serving pair": lambda api: [api.objects.pop(SERVING.path)],
-    "both": lambda api: [api.objects.pop(CA.path), api.objects.pop(SERVING.path)],
-    "the content of both": lambda api: [
-        api.objects[secret.path].update(data={}) for secret in (CA, SERVING)
-    ],
-    "the key of the CA": lambda api: [api.objects[CA.path]["data"].pop("ca.key")],
-    "another CA": lambda api: [
-        api.objects.update(
-            {CA.path: with_data(api.objects[CA.path], authority_data(create_authority(NOW)))}
-        )
-    ],
+def fill(api: FakeKubeApi, data: dict[SecretName, dict[str, bytes] | None]) -> None:
+    for secret, content in data.items():
+        if content is None:
+            del api.objects[secret.path]
+        elif content == {"ca.crt": b"+"}:
+            fill(api, {secret: {"ca.crt": certificate(api, secret) + FOREIGN.certificate_pem}})
+        elif content:
+            api.objects[secret.path] = with_data(api.objects[secret.path], content)
+        else:
+            api.objects[secret.path]["data"] = {}
+
+
+def certificate(api: FakeKubeApi, secret: SecretName) -> bytes:
+    return read_certificate(api.objects[secret.path])
+
+
+FOREIGN_PAIR = serving_data(issue_leaf(FOREIGN, NAMES, NOW), FOREIGN)
+LOSSES: dict[str, dict[SecretName, dict[str, bytes] | None]] = {
+    "the CA": {CA: None},
+    "the serving pair": {SERVING: None},
+    "both": {CA: None, SERVING: None},
+    "the content of both": {CA: {}, SERVING: {}},
+    "the key of the CA": {CA: {"ca.key": b""}},
+    "another CA": {CA: authority_data(FOREIGN)},
+    "garbage as ca.crt": {SERVING: {"ca.crt": b"cut off"}},
+    "a foreign CA in ca.crt": {CA: {"ca.crt": b"+"}, SERVING: {"ca.crt": b"+"}},
+    "a foreign pair": {SERVING: FOREIGN_PAIR},
 }
-"""What can happen to the Secrets, by a person or by a backup that is restored."""
+"""What can happen to the Secrets, by a person or by a backup that is restored.
+
+None deletes a Secret, and + adds a foreign certificate.
+"""
 
 
-@pytest.mark.parametrize("restarted", [False, True], ids=["alive", "dead"])
+@pytest.mark.parametrize("also", ["alive", "dead", "edited", "deleted"])
 @pytest.mark.parametrize("lost", LOSSES)
-async def test_replicas_stay_trusted_after_a_loss(
-    api: FakeKubeApi, lost: str, restarted: bool
-) -> None:
-    """Kubelets keep what is mounted until the Secret has a new pair, and a minute longer."""
+async def test_replicas_stay_trusted_after_a_loss(api: FakeKubeApi, lost: str, also: str) -> None:
+    """Kubelets keep what is mounted until the Secret has a new pair, and a minute longer.
+
+    In the meantime, the controller may restart, or the configurations lose their caBundles.
+    """
     controller = Controller(api)
     for _ in range(2):
         await controller.register(after=30)
     mounted = leaf(api)
-    LOSSES[lost](api)
-    if restarted:
+    fill(api, LOSSES[lost])
+    if also == "dead":
         controller = Controller(api)
-    for _ in range(20):
+    for number in range(20):
+        if also == "edited" and number % 8 == 7:
+            carry(api, FOREIGN.certificate_pem if number > 8 else b"")
+        if also == "deleted" and number % 8 == 7:
+            for path in KINDS.values():
+                del api.objects[f"{path}/gpufence"]
         await controller.register(after=5)
         assert is_served_and_trusted(api, mounted)
         if SERVING.path in api.objects and read_leaf(api.objects[SERVING.path]):
             assert is_served_and_trusted(api, leaf(api))
-    assert is_trusted_by(leaf(api).certificate_pem, authority(api).certificate_pem)
+    signer = authority(api).certificate_pem
+    assert is_trusted_by(leaf(api).certificate_pem, signer)
+    assert certificate(api, CA) == certificate(api, SERVING) == signer
+    if also != "dead" and lost != "another CA":
+        assert not is_served_and_trusted(api, FOREIGN)
     # What a replica mounts in the meantime is trusted until all have it, and then only that.
     for _ in range(3):
         await controller.register(after=3600)
@@ -294,6 +316,29 @@ async def test_an_expired_pair_is_replaced_at_once(api: FakeKubeApi) -> None:
     assert leaf(api).certificate.not_valid_after_utc > later
 
 
+async def test_a_pair_is_signed_at_once_if_no_replica_serves_another(api: FakeKubeApi) -> None:
+    """The namespace was deleted and installed again: API servers trust a lost CA."""
+    await Controller(api).register()
+    fill(api, LOSSES["the content of both"])
+    controller = Controller(api)
+    controller.is_serving = False
+    await controller.register()
+    assert is_served_and_trusted(api, leaf(api))
+
+
+async def test_a_restarted_controller_does_not_wait_for_trust_that_callers_have(
+    api: FakeKubeApi,
+) -> None:
+    await Controller(api).register()
+    for path in KINDS.values():
+        since = {"manager": "gpufence", "time": f"{NOW:%Y-%m-%dT%H:%M:%SZ}"}
+        api.objects[f"{path}/gpufence"]["metadata"]["managedFields"] = [since]
+    for seconds, signs in ((29, False), (31, True)):
+        api.objects[SERVING.path]["data"] = {}
+        await Controller(api).reconcile(NOW + timedelta(seconds=seconds))
+        assert bool(api.objects[SERVING.path]["data"]) == signs
+
+
 async def test_a_secret_of_cert_manager_is_never_written(api: FakeKubeApi) -> None:
     annotations = {CERT_MANAGER: "gpufence"}
     api.objects[SERVING.path] = {"metadata": {"name": "serving", "annotations": annotations}}
@@ -303,7 +348,7 @@ async def test_a_secret_of_cert_manager_is_never_written(api: FakeKubeApi) -> No
 
 
 async def test_the_ca_of_another_controller_is_read(api: FakeKubeApi) -> None:
-    external = ExternalCertificates(api, SERVING)
+    external = ExternalCertificates(FakeObjects(api), SERVING)
     with pytest.raises(CertificateError, match=r"^Secret system/serving: has no CA certificate in"):
         await external.reconcile()
     ca = create_authority(NOW)

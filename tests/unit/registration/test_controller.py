@@ -9,12 +9,11 @@ from typing import Any
 
 import pytest
 
-from fake_apiserver import FakeKubeApi
+from fake_apiserver import FakeKubeApi, FakeObjects
 from policies.kubernetes.field_types import NameSet
 from policies.kubernetes.objects import JSONObject
 from policies.policy import ExceptionEntry
 from reviewing import default_policy
-from webhook.controller import controller as module
 from webhook.controller.certificates import SecretName
 from webhook.controller.controller import Controller, ControllerOptions
 from webhook.controller.metrics import ControllerMetrics
@@ -26,8 +25,7 @@ from webhook.controller.text.objects import (
     Registration,
     admission_policies,
 )
-from webhook.kube.client import Query
-from webhook.kube.credentials import Access, Load
+from webhook.kube.credentials import Access
 from webhook.kube.errors import ApiError, ClusterError
 
 NOW = datetime.now(UTC)
@@ -37,13 +35,6 @@ CA, SERVING = SecretName("system", "ca"), SecretName("system", "serving")
 CONFIGURATIONS = [f"{path}/gpufence" for path in KINDS.values()]
 POLICY = f"{PATHS[POLICY_KIND]}/gpufence-pool-trespass"
 SERVICE = Registration(service=("system", "gpufence", 443))
-
-
-class Api(FakeKubeApi):
-    """Made where the controller makes its connection."""
-
-    def __init__(self, _load: Load) -> None:
-        super().__init__()
 
 
 class Rounds:
@@ -62,22 +53,17 @@ class Rounds:
         policy = given.pop("policy", default_policy())
         metrics = ControllerMetrics()
         self.registry = metrics.registry
+        self.api = FakeKubeApi()
         self.controller = Controller(
-            ControllerOptions(**{**options, **given}), lambda: policy, metrics
+            ControllerOptions(**{**options, **given}),
+            self.api,
+            FakeObjects(self.api),
+            lambda: policy,
+            metrics,
         )
-        api = self.controller._api  # noqa: SLF001 - what the test stands in for
-        assert isinstance(api, Api)
-        self.api = api
-        bindings = [
-            each
-            for each in admission_policies(default_policy(), options["registration"])
-            if each["kind"] == BINDING_KIND
-        ]
-        listed: dict[str, JSONObject] = {
-            PATHS[POLICY_KIND]: {"items": []},
-            PATHS[BINDING_KIND]: {"items": bindings},
-        }
-        api.objects.update(listed)
+        for each in admission_policies(default_policy(), options["registration"]):
+            if each["kind"] == BINDING_KIND:
+                self.api.objects[f"{PATHS[BINDING_KIND]}/{each['metadata']['name']}"] = each
 
     async def reconcile(self) -> None:
         await self.controller.keep_certificates()
@@ -94,14 +80,8 @@ class Rounds:
         return {base64.b64decode(each["clientConfig"]["caBundle"]) for each in webhooks}
 
 
-@pytest.fixture
-def make(monkeypatch: pytest.MonkeyPatch) -> type[Rounds]:
-    monkeypatch.setattr(module, "KubeWriter", Api)
-    return Rounds
-
-
-async def test_the_first_registration_waits_for_a_ready_endpoint(make: type[Rounds]) -> None:
-    rounds = make(registration=SERVICE)
+async def test_the_first_registration_waits_for_a_ready_endpoint() -> None:
+    rounds = Rounds(registration=SERVICE)
     with pytest.raises(ClusterError, match="has no ready endpoint"):
         await rounds.reconcile()
     # Replicas need it to become ready.
@@ -115,8 +95,8 @@ async def test_the_first_registration_waits_for_a_ready_endpoint(make: type[Roun
     assert POLICY in rounds.api.objects
 
 
-async def test_what_is_registered_is_kept_while_no_replica_is_ready(make: type[Rounds]) -> None:
-    rounds = make(registration=SERVICE)
+async def test_what_is_registered_is_kept_while_no_replica_is_ready() -> None:
+    rounds = Rounds(registration=SERVICE)
     rounds.api.objects[ENDPOINTS] = READY
     await rounds.reconcile()
     del rounds.api.objects[ENDPOINTS], rounds.api.objects[CONFIGURATIONS[0]]
@@ -124,28 +104,28 @@ async def test_what_is_registered_is_kept_while_no_replica_is_ready(make: type[R
     assert rounds.registered == [True, True]
 
 
-async def test_nothing_is_registered_before_the_ca_is_known(make: type[Rounds]) -> None:
-    rounds = make()
+async def test_nothing_is_registered_before_the_ca_is_known() -> None:
+    rounds = Rounds()
     with pytest.raises(ClusterError, match="the CA of the replicas is not known"):
         await rounds.controller.register()
     assert rounds.registered == [False, False]
 
 
 async def test_an_unreadable_secret_does_not_prevent_registration(
-    make: type[Rounds], monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A lost right or a failed encryption provider must not open the fence."""
-    rounds = make()
+    rounds = Rounds()
     await rounds.reconcile()
     before = rounds.bundles
-    read = rounds.api.read
+    read = FakeObjects.read
 
-    async def refusing(path: str, query: Query | None = None) -> JSONObject | None:
+    def refusing(self: FakeObjects, path: str) -> JSONObject | None:
         if path == CA.path:
             raise ApiError(403, "secrets is forbidden")
-        return await read(path, query)
+        return read(self, path)
 
-    monkeypatch.setattr(rounds.api, "read", refusing)
+    monkeypatch.setattr(FakeObjects, "read", refusing)
     del rounds.api.objects[CONFIGURATIONS[0]]
     with pytest.raises(ApiError, match="secrets is forbidden"):
         await rounds.controller.keep_certificates()
@@ -153,9 +133,7 @@ async def test_an_unreadable_secret_does_not_prevent_registration(
     assert rounds.bundles == before
 
 
-async def test_exceptions_in_admission_policies_expire_by_api_server_time(
-    make: type[Rounds],
-) -> None:
+async def test_exceptions_in_admission_policies_expire_by_api_server_time() -> None:
     """The clock of the controller may be wrong."""
     exception = ExceptionEntry(
         rules=frozenset({"pool-trespass"}),
@@ -166,7 +144,7 @@ async def test_exceptions_in_admission_policies_expire_by_api_server_time(
         expires=NOW.date() + timedelta(days=10),
     )
     policy = dataclasses.replace(default_policy(), exceptions=(exception,))
-    rounds = make(policy=policy)
+    rounds = Rounds(policy=policy)
     for days, stands in ((0, True), (20, False)):
         rounds.api.now = NOW + timedelta(days=days)
         await rounds.reconcile()
@@ -174,10 +152,10 @@ async def test_exceptions_in_admission_policies_expire_by_api_server_time(
 
 
 async def test_webhooks_are_registered_if_admission_policies_are_forbidden(
-    make: type[Rounds], monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """As after an upgrade of the image without the chart's new rights."""
-    rounds = make()
+    rounds = Rounds()
     apply = rounds.api.apply
 
     async def limited(path: str, obj: JSONObject) -> JSONObject:

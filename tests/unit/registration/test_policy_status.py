@@ -9,12 +9,13 @@ from policies.kubernetes.nodes import Node, NodeIndex
 from policies.kubernetes.scheduling import Taint
 from specs import default_spec
 from webhook.active_policy import ActivePolicy, FencePolicyObject, PolicyMetadata
-from webhook.controller.policy_status import status
+from webhook.controller.policy_status import registered, status
 
 NOW = datetime(2026, 11, 26, 12, tzinfo=UTC)
 LABELS = {"nvidia.com/gpu.present": "true"}
 TAINT = Taint("nvidia.com/gpu", "NoSchedule", "")
 OFFERED = {"nvidia.com/gpu": 8}
+WRITTEN = registered("", "", False)
 
 
 def active(*specs: Any) -> ActivePolicy:
@@ -30,7 +31,7 @@ def conditions(written: dict[str, Any]) -> dict[str, tuple[str, str]]:
 
 def test_the_status_of_a_policy_that_fits_its_nodes() -> None:
     nodes = NodeIndex([Node("gpu-1", LABELS, (TAINT,), OFFERED)])
-    written = status(active(default_spec()), "", nodes, {}, NOW)
+    written = status(active(default_spec()), WRITTEN, nodes, {}, NOW)
     assert (written["observedGeneration"], written["mode"]) == (1, "enforce")
     assert written["pools"] == ["nvidia"]
     found = conditions(written)
@@ -43,7 +44,7 @@ def test_the_status_of_a_policy_that_fits_its_nodes() -> None:
 
 def test_an_invalid_policy_is_not_accepted_and_the_message_is_that_of_validate() -> None:
     policy = active(default_spec(), {"pools": []})
-    written = status(policy, "", None, {}, NOW)
+    written = status(policy, WRITTEN, None, {}, NOW)
     value, message = conditions(written)["Accepted"]
     assert value == "False"
     assert message == (
@@ -56,7 +57,7 @@ def test_an_invalid_policy_is_not_accepted_and_the_message_is_that_of_validate()
 
 def test_nodes_without_labels_or_taints_are_named() -> None:
     nodes = NodeIndex([Node("bare", LABELS, (), OFFERED), Node("unlabeled", {}, (TAINT,), OFFERED)])
-    value, message = conditions(status(active(default_spec()), "", nodes, {}, NOW))["NodesFit"]
+    value, message = conditions(status(active(default_spec()), WRITTEN, nodes, {}, NOW))["NodesFit"]
     assert value == "False"
     assert message == (
         "1 node with devices of pool nvidia lack its labels. Nodes of pool nvidia lack its taints: "
@@ -76,21 +77,28 @@ def test_nodes_with_a_dra_driver_need_no_labels_and_a_pool_may_be_empty() -> Non
             ([Node("dra", {}, (TAINT,), {}, published), Node("cpu", {})], "True", fit),
             ([Node("dra", {}, (), {}, published)], "False", "lack its taints: dra."),
         ):
-            written = status(active(spec), "", NodeIndex(nodes), {}, NOW)
+            written = status(active(spec), WRITTEN, NodeIndex(nodes), {}, NOW)
             found = conditions(written)["NodesFit"]
             assert found[0] == value, nodes
             assert found[1].endswith(message), nodes
 
 
-def test_a_failed_registration_is_reported() -> None:
-    found = conditions(status(active(default_spec()), "no endpoint", None, {}, NOW))
-    assert found["Registered"] == ("False", "no endpoint")
+def test_a_failed_registration_and_a_client_that_keeps_changing_it_are_reported() -> None:
+    for given, value, expected in (
+        (("no endpoint", "1 repair.", False), "False", "no endpoint"),
+        (("", "3 repairs.", True), "False", "Another client keeps changing them. 3 repairs."),
+        (("", "1 repair.", False), "True", "follow the policy. 1 repair."),
+    ):
+        written = status(active(default_spec()), registered(*given), None, {}, NOW)
+        found = conditions(written)["Registered"]
+        assert found[0] == value
+        assert found[1].endswith(expected)
 
 
 def test_a_condition_keeps_its_time_until_its_status_changes() -> None:
     policy = active(default_spec())
-    first = status(policy, "no endpoint", None, {}, NOW)
-    second = status(policy, "", None, first, NOW + timedelta(minutes=5))
+    first = status(policy, registered("no endpoint", "", False), None, {}, NOW)
+    second = status(policy, WRITTEN, None, first, NOW + timedelta(minutes=5))
     times = {each["type"]: each["lastTransitionTime"] for each in second["conditions"]}
     assert times["Accepted"] == "2026-11-26T12:00:00Z"
     assert times["Registered"] == "2026-11-26T12:05:00Z"

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from fake_apiserver import FakeKubeApi
+from fake_apiserver import FakeKubeApi, FakeObjects
 from policies.kubernetes.objects import JSONObject
 from reviewing import default_policy
 from webhook.controller.registrar import KINDS, Registrar, RegistrationError, is_reachable
@@ -19,7 +20,6 @@ from webhook.controller.text.objects import (
     admission_policies,
     configurations,
 )
-from webhook.kube.client import Query
 from webhook.kube.errors import ApiError
 
 OWNER = {
@@ -41,51 +41,44 @@ BINDINGS = {
 }
 
 
-class Api(FakeKubeApi):
-    """Lists both collections, and has the bindings of the chart."""
-
-    def __init__(self, *, served: bool = True) -> None:
-        super().__init__()
-        self.served = served
-        if served:
-            self.objects.update(copy.deepcopy(BINDINGS))
-
-    async def read(self, path: str, query: Query | None = None) -> JSONObject | None:
-        if path not in PATHS.values():
-            return await super().read(path, query)
-        if not self.served:
-            return None
-        below = [obj for at, obj in self.objects.items() if at.startswith(f"{path}/")]
-        return {"items": copy.deepcopy(below)}
-
-
 Writes = list[tuple[str, str]]
 
 
 def registrar(api: FakeKubeApi, counted: Writes | None = None) -> Registrar:
     """Return a registrar whose writes are added to the list."""
     writes = [] if counted is None else counted
-    return Registrar(api, lambda kind, reason: writes.append((kind, reason)), "gpufence")
+    count = lambda kind, reason: writes.append((kind, reason))  # noqa: E731
+    return Registrar(api, FakeObjects(api), count, "gpufence")
 
 
-async def test_obsolete_policies_are_deleted_and_those_of_other_products_kept() -> None:
-    api = Api()
-    kept = registrar(api)
+@pytest.fixture
+def api() -> FakeKubeApi:
+    """An API server with the bindings of the chart."""
+    api = FakeKubeApi()
+    api.objects.update(copy.deepcopy(BINDINGS))
+    return api
+
+
+async def test_obsolete_policies_are_deleted_and_those_of_other_products_kept(
+    api: FakeKubeApi,
+) -> None:
+    counted = Writes()
+    kept = registrar(api, counted)
     await kept.register_policies(WANTED)
-    for name in ("of-another-product", "gpufence-pods"):
-        api.objects[f"{PATHS[POLICY_KIND]}/{name}"] = {"metadata": {"name": name}, "spec": {}}
+    other = f"{PATHS[POLICY_KIND]}/of-another-product"
+    api.objects[other] = {"metadata": {"name": "of-another-product"}, "spec": {}}
     await kept.register_policies(WANTED)
     await kept.register_policies(())
-    assert f"{PATHS[POLICY_KIND]}/of-another-product" in api.objects
     # A binding without its policy has no effect.
-    assert api.objects.keys() == {f"{PATHS[POLICY_KIND]}/of-another-product", *BINDINGS}
+    assert api.objects.keys() == {other, *BINDINGS}
+    assert [reason for _, reason in counted] == ["created"] * 2 + ["deleted"] * 2
 
 
 @pytest.mark.parametrize("change", [dict.clear, lambda spec: spec.update(policyName="other")])
 async def test_a_binding_that_is_missing_or_differs_is_an_error_and_not_written(
-    change: Callable[[JSONObject], None],
+    api: FakeKubeApi, change: Callable[[JSONObject], None]
 ) -> None:
-    api, written = Api(), Writes()
+    written = Writes()
     kept = registrar(api, written)
     await kept.register_policies(WANTED)
     path = f"{PATHS[BINDING_KIND]}/gpufence-device-leak"
@@ -100,27 +93,9 @@ async def test_a_binding_that_is_missing_or_differs_is_an_error_and_not_written(
     assert {kind for kind, _ in written} == {POLICY_KIND}
 
 
-async def test_the_error_of_a_former_policy_that_may_not_be_deleted_says_what_to_do() -> None:
-    api = Api()
-    api.objects[f"{PATHS[POLICY_KIND]}/gpufence-pods"] = {"metadata": {"name": "gpufence-pods"}}
-    api.write_error = ApiError(403, "you may not")
-    with pytest.raises(ApiError, match="delete ValidatingAdmissionPolicy gpufence-pods, which"):
-        await registrar(api).register_policies(())
-
-
-async def test_nothing_is_written_if_the_policy_api_is_not_served(
-    caplog: pytest.LogCaptureFixture,
+async def test_a_type_checking_warning_is_logged_once(
+    api: FakeKubeApi, caplog: pytest.LogCaptureFixture
 ) -> None:
-    api = Api(served=False)
-    kept = registrar(api)
-    await kept.register_policies(WANTED)
-    await kept.register_policies(WANTED)
-    assert not api.objects
-    assert caplog.text.count("second line incomplete") == 1
-
-
-async def test_a_type_checking_warning_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
-    api = Api()
     kept = registrar(api)
     await kept.register_policies(WANTED)
     checked = {"expressionWarnings": [{"fieldRef": "spec.validations[0]", "warning": "no field"}]}
@@ -150,6 +125,35 @@ async def test_the_registrar_counts_a_new_configuration_as_changed_not_as_drift(
     assert counted[5:] == [(MUTATING["kind"], "changed"), (VALIDATING["kind"], "changed")]
 
 
+async def test_repairs_are_reported_for_ten_minutes_with_the_client_that_caused_them() -> None:
+    api = FakeKubeApi()
+    api.now = datetime(2026, 3, 1, 12, tzinfo=UTC)
+    kept, both = registrar(api), (MUTATING, VALIDATING)
+    await kept.register(both)
+    assert kept.drift(api.now) == ("", False)
+    for count in range(1, 4):
+        changed = api.objects[VALIDATING_PATH]
+        changed["webhooks"][0]["failurePolicy"] = "Ignore"
+        changed["metadata"]["managedFields"] = [
+            {"manager": "gpufence", "time": "2026-03-01T11:00:00Z"},
+            {"manager": "kubectl-edit", "time": "2026-03-01T11:59:00Z"},
+        ]
+        await kept.register(both)
+        text, continues = kept.drift(api.now)
+        assert text.startswith(f"{count} repair")
+        assert continues == (count == 3)
+    assert text == (
+        "3 repairs in 10 minutes, the last at 12:00:00 UTC: ValidatingWebhookConfiguration "
+        "gpufence was changed by kubectl-edit: failurePolicy of webhook pods.gpufence.dev is "
+        "Ignore, but must be Fail."
+    )
+    del api.objects[VALIDATING_PATH]
+    api.now += timedelta(minutes=10)
+    await kept.register(both)
+    assert "ValidatingWebhookConfiguration gpufence was deleted." in kept.drift(api.now)[0]
+    assert kept.drift(api.now + timedelta(minutes=11)) == ("", False)
+
+
 async def test_drift_that_remains_after_registration_is_an_error() -> None:
     def stubborn(obj: JSONObject) -> JSONObject:
         first, *others = obj["webhooks"]
@@ -158,7 +162,7 @@ async def test_drift_that_remains_after_registration_is_an_error() -> None:
     api = FakeKubeApi()
     api.server.admit = stubborn
     with pytest.raises(RegistrationError, match=r"timeoutSeconds of webhook .*managedFields"):
-        await registrar(api).register((VALIDATING,))
+        await registrar(api).register((MUTATING, VALIDATING))
 
 
 async def test_a_service_is_reachable_if_an_endpoint_is_ready(subtests: pytest.Subtests) -> None:

@@ -22,17 +22,18 @@ def clock() -> Clock:
     return Clock()
 
 
-def test_a_ca_that_is_found_is_kept_for_the_overlap(clock: Clock) -> None:
+def test_a_ca_is_kept_for_the_overlap_after_it_was_used(clock: Clock) -> None:
     bundle = Bundle(HOUR, clock=clock)
-    published = bundle.publish(FIRST, [SECOND, b""])
-    assert published == FIRST + SECOND
+    # What configurations carry at first is of a controller before.
+    assert bundle.publish(FIRST, [SECOND, b""]) == FIRST + SECOND
     clock.now += 3599
-    assert bundle.publish(FIRST, [published]) == published
+    # Another client has emptied them, or added a CA.
+    assert bundle.publish(FIRST, [b"", THIRD]) == FIRST + SECOND
     clock.now += 1
-    assert bundle.publish(FIRST, [published]) == FIRST
-    # A client adds it again.
-    assert bundle.publish(FIRST, [FIRST]) == FIRST
-    assert bundle.publish(FIRST, [published]) == published
+    assert bundle.publish(FIRST, [SECOND]) == FIRST
+    assert bundle.publish(SECOND, []) == SECOND + FIRST
+    clock.now += 3600
+    assert bundle.publish(SECOND, [FIRST]) == SECOND
 
 
 def test_a_ca_is_published_once(clock: Clock) -> None:

@@ -16,21 +16,28 @@ from webhook.cluster.facts import ClusterFacts
 from webhook.controller.certificates import SecretName
 from webhook.controller.controller import Controller, ControllerOptions
 from webhook.controller.metrics import ControllerMetrics
-from webhook.controller.text.objects import Registration
+from webhook.controller.registrar import KINDS, POLICY_KINDS
+from webhook.controller.text.objects import POLICY_KIND, Registration
+from webhook.controller.watched import Objects
 from webhook.kube.client import KubeApi
 from webhook.kube.credentials import Load
 from webhook.kube.errors import ApiError
 from webhook.kube.kubeconfig import kubeconfig
 from webhook.kube.listing import list_all
 from webhook.kube.reflector import Watches, WatchTiming
+from webhook.kube.writer import KubeWriter
 from webhook.periodic_task import PeriodicTask
 
 FAST = WatchTiming(first_delay=0.01, longest_delay=0.05, quiet_seconds=0.5, steady_seconds=1)
 
 
+CA, SERVING = SecretName("system", "ca"), SecretName("system", "serving")
+
+
 @pytest.fixture
 async def api() -> AsyncIterator[FakeApiServer]:
-    api = FakeApiServer(NODES, "/apis/resource.k8s.io/v1/deviceclasses")
+    deviceclasses, secrets = "/apis/resource.k8s.io/v1/deviceclasses", CA.collection
+    api = FakeApiServer(NODES, deviceclasses, secrets, POLICY_KINDS[POLICY_KIND])
     api.put(NODES, {"metadata": {"name": "gpu-1", "labels": {}}})
     await api.start()
     yield api
@@ -43,21 +50,29 @@ def load(api: FakeApiServer, tmp_path: Path) -> Load:
 
 
 @pytest.fixture
-async def controller(load: Load) -> AsyncIterator[Controller]:
+async def controller(api: FakeApiServer, load: Load) -> AsyncIterator[Controller]:
     """A controller that has issued and registered."""
     options = ControllerOptions(
         load=load,
         registration=Registration(url="https://localhost:1"),
-        serving_secret=SecretName("system", "serving"),
-        ca_secret=SecretName("system", "ca"),
+        serving_secret=SERVING,
+        ca_secret=CA,
+        admission_policies=False,
     )
-    controller = Controller(options, default_policy, ControllerMetrics())
+    writer = KubeWriter(load)
+    watches = Watches(writer, timing=FAST)
+    objects = Objects(watches, lambda: None)
+    controller = Controller(options, writer, objects, default_policy, ControllerMetrics())
+    await watches.start()
+    await eventually(lambda: not watches.missing(), "the lists")
     await controller.keep_certificates()
     await controller.register()
+    await eventually(lambda: sum(map(api.watching, WATCHED)) == len(watches.objects()), "watches")
     yield controller
-    await controller.close()
+    await watches.stop()
 
 
+WATCHED = (*KINDS.values(), POLICY_KINDS[POLICY_KIND], CA.collection)
 EACH = pytest.mark.parametrize("fault", FAULTS)
 
 ATTEMPTS: dict[Fault, int] = {"server error": 5, "reset": 5}
@@ -65,31 +80,36 @@ ATTEMPTS: dict[Fault, int] = {"server error": 5, "reset": 5}
 
 
 @EACH
-async def test_a_controller_keeps_all_objects_during_a_fault(
+async def test_a_controller_repairs_what_others_change_during_a_fault_and_polls_nothing(
     fault: Fault, api: FakeApiServer, controller: Controller
 ) -> None:
-    def reads() -> int:
-        """Return how many reads of Secrets there were."""
-        return sum("/secrets/" in each.path and each.method == "GET" for each in api.requests)
+    def content() -> list[Any]:
+        return [(path, each.get("data"), each.get("webhooks")) for path, each in objects.items()]
 
-    before = dict(api.objects)
+    objects = api.objects
+    before = content()
     tasks = [
         PeriodicTask("certificates", controller.keep_certificates, 0.05),
         PeriodicTask("registration", controller.register, 0.05),
     ]
+    running = [asyncio.create_task(task.run_forever()) for task in tasks]
     with api.failing(fault):
-        running = [asyncio.create_task(task.run_forever()) for task in tasks]
-        attempts = reads() + ATTEMPTS.get(fault, 1)
-        await eventually(lambda: reads() >= attempts, "attempts")
+        for collection in KINDS.values():
+            api.put(collection, {"metadata": {"name": "gpufence"}, "webhooks": []})
+        edited = content()
         if fault not in ("delay", "silence"):
-            await eventually(lambda: all(task.problem for task in tasks), "the problems")
-    during = reads()
-    await eventually(lambda: reads() > during + 1, "further rounds")
+            await eventually(lambda: tasks[1].problem, "the problem")
+            assert content() == edited
+    await eventually(lambda: content() == before, "the repair")
     await eventually(lambda: not any(task.problem for task in tasks), "the end of the problem")
+    await eventually(lambda: sum(map(api.watching, WATCHED)) == 6, "all watches")
+    sent = len(api.requests)
+    for step in (controller.keep_certificates, controller.register) * 3:
+        await step()
+    assert len(api.requests) == sent
     for task in running:
         task.cancel()
     await asyncio.gather(*running, return_exceptions=True)
-    assert api.objects == before
 
 
 @EACH

@@ -265,6 +265,15 @@ def _ca_bundle(installed: Installation) -> Iterator[DoctorLine]:
         yield ok("every webhook trusts the serving certificate")
 
 
+def _other_releases(installed: Installation) -> Iterator[DoctorLine]:
+    for name in installed.other_releases:
+        yield fail(
+            f"webhook configuration {name} is of another release of gpufence, and both change and "
+            "deny the same Pods",
+            "Uninstall one of them (helm uninstall), and upgrade the other (helm upgrade)",
+        )
+
+
 def _exempt_namespaces(installed: Installation) -> Iterator[DoctorLine]:
     """Check that each exempt namespace that exists has a workload of an operator or an agent.
 
@@ -344,6 +353,7 @@ _CHECKS: dict[str, Callable[[Installation], Iterable[DoctorLine]]] = {
     "certificate": _certificate,
     "caBundle": _ca_bundle,
     **{kind: partial(registered.configuration, kind) for kind in KINDS},
+    "other releases": _other_releases,
     "admission policies": registered.policies,
     "admission policy types": registered.types,
     "exempt namespaces": _exempt_namespaces,

@@ -21,13 +21,9 @@ from webhook.cluster.needs import needed_facts
 from webhook.cluster.objects import LiveObjects, Reader
 from webhook.cluster.state import NAMESPACES, ClusterState
 from webhook.controller.certificates import SecretName, names_of
-from webhook.controller.registrar import (
-    KINDS,
-    POLICY_KINDS,
-    AdmissionPolicies,
-    admission_policies_of,
-)
-from webhook.controller.text.objects import FENCE_POLICY, POLICY_KIND, Registration
+from webhook.controller.drift import is_own
+from webhook.controller.registrar import KINDS, POLICY_KINDS
+from webhook.controller.text.objects import FENCE_POLICY, POLICY_KIND, Registration, all_names
 from webhook.devices.nodes import NODES, NodeObject
 from webhook.documents.document import InputError
 from webhook.documents.policy_files import live_policy, load_policy
@@ -48,6 +44,10 @@ _GROUPS: dict[Fact, str] = {
     "resourceslices": "resource.k8s.io",
 }
 _WORKLOADS = ("daemonsets", "deployments", "statefulsets")
+
+AdmissionPolicies = dict[str, dict[str, JSONObject]]
+"""By kind, policies before bindings: the objects by name. Kinds that are not served are left out.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +96,8 @@ class Installation:
     configurations: dict[str, JSONObject | None] = field(default_factory=dict)
     admission_policies: AdmissionPolicies = field(default_factory=dict)
     """The policies and bindings in the API server, by kind; of kinds that it serves."""
+    other_releases: list[str] = field(default_factory=list)
+    """The names of webhook configurations of other releases of gpufence."""
     secret: JSONObject | None = None
     """The Secret that replicas mount."""
     leaf: KeyPair | None = None
@@ -206,7 +208,17 @@ async def examine(
     elif installed.follows is None:
         installed.policy_problem, _ = await fence_policies(api)
     with installed.permitted("admission policies"):
-        installed.admission_policies = await admission_policies_of(api, name)
+        installed.admission_policies = await _admission_policies(api, name)
+    with installed.permitted("other releases"):
+        listed = await list_all(
+            api, KINDS["ValidatingWebhookConfiguration"], dict, lambda each: each
+        )
+        installed.other_releases = [
+            each["metadata"]["name"]
+            for each in listed
+            if each["metadata"]["name"] != name
+            and any(is_own(webhook.get("name")) for webhook in each.get("webhooks") or ())
+        ]
     with installed.permitted("namespace guard"):
         guard = f"{POLICY_KINDS[POLICY_KIND]}/{name}-namespace-guard"
         installed.namespace_guard = await api.read(guard)
@@ -233,6 +245,18 @@ async def examine(
             await _exempt_namespaces(api, installed, installed.policy)
     installed.now = api.clock.now()
     return installed
+
+
+async def _admission_policies(api: KubeWriter, name: str) -> AdmissionPolicies:
+    """Return the admission policies of the installation."""
+    names = all_names(name)
+    live: AdmissionPolicies = {}
+    for kind, path in POLICY_KINDS.items():
+        listed = await api.read(path)
+        if listed is not None:
+            items = {item["metadata"]["name"]: item for item in listed.get("items") or ()}
+            live[kind] = {each: items[each] for each in names if each in items}
+    return live
 
 
 async def _fence_policy(api: KubeWriter, installed: Installation, name: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import chain
 
 from policies.policy import Policy
 from webhook.controller.drift import UNNEEDED, Difference, drift
@@ -81,7 +82,8 @@ def policies(installed: Installation) -> Iterator[DoctorLine]:
 
 def types(installed: Installation) -> Iterator[DoctorLine]:
     """Report what the API server's type check of the admission policies warns of."""
-    for warning in type_warnings(installed.admission_policies):
+    live = installed.admission_policies.get(POLICY_KIND, {}).values()
+    for warning in chain.from_iterable(map(type_warnings, live)):
         yield warn(warning, "Report an issue with your Kubernetes version")
 
 

@@ -113,9 +113,9 @@ def controller(
 ) -> int:
     """Keep certificates, webhook configurations and admission policies.
 
-    The controller writes what is missing or differs, every few seconds, until SIGTERM. It registers
-    the webhooks once a replica can answer. With port 0 it chooses a free port and logs it in the
-    event "running".
+    The controller writes what is missing or differs, as soon as it does, until SIGTERM. It
+    registers the webhooks once a replica can answer. With port 0 it chooses a free port and logs it
+    in the event "running".
     """
     if not registration.is_addressed:
         raise click.UsageError(
