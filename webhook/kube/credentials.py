@@ -38,6 +38,11 @@ ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _ADDRESS = ("KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT")
 
 
+def is_inside() -> bool:
+    """Return whether this process runs in a Pod."""
+    return _ADDRESS[0] in os.environ
+
+
 def in_cluster(account: Path = ACCOUNT) -> Load:
     """Return a loader for the service account of the Pod.
 

@@ -10,11 +10,17 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from webhook.kube.credentials import Access, Load, trusting
+from webhook.kube.credentials import Access, Load, in_cluster, is_inside, trusting
 from webhook.kube.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from kubernetes.aio.client import Configuration
+
+
+def access(path: Path | None = None, context: str | None = None) -> Load:
+    """Return a loader for what the options name: by default, inside a Pod its service account."""
+    is_default = path is None and context is None
+    return in_cluster() if is_default and is_inside() else kubeconfig(path, context)
 
 
 def kubeconfig(path: Path | None = None, context: str | None = None) -> Load:

@@ -52,12 +52,11 @@ class ServeOptions:
     client_ca_file: Path | None = None
     """A PEM file of CAs. If set, clients must present a certificate that one of them signed."""
     cluster: Load | None = None
-    """The cluster that the replica reads."""
+    """The cluster that the replica reads, whose API servers call it."""
     with_facts: bool = False
     """Whether the policy considers the nodes, classes and claims of the cluster."""
-    callers: Load | None = None
-    """The cluster whose API servers call this replica, by the webhook configurations ``name``."""
     name: str = "gpufence"
+    """The name of the webhook configurations by which API servers call the replica."""
     host: str = "0.0.0.0"  # noqa: S104 - API servers and kubelets connect to the Pod
     port: int = 9443
     metrics_port: int = 8080
@@ -131,8 +130,8 @@ class _Replica:
         self._callers: Callers | None = None
         self._distrust = ""
         """Why API servers do not trust the certificate with which this replica started."""
-        if options.callers is not None:
-            self._callers_api = KubeApi(options.callers, self._clock)
+        if options.cluster is not None:
+            self._callers_api = KubeApi(options.cluster, self._clock)
             self._callers = Callers(self._callers_api, options.name)
             self._distrust = "the webhook configurations are not checked yet"
         self._metrics.track(

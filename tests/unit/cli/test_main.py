@@ -148,8 +148,7 @@ import sys
 from webhook.tools.cli.main import main
 for line in sys.stdin.read().splitlines():
     main(line.split())
-names = {name.partition(".")[0] for name in sys.modules}
-print(*names, file=sys.stderr)
+print(*sys.modules, file=sys.stderr)
 """
 
 
@@ -168,8 +167,8 @@ SLOW_STANDARD_LIBRARY = frozenset(
 )
 
 
-def imported(*runs: str) -> tuple[set[str], set[str]]:
-    """Return what command lines in one process import: other libraries, and all modules."""
+def loaded(*runs: str) -> set[str]:
+    """Return the names of all modules that command lines load in one process."""
     done = subprocess.run(
         [sys.executable, "-c", PROBE],
         input="\n".join(runs),
@@ -177,7 +176,12 @@ def imported(*runs: str) -> tuple[set[str], set[str]]:
         text=True,
         check=True,
     )
-    modules = set(done.stderr.splitlines()[-1].split())
+    return set(done.stderr.splitlines()[-1].split())
+
+
+def imported(*runs: str) -> tuple[set[str], set[str]]:
+    """Return what command lines in one process import: other libraries, and all packages."""
+    modules = {name.partition(".")[0] for name in loaded(*runs)}
     found = modules - sys.stdlib_module_names - ENVIRONMENT - COMPILED
     brought = ("_sysconfigdata", "__editable", "_cython")
     return {name for name in found if not name.startswith(brought)}, modules
@@ -198,6 +202,17 @@ def test_decisions_on_files_import_only_the_required_libraries(tmp_path: Path) -
     assert libraries - patching == {"click", "yaml", "msgspec", "policies", "webhook"}
     assert not modules & SLOW_STANDARD_LIBRARY
     assert "pydantic" in imported(f"check --policy {policy} {pod}")[0]
+
+
+def test_a_replica_loads_no_other_tool_and_nothing_that_reads_yaml() -> None:
+    prefixes = ("webhook.tools.", "webhook.documents.", "webhook.controller", "yaml", "kubernetes")
+    command_line = {
+        f"cli{name}" for name in ("", ".main", ".commands", ".commands.serve", ".flags")
+    }
+    assert {name for name in loaded("serve --help") if name.startswith(prefixes)} == {
+        *(f"webhook.tools.{name}" for name in command_line),
+        "webhook.documents.document",
+    }
 
 
 def test_a_bug_exits_70_and_an_interruption_exits_130(

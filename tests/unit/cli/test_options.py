@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 import pytest
 
-from webhook.tools.cli.options import parse_duration
+from webhook.tools.cli.flags import parse_duration
 
 
 def test_go_durations_are_parsed() -> None:

@@ -1,14 +1,12 @@
-"""Options and arguments of several commands: files, policies, clusters, names and times."""
+"""Options and arguments of several commands: files, policies, and clusters to decide on."""
 
 from __future__ import annotations
 
-import functools
-import inspect
 import os
 import re
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -17,11 +15,18 @@ from msgspec.structs import replace
 
 from policies.facts import Request
 from policies.kubernetes.pod_security.view import NEWEST
-from policies.kubernetes.quantity import is_subdomain
 from policies.wording import unknown
 from webhook.documents.document import InputError
 from webhook.documents.files import STDIN, display_name, load_documents
 from webhook.documents.policy_files import MAX_BYTES, load_policy, policy_name
+from webhook.tools.cli.flags import (
+    Decorator,
+    as_argument,
+    context_option,
+    fence_policy_option,
+    kubeconfig_option,
+    name_option,
+)
 
 # The client for the API server takes longer to import than a check without a cluster takes.
 if TYPE_CHECKING:
@@ -34,7 +39,6 @@ if TYPE_CHECKING:
     from webhook.tools.cli.evaluate import Result
 
 T = TypeVar("T")
-Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
 class _File(click.Path):
@@ -60,84 +64,6 @@ def _title(param: click.Parameter) -> str:
 
 
 PATH = _File(readable=False)
-
-
-def _name(value: str) -> str:
-    # A name becomes part of a URL, where a slash or a question mark would change the request.
-    if not is_subdomain(value):
-        raise click.BadParameter(
-            f"{value!r} is not a valid name: use up to 253 lower-case letters, digits, '-' and "
-            "'.', with a letter or a digit at both ends."
-        )
-    return value
-
-
-def name_option(*names: str, text: str, default: str | None = None, **settings: Any) -> Decorator:
-    """Return an option for the name of an object; ``text`` is its help, also below."""
-    return click.option(
-        *names,
-        type=_name,
-        default=default,
-        show_default=default is not None,
-        metavar="NAME",
-        help=text,
-        **settings,
-    )
-
-
-def namespaced_name_option(name: str, metavar: str, text: str) -> Decorator:
-    """Return an option for an object in a namespace: a tuple of namespace and name."""
-
-    def parse(value: str) -> tuple[str, str]:
-        namespace, _, name = value.partition("/")
-        if not namespace or not name:
-            raise click.BadParameter(f"{value!r} is incomplete. Write {metavar}.")
-        return _name(namespace), _name(name)
-
-    return click.option(name, type=parse, metavar=metavar, help=text)
-
-
-def path_option(name: str, text: str, *, required: bool = False) -> Decorator:
-    """Return an option for a file, as a ``Path``."""
-    kind = click.Path(path_type=Path)
-    return click.option(name, type=kind, metavar="FILE", required=required, help=text)
-
-
-def policy_path_option(text: str) -> Decorator:
-    """Return --policy for a command that does not look for a policy elsewhere."""
-    return click.option("--policy", "policy_path", metavar="FILE", help=text)
-
-
-follow_option = name_option(
-    "--fence-policy", default="gpufence", text="Name of the FencePolicy to follow in a cluster."
-)
-
-fence_policy_option = name_option(
-    "--fence-policy",
-    text="Name of the FencePolicy in the cluster. The default is the one that replicas follow: "
-    "the webhook configurations name it.",
-)
-
-
-def as_argument(name: str, make: Callable[..., Any], *options: Decorator) -> Decorator:
-    """Return a decorator that adds options to a command, which receives them as one argument.
-
-    ``make`` returns the argument; its parameters are the names of the options.
-    """
-    names = inspect.signature(make).parameters
-
-    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(command)
-        def with_argument(**values: Any) -> Any:
-            argument = make(**{each: values.pop(each) for each in names if each in values})
-            return command(**{name: argument}, **values)
-
-        decorated: Callable[..., Any] = with_argument
-        for option in reversed(options):
-            decorated = option(decorated)
-        return decorated
-
-    return decorate
 
 
 def warn(problem: str) -> None:
@@ -326,89 +252,7 @@ quiet_option = click.option(
 )
 
 
-ca_secret_option = name_option(
-    "--ca-secret", default="gpufence-ca", text="Secret with the CA and its key."
-)
-
-serving_secret_option = name_option(
-    "--serving-secret",
-    default="gpufence-serving",
-    text="Secret with the serving certificate, which replicas mount.",
-)
-
-
-# Servers.
-
-PORT = click.IntRange(0, 65535)
-
-host_option = click.option(
-    "--host",
-    default="0.0.0.0",  # noqa: S104 - a Pod is reached on its own address
-    show_default=True,
-    metavar="ADDRESS",
-    help="Address to listen on.",
-)
-
-configuration_name_option = name_option(
-    "--name",
-    "configuration_name",
-    default="gpufence",
-    text="Name of both webhook configurations.",
-)
-
-timeout_option = click.option(
-    "--timeout-seconds",
-    type=click.IntRange(1, 30),
-    default=3,
-    show_default=True,
-    help="Time that API servers wait for a response.",
-)
-
-log_level_option = click.option(
-    "--log-level",
-    type=click.Choice(["info", "warning", "error"]),
-    default="info",
-    show_default=True,
-    help="The least level of an event in the log.",
-)
-
-node_facts_option = click.option(
-    "--node-facts/--no-node-facts",
-    "with_nodes",
-    default=True,
-    help="Use the cluster's nodes, namespaces, classes and claims in decisions. The API server "
-    "then calls gpufence for every Pod with a node selection. Rules that need these facts "
-    "fail closed without them. Default: on in a cluster.",
-)
-
-
 # Clusters.
-
-kubeconfig_option = path_option(
-    "--kubeconfig",
-    "Path to the kubeconfig file. The default is the service account inside a Pod, and the file "
-    "that kubectl uses elsewhere.",
-)
-
-context_option = click.option(
-    "--context",
-    metavar="NAME",
-    help="Context of the kubeconfig file. The default is the current context.",
-)
-
-release_namespace_option = name_option(
-    "--namespace", "-n", default="gpufence-system", text="Namespace of gpufence."
-)
-
-
-def release_name_option(text: str) -> Decorator:
-    """Return --name: the name of a release's objects."""
-    return name_option("--name", default="gpufence", text=text)
-
-
-def is_inside() -> bool:
-    """Return whether this process runs in a Pod."""
-    return "KUBERNETES_SERVICE_HOST" in os.environ
 
 
 class Connection(NamedTuple):
@@ -424,11 +268,9 @@ class Connection(NamedTuple):
 
     def load(self) -> Load:
         """Return what loads the access to the cluster."""
-        from webhook.kube.credentials import in_cluster
-        from webhook.kube.kubeconfig import kubeconfig
+        from webhook.kube.kubeconfig import access
 
-        inside = self.is_default and is_inside()
-        return in_cluster() if inside else kubeconfig(self.kubeconfig, self.context)
+        return access(self.kubeconfig, self.context)
 
     def run(self, work: Callable[[KubeWriter], Awaitable[T]]) -> T:
         """Connect to the cluster, do the work, and return its result.
@@ -625,39 +467,3 @@ evaluation_options = as_argument(
     kubeconfig_option,
     context_option,
 )
-
-
-# Times.
-
-_SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0}
-_SECONDS["h"] = 3600.0
-_PART = r"([0-9]{1,12}(?:\.[0-9]{0,12})?|\.[0-9]{1,12})(ns|us|µs|μs|ms|s|m|h)"
-_DURATION = re.compile(rf"(?:{_PART})+")
-_PARTS = re.compile(_PART)
-
-
-def parse_duration(value: str) -> timedelta:
-    """Parse a duration as Go writes them: ``90s``, ``1h30m``, ``8760h``.
-
-    Source: Go, ``time.ParseDuration``. Negative durations are invalid here.
-    """
-    if value == "0":
-        return timedelta(0)
-    if not _DURATION.fullmatch(value):
-        raise click.BadParameter(
-            f"{value!r:.40} is not a duration; write it like 3s, 1m30s or 500ms"
-        )
-    seconds = sum(float(number) * _SECONDS[unit] for number, unit in _PARTS.findall(value))
-    return timedelta(seconds=seconds)
-
-
-def lifetime_option(name: str, default: str, text: str) -> Decorator:
-    """Return an option for a duration, as a ``timedelta``."""
-    return click.option(
-        name,
-        type=parse_duration,
-        default=default,
-        show_default=True,
-        metavar="TIME",
-        help=text,
-    )

@@ -37,7 +37,8 @@ from webhook.tools.audit.subjects import Subject
 from webhook.tools.cli.commands import EXIT_BUG, EXIT_INPUT
 from webhook.tools.cli.discover.drafts import draft_of
 from webhook.tools.cli.discover.text import policy_text
-from webhook.tools.cli.options import Connection, connection_options, policy_path_option, run_on
+from webhook.tools.cli.flags import policy_path_option
+from webhook.tools.cli.options import Connection, connection_options, run_on
 from webhook.tools.cli.report.content import AuditReport, results_of
 from webhook.tools.cli.report.json import formatted
 from webhook.tools.cli.report.output import Output, reading, write_file, write_reports

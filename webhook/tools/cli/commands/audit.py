@@ -17,12 +17,12 @@ from webhook.tools.audit.utilization import METRIC, PrometheusError, idle_hours
 from webhook.tools.audit.waste import Window, waste
 from webhook.tools.cli.commands import EXIT_BUG, EXIT_FOUND
 from webhook.tools.cli.evaluate import Result
+from webhook.tools.cli.flags import lifetime_option
 from webhook.tools.cli.options import (
     Connection,
     PolicyChoice,
     cluster_policy_options,
     connection_options,
-    lifetime_option,
     quiet_option,
 )
 from webhook.tools.cli.report.content import AuditReport, results_of

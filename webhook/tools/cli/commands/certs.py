@@ -27,14 +27,13 @@ from webhook.controller.trust import bundles
 from webhook.documents.document import InputError
 from webhook.kube.writer import KubeWriter
 from webhook.tools.cli.commands import EXIT_FOUND, SuggestingGroup
-from webhook.tools.cli.options import (
-    Connection,
+from webhook.tools.cli.flags import (
     ca_secret_option,
-    connection_options,
     release_name_option,
     release_namespace_option,
     serving_secret_option,
 )
+from webhook.tools.cli.options import Connection, connection_options
 
 
 @click.group(cls=SuggestingGroup)

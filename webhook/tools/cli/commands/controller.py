@@ -19,10 +19,9 @@ from webhook.documents.document import InputError
 from webhook.documents.policy_files import load_policy, policy_name
 from webhook.kube.credentials import ACCOUNT
 from webhook.kube.errors import ConfigurationError
-from webhook.tools.cli.commands.manifests import registration_options
-from webhook.tools.cli.options import (
+from webhook.kube.kubeconfig import access
+from webhook.tools.cli.flags import (
     PORT,
-    Connection,
     ca_secret_option,
     follow_option,
     host_option,
@@ -33,6 +32,7 @@ from webhook.tools.cli.options import (
     policy_path_option,
     serving_secret_option,
 )
+from webhook.tools.cli.registration import registration_options
 
 
 def _owner(value: str) -> Owner:
@@ -124,7 +124,7 @@ def controller(
     namespace = namespace or _own_namespace(registration)
     registration = following(registration, policy_path)
     options = ControllerOptions(
-        load=Connection(kubeconfig).load(),
+        load=access(kubeconfig),
         registration=registration,
         serving_secret=SecretName(namespace, serving_secret),
         ca_secret=SecretName(namespace, ca_secret) if issue else None,

@@ -13,17 +13,16 @@ from webhook.documents.document import InputError
 from webhook.kube.writer import KubeWriter
 from webhook.tools.cli.commands import EXIT_FOUND
 from webhook.tools.cli.commands.controller import controller, following
-from webhook.tools.cli.commands.manifests import make_registration
 from webhook.tools.cli.commands.serve import serve
-from webhook.tools.cli.options import (
-    Connection,
-    connection_options,
+from webhook.tools.cli.flags import (
     fence_policy_option,
     name_option,
     policy_path_option,
     release_name_option,
     release_namespace_option,
 )
+from webhook.tools.cli.options import Connection, connection_options
+from webhook.tools.cli.registration import make_registration
 from webhook.tools.cli.report.output import (
     Color,
     Output,

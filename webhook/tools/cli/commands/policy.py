@@ -28,17 +28,19 @@ from webhook.tools.cli.discover.accelerators import is_of_a_vendor
 from webhook.tools.cli.discover.drafts import draft_of, groups_of
 from webhook.tools.cli.discover.text import policy_text
 from webhook.tools.cli.evaluate import evaluate
+from webhook.tools.cli.flags import (
+    context_option,
+    fence_policy_option,
+    kubeconfig_option,
+    policy_path_option,
+)
 from webhook.tools.cli.manifests import read_file, read_manifests
 from webhook.tools.cli.options import (
     PATH,
     Connection,
     PolicyChoice,
     connection_options,
-    context_option,
-    fence_policy_option,
-    kubeconfig_option,
     optional_connection,
-    policy_path_option,
     run_on,
     warn,
 )

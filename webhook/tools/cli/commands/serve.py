@@ -8,17 +8,15 @@ import click
 
 from certs import CertificateError
 from webhook.documents.document import InputError
-from webhook.documents.policy_files import load_policy, policy_name
+from webhook.kube.credentials import Load, in_cluster, is_inside
 from webhook.kube.errors import ConfigurationError
 from webhook.serve import replica
 from webhook.serve.http.listener import ListenError
-from webhook.tools.cli.options import (
+from webhook.tools.cli.flags import (
     PORT,
-    Connection,
     configuration_name_option,
     follow_option,
     host_option,
-    is_inside,
     kubeconfig_option,
     log_level_option,
     node_facts_option,
@@ -104,18 +102,20 @@ def serve(
     writes nothing. With port 0 it chooses a free port and logs it in the event "ready". It follows
     the FencePolicy of its cluster, and reloads the certificate when its files change.
     """
-    to_cluster = Connection(kubeconfig).load()
-    has_cluster = kubeconfig is not None or is_inside()
-    follows = has_cluster and policy_path is None
+    cluster = _access(kubeconfig)
+    name, policy = fence_policy, None
+    if cluster is None or policy_path is not None:
+        from webhook.documents.policy_files import load_policy, policy_name
+
+        name, policy = policy_name(policy_path), load_policy(policy_path)
     options = replica.ServeOptions(
-        policy_name=fence_policy if follows else policy_name(policy_path),
-        policy=None if follows else load_policy(policy_path),
+        policy_name=name,
+        policy=policy,
         tls_cert=tls_cert,
         tls_key=tls_key,
         client_ca_file=client_ca_file,
-        cluster=to_cluster if has_cluster else None,
+        cluster=cluster,
         with_facts=with_nodes,
-        callers=to_cluster if has_cluster else None,
         name=configuration_name,
         timeout_seconds=timeout_seconds,
         host=host,
@@ -128,3 +128,12 @@ def serve(
         return replica.serve(options)
     except (CertificateError, ConfigurationError, ListenError) as error:
         raise InputError([str(error)]) from error
+
+
+def _access(path: Path | None) -> Load | None:
+    """Return the access to the cluster of a kubeconfig or of this Pod; None without a cluster."""
+    if path is None:
+        return in_cluster() if is_inside() else None
+    from webhook.kube.kubeconfig import kubeconfig
+
+    return kubeconfig(path)
