@@ -15,6 +15,7 @@ from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 from certs import CertificateError
+from certs.handshake import is_trusted_by, server_of
 
 IPAddress: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
 
@@ -121,6 +122,13 @@ class KeyPair:
         """The certificate of the key; raises CertificateError."""
         return parse_certificates(self.certificate_pem, "certificate")[0]
 
+    def is_trusted_by(self, bundle: bytes) -> bool:
+        """Return whether API servers with this caBundle (PEM) trust it; time does not count."""
+        try:
+            return is_trusted_by(server_of(self.certificate_pem, self.key_pem), bundle)
+        except OSError:  # The pair is unusable.
+            return False
+
 
 def parse_certificates(pem: bytes, where: str) -> tuple[x509.Certificate, ...]:
     """Return every certificate of a PEM bundle, at least one; raises CertificateError."""
@@ -218,24 +226,6 @@ def is_issued_by(certificate: x509.Certificate, authority: x509.Certificate) -> 
         # Another issuer, a key of another type, or an invalid signature.
         return False
     return True
-
-
-def is_trusted_by(chain: bytes, bundle: bytes) -> bool:
-    """Return whether a client that trusts `bundle` trusts the certificate chain; both are PEM.
-
-    Validity does not count. As in Go's crypto/x509, a bundle may hold an intermediate CA, or the
-    certificate itself.
-    """
-    try:
-        certificates = parse_certificates(chain, "certificate")
-        trusted = parse_certificates(bundle, "caBundle")
-    except CertificateError:
-        return False
-    return any(
-        certificate == issuer or is_issued_by(certificate, issuer)
-        for certificate in certificates
-        for issuer in trusted
-    )
 
 
 def names_of(certificate: x509.Certificate) -> Names:

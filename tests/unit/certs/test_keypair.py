@@ -256,3 +256,11 @@ def test_clients_accept_certificates_that_are_not_due(
     for address in wanted.ip:
         verifier = policy.build_server_verifier(x509.IPAddress(address))
         assert verifier.verify(LEAF.certificate, [])
+
+
+def test_a_ca_that_only_stands_beside_the_certificate_makes_no_client_trust_it() -> None:
+    other = OTHER_AUTHORITY.certificate_pem
+    chain = KeyPair(LEAF.certificate_pem + other, LEAF.key_pem)
+    assert chain.is_trusted_by(CERTIFICATE)
+    assert not chain.is_trusted_by(other)
+    assert not KeyPair(LEAF.certificate_pem, AUTHORITY.key_pem).is_trusted_by(CERTIFICATE)

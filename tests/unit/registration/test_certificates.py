@@ -9,7 +9,7 @@ import pytest
 
 from certs import CertificateError
 from certs.authority import create_authority, issue_leaf
-from certs.keypair import KeyPair, Names, is_trusted_by
+from certs.keypair import KeyPair, Names
 from certs.secret import (
     Timing,
     authority_data,
@@ -122,7 +122,7 @@ def leaf(api: FakeKubeApi) -> KeyPair:
 def is_served_and_trusted(api: FakeKubeApi, served: KeyPair) -> bool:
     """Return whether every webhook trusts a pair that replicas may still serve."""
     found = [bundle for each in registered(api) for bundle in bundles(each).values()]
-    return bool(found) and all(is_trusted_by(served.certificate_pem, each) for each in found)
+    return bool(found) and all(served.is_trusted_by(each) for each in found)
 
 
 async def test_both_secrets_are_created_at_once_before_anything_is_registered(
@@ -131,7 +131,7 @@ async def test_both_secrets_are_created_at_once_before_anything_is_registered(
     controller = Controller(api)
     published = await controller.reconcile()
     assert published == authority(api).certificate_pem
-    assert is_trusted_by(leaf(api).certificate_pem, published)
+    assert leaf(api).is_trusted_by(published)
     assert set(api.objects[SERVING.path]["data"]) == {"tls.crt", "tls.key", "ca.crt"}
     assert set(api.objects[CA.path]["data"]) == {"ca.crt", "ca.key"}
     assert controller.issued == ["ca", "serving"]
@@ -233,7 +233,7 @@ async def test_a_new_ca_signs_once_all_webhooks_have_carried_it_for_a_while(
     await controller.reconcile(now, after=29)
     assert leaf(api) == served
     await controller.reconcile(now, after=1)
-    assert is_trusted_by(leaf(api).certificate_pem, new.certificate_pem)
+    assert leaf(api).is_trusted_by(new.certificate_pem)
 
 
 def fill(api: FakeKubeApi, data: dict[SecretName, dict[str, bytes] | None]) -> None:
@@ -295,7 +295,7 @@ async def test_replicas_stay_trusted_after_a_loss(api: FakeKubeApi, lost: str, a
         if SERVING.path in api.objects and read_leaf(api.objects[SERVING.path]):
             assert is_served_and_trusted(api, leaf(api))
     signer = authority(api).certificate_pem
-    assert is_trusted_by(leaf(api).certificate_pem, signer)
+    assert leaf(api).is_trusted_by(signer)
     assert certificate(api, CA) == certificate(api, SERVING) == signer
     if also != "dead" and lost != "another CA":
         assert not is_served_and_trusted(api, FOREIGN)

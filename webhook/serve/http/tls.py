@@ -13,29 +13,21 @@ after a change from ECDSA to RSA the old one is still served.
 
 from __future__ import annotations
 
-import contextlib
 import logging
-import os
-import re
 import ssl
-import tempfile
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
 from certs import CertificateError, read_file
+from certs.handshake import as_file, ders, handshake, is_trusted_by
 from webhook.logs import event
 
 _NEVER = datetime.max.replace(tzinfo=UTC)
 
 # AEAD with forward secrecy only, for what still speaks TLS 1.2; TLS 1.3 has no other suites.
 _TLS12_CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20"
-
-# X509_V_FLAG_NO_CHECK_TIME of OpenSSL, which Python does not name.
-_NO_CHECK_TIME = 0x200000
-
-_PEM = re.compile(rb"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
 
 _log = logging.getLogger("gpufence")
 
@@ -57,15 +49,8 @@ class Leaf:
     ends: datetime
 
     def is_trusted_by(self, bundle: bytes) -> bool:
-        """Return whether a client that trusts the bundle (PEM) trusts it; time does not count.
-
-        As in Go's crypto/x509, a bundle may hold an intermediate CA, or the certificate itself.
-        """
-        try:
-            _handshake(self.context, ders(bundle, "caBundle"))
-        except (CertificateError, ssl.SSLError):
-            return False
-        return True
+        """Return whether a client that trusts the bundle (PEM) trusts it; time does not count."""
+        return is_trusted_by(self.context, bundle)
 
     def check_validity(self, now: datetime, where: str) -> None:
         """Raise CertificateError unless ``now`` is within its life (RFC 5280, 4.1.2.5)."""
@@ -179,10 +164,10 @@ class ServedCertificate:
     def _load(self, material: _Material) -> _Served:
         chain, key, authorities = material
         first = ders(chain, str(self._certificate))[0]
-        with _as_file(chain, key) as path:
+        with as_file(chain, key) as path:
             plain = self._context_of(path)
             try:
-                shown = _handshake(plain, [first])
+                shown = handshake(plain, [first])
             except ssl.SSLError as error:
                 raise self._unusable(error) from error
             context = plain
@@ -233,64 +218,6 @@ class ServedCertificate:
             where=f"{self._certificate} with {self._key}",
             cure="Use an ECDSA P-256 or an RSA 2048 key and a SHA-256 signature, or better",
         )
-
-
-def ders(pem: bytes, where: str) -> list[bytes]:
-    """Return DER of every certificate in PEM, at least one; raises CertificateError."""
-    try:
-        found = [ssl.PEM_cert_to_DER_cert(block.decode("ascii")) for block in _PEM.findall(pem)]
-    except ValueError:
-        found = []
-    if not found:
-        raise CertificateError(
-            "contains no valid PEM certificate",
-            where=where,
-            cure="Put the PEM of an X.509 certificate there, from"
-            ' "-----BEGIN CERTIFICATE-----" to "-----END CERTIFICATE-----"',
-        )
-    return found
-
-
-def _handshake(server: ssl.SSLContext, trusted: list[bytes]) -> dict[str, object]:
-    """Return what a client that trusts these certificates (DER) sees, whatever the time is.
-
-    The standard library shows a certificate, and says whether it is trusted, in a handshake only.
-    This one is in memory.
-
-    Raises:
-        ssl.SSLError: the client does not trust it.
-    """
-    client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    client.check_hostname = False
-    client.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN | ssl.VerifyFlags(_NO_CHECK_TIME)
-    client.load_verify_locations(cadata=b"".join(trusted))
-    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
-    serving = server.wrap_bio(to_server, to_client, server_side=True)
-    calling = client.wrap_bio(to_client, to_server)
-    for _ in range(4):
-        for side in (calling, serving):
-            with contextlib.suppress(ssl.SSLWantReadError):
-                side.do_handshake()
-    return dict(calling.getpeercert() or {})
-
-
-@contextlib.contextmanager
-def _as_file(chain: bytes, key: bytes) -> Iterator[str]:
-    """Yield the path of a file with the pair in it: Python's ssl takes no keys from memory.
-
-    The two files may change between two reads of them. On Linux it is a file in memory.
-    """
-    content = b"\n".join((chain, key))
-    if not hasattr(os, "memfd_create"):
-        with tempfile.NamedTemporaryFile() as file:
-            file.write(content)
-            file.flush()
-            yield file.name
-        return
-    with os.fdopen(os.memfd_create("gpufence-key-pair"), "wb") as file:
-        file.write(content)
-        file.flush()
-        yield f"/proc/self/fd/{file.fileno()}"
 
 
 def _server_context(*, asks_clients: bool = False) -> ssl.SSLContext:

@@ -9,7 +9,6 @@ from functools import partial
 from certs.keypair import (
     is_certificate,
     is_overdue,
-    is_trusted_by,
     leaf_problem,
     renewal_due,
 )
@@ -251,7 +250,7 @@ def _ca_bundle(installed: Installation) -> Iterator[DoctorLine]:
         f"{kind}, webhook {name}"
         for kind, each in existing.items()
         for name, bundle in bundles(each).items()
-        if not is_trusted_by(installed.leaf.certificate_pem, bundle)
+        if not installed.leaf.is_trusted_by(bundle)
     ]
     if not existing:
         yield skip("there is no webhook configuration")

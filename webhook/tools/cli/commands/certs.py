@@ -12,9 +12,9 @@ from certs import CertificateError
 from certs.authority import AUTHORITY_LIFETIME, LEAF_LIFETIME
 from certs.files import issue as issue_files
 from certs.keypair import (
+    KeyPair,
     is_certificate,
     is_overdue,
-    is_trusted_by,
     leaf_problem,
     names_of,
     parse_certificates,
@@ -169,7 +169,7 @@ async def shown(api: KubeWriter, serving: SecretName, ca: SecretName, name: str)
     if problem := leaf_problem(leaf, trusted, None, now):
         click.echo(f"problem: {problem}")
         well = False
-    return await _show_configurations(api, name, leaf.certificate_pem) and well
+    return await _show_configurations(api, name, leaf) and well
 
 
 def _show(part: str, certificate: x509.Certificate, now: datetime) -> bool:
@@ -184,8 +184,8 @@ def _show(part: str, certificate: x509.Certificate, now: datetime) -> bool:
     return not is_overdue(certificate, now)
 
 
-async def _show_configurations(api: KubeWriter, name: str, served: bytes) -> bool:
-    """Print whether each webhook trusts the served certificate (PEM); return whether all do."""
+async def _show_configurations(api: KubeWriter, name: str, served: KeyPair) -> bool:
+    """Print whether each webhook trusts the served certificate; return whether all do."""
     well = True
     for kind, path in KINDS.items():
         configuration = await api.read(f"{path}/{name}")
@@ -194,7 +194,7 @@ async def _show_configurations(api: KubeWriter, name: str, served: bytes) -> boo
             well = False
             continue
         for webhook, bundle in bundles(configuration).items():
-            trusts = is_trusted_by(served, bundle)
+            trusts = served.is_trusted_by(bundle)
             words = "trusts" if trusts else "DOES NOT TRUST"
             click.echo(f"{kind} {name}, {webhook}: {words} the certificate")
             well = well and trusts
