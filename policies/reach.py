@@ -44,7 +44,11 @@ CONTROLLERS = {
 
 Source: ``k8s.io/kubernetes/plugin/pkg/auth/authorizer/rbac/bootstrappolicy/controller_policy.go``.
 """
-DAEMON_SET_CONTROLLER = CONTROLLERS["apps", "DaemonSet"]
+CONTROLLER_MANAGER = "system:kube-controller-manager"
+"""The account of all controllers, where kube-controller-manager runs without the flag
+``--use-service-account-credentials``."""
+
+DAEMON_SET_CONTROLLERS = (CONTROLLER_MANAGER, CONTROLLERS["apps", "DaemonSet"])
 MIRROR_ANNOTATION = "kubernetes.io/config.mirror"
 
 HOST = "kubernetes.io/hostname"
@@ -297,7 +301,7 @@ def is_daemon_set_pod(pod: Pod, context: Context) -> bool:
     """
     if pod.kind == "DaemonSet":
         return True
-    return context.request.username == DAEMON_SET_CONTROLLER and any(
+    return context.request.username in DAEMON_SET_CONTROLLERS and any(
         owner.controller and owner.kind == "DaemonSet"
         for owner in pod.metadata.owner_references or ()
     )

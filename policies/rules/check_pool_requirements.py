@@ -20,7 +20,7 @@ from policies.kubernetes.pod import Pod, host_peaks
 from policies.kubernetes.quantity import NANOS, parse_quantity
 from policies.kubernetes.workload import convert
 from policies.policy import Pool, PoolRequirement
-from policies.reach import CONTROLLERS
+from policies.reach import CONTROLLER_MANAGER, CONTROLLERS
 from policies.requests import peak_in_pool
 from policies.vocabulary import QUEUE_LABEL
 
@@ -58,10 +58,8 @@ _CORE_KINDS = frozenset(kind for _, kind in CORE_WORKLOADS)
 _COMPLETED = frozenset({"argoproj.io", "serving.kserve.io"})
 """Groups whose objects may leave it to an operator what their Pods are."""
 _SERVICE_ACCOUNT = "system:serviceaccount:"
-_CONTROLLERS = {"system:kube-controller-manager", *CONTROLLERS.values()}
-"""Who creates the Pods and the objects of core workloads; the first without
-``--use-service-account-credentials`` of kube-controller-manager. An operator has any service
-account."""
+_CONTROLLERS = {CONTROLLER_MANAGER, *CONTROLLERS.values()}
+"""Who creates the Pods and the objects of core workloads. An operator has any service account."""
 _SECONDS = {"h": 3600, "m": 60, "s": 1}
 _UNITS = {"cpu": (NANOS, " CPUs"), "memory": (NANOS * 2**30, "Gi of memory")}
 

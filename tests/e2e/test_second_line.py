@@ -24,6 +24,7 @@ from controlplane.objects import GPU_NODE, node, taint, workload
 from controlplane.poll import until
 from controlplane.webhooks import in_tree_denial
 from each import each
+from policies.reach import CONTROLLER_MANAGER
 from release.release import NAME, Release, release
 from specs import default_spec
 
@@ -311,8 +312,12 @@ def test_a_node_agent_starts_on_a_new_node(
     agent = spec(tolerations=[{"operator": "Exists"}])
     pods = f"/api/v1/namespaces/{namespace}/pods"
     metadata = {"generateName": "forged-", "ownerReferences": [{**owner, "controller": True}]}
+    made = {"metadata": metadata, "spec": agent}
     with pytest.raises(ApiError, match=r'failed calling webhook "pods\.gpufence\.dev"|denied'):
-        control_plane.api.request("POST", pods, {"metadata": metadata, "spec": agent})
+        control_plane.api.request("POST", pods, made)
+    # Without --use-service-account-credentials, all controllers have one account.
+    manager = replace(control_plane.api, user=CONTROLLER_MANAGER, group="system:masters")
+    manager.request("POST", f"{pods}?dryRun=All", made)
 
 
 @in_fail

@@ -17,7 +17,7 @@ from policies.kubernetes.claims import IMPLICIT_RESOURCE_PREFIX
 from policies.kubernetes.kinds import CustomWorkloads
 from policies.policy import FailurePolicy, Policy
 from policies.pool_nodes import EVERY_NODE
-from policies.reach import DAEMON_SET_CONTROLLER, MIRROR_ANNOTATION
+from policies.reach import DAEMON_SET_CONTROLLERS, MIRROR_ANNOTATION
 from policies.vendors import known_vendors
 from policies.vocabulary import device_files, visible_devices_variables
 from reviewing import default_policy, plain_pod
@@ -133,7 +133,7 @@ def test_the_conditions_name_what_the_rules_read() -> None:
     for name in (
         *read,
         *device_files(policy),
-        DAEMON_SET_CONTROLLER,
+        *DAEMON_SET_CONTROLLERS,
         IMPLICIT_RESOURCE_PREFIX,
         DEVICE_MOUNTS,
         *EVERY_NODE,
@@ -143,7 +143,7 @@ def test_the_conditions_name_what_the_rules_read() -> None:
 
 def test_the_admission_policies_name_what_the_rules_read() -> None:
     trespass, _, leak, _ = map(str, admission_policies(every_vendor(), Registration()))
-    for name in (DAEMON_SET_CONTROLLER, MIRROR_ANNOTATION, IMPLICIT_RESOURCE_PREFIX):
+    for name in (*DAEMON_SET_CONTROLLERS, MIRROR_ANNOTATION, IMPLICIT_RESOURCE_PREFIX):
         assert f'"{name}"' in trespass
     for files in device_files(every_vendor()):
         assert f'"{files}"' in leak

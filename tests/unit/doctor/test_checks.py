@@ -121,3 +121,11 @@ def test_the_placeholder_image_is_named_when_no_replica_runs(subtests: pytest.Su
             found = line("replicas", deployment=deployment)
             assert found.status == "fail"
             assert ("image.repository" in found.remediation) is hinted
+
+
+def test_controllers_with_one_account_are_named() -> None:
+    found = line("controller manager", has_shared_account=True)
+    assert found.status == "warn"
+    assert "unless its user is system:kube-controller-manager" in found.detail
+    lines = diagnosis(Installation("fence", "gpufence", NOW))
+    assert "controller manager" not in {each.check for each in lines}

@@ -20,7 +20,8 @@ from policies.kubernetes.scheduling import Taint
 from policies.policy import Policy
 from policies.pool_nodes import nodes_of_pools
 from policies.reach import (
-    DAEMON_SET_CONTROLLER,
+    CONTROLLER_MANAGER,
+    CONTROLLERS,
     MIRROR_ANNOTATION,
     is_confined,
     is_daemon_set_pod,
@@ -112,6 +113,7 @@ def test_a_mirror_pod_has_the_annotation_and_its_kubelet(
     assert is_mirror_pod(shown, context(Request(username=username))) is mirror
 
 
+DAEMON_SET_CONTROLLER = CONTROLLERS["apps", "DaemonSet"]
 OWNER = {"kind": "DaemonSet", "controller": True}
 
 
@@ -119,6 +121,8 @@ OWNER = {"kind": "DaemonSet", "controller": True}
     ("owners", "username", "belongs"),
     [
         ([OWNER], DAEMON_SET_CONTROLLER, True),
+        ([OWNER], CONTROLLER_MANAGER, True),
+        ([{"kind": "ReplicaSet", "controller": True}], CONTROLLER_MANAGER, False),
         ([{"kind": "Node"}, OWNER], DAEMON_SET_CONTROLLER, True),
         ([OWNER], "alice", False),
         ([], DAEMON_SET_CONTROLLER, False),

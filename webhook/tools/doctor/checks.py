@@ -14,6 +14,7 @@ from certs.keypair import (
 )
 from policies.kubernetes.objects import JSONObject, mapping, mappings
 from policies.policy import Policy
+from policies.reach import CONTROLLER_MANAGER
 from webhook.cluster.needs import needed_facts
 from webhook.controller.registrar import KINDS
 from webhook.controller.trust import bundles
@@ -59,6 +60,17 @@ def _version(installed: Installation) -> Iterator[DoctorLine]:
             f"{version} serves resource.k8s.io only as {', '.join(installed.claim_versions)}: a "
             "Pod that requests devices through a resource claim does not count as a GPU Pod",
             "Upgrade to Kubernetes 1.34 or newer, or request devices as extended resources",
+        )
+
+
+def _controller_manager(installed: Installation) -> Iterator[DoctorLine]:
+    """Check that gpufence recognizes the Pods of DaemonSets by the account of their controller."""
+    if installed.has_shared_account:
+        flag = "--use-service-account-credentials"
+        yield warn(
+            f"kube-controller-manager runs without {flag}: gpufence denies the Pods of DaemonSets "
+            f"on GPU nodes, unless its user is {CONTROLLER_MANAGER}",
+            f"Run kube-controller-manager with {flag}, or as this user",
         )
 
 
@@ -339,6 +351,7 @@ def _platforms(installed: Installation) -> Iterator[DoctorLine]:
 
 _CHECKS: dict[str, Callable[[Installation], Iterable[DoctorLine]]] = {
     "Kubernetes": _version,
+    "controller manager": _controller_manager,
     "policy": _policy,
     "mode": _mode,
     "nodes": _nodes,

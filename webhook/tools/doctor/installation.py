@@ -43,6 +43,8 @@ _GROUPS: dict[Fact, str] = {
     "deviceclasses": "resource.k8s.io",
     "resourceslices": "resource.k8s.io",
 }
+_DAEMON_SET_CONTROLLER = "/api/v1/namespaces/kube-system/serviceaccounts/daemon-set-controller"
+"""The service account that kube-controller-manager creates if its controllers have their own."""
 _WORKLOADS = ("daemonsets", "deployments", "statefulsets")
 
 AdmissionPolicies = dict[str, dict[str, JSONObject]]
@@ -79,6 +81,8 @@ class Installation:
     """The version of the API server, such as v1.36.3; empty if it is unknown."""
     claim_versions: tuple[str, ...] = ()
     """The versions of the API group resource.k8s.io that the API server serves."""
+    has_shared_account: bool = False
+    """Whether the controllers of Kubernetes have no service accounts of their own."""
     policy: Policy | None = None
     policy_source: str = ""
     policy_problem: str = ""
@@ -182,6 +186,8 @@ async def examine(
     with installed.permitted("API groups"):
         claims = await api.read("/apis/resource.k8s.io") or {}
         installed.claim_versions = tuple(each["version"] for each in claims.get("versions") or ())
+    with installed.permitted("controller manager"):
+        installed.has_shared_account = await api.read(_DAEMON_SET_CONTROLLER) is None
     with installed.permitted("replicas"):
         installed.deployment = await api.read(f"{apps}/deployments/{name}")
     if installed.deployment is not None:
