@@ -18,6 +18,7 @@ from webhook.controller.text.objects import (
     POLICY_KIND,
     Registration,
     admission_policies,
+    workload_rules,
 )
 
 # The build backend of pyproject.toml, and its dependencies on Linux.
@@ -33,6 +34,7 @@ def texts() -> dict[Path, str]:
         CHART / "values.schema.json": schema_text(),
         CHART / "files" / "excluded-namespaces.yaml": excluded_text(),
         CHART / "files" / "admission-policies.yaml": matched_text(),
+        CHART / "files" / "workloads.yaml": workloads_text(),
     }
 
 
@@ -66,6 +68,16 @@ def matched_text() -> str:
                 "- {}".format, map(json.dumps, obj["spec"]["matchConstraints"]["resourceRules"])
             )
     return "\n".join([*lines, ""])
+
+
+def workloads_text() -> str:
+    """Return by API group what webhooks are for: the chart limits the controller to it."""
+    resources: dict[str, list[str]] = {}
+    for rule in workload_rules():
+        resources.setdefault(*rule["apiGroups"], []).extend(rule["resources"])
+    return "".join(
+        f"{json.dumps(group)}: {json.dumps(found)}\n" for group, found in resources.items()
+    )
 
 
 def schema_text() -> str:

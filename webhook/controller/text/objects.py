@@ -20,6 +20,7 @@ import yaml
 from policies.api_servers import IN_TREE_RULES, literal, names_for, names_of, policy_data
 from policies.device_injection import ANNOTATIONS
 from policies.facts import NAMESPACE_LABEL
+from policies.kubernetes.kinds import CORE_WORKLOADS
 from policies.kubernetes.objects import JSONObject
 from policies.policy import ALWAYS_EXCLUDED, Policy
 from policies.vocabulary import device_files
@@ -60,6 +61,12 @@ what their Pods are is certain when they are created."""
 
 _PODS, _NAMED_NODE = f"pods{DOMAIN}", f"pods-named-node{DOMAIN}"
 _OBSERVED, _CUSTOM_WORKLOADS = f"pods-observed{DOMAIN}", f"custom-workloads{DOMAIN}"
+_SUBRESOURCES = {
+    "device-leak": ("pods/ephemeralcontainers",),
+    "pool-trespass": (),
+}
+"""What the admission policy of a rule matches beside Pods: no subresource moves a Pod."""
+
 _PATHS = {f"policies{DOMAIN}": "/validate-policy"}
 """Of a webhook that calls another path than its configuration."""
 
@@ -115,17 +122,17 @@ def configurations(policy: Policy, registration: Registration) -> tuple[JSONObje
         "deviceFiles": [*device_files(policy)],
         "namingNode": _NAMED_NODE if apart else _PODS,
     }
-    rules = _rules_of_custom_workloads(policy)
+    made = {_CUSTOM_WORKLOADS: _rules_of_custom_workloads(policy)}
     needed = {
         _NAMED_NODE: apart,
-        _CUSTOM_WORKLOADS: bool(rules),
+        _CUSTOM_WORKLOADS: bool(made[_CUSTOM_WORKLOADS]),
         _OBSERVED: not all(each["enforces"] for each in names["namespaces"]),
     }
     mutating, validating = (
         {
             **configuration,
             "webhooks": [
-                {**each, "rules": rules} if each["name"] == _CUSTOM_WORKLOADS else each
+                {**each, "rules": each["rules"] or made.get(each["name"], workload_rules())}
                 for each in configuration["webhooks"]
                 if needed.get(each["name"], True)
             ],
@@ -136,6 +143,30 @@ def configurations(policy: Policy, registration: Registration) -> tuple[JSONObje
         _configuration(mutating, "/mutate", names, policy, registration),
         _configuration(validating, "/validate", names, policy, registration),
     )
+
+
+def workload_rules(
+    subresources: Sequence[str] = ("pods/ephemeralcontainers", "pods/resize"),
+) -> list[JSONObject]:
+    """Return the rules that match Pods, these subresources, and core workloads."""
+    resources: dict[str, list[str]] = {"": ["pods"]}
+    for group, kind in CORE_WORKLOADS:
+        if group != "extensions":  # No longer served.
+            resources.setdefault(group, []).append(f"{kind.lower()}s")
+    both = ["CREATE", "UPDATE"]
+    matched = [(group, both, names) for group, names in resources.items()]
+    if subresources:
+        matched.insert(1, ("", ["UPDATE"], [*subresources]))
+    return [
+        {
+            "operations": operations,
+            "apiGroups": [group],
+            "apiVersions": ["v1"],
+            "scope": "Namespaced",
+            "resources": names,
+        }
+        for group, operations, names in matched
+    ]
 
 
 def _rules_of_custom_workloads(policy: Policy) -> list[JSONObject]:
@@ -221,10 +252,8 @@ def _admission_policy(
     spec = _with_data(
         text["spec"], NAMES=names_for(rule, policy), POLICY=policy_data(rule, policy, today)
     )
-    constraints = {
-        **spec["matchConstraints"],
-        "namespaceSelector": _namespace_selector(policy, registration),
-    }
+    matched = {**spec["matchConstraints"], "resourceRules": workload_rules(_SUBRESOURCES[rule])}
+    constraints = {**matched, "namespaceSelector": _namespace_selector(policy, registration)}
     yield {
         **text,
         "metadata": registration.metadata(name, text["metadata"]["annotations"]),
@@ -233,11 +262,11 @@ def _admission_policy(
     # It repeats what the policy matches: the controller may write the policy, and not its binding.
     # Nothing owns it, so that the chart can contain it.
     excluded = registration.excluded_namespaces | ALWAYS_EXCLUDED
-    matched = {**text["spec"]["matchConstraints"], "namespaceSelector": _all_but(excluded)}
+    repeated = {**matched, "namespaceSelector": _all_but(excluded)}
     yield {
         **binding,
         "metadata": replace(registration, owner=None).metadata(name, {}),
-        "spec": {"policyName": name, **binding["spec"], "matchResources": matched},
+        "spec": {"policyName": name, **binding["spec"], "matchResources": repeated},
     }
 
 
