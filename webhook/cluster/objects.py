@@ -117,7 +117,7 @@ class LiveObjects(Objects):
             return results
         if path not in self._kept:
             self._kept[path] = await list_all(
-                self.api, path, collection.item, _itself, fields=collection.fields
+                self.api, path, collection.item, lambda item: item, fields=collection.fields
             )
         for item in self._kept[path]:
             contained(item)
@@ -262,10 +262,6 @@ class Reader:
             self.malformed.append((title, str(error)))
         else:
             self.bugs.append((title, f"gpufence failed with {error!r}, which is a bug: report it"))
-
-
-def _itself(item: T) -> T:
-    return item
 
 
 def _take(

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 import msgspec
 
 from webhook.kube.client import KubeApi
-from webhook.kube.collection import Collection, Store
-from webhook.kube.errors import FORBIDDEN, GONE, NOT_FOUND, ApiError, ClusterError
+from webhook.kube.errors import GONE, ApiError, ClusterError
 from webhook.kube.pages import read_pages
 
 _ATTEMPTS = 5
@@ -57,13 +56,3 @@ async def list_all(
         f"{path}: the list expired {_ATTEMPTS} times before its end; the API server compacts "
         "faster than it lists: see --etcd-compaction-interval of kube-apiserver"
     )
-
-
-async def list_optional(connection: KubeApi, stores: Mapping[Collection[Any], Store[Any]]) -> None:
-    """Store the collections that the cluster has and the account may list."""
-    for collection, store in stores.items():
-        try:
-            await list_all(connection, collection.path, collection.item, store.put)
-        except ApiError as error:
-            if error.status not in (FORBIDDEN, NOT_FOUND):
-                raise

@@ -13,7 +13,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from policies.kubernetes.objects import JSONObject
-from webhook.kube.errors import UnexpectedAnswerError
+from webhook.kube.errors import INVALID, UnexpectedAnswerError
 
 
 def _part(required: dict[str, Any] | None = None, **optional: Any) -> Any:
@@ -77,11 +77,13 @@ def check_shape(obj: JSONObject, path: str) -> None:
         UnexpectedAnswerError: a field is missing or has another type.
     """
     found = _RESOURCE.fullmatch(path)
-    shape = _OF_RESOURCE.get(found[1], dict) if found else _OF_PATH.get(path, dict)
+    shape = _OF_RESOURCE.get(found[1]) if found else _OF_PATH.get(path)
     if found and found[2] is None:
-        shape = _part(items=_list_or_null(shape))
+        shape = _part(items=_list_or_null(shape or dict))
+    if shape is None:
+        return
     try:
         msgspec.convert(obj, shape)
-    except msgspec.ValidationError as error:
+    except INVALID as error:
         problem = f"the API server sent a malformed object: {error}"
         raise UnexpectedAnswerError(f"{path}: {problem}") from error

@@ -1,7 +1,4 @@
-"""Admission reviews recorded from a real API server: the requests that contestants receive.
-
-`python -m bench.capture` records them again.
-"""
+"""Admission reviews recorded from a real API server: the requests that contestants receive."""
 
 from __future__ import annotations
 

@@ -107,6 +107,8 @@ def _mode(installed: Installation) -> Iterator[DoctorLine]:
 def _nodes(installed: Installation) -> Iterator[DoctorLine]:
     if installed.policy is None:
         return
+    for title, problem in installed.unreadable:
+        yield fail(f"{title} cannot be read: {problem}", "Correct the object, or what writes it")
     states = pool_states(installed.policy, installed.nodes)
     broken = node_findings(states)
     for node in broken:

@@ -24,12 +24,12 @@ from webhook.controller.certificates import SecretName, names_of
 from webhook.controller.drift import is_own
 from webhook.controller.registrar import KINDS, POLICY_KINDS
 from webhook.controller.text.objects import FENCE_POLICY, POLICY_KIND, Registration, all_names
-from webhook.devices.nodes import NODES, NodeObject
+from webhook.devices.nodes import NODES
 from webhook.documents.document import InputError
 from webhook.documents.policy_files import live_policy, load_policy
 from webhook.kube.endpoints import slices_query
 from webhook.kube.errors import FORBIDDEN, NOT_FOUND, ApiError
-from webhook.kube.listing import list_all, list_optional
+from webhook.kube.listing import list_all
 from webhook.kube.writer import KubeWriter
 from webhook.tools.audit.stack import DAEMON_SETS, StackProblem, of_a_network, unreached_by
 from webhook.tools.followed_policy import fence_policies
@@ -112,6 +112,8 @@ class Installation:
     slices: list[JSONObject] = field(default_factory=list)
     nodes: NodeIndex | None = None
     templates: tuple[NodeTemplate, ...] = ()
+    unreadable: list[tuple[str, str]] = field(default_factory=list)
+    """The nodes, and what offers devices on them, that are malformed: title and problem."""
     stack: tuple[StackProblem, ...] = ()
     denied_facts: tuple[Fact, ...] = ()
     """The facts that the policy needs and that the service account may not read."""
@@ -279,9 +281,11 @@ async def _fence_policy(api: KubeWriter, installed: Installation, name: str) -> 
 
 
 async def _nodes(api: KubeWriter, installed: Installation, policy: Policy) -> None:
-    state = ClusterState(policy)
-    await list_all(api, NODES.path, NodeObject, state.nodes.put)
-    await list_optional(api, {**state.offers.of_drivers, **state.template_stores})
+    state, reader = ClusterState(policy), Reader(LiveObjects(api))
+    await reader.objects.read(NODES, state.nodes.put, reader.failed)
+    for collection, store in {**state.offers.of_drivers, **state.template_stores}.items():
+        await reader.read(collection, store.put)
+    installed.unreadable = [*reader.malformed, *reader.bugs]
     installed.nodes, installed.templates = state.nodes.index, state.templates
     installed.stack = tuple(of_a_network(policy.pools_of_device, state))
 

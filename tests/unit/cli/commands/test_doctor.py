@@ -140,6 +140,13 @@ def test_a_daemon_set_of_the_gpu_stack_that_a_taint_keeps_off_is_reported() -> N
     assert line.detail.startswith("DaemonSet gpu/plugin does not tolerate nvidia.com/gpu=true")
 
 
+def test_a_malformed_node_is_named_and_ends_no_other_check() -> None:
+    server = FakeApiServer(NODES)
+    server.put(NODES, node("gpu-1", allocatable={"nvidia.com/gpu": "lots"}))
+    lines = asyncio.run(diagnose_release(FakeKubeApi(server), "default"))
+    assert found(lines, "nodes").startswith("nodes gpu-1 cannot be read: ")
+
+
 def test_the_arguments_are_read_from_the_gpufence_container() -> None:
     of_gpufence: list[JSONObject] = [
         {"name": "gpufence", "args": CONTROL},
