@@ -74,7 +74,7 @@ def workloads_text() -> str:
     """Return by API group what webhooks are for: the chart limits the controller to it."""
     resources: dict[str, list[str]] = {}
     for rule in workload_rules():
-        resources.setdefault(*rule["apiGroups"], []).extend(rule["resources"])
+        resources.setdefault(rule["apiGroups"][0], []).extend(rule["resources"])
     return "".join(
         f"{json.dumps(group)}: {json.dumps(found)}\n" for group, found in resources.items()
     )

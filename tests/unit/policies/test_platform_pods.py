@@ -1,4 +1,4 @@
-"""What is said of Pods that a platform of the cluster may create for a node."""
+"""The remediation for Pods that a platform of the cluster may create for a node."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_a_pod_that_works_on_its_node_is_for_the_cluster_administrator(spec: Any
     exempt = "exempt namespace storage in the policy (exemptions.namespaces)"
     start = "If a platform of the cluster creates this Pod, have the cluster administrator "
     assert advice(**spec) == f"{start}{exempt}. Otherwise remove it"
-    # An exemption of the namespace default would exempt everyone.
+    # An exemption of the namespace default would exempt all Pod authors.
     assert advice("default", **spec) == f"{start}add an exception for it. Otherwise remove it"
 
 

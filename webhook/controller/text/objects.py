@@ -65,7 +65,7 @@ _SUBRESOURCES = {
     "device-leak": ("pods/ephemeralcontainers",),
     "pool-trespass": (),
 }
-"""What the admission policy of a rule matches beside Pods: no subresource moves a Pod."""
+"""What the admission policy of a rule matches in addition to Pods: no subresource moves a Pod."""
 
 _PATHS = {f"policies{DOMAIN}": "/validate-policy"}
 """Of a webhook that calls another path than its configuration."""

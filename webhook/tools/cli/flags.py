@@ -134,6 +134,14 @@ host_option = click.option(
     help="Address to listen on.",
 )
 
+metrics_port_option = click.option(
+    "--metrics-port",
+    type=PORT,
+    default=8080,
+    show_default=True,
+    help="Port for /healthz, /readyz and /metrics, without TLS.",
+)
+
 configuration_name_option = name_option(
     "--name",
     "configuration_name",

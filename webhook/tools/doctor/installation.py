@@ -56,13 +56,12 @@ AdmissionPolicies = dict[str, dict[str, JSONObject]]
 class Deployed:
     """The options on the command line of the controller.
 
-    ``serving_secret`` is the name of the Secret that replicas mount, and ``issues`` whether the
-    controller fills it; ``admission_policies`` says whether it writes those.
+    ``serving_secret`` is the name of the Secret that replicas mount; ``admission_policies`` says
+    whether the controller writes those.
     """
 
     registration: Registration
     serving_secret: str
-    issues: bool = True
     admission_policies: bool = True
 
 

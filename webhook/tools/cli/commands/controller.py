@@ -21,13 +21,13 @@ from webhook.kube.credentials import ACCOUNT
 from webhook.kube.errors import ConfigurationError
 from webhook.kube.kubeconfig import access
 from webhook.tools.cli.flags import (
-    PORT,
     ca_secret_option,
     follow_option,
     host_option,
     kubeconfig_option,
     lifetime_option,
     log_level_option,
+    metrics_port_option,
     name_option,
     policy_path_option,
     serving_secret_option,
@@ -88,13 +88,7 @@ Examples:
 @lifetime_option("--ca-lifetime", "87600h", "Lifetime of the CA; replaced after 2/3.")
 @host_option
 @log_level_option
-@click.option(
-    "--metrics-port",
-    type=PORT,
-    default=8080,
-    show_default=True,
-    help="Port for /healthz, /readyz and /metrics, without TLS.",
-)
+@metrics_port_option
 def controller(
     registration: Registration,
     policy_path: str | None,

@@ -162,7 +162,6 @@ def read_arguments(arguments: list[str]) -> Deployed:
     return Deployed(
         following(make_registration(**given), given["policy_path"]),
         given["serving_secret"],
-        given["issue"],
         given["admission_policies"],
     )
 

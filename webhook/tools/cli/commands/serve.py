@@ -19,6 +19,7 @@ from webhook.tools.cli.flags import (
     host_option,
     kubeconfig_option,
     log_level_option,
+    metrics_port_option,
     node_facts_option,
     path_option,
     policy_path_option,
@@ -60,13 +61,7 @@ Examples:
     show_default=True,
     help="Port for reviews (/mutate and /validate), over TLS.",
 )
-@click.option(
-    "--metrics-port",
-    type=PORT,
-    default=8080,
-    show_default=True,
-    help="Port for /healthz, /readyz and /metrics, without TLS.",
-)
+@metrics_port_option
 @click.option(
     "--drain-seconds",
     type=click.FloatRange(min=0),
