@@ -128,25 +128,6 @@ def _removable(path: str) -> bool:
     return not re.search(r"(containers|volumes)\[\d+\]$|^spec$|\.hostPath(\.path)?$", path)
 
 
-def _from_list(said: Said) -> Edits:
-    names, key = re.findall(r'"([^"]+)"', said[1]), said[2]
-    if key == "sysctls":
-        lists = {f"{said.pod}.securityContext.sysctls"}
-    else:
-        lists = {f"{c}.securityContext.capabilities.add" for c in said.containers()}
-    paths = [
-        f"{path}[{n}]"
-        for path in lists
-        for n, each in enumerate(said.get(path) or ())
-        if (each if isinstance(each, str) else each.get("name")) in names
-    ]
-    return said.remove(*paths)
-
-
-def _from_selinux(said: Said) -> Edits:
-    return said.remove(*(f"{said.path.rpartition('.')[0]}.{f}" for f in said[1].split(" and ")))
-
-
 def _security(said: Said) -> Edits:
     fields, where = yaml.safe_load(said[1]), said[2]
     if where.startswith("in container"):
@@ -188,15 +169,6 @@ def _beside(said: Said) -> Edits:
     return edits
 
 
-def _volume_source(said: Said) -> Edits:
-    """Replace the path of the node: the API server accepts only one source."""
-    place = said.path.split(".hostPath")[0]
-    if place == said.path:
-        return None
-    source = yaml.safe_load(f"{{{said[1]}: {said[2].replace('NAME', 'data')}}}")
-    return [Edit("remove", f"{place}.hostPath"), *_set(place, source)]
-
-
 def _move(said: Said) -> Edits:
     value = said.get(said.path)
     if value is None or not said.exists:
@@ -207,53 +179,8 @@ def _move(said: Said) -> Edits:
     ]
 
 
-def _node_selector(said: Said) -> Edits:
-    edits = _selection(said) if "conflicting" in said[0] else []
-    return [*(edits or ()), *_set(f"{said.pod}.nodeSelector", yaml.safe_load(said[1]))]
-
-
-def _exclusion(said: Said) -> Edits:
-    terms = (
-        f"{said.pod}.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution"
-        ".nodeSelectorTerms"
-    )
-    expressions = [yaml.safe_load(each) for each in re.findall(r"\{[^{}]*\}", said[1])]
-    if not (written := said.get(terms)):
-        return [Edit("set", terms, [{"matchExpressions": expressions}])]
-    return [
-        Edit("append", f"{terms}[{n}].matchExpressions", each)
-        for n, _ in enumerate(written)
-        for each in expressions
-    ]
-
-
-def _annotations(said: Said) -> Edits:
-    return [
-        Edit("set", f"{said.path}[{key}]", value)
-        for key, value in re.findall(r'(\S+): "(\w+)"', said[1])
-    ]
-
-
-def _named_claim(said: Said) -> Edits:
-    return [Edit("append", f"{said.pod}.containers[0].resources.claims", {"name": said[1]})]
-
-
-def _whole_claim(said: Said) -> Edits:
-    for container in said.containers():
-        for number, entry in enumerate(said.get(f"{container}.resources.claims") or ()):
-            if entry.get("name") == said[1]:
-                return said.remove(f"{container}.resources.claims[{number}].request")
-    return None
-
-
 def _at(path: str, value: Any) -> Edits:
     return [Edit("set", path, value)]
-
-
-def _visible(said: Said) -> Edits:
-    env = said.get(f"{said.container}.env") or []
-    kept = [each for each in env if each.get("name") != said[1]]
-    return _at(f"{said.container}.env", [*kept, {"name": said[1], "value": "void"}])
 
 
 FORMS: dict[str, tuple[str, Callable[[Said], Edits]]] = {
@@ -261,34 +188,16 @@ FORMS: dict[str, tuple[str, Callable[[Said], Edits]]] = {
     "request instead": (r"\b[Ss]et (\S+): (\d+) under resources\.limits in place of (?:the )?(\S+(?:: \d+| mount)?)", _request_instead),
     "request for a volume": (r"^Remove the volume, and set (\S+): (\d+) under resources\.limits", _request_for_volume),
     "count": (r"^Set (\S+): (\d+) under limits", _count),
-    "number": (r"^Request (\d+) or fewer, or", lambda said: _at(said.path, said[1]) if said.path.endswith("]") and "resources" in said.path else None),
-    "quantity": (r"^Set (\S+/\S+): (\d+), or remove \1", lambda said: _at(said.path, said[2])),
     "selection": (r"\b[Rr]emove the (?:conflicting )?node selection\b(?!, or choose)", _selection),
     "removal": (r"\b[Rr]emove (?:the toleration|the value|the annotation\b|nodeName|runtimeClassName|priorityClassName|privileged|procMount|host\b|host(?:Network|PID|IPC|Port|Process)|[A-Z_]+_[A-Z_]+\b)[^.:]*", _removal),
-    "list": (r'^Remove ("\S+"(?:(?:, | and )"\S+")*) from (capabilities\.add|sysctls)', _from_list),
-    "SELinux": (r"^Remove ([a-z and]+) from seLinuxOptions", _from_selinux),
     "security": (r"^Set securityContext: (\{.*?\}) (in containers? .*?|in the Pod's spec|instead)(,? and remove .*?)?(?:\.|$)", _security),
     "field": (r"^Set (runAsUser|appArmorProfile|hostUsers): (\{[^}]*\}|\w+\b)(?! in| and fsGroup)(?: and remove the annotations)?", _beside),
-    "volume source": (r"(?:^|; )[Ff]or (?:data, use|shared memory, set volumes: \[{name: shm,) (persistentVolumeClaim|emptyDir): (\{[^{}]*\})", _volume_source),
-    "volume": (r"^Remove the volume of devices", lambda said: _without_volume(said, said.get(said.path.split(".hostPath")[0])["name"])),
     "name": (r"^Rename (\S+) to (\S+)$", lambda said: [Edit("rename", said.path, said[2])]),
     "move": (r"^Move (\S+) to resources\.limits of the container(?: that uses the device)?(?:, and rename it to (\S+))?", _move),
-    "toleration": (r"^Add (\{.*?\}) to tolerations of the template", lambda said: [Edit("append", said.path, yaml.safe_load(said[1]))]),
-    "pool": (r"(?:^Remove the conflicting node selection, or c|^C)hoose a pool: set nodeSelector: (\{.*?\})", _node_selector),
-    "exclusion": (r"\bexclude GPU nodes with (.*) in every term", _exclusion),
     "strategy": (r"^Set (\w+): (\{.*?\}) in (spec\.\S+?)\.(?: |$)", lambda said: [*_set(f"{said[3]}.{said[1]}", yaml.safe_load(said[2]))]),
     "deadline": (r"^Set (it|spec\.\S+) to (\d+) or less", lambda said: _at(said.path if said[1] == "it" else said[1], int(said[2]))),
-    "annotations": (r"^Add the annotations (.*)", _annotations),
-    "class": (r"^Set priorityClassName to .*, or remove it", lambda said: said.remove(said.path)),
-    "claim": (r"^Add name: (\S+) to resources\.claims", _named_claim),
-    "request of a claim": (r"^Remove request from the entry name: (\S+) in resources\.claims", _whole_claim),
-    "device": (r"^Add (\S+): (\d+) to the limits of the container", _request),
-    "variable": (r"^(?:Set|Add) ([A-Z_]+) (?:to|with value) void", _visible),
-    "group": (r"^Set fsGroup to a group ID, and fsGroupChangePolicy: OnRootMismatch, in (?:the Pod's securityContext|(\S+?))\. ", lambda said: [*_set(said[1] or f"{said.pod}.securityContext", {"fsGroup": 2000, "fsGroupChangePolicy": "OnRootMismatch"})]),
-    "read-only": (r"\bset readOnly: true for the mount", lambda said: _at(f"{said.path}.readOnly", True)),
-    "user": (r"^Set ((?:runAsUser|fsGroup): \d+)(?: and (fsGroup: \d+))? in the Pod's securityContext", lambda said: [e for each in filter(None, said.match.groups()) for e in _set(f"{said.pod}.securityContext", yaml.safe_load(each))]),
 }  # fmt: skip
-"""By kind, the words of a remedy, and their edits."""
+"""By kind, the words of a remedy, and their edits. Those of fewer than a dozen cases are left out."""
 
 
 def remedies(obj: JSON, finding: Finding) -> Iterator[tuple[str, JSON]]:
