@@ -141,10 +141,6 @@ fuzz: $(BENCH_STAMP)  ## coverage-guided fuzzing of the HTTP handler and of the 
 	$(BIN)/python -m fuzz.run handler $(or $(MINUTES),30)
 	$(BIN)/python -m fuzz.run reader $(or $(MINUTES),30)
 
-.PHONY: soak
-soak: $(BENCH_STAMP)  ## an hour at half of capacity while everything goes on around it (MINUTES=10 for a short one)
-	$(BIN)/python -m soak.run $(or $(MINUTES),60)
-
 .PHONY: bump
 bump: $(STAMP)  ## set the version everywhere and close the changelog section (VERSION=0.2.0)
 	@$(BIN)/python -m make_release bump "$(VERSION)"

@@ -17,13 +17,20 @@ ONE_BYTE = (
     b"Content-Type: application/json\r\nContent-Length: 1000\r\n\r\n{"
 )
 IDLE = b""
+CLIENT_HELLO = b"\x16\x03\x01\x02\x00\x01"
+"""The beginning of one, without TLS."""
 
 
 class Flood:
     """`count` connections from each address; each sends `sent` and waits."""
 
     def __init__(
-        self, port: int, sources: Sequence[str], count: int, sent: bytes, context: ssl.SSLContext
+        self,
+        port: int,
+        sources: Sequence[str],
+        count: int,
+        sent: bytes,
+        context: ssl.SSLContext | None,
     ) -> None:
         self.opened = 0
         self._port, self._sources, self._count = port, sources, count
@@ -44,7 +51,7 @@ class Flood:
                     self._port,
                     local_addr=(source, 0),
                     ssl=self._context,
-                    server_hostname="localhost",
+                    server_hostname="localhost" if self._context else None,
                 )
                 self.opened += 1
                 try:

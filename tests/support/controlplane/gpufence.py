@@ -7,7 +7,7 @@ import json
 import socket
 import ssl
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -38,7 +38,6 @@ class _Gpufence:
         arguments: Sequence[str | Path],
         *,
         command: Sequence[str | Path],
-        environ: Mapping[str, str] | None = None,
         enter: Callable[[], None] | None = None,
         stop_within: float = 20,
     ) -> None:
@@ -49,7 +48,6 @@ class _Gpufence:
             "gpufence",
             [*command, *arguments, "--host", HOST, "--metrics-port", str(self.metrics_port)],
             directory / f"gpufence-{self.metrics_port}.log",
-            environ=environ,
             stop_within=stop_within,
         )
 
@@ -139,7 +137,6 @@ class Replica(_Gpufence):
         flags: Sequence[str | Path],
         *,
         command: Sequence[str | Path] = QUICK,
-        environ: Mapping[str, str] | None = None,
         enter: Callable[[], None] | None = None,
         port: int = 0,
     ) -> None:
@@ -147,7 +144,7 @@ class Replica(_Gpufence):
         self.url = f"https://{HOST}:{self.port}"
         """Scheme, host and port, as an API server calls it."""
         arguments = ["serve", "--port", str(self.port), *flags]
-        super().__init__(directory, arguments, command=command, environ=environ, enter=enter)
+        super().__init__(directory, arguments, command=command, enter=enter)
 
     def certificate(self, ca: bytes) -> x509.Certificate:
         """Return the certificate that it serves to a client that trusts only `ca` (PEM).
@@ -171,12 +168,11 @@ class Server(Replica):
     Its one client knows of its end, so it does not drain.
     """
 
-    def __init__(self, directory: Path, flags: Sequence[str | Path] = (), **options: Any) -> None:
+    def __init__(self, directory: Path, flags: Sequence[str | Path] = ()) -> None:
         certificates = directory / "certs"
         self.issued = issue(["localhost"], [HOST], certificates, datetime.now(UTC))
         pair = ("--tls-cert", certificates / "tls.crt", "--tls-key", certificates / "tls.key")
-        super().__init__(directory, [*pair, "--drain-seconds", "0", *flags], **options)
-        self.certificates = certificates
+        super().__init__(directory, [*pair, "--drain-seconds", "0", *flags])
 
     @property
     def authority(self) -> bytes:

@@ -13,12 +13,11 @@ import yaml
 
 from policies.facts import Facts
 from policies.policy import Policy
-from unit.cli.policy_diff.generated import TODAY, Pods
+from unit.cli.policy_diff.generated import Pods
 from unit.cli.policy_diff.pairs import Pairs
 from webhook.documents.document import Document
 from webhook.documents.objects import Manifest
 from webhook.tools.cli.evaluate import evaluate
-from webhook.tools.cli.policy_diff.comparison import compare
 from webhook.tools.cli.policy_diff.fields import changed_fields
 
 COUNT = int(os.environ.get("GPUFENCE_LAWS", "300"))
@@ -63,20 +62,4 @@ def test_law_policies_that_are_called_alike_decide_alike() -> None:
         for obj, (before, after) in results(pods, policies, 6):
             tally["objects"] += 1
             assert before == after, (list(map(str, changed)), obj, before, after)
-    print(f"\n{dict(tally)}")
-
-
-@pytest.mark.slow("compares pairs of policies")
-def test_pairs_that_are_called_different() -> None:
-    pairs, pods = Pairs(BASE, 3), Pods(4)
-    tally = Counter[str]()
-    for policies in (pairs.one() for _ in range(min(COUNT // 10, 1000))):
-        report = compare(*policies, TODAY)
-        if report.is_alike:
-            continue
-        tally["different"] += 1
-        shown = bool(report.consequences)
-        differs = any(before != after for _, (before, after) in results(pods, policies, 30))
-        name = "shown" if shown else "not shown"
-        tally[f"{name}, {'a' if differs else 'no'} generated object differs"] += 1
     print(f"\n{dict(tally)}")
