@@ -9,7 +9,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 RUN_STAMP := $(VENV)/.installed-run
 STAMP := $(VENV)/.installed
-BENCH_STAMP := $(VENV)/.installed-bench
+FUZZ_STAMP := $(VENV)/.installed-fuzz
 RELEASE_STAMP := $(VENV)/.installed-release
 
 # One test process more than there are cores, because tests wait for other processes, but at most
@@ -46,8 +46,8 @@ $(STAMP): requirements/dev.txt $(RUN_STAMP)
 	@$(BIN)/pip install --quiet --no-compile --disable-pip-version-check --require-hashes -r requirements/dev.txt
 	@touch $@
 
-$(BENCH_STAMP): requirements/bench.txt $(STAMP)
-	@$(BIN)/pip install --quiet --no-compile --disable-pip-version-check --require-hashes -r requirements/bench.txt
+$(FUZZ_STAMP): requirements/fuzz.txt $(STAMP)
+	@$(BIN)/pip install --quiet --no-compile --disable-pip-version-check --require-hashes -r requirements/fuzz.txt
 	@touch $@
 
 $(RELEASE_STAMP): requirements/release.txt $(STAMP)
@@ -137,7 +137,7 @@ mutants: $(STAMP)  ## break the engine in every way, and list the faults that no
 	@$(BIN)/python -m mutants $(ARGS)
 
 .PHONY: fuzz
-fuzz: $(BENCH_STAMP)  ## coverage-guided fuzzing of the HTTP handler and of the reader (MINUTES=30 each)
+fuzz: $(FUZZ_STAMP)  ## coverage-guided fuzzing of the HTTP handler and of the reader (MINUTES=30 each)
 	$(BIN)/python -m fuzz.run handler $(or $(MINUTES),30)
 	$(BIN)/python -m fuzz.run reader $(or $(MINUTES),30)
 
@@ -156,15 +156,15 @@ audit-dependencies: $(RELEASE_STAMP)  ## look up each library in the advisory da
 	$(BIN)/pip-audit --strict --require-hashes --disable-pip -r requirements/run.txt
 
 .PHONY: bench
-bench: $(BENCH_STAMP)  ## measure gpufence and alternatives; rewrites docs/reference/benchmarks.md and the baseline (ten minutes)
+bench: $(STAMP)  ## measure gpufence and alternatives; rewrites docs/reference/benchmarks.md and the baseline (ten minutes)
 	@$(BIN)/python -m bench.run --write
 
 .PHONY: bench-compare
-bench-compare: $(BENCH_STAMP)  ## measure again, and fail if a ratio has fallen by a fifth (ARGS="--only serving")
+bench-compare: $(STAMP)  ## measure again, and fail if a ratio has fallen by a fifth (ARGS="--only serving")
 	@$(BIN)/python -m bench.run $(ARGS)
 
 .PHONY: bench-cli
-bench-cli: $(BENCH_STAMP)  ## only the command lines of it: 10,000 manifests, start, memory
+bench-cli: $(STAMP)  ## only the command lines of it: 10,000 manifests, start, memory
 	@$(BIN)/python -m bench.run --only cli
 
 .PHONY: bench-expressions
@@ -175,7 +175,7 @@ bench-expressions: controlplane  ## CPU of the API server by Pod and number of p
 lock: $(STAMP)  ## rewrite the pinned requirements (needs uv)
 	uv pip compile pyproject.toml --extra kubeconfig --universal --python-version 3.11 --generate-hashes --no-header --no-emit-index-url --upgrade -q -o requirements/run.txt
 	uv pip compile pyproject.toml --extra kubeconfig --group dev --universal --python-version 3.11 --generate-hashes --no-header --no-emit-index-url --upgrade -q -o requirements/dev.txt
-	uv pip compile --group bench --universal --python-version 3.11 --generate-hashes --no-header --no-emit-index-url --upgrade -q -o requirements/bench.txt
+	uv pip compile --group fuzz --universal --python-version 3.11 --generate-hashes --no-header --no-emit-index-url --upgrade -q -o requirements/fuzz.txt
 	uv pip compile --group release --universal --python-version 3.11 --generate-hashes --no-header --no-emit-index-url --upgrade -q -o requirements/release.txt
 
 .PHONY: clean

@@ -1,4 +1,4 @@
-"""Writes the results of a benchmark run as Markdown and as a plot."""
+"""Writes the results of a benchmark run as Markdown."""
 
 from __future__ import annotations
 
@@ -8,9 +8,7 @@ from bench import apiserver, cli, reviews, serving
 from bench.results import Results, ratios
 from paths import PROJECT
 
-DOCS = PROJECT / "docs"
-PAGE = DOCS / "reference" / "benchmarks.md"
-PLOT = DOCS / "images" / "benchmarks-growth.png"
+PAGE = PROJECT / "docs" / "reference" / "benchmarks.md"
 BEGIN, END = "<!-- begin: written by make bench -->", "<!-- end -->"
 
 
@@ -48,36 +46,10 @@ def markdown(results: Results) -> str:
 
 
 def write(results: Results) -> None:
-    """Replace the tables of the page and the plot."""
+    """Replace the tables of the page."""
     before, _, rest = PAGE.read_text().partition(BEGIN)
     after = rest.partition(END)[2]
     PAGE.write_text(f"{before}{BEGIN}\n\n{markdown(results)}\n{END}{after}")
-    if results.growth:
-        plot(results)
-
-
-def plot(results: Results) -> None:
-    import matplotlib as mpl
-
-    mpl.use("Agg")
-    from matplotlib import pyplot as plt
-
-    figure, axes = plt.subplots(
-        1, len(results.growth), figsize=(3.2 * len(results.growth), 3.2), layout="constrained"
-    )
-    for axis, (dimension, costs) in zip(axes, results.growth.items(), strict=True):
-        numbers = [int(number) for number in costs]
-        axis.plot(numbers, list(costs.values()), marker="o", markersize=3)
-        if dimension != "containers":
-            axis.set_xscale("symlog" if 0 in numbers else "log")
-        # Leave room above, so that a flat line does not touch the edge.
-        axis.set_ylim(0, max(costs.values()) * 1.25)
-        axis.set_xlabel(dimension)
-        axis.spines[["top", "right"]].set_visible(False)
-    axes[0].set_ylabel("µs for one GPU Pod,\nmutated and judged")
-    PLOT.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(PLOT, dpi=110, metadata={"Software": None})
-    plt.close(figure)
 
 
 def _command_lines(results: cli.Measured) -> Iterator[str]:

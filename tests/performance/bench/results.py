@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
 
-from bench import apiserver, cli, growth, serving
+from bench import apiserver, cli, serving
 from bench import engine as engines
 from bench.contestants import GO, GPUFENCE
 
@@ -27,13 +27,12 @@ class Results:
     machine: dict[str, str] = field(default_factory=dict)
     engine: dict[str, float] = field(default_factory=dict)
     parts: dict[str, float] = field(default_factory=dict)
-    growth: dict[str, dict[int, float]] = field(default_factory=dict)
     serving: dict[str, dict[str, serving.Served]] = field(default_factory=dict)
     apiserver: dict[apiserver.PodKind, dict[str, apiserver.Created]] = field(default_factory=dict)
     cli: cli.Measured = field(default_factory=cli.Measured)
 
 
-PARTS = ("engine", "growth", "cli", "serving", "apiserver")
+PARTS = ("engine", "cli", "serving", "apiserver")
 
 
 def measure(parts: tuple[str, ...], seconds: float, rounds: int) -> Results:
@@ -41,8 +40,6 @@ def measure(parts: tuple[str, ...], seconds: float, rounds: int) -> Results:
     results = Results(machine=machine())
     if "engine" in parts:
         results.engine, results.parts = engines.whole(), engines.parts()
-    if "growth" in parts:
-        results.growth = growth.measure()
     if "cli" in parts:
         results.cli = cli.measure(rounds)
     if "serving" in parts:
