@@ -25,7 +25,7 @@ import yaml
 from cases.loading import HERE, load_all
 from controlplane.api import Api, ApiError
 from controlplane.cluster import ControlPlane
-from controlplane.following import following
+from controlplane.fence import following
 from controlplane.objects import node, taint
 from policies.kubernetes.templates import find
 from running import run_here

@@ -10,7 +10,7 @@ import pytest
 from controlplane.api import ApiError
 from controlplane.cluster import ControlPlane
 from controlplane.devices import DRA, device_class
-from controlplane.following import following
+from controlplane.fence import following
 from controlplane.gpufence import Server
 from controlplane.objects import TOLERATION, node, pod, taint
 from controlplane.poll import until

@@ -18,7 +18,7 @@ import pytest
 from controlplane.api import Api, ApiError
 from controlplane.cluster import ControlPlane
 from controlplane.devices import DRA, SELECTOR, device_class, driver_devices
-from controlplane.following import following
+from controlplane.fence import following
 from controlplane.gpufence import Server
 from controlplane.objects import GPU_NODE, pod
 from controlplane.poll import until

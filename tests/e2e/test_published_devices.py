@@ -15,7 +15,7 @@ import yaml
 from controlplane.api import ApiError
 from controlplane.cluster import ControlPlane
 from controlplane.devices import DRA, DRIVER, device_class, driver_devices
-from controlplane.following import following
+from controlplane.fence import following
 from controlplane.gpufence import Server
 from controlplane.objects import GPU_NODE, TOLERATION, node, pod, taint
 from controlplane.placing import Outcome, place

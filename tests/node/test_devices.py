@@ -18,7 +18,6 @@ from node.machine import GPUS, Node
 
 JSON = dict[str, Any]
 ALL = [f"/dev/nvidia{number}" for number in range(GPUS)]
-VISIBLE = {"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}
 NULL = {"name": "null", "hostPath": {"path": "/dev/null"}}
 PREFIX = "/var/run/nvidia-container-devices"
 
