@@ -159,6 +159,7 @@ def test_node_selector_terms_above_the_limit_are_reported_and_not_added(
     obj = pod(limits(gpu=1), **required(*ZONES[:count]))
     decision = decide(obj, BY_SEVERAL_LABELS)
     assert [finding.rule for finding in decision.findings] == ["ambiguous-pool"] * found
+    assert all(each.remediation.endswith(". Or use fewer terms") for each in decision.findings)
     assert len(terms_of(decision)) == (count if found else 2 * count)
 
 
