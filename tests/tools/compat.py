@@ -1,5 +1,7 @@
 """Runs the end-to-end tests on another Kubernetes: `make compat VERSION=v1.34.10` runs it.
 
+`ARGS=tests/e2e/test_mode.py` selects tests; options of pytest, such as `-k`, go there, too.
+
 API server, controller manager and scheduler of that version are built from its own modules and
 cached. Their staging modules come from the list in its go.mod, so any version that Go can download
 works. etcd and kubectl are those of the other tests: older ones lack flags that the tests use.
@@ -97,18 +99,21 @@ def _go(go: Path, directory: Path, *arguments: str) -> str:
 def main(arguments: list[str]) -> int:
     """Build the control plane of a version, and run the tests on it; return the exit code."""
     version, *options = arguments or [""]
+    if not any(each.startswith("tests/") for each in options):
+        options.append("tests/e2e")
     try:
         paths = module(version).binaries(TESTED, cache.root())
         paths |= binaries.module().binaries(("etcd", "kubectl"), cache.root())
     except ControlPlaneError as error:
         print(error, file=sys.stderr)
         return 1
-    print(f"Running tests/e2e on {binaries.version_of(paths['kube-apiserver'])}", flush=True)
+    found = binaries.version_of(paths["kube-apiserver"])
+    print(f"Running pytest {' '.join(options)} on {found}", flush=True)
     with tempfile.TemporaryDirectory() as assets:
         for name, path in paths.items():
             (Path(assets) / name).symlink_to(path)
         return subprocess.run(
-            [sys.executable, "-m", "pytest", *options, "tests/e2e"],
+            [sys.executable, "-m", "pytest", *options],
             cwd=PROJECT,
             env=os.environ | {"KUBEBUILDER_ASSETS": assets},
             check=False,
