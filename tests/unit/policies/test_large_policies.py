@@ -95,6 +95,15 @@ def test_a_piece_of_the_validation_takes_little_cpu_time() -> None:
     each(EXPENSIVE, is_quick)
 
 
+def test_overrides_are_counted_before_the_actions_of_each_are_known(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The actions of 17,000 namespaces took the longest piece, 0.13 s."""
+    monkeypatch.setattr(module.Policy, "overridden", property(lambda _: pytest.fail("known")))
+    with pytest.raises(PolicyError, match="API servers would have to know"):
+        parse_policy(fence_policy(EXPENSIVE["overrides"]))
+
+
 LARGE: dict[str, JSON] = {
     "spec.pools: has 101 entries; gpufence accepts up to 100": pools(101),
     "spec.exceptions: has 1,001 entries; gpufence accepts up to 1,000": spec(
