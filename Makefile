@@ -171,6 +171,10 @@ bench-cli: $(STAMP)  ## only the command lines of it: 10,000 manifests, start, m
 bench-expressions: controlplane  ## CPU of the API server by Pod and number of pools (VERSION=v1.37.2 builds another)
 	$(BIN)/python -m bench.expressions $(VERSION)
 
+.PHONY: bench-stores
+bench-stores: $(STAMP)  ## CPU of what a replica knows of its nodes, by their number
+	$(BIN)/python -m bench.stores
+
 .PHONY: lock
 lock: $(STAMP)  ## rewrite the pinned requirements (needs uv)
 	uv pip compile pyproject.toml --extra kubeconfig --universal --python-version 3.11 --generate-hashes --no-header --no-emit-index-url --upgrade -q -o requirements/run.txt

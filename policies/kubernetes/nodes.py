@@ -86,7 +86,7 @@ class NodeIndex:
         self._names: list[str] = []
         """The name of each number, and of a free number the node that had it last."""
         self._free: list[int] = []
-        self._all: NodeSet = 0
+        self._all = _Bits()
         self._labels = _Table()
         self._taints = _Table()
         self._devices = _Table()
@@ -135,7 +135,7 @@ class NodeIndex:
         number = self._numbers.pop(name)
         for table, key, value in self._entries(node):
             table.discard(key, value, number)
-        self._all ^= 1 << number
+        self._all.discard(number)
         self._free.append(number)
         self._has_changed()
         return True
@@ -158,7 +158,7 @@ class NodeIndex:
 
     def selected_by(self, selector: Selector) -> NodeSet:
         """Return the nodes that meet the selector."""
-        found = self._all
+        found = self._all.whole()
         for key, values in selector.items():
             labels = self._labels
             found &= labels.with_one_of(key, values) if values else labels.with_key(key)
@@ -168,7 +168,7 @@ class NodeIndex:
 
     def accepted_by(self, alternative: Alternative) -> NodeSet:
         """Return the nodes that meet one alternative of a node selection."""
-        found = self._all
+        found = self._all.whole()
         for key, value in alternative.labels.items():
             found &= self._labels.with_value(key, value)
         for expression in alternative.expressions:
@@ -194,9 +194,9 @@ class NodeIndex:
         """Return the nodes that carry one of the taints, if that taint repels Pods."""
         found: NodeSet = 0
         for key in {taint.key for taint in taints}:
-            for taint in self._taints.values(key):
-                if _is_fenced(taint, taints):
-                    found |= self._taints.with_value(key, taint)
+            for own in self._taints.values(key):
+                if any(_is_fenced(taint, taints) for taint in own):
+                    found |= self._taints.with_value(key, own)
         return found
 
     def resources(self) -> Iterable[str]:
@@ -237,8 +237,8 @@ class NodeIndex:
             number = self._numbers.get(name)
             found = 0 if number is None else 1 << number
         else:
-            found = 0 if name else self._all
-        return found if requirement.operator == "In" else self._all ^ found
+            found = 0 if name else self._all.whole()
+        return found if requirement.operator == "In" else self._all.whole() ^ found
 
     def _new_number(self, name: str) -> int:
         if self._free:
@@ -248,7 +248,7 @@ class NodeIndex:
             number = len(self._names)
             self._names.append(name)
         self._numbers[name] = number
-        self._all |= 1 << number
+        self._all.add(number)
         return number
 
     def _entries(self, node: Node | None) -> set[tuple[_Table, str, Any]]:
@@ -257,7 +257,9 @@ class NodeIndex:
         entries: set[tuple[_Table, str, Any]] = {
             (self._labels, key, value) for key, value in node.labels.items()
         }
-        entries.update((self._taints, taint.key, taint) for taint in node.taints)
+        for key in {taint.key for taint in node.taints}:
+            own = frozenset(taint for taint in node.taints if taint.key == key)
+            entries.add((self._taints, key, own))
         entries.update((self._devices, *offer) for offer in node.offers.items())
         entries.update((self._published, name, True) for name in node.published)
         entries.update((self._having, name, True) for name in node.devices)
@@ -273,17 +275,69 @@ def lowest(numbers: NodeSet) -> int:
     return (numbers & -numbers).bit_length() - 1
 
 
-_Members = NodeSet | tuple[int, ...]
+class _Bits:
+    """The numbers of many nodes. They change in place, whatever their number."""
+
+    __slots__ = ("_bytes", "_size", "_whole")
+
+    def __init__(self, numbers: Iterable[int] = ()) -> None:
+        self._bytes = bytearray()
+        self._size = 0
+        self._whole: NodeSet | None = 0
+        for number in numbers:
+            self.add(number)
+
+    def __bool__(self) -> bool:
+        return self._size > 0
+
+    def add(self, number: int) -> None:
+        """Add a number that is not there."""
+        byte = number >> 3
+        if byte >= len(self._bytes):
+            self._bytes.extend(bytes(byte + 1 - len(self._bytes)))
+        self._bytes[byte] |= 1 << (number & 7)
+        self._size, self._whole = self._size + 1, None
+
+    def discard(self, number: int) -> None:
+        """Remove a number that is there."""
+        self._bytes[number >> 3] ^= 1 << (number & 7)
+        self._size, self._whole = self._size - 1, None
+
+    def whole(self) -> NodeSet:
+        """Return the set, made once until it changes."""
+        if self._whole is None:
+            self._whole = int.from_bytes(self._bytes, "little")
+        return self._whole
+
+
+_Members = _Bits | tuple[int, ...]
+
+
+def _with(members: _Members, number: int) -> _Members:
+    if isinstance(members, _Bits):
+        members.add(number)
+        return members
+    members = (*members, number)
+    return members if len(members) <= _MOST_LISTED else _Bits(members)
+
+
+def _without(members: _Members, number: int) -> _Members:
+    if isinstance(members, _Bits):
+        members.discard(number)
+        return members
+    return tuple(member for member in members if member != number)
 
 
 class _Table:
-    """The nodes by key and value, for example of a label."""
+    """The nodes by key and value, for example of a label. A node has one value of a key."""
 
     def __init__(self) -> None:
         self._by_value: dict[str, dict[Any, _Members]] = {}
-        # What was computed of a key is dropped when its nodes change.
-        self._by_key: dict[str, NodeSet] = {}
+        self._by_key: dict[str, _Members] = {}
+        self._numeric: dict[str, dict[str, int]] = {}
+        """Of each key, the values that are numbers."""
         self._ordered: dict[str, _Ordered] = {}
+        """What was computed of these, until their nodes change."""
 
     def keys(self) -> Iterable[str]:
         return self._by_value.keys()
@@ -293,27 +347,25 @@ class _Table:
 
     def add(self, key: str, value: Any, number: int) -> None:
         by_value = self._by_value.setdefault(key, {})
-        members = by_value.get(value, ())
-        if isinstance(members, tuple):
-            members = (*members, number)
-            by_value[value] = members if len(members) <= _MOST_LISTED else _bits(members)
-        else:
-            by_value[value] = members | 1 << number
-        self._forget(key)
+        if value not in by_value and isinstance(value, str):
+            parsed = parse_int64(value)
+            if parsed is not None:
+                self._numeric.setdefault(key, {})[value] = parsed
+        by_value[value] = _with(by_value.get(value, ()), number)
+        self._by_key[key] = _with(self._by_key.get(key, ()), number)
+        self._forget(key, value)
 
     def discard(self, key: str, value: Any, number: int) -> None:
+        self._forget(key, value)
         by_value = self._by_value[key]
-        members = by_value[value]
-        if isinstance(members, tuple):
-            members = tuple(member for member in members if member != number)
-        else:
-            members ^= 1 << number
-        by_value[value] = members
-        if not members:
+        by_value[value] = _without(by_value[value], number)
+        self._by_key[key] = _without(self._by_key[key], number)
+        if not by_value[value]:
             del by_value[value]
-            if not by_value:
-                del self._by_value[key]
-        self._forget(key)
+            self._numeric.get(key, {}).pop(value, None)
+        if not self._by_key[key]:
+            del self._by_value[key], self._by_key[key]
+            self._numeric.pop(key, None)
 
     def with_value(self, key: str, value: Any) -> NodeSet:
         return _bits(self._by_value.get(key, {}).get(value, ()))
@@ -328,26 +380,23 @@ class _Table:
         return found
 
     def with_key(self, key: str) -> NodeSet:
-        if key not in self._by_value:
-            return 0
-        found = self._by_key.get(key)
-        if found is None:
-            found = self._by_key[key] = self.with_one_of(key, self.values(key))
-        return found
+        return _bits(self._by_key.get(key, ()))
 
     def beyond(self, key: str, bound: str, *, above: bool) -> NodeSet:
         """Return the nodes whose value is a number above the bound, or else below it."""
         limit = parse_int64(bound)
-        if limit is None or key not in self._by_value:
+        if limit is None or not (numeric := self._numeric.get(key)):
             return 0
         ordered = self._ordered.get(key)
         if ordered is None:
-            ordered = self._ordered[key] = _Ordered(self._by_value[key])
+            by_value = self._by_value[key]
+            ordered = _Ordered((number, by_value[value]) for value, number in numeric.items())
+            self._ordered[key] = ordered
         return ordered.above(limit) if above else ordered.below(limit)
 
-    def _forget(self, key: str) -> None:
-        self._by_key.pop(key, None)
-        self._ordered.pop(key, None)
+    def _forget(self, key: str, value: Any) -> None:
+        if value in self._numeric.get(key, ()):
+            self._ordered.pop(key, None)
 
 
 class _Ordered:
@@ -356,12 +405,8 @@ class _Ordered:
     Every 64th value has the nodes of all values before it, so that a query adds up to 63 values.
     """
 
-    def __init__(self, by_value: Mapping[Any, _Members]) -> None:
-        numbers = ((parse_int64(value), members) for value, members in by_value.items())
-        self._sorted = sorted(
-            ((number, members) for number, members in numbers if number is not None),
-            key=lambda item: item[0],
-        )
+    def __init__(self, numbers: Iterable[tuple[int, _Members]]) -> None:
+        self._sorted = sorted(numbers, key=lambda item: item[0])
         self._numbers = [number for number, _ in self._sorted]
         self._before: list[NodeSet] = [0]
         for start in range(0, len(self._sorted), _NUMBERS_IN_BLOCK):
@@ -385,8 +430,8 @@ class _Ordered:
 
 
 def _bits(members: _Members) -> NodeSet:
-    if isinstance(members, int):
-        return members
+    if isinstance(members, _Bits):
+        return members.whole()
     found: NodeSet = 0
     for number in members:
         found |= 1 << number

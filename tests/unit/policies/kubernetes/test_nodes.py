@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from hypothesis import example, given
@@ -13,6 +14,7 @@ import strategies
 from deciding import pod, required
 from policies.engine import decide
 from policies.facts import Facts
+from policies.kubernetes import nodes as nodes_module
 from policies.kubernetes.core_v1 import Requirement
 from policies.kubernetes.nodes import Node, NodeIndex
 from policies.kubernetes.scheduling import Alternative, Taint, accepts
@@ -22,9 +24,13 @@ from typed import requirement
 NAMES = [f"n{number}" for number in range(6)]
 KEYS = ["zone", "gpu", "size"]
 VALUES = ["", "a", "1", "7"]
+DEVICES = ["a/gpu", "b/gpu"]
 
 labels = st.dictionaries(st.sampled_from(KEYS), st.sampled_from(VALUES))
-nodes = st.builds(Node, st.sampled_from(NAMES), labels)
+TAINTS = [Taint("gpu", "NoSchedule"), Taint("gpu", "NoExecute", "a"), Taint("soft", "NoSchedule")]
+taints = st.lists(st.sampled_from(TAINTS), unique=True).map(tuple)
+devices = st.dictionaries(st.sampled_from(DEVICES), st.integers(0, 2))
+nodes = st.builds(Node, st.sampled_from(NAMES), labels, taints, devices, devices)
 some_values = st.lists(st.sampled_from(VALUES), min_size=1)
 
 
@@ -75,9 +81,17 @@ def names(found: Iterable[Node]) -> list[str]:
 def test_index_queries_equal_a_linear_search_after_any_changes(
     changes: list[Node | str], selection: Alternative, selector: Selector
 ) -> None:
+    # So that few nodes are many.
+    with patch.object(nodes_module, "_MOST_LISTED", 2):
+        check_changes(changes, selection, selector)
+
+
+def check_changes(changes: list[Node | str], selection: Alternative, selector: Selector) -> None:
     index = NodeIndex()
     known: dict[str, Node] = {}
     for change in changes:
+        # What is computed between two changes is not stale after the second.
+        answers(index, selection, selector)
         if isinstance(change, Node):
             assert index.update(change) == (known.get(change.name) != change)
             known[change.name] = change
@@ -90,6 +104,22 @@ def test_index_queries_equal_a_linear_search_after_any_changes(
     selected = [node for node in known.values() if selects(selector, node.labels)]
     assert names(index.nodes(index.selected_by(selector))) == names(selected)
     assert all(index.get(name) == known.get(name) for name in NAMES)
+    rebuilt = NodeIndex(known.values())
+    assert answers(index, selection, selector) == answers(rebuilt, selection, selector)
+
+
+def answers(index: NodeIndex, selection: Alternative, selector: Selector) -> dict[str, list[str]]:
+    """Return the answers to all queries, by the query."""
+    found = {
+        "accepted": index.accepted_by(selection),
+        "selected": index.selected_by(selector),
+        **{f"fenced by {taint}": index.fenced_by([taint]) for taint in TAINTS},
+        **{f"offers {n} {name}": index.offering(name, n) for name in DEVICES for n in (1, 2)},
+        **{f"has {name}": index.having(name) for name in DEVICES},
+        **{f"publishes {name}": index.publishing(name) for name in DEVICES},
+    }
+    known = {"resources": sorted(index.resources()), "published": sorted(index.published())}
+    return known | {query: names(index.nodes(numbers)) for query, numbers in found.items()}
 
 
 @pytest.mark.parametrize(
