@@ -16,12 +16,15 @@ import msgspec
 from policies.document import API_VERSION, KIND, PolicyError, parse_policy
 from policies.policy import Policy
 from webhook.kube.collection import Collection, Identity
+from webhook.kube.reflector import Watches
 from webhook.logs import event
 
 PATH = f"/apis/{API_VERSION}/fencepolicies"
 
 NO_POLICY = Policy(pools=())
 """The policy before the first valid one. It fences nothing, and no review is answered with it."""
+
+_RESOURCE = "fencepolicies"
 
 _log = logging.getLogger("gpufence")
 
@@ -54,7 +57,7 @@ class FencePolicyObject(msgspec.Struct, frozen=True, rename="camel"):
 
 def fence_policy(name: str) -> Collection[FencePolicyObject]:
     """Return the collection of the one FencePolicy with this name."""
-    return Collection("fencepolicies", PATH, FencePolicyObject, fields=f"metadata.name={name}")
+    return Collection(_RESOURCE, PATH, FencePolicyObject, fields=f"metadata.name={name}")
 
 
 class ActivePolicy:
@@ -72,16 +75,30 @@ class ActivePolicy:
         """Whether there is an active policy."""
         self.newest: FencePolicyObject | None = None
         """The object as it is now; None if there is none."""
-        self.problems: tuple[str, ...] = ()
-        """What is wrong with the newest object; empty if its policy is active."""
+        self._problems: tuple[str, ...] = ()
         self.generation = 0
         """The generation of the object whose policy is active."""
         self.followers: list[Callable[[Policy], None]] = []
         self.count: Callable[[bool], None] = lambda _is_applied: None
-        if fixed is None:
-            self.problems = (self._missing,)
-        else:
+        self._watches: Watches | None = None
+        self._is_fixed = fixed is not None
+        if self._is_fixed:
             self.known.set()
+
+    def follow(self, watches: Watches) -> None:
+        """Follow the FencePolicy of a cluster."""
+        self._watches = watches
+        watches.need(fence_policy(self.name), self)
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """What is wrong with the newest object; empty if its policy is active."""
+        if self.newest is not None or self._is_fixed:
+            return self._problems
+        unread = self._watches.missing().get(_RESOURCE) if self._watches else None
+        if unread is None:
+            return (f"the cluster has no FencePolicy {self.name}: create it with kubectl apply",)
+        return (f"FencePolicy {self.name} is not read yet: {unread or 'the list is not complete'}",)
 
     @property
     def is_stale(self) -> bool:
@@ -94,10 +111,6 @@ class ActivePolicy:
         kept = "; the last valid policy stays active" if self.known.is_set() else ""
         return f"{'. '.join(self.problems)}{kept}" if self.problems else ""
 
-    @property
-    def _missing(self) -> str:
-        return f"the cluster has no FencePolicy {self.name}: create it with kubectl apply"
-
     def put(self, item: FencePolicyObject, /) -> None:
         """Activate the policy of the object if it is valid, and keep the current one if not."""
         before, self.newest = self.newest, item
@@ -106,11 +119,11 @@ class ActivePolicy:
         try:
             policy = item.policy()
         except PolicyError as error:
-            self.problems = tuple(f"FencePolicy {self.name}: {each}" for each in error.problems)
+            self._problems = tuple(f"FencePolicy {self.name}: {each}" for each in error.problems)
             self.count(False)
             event(_log, logging.WARNING, "policy rejected", problem=" ".join(self.problems))
             return
-        self.current, self.generation, self.problems = policy, item.metadata.generation, ()
+        self.current, self.generation, self._problems = policy, item.metadata.generation, ()
         for follow in self.followers:
             follow(policy)
         self.known.set()
@@ -121,8 +134,8 @@ class ActivePolicy:
     def remove(self, _name: str, /) -> None:
         """Note that the object is gone; its policy stays active."""
         if self.newest is not None:
-            self.newest, self.problems = None, (self._missing,)
-            event(_log, logging.WARNING, "policy deleted", problem=self._missing)
+            self.newest = None
+            event(_log, logging.WARNING, "policy deleted", problem=self.problem)
 
     def names(self) -> Iterable[str]:
         return [] if self.newest is None else [self.newest.metadata.key]

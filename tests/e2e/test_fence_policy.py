@@ -220,7 +220,7 @@ def test_a_replica_without_a_policy_is_not_ready_and_says_why(
     server = Server(tmp_path, flags)
     server.start()
     try:
-        missing = "no valid policy: the cluster has no FencePolicy late: create it with kubectl"
+        missing = "no policy: the cluster has no FencePolicy late: create it with kubectl"
         until(lambda: missing in server.unready(), "the reason")
         assert server.get("/healthz")[0] == 200
         with used(cluster, default_spec(), "late"):

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import ast
 import io
 import json
 import logging
+import re
 from typing import Any
 
 import pytest
 from aiohttp.http_exceptions import BadStatusLine
 
+from paths import PROJECT
 from webhook.logs import (
     MAX_REPEATED,
     REPEATED_SECONDS,
@@ -23,6 +26,8 @@ from webhook.logs import (
 from webhook.serve.http.listener import demote_bad_http
 
 FORGED = 'jane"}\n{"event": "ready", "user": "\x1b[31mroot\u2028'
+LOGS = {"event": 1, "_log_request": 0}
+"""The functions that log, and which of their arguments is the level; the name follows it."""
 BOTH = pytest.mark.parametrize("formatter", [JSONFormatter(), TextFormatter()])
 
 
@@ -77,10 +82,12 @@ def test_a_failure_is_logged_with_its_traceback(formatter: logging.Formatter) ->
     "problem", [BadStatusLine("quoted\nfor the log"), ConnectionResetError("it hung up")]
 )
 def test_a_fault_of_a_client_is_logged_without_traceback(problem: Exception) -> None:
-    record = record_of("Error handling request from 10.0.0.1", problem)
+    # As aiohttp/web_protocol.py logs it: the address is a field, and no part of the event's name.
+    record = record_of("Error handling request from %s", problem)
+    record.args = ("10.0.0.1",)
     assert demote_bad_http(record)
     line = json.loads(JSONFormatter().format(record))
-    assert (line["level"], line["event"]) == ("info", "Error handling request from 10.0.0.1")
+    assert (line["level"], line["event"], line["client"]) == ("info", "bad HTTP", "10.0.0.1")
     assert "traceback" not in line
 
 
@@ -104,6 +111,30 @@ def test_the_whole_process_logs_in_one_format(
     configure(formatter, stream, "warning")
     event(logging.getLogger("gpufence"), logging.INFO, "denied")
     assert stream.getvalue().splitlines() == lines
+
+
+def events_for_attention() -> set[str]:
+    """Return the events of the source that are logged as warnings or errors, by their names."""
+    found = set()
+    for path in (PROJECT / "webhook").rglob("*.py"):
+        for call in ast.walk(ast.parse(path.read_text())):
+            if isinstance(call, ast.Call) and getattr(call.func, "id", "") in LOGS:
+                level, name = call.args[LOGS[call.func.id] :][:2]  # type: ignore[attr-defined]
+                if ast.unparse(level) != "logging.INFO":
+                    found.add(re.sub(r"\{.*?\}", "...", ast.unparse(name).lstrip("f").strip("'")))
+    return found - {"name"}
+
+
+def test_the_page_about_logs_has_every_event_that_needs_attention() -> None:
+    page = (PROJECT / "docs/operate/logs.md").read_text()
+    rows = {
+        name
+        for line in page.splitlines()
+        if line.startswith("| `")
+        for name in re.findall(r"`([^`]+)`", line.split("|")[1])
+    }
+    assert len(events := events_for_attention()) > 10
+    assert not events - rows
 
 
 def test_a_repeated_event_is_limited_and_suppressed_lines_are_counted() -> None:

@@ -12,7 +12,7 @@ from prometheus_client import disable_created_metrics
 
 from policies.kubernetes.nodes import NodeIndex
 from policies.policy import Policy
-from webhook.active_policy import ActivePolicy, fence_policy
+from webhook.active_policy import ActivePolicy
 from webhook.controller.controller import Controller, ControllerOptions
 from webhook.controller.metrics import ControllerMetrics
 from webhook.controller.pages import Pages
@@ -89,7 +89,7 @@ class _Process:
         self._api = KubeWriter(options.controller.load)
         self._watches = Watches(self._api)
         if options.policy is None:
-            self._watches.need(fence_policy(policy.name), policy)
+            policy.follow(self._watches)
         self._offers = Offers(policy.current, lambda: self._watches.relist(RESOURCE_SLICES))
         if options.controller.registration.with_nodes:
             for collection, store in self._offers.stores.items():
@@ -153,7 +153,7 @@ class _Process:
 
     async def _register(self) -> None:
         if not self._policy.known.is_set():
-            raise ClusterError(f"not registered yet: {self._policy_problem()}")
+            raise ClusterError(f"not registered yet: {self._policy.problem}")
         policy = self._policy.current
         try:
             await self._controller.register()
@@ -181,15 +181,9 @@ class _Process:
         needed = {NODES.name, DEVICE_CLASSES.name, RESOURCE_SLICES.name}
         return self._offers.nodes.index if needed <= {*self._watches.listed} else None
 
-    def _policy_problem(self) -> str:
-        """Return why the newest policy is not active."""
-        unread = self._watches.missing().get("fencepolicies")
-        reason = f"FencePolicy {self._policy.name} is not read yet: {unread}"
-        return reason if unread else self._policy.problem
-
     def _state(self) -> tuple[bool, list[str]]:
         """Return whether every task has succeeded once, and what does not succeed now."""
         problems = [f"{task.name}: {task.problem}" for task in self._tasks if task.problem]
         if self._policy.is_stale:
-            problems.append(f"policy: {self._policy_problem()}")
+            problems.append(f"policy: {self._policy.problem}")
         return all(task.has_succeeded for task in self._tasks), problems

@@ -286,6 +286,11 @@ def _reason(error: aiohttp.ClientError | OSError) -> str:
         # The text of the error shows the TLS context as a memory address; the host may be a
         # proxy's.
         return f"{error.host}:{error.port}: {error.__cause__}"
+    # The texts of these errors show the URL. Its timeout is random: the same failure has one text.
+    if isinstance(error, aiohttp.ConnectionTimeoutError):
+        return f"no connection within {_CONNECT_SECONDS:.0f} s"
+    if isinstance(error, aiohttp.ClientResponseError):
+        return f"HTTP {error.status}: {error.message}"
     return str(error) or "no response in time"
 
 

@@ -27,6 +27,7 @@ from webhook.kube.errors import (
     GONE,
     INVALID,
     NOT_FOUND,
+    UNAUTHORIZED,
     ApiError,
     ClusterError,
     FailureStatus,
@@ -54,7 +55,8 @@ class WatchTiming:
     steady_seconds: float = 10.0
     """An attempt of this duration resets the delays."""
     missing_seconds: float = 60.0
-    """The delay before a collection that the API server does not serve is tried again."""
+    """The delay before a collection that the API server does not serve is tried again, and how long
+    a collection that was listed before is kept: an API server that starts does not serve all."""
 
 
 DEFAULT_TIMING = WatchTiming()
@@ -109,6 +111,10 @@ class Reflector(Generic[ItemT]):
         self._version_failures = 0
         self._is_streaming = False
         self._responded_at: float | None = None
+        self._refused_at: float | None = None
+        """When the API server last rejected a request: it is within reach."""
+        self._missed_at: float | None = None
+        """Since when the API server does not serve the collection."""
         kind: Any = collection.item  # a variable, which mypy takes for no type
         self._items: msgspec.json.Decoder[ItemT] = msgspec.json.Decoder(kind, dec_hook=_whole)
         self._events: msgspec.json.Decoder[Event[ItemT]] = msgspec.json.Decoder(
@@ -116,8 +122,14 @@ class Reflector(Generic[ItemT]):
         )
 
     def staleness(self) -> float | None:
-        """Return the seconds since the last response, ``None`` before the first."""
+        """Return the seconds since the last response; ``None`` if the collection is not served."""
         return None if self._responded_at is None else self._clock() - self._responded_at
+
+    @property
+    def heard_at(self) -> float | None:
+        """The last sign of the API server: a response, or the rejection of a request."""
+        signs = (self._responded_at, self._refused_at)
+        return max((sign for sign in signs if sign is not None), default=None)
 
     def relist(self) -> None:
         """Let the next ``run`` list everything again; the store keeps its items until then."""
@@ -133,7 +145,9 @@ class Reflector(Generic[ItemT]):
                     await self._list()
                 await self._watch()
             except ApiError as error:
-                if self._may_miss(error):
+                if error.status != UNAUTHORIZED:
+                    self._refused_at = self._clock()
+                if self._may_miss(error) and not self._keeps():
                     self._is_missing(error)
                     pause = timing.missing_seconds
                 else:
@@ -221,7 +235,7 @@ class Reflector(Generic[ItemT]):
     def _is_followed(self) -> None:
         if self.problem:
             event(_log, logging.INFO, "watch restored", resource=self.collection.name)
-        self.problem = ""
+        self.problem, self._missed_at = "", None
 
     def _failed(self, error: Exception) -> None:
         """Count the failure, and drop the version if the failure is about it.
@@ -250,11 +264,22 @@ class Reflector(Generic[ItemT]):
         missing = self.collection.optional and error.status == NOT_FOUND
         return missing or (self.collection.may_be_forbidden and error.status == FORBIDDEN)
 
+    def _keeps(self) -> bool:
+        """Return whether the items stay for now, although the API server does not serve them.
+
+        An API server that starts rejects requests until it has read all roles.
+        """
+        if self._responded_at is None:
+            return False
+        if self._missed_at is None:
+            self._missed_at = self._clock()
+        return self._clock() - self._missed_at < self._timing.missing_seconds
+
     def _is_missing(self, error: ApiError) -> None:
         """Empty the store: the API server does not serve the collection."""
         for name in list(self.store.names()):
             self.store.remove(name)
-        self._version, self.synced = "", True
+        self._version, self._responded_at, self.synced = "", None, True
         if not self.problem:
             event(_log, logging.INFO, "not served", resource=self.collection.name)
         self.problem = str(error)
@@ -346,6 +371,19 @@ class Watches:
         """Return the failure of each list or watch that does not work now."""
         reflectors = self._reflectors.items()
         return {name: reflector.problem for name, reflector in reflectors if reflector.problem}
+
+    def lost(self) -> list[str]:
+        """Return the collections that are listed and no longer followed, one line for each."""
+        return [
+            f"{name} are as they were {age:.0f} s ago: {reflector.problem}"
+            for name, reflector in self._reflectors.items()
+            if reflector.problem and (age := reflector.staleness()) is not None
+        ]
+
+    def heard_at(self) -> float | None:
+        """Return when the API server last gave a sign, ``None`` before the first."""
+        signs = (reflector.heard_at for reflector in self._reflectors.values())
+        return max((sign for sign in signs if sign is not None), default=None)
 
     def staleness(self) -> dict[str, float | None]:
         """Return the seconds since each collection's last response, ``None`` without one."""

@@ -16,7 +16,7 @@ import uvloop
 from prometheus_client import disable_created_metrics
 
 from policies.policy import Policy
-from webhook.active_policy import ActivePolicy, fence_policy
+from webhook.active_policy import ActivePolicy
 from webhook.cluster.facts import ClusterFacts
 from webhook.cluster.needs import needed_facts
 from webhook.kube.client import KubeApi, ServerClock
@@ -37,6 +37,10 @@ _VERSION_SECONDS = 60.0
 """How soon a replica follows an upgrade of the control plane."""
 
 _log = logging.getLogger("gpufence")
+
+STALE_SECONDS = 300.0
+"""After so long without a sign of the API server, a replica that others call gives way. API servers
+send bookmarks each minute, and a silent watch is tried again after two and a half."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -211,14 +215,24 @@ class _Replica:
         if self._edge.draining:
             return "shutting down"
         if not self._policy.known.is_set():
-            return f"no valid policy: {self._policy.problem}"
+            return f"no policy: {self._policy.problem}"
         if not self._serving:
             return "starting"
         return (
             self._certificate.invalid(self._clock.now())
             or self._distrust
             or (self._facts.unready() if self._facts else "")
+            or self._gives_way()
         )
+
+    def _gives_way(self) -> str:
+        """Return why another replica, which follows the API server, should answer instead.
+
+        A review that arrives shows that the API server works. While it is down, none arrives, and
+        all replicas stay ready for its return.
+        """
+        heard_at = self._watches.heard_at() if self._watches else None
+        return outdated(heard_at, self._edge.reviewed_at)
 
     def _problems(self) -> list[str]:
         """Return what an operator should look at, one line for each problem."""
@@ -227,7 +241,8 @@ class _Replica:
             lines.append(f"policy: {self._policy.problem}")
         if unenforced := self._policy.current.unenforced:
             lines.append(unenforced)
-        return lines + self._unknown_facts()
+        lost = self._watches.lost() if self._watches else []
+        return lines + lost + self._unknown_facts()
 
     def _unknown_facts(self) -> list[str]:
         """Return what the policy needs to know of the cluster and the replica does not know."""
@@ -253,6 +268,13 @@ class _Replica:
         return tasks
 
 
+def outdated(heard_at: float | None, reviewed_at: float) -> str:
+    """Return why a replica gives way: it answers reviews, and hears nothing of the API server."""
+    if heard_at is None or (seconds := reviewed_at - heard_at) < STALE_SECONDS:
+        return ""
+    return f"reviews arrive {seconds:.0f} s after the last sign of the API server"
+
+
 def _cluster(
     options: ServeOptions, policy: ActivePolicy, metrics: Metrics, clock: ServerClock
 ) -> tuple[Watches | None, ClusterFacts | None]:
@@ -262,7 +284,7 @@ def _cluster(
     counters = ClusterMetrics(metrics.registry)
     watches = Watches(KubeApi(options.cluster, clock), restarted=counters.watch_restarted)
     if options.policy is None:
-        watches.need(fence_policy(policy.name), policy)
+        policy.follow(watches)
     if not options.with_facts:
         return watches, None
     facts = ClusterFacts(watches, policy.current, looked_up=counters.claim_looked_up)

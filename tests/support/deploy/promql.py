@@ -1,17 +1,15 @@
-"""Prometheus' own parser of expressions, built from the pinned Go module in promql/."""
+"""Prometheus' own parser and engine of expressions, built from the pinned Go module in promql/."""
 
 from __future__ import annotations
 
 import json
+import re
 import subprocess
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from controlplane.gobuild import program
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 
 @dataclass(frozen=True)
@@ -46,6 +44,43 @@ def parse(parser: Path, expressions: Sequence[str]) -> list[Expression]:
         )
         for parsed in json.loads(done.stdout)
     ]
+
+
+Recorded = Mapping[str, Sequence[float | None]]
+"""Samples by the series that they belong to, such as `up{job="a"}`; None where there is none."""
+
+STEP_SECONDS = 30
+
+
+def evaluate(engine: Path, recorded: Mapping[str, Recorded]) -> dict[str, list[set[str]]]:
+    """Return the results of expressions over what is recorded for each, by step.
+
+    The first sample is of second 0. A result is the text of its labels.
+    """
+    asked = [
+        {
+            "expression": expression,
+            "step": STEP_SECONDS,
+            "steps": max(map(len, series.values())),
+            "series": [
+                {"labels": _labels(name), "samples": samples} for name, samples in series.items()
+            ],
+        }
+        for expression, series in recorded.items()
+    ]
+    done = subprocess.run(
+        [engine, "evaluate"], input=json.dumps(asked), capture_output=True, text=True, check=True
+    )
+    found = [
+        [{json.dumps(labels, sort_keys=True) for labels in step} for step in steps]
+        for steps in json.loads(done.stdout)
+    ]
+    return dict(zip(recorded, found, strict=True))
+
+
+def _labels(series: str) -> dict[str, str]:
+    name, _, labels = series.partition("{")
+    return {"__name__": name, **dict(re.findall(r'(\w+)="([^"]*)"', labels))}
 
 
 def _merged(selected: list[dict[str, object]]) -> dict[str, set[str]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import itertools
+import socket
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -36,6 +37,16 @@ def test_the_time_is_that_of_the_last_valid_date_header(subtests: pytest.Subtest
             assert abs(clock.now() - time) < timedelta(minutes=5)
 
 
+def client_of(host: str) -> KubeWriter:
+    async def authorization() -> str:
+        return "Bearer secret"
+
+    async def load() -> Access:
+        return Access(host, ssl.create_default_context(), authorization)
+
+    return KubeWriter(load)
+
+
 @asynccontextmanager
 async def api_server(responses: Sequence[bytes]) -> AsyncIterator[tuple[KubeWriter, list[bytes]]]:
     """A client of a server that answers each request with the responses, and what it received.
@@ -55,16 +66,8 @@ async def api_server(responses: Sequence[bytes]) -> AsyncIterator[tuple[KubeWrit
         except (asyncio.IncompleteReadError, ConnectionError):
             writer.close()
 
-    async def authorization() -> str:
-        return "Bearer secret"
-
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
-    host = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-
-    async def load() -> Access:
-        return Access(host, ssl.create_default_context(), authorization)
-
-    client = KubeWriter(load)
+    client = client_of(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")
     async with server:
         yield client, received
         await client.close()
@@ -122,6 +125,30 @@ async def test_a_hostile_response_is_an_error_within_limits(case: str) -> None:
         async with asyncio.timeout(30), api_server(responses) as (client, _):
             with pytest.raises(ClusterError, match=message):
                 await call(client)
+
+
+async def test_the_same_failure_has_the_same_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The URL of a watch has a random timeout, and a failure that repeats is logged once."""
+    monkeypatch.setattr("webhook.kube.client._CONNECT_SECONDS", 0.05)
+
+    async def problem(client: KubeWriter, seconds: str) -> str:
+        query = {"timeoutSeconds": seconds}
+        with pytest.raises(ClusterError) as caught:
+            async with client.lines("/a", query, seconds=60, quiet_seconds=60):
+                pass
+        return str(caught.value)
+
+    async with api_server([b"no HTTP\r\n\r\n"]) as (client, _):
+        texts = [await problem(client, "301"), await problem(client, "302")]
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        # It takes connections, and answers no handshake.
+        host = f"https://127.0.0.1:{silent.getsockname()[1]}"
+        client = client_of(host)
+        texts += [await problem(client, "301"), await problem(client, "302")]
+        await client.close()
+    assert texts[0] == texts[1]
+    assert texts[2] == texts[3]
+    assert "timeoutSeconds" not in "".join(texts)
 
 
 async def test_a_redirect_is_not_followed_and_its_cookies_are_not_kept(

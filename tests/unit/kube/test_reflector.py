@@ -398,3 +398,39 @@ async def test_node_templates_are_watched_if_the_cluster_serves_them(
     await eventually(lambda: api.watching(NODE_POOLS.path), "a watch")
     api.remove(NODE_POOLS.path, "gpu")
     await eventually(lambda: templates() == [], "the template to go")
+
+
+@pytest.mark.parametrize("status", [403, 404])
+async def test_a_starting_api_server_takes_nothing_away_and_an_uninstalled_autoscaler_ages_not(
+    api: FakeApiServer, tmp_path: Path, counts: Counts, status: int
+) -> None:
+    """An API server rejects requests until it has read all roles and definitions."""
+    clock, path = Clock(), NODE_POOLS.path
+    timing = replace(FAST, missing_seconds=60)
+    api.serve(path)
+    api.put(path, {"metadata": {"name": "gpu"}, "spec": {}})
+    async with facts_of(api, tmp_path, clock=clock, timing=timing, observer=counts) as cluster:
+        await eventually(lambda: api.watching(path), "a watch")
+
+        async def is_rejected() -> None:
+            before = counts.restarts["nodepools"]
+            api.errors[path] = api.watch_errors[path] = (status, "no")
+            api.abort_watches()
+            await eventually(lambda: counts.restarts["nodepools"] > before + 2, "attempts")
+
+        await is_rejected()
+        clock.now += 59
+        assert cluster.watches.lost() == [
+            f"nodepools are as they were 59 s ago: no (HTTP {status})"
+        ]
+        assert [each.name for each in cluster.state.templates] == ["NodePool gpu"]
+        api.errors.clear()
+        api.watch_errors.clear()
+        await eventually(lambda: api.watching(path), "a watch without a delay of a minute")
+        assert cluster.watches.lost() == []
+
+        await is_rejected()
+        clock.now += 61
+        await eventually(lambda: not cluster.state.templates, "the templates to be forgotten")
+        assert cluster.watches.staleness()["nodepools"] is None, "no alert for what is gone"
+        assert cluster.watches.lost() == []

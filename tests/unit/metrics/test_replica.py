@@ -46,6 +46,11 @@ async def test_findings_are_counted_by_rule_and_action(make_hook: MakeHook) -> N
     }
 
 
+async def test_the_first_event_of_an_alert_is_an_increase(hook: Hook) -> None:
+    assert '{rule="pool-trespass"}' in await hook.metric("gpufence_rule_failures_total")
+    assert '{reason="too_many"}' in await hook.metric("gpufence_connections_refused_total")
+
+
 async def test_unknown_kinds_share_one_metric_series(hook: Hook) -> None:
     for number in range(50):
         custom = plain_pod() | {"apiVersion": f"v{number}.example/v1", "kind": f"Kind{number}"}

@@ -22,7 +22,7 @@ from contextlib import asynccontextmanager
 from email.utils import formatdate
 from functools import lru_cache
 from http import HTTPStatus
-from time import perf_counter, time
+from time import monotonic, perf_counter, time
 
 from aiohttp import HttpVersion11, hdrs, web
 from aiohttp.abc import AbstractStreamWriter
@@ -91,6 +91,8 @@ class Edge:
         """Whether answers close their connection: a caller then turns to another replica."""
         self.open_requests = 0
         """Requests that are not answered yet, including those whose body is still arriving."""
+        self.reviewed_at = 0.0
+        """When a review was last answered, as the clock of watches counts."""
         self._admission = admission
         self._policies = policies.PolicyReviews(metrics, followed)
         self._metrics = metrics
@@ -113,6 +115,7 @@ class Edge:
         self.open_requests += 1
         try:
             answer = await self._review(request, endpoint)
+            self.reviewed_at = monotonic()
         except review.RefusedError as error:
             answer = self._refuse(request, endpoint, error)
         finally:

@@ -287,12 +287,20 @@ class Listener(web.Server):
 def demote_bad_http(record: logging.LogRecord) -> bool:
     """Log a request that is not HTTP, or a client that hangs up, without a traceback.
 
-    Any client can cause them at any rate, and the HTTP library logs them as errors.
+    Any client can cause them at any rate, and the HTTP library logs them as errors, with the
+    address of the client in the name of the event.
     """
     problem = record.exc_info[1] if record.exc_info else None
+    client = (
+        {"client": str(record.args[0])} if isinstance(record.args, tuple) and record.args else {}
+    )
+    if client:
+        record.msg, record.args = "request failed", ()
+        set_fields(record, **client)
     if isinstance(problem, (HttpProcessingError, web.RequestPayloadError, ConnectionError)):
         # The text quotes the request, over several lines.
-        set_fields(record, problem=" ".join(str(problem).split())[:200])
+        record.msg = "bad HTTP"
+        set_fields(record, **client, problem=" ".join(str(problem).split())[:200])
         record.levelno, record.levelname = logging.INFO, "INFO"
         record.exc_info = record.exc_text = None
     return True

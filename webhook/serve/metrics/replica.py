@@ -6,11 +6,12 @@ import platform
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from importlib import metadata
-from typing import Literal
+from typing import Literal, get_args
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, ProcessCollector
 from prometheus_client.exposition import choose_encoder
 
+from policies.catalog import TITLES
 from policies.finding import Finding
 from policies.kubernetes.templates import is_core_workload
 from policies.policy import Policy
@@ -76,11 +77,13 @@ class Metrics:
             "gpufence_rule_failures",
             "Errors in rules that do not enforce. The log has the traceback of each.",
             "rule",
+            TITLES,
         )
         self.connection_rejected: Callable[[Rejection], None] = self._counting(
             "gpufence_connections_refused",
             "Connections that were rejected (too_many, handshake) or evicted for another.",
             "reason",
+            get_args(Rejection),
         )
         self._policy_name = policy_name
         self._policy = Info("gpufence_policy", "The active policy.", registry=self.registry)
@@ -101,9 +104,14 @@ class Metrics:
     def _counter(self, name: str, text: str, labels: Sequence[str] = ()) -> Counter:
         return Counter(name, text, labels, registry=self.registry)
 
-    def _counting(self, name: str, text: str, *labels: str) -> Callable[..., None]:
-        counter = self._counter(name, text, labels)
-        return lambda *values: counter.labels(*values).inc()
+    def _counting(
+        self, name: str, text: str, label: str, values: Iterable[str] = ()
+    ) -> Callable[..., None]:
+        """Return what counts an event by a label; Prometheus sees the first one of ``values``."""
+        counter = self._counter(name, text, [label])
+        for value in values:
+            counter.labels(value)
+        return lambda value: counter.labels(value).inc()
 
     def use(self, policy: Policy) -> None:
         """Show which policy is active."""

@@ -1,5 +1,6 @@
-// Command promql reads PromQL expressions, a JSON list of strings, and tells of each what
-// Prometheus' own parser makes of it: an error, or the series that it selects and its labels.
+// Command promql reads JSON. For a list of PromQL expressions, it prints what Prometheus' own parser
+// makes of each: an error, or the series that it selects and its labels. With the argument
+// "evaluate", it reads evaluations, and prints what Prometheus' own engine returns at each step.
 package main
 
 import (
@@ -27,6 +28,23 @@ type Answer struct {
 }
 
 func main() {
+	if len(os.Args) > 1 && os.Args[1] == "evaluate" {
+		var asked []Evaluation
+		if err := json.NewDecoder(os.Stdin).Decode(&asked); err != nil {
+			log.Fatal(err)
+		}
+		found := make([][][]map[string]string, len(asked))
+		for number, each := range asked {
+			var err error
+			if found[number], err = evaluate(each); err != nil {
+				log.Fatal(err)
+			}
+		}
+		if err := json.NewEncoder(os.Stdout).Encode(found); err != nil {
+			log.Fatal(err)
+		}
+		return
+	}
 	var expressions []string
 	if err := json.NewDecoder(os.Stdin).Decode(&expressions); err != nil {
 		log.Fatal(err)
