@@ -32,7 +32,7 @@ DEFAULT = "gpufence policy show prints one"
         ("google.com/tpu", ""),
         ("gpu.intel.com/i915", "gpufence policy show --preset intel prints one"),
         ("gpu.intel.com/xe", "gpufence policy show --preset intel prints one"),
-        ("habana.ai/gaudi", ""),
+        ("habana.ai/gaudi", "gpufence policy show --preset gaudi prints one"),
         ("huawei.com/Ascend910", ""),
         ("hygon.com/dcunum", ""),
         ("iluvatar.ai/gpu", ""),
