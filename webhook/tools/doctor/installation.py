@@ -14,7 +14,8 @@ from certs.secret import read_certificate, read_leaf
 from policies.context import Fact
 from policies.kubernetes.node_templates import NodeTemplate
 from policies.kubernetes.nodes import NodeIndex
-from policies.kubernetes.objects import JSONObject
+from policies.kubernetes.objects import JSONObject, mappings
+from policies.kubernetes.paths import text_at
 from policies.policy import ALWAYS_EXCLUDED, Policy
 from webhook.active_policy import PATH
 from webhook.cluster.needs import needed_facts
@@ -221,10 +222,10 @@ async def examine(
             api, KINDS["ValidatingWebhookConfiguration"], dict, lambda each: each
         )
         installed.other_releases = [
-            each["metadata"]["name"]
+            other
             for each in listed
-            if each["metadata"]["name"] != name
-            and any(is_own(webhook.get("name")) for webhook in each.get("webhooks") or ())
+            if (other := text_at(each, "metadata", "name")) != name
+            and any(is_own(text_at(own, "name")) for _, own in mappings(each.get("webhooks")))
         ]
     with installed.permitted("namespace guard"):
         guard = f"{POLICY_KINDS[POLICY_KIND]}/{name}-namespace-guard"
