@@ -217,7 +217,7 @@ def test_a_value_changes_only_the_expected_objects(helm: Helm) -> None:
 def test_name_overrides_are_part_of_every_object_name(helm: Helm) -> None:
     every = {**MONITORING, **AUDIT, **AUTOSCALING, **QUOTA}
     made = {name: objects(helm, {**every, path: name}) for path, name in NAMES.items()}
-    # Every release has it under this name, so that Helm refuses a second one.
+    # Every release has it under this name, so that Helm rejects a second one.
     shared = "ClusterRole fencepolicies-view"
     own = {name: [one for one in found if one != shared] for name, found in made.items()}
     assert not [(n, one) for n in own for one in own[n] if n not in one.partition(" ")[2]]
