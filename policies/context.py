@@ -13,7 +13,7 @@ from policies.kubernetes.core_v1 import OwnerReference, PodSpec, PodTemplate
 from policies.kubernetes.objects import MalformedObjectError
 from policies.kubernetes.pod import ContainerKind, DeviceResource, Pod
 from policies.kubernetes.workload import convert
-from policies.policy import Hardening, Policy, Pool
+from policies.policy import EffectiveHardening, Policy, Pool
 from policies.requests import DeviceRequest, NamedClaim, Scope, device_requests, ignored_annotations
 
 # Each finding names the claims, and a Pod can have thousands of findings.
@@ -42,6 +42,8 @@ class Context(Scope, frozen=True, gc=False):
     written_devices: tuple[DeviceResource, ...] | None = None
     """For the template of a core workload, its devices without mutations: the API server validates
     the template in that form."""
+    excepted: frozenset[str] = frozenset()
+    """The mutations that an exception keeps off the object."""
 
     @classmethod
     def of(cls, pod: Pod, policy: Policy, request: Request, facts: Facts) -> Context:
@@ -72,7 +74,7 @@ class Context(Scope, frozen=True, gc=False):
         )
 
     @property
-    def hardening(self) -> Hardening:
+    def hardening(self) -> EffectiveHardening:
         """The security settings that the policy has for the Pod."""
         return self.policy.hardening_of(self.request.namespace, self.requested_pools)
 

@@ -16,6 +16,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from policies.api_servers import size_problems
 from policies.catalog import DEFAULT_ACTIONS, TITLES
+from policies.finding import ACTIONS, Action, limited
 from policies.kubernetes.field_types import Part, SubdomainName, camel_case
 from policies.kubernetes.paths import below
 from policies.policy import Policy
@@ -107,7 +108,7 @@ def parsing(document: Any) -> Iterator[Any]:
         elif isinstance(document["spec"], Mapping):
             spec = dict(document["spec"])
             if isinstance(given := spec.get("rules", {}), Mapping):
-                spec["rules"] = DEFAULT_ACTIONS | dict(given)
+                spec["rules"] = _default_actions(spec.get("defaultAction")) | dict(given)
             document = {**document, "spec": spec}
             yield from _validate_entries(spec)
     policy = validated(document, FencePolicy, _ROOT).spec
@@ -117,6 +118,15 @@ def parsing(document: Any) -> Iterator[Any]:
             raise PolicyError([f"spec: {problem}"])
         yield None
     yield policy
+
+
+def _default_actions(most: object) -> dict[str, Action]:
+    """Return the action of each rule that a policy does not name, not stronger than ``most``."""
+    if most is False:
+        most = "off"
+    if most not in ACTIONS:
+        return dict(DEFAULT_ACTIONS)
+    return {rule: limited(action, most) for rule, action in DEFAULT_ACTIONS.items()}
 
 
 def _check_size(whole: Any, most_values: int, *path: Any) -> None:

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from policies.context import Context, missing_facts
 from policies.decision import Decision, Failure
-from policies.exemptions import apply_exceptions, may_move, split_known
+from policies.exemptions import apply_exceptions, excepted_mutations, may_move, split_known
 from policies.facts import Facts, Request
 from policies.finding import Finding
 from policies.kubernetes.core_v1 import PodObject
@@ -180,8 +180,11 @@ def _judge(
     failures: list[Failure] = []
     pools: dict[str, None] = {}
     missing: dict[str, None] = {}
+    left_out = excepted_mutations(obj, policy, request)
     for pod in pods:
         context = Context.of(pod, policy, request, scope.facts)
+        if left_out:
+            context = replace(context, excepted=left_out)
         for pool in context.requested_pools:
             pools[pool.name] = None
         if phase is Phase.DECIDE:
@@ -294,6 +297,8 @@ def _mutations_for(pod: Pod, context: Context) -> Sequence[Rule]:
     The spec of an existing Pod is immutable except for its new ephemeral containers.
     """
     mutations = _rules_for(pod, context, MUTATIONS_BY_PODS)
+    if context.excepted:
+        mutations = [rule for rule in mutations if rule.id not in context.excepted]
     if context.exists(pod):
         if context.request.subresource != "ephemeralcontainers":
             return ()
@@ -323,6 +328,7 @@ def _lost(pod: Pod, context: Context, actions: Actions) -> Iterator[Finding]:
     mutations = KEPT_MUTATIONS
     if context.exists(pod) and not is_late:
         mutations = tuple(rule for rule in _mutations_for(pod, context) if rule.is_kept)
+    mutations = tuple(rule for rule in mutations if rule.id not in context.excepted)
     written = actions.written
     for mutation in mutations:
         if written[mutation.id] != "enforce" or not (changes := [*mutation.changes(pod, context)]):

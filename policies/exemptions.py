@@ -13,7 +13,7 @@ from policies.kubernetes.core_v1 import PodObject, PodSpec
 from policies.kubernetes.objects import JSONObject, MalformedObjectError
 from policies.kubernetes.pod import Pod
 from policies.kubernetes.workload import Workload
-from policies.policy import Policy
+from policies.policy import ExceptionEntry, Policy
 
 
 def apply_exceptions(
@@ -31,15 +31,34 @@ def apply_exceptions(
             for entry in policy.exceptions
             if entry.covers(finding.rule, request.namespace, obj.kind, obj.name)
         ]
-        if any(not entry.has_expired(request.today) for entry in entries):
+        if _cover([each for each in entries if not each.has_expired(request.today)], finding):
             excepted.append(finding)
-        elif entries:
-            last = max(entries, key=attrgetter("expires"))
+        elif _cover(entries, finding):
+            expired = (each for each in entries if each.has_expired(request.today))
+            last = max(expired, key=attrgetter("expires"))
             note = f"; its exception ({last.reason}) expired on {last.expires}"
             counting.append(replace(finding, detail=finding.detail + note))
         else:
             counting.append(finding)
     return tuple(counting), tuple(excepted)
+
+
+def _cover(entries: Sequence[ExceptionEntry], finding: Finding) -> bool:
+    """Return whether the entries are about the finding, and all that it rejects."""
+    return bool(entries) and all(
+        any(entry.accepts(each) for entry in entries) for each in finding.rejected
+    )
+
+
+def excepted_mutations(obj: Workload, policy: Policy, request: Request) -> frozenset[str]:
+    """Return the rules that leave the object as it is, because an exception names them."""
+    return frozenset(
+        rule
+        for entry in policy.exceptions
+        if not entry.has_expired(request.today)
+        for rule in entry.rules
+        if entry.covers(rule, request.namespace, obj.kind, obj.name)
+    )
 
 
 def may_move(pods: Sequence[Pod], old: JSONObject | PodObject) -> bool:

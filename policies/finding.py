@@ -16,7 +16,7 @@ Mode = Literal["enforce", "warn", "audit"]
 """The strongest action of any rule."""
 
 
-def limited(action: Action, mode: Mode) -> Action:
+def limited(action: Action, mode: Action) -> Action:
     """Return the action of a rule in a mode: the weaker of the two."""
     return max(action, mode, key=ACTIONS.index)
 
@@ -68,6 +68,9 @@ class Finding(msgspec.Struct, frozen=True):
     """The action without the policy's mode, if the mode weakens it."""
     subjects: frozenset[str] = frozenset()
     """What is at fault, if one finding collects several faults: with fewer, it is not new."""
+    rejected: frozenset[tuple[str, str]] = frozenset()
+    """Of Pod Security: the controls that reject a value, each with the value. An exception may name
+    them."""
     fix: tuple[Edit, ...] = ()
     """The remediation as edits, if it is mechanical. ``gpufence check --fix`` makes them."""
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from datetime import date
 from functools import cached_property, reduce
 from itertools import islice, permutations
@@ -20,6 +20,7 @@ from policies.kubernetes.claims import class_of_resource
 from policies.kubernetes.core_v1 import Requirement
 from policies.kubernetes.field_types import (
     NO_NAMES,
+    NO_USER,
     NOT_EMPTY,
     Amount,
     Day,
@@ -64,6 +65,8 @@ ProfileLevel = Literal["restricted", "baseline", "off"]
 FailurePolicy = Literal["Fail", "Ignore"]
 """What API servers do with Pods that use GPU nodes while no replica answers: deny or allow."""
 
+_PROFILE = "unrestricted-gpu-pod"
+"""The rule whose exceptions may name controls."""
 _LEVELS = get_args(ProfileLevel)
 _ANY = "*"
 """Stands for every value of a label. It is not a valid value."""
@@ -101,9 +104,29 @@ _FENCED_DEVICE_CLASSES = {
 }
 """The schema of a pool that needs no labels."""
 
+ControlName = Literal[
+    "allowPrivilegeEscalation",
+    "appArmorProfile",
+    "capabilities",
+    "hostNamespaces",
+    "hostPathVolumes",
+    "hostPorts",
+    "hostProbesAndHostLifecycle",
+    "privileged",
+    "procMount",
+    "restrictedVolumes",
+    "runAsNonRoot",
+    "runAsUser",
+    "seLinuxOptions",
+    "seccompProfile",
+    "sysctls",
+    "windowsHostProcess",
+]
+"""The controls of Pod Security by the IDs of its library, without the level."""
 RuleId = Annotated[str, Validation(_rule_name)]
 # In YAML 1.1, which Kubernetes reads, an unquoted off is the boolean false.
 RuleAction = Annotated[Action, before(lambda value: "off" if value is False else value)]
+OptionalAction = Annotated[Action | None, before(lambda value: "off" if value is False else value)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,12 +253,15 @@ class AnnotationRequest(Part):
 
 @dataclass(frozen=True, slots=True)
 class Hardening(Part):
-    """The security context of GPU Pods, and the Pod Security profile that they must meet."""
+    """Settings of the security context of GPU Pods, and of the Pod Security profile that they must
+    meet. What is left out is that of the policy, and there that of gpufence."""
 
-    level: InReplica[ProfileLevel] = "restricted"
-    """The Pod Security profile that GPU Pods must meet. off accepts every security context."""
-    run_as_user: InReplica[UserIDOrNone] = 65532
-    """The user ID for Pods that set none, or none to leave the user to the image."""
+    level: InReplica[ProfileLevel | None] = None
+    """The Pod Security profile that GPU Pods must meet. off accepts every security context. The
+    default is restricted."""
+    run_as_user: InReplica[UserIDOrNone] = None
+    """The user ID for Pods that set none, or none to leave the user to the image. The default is
+    65532."""
     run_as_group: InReplica[UserID | None] = None
     """The group ID for Pods that set none."""
     fs_group: InReplica[UserID | None] = None
@@ -249,6 +275,32 @@ class Hardening(Part):
     that user to the volumes of its claims. The value is the size limit for the home directories of
     a Pod, such as 20Gi. Without effect where runAsUser is none, or the level is not restricted.
     The default is no home directory."""
+
+
+@dataclass(frozen=True, slots=True)
+class EffectiveHardening:
+    """The security settings of a Pod, each from the last place that sets it."""
+
+    level: ProfileLevel = "restricted"
+    run_as_user: int | None = 65532
+    """``None`` leaves the user to the image."""
+    run_as_group: int | None = None
+    fs_group: int | None = None
+    host_users: Literal[False] | None = None
+    home: str | None = None
+
+    def with_settings(self, settings: Hardening | None) -> EffectiveHardening:
+        """Return these settings, with those that ``settings`` has in their place."""
+        given = {name: value for name, value in _settings_of(settings).items() if value is not None}
+        if given.get("run_as_user") == NO_USER:
+            given["run_as_user"] = None
+        return replace(self, **given) if given else self
+
+    @property
+    def settings(self) -> Hardening:
+        """These settings as a policy sets them."""
+        user = NO_USER if self.run_as_user is None else self.run_as_user
+        return Hardening(**{**_settings_of(self), "run_as_user": user})
 
 
 _REQUIREMENTS = (
@@ -345,7 +397,7 @@ class Pool(Part):
     allowed_namespaces: InAPIServer[AllowedNamespaces | None] = None
     """The namespaces that may request the pool. The default is all namespaces."""
     hardening: InReplica[Hardening | None] = None
-    """The security settings of the pool's GPU Pods, instead of the policy's."""
+    """The security settings of the pool's GPU Pods. What it sets counts before the policy's."""
     largest_request: InReplica[Positive | None] = None
     """The largest number of the pool's devices that one Pod may request."""
     price_per_device_hour: InReplica[Price | None] = None
@@ -484,6 +536,7 @@ class Override(Part):
         anyOf=[
             {"required": ["mode"]},
             {"required": ["hardening"]},
+            {"required": ["defaultAction"]},
             {"required": ["rules"], "properties": {"rules": {"minProperties": 1}}},
         ]
     )
@@ -495,19 +548,31 @@ class Override(Part):
     mode: InAPIServer[Mode | None] = None
     """The mode in these namespaces. The default is the policy's mode."""
     hardening: InReplica[Hardening | None] = None
-    """The security settings of GPU Pods in these namespaces, before those of the pools."""
+    """The security settings of GPU Pods in these namespaces. What it sets counts before those of
+    the pools."""
+    default_action: InAPIServer[OptionalAction] = None
+    """The strongest action of the rules that this entry does not name."""
 
     def __post_init__(self) -> None:
-        if not (self.mode or self.rules or self.hardening):
-            raise ValueError("changes nothing; set rules, mode or hardening")
+        if not (self.mode or self.rules or self.hardening or self.default_action):
+            raise ValueError("changes nothing; set rules, defaultAction, mode or hardening")
+
+    def actions(self, general: Mapping[str, Action]) -> Mapping[str, Action]:
+        """Return the actions that the entry sets, where the policy has these ``general`` ones."""
+        if self.default_action is None:
+            return self.rules
+        default = self.default_action
+        return {rule: limited(action, default) for rule, action in general.items()} | dict(
+            self.rules
+        )
 
 
 class Actions:
     """Each rule's action in some namespaces: as the policy has it, limited by the mode there.
 
     ``written`` are the actions without the limit. By these actions, ``reported`` are the rules that
-    warn or audit, and ``off`` those that are off. ``hardening`` counts in the namespaces instead of
-    that of the pools and the policy.
+    warn or audit, and ``off`` those that are off. What ``hardening`` sets counts in the namespaces
+    before what the pools and the policy set.
     """
 
     def __init__(
@@ -529,7 +594,14 @@ class ExceptionEntry(Part):
     """Findings that do not count, optionally until a date."""
 
     rules: InAPIServer[frozenset[RuleId]] = frozenset()
-    """Names of rules. The default is all rules."""
+    """Names of rules. The default is all rules that check. A rule that changes Pods must be named:
+    it then leaves the objects as they are."""
+    controls: InReplica[frozenset[ControlName]] = frozenset()
+    """Controls of Pod Security, if unrestricted-gpu-pod is the only rule. The default is all
+    controls."""
+    values: InReplica[ObjectNames] = NO_NAMES
+    """What the controls may find: paths of hostPath volumes, capabilities, names of sysctls, ports:
+    exact, or a prefix followed by *. The default is all values."""
     namespaces: InAPIServer[Annotated[NamespaceNames, NOT_EMPTY]]
     """Names of namespaces, or prefixes followed by *."""
     kinds: InAPIServer[frozenset[NonEmpty]] = frozenset()
@@ -541,8 +613,21 @@ class ExceptionEntry(Part):
     expires: InAPIServer[Day | None] = None
     """The first day on which the exception no longer applies: YYYY-MM-DD."""
 
+    def __post_init__(self) -> None:
+        if self.controls and self.rules != {_PROFILE}:
+            raise ValueError(f"has controls, which belong to one rule; set rules: [{_PROFILE}]")
+        if self.values and not self.controls:
+            raise ValueError("has values, which belong to controls; set controls")
+
+    def accepts(self, rejected: tuple[str, str]) -> bool:
+        """Return whether the exception is about a control and the value that it rejects."""
+        control, value = rejected
+        return not self.controls or (
+            control in self.controls and (not self.values or value in self.values)
+        )
+
     def covers(self, rule: str, namespace: str, kind: str, name: str) -> bool:
-        """Return whether the exception is about this finding, expired or not."""
+        """Return whether the exception is about this rule and this object, expired or not."""
         return (
             (not self.rules or rule in self.rules)
             and namespace in self.namespaces
@@ -570,12 +655,16 @@ class Policy(Part):
     """Taints of nodes that start, or that are under repair. No GPU Pod should tolerate them."""
     hardening: InReplica[Hardening] = Hardening()
     """The security settings of GPU Pods."""
+    default_action: InReplica[OptionalAction] = None
+    """The strongest action of the rules that rules does not name. The default is the action that
+    each rule has by itself."""
     rules: InAPIServer[Mapping[RuleId, RuleAction]] = field(default_factory=dict)
     """The action of each rule: enforce, warn, audit or off."""
     exemptions: InAPIServer[Exemptions] = Exemptions()
     """The Pods to which the policy does not apply."""
     overrides: InAPIServer[tuple[Override, ...]] = ()
-    """Other settings for some namespaces. The last matching entry counts."""
+    """Other settings for some namespaces. All matching entries count: of several that set a rule,
+    the mode or a field of hardening, the last one."""
     exceptions: InAPIServer[tuple[ExceptionEntry, ...]] = ()
     """Findings that do not count, optionally until a date."""
     custom_workloads: InAPIServer[tuple[CustomWorkloads, ...]] = WELL_KNOWN
@@ -650,9 +739,14 @@ class Policy(Part):
         """
         # By pattern and setting, the last override that has the setting.
         last: dict[str, dict[str, int]] = defaultdict(dict)
+        actions = [override.actions(self.rules) for override in self.overrides]
         for index, override in enumerate(self.overrides):
-            given = {**override.rules, "mode": override.mode, "hardening": override.hardening}
-            own = {key: index for key, value in given.items() if value}
+            given = {
+                **actions[index],
+                "mode": override.mode,
+                **_settings_of(override.hardening),
+            }
+            own = {key: index for key, value in given.items() if value is not None}
             for pattern in override.namespaces:
                 last[pattern].update(own)
         for pattern, wider in nested(last):
@@ -660,16 +754,18 @@ class Policy(Part):
                 last[pattern][key] = max(index, last[pattern].get(key, 0))
         overridden = {}
         for pattern, found in last.items():
-            rules, mode, hardening = dict(self.rules), self.mode, None
+            rules, mode, hardening = dict(self.rules), self.mode, dict[str, Any]()
             for key, index in found.items():
                 override = self.overrides[index]
                 if key == "mode":
                     mode = override.mode or mode
-                elif key == "hardening":
-                    hardening = override.hardening
+                elif key in rules:
+                    rules[key] = actions[index][key]
                 else:
-                    rules[key] = override.rules[key]
-            overridden[pattern] = Actions(rules, mode, hardening)
+                    hardening[key] = getattr(override.hardening, key)
+            overridden[pattern] = Actions(
+                rules, mode, Hardening(**hardening) if hardening else None
+            )
         return overridden
 
     @cached_property
@@ -713,18 +809,25 @@ class Policy(Part):
         own = [pool.hardening for pool in self.pools]
         return any(own) or any(override.hardening for override in self.overrides)
 
-    def hardening_of(self, namespace: str, pools: Iterable[Pool]) -> Hardening:
-        """Return the hardening of a Pod with devices of these pools.
+    @cached_property
+    def effective_hardening(self) -> EffectiveHardening:
+        """The security settings where neither a pool nor an override has others."""
+        return EffectiveHardening().with_settings(self.hardening)
 
-        The hardening of the namespace counts before that of the pools. Several pools have the
-        strictest level among them.
+    def hardening_of(self, namespace: str, pools: Iterable[Pool]) -> EffectiveHardening:
+        """Return the security settings of a Pod with devices of these pools.
+
+        Each is that of the namespace's overrides, or else of the pool, or else of the policy. Of
+        several pools, the one with the strictest level counts.
         """
+        general = self.effective_hardening
         if not self._hardens_differently:
-            return self.hardening
-        if (own := self.actions_in(namespace).hardening) is not None:
-            return own
-        of_pools = [pool.hardening or self.hardening for pool in pools]
-        return min(of_pools, key=lambda each: _LEVELS.index(each.level), default=self.hardening)
+            return general
+        own = self.actions_in(namespace).hardening
+        of_pools = [general.with_settings(pool.hardening).with_settings(own) for pool in pools]
+        return min(
+            of_pools or [general.with_settings(own)], key=lambda each: _LEVELS.index(each.level)
+        )
 
     def pools_of_resource(self, name: str) -> tuple[Pool, ...]:
         """Return the pools that offer the extended resource; none if the API rejects its name."""
@@ -741,6 +844,13 @@ class Policy(Part):
         """Return whether a quantity of the resource is a number of devices of a pool."""
         pools = self.pools_of_device(resource)
         return bool(pools) and all(resource not in pool.fractional_resources for pool in pools)
+
+
+def _settings_of(hardening: Hardening | EffectiveHardening | None) -> dict[str, Any]:
+    """Return the fields of a hardening by name; ``None`` for those that it does not set."""
+    if hardening is None:
+        return {}
+    return {each.name: getattr(hardening, each.name) for each in fields(hardening)}
 
 
 def _by(keys: Mapping[Pool, Iterable[_Key]]) -> dict[_Key, tuple[Pool, ...]]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator
 from datetime import date
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal, TypeVar
 
 from policies.kubernetes.quantity import (
     InvalidQuantityError,
@@ -189,19 +189,24 @@ def _whole(lowest: int, highest: int | None = None) -> Validation:
     )
 
 
+NO_USER: Final = "none"
+"""In place of a user ID: the image decides."""
+
+
 def _user_id_or_none(core: Any, _type: Any, _handler: Any) -> Any:
     """Return the schema of a user ID, or ``none``. A null would not survive kubectl apply."""
 
     def given(value: Any) -> Any:
         if value is None:
             raise ValueError("is null, which kubectl apply drops; use a number, or none")
-        return None if value == "none" else value
+        return None if value == NO_USER else value
 
     number = core.int_schema(strict=True, ge=1, le=_MAX_ID)
     alternatives = [{"type": "integer", "minimum": 1, "maximum": _MAX_ID}, {"const": "none"}]
-    return core.no_info_before_validator_function(
-        given,
-        core.nullable_schema(number),
+    checked = core.no_info_before_validator_function(given, core.nullable_schema(number))
+    return core.no_info_after_validator_function(
+        lambda user: NO_USER if user is None else user,
+        checked,
         metadata={"pydantic_js_updates": {"anyOf": alternatives}},
     )
 
@@ -360,7 +365,7 @@ Amount = Annotated[
 ]
 Flag = Annotated[bool, _STRICT]
 UserID = Annotated[int, _whole(1, _MAX_ID)]
-UserIDOrNone = Annotated[int | None, Validation(_user_id_or_none)]
+UserIDOrNone = Annotated[int | Literal["none"] | None, Validation(_user_id_or_none)]
 Positive = Annotated[int, _whole(1)]
 Price = Annotated[float, Validation(_price)]
 ResourceNames = Annotated[NameSet, _list_of(ResourcePattern)]

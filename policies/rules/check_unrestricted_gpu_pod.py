@@ -36,6 +36,7 @@ def check(pod: Pod, context: Context) -> Iterator[Finding]:
             f'{violation.found}; Pod Security "{level}"{of} accepts {violation.accepted}',
             violation.remediation,
             subjects=violation.subjects,
+            rejected=violation.rejected,
         )
 
 

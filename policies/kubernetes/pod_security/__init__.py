@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Literal
 
+from policies.kubernetes.field_types import camel_case
 from policies.kubernetes.pod import Pod
 from policies.kubernetes.pod_security.confinement import (
     app_armor_profile,
@@ -124,4 +125,14 @@ def violations(
     seen = view(pod, versions, completed=completed)
     hardened = is_hardened(seen) and not bad_annotations(pod.annotations)
     controls = (_OTHERS if hardened else CONTROLS)[level]
-    return [violation for control in controls if (violation := control(seen)) is not None]
+    return [
+        violation._replace(control=name_of(control))
+        for control in controls
+        if (violation := control(seen)) is not None
+    ]
+
+
+def name_of(control: Control) -> str:
+    """Return the ID of a control in the official library, without the level."""
+    name = control.__name__.removesuffix("_baseline").removesuffix("_restricted")
+    return camel_case(name)

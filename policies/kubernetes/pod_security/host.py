@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from posixpath import normpath
 
 from policies.kubernetes.core_v1 import Volume, host_path, volume_name
 from policies.kubernetes.pod import Container
@@ -227,7 +228,12 @@ def _volumes(pod: PodView, sources: dict[int, str], reason: str, accepted: str) 
     given = pod.spec.volumes or []
     names = {index: volume_name(given[index], index) for index in sources}
     faults = [
-        Fault(None, f"spec.volumes[{index}].{source}", f"{names[index]} {source}")
+        Fault(
+            None,
+            f"spec.volumes[{index}].{source}",
+            f"{names[index]} {source}",
+            _real(host_path(given[index])),
+        )
         for index, source in sources.items()
     ]
     subject, verb = ("volume", "uses") if len(names) == 1 else ("volumes", "use")
@@ -240,6 +246,11 @@ def _volumes(pod: PodView, sources: dict[int, str], reason: str, accepted: str) 
         accepted,
         capitalized("; ".join(text for purpose, text in _INSTEAD.items() if purpose in purposes)),
     )
+
+
+def _real(path: str | None) -> str:
+    """Return a path of the node without detours; links on the node are unknown."""
+    return f"/{normpath(path).lstrip('/')}" if path else ""
 
 
 def _purpose(volume: Volume) -> str:

@@ -102,11 +102,15 @@ def is_hardened(pod: PodView) -> bool:
 
 
 class Fault(NamedTuple):
-    """A value that a control rejects, its path, and its container (None: the Pod itself)."""
+    """A value that a control rejects, its path, and its container (None: the Pod itself).
+
+    ``host_path`` is the path of a hostPath volume, without detours.
+    """
 
     container: Container | None
     path: str
     what: str
+    host_path: str = ""
 
     @property
     def subject(self) -> str:
@@ -128,6 +132,17 @@ class Violation(NamedTuple):
     accepted: str
     remediation: str
     subjects: frozenset[str]
+    faults: tuple[Fault, ...] = ()
+    control: str = ""
+    """The ID of the control in the official library, without the level."""
+
+    @property
+    def rejected(self) -> frozenset[tuple[str, str]]:
+        """The controls that reject a value, and the value: a path of the node, a capability, ..."""
+        return frozenset(
+            ("hostPathVolumes", fault.host_path) if fault.host_path else (self.control, fault.what)
+            for fault in self.faults
+        )
 
 
 def violation(
@@ -144,7 +159,7 @@ def violation(
     elif "ephemeralContainers" in kinds:
         remediation += ". Start debug containers with kubectl debug --profile=restricted"
     subjects = frozenset(fault.subject for fault in faults)
-    return Violation(reason, faults[0].path, found, accepted, remediation, subjects)
+    return Violation(reason, faults[0].path, found, accepted, remediation, subjects, tuple(faults))
 
 
 def at(owner: Container | None, field: str) -> str:

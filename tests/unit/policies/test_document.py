@@ -21,10 +21,11 @@ from jsonschema import Draft202012Validator
 from cases.loading import HERE, load_all, policy_spec
 from each import each
 from paths import CHART
+from policies.catalog import DEFAULT_ACTIONS
 from policies.document import FencePolicy, PolicyError, parse_policy
 from policies.kubernetes.field_types import NameSet
 from policies.kubernetes.kinds import WELL_KNOWN, CustomWorkloads
-from policies.policy import Policy
+from policies.policy import EffectiveHardening, Policy
 from policies.registry import RULES
 from policies.schema import json_schema
 from policies.shipped import PRESETS, default_policy_text, shipped_policy
@@ -88,7 +89,8 @@ class TestDefaultPolicy:
         given = policy_spec("default")
         short = {key: given[key] for key in ("pools", "exemptions")}
         message, meant = (policy_of(one) for one in (given, short))
-        assert (message.hardening, message.rules) == (meant.hardening, meant.rules)
+        assert message.effective_hardening == meant.effective_hardening
+        assert message.rules == meant.rules
         assert (message.failure_policy, message.custom_workloads) == ("Fail", WELL_KNOWN)
         assert (meant.failure_policy, meant.custom_workloads) == ("Fail", WELL_KNOWN)
 
@@ -164,6 +166,51 @@ class TestCompiledDocument:
             "team-b": ["audit", "off", "warn"],
             "teams": ["enforce", "enforce", "warn"],
         }
+
+    def test_each_field_of_hardening_is_that_of_the_last_place_that_sets_it(self) -> None:
+        pool = {"hardening": {"fsGroup": 7, "runAsGroup": 8}}
+        overrides = [
+            {"namespaces": ["*"], "hardening": {"home": "20Gi"}},
+            {"namespaces": ["a", "b"], "hardening": {"fsGroup": 9, "runAsUser": "none"}},
+            {"namespaces": ["b"], "hardening": {"level": "restricted", "runAsUser": 1000}},
+        ]
+        given = document(hardening={"level": "baseline", "runAsUser": 500}, overrides=overrides)
+        given["spec"]["pools"][0] |= pool
+        policy = parse_policy(given)
+        found = {name: policy.hardening_of(name, policy.pools[:1]) for name in ("a", "b", "c")}
+        assert found == {
+            "a": EffectiveHardening("baseline", None, 8, 9, None, "20Gi"),
+            "b": EffectiveHardening("restricted", 1000, 8, 9, None, "20Gi"),
+            "c": EffectiveHardening("baseline", 500, 8, 7, None, "20Gi"),
+        }
+        assert policy.hardening_of("c", ()).fs_group is None
+
+    def test_a_default_action_limits_the_rules_that_are_not_named(self) -> None:
+        overrides = [
+            {
+                "namespaces": ["a", "b"],
+                "defaultAction": "audit",
+                "rules": {"device-leak": "enforce"},
+            },
+            {"namespaces": ["b"], "rules": {"pool-trespass": "enforce"}},
+            {"namespaces": ["c"], "defaultAction": "enforce"},
+        ]
+        rules = {"pool-trespass": "enforce"}
+        policy = parse_policy(document(defaultAction="warn", rules=rules, overrides=overrides))
+        names = ("pool-trespass", "device-leak", "pool-toleration", "stuck-rollout")
+        assert DEFAULT_ACTIONS["stuck-rollout"] == "warn"
+        assert {
+            namespace: [policy.actions_in(namespace)[rule] for rule in names]
+            for namespace in ("a", "b", "c", "d")
+        } == {
+            "a": ["audit", "enforce", "audit", "audit"],
+            "b": ["enforce", "enforce", "audit", "audit"],
+            "c": ["enforce", "warn", "warn", "warn"],
+            "d": ["enforce", "warn", "warn", "warn"],
+        }
+        for wrong in ("deny", 3):
+            with pytest.raises(PolicyError, match=r"spec\.defaultAction: is .*, but must be"):
+                parse_policy(document(defaultAction=wrong))
 
     def test_an_exception_covers_a_prefix_of_namespaces(self) -> None:
         entry = {"namespaces": ["team-*", "legacy"], "reason": "moving"}

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from datetime import date
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
 from deciding import GPU, TOLERATION, deployment, pod, policy, update
-from policies.engine import decide, validate
+from policies.document import PolicyError
+from policies.engine import decide, mutate, validate
 from policies.facts import Facts, Request
 from policies.kubernetes.claims import Claim
-from policies.policy import ALWAYS_EXCLUDED
+from policies.kubernetes.pod_security import CONTROLS, name_of
+from policies.policy import ALWAYS_EXCLUDED, ControlName
 from strategies import JSON
 from webhook.tools.exceptions import useless_exceptions
 
@@ -350,3 +352,93 @@ def test_a_debug_container_of_a_pod_with_claims_is_mutated_and_checked(facts: Fa
     # What the Pod had before is no new finding.
     relabeled = {**running, "metadata": {**running["metadata"], "labels": {"a": "b"}}}
     assert decide(relabeled, policy(), update(running), facts).allowed
+
+
+PROFILE = "unrestricted-gpu-pod"
+NCCL = "/home/kubernetes/bin/gib"
+
+
+def mounting(*paths: str, **spec: Any) -> JSON:
+    volumes = [{"name": f"v{i}", "hostPath": {"path": path}} for i, path in enumerate(paths)]
+    return pod(GPU, volumes=volumes, **spec)
+
+
+def test_an_exception_by_control_and_value_excepts_nothing_else() -> None:
+    entry = {
+        "rules": [PROFILE],
+        "controls": ["hostPathVolumes"],
+        "values": [NCCL, "/var/lib/tcpx/*"],
+        "namespaces": ["*"],
+        "reason": "NCCL",
+    }
+    for level in ("restricted", "baseline"):
+        own = policy(exceptions=[entry], hardening={"level": level})
+        for obj, denied in (
+            (mounting(NCCL), False),
+            (mounting(f"/{NCCL}/", "/var/lib/tcpx/lib64"), False),
+            (mounting("/"), True),
+            (mounting(NCCL, "/"), True),
+            (mounting(f"{NCCL}/../../../../etc"), True),
+            (mounting("/var/lib/tcpx/../docker"), True),
+            (mounting(NCCL, hostPID=True), True),
+        ):
+            decision = decide(obj, own)
+            assert (not decision.allowed) == denied, (level, obj["spec"]["volumes"])
+    second = {**entry, "controls": ["hostNamespaces"], "values": ["hostPID"]}
+    assert decide(mounting(NCCL, hostPID=True), policy(exceptions=[entry, second])).allowed
+    added = pod({**GPU, **adding_capabilities("IPC_LOCK")})
+    capability = {**entry, "controls": ["capabilities"], "values": ["IPC_LOCK"]}
+    assert decide(added, policy(exceptions=[capability])).allowed
+    other = pod({**GPU, **adding_capabilities("IPC_LOCK", "SYS_ADMIN")})
+    assert not decide(other, policy(exceptions=[capability])).allowed
+
+
+def test_a_partial_exception_that_expired_is_named_only_if_it_covered_the_whole() -> None:
+    expired = {
+        "rules": [PROFILE],
+        "controls": ["hostPathVolumes"],
+        "namespaces": ["*"],
+        "reason": "NCCL",
+        "expires": date(2020, 1, 1),
+    }
+    lasting = {**expired, "values": ["/a"]}
+    del lasting["expires"]
+    own, request = policy(exceptions=[expired, lasting]), Request(today=date(2021, 1, 1))
+    [finding] = decide(mounting("/a", "/b"), own, request).findings
+    assert "its exception (NCCL) expired on 2020-01-01" in finding.detail
+    assert decide(mounting("/a"), own, request).allowed
+
+
+def test_the_controls_of_exceptions_are_those_of_pod_security() -> None:
+    names = {name_of(control) for controls in CONTROLS.values() for control in controls}
+    assert names == {*get_args(ControlName)}
+
+
+def test_an_exception_that_names_a_mutation_leaves_the_object_as_it_is() -> None:
+    mutation = "restricted-security-context"
+    entry = {"rules": [mutation, PROFILE], "namespaces": ["*"], "names": ["p"], "reason": "image"}
+    own = policy(exceptions=[entry])
+    for obj in (pod(GPU), {**pod(GPU), "metadata": {"name": "other"}}):
+        operations = mutate(obj, own)
+        changed = any("securityContext" in each.path for each in operations)
+        assert changed == (obj["metadata"]["name"] == "other")
+        assert any("tolerations" in each.path for each in operations)
+        # The Pod lacks what gpufence adds, and is not denied for it.
+        assert validate(decide(obj, own).mutated, own).allowed
+    assert mutation not in decide(pod(GPU), own).mutations
+    # An exception from all rules is one from all checks.
+    every = policy(exceptions=[{"namespaces": ["*"], "reason": "all"}])
+    assert mutation in decide(pod(GPU), every).mutations
+    kept = policy(exceptions=[{"rules": ["pool-toleration"], "namespaces": ["*"], "reason": "r"}])
+    assert not [op for op in mutate(pod(GPU), kept) if "tolerations" in op.path]
+    assert validate(decide(pod(GPU), kept).mutated, kept).allowed
+
+
+def test_controls_and_values_belong_to_one_rule() -> None:
+    for wrong, problem in (
+        ({"controls": ["sysctls"]}, "has controls, which belong to one rule; set rules:"),
+        ({"rules": [PROFILE], "values": ["/a"]}, "has values, which belong to controls"),
+        ({"rules": [PROFILE], "controls": ["x"]}, "controls"),
+    ):
+        with pytest.raises(PolicyError, match=problem):
+            policy(exceptions=[{"namespaces": ["a"], "reason": "r", **wrong}])

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import islice
 
 from policies.decision import Decision
+from policies.doubts import doubts
 from policies.finding import Finding
 from policies.kubernetes.editor import PatchOperation
 from policies.kubernetes.paths import pointer
+from policies.policy import Policy
 from policies.rules.set_restricted_security_context import USER_ANNOTATION
 
 # An API server cuts warnings after 256 characters as soon as all warnings of a request together
@@ -66,6 +69,12 @@ def not_followed(name: str, followed: str) -> list[str]:
         return [warning(f"this gpufence reads its policy from a file and ignores {name}")]
     problem = f"this gpufence follows FencePolicy {followed} and ignores {name}"
     return [warning(f"{problem}. To change its policy, set metadata.name to {followed}")]
+
+
+def doubtful(policy: Policy | None) -> list[str]:
+    """Return a warning for what the author of a policy likely does not mean."""
+    found = islice(doubts(policy), MAX_WARNINGS) if policy else ()
+    return [warning(str(each)) for each in found]
 
 
 def warnings(findings: Sequence[Finding], known: Sequence[Finding] = ()) -> list[str]:

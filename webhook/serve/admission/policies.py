@@ -8,6 +8,7 @@ from time import perf_counter
 from typing import Literal
 
 from policies.document import PolicyError, parsing
+from policies.policy import Policy
 from webhook.serve.admission import messages, review
 from webhook.serve.metrics.replica import Metrics, Result, kind_label
 
@@ -70,11 +71,14 @@ class PolicyReviews:
         finally:
             started = await _rested(started)
         result: Result = "allowed"
-        warnings = messages.not_followed(request.name, self._followed)
-        response = review.allowed(request.uid, warnings=warnings)
+        policy: Policy | None = None
         try:
-            for _ in parsing(None if request.is_pod else request.object):
+            for piece in parsing(None if request.is_pod else request.object):
+                policy = piece
                 started = await _rested(started)
+            warnings = messages.not_followed(request.name, self._followed)
+            warnings += messages.doubtful(policy)
+            response = review.allowed(request.uid, warnings=warnings)
         except PolicyError as error:
             code, message = HTTPStatus.UNPROCESSABLE_ENTITY, messages.invalid_policy(error.problems)
             result, response = "denied", review.denied(request.uid, code, message)

@@ -9,10 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from msgspec import structs
+
 from policies.candidates import describe
 from policies.context import Context
 from policies.decision import Decision
 from policies.engine import mutate_pod
+from policies.exemptions import excepted_mutations
 from policies.kubernetes.nodes import Node
 from policies.kubernetes.pod import RESOURCE_SIDES, Pod
 from policies.kubernetes.quantity import parse_quantity
@@ -116,11 +119,12 @@ def _object(
 
 
 def _templates(result: Result, decision: Decision, policy: Policy) -> Iterator[_Template]:
-    written, created = (
-        workload(obj, policy).pods() for obj in (decision.original, decision.mutated)
-    )
+    read = workload(decision.original, policy)
+    excepted = excepted_mutations(read, policy, result.request)
+    written, created = read.pods(), workload(decision.mutated, policy).pods()
     for pod, made in zip(written, created, strict=True):
         context = Context.of(pod, policy, result.request, result.facts)
+        context = structs.replace(context, excepted=excepted)
         template = _Template(pod, made, context)
         if template.is_mutated_later:
             mutate_pod(made, context)
@@ -334,7 +338,9 @@ def _exceptions(result: Result, policy: Policy) -> Iterator[str]:
     namespace, name = result.request.namespace, result.name.removesuffix("*")
     for entry in policy.exceptions:
         if any(entry.covers(rule.id, namespace, result.kind, name) for rule in RULES):
-            rules = ", ".join(sorted(entry.rules)) or "every rule"
+            rules = ", ".join(sorted(entry.rules)) or "every rule that checks"
+            if entry.controls:
+                rules += f" ({', '.join([*sorted(entry.controls), *entry.values.patterns])})"
             state = "expired on" if entry.has_expired(result.request.today) else "expires on"
             until = f", {state} {entry.expires}" if entry.expires else ""
             yield f"Exception in the policy for {rules}{until}: {entry.reason}"

@@ -334,7 +334,7 @@ def relaxed_namespaces(policy: Policy) -> set[str]:
         return set()
     names = {name for each in policy.exceptions for name in each.namespaces.patterns}
     for override in policy.overrides:
-        level = override.hardening.level if override.hardening else "restricted"
+        level = (override.hardening and override.hardening.level) or "restricted"
         weaker = [rule for rule, action in override.rules.items() if action != "enforce"]
         if (
             override.mode in ("warn", "audit")

@@ -21,7 +21,7 @@ from policies.finding import Action
 from policies.images import Image, known_image
 from policies.kubernetes.field_types import camel_case
 from policies.kubernetes.objects import JSONObject
-from policies.policy import Hardening, Policy
+from policies.policy import EffectiveHardening, Hardening, Policy
 from policies.rules import check_needs_root, set_restricted_security_context
 from policies.rules.set_restricted_security_context import HOME_SIZE
 from webhook.cluster.files import PATHS
@@ -237,11 +237,12 @@ class _Failing(NamedTuple):
     namespace: str
     pods: JSONObject
     policy: Policy
-    own: Hardening
+    own: EffectiveHardening
     """Its settings in this policy."""
 
-    def signs(self, hardening: Hardening) -> set[tuple[str, str]]:
-        """Return the paths and reasons of the signs that its Pods have with these settings."""
+    def signs(self, others: Hardening) -> set[tuple[str, str]]:
+        """Return the paths and reasons of the signs that its Pods have with other settings."""
+        hardening = self.own.with_settings(others).settings
         pools = tuple(replace(pool, hardening=None) for pool in self.policy.pools)
         rules: dict[str, Action] = {
             **dict.fromkeys(self.policy.rules, "off"),
@@ -272,7 +273,7 @@ def _failing(audit: Audit, policy: Policy) -> Iterator[_Failing]:
             pools = [pool for pool in policy.pools if pool.name in decision.pools]
             own = policy.hardening_of(namespace, pools)
             failing = _Failing(subject.place, namespace, decision.original, policy, own)
-            if failing.signs(own):
+            if failing.signs(Hardening()):
                 yield failing
 
 
@@ -281,19 +282,19 @@ def _settled(workloads: Sequence[_Failing]) -> Hardening | None:
 
     Of several, the first: a home directory, the user of an image, both, or root.
     """
-    own = workloads[0].own
+    home = None if workloads[0].own.home else HOME_SIZE
     known = [image for each in workloads for image in each.images() if image.user]
-    users = [replace(own, run_as_user=image.user, fs_group=image.fs_group) for image in known]
-    homes = [replace(each, home=each.home or HOME_SIZE) for each in (own, *users)]
-    candidates = [own, homes[0], *users, *homes[1:], replace(own, level="baseline")]
-    before = [each.signs(own) for each in workloads]
+    users = [Hardening(run_as_user=image.user, fs_group=image.fs_group) for image in known]
+    homes = [replace(each, home=home) for each in (Hardening(), *users)]
+    candidates = [Hardening(), homes[0], *users, *homes[1:], Hardening(level="baseline")]
+    before = [each.signs(candidates[0]) for each in workloads]
 
-    def remaining(hardening: Hardening) -> int:
-        after = (each.signs(hardening) for each in workloads)
+    def remaining(others: Hardening) -> int:
+        after = (each.signs(others) for each in workloads)
         return sum(len(old & new) for old, new in zip(before, after, strict=True))
 
     best = min(candidates, key=remaining)
-    return None if best is own else best
+    return None if best == Hardening() else best
 
 
 def _overrides(failing: Iterable[_Failing]) -> Iterator[JSONObject]:
@@ -307,12 +308,11 @@ def _overrides(failing: Iterable[_Failing]) -> Iterator[JSONObject]:
 
 
 def _written(hardening: Hardening) -> JSONObject:
-    """Return settings as a policy has them, without those that are the default."""
-    default = Hardening()
+    """Return settings as a policy has them."""
     return {
         camel_case(each.name): value
         for each in fields(Hardening)
-        if (value := getattr(hardening, each.name)) != getattr(default, each.name)
+        if (value := getattr(hardening, each.name)) is not None
     }
 
 

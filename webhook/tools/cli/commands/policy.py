@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from policies.doubts import doubts
 from policies.facts import Request
 from policies.kubernetes.objects import JSONObject
 from policies.shipped import PRESETS, default_policy_text, preset_text
@@ -103,6 +104,7 @@ def show(policy_path: str | None, preset: str | None) -> None:
     epilog="""\b
 Exit status:
   0  the policy is valid
+  1  with --strict, it is valid, and its author likely means something else
   2  the policy is invalid: standard error says where, why, and what is accepted
 
 \b
@@ -119,16 +121,20 @@ Examples:
     help="Warn of a policy that replicas do not follow, and of pools whose labels no node and no "
     "node template of the cluster has.",
 )
+@click.option(
+    "--strict", is_flag=True, help="Fail if a warning is about what the policy alone says."
+)
 @fence_policy_option
 @kubeconfig_option
 @context_option
 def validate(
     file: str,
     cluster: bool,
+    strict: bool,
     fence_policy: str | None,
     kubeconfig: Path | None,
     context: str | None,
-) -> None:
+) -> int:
     """Validate a policy; FILE may be - for standard input."""
     connection = optional_connection(cluster, kubeconfig, context, fence_policy)
     text = read_policy_text(file)
@@ -141,6 +147,9 @@ def validate(
     if connection is None:
         problem = f"whether replicas follow FencePolicy {name} is not checked"
         click.echo(f"Note: {problem}. Use --cluster.", err=True)
+    found = [*doubts(policy)]
+    for doubt in found:
+        warn(f"{doubt}.")
     if policy.unenforced:
         warn(f"{policy.unenforced}.")
     for index, problem in useless_exceptions(policy, datetime.now(UTC).date()):
@@ -169,6 +178,7 @@ def validate(
         known = connection.run(lambda api: list_state(Reader(LiveObjects(api))))
         for label_problem in label_problems(policy, known.nodes.index, known.templates):
             warn(f"{label_problem.problem}. {label_problem.remediation}.")
+    return EXIT_FOUND if strict and found else 0
 
 
 @policy.command(

@@ -78,8 +78,8 @@ def document(value: Any, key: str = "") -> Any:
     """Return a part of a policy in normal form, as JSON."""
     if is_dataclass(value):
         own = {camel_case(each.name): getattr(value, each.name) for each in fields(value)}
-        if own.get("runAsUser", 0) is None:
-            own["runAsUser"] = "none"
+        if isinstance(value, Policy):
+            own["hardening"] = value.effective_hardening.settings
         return {name: document(each, name) for name, each in own.items() if each is not None}
     match value:
         case Mapping():

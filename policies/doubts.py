@@ -1,0 +1,313 @@
+"""What the author of a valid policy likely does not mean, as sentences.
+
+Each function is about one kind of mistake, and follows from the policy alone. ``gpufence policy
+validate`` prints the sentences, ``kubectl apply`` shows them as warnings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
+
+from policies.kubernetes.kinds import CORE_WORKLOADS
+from policies.kubernetes.quantity import parse_quantity
+from policies.policy import Actions, ExceptionEntry, Policy, Pool
+from policies.vendors import known_vendors
+from policies.wording import did_you_mean, listing
+
+
+class Doubt(NamedTuple):
+    """The path of a field below ``spec``, and a sentence without its full stop."""
+
+    path: str
+    sentence: str
+
+    def __str__(self) -> str:
+        return f"spec.{self.path}: {self.sentence}"
+
+
+_LEAST_MEMORY = parse_quantity("16Mi")
+"""Less is a number without a unit: no container runs in it."""
+
+_OF_EVERY_NODE = frozenset(
+    {
+        "kubernetes.io/hostname",
+        "kubernetes.io/os",
+        "kubernetes.io/arch",
+        "beta.kubernetes.io/os",
+        "beta.kubernetes.io/arch",
+    }
+)
+"""Labels that each kubelet sets (pkg/kubelet/kubelet_node_status.go)."""
+
+_TOLERATED_BY_DEFAULT = frozenset(
+    {"node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"}
+)
+"""Taints that every Pod gets a toleration for (the plugin DefaultTolerationSeconds)."""
+
+_CONTROLLERS = "system:serviceaccount:kube-system:"
+_NEEDED_BY = {
+    "unrestricted-gpu-pod": "restricted-security-context",
+    "pool-trespass": "pool-exclusion",
+}
+"""Checks, and the rule that adds what most Pods need to pass them."""
+
+_MOST_NAMES = 500
+"""Names in overrides. A replica reviews policies, and settles the actions of so many at a time."""
+
+_CLASSES_OF_NODES = frozenset({"system-cluster-critical", "system-node-critical"})
+_OWNED = {"Deployment": "ReplicaSet and Pod", "CronJob": "Job and Pod"}
+
+
+def doubts(policy: Policy) -> Iterator[Doubt]:
+    """Yield what the author likely does not mean, in the order of the fields."""
+    for index, pool in enumerate(policy.pools):
+        for of_pool in _OF_POOL:
+            for path, sentence in of_pool(pool, policy):
+                yield Doubt(f"pools[{index}]{path}", sentence)
+    checks = _OF_POLICY
+    if sum(len(each.namespaces) for each in policy.overrides) <= _MOST_NAMES:
+        checks += _OF_OVERRIDES
+    for check in checks:
+        yield from check(policy)
+
+
+def _fence(pool: Pool, _policy: Policy) -> Iterator[Doubt]:
+    for index, taint in enumerate(pool.taints):
+        if taint.key in _TOLERATED_BY_DEFAULT:
+            yield Doubt(
+                f".taints[{index}]",
+                f"every Pod tolerates {taint.key}, so pool-trespass denies every Pod without a "
+                "device. Use a taint of the GPU nodes alone",
+            )
+    if not pool.fence:
+        yield Doubt(
+            ".taints",
+            f"no taint of pool {pool.name} keeps Pods off its nodes: Pods without a device run "
+            "there. Add a taint with the effect NoSchedule or NoExecute, to the nodes as well",
+        )
+
+
+def _labels(pool: Pool, _policy: Policy) -> Iterator[Doubt]:
+    if pool.selector and _OF_EVERY_NODE.issuperset(pool.selector):
+        keys = listing(pool.selector)
+        yield Doubt(
+            ".nodeSelector",
+            f"every node has {keys}, so every node belongs to pool {pool.name}. Use a label of the "
+            "GPU nodes alone",
+        )
+
+
+def _amounts(pool: Pool, _policy: Policy) -> Iterator[Doubt]:
+    sizes = [(".hardening.home", pool.hardening.home if pool.hardening else None)]
+    sizes += [
+        (f".requires[{index}].maxMemoryPerDevice", each.max_memory_per_device)
+        for index, each in enumerate(pool.requires)
+    ]
+    yield from _too_small(sizes)
+    for index, entry in enumerate(pool.requires):
+        least, most = entry.min_devices, pool.largest_request
+        if least and most and least > most:
+            yield Doubt(
+                f".requires[{index}].minDevices",
+                f"{least} is more than largestRequest, {most}: no Pod may use pool {pool.name}. "
+                "Change one of the two",
+            )
+        classes = entry.priority_classes
+        if classes and classes <= _CLASSES_OF_NODES:
+            yield Doubt(
+                f".requires[{index}].priorityClasses",
+                f"system-priority denies {listing(sorted(classes))} for GPU Pods, so the pool "
+                "accepts no PriorityClass. Name another class",
+            )
+
+
+def _too_small(sizes: Iterable[tuple[str, str | None]]) -> Iterator[Doubt]:
+    for path, size in sizes:
+        if size is not None and parse_quantity(size) < _LEAST_MEMORY:
+            yield Doubt(
+                path, f"{size} is a number of bytes, and too small for any Pod. Write {size}Gi"
+            )
+
+
+def _names(pool: Pool, _policy: Policy) -> Iterator[Doubt]:
+    devices = [name for each in known_vendors() for name in each.patterns if "*" not in name]
+    for name in sorted(pool.resources.exact):
+        if name not in devices and (near := _nearly(name, devices)):
+            yield Doubt(
+                ".resources", f"{name} is no device that is known. If you mean {near}, write that"
+            )
+    classes = [name for each in known_vendors() for name in each.device_classes]
+    for name in sorted(pool.device_classes):
+        if name not in classes and (near := _nearly(name, classes)):
+            yield Doubt(
+                ".deviceClasses",
+                f"{name} is no DeviceClass that is known. If you mean {near}, write that",
+            )
+    for prefix in pool.resources.prefixes:
+        if prefix.endswith("/"):
+            yield Doubt(
+                ".resources",
+                f"{prefix}* covers every resource of the vendor: network devices, amounts of "
+                "memory, and misspelled names. Name the devices",
+            )
+
+
+def _nearly(name: str, known: list[str]) -> str:
+    """Return the known name that differs by a letter or two; empty if there is none."""
+    from difflib import get_close_matches
+
+    return next(iter(get_close_matches(name, known, n=1, cutoff=0.92)), "")
+
+
+def _without_mutation(policy: Policy) -> Iterator[Doubt]:
+    """Name checks that deny nearly every Pod because what they require is not added."""
+    found: dict[str, str] = {}
+    for name, actions in (("", policy.general), *policy.overridden.items()):
+        if actions.mode != "enforce":
+            continue
+        for check, mutation in _NEEDED_BY.items():
+            weak = actions.written[mutation] != "enforce"
+            if weak and actions.written[check] == "enforce" and _matters(check, policy):
+                found.setdefault(check, f" in {name}" if name else "")
+    for check, where in found.items():
+        mutation = _NEEDED_BY[check]
+        what = "GPU Pod" if mutation != "pool-exclusion" else "Pod that tolerates every taint"
+        yield Doubt(
+            f"rules[{check}]",
+            f"enforces{where}, and {mutation}, which adds what it requires, does not: nearly every "
+            f"{what} is denied. Set {mutation}: enforce, or {check}: warn",
+        )
+
+
+def _matters(check: str, policy: Policy) -> bool:
+    return check != "unrestricted-gpu-pod" or policy.effective_hardening.level == "restricted"
+
+
+def _nothing_denies(policy: Policy) -> Iterator[Doubt]:
+    enforcing = [each for each in policy.action_sets if each.mode == "enforce"]
+    if enforcing and not any(_denies(each) for each in enforcing):
+        yield Doubt("rules", "no rule denies anything: the mode is enforce, and no check enforces")
+
+
+def _denies(actions: Actions) -> bool:
+    fences = ("pool-trespass", "device-leak", "pool-not-allowed", "unrestricted-gpu-pod")
+    return any(actions[rule] == "enforce" for rule in fences)
+
+
+def _sizes(policy: Policy) -> Iterator[Doubt]:
+    yield from _too_small([("hardening.home", policy.hardening.home)])
+    yield from _too_small(
+        [
+            (f"overrides[{index}].hardening.home", each.hardening.home)
+            for index, each in enumerate(policy.overrides)
+            if each.hardening
+        ]
+    )
+
+
+def _exemptions(policy: Policy) -> Iterator[Doubt]:
+    exempt = policy.exemptions
+    for name in sorted(exempt.usernames):
+        if "*" in name:
+            yield Doubt(
+                "exemptions.usernames",
+                (f"{name!r} is no name of a user: * stands for itself here. Name each user"),
+            )
+        elif name.startswith(("system:serviceaccounts", "system:authenticated")):
+            yield Doubt(
+                "exemptions.usernames", f"{name!r} is a group, and covers no user. Name each user"
+            )
+        elif name.startswith(_CONTROLLERS) and name.endswith("-controller"):
+            yield Doubt(
+                "exemptions.usernames",
+                f"{name} creates the Pods of many workloads: all of them are "
+                "exempt. Exempt namespaces, or add exceptions",
+            )
+    for name in sorted(exempt.runtime_classes):
+        yield Doubt(
+            "exemptions.runtimeClasses",
+            f"the author of any Pod can set runtimeClassName: {name}, and leaves the policy by it. "
+            "Exempt namespaces",
+        )
+    if not exempt.namespaces:
+        yield Doubt(
+            "exemptions.namespaces",
+            "no namespace is exempt, so the device plugin and the agents of the GPU nodes are "
+            "checked as well. Name their namespaces, such as gpu-operator",
+        )
+
+
+def _overrides(policy: Policy) -> Iterator[Doubt]:
+    later: set[str] = set()
+    for index in range(len(policy.overrides) - 1, -1, -1):
+        entry = policy.overrides[index]
+        own = {name for name in ("mode", "hardening") if getattr(entry, name)}
+        own |= {*entry.actions(policy.rules)}
+        if own and own <= later:
+            yield Doubt(
+                f"overrides[{index}]", "has no effect: a later entry for * sets the same fields"
+            )
+        if "*" in entry.namespaces:
+            later |= own - {"hardening"}
+        named = [rule for rule, action in entry.rules.items() if action == "enforce"]
+        modes = {policy.overridden[name].mode for name in entry.namespaces}
+        if named and "enforce" not in modes:
+            yield Doubt(
+                f"overrides[{index}].rules",
+                f"{listing(named)} cannot enforce where the mode is {modes.pop()}. Add mode: "
+                "enforce to the entry",
+            )
+
+
+def _exceptions(policy: Policy) -> Iterator[Doubt]:
+    for index, entry in enumerate(policy.exceptions):
+        for sentence in _of_exception(entry):
+            yield Doubt(f"exceptions[{index}]", sentence)
+
+
+def _of_exception(entry: ExceptionEntry) -> Iterator[str]:
+    if "*" in entry.namespaces.patterns and not (entry.rules or entry.names or entry.kinds):
+        end = f" until {entry.expires}" if entry.expires else ", without an end"
+        yield f"covers every finding in every namespace{end}. Name rules or namespaces"
+    for name in entry.names.patterns:
+        if "*" in name.removesuffix("*"):
+            yield f"names {name!r}: * counts at the end only. Name the objects"
+    known = [*dict.fromkeys(["Pod", *(kind for _, kind in CORE_WORKLOADS)])]
+    for kind in sorted(entry.kinds):
+        near = did_you_mean(kind, known)
+        if kind not in known and near:
+            yield f"has the kind {kind}, which Kubernetes does not have. {near}"
+        if (below := _OWNED.get(kind)) and "Pod" not in entry.kinds:
+            yield (
+                f"covers a {kind}, and not the Pods that it makes. Add the kinds {below}, and a "
+                "name with * at the end"
+            )
+
+
+def _failure_policy(policy: Policy) -> Iterator[Doubt]:
+    if policy.failure_policy == "Ignore" and policy.mode == "enforce":
+        yield Doubt(
+            "failurePolicy",
+            "while no replica answers, GPU Pods are created without toleration and hardening, and "
+            "stay so. Taints and the policies in the API server still keep other Pods off",
+        )
+
+
+_OF_POOL: tuple[Callable[[Pool, Policy], Iterator[Doubt]], ...] = (
+    _names,
+    _fence,
+    _labels,
+    _amounts,
+)
+_OF_POLICY: tuple[Callable[[Policy], Iterator[Doubt]], ...] = (
+    _failure_policy,
+    _sizes,
+    _exemptions,
+    _exceptions,
+)
+_OF_OVERRIDES: tuple[Callable[[Policy], Iterator[Doubt]], ...] = (
+    _nothing_denies,
+    _without_mutation,
+    _overrides,
+)
