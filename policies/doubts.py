@@ -29,9 +29,10 @@ class Doubt(NamedTuple):
 _LEAST_MEMORY = parse_quantity("16Mi")
 """Less is a number without a unit: no container runs in it."""
 
+_HOST = "kubernetes.io/hostname"
 _OF_EVERY_NODE = frozenset(
     {
-        "kubernetes.io/hostname",
+        _HOST,
         "kubernetes.io/os",
         "kubernetes.io/arch",
         "beta.kubernetes.io/os",
@@ -89,6 +90,9 @@ def _fence(pool: Pool, _policy: Policy) -> Iterator[Doubt]:
 
 
 def _labels(pool: Pool, _policy: Policy) -> Iterator[Doubt]:
+    # One value of a host name is one node.
+    if any(values and key == _HOST for key, values in pool.selector.items()):
+        return
     if pool.selector and _OF_EVERY_NODE.issuperset(pool.selector):
         keys = listing(pool.selector)
         yield Doubt(

@@ -90,7 +90,7 @@ def test_violations_leaves_out_consequences_and_controls_that_find_nothing(
     seen = view(hardened, completed=False)
     assert is_hardened(seen)
     found = [violation for control in CONTROLS[level] if (violation := control(seen)) is not None]
-    assert violations(hardened, level) == found
+    assert [each._replace(control="") for each in violations(hardened, level)] == found
 
 
 @pytest.mark.parametrize(
