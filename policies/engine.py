@@ -209,7 +209,7 @@ def _judge(
         if phase is Phase.MUTATE:
             continue
         found = _findings(pod, context, actions, MOST_FINDINGS - len(findings), failures)
-        if found and (role := obj.role(pod)):
+        if found and (role := pod.template.role):
             found = [
                 replace(finding, detail=f"{finding.detail}; this is about {role}")
                 for finding in found

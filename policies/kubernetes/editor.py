@@ -18,6 +18,7 @@ from msgspec.structs import fields
 from policies.kubernetes.core_v1 import Type
 from policies.kubernetes.paths import Path, field_path, pointer
 from policies.kubernetes.pod import Pod
+from policies.kubernetes.template import Made
 
 
 class Addition(msgspec.Struct, frozen=True, gc=False):
@@ -73,34 +74,16 @@ class Editor:
         self._pod = pod
         self._dry_run = dry_run
         self._rule = ""
-        self._made: list[tuple[str, type[PatchOperation], Path, Any]] = []
-        """Mutations, operations, paths from the Pod, and values as parsed JSON."""
+        self._made: list[Made] = []
+        """The changes of the Pod, with types of operations, and values as parsed JSON."""
 
     @property
     def changes(self) -> list[tuple[str, PatchOperation]]:
-        """The operations on the object, each with the mutation that it comes from.
-
-        None if the Pod's parts have no place there.
-        """
-        template = self._pod.template
-        if not template.editable:
-            return []
-        if template.kind == "Pod":
-            return [
-                (rule, operation(pointer(path), value))
-                for rule, operation, path, value in self._made
-            ]
-        changes: list[tuple[str, PatchOperation]] = []
-        inherited = dict(template.inherited)
-        for rule, operation, path, value in self._made:
-            below_spec = path[1:]
-            if below_spec[0] in inherited and len(below_spec) > 1:
-                # The Pod gets a field of its own: what it inherits, and what is added to that.
-                own = clone(inherited.pop(str(below_spec[0])))
-                place = template.place(below_spec[:1])
-                changes.append((rule, PatchOperation(pointer(place), own)))
-            changes.append((rule, operation(pointer(template.place(below_spec)), value)))
-        return changes
+        """The operations on the object, each with the mutation that it comes from."""
+        return [
+            (rule, operation(pointer(place), value))
+            for rule, operation, place, value in self._pod.template.placed(self._made)
+        ]
 
     def made_by(self, rule: str) -> list[tuple[str, Any]]:
         """Return the changes of a mutation to the spec: the path of each field, and its value.

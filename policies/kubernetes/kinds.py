@@ -1,10 +1,4 @@
-"""What gpufence knows of the kinds of objects that make Pods.
-
-Sources of the names that custom resources give to the Pods of their templates: the types of
-kubeflow/training-operator (``...ReplicaSpecs``), kubernetes-sigs/jobset, ray-project/kuberay,
-kubernetes-sigs/lws, volcano-sh/volcano, argoproj/argo-workflows, kserve/kserve,
-kubeflow/spark-operator and apache/flink-kubernetes-operator.
-"""
+"""What gpufence knows of the kinds of objects that make Pods."""
 
 from __future__ import annotations
 
@@ -28,31 +22,6 @@ CORE_WORKLOADS: dict[tuple[str, str], tuple[str, ...]] = {
     ("batch", "Job"): _SPEC_TEMPLATE,
     ("batch", "CronJob"): ("spec", "jobTemplate", "spec", "template"),
 }
-NAMED_LISTS = {
-    "replicatedJobs": ("replicated job", "name"),
-    "tasks": ("task", "name"),
-    "templates": ("template", "name"),
-    "workerGroupSpecs": ("worker group", "groupName"),
-}
-"""Lists of templates: what an item of the list is, and the field that names it."""
-
-NAMED_FIELDS = {
-    "driver": "the driver",
-    "executor": "the executors",
-    "explainer": "the explainer",
-    "headGroupSpec": "the head",
-    "jobManager": "the job manager",
-    "leaderTemplate": "the leader",
-    "predictor": "the predictor",
-    "submitterPodTemplate": "the submitter",
-    "taskManager": "the task managers",
-    "trainer": "the trainer",
-    "transformer": "the transformer",
-    "workerSpec": "the workers",
-    "workerTemplate": "the workers",
-}
-NAMED_REPLICAS = "ReplicaSpecs"
-"""How the mappings from roles to templates end: ``pytorchReplicaSpecs``."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+import msgspec
+
 from policies.kubernetes.objects import JSONObject, mapping
-from policies.kubernetes.paths import Path, descend, field_path, steps
-
-Aliases = Mapping[str, str]
-"""Where the parts of a composed Pod stand: a field below its spec, and its path in the object.
-
-The field can also be ``metadata.labels``. A path that begins with a dot is below the path of the
-spec.
-"""
+from policies.kubernetes.paths import Path, descend, field_path
 
 NOTHING: Mapping[str, Any] = MappingProxyType({})
 
-_END_OF_A_STEP = re.compile(r"[.\[]|$")
+Made = tuple[str, Any, Path, Any]
+"""A change: its mutation, its operation, a path, and the value."""
 
 
 class Unjudged(NamedTuple):
@@ -33,25 +28,20 @@ class Unjudged(NamedTuple):
     value: Any = None
 
 
-class Template(NamedTuple):
+class Template(msgspec.Struct, frozen=True):
     """A Pod, or a pod template, and where its spec stands in its object.
 
     ``raw`` has ``spec`` and mostly ``metadata``. ``kind`` is the kind of the object: ``Pod``,
-    ``Deployment``, ... If a controller composes the Pod, ``aliases`` maps its parts to their place,
-    and ``inherited`` holds the parts that it takes over from elsewhere. With ``devices_only``, only
-    the requested devices are known: the rest stands in another object. The Pod of a template that
-    is not ``editable`` is judged with its mutations, which have no place in the object. ``root`` is
-    the object.
+    ``Deployment``, ... With ``devices_only``, only the requested devices are known: the rest stands
+    in another object. ``root`` is the object, and ``role`` what it calls the Pods.
     """
 
     raw: JSONObject
     spec_path: Path
     kind: str
-    aliases: Aliases = NOTHING
-    inherited: Mapping[str, Any] = NOTHING
     devices_only: bool = False
-    editable: bool = True
     root: Mapping[str, Any] = NOTHING
+    role: str = ""
 
     def holders(self) -> Iterator[tuple[Path, JSONObject]]:
         """Yield the mappings from the object down to the Pod's spec, each with its path."""
@@ -63,28 +53,21 @@ class Template(NamedTuple):
     def at(self, field: str) -> str:
         """Return the path in the object of a field of the Pod: ``spec...`` or ``metadata...``."""
         spec_path = field_path(self.spec_path)
-        if not field.startswith("spec"):
-            if f".{spec_path}".endswith(".spec"):
-                return f"{spec_path.removesuffix('spec')}{field}"
-            # A composed Pod's metadata stands among the fields of its spec.
-            return f"{spec_path}{self.aliases.get(field, f'.{field}')}"
-        if self.aliases:
-            below_spec = field.removeprefix("spec.")
-            for end in _END_OF_A_STEP.finditer(below_spec):
-                place = self.aliases.get(below_spec[: end.start()])
-                if place is not None:
-                    start = spec_path if place.startswith(".") else ""
-                    return f"{start}{place}{below_spec[end.start() :]}"
-        return f"{spec_path}{field.removeprefix('spec')}"
+        if field.startswith("spec"):
+            return f"{spec_path}{field.removeprefix('spec')}"
+        if f".{spec_path}".endswith(".spec"):
+            return f"{spec_path.removesuffix('spec')}{field}"
+        return f"{spec_path}.{field}"
 
-    def place(self, path: Path) -> Path:
-        """Return the path in a workload at which a field below the spec is written.
+    def placed(self, changes: Iterable[Made]) -> Iterator[Made]:
+        """Yield changes of the Pod as changes of its object. Only a Pod itself has metadata."""
+        for rule, operation, path, value in changes:
+            in_object = path if self.kind == "Pod" else (*self.spec_path, *path[1:])
+            yield rule, operation, in_object, value
 
-        An inherited field is written into the Pod's own part of the object.
-        """
-        if self.aliases and path[0] not in self.inherited:
-            return steps(self.at(f"spec.{field_path(path)}"))
-        return (*self.spec_path, *path)
+    def request_for(self, _device: str) -> str:
+        """Return how an author requests a device, if not in the resources of a container."""
+        return ""
 
 
 def names_device(container: JSONObject) -> bool:

@@ -10,19 +10,13 @@ interest only if they name a device, a label or a taint of a pool, or tolerate e
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from msgspec.structs import fields
 
 from policies.kubernetes.core_v1 import PodSpec
-from policies.kubernetes.kinds import (
-    CORE_WORKLOADS,
-    NAMED_FIELDS,
-    NAMED_LISTS,
-    NAMED_REPLICAS,
-    WELL_KNOWN,
-)
+from policies.kubernetes.kinds import CORE_WORKLOADS, WELL_KNOWN
 from policies.kubernetes.objects import (
     MAX_DEPTH,
     JSONObject,
@@ -67,19 +61,8 @@ class Found(NamedTuple):
     unjudged: tuple[Unjudged, ...] = ()
 
 
-Composer = Callable[[JSONObject, Path, JSONObject], Iterator[Template | Unjudged]]
-"""Yields the Pods of an object: of its spec, which is at a path, and of the object itself."""
-
-Composers = Mapping[tuple[str, str], tuple[tuple[str, ...], Composer]]
-"""By API group and kind, in any version: the path of the spec, and its composer."""
-
-_NO_COMPOSERS: Composers = {}
-
-
-def find(obj: JSONObject, composers: Composers = _NO_COMPOSERS) -> Found:
+def find(obj: JSONObject, search: Search | None = None) -> Found:
     """Return every pod template of an object, in the order of the object; a Pod is its own.
-
-    The kinds of the ``composers`` are not searched by structure.
 
     Raises:
         MalformedObjectError: the API has the kind in another group.
@@ -96,7 +79,7 @@ def find(obj: JSONObject, composers: Composers = _NO_COMPOSERS) -> Found:
                 f"is {obj['apiVersion']}, which has no kind {key[1]}; did you mean {meant}?",
             )
         _check_values(obj)
-    parts = list(_in_object(obj, (), _kind(obj, ""), composers))
+    parts = list((search or Search()).in_object(obj, (), _kind(obj, "")))
     if any(isinstance(part, Unjudged) and part.reason is _DEVICES for part in parts):
         parts = [_without_doubt(part) for part in parts]
     whole = tuple(part for part in parts if isinstance(part, Template))
@@ -148,65 +131,59 @@ def group_kind(obj: Mapping[str, Any]) -> tuple[str, str]:
     return (group if slash else "", str(obj.get("kind")))
 
 
-def _in_object(
-    obj: JSONObject, at: Path, kind: str, composers: Composers
-) -> Iterator[Template | Unjudged]:
-    """Yield the templates of an object at a path of another one, or of the outermost one."""
-    key = group_kind(obj)
-    if path := CORE_WORKLOADS.get(key):
-        template = descend(obj, path)
-        # Patches in files leave out the template, or its spec. Webhooks reject such an object.
-        if isinstance(template, dict) and template.get("spec") is not None:
-            yield Template(template, (*at, *path, "spec"), kind)
-    elif composer := composers.get(key):
-        below, compose = composer
-        yield from compose(mapping(descend(obj, below)), (*at, *below), obj)
-    elif at:
-        yield from _in_mapping(obj, at, kind, composers)
-    elif "." in key[0]:
-        # The group of a custom resource has a dot. Most kinds have a spec, Kaito's do not.
-        for field, value in obj.items():
-            if field not in _NOT_SEARCHED:
-                yield from search(value, (field,), kind, composers)
+class Search:
+    """Finds the pod templates below an object, by their structure."""
 
+    def in_object(self, obj: JSONObject, at: Path, kind: str) -> Iterator[Template | Unjudged]:
+        """Yield the templates of an object at a path of another one, or of the outermost one."""
+        key = group_kind(obj)
+        if path := CORE_WORKLOADS.get(key):
+            template = descend(obj, path)
+            # Patches in files leave out the template, or its spec. Webhooks reject such an object.
+            if isinstance(template, dict) and template.get("spec") is not None:
+                yield Template(template, (*at, *path, "spec"), kind)
+        elif at:
+            yield from self._in_mapping(obj, at, kind)
+        elif "." in key[0]:
+            # The group of a custom resource has a dot. Most kinds have a spec, Kaito's do not.
+            for field, value in obj.items():
+                if field not in _NOT_SEARCHED:
+                    yield from self.below(value, (field,), kind)
 
-def search(
-    value: Any, path: Path, kind: str, composers: Composers = _NO_COMPOSERS
-) -> Iterator[Template | Unjudged]:
-    """Yield the templates at and below ``value``, and texts of several lines."""
-    if isinstance(value, str):
-        if "\n" in value:
-            yield Unjudged(path, _TEXT, value)
-        return
-    if len(path) > MAX_DEPTH:
-        if isinstance(value, dict | list) and value:
-            yield Unjudged(path, f"it is more than {MAX_DEPTH} levels deep")
-    elif isinstance(value, list):
-        for index, item in enumerate(value):
-            yield from search(item, (*path, index), kind, composers)
-    elif isinstance(value, dict):
-        if _is_object(value):
-            yield from _in_object(value, path, _kind(value, kind), composers)
+    def below(self, value: Any, path: Path, kind: str) -> Iterator[Template | Unjudged]:
+        """Yield the templates at and below ``value``, and texts of several lines."""
+        if isinstance(value, str):
+            if "\n" in value:
+                yield Unjudged(path, _TEXT, value)
+            return
+        if len(path) > MAX_DEPTH:
+            if isinstance(value, dict | list) and value:
+                yield Unjudged(path, f"it is more than {MAX_DEPTH} levels deep")
+        elif isinstance(value, list):
+            for index, item in enumerate(value):
+                yield from self.below(item, (*path, index), kind)
+        elif isinstance(value, dict):
+            if _is_object(value):
+                yield from self.in_object(value, path, _kind(value, kind))
+            else:
+                yield from self._in_mapping(value, path, kind)
+
+    def _in_mapping(
+        self, value: JSONObject, path: Path, kind: str
+    ) -> Iterator[Template | Unjudged]:
+        spec = value.get("spec")
+        if isinstance(spec, dict) and _lists_containers(spec):
+            yield _judgeable(Template(value, (*path, "spec"), kind))
+        elif _lists_containers(value):
+            yield _judgeable(Template({"spec": value}, path, kind))
+            # An inline spec can contain others: KServe's workerSpec.
+            for key, item in value.items():
+                if key not in _POD_SPEC_FIELDS:
+                    yield from self.below(item, (*path, key), kind)
         else:
-            yield from _in_mapping(value, path, kind, composers)
-
-
-def _in_mapping(
-    value: JSONObject, path: Path, kind: str, composers: Composers
-) -> Iterator[Template | Unjudged]:
-    spec = value.get("spec")
-    if isinstance(spec, dict) and _lists_containers(spec):
-        yield _judgeable(Template(value, (*path, "spec"), kind))
-    elif _lists_containers(value):
-        yield _judgeable(Template({"spec": value}, path, kind))
-        # An inline spec can contain others: KServe's workerSpec.
-        for key, item in value.items():
-            if key not in _POD_SPEC_FIELDS:
-                yield from search(item, (*path, key), kind, composers)
-    else:
-        yield from _fragments(value, path)
-        for key, item in value.items():
-            yield from search(item, (*path, key), kind, composers)
+            yield from _fragments(value, path)
+            for key, item in value.items():
+                yield from self.below(item, (*path, key), kind)
 
 
 def _judgeable(template: Template) -> Template | Unjudged:
@@ -309,19 +286,3 @@ def _counts_devices(field: str, item: Any) -> bool:
 def _is_count(item: Any) -> bool:
     text = str(item) if isinstance(item, int | str) and not isinstance(item, bool) else ""
     return text.isdecimal() and text.strip("0") != ""
-
-
-def role(obj: JSONObject, path: Path) -> str:
-    """Return whose template is at ``path``; an empty string if the kind has no name for it."""
-    value: Any = obj
-    title = ""
-    for before, step in zip(("", *path), path, strict=False):
-        value = descend(value, (step,))
-        if before in NAMED_LISTS and isinstance(value, dict):
-            what, key = NAMED_LISTS[before]
-            title = f'{what} "{value[key]}"' if value.get(key) else title
-        elif str(before).endswith(NAMED_REPLICAS):
-            title = f"the {step} replicas"
-        else:
-            title = NAMED_FIELDS.get(str(step), title)
-    return title

@@ -7,7 +7,7 @@ or too large is rejected here, with its path. Fields that no rule reads may hold
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from operator import gt
 from types import MappingProxyType
 from typing import Any, TypeVar
@@ -34,7 +34,6 @@ from policies.kubernetes.templates import (
     foreign_field,
     has_known_fields,
     is_core_workload,
-    role,
 )
 
 MOST_CLAIMS = 32
@@ -62,10 +61,6 @@ volumes, and 3 requirements with 3 values.
 T = TypeVar("T")
 
 
-def _no_value(_value: Any) -> bool:
-    return False
-
-
 class _Object(msgspec.Struct):
     """The part of every object that rules read."""
 
@@ -80,8 +75,6 @@ class Workload:
     """
 
     __slots__ = (
-        "_concerns",
-        "_find",
         "_pod",
         "_pods",
         "api_version",
@@ -91,20 +84,12 @@ class Workload:
         "unjudged",
     )
 
-    def __init__(
-        self,
-        obj: JSONObject | PodObject,
-        find: Callable[[JSONObject], Found] = find,
-        concerns: Callable[[Any], bool] = _no_value,
-    ) -> None:
-        """Read the object's metadata; ``find`` returns its pod templates.
-
-        ``concerns`` returns whether a part that cannot be judged is of interest for its value.
+    def __init__(self, obj: JSONObject | PodObject) -> None:
+        """Read the object's metadata.
 
         Raises:
             MalformedObjectError: the metadata is malformed.
         """
-        self._find, self._concerns = find, concerns
         self._pod: PodObject | None = None
         self.unjudged: tuple[Unjudged, ...] = ()
         """The parts of interest whose Pods cannot be judged; known after ``pods``."""
@@ -151,11 +136,19 @@ class Workload:
                 self.unjudged = tuple(
                     part
                     for part in self.unjudged
-                    if part.value is None or self._concerns(part.value)
+                    if part.value is None or self.concerns(part.value)
                 )
             check_size(pods)
             self._pods = pods
         return self._pods
+
+    def found(self, obj: JSONObject) -> Found:
+        """Return the pod templates of the object, and the parts that cannot be judged."""
+        return find(obj)
+
+    def concerns(self, _value: Any) -> bool:
+        """Return whether a part that cannot be judged is of interest for its value."""
+        return False
 
     def _pods_of_templates(self, obj: JSONObject) -> Iterator[Pod]:
         """Yield the Pod of each template.
@@ -163,11 +156,11 @@ class Workload:
         Fields of an unknown custom resource may only have the names of a Pod's: its own definition
         says what they hold.
         """
-        templates, self.unjudged = self._find(obj)
+        templates, self.unjudged = self.found(obj)
         for template in templates:
             problem = None if has_known_fields(obj) else foreign_field(template)
             try:
-                pod = None if problem else pod_of(template._replace(root=obj))
+                pod = None if problem else pod_of(replace(template, root=obj))
             except OversizedObjectError:
                 raise
             except MalformedObjectError as error:
@@ -189,9 +182,7 @@ class Workload:
             return Workload(replace(self._pod, metadata=metadata))
         metadata_of_raw = {**((other.raw or {}).get("metadata") or {})}
         metadata_of_raw |= {"labels": labels, "annotations": annotations}
-        return Workload(
-            {**(self.raw or {}), "metadata": metadata_of_raw}, self._find, self._concerns
-        )
+        return Workload({**(self.raw or {}), "metadata": metadata_of_raw})
 
     def with_ephemeral_containers(self, other: Workload) -> Workload:
         """Return this Pod with the ephemeral containers of another one.
@@ -206,12 +197,6 @@ class Workload:
 
     def _as_pod(self) -> PodObject:
         return self._pod if self._pod is not None else convert(self.raw, PodObject)
-
-    def role(self, pod: Pod) -> str:
-        """Return what the object calls the Pods of a template: the Worker replicas, the head."""
-        if self.raw is None or pod.kind == "Pod":
-            return ""
-        return role(self.raw, pod.template.spec_path)
 
 
 def convert(value: Any, type_: type[T]) -> T:

@@ -9,7 +9,6 @@ from msgspec.structs import replace
 from policies.context import Context
 from policies.finding import Edit, Finding
 from policies.kubernetes.core_v1 import PodSpec, Toleration
-from policies.kubernetes.paths import field_path
 from policies.kubernetes.pod import Pod
 from policies.kubernetes.scheduling import (
     Alternative,
@@ -45,9 +44,6 @@ from policies.vocabulary import (
 from policies.wording import capitalized
 
 ID = "pool-trespass"
-
-_WITH_GPU_FIELD = ("SparkApplication", "ScheduledSparkApplication")
-"""Kinds that request a device for their Pods in a field of their own."""
 
 
 def check(pod: Pod, context: Context) -> Iterable[Finding]:
@@ -362,9 +358,8 @@ def _remediation(remove: str, pod: Pod, pools: Iterable[Pool], context: Context)
         own = [pool.selector for pool in request.pools]
         if request.certain and all(pool.selector not in own for pool in usable):
             return f"{usable[0].request} in place of {request.what}, or {remove}"
-    if pod.template.kind in _WITH_GPU_FIELD and pod.template.aliases and usable[0].example:
-        at = field_path(pod.template.spec_path)
-        return f"Set gpu: {{name: {usable[0].example}, quantity: 1}} in {at}, or {remove}"
+    if (device := usable[0].example) and (instead := pod.template.request_for(device)):
+        return f"{instead}, or {remove}"
     return request_or(remove, usable)
 
 

@@ -37,6 +37,7 @@ from webhook.tools.cli.report.output import BOLD, DIM, PLAIN, Terminal
 from webhook.tools.cli.report.text import finding_text, heading, unjudged_text
 from webhook.tools.cli.yaml_writer import difference
 from webhook.tools.custom_resources import workload
+from webhook.tools.custom_resources.composed import ComposedTemplate
 from webhook.wording import counted
 
 _MOST_NAMES = 8
@@ -71,7 +72,9 @@ class _Template:
     @property
     def is_mutated_later(self) -> bool:
         """Whether the object has no fields for the mutations, so that only its Pods get them."""
-        return not self.written.template.editable and bool(self.context.device_requests)
+        template = self.written.template
+        is_editable = not isinstance(template, ComposedTemplate) or template.editable
+        return not is_editable and bool(self.context.device_requests)
 
     @property
     def placed(self) -> Pod:

@@ -8,10 +8,16 @@ the controller runs, contribute to them. The webhook judges these Pods when they
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from msgspec.structs import replace
+
 from policies.kubernetes import templates
-from policies.kubernetes.objects import JSONObject
-from policies.kubernetes.template import Unjudged
-from policies.kubernetes.templates import Composers, Found, group_kind
+from policies.kubernetes.objects import JSONObject, mapping
+from policies.kubernetes.paths import Path, descend
+from policies.kubernetes.template import Template, Unjudged
+from policies.kubernetes.templates import Found, Search, group_kind
 from policies.kubernetes.workload import Workload
 from policies.policy import Policy
 from webhook.tools.custom_resources import argo, flink, runtimes, spark
@@ -22,11 +28,15 @@ from webhook.tools.custom_resources.kinds import (
     KINDS_WITHOUT_PODS,
 )
 from webhook.tools.custom_resources.names import concerns
+from webhook.tools.custom_resources.roles import role
 
 _CHART = "a Helm chart makes Pods from these values; check what helm template prints"
 _FROM_PRESET = "its operator creates Pods that this object does not describe"
 _SPEC = ("spec",)
-COMPOSERS: Composers = {
+Composer = Callable[[JSONObject, Path, JSONObject], Iterator[Template | Unjudged]]
+"""Yields the Pods of an object: of its spec, which is at a path, and of the object itself."""
+
+COMPOSERS: Mapping[tuple[str, str], tuple[tuple[str, ...], Composer]] = {
     ("argoproj.io", "ClusterWorkflowTemplate"): (_SPEC, argo.compose),
     ("argoproj.io", "CronWorkflow"): (("spec", "workflowSpec"), argo.compose),
     ("argoproj.io", "Workflow"): (_SPEC, argo.compose),
@@ -46,6 +56,7 @@ COMPOSERS: Composers = {
     ("trainer.kubeflow.org", "TrainJob"): (_SPEC, runtimes.compose_train_job),
     ("trainer.kubeflow.org", "TrainingRuntime"): (_SPEC, runtimes.compose_runtime),
 }
+"""By API group and kind, in any version: the path of the spec, and what composes its Pods."""
 
 
 def workload(obj: JSONObject, policy: Policy) -> Workload:
@@ -54,7 +65,32 @@ def workload(obj: JSONObject, policy: Policy) -> Workload:
     Raises:
         MalformedObjectError: the metadata is malformed.
     """
-    return Workload(obj, find, concerns(policy))
+    return _Composed(obj, policy)
+
+
+class _Composed(Workload):
+    __slots__ = ("_concerns",)
+
+    def __init__(self, obj: JSONObject, policy: Policy) -> None:
+        super().__init__(obj)
+        self._concerns = concerns(policy)
+
+    def found(self, obj: JSONObject) -> Found:
+        return find(obj)
+
+    def concerns(self, value: Any) -> bool:
+        return self._concerns(value)
+
+
+class _Composers(Search):
+    """Composes the Pods of the kinds of a composer, and searches others by structure."""
+
+    def in_object(self, obj: JSONObject, at: Path, kind: str) -> Iterator[Template | Unjudged]:
+        if composer := COMPOSERS.get(group_kind(obj)):
+            below, compose = composer
+            yield from compose(mapping(descend(obj, below)), (*at, *below), obj)
+        else:
+            yield from super().in_object(obj, at, kind)
 
 
 def find(obj: JSONObject) -> Found:
@@ -66,7 +102,10 @@ def find(obj: JSONObject) -> Found:
     group, kind = key = group_kind(obj)
     if group in GROUPS_WITHOUT_PODS or key in KINDS_WITHOUT_PODS:
         return Found()
-    found = templates.find(obj, COMPOSERS)
+    found = templates.find(obj, _Composers())
+    found = found._replace(
+        templates=tuple(replace(each, role=role(obj, each.spec_path)) for each in found.templates)
+    )
     if key in HELM_CHARTS:
         values = tuple(part._replace(reason=_CHART) for part in found.unjudged)
         return found._replace(unjudged=values)

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from policies.kubernetes.objects import JSONObject, OversizedObjectError, mapping, mappings
 from policies.kubernetes.paths import Path, field_path
 from policies.kubernetes.template import Template, Unjudged
+from webhook.tools.custom_resources.composed import ComposedTemplate
 from webhook.tools.custom_resources.merging import MERGE_KEYS, add_volumes, merge
 
 _PLACEMENT = ("tolerations", "nodeSelector", "affinity")
@@ -165,12 +166,12 @@ def _compose(workflow: _Workflow, step: _Step, whole: JSONObject) -> Template:
     added = {name: spec[name] for name in ("resources", "volumes") if name in spec}
     # With defaults or shared mounts, containers are merged.
     editable = whole == holder and not mapping(whole.get("containerSet")).get("volumeMounts")
-    return Template(
+    return ComposedTemplate(
         raw,
         step.path,
         workflow.kind,
-        aliases,
-        inherited | added,
+        aliases=aliases,
+        inherited=inherited | added,
         editable=editable,
     )
 

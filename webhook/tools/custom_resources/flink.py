@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from policies.kubernetes.objects import JSONObject, mapping, mappings
 from policies.kubernetes.paths import Path, field_path
 from policies.kubernetes.template import Template, Unjudged
+from webhook.tools.custom_resources.composed import ComposedTemplate
 from webhook.tools.custom_resources.merging import merge
 
 _ROLES = ("jobManager", "taskManager")
@@ -66,4 +67,5 @@ def _compose(common: JSONObject, own: JSONObject, at: Path, role: str, kind: str
         aliases[f"containers[{len(containers)}]"] = field_path((*at, role))
         containers.append({"name": _MAIN})
     raw = {**merged, "spec": {**spec, "containers": containers}}
-    return Template(raw, (*at, role, "podTemplate", "spec"), kind, aliases, editable=False)
+    place = (*at, role, "podTemplate", "spec")
+    return ComposedTemplate(raw, place, kind, aliases=aliases, editable=False)

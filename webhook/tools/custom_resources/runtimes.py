@@ -14,7 +14,8 @@ from collections.abc import Iterator
 from policies.kubernetes.objects import JSONObject, mapping, mappings
 from policies.kubernetes.paths import Path, descend
 from policies.kubernetes.template import Template, Unjudged, names_device
-from policies.kubernetes.templates import INCOMPLETE, has_devices, search
+from policies.kubernetes.templates import INCOMPLETE, Search, has_devices
+from webhook.tools.custom_resources.composed import ComposedTemplate
 
 _SERVER = "kserve-container"
 _COMPONENTS = ("predictor", "transformer", "explainer")
@@ -85,7 +86,7 @@ def _component(holder: JSONObject, path: Path, kind: str) -> Iterator[Template |
         **holder,
         "containers": [*listed, *({"name": _SERVER, **server} for _, server in servers)],
     }
-    yield Template({"spec": spec}, path, kind, aliases)
+    yield ComposedTemplate({"spec": spec}, path, kind, aliases=aliases)
 
 
 def compose_llm_service(
@@ -112,7 +113,7 @@ def compose_llm_service(
 def compose_runtime(spec: JSONObject, path: Path, obj: JSONObject) -> Iterator[Template | Unjudged]:
     """Yield the templates of a runtime. Those without devices may get some from other objects."""
     reason = _COMPLETED_BY[obj["kind"].removeprefix("Cluster")]
-    for part in search(spec, path, obj["kind"]):
+    for part in Search().below(spec, path, obj["kind"]):
         if isinstance(part, Unjudged):
             yield part._replace(reason=reason) if part.reason is INCOMPLETE else part
         elif has_devices(part):
@@ -134,7 +135,8 @@ def compose_train_job(
         # They replace the resources of the runtime's container of that name.
         aliases = {"containers[0].resources": ".resourcesPerNode"}
         raw = {"spec": {"containers": [container]}}
-        yield Template(raw, (*path, "trainer"), obj["kind"], aliases, devices_only=True)
+        place = (*path, "trainer")
+        yield ComposedTemplate(raw, place, obj["kind"], aliases=aliases, devices_only=True)
     yield Unjudged((*path, "runtimeRef"), "the pod template is part of the training runtime")
 
 

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from policies.kubernetes.objects import JSONObject, mapping, mappings
 from policies.kubernetes.paths import Path, below, field_path
 from policies.kubernetes.template import Template, Unjudged
+from webhook.tools.custom_resources.composed import ComposedTemplate
 from webhook.tools.custom_resources.merging import add_volumes, merge
 
 _ROLES = ("driver", "executor")
@@ -23,6 +24,11 @@ _CONF_OF_DEVICES = "spark.{}.resource."
 _CONF_OF_BOTH = "spark.kubernetes.node.selector."
 _POD_FIELDS = ("affinity", "hostNetwork", "initContainers", "nodeSelector", "tolerations")
 _CONTAINER_FIELDS = ("env", "envFrom", "image", "lifecycle", "securityContext", "volumeMounts")
+
+
+class _SparkTemplate(ComposedTemplate, frozen=True):
+    def request_for(self, device: str) -> str:
+        return f"Set gpu: {{name: {device}, quantity: 1}} in {field_path(self.spec_path)}"
 
 
 def compose(application: JSONObject, path: Path, obj: JSONObject) -> Iterator[Template | Unjudged]:
@@ -105,4 +111,4 @@ def _compose(
     labels = {"labels": mapping(holder.get("labels"))}
     aliases["metadata.labels"] = ".labels"
     raw = {"spec": spec, "metadata": merge(mapping(template.get("metadata")), labels)}
-    return Template(raw, (*at, role), kind, aliases, editable=False)
+    return _SparkTemplate(raw, (*at, role), kind, aliases=aliases, editable=False)

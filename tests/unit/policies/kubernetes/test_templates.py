@@ -13,7 +13,7 @@ from policies.kubernetes.template import Template
 from policies.kubernetes.templates import is_core_workload
 from reviewing import with_value
 from strategies import JSON, policies
-from webhook.tools.custom_resources import find
+from webhook.tools.custom_resources import find, workload
 
 SPEC: JSON = {"containers": [{"name": "main", "image": "i"}]}
 TEMPLATE: JSON = {"metadata": {"labels": {"app": "x"}}, "spec": SPEC}
@@ -192,6 +192,7 @@ def test_a_finding_names_the_role_of_its_template() -> None:
         (ray, ["the head", 'worker group "a"']),
         (web | {"spec": template}, [""]),
     ):
-        found = decide(obj, policies()["one taint"]).findings
+        policy = policies()["one taint"]
+        found = decide(workload(obj, policy), policy).findings
         named = [finding.detail.partition("; this is about ")[2] for finding in found]
         assert named == roles
