@@ -14,7 +14,7 @@ from policies.kubernetes.objects import MalformedObjectError
 from policies.kubernetes.pod import ContainerKind, DeviceResource, Pod
 from policies.kubernetes.workload import convert
 from policies.policy import EffectiveHardening, Policy, Pool
-from policies.requests import DeviceRequest, NamedClaim, Scope, device_requests, ignored_annotations
+from policies.requests import DeviceRequest, NamedClaim, Scope, device_requests
 
 # Each finding names the claims, and a Pod can have thousands of findings.
 _NAMED_CLAIMS = 8
@@ -145,15 +145,6 @@ class Context(Scope, frozen=True, gc=False):
         if not (pod.spec.resource_claims and self.policy.pools_of_class and self.exists(pod)):
             return False
         return any(named.is_used for named in self.unresolved_claims(pod))
-
-    def may_mean_a_device(self, pod: Pod) -> bool:
-        """Return whether the author may have wanted a device, however it is written."""
-        return bool(
-            self.device_requests
-            or pod.device_resources
-            or pod.spec.resource_claims
-            or list(ignored_annotations(pod, self.policy))
-        )
 
     def describe_unresolved_claims(self, pod: Pod) -> str:
         """Return the clause that a finding adds about unresolved claims; empty without any."""

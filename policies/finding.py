@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 
@@ -19,34 +18,6 @@ Mode = Literal["enforce", "warn", "audit"]
 def limited(action: Action, mode: Action) -> Action:
     """Return the action of a rule in a mode: the weaker of the two."""
     return max(action, mode, key=ACTIONS.index)
-
-
-EditKind = Literal["set", "append", "remove", "rename"]
-
-
-class Edit(msgspec.Struct, frozen=True):
-    """A change of one field. ``append`` adds to a list, and ``rename`` gives a key another name.
-
-    ``path`` is as in a finding. ``value`` is parsed JSON, or the new name.
-    """
-
-    kind: EditKind
-    path: str
-    value: Any = None
-
-    def __hash__(self) -> int:
-        # The value may be a mapping or a list.
-        return hash((self.kind, self.path))
-
-    def __str__(self) -> str:
-        match self.kind:
-            case "remove":
-                return f"remove {self.path}"
-            case "rename":
-                return f"rename {self.path} to {self.value}"
-            case "append":
-                return f"add {json.dumps(self.value)} to {self.path}"
-        return f"set {self.path} to {json.dumps(self.value)}"
 
 
 class Finding(msgspec.Struct, frozen=True):
@@ -71,8 +42,6 @@ class Finding(msgspec.Struct, frozen=True):
     rejected: frozenset[tuple[str, str]] = frozenset()
     """Of Pod Security: the controls that reject a value, each with the value. An exception may name
     them."""
-    fix: tuple[Edit, ...] = ()
-    """The remediation as edits, if it is mechanical. ``gpufence check --fix`` makes them."""
 
     @property
     def outcome(self) -> str:

@@ -28,7 +28,7 @@ from policies.device_injection import (
     shows_gpus,
     values,
 )
-from policies.finding import Edit, Finding
+from policies.finding import Finding
 from policies.kubernetes.core_v1 import EnvVar, VolumeMount, host_path, volume_name
 from policies.kubernetes.pod import Container, Pod
 from policies.policy import Policy
@@ -108,17 +108,13 @@ def _by_variable(pod: Pod, container: Container, context: Context) -> Iterator[F
     has_claims = resources and resources.claims
     for name in visible_devices:
         if name in known and shows_devices(name, known[name]):
-            finding = _variable(
+            yield _variable(
                 pod,
                 container,
                 name,
                 ONLY_CLAIMS if has_claims else SHOWS_GPUS,
                 f"Remove {name}" if has_claims else _remediation(pod, container, name, context),
             )
-            # A DaemonSet may monitor the GPUs of its nodes: an exemption is a remedy, too.
-            if not (context.may_mean_a_device(pod) or is_daemon_set_pod(pod, context)):
-                finding = replace(finding, fix=_removal(pod, container, name))
-            yield finding
     if is_legacy(known):
         consequence = f"for which it gets every GPU without {VISIBLE_DEVICES}"
         remediation = f"Add {VISIBLE_DEVICES} with value void, or remove {CUDA_VERSION}"
@@ -142,12 +138,6 @@ def _variable(
         f'container "{container.name}" sets {name} to {shown}, {consequence}',
         remediation,
     )
-
-
-def _removal(pod: Pod, container: Container, name: str) -> tuple[Edit, ...]:
-    """Return the edits that remove all entries of a variable: one above may have another value."""
-    indexes = [i for i, variable in enumerate(container.env) if variable.name == name]
-    return tuple(Edit("remove", pod.at(f"{container.field}.env[{index}]")) for index in indexes)
 
 
 def _with_scheduler(

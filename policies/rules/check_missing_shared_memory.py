@@ -6,7 +6,7 @@ import posixpath
 from collections.abc import Iterator
 
 from policies.context import Context
-from policies.finding import Edit, Finding
+from policies.finding import Finding
 from policies.kubernetes.core_v1 import is_on_disk, volume_name
 from policies.kubernetes.pod import Container, DeviceResource, Pod
 from policies.kubernetes.quantity import NANOS
@@ -14,7 +14,6 @@ from policies.kubernetes.quantity import NANOS
 ID = "missing-shared-memory"
 
 SHARED_MEMORY = "/dev/shm"  # noqa: S108 - a mount path of a container
-_NAME = "shm"
 # Sources: ray-project/kuberay, controllers/ray/common/pod.go; kserve/kserve, config/llmisvcconfig.
 _ADDED_BY_OPERATOR = frozenset(
     {"LLMInferenceService", "LLMInferenceServiceConfig", "RayCluster", "RayJob", "RayService"}
@@ -74,24 +73,14 @@ def _count(resource: DeviceResource, context: Context) -> int:
 
 
 def _without_volume(pod: Pod, container: Container, requests: str) -> Finding:
-    path = pod.at(container.field)
-    mount = Edit("append", f"{path}.volumeMounts", {"name": _NAME, "mountPath": SHARED_MEMORY})
-    volume = {"name": _NAME, "emptyDir": {"medium": "Memory"}}
-    fix: tuple[Edit, ...] = (mount,)
-    present = [each for each in pod.spec.volumes or () if each.get("name") == _NAME]
-    if not present:
-        fix = (Edit("append", pod.at("spec.volumes"), volume), mount)
-    elif [getattr(each.get("emptyDir"), "medium", None) for each in present] != ["Memory"]:
-        fix = ()
     return Finding(
         ID,
-        path,
+        pod.at(container.field),
         "a container with several GPUs has no volume for shared memory",
         f"{requests} and mounts no volume at {SHARED_MEMORY}, which container runtimes limit to "
         "64 MiB",
         "Add volumes: [{name: shm, emptyDir: {medium: Memory}}] to the Pod, and "
         f"volumeMounts: [{{name: shm, mountPath: {SHARED_MEMORY}}}] to the container",
-        fix=fix,
     )
 
 
@@ -103,7 +92,6 @@ def _with_disk(path: str, requests: str, volume: str) -> Finding:
         f'{requests} and mounts volume "{volume}" at {SHARED_MEMORY}, an emptyDir on the disk of '
         "the node",
         "Set emptyDir: {medium: Memory}",
-        fix=(Edit("set", f"{path}.medium", "Memory"),),
     )
 
 

@@ -5,15 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator
 
-from msgspec import to_builtins
-
 from policies.context import Context
-from policies.finding import Edit, Finding
+from policies.finding import Finding
 from policies.images import Image, known_image
-from policies.kubernetes.paths import field_path
 from policies.kubernetes.pod import Container, DeviceResource, Pod, claimed_volumes, locks_memory
 from policies.kubernetes.quantity import is_rdma_resource_name
-from policies.rules.set_restricted_security_context import HOME_SIZE, homeless, homes
 from policies.wording import uncapitalized
 
 ID = "needs-root"
@@ -281,9 +277,6 @@ def _slow_start(pod: Pod, volumes: Collection[str]) -> Iterator[Finding]:
             f"the Pod sets fsGroup without fsGroupChangePolicy: at each start, the kubelet changes "
             f"the group of all files in {written[0].name}, which takes minutes for many files",
             f"Set fsGroupChangePolicy: OnRootMismatch in {_security_context(pod)}",
-            fix=(
-                Edit("set", pod.at("spec.securityContext.fsGroupChangePolicy"), "OnRootMismatch"),
-            ),
         )
 
 
@@ -317,17 +310,10 @@ def _fails(known: Image, user: str, container: Container, context: Context) -> b
 
 
 def _image(container: Container, pod: Pod, who: str, known: Image) -> Finding:
-    without = homeless(pod, [container]) if known.needs == "home" else ()
-    additions = homes(pod, without, HOME_SIZE) if without else ()
     return Finding(
         ID,
         pod.at(f"{container.field}.image"),
         "an image is known to fail as a user that it was not built for",
         f"{who}, and {known.name} was not built for it: {known.why}",
         known.remediation,
-        fix=tuple(
-            Edit("append", pod.at(field_path(addition.path)), to_builtins(item))
-            for addition in additions
-            for item in addition.value
-        ),
     )

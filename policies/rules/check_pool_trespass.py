@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from msgspec.structs import replace
 
 from policies.context import Context
-from policies.finding import Edit, Finding
+from policies.finding import Finding
 from policies.kubernetes.core_v1 import PodSpec, Toleration
 from policies.kubernetes.pod import Pod
 from policies.kubernetes.scheduling import (
@@ -106,7 +106,6 @@ def _by_runtime_class(pod: Pod, added: PodSpec, context: Context) -> Iterator[Fi
                 path=pod.at("spec.runtimeClassName"),
                 detail=f"with what RuntimeClass {name} adds, {finding.detail}",
                 remediation=_remediation(remove, pod, pools, context),
-                fix=(),
             )
             return
 
@@ -137,9 +136,6 @@ def _by_zero_request(pod: Pod, context: Context) -> Iterator[Finding]:
                 "Pod",
                 f"Remove {name}: 0",
                 "warn",
-                fix=tuple(
-                    Edit("remove", pod.at(resource.field(side))) for side in resource.quantities
-                ),
             )
 
 
@@ -181,8 +177,6 @@ def _by_toleration(
         reached = [pool for pool, taint in taints.items() if taint is not None]
         if not reached:
             continue
-        path = pod.at(f"spec.tolerations[{index}]")
-        fix: tuple[Edit, ...] = ()
         if is_wildcard(toleration):
             reason = f"{_subject(reached[0], context)} tolerates every taint"
             remediation = (
@@ -193,21 +187,17 @@ def _by_toleration(
         else:
             reason = f"{_subject(reached[0], context)} tolerates the taint of GPU nodes"
             remediation = _remediation(TOLERATION, pod, reached, context)
-            has_other_remedies = pod.kind == "DaemonSet" or of_platform(TOLERATION, pod, context)
-            if not (has_other_remedies or context.may_mean_a_device(pod)):
-                fix = (Edit("remove", path),)
         lack = _lack(pod, reached[0], context)
         covered = _covered(toleration)
         yield Finding(
             ID,
-            path,
+            pod.at(f"spec.tolerations[{index}]"),
             reason,
             f"{tolerates(reached)}, but {lack}",
             remediation,
             subjects=frozenset(
                 f"{covered} for {taints[pool]} of {pool.name}: {lack}" for pool in reached
             ),
-            fix=fix,
         )
 
 

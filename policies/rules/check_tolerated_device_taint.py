@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from policies.context import Context
-from policies.finding import Edit, Finding
+from policies.finding import Finding
 from policies.kubernetes.pod import Pod
 from policies.kubernetes.scheduling import is_wildcard, reached_taint
 
@@ -29,16 +29,14 @@ def check(pod: Pod, context: Context) -> Iterator[Finding]:
         taint = reached_taint(toleration, quarantine)
         if taint is None:
             continue
-        path = pod.at(f"spec.tolerations[{index}]")
         of_all = is_wildcard(toleration)
         what = "every taint" if of_all else "the taint"
         others = ", or name the taints that the Pod needs to tolerate" if of_all else ""
         yield Finding(
             ID,
-            path,
+            pod.at(f"spec.tolerations[{index}]"),
             "the Pod may run on a node in quarantine",
             f"the toleration covers {what}{' and so' if of_all else ''} {taint}, which nodes have "
             "while they start or are under repair",
             f"Remove the toleration{others}",
-            fix=() if of_all else (Edit("remove", path),),
         )

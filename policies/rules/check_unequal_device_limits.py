@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from policies.context import Context
-from policies.finding import Edit, Finding
+from policies.finding import Finding
 from policies.kubernetes.pod import DeviceResource, Pod, ResourceSide
 from policies.kubernetes.quantity import NANOS, is_extended_resource_name, is_whole
 from policies.policy import Policy, example_of
@@ -36,7 +36,7 @@ def _check(
     pod: Pod, resource: DeviceResource, requested: set[str], policy: Policy
 ) -> Iterator[Finding]:
     container, name, quantities = resource.container, resource.name, resource.quantities
-    count = _count(resource, policy)
+    count = suggested(resource, policy)
     instead = f"Set {name}: {count}"
     where = pod.at(f"{container.field}.resources")
     # What the author wrote comes first: a mutation may have filled in the other side.
@@ -54,9 +54,6 @@ def _check(
                 f"{_part(resource, nanos, policy)}",
             )
             return
-    fix: tuple[Edit, ...] = (Edit("remove", f"{where}.requests[{name}]"),)
-    if resource.nanos.get("limits", 0) != count * NANOS:
-        fix = (Edit("set", f"{where}.limits[{name}]", count), *fix)
     if len({*resource.nanos.values()}) > 1:
         limit, request = quantities["limits"], quantities["requests"]
         yield Finding(
@@ -66,7 +63,6 @@ def _check(
             f'container "{container.name}" has request {request} and limit {limit} of {name}; for '
             "devices, both must be equal",
             f"{instead} under limits and remove it from requests",
-            fix=fix,
         )
     elif "limits" not in quantities:
         yield Finding(
@@ -76,7 +72,6 @@ def _check(
             f'container "{container.name}" requests {quantities["requests"]} of {name} without a '
             "limit; the API server requires a limit for devices",
             f"{instead} under limits instead of requests",
-            fix=fix,
         )
 
 
@@ -96,7 +91,7 @@ def _part(resource: DeviceResource, nanos: int, policy: Policy) -> str:
     return f". For a part of a GPU, set {parts} instead" if parts else ""
 
 
-def _count(resource: DeviceResource, policy: Policy) -> int:
+def suggested(resource: DeviceResource, policy: Policy) -> int:
     """Return the number of devices to suggest: a valid limit or request, otherwise rounded up.
 
     For shares of a device, the number is 1 at most.

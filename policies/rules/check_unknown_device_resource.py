@@ -8,7 +8,7 @@ from difflib import get_close_matches
 from functools import lru_cache
 
 from policies.context import Context
-from policies.finding import Edit, Finding
+from policies.finding import Finding
 from policies.kubernetes.kinds import CORE_WORKLOADS
 from policies.kubernetes.objects import mapping
 from policies.kubernetes.paths import field_path
@@ -123,7 +123,7 @@ def _meant(name: str, context: Context) -> str | None:
         return _resource_of(context.policy) if _form(name) in _WITHOUT_DOMAIN else None
     if context.pools_of_resource(name) or vendor_of(name):
         return name
-    return _suggestion(name, context.policy) or None
+    return suggestion(name, context.policy) or None
 
 
 def _resource_of(policy: Policy) -> str:
@@ -153,18 +153,13 @@ def _unknown(pod: Pod, resource: DeviceResource, context: Context) -> Iterator[F
     name, policy = resource.name, context.policy
     path = pod.at(resource.field(next(iter(resource.quantities))))
     requests = f'container "{resource.container.name}" requests {name}'
-    if suggestion := _suggestion(name, policy):
+    if similar := suggestion(name, policy):
         yield Finding(
             ID,
             path,
             "a device has a misspelled name",
-            f"{requests}, which no pool of the policy offers; a pool offers {suggestion}",
-            f"Rename {name} to {suggestion}",
-            fix=tuple(
-                Edit("rename", pod.at(resource.field(side)), suggestion)
-                for side in resource.quantities
-                if any(suggestion in pool.resources.exact for pool in policy.pools)
-            ),
+            f"{requests}, which no pool of the policy offers; a pool offers {similar}",
+            f"Rename {name} to {similar}",
         )
     elif vendor := vendor_of(name):
         option = f" --preset {vendor.preset}" if vendor.preset else ""
@@ -184,7 +179,7 @@ def _is_requested(resource: DeviceResource) -> bool:
     return max(resource.nanos.values()) > 0
 
 
-def _suggestion(name: str, policy: Policy) -> str:
+def suggestion(name: str, policy: Policy) -> str:
     """Return the resource of a pool that differs from the name in its spelling only, if any."""
     form, (names, prefixes) = _form(name), _forms(policy)
     if form in names:

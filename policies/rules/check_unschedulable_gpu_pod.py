@@ -19,7 +19,7 @@ from policies.candidates import (
     labels_of_nodes,
 )
 from policies.context import Context
-from policies.finding import Edit, Finding
+from policies.finding import Finding
 from policies.kubernetes.core_v1 import PodTemplate, ResourceRequirements, Toleration
 from policies.kubernetes.nodes import Node, NodeIndex, NodeSet
 from policies.kubernetes.objects import mapping
@@ -115,14 +115,12 @@ def _invalid_tolerations(pod: Pod) -> Iterator[Finding]:
             cure = "Set the value of the taint, or set operator: Exists without a value"
         else:
             continue
-        place = pod.at(f"spec.tolerations[{index}]{field}")
         yield Finding(
             ID,
-            place,
+            pod.at(f"spec.tolerations[{index}]{field}"),
             "a toleration is invalid",
             f"toleration {index} has {has}: the API server rejects the Pod",
             cure,
-            fix=(Edit("remove", place),) if field == ".tolerationSeconds" else (),
         )
 
 
@@ -140,15 +138,13 @@ def _old_claims(pod: Pod) -> Iterator[Finding]:
         if entry.resource_claim_name or entry.resource_claim_template_name or not names:
             continue
         field = next(iter(names))
-        at = pod.at(f"spec.resourceClaims[{index}]")
         yield Finding(
             ID,
-            f"{at}.source",
+            pod.at(f"spec.resourceClaims[{index}].source"),
             "a resource claim has the form before Kubernetes 1.31",
             f"claim {entry.name} is named under source, which API servers drop: they then reject "
             "the Pod, because its entry names no claim",
             f"Write {field}: {names[field]} next to name, without source",
-            fix=(Edit("set", f"{at}.{field}", names[field]), Edit("remove", f"{at}.source")),
         )
 
 

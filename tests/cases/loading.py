@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 from functools import cache
@@ -24,6 +25,7 @@ from policies.registry import RULES
 from policies.shipped import PRESETS
 from specs import default_spec, policy_of
 from webhook.cluster.manifests import read_claims
+from webhook.tools.cli.edits import Edit, Fixes, fixes
 from webhook.tools.custom_resources import workload
 
 HERE = Path(__file__).parent
@@ -71,6 +73,11 @@ class Case:
         decision = decide(workload(instead or obj, policy), policy, request, facts)
         assert not decision.failures
         return decision
+
+    def fixes(self, obj: JSONObject, findings: Sequence[Finding]) -> Fixes:
+        """Return the edits that fix findings on the object, or on another one."""
+        _, spec, request, facts = self._read(self._others_off())
+        return fixes(obj, compiled(spec), request, facts, findings)
 
     def read(self) -> tuple[JSONObject, JSONObject, Request, Facts]:
         """Return the object, the spec of the policy with every rule at work, request and facts."""
@@ -226,7 +233,7 @@ def dump(value: Any) -> str:
     return str(yaml.safe_dump(value, sort_keys=False, width=100, allow_unicode=True))
 
 
-def as_written(finding: Finding) -> JSONObject:
+def as_written(finding: Finding, fix: Sequence[Edit] = ()) -> JSONObject:
     """Return a finding as an ``expected.yaml`` has it; ``enforce`` goes without saying."""
     shown = {
         "rule": finding.rule,
@@ -237,4 +244,4 @@ def as_written(finding: Finding) -> JSONObject:
     }
     if finding.action != "enforce":
         shown["action"] = finding.action
-    return shown | ({"fix": [*map(str, finding.fix)]} if finding.fix else {})
+    return shown | ({"fix": [*map(str, fix)]} if fix else {})

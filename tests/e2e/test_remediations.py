@@ -27,7 +27,7 @@ def test_an_object_that_follows_its_remediations_is_accepted(
     trial = Trial(control_plane, namespace)
     for case in (case for check in CHECKS for case in cases_of_check(check.id)):
         if not (case.passes or case.is_update or str(case) in LEFT_OUT):
-            trial.follow(str(case), case.object, case.decide)
+            trial.follow(case)
     print(*trial.report(), sep="\n")
     assert not trial.wrong, trial.wrong
     assert trial.outcomes["accepted"] > 400, trial.outcomes

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
+from cases.loading import Case
 from controlplane.api import ApiError
 from controlplane.cluster import ControlPlane
-from policies.decision import Decision
 from policies.kubernetes.editor import clone
 from policies.kubernetes.objects import MalformedObjectError
 from remedies import follow
@@ -39,15 +39,15 @@ class Trial:
         self._found: dict[str, set[str]] = {}
         """By what was sent, why the API server rejects it: many cases lead to the same object."""
 
-    def follow(self, name: str, obj: JSON, decide_on: Callable[[JSON], Decision]) -> None:
+    def follow(self, case: Case) -> None:
         """Follow the remediations of an object, each on its own and then those of the rest."""
         try:
-            for followed in follow(obj, decide_on):
+            for followed in follow(case):
                 self.kinds.update(followed.kinds)
-                self.change(f"{name}: {followed.kinds}", obj, followed.object)
+                self.change(f"{case}: {followed.kinds}", case.object, followed.object)
         except (AssertionError, MalformedObjectError) as error:
             self.outcomes["denied again"] += 1
-            self.wrong.append(f"{name}: {error}")
+            self.wrong.append(f"{case}: {error}")
 
     def change(self, name: str, before: JSON, after: JSON) -> None:
         """Create the changed object, and count what the API server makes of it."""

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import yaml
 
-from policies.decision import Decision
-from policies.finding import Edit, Finding
+from cases.loading import Case
+from policies.finding import Finding
 from policies.kubernetes.editor import clone
 from policies.kubernetes.paths import descend, steps
+from webhook.tools.cli.edits import Edit
 
 JSON = dict[str, Any]
 Edits = list[Edit] | None
@@ -200,13 +201,13 @@ FORMS: dict[str, tuple[str, Callable[[Said], Edits]]] = {
 """By kind, the words of a remedy, and their edits. Those of fewer than a dozen cases are left out."""
 
 
-def remedies(obj: JSON, finding: Finding) -> Iterator[tuple[str, JSON]]:
+def remedies(obj: JSON, finding: Finding, fix: Sequence[Edit]) -> Iterator[tuple[str, JSON]]:
     """Yield each remedy that can be applied without a decision of a person, and the object with it.
 
     ``edits`` are those of ``gpufence check --fix``. The others follow the words of the remediation.
     """
-    if finding.fix:
-        yield "edits", _edited(obj, finding.fix)
+    if fix:
+        yield "edits", _edited(obj, fix)
     for kind, (words, edits_of) in FORMS.items():
         if match := re.search(words, finding.remediation):
             edits = edits_of(Said(obj, finding, match))
@@ -222,22 +223,29 @@ class Followed(NamedTuple):
     left: tuple[Finding, ...]
 
 
-def follow(obj: JSON, decide: Callable[[JSON], Decision]) -> Iterator[Followed]:
+def follow(case: Case) -> Iterator[Followed]:
     """Yield the object after each remedy of each finding, and then what the findings about the rest say.
 
     Raises:
         AssertionError: a remedy leads to what it was about.
     """
-    for finding in decide(obj).findings:
-        for kind, edited in remedies(obj, finding):
-            kinds, left = [kind], decide(edited).findings
-            while step := next((r for each in left for r in remedies(edited, each)), None):
+    for finding, first in _remedies(case, case.object):
+        for kind, edited in first:
+            kinds, left = [kind], _remedies(case, edited)
+            while step := next((step for _, steps in left for step in steps), None):
                 kinds.append(step[0])
-                edited, left = step[1], decide(step[1]).findings
-                assert len(kinds) < _MOST_STEPS, (kinds, left[0])
-            said = {(each.rule, each.path, each.remediation) for each in left}
+                edited, left = step[1], _remedies(case, step[1])
+                assert len(kinds) < _MOST_STEPS, (kinds, left[0][0])
+            said = {(each.rule, each.path, each.remediation) for each, _ in left}
             assert (finding.rule, finding.path, finding.remediation) not in said, (kind, finding)
-            yield Followed(edited, kinds, tuple(left))
+            yield Followed(edited, kinds, tuple(each for each, _ in left))
+
+
+def _remedies(case: Case, obj: JSON) -> list[tuple[Finding, Iterator[tuple[str, JSON]]]]:
+    """Return the findings of a case on an object, and the remedies of each."""
+    findings = case.decide(obj).findings
+    fixes = case.fixes(obj, findings)
+    return [(each, remedies(obj, each, fixes.get(each, ()))) for each in findings]
 
 
 def _edited(obj: JSON, edits: Iterable[Edit]) -> JSON:

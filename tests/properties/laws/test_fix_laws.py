@@ -34,7 +34,7 @@ def judge(manifests: Any) -> list[Result]:
 
 def findings(text: str) -> list[tuple[str, bool]]:
     manifests = [m for d in read_documents("a.yaml", text) for m in read_objects(d)]
-    return [(f.rule, bool(f.fix)) for result in judge(manifests) for f in result.findings]
+    return [(f.rule, bool(r.fix(f))) for r in judge(manifests) for f in r.findings]
 
 
 def container(random: Random, name: str) -> dict[str, Any]:

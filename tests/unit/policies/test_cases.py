@@ -40,7 +40,8 @@ def cases_of(rule: Rule) -> list[Case]:
 def test_a_check_has_the_expected_findings(check: Rule) -> None:
     def finds(case: Case) -> None:
         decision = case.decide()
-        findings = [as_written(finding) for finding in decision.findings]
+        fixes = case.fixes(case.object, decision.findings)
+        findings = [as_written(found, fixes.get(found, ())) for found in decision.findings]
         assert bool(findings) is not case.passes, findings
         assert_outcome(case, case.expected, findings or None)
         assert_same_in_a_deployment(case, decision)

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from policies.decision import Decision
 from policies.facts import Facts, Request
-from policies.finding import Edit, Finding
+from policies.finding import Finding
 from policies.kubernetes.editor import PatchOperation
 from policies.kubernetes.objects import JSONObject
 from policies.kubernetes.paths import descend, pointer, steps, text_at
@@ -21,6 +21,7 @@ from webhook.cluster.judge import Judgement, judge
 from webhook.cluster.manifests import Complete, facts_among
 from webhook.documents.document import DocumentError
 from webhook.documents.objects import Manifest, locate
+from webhook.tools.cli.edits import Edit, Fixes, fixes
 from webhook.tools.custom_resources import workload
 
 Verdict = Literal["allowed", "mutated", "denied", "unknown", "skipped", "invalid"]
@@ -59,6 +60,7 @@ class Result(msgspec.Struct, eq=False):
     request: Request = Request()
     facts: Facts = Facts()
     judgement: Judgement = Judgement()
+    fixes: Fixes = {}
 
     @property
     def operations(self) -> list[PatchOperation]:
@@ -101,13 +103,9 @@ class Result(msgspec.Struct, eq=False):
     def findings(self) -> tuple[Finding, ...]:
         return self.decision.findings
 
-    def fix(self, finding: Finding) -> list[Edit]:
-        """Return the edits that fix a finding: those of fields that a mutation adds do nothing."""
-        return [
-            edit
-            for edit in finding.fix
-            if edit.kind in ("set", "append") or descend(self._value, steps(edit.path)) is not None
-        ]
+    def fix(self, finding: Finding) -> tuple[Edit, ...]:
+        """Return the edits that fix a finding; none if no remedy is obvious."""
+        return self.fixes.get(finding, ())
 
     @property
     def _value(self) -> JSONObject:
@@ -140,7 +138,9 @@ def evaluate(
         facts = complete(writing, facts_in(writing.namespace), manifest.value)
         read = partial(workload, manifest.value, policy)
         judgement = judge(read, policy, writing, facts)
-        yield _result(manifest, judgement, writing, facts, own)
+        result = _result(manifest, judgement, writing, facts, own)
+        edits = fixes(manifest.value, policy, writing, facts, result.findings)
+        yield replace(result, fixes=edits)
 
 
 def _result(

@@ -13,11 +13,12 @@ from difflib import SequenceMatcher
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from policies.finding import Edit, Finding
+from policies.finding import Finding
 from policies.kubernetes.paths import steps
 from webhook.documents.document import Document, InputError
 from webhook.documents.files import STDIN, display_name, read_documents
 from webhook.documents.objects import Manifest, read_objects
+from webhook.tools.cli.edits import Edit
 from webhook.tools.cli.evaluate import Result
 from webhook.tools.cli.manifests import Source, is_special_file
 from webhook.tools.cli.text_edits import CannotEditError, TextEdit, edited
@@ -36,7 +37,7 @@ class Fix(NamedTuple):
 
     line: int
     rule: str
-    edits: list[Edit]
+    edits: tuple[Edit, ...]
 
 
 class FixedFile(NamedTuple):
@@ -195,7 +196,7 @@ def _keep_attributes(path: Path, new: Path) -> None:
 def replacements(result: Result, finding: Finding) -> list[Replacement]:
     """Return how the text of a file changes by the fix of a finding; nothing without a fix."""
     document = result.manifest.document
-    if not finding.fix or result.error is not None or document.path.startswith("<"):
+    if not result.fix(finding) or result.error is not None or document.path.startswith("<"):
         return []
     try:
         text, _ = edited(document.text, _text_edits(result, finding))

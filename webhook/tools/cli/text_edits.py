@@ -13,12 +13,12 @@ from typing import Any, NamedTuple, TypeAlias
 
 import yaml
 
-from policies.finding import EditKind
 from policies.kubernetes.editor import clone
 from webhook.documents.document import DocumentError
 from webhook.documents.objects import Node, entries_of
 from webhook.documents.scalars import resolve_plain
 from webhook.documents.yaml_reader import Parser, read_yaml
+from webhook.tools.cli.edits import EditKind
 from webhook.tools.cli.yaml_writer import entry_lines
 
 _PLAIN = re.compile(r"[A-Za-z/][\w./-]*", re.ASCII)

@@ -328,7 +328,7 @@ def _print_notes(results: Sequence[Result], *, strict: bool, with_errors: bool) 
     missing = Counter(fact for result in results for fact in result.decision.missing_facts)
     for fact, number in missing.items():
         _print_note(f"{counted(number, 'object')}: {MISSING_FACTS[fact]}.")
-    fixable = sum(bool(finding.fix) for result in results for finding in result.findings)
+    fixable = sum(bool(result.fix(finding)) for result in results for finding in result.findings)
     if fixable and sys.stderr.isatty():
         findings = counted(fixable, "finding")
         _print_note(f"{findings} can be fixed: add --diff to see how, or --fix to do it.")
