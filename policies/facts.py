@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import date
 from typing import Literal
 
 import msgspec
 
-from policies.kubernetes.claims import Claim
+from policies.kubernetes.claims import Claim, HostShares
 from policies.kubernetes.core_v1 import PodObject, PodSpec
 from policies.kubernetes.node_templates import NodeTemplate
 from policies.kubernetes.nodes import NodeIndex
@@ -48,6 +48,8 @@ class Facts(msgspec.Struct, frozen=True):
     claim_templates: Mapping[ObjectKey, Claim] = {}
     extended_resource_classes: Mapping[str, str] = {}
     """Extended resource name to the DeviceClass that provides it (KEP-5004)."""
+    host_shares: Mapping[str, Collection[HostShares]] = {}
+    """By DeviceClass, what its devices take of their nodes."""
     nodes: NodeIndex | None = None
     templates: tuple[NodeTemplate, ...] = ()
     """The nodes that autoscalers can add, as far as the cluster describes them."""

@@ -703,6 +703,15 @@ class Policy(Part):
         return _by({pool: pool.device_classes for pool in self.pools})
 
     @cached_property
+    def reads_claims(self) -> bool:
+        """Whether a decision depends on what claims request: devices of a pool, or CPUs."""
+        return bool(self.pools_of_class) or any(
+            entry.max_cpu_per_device or entry.max_memory_per_device
+            for pool in self.pools
+            for entry in pool.requires
+        )
+
+    @cached_property
     def pools_by_key(self) -> Mapping[str, tuple[Pool, ...]]:
         """By the key of a label or of a taint, the pools whose nodes have it."""
         return _by(

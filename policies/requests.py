@@ -10,7 +10,12 @@ import msgspec
 from msgspec.structs import replace
 
 from policies.facts import Facts, Request
-from policies.kubernetes.claims import Claim, class_of_resource, implicit_resource
+from policies.kubernetes.claims import (
+    Claim,
+    class_of_resource,
+    implicit_resource,
+    least_of_host,
+)
 from policies.kubernetes.core_v1 import PodObject
 from policies.kubernetes.objects import MalformedObjectError
 from policies.kubernetes.pod import (
@@ -74,7 +79,7 @@ class NamedClaim(msgspec.Struct, frozen=True):
     path: str
     name: str
     claim_name: str
-    uses: frozenset[str]
+    uses: tuple[str, ...]
     """The requests that containers use, by name; an empty name stands for all of them."""
     is_template: bool = False
     group: str = ""
@@ -111,13 +116,13 @@ def named_claims(pod: Pod, request: Request) -> Iterator[NamedClaim]:
     generated = _generated_claims(pod, request)
     group = pod.spec.scheduling_group
     of_group = (group.pod_group_name or "") if group else ""
-    used: dict[str | None, set[str]] = {}
+    used: dict[str | None, list[str]] = {}
     for container in pod.containers:
         for use in (container.spec.resources.claims if container.spec.resources else None) or ():
-            used.setdefault(use.name, set()).add(use.request or "")
+            used.setdefault(use.name, []).append(use.request or "")
     for index, entry in enumerate(pod.spec.resource_claims or ()):
         name = entry.name or ""
-        path, uses = pod.at(f"spec.resourceClaims[{index}]"), frozenset(used.get(name, ()))
+        path, uses = pod.at(f"spec.resourceClaims[{index}]"), tuple(used.get(name, ()))
         if claim := entry.resource_claim_name or generated.get(name):
             yield NamedClaim(path, name, claim, uses)
         elif claim := entry.resource_claim_template_name:
@@ -204,6 +209,18 @@ def peak_in_pool(pod: Pod, pool: Pool, scope: Scope) -> int:
     )
     return by_resource + max(
         (_count(pod, annotation) for annotation in pool.annotation_requests), default=0
+    )
+
+
+def claimed_of_host(pod: Pod, resource: str, scope: Scope) -> int:
+    """Return how much of a resource of its node the Pod's claims take at least, in nanos.
+
+    The scheduler adds it to the Pod's own requests.
+    """
+    return sum(
+        least_of_host(named.claim, resource, len(named.uses), scope.facts.host_shares)
+        for named in scope.claims(pod)
+        if named.claim
     )
 
 

@@ -2,12 +2,45 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple, TypeAlias
 
 from policies.kubernetes.core_v1 import PodSpec
+from policies.kubernetes.quantity import NANOS
 
 IMPLICIT_RESOURCE_PREFIX = "deviceclass.resource.kubernetes.io/"
 """A container can request a DeviceClass under this name in its resources (KEP-5004)."""
+
+
+class HostShare(NamedTuple):
+    """What an allocated device takes of a resource of its node, in nanos.
+
+    Source: ``resource.k8s.io/v1`` ``NodeAllocatableResource``, of Kubernetes 1.37.
+    """
+
+    resource: str
+    per_device: int = 0
+    """``deviceMultiplier``, and the overhead for each Pod."""
+    per_container: int = 0
+    """The overhead for each container that uses the claim."""
+    capacity: str = ""
+    """The capacity whose consumption counts, ``multiplier`` for each unit."""
+    multiplier: int = 0
+    consumed: int = 0
+    """The capacity that a request takes if it names no amount."""
+
+
+HostShares: TypeAlias = tuple[HostShare, ...]
+"""The host shares of a device."""
+
+
+class Ask(NamedTuple):
+    """One alternative of a request: the DeviceClass, the least count, and the capacities."""
+
+    device_class: str
+    count: int = 1
+    capacity: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +63,39 @@ class Claim:
     devices: tuple[tuple[str, int], ...] = field(default=(), compare=False)
     """How many devices of each class are allocated, or else requested: of ``firstAvailable``, those
     of the first alternative. Those with ``adminAccess`` do not count."""
+    asks: tuple[tuple[Ask, ...], ...] = field(default=(), compare=False)
+    """The alternatives of each request."""
     nodes: PodSpec | None = None
     """The node selection of the devices that are allocated to the claim; ``None`` without any."""
+
+
+def least_of_host(
+    claim: Claim, resource: str, containers: int, known: Mapping[str, Iterable[HostShares]]
+) -> int:
+    """Return how much of a resource of its node a claim takes at least, in nanos.
+
+    ``known`` has the host shares of the devices of each class, ``containers`` is the number of
+    containers that use the claim. Source: ``addDeviceMapping`` and ``addDeviceOverhead`` in
+    ``k8s.io/kubernetes/pkg/scheduler/framework/plugins/dynamicresources``.
+    """
+
+    def taken(ask: Ask, shares: HostShares) -> int:
+        asked = dict(ask.capacity)
+        return ask.count * sum(
+            each.per_device
+            + each.per_container * containers
+            + each.multiplier * asked.get(each.capacity, each.consumed) // NANOS
+            for each in shares
+            if each.resource == resource
+        )
+
+    return sum(
+        min(
+            (taken(ask, shares) for ask in asks for shares in known.get(ask.device_class) or [()]),
+            default=0,
+        )
+        for asks in claim.asks
+    )
 
 
 def implicit_resource(device_class: str) -> str:

@@ -21,7 +21,7 @@ from policies.kubernetes.quantity import NANOS, parse_quantity
 from policies.kubernetes.workload import convert
 from policies.policy import Pool, PoolRequirement
 from policies.reach import CONTROLLER_MANAGER, CONTROLLERS
-from policies.requests import peak_in_pool
+from policies.requests import claimed_of_host, peak_in_pool
 from policies.vocabulary import QUEUE_LABEL
 
 ID = "pool-requirements"
@@ -232,18 +232,21 @@ def _share(pod: Pod, pool: Pool, entry: PoolRequirement, context: Context) -> It
         yield few_devices(pool, entry.min_devices, pod.at("spec"))
     limits = {"cpu": entry.max_cpu_per_device, "memory": entry.max_memory_per_device}
     for requested, (name, limit) in zip(host_peaks(pod.spec), limits.items(), strict=True):
-        if limit is not None:
-            most = parse_quantity(limit) * devices
-            if requested > most:
-                yield Finding(
-                    ID,
-                    _largest(pod, name),
-                    f"the Pod requests more {name} than its share of a GPU node",
-                    f"the Pod requests {_shown(name, requested)} for {devices} "
-                    f"{'device' if devices == 1 else 'devices'}; GPU pool {pool.name} has "
-                    f"{_shown(name, parse_quantity(limit))} for each device",
-                    f"Request {_shown(name, most)} or less, all containers together",
-                )
+        if limit is None:
+            continue
+        claimed, most = claimed_of_host(pod, name, context), parse_quantity(limit) * devices
+        if requested + claimed > most:
+            counted = f" ({_shown(name, claimed)} by its claims)" if claimed else ""
+            yield Finding(
+                ID,
+                pod.at("spec.resourceClaims") if claimed > requested else _largest(pod, name),
+                f"the Pod requests more {name} than its share of a GPU node",
+                f"the Pod requests {_shown(name, requested + claimed)}{counted} for {devices} "
+                f"{'device' if devices == 1 else 'devices'}; GPU pool {pool.name} has "
+                f"{_shown(name, parse_quantity(limit))} for each device",
+                f"Request {_shown(name, most)} or less, all containers "
+                f"{'and claims ' if claimed else ''}together",
+            )
 
 
 def few_devices(pool: Pool, least: int, path: str) -> Finding:

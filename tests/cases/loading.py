@@ -24,7 +24,9 @@ from policies.policy import Policy
 from policies.registry import RULES
 from policies.shipped import PRESETS
 from specs import default_spec, policy_of
+from webhook.cluster.files import put
 from webhook.cluster.manifests import read_claims
+from webhook.cluster.state import ClusterState
 from webhook.tools.cli.edits import Edit, Fixes, fixes
 from webhook.tools.custom_resources import workload
 
@@ -137,8 +139,13 @@ def _facts(namespace: str, others: list[JSONObject]) -> Facts:
         for fact in others
         if fact["kind"] == "Namespace"
     }
+    published = ClusterState(None)
+    for fact in others:
+        if fact["kind"] in ("DeviceClass", "ResourceSlice"):
+            put(published, fact)
     return Facts(
         claims=claims,
+        host_shares=published.offers.published.host_shares,
         claim_templates=claim_templates,
         extended_resource_classes=classes,
         nodes=NodeIndex(nodes) if nodes else None,

@@ -75,7 +75,7 @@ class ClusterFacts:
             self._started_at = self.watches.clock()
         self._policy = policy
         self._needed = needed_facts(policy)
-        self._resolves_claims = bool(policy.pools_of_class)
+        self._resolves_claims = policy.reads_claims
         if not policy.pools:
             # There is no policy yet.
             return

@@ -55,11 +55,17 @@ def facts_of_nodes(
     for problem in state.offers.problems:
         warn(problem)
     nodes, templates = state.nodes.index, state.templates
-    provided = state.offers.by_resource
+    provided, shares = state.offers.by_resource, state.offers.published.host_shares
 
     def complete(_request: Request, facts: Facts, _obj: JSONObject) -> Facts:
         classes = {**provided, **facts.extended_resource_classes}
-        return replace(facts, nodes=nodes, templates=templates, extended_resource_classes=classes)
+        return replace(
+            facts,
+            nodes=nodes,
+            templates=templates,
+            extended_resource_classes=classes,
+            host_shares=shares,
+        )
 
     return complete
 

@@ -106,7 +106,7 @@ class ListedCluster:
             RUNTIME_CLASSES: state.runtime_classes.put,
             **{each: store.put for each, store in state.offers.of_drivers.items()},
         }
-        if self._policy.pools_of_class:
+        if self._policy.reads_claims:
             takes |= {_CLAIMS: claim, _CLAIM_TEMPLATES: template}
         for collection, take in takes.items():
             without = _WITHOUT.get(collection.name, _WITHOUT_CLAIMS)
@@ -121,7 +121,7 @@ class ListedCluster:
     @property
     def unknown(self) -> frozenset[str]:
         """The facts that are not listed: a decision that lacks one is not certain."""
-        claims = not self._policy.pools_of_class or self.known >= {
+        claims = not self._policy.reads_claims or self.known >= {
             _CLAIMS.name,
             _CLAIM_TEMPLATES.name,
         }

@@ -77,6 +77,7 @@ class ClusterState:
             templates=self.templates,
             runtime_classes=frozenset(self.runtime_classes.by_name) if classes else None,
             extended_resource_classes=self.offers.by_resource,
+            host_shares=self.offers.published.host_shares,
         )
 
     def _forget_templates(self, *_: NodeTemplate | None) -> None:

@@ -7,20 +7,22 @@ Source: ``resource.k8s.io/v1`` (``devices.requests[].exactly`` and ``.firstAvail
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import suppress
 from typing import Any
 
 import msgspec
 
-from policies.kubernetes.claims import Claim
+from policies.kubernetes.claims import Ask, Claim
 from policies.kubernetes.core_v1 import Affinity, NodeAffinity, NodeSelector, PodSpec
 from policies.kubernetes.objects import JSONObject, mapping, mappings
+from policies.kubernetes.quantity import InvalidQuantityError, parse_quantity
 
 GROUP = "resource.k8s.io"
 
 
 def read_claim(spec: Any, status: Any = None) -> Claim:
     """Return what a ResourceClaim requests and has; entries that are no requests are left out."""
-    requests, names = [], []
+    requests, names, asks = [], [], []
     admin_access = is_for_several = tolerates = False
     class_of: dict[str, str] = {}
     requested: Counter[str] = Counter()
@@ -36,6 +38,7 @@ def read_claim(spec: Any, status: Any = None) -> Claim:
         is_for_several |= all(map(_is_for_several, alternatives))
         requests.append(frozenset(each for each in classes if isinstance(each, str)))
         names.append(name)
+        asks.append(tuple(map(_ask, alternatives)))
         for each in alternatives:
             path = f"{name}/{each.get('name')}" if subrequests else name
             class_of[path] = str(each.get("deviceClassName"))
@@ -56,6 +59,7 @@ def read_claim(spec: Any, status: Any = None) -> Claim:
         tolerates,
         tuple(names),
         tuple(sorted((allocated if results else requested).items())),
+        tuple(asks),
         _nodes(allocation),
     )
 
@@ -71,6 +75,16 @@ def _nodes(allocation: Any) -> PodSpec | None:
     except msgspec.ValidationError:
         return None
     return PodSpec(affinity=Affinity(NodeAffinity(selector)))
+
+
+def _ask(request: JSONObject) -> Ask:
+    count, asked = request.get("count"), mapping(mapping(request.get("capacity")).get("requests"))
+    capacity = []
+    for name, amount in asked.items():
+        with suppress(InvalidQuantityError):
+            capacity.append((name, parse_quantity(amount)))
+    device_class = str(request.get("deviceClassName"))
+    return Ask(device_class, count if isinstance(count, int) else 1, tuple(capacity))
 
 
 def _is_for_several(request: JSONObject) -> bool:

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 
-from policies.kubernetes.claims import implicit_resource
+from policies.kubernetes.claims import HostShares, implicit_resource
 from policies.kubernetes.scheduling import Alternative, accepts
 
 KeyT = TypeVar("KeyT")
@@ -62,6 +62,8 @@ class Device(NamedTuple):
     shares: int = 1
     """How many requests that name no capacity the device can meet at once (KEP-5075)."""
     consumes: Counters = ()
+    host: HostShares = ()
+    """What it takes of its node when it is allocated."""
 
 
 Placed: TypeAlias = tuple[tuple[Placement, tuple[Device, ...]], ...]
@@ -185,6 +187,8 @@ class PublishedDevices:
         self._rules: list[TaintedDevices] = []
         self.resources: Mapping[str, str] = {}
         """By DeviceClass, the extended resource that it provides."""
+        self.host_shares: defaultdict[str, dict[HostShares, int]] = defaultdict(dict)
+        """By DeviceClass, what its devices take of their nodes, and how many slices have such."""
 
     def replace(self, before: ResourceSlice | None, after: ResourceSlice | None) -> set[str]:
         """Put a slice in the place of another of its name; ``None`` stands for no slice.
@@ -207,6 +211,10 @@ class PublishedDevices:
                 own = (*own, item.pool)
             if own:
                 self._by_node[item.node] = own
+        for item, change in ((before, -1), (after, 1)):
+            kinds = {(c, d.host) for d in item.devices for c in d.classes} if item else ()
+            for device_class, host in kinds:
+                _add(self.host_shares[device_class], host, change)
         for name in outlooks:
             if not self._pools[name].by_node:
                 del self._pools[name]

@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from policies.kubernetes.claims import HostShare, HostShares
 from policies.kubernetes.core_v1 import NodeSelector
 from policies.kubernetes.quantity import InvalidQuantityError, parse_quantity
 from policies.kubernetes.scheduling import FENCING_EFFECTS, term_alternatives
@@ -90,6 +91,26 @@ class NodeSelection(msgspec.Struct, frozen=True, rename="camel"):
     all_nodes: bool | None = None
 
 
+class AllocatableMapping(msgspec.Struct, frozen=True, rename="camel"):
+    """``NodeAllocatableMapping``: by the number of devices, or by a capacity of them."""
+
+    device_multiplier: str | int | float = 0
+    capacity_key: str = ""
+    capacity_multiplier: str | int | float = 1
+
+
+class AllocatableOverhead(msgspec.Struct, frozen=True, rename="camel"):
+    per_pod: str | int | float = 0
+    per_container: str | int | float = 0
+
+
+class AllocatableResource(msgspec.Struct, frozen=True):
+    """``NodeAllocatableResource``: what a device takes of a resource of its node."""
+
+    mapping: AllocatableMapping = AllocatableMapping()
+    overhead: AllocatableOverhead = AllocatableOverhead()
+
+
 class DeviceObject(NodeSelection, frozen=True, rename="camel"):
     name: str = ""
     attributes: dict[str, Attribute] | None = None
@@ -97,6 +118,7 @@ class DeviceObject(NodeSelection, frozen=True, rename="camel"):
     taints: list[TaintObject] | None = None
     consumes_counters: list[CounterSet] | None = None
     allow_multiple_allocations: bool | None = None
+    node_allocatable_resources: dict[str, AllocatableResource] | None = None
 
     @property
     def product(self) -> str:
@@ -164,6 +186,7 @@ def read_slice(
             _is_fenced(each.taints),
             _shares(each),
             _counters(each.consumes_counters),
+            _host_shares(each),
         )
         for each in spec.devices or ()
     ]
@@ -207,13 +230,34 @@ def _shares(device: DeviceObject) -> int:
         return 1
     shares = _MOST_DEVICES
     for amount in (device.capacity or {}).values():
-        value, policy = parse_quantity(amount.value), amount.request_policy
-        taken = (
-            value if policy is None or policy.default is None else parse_quantity(policy.default)
-        )
-        if taken > 0:
-            shares = min(shares, value // taken)
+        if (taken := _taken(amount)) > 0:
+            shares = min(shares, parse_quantity(amount.value) // taken)
     return shares
+
+
+def _taken(amount: Amount) -> int:
+    """Return what a request takes of a capacity that it does not name."""
+    policy = amount.request_policy
+    default = None if policy is None else policy.default
+    return parse_quantity(amount.value if default is None else default)
+
+
+def _host_shares(device: DeviceObject) -> HostShares:
+    shares = []
+    for name, given in sorted((device.node_allocatable_resources or {}).items()):
+        own, key = given.mapping, given.mapping.capacity_key
+        per_device = parse_quantity(own.device_multiplier) + parse_quantity(given.overhead.per_pod)
+        share = HostShare(name, per_device, parse_quantity(given.overhead.per_container))
+        # Only allocations of devices for several requests consume a capacity.
+        if (
+            key
+            and device.allow_multiple_allocations
+            and (amount := (device.capacity or {}).get(key))
+        ):
+            multiplier = parse_quantity(own.capacity_multiplier)
+            share = share._replace(capacity=key, multiplier=multiplier, consumed=_taken(amount))
+        shares.append(share)
+    return tuple(shares)
 
 
 def _counters(sets: Iterable[CounterSet] | None) -> Counters:

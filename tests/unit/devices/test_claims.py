@@ -6,8 +6,11 @@ from typing import Any
 
 import pytest
 
-from policies.kubernetes.claims import Claim
+from policies.kubernetes.claims import Claim, least_of_host
+from policies.kubernetes.quantity import NANOS
+from webhook.cluster.files import put
 from webhook.cluster.manifests import read_claims
+from webhook.cluster.state import ClusterState
 from webhook.devices.claims import read_claim
 
 JSON = dict[str, Any]
@@ -98,3 +101,43 @@ def test_read_claims_indexes_objects_by_kind_namespace_and_name() -> None:
 )
 def test_read_claims_ignores_malformed_and_other_objects(odd: JSON) -> None:
     assert read_claims([("default", odd)]) == ({}, {}, {})
+
+
+CPUS: JSON = {"deviceClassName": "cpus"}
+EIGHT = {"mapping": {"deviceMultiplier": "8"}}
+CORES = {"mapping": {"capacityKey": "cores", "capacityMultiplier": "500m"}}
+
+
+@pytest.mark.parametrize(
+    ("takes", "request_", "cpus"),
+    [
+        pytest.param([EIGHT], {**CPUS, "count": 2}, 16, id="devices"),
+        pytest.param([EIGHT, {"mapping": {"deviceMultiplier": "6"}}], CPUS, 6, id="the least"),
+        pytest.param([EIGHT, None], CPUS, 0, id="one takes nothing"),
+        pytest.param([CORES], {**CPUS, "capacity": {"requests": {"cores": 10}}}, 5, id="capacity"),
+        pytest.param([CORES], CPUS, 32, id="a whole capacity"),
+        pytest.param([{"overhead": {"perPod": 1, "perContainer": 2}}], CPUS, 7, id="overhead"),
+        pytest.param([EIGHT], {"deviceClassName": "gone"}, 0, id="an unknown class"),
+        pytest.param([EIGHT], {"firstAvailable": [CPUS, {**CPUS, "count": 3}]}, 8, id="either"),
+        pytest.param([EIGHT], {**CPUS, "allocationMode": "All"}, 8, id="one or more"),
+    ],
+)
+def test_a_claim_takes_cpus_of_its_node_as_its_devices_say(
+    takes: list[JSON | None], request_: JSON, cpus: int
+) -> None:
+    state = ClusterState(None)
+    put(state, obj("DeviceClass", "cpus", {}))
+    devices = [
+        {
+            "name": f"device-{number}",
+            "allowMultipleAllocations": True,
+            "capacity": {"cores": {"value": 64}},
+            "nodeAllocatableResources": {"cpu": each} if each else None,
+        }
+        for number, each in enumerate(takes)
+    ]
+    pool = {"name": "pool", "generation": 1, "resourceSliceCount": 1}
+    slice_spec = {"driver": "cpus.example", "pool": pool, "nodeName": "node", "devices": devices}
+    put(state, obj("ResourceSlice", "cpus", slice_spec))
+    known = state.offers.published.host_shares
+    assert least_of_host(read_claim(spec(request_)), "cpu", 3, known) == cpus * NANOS
