@@ -36,10 +36,10 @@ HostShares: TypeAlias = tuple[HostShare, ...]
 
 
 class Ask(NamedTuple):
-    """One alternative of a request: the DeviceClass, the least count, and the capacities."""
+    """One alternative of a request: the DeviceClass, the least number of devices, and the capacities."""
 
     device_class: str
-    count: int = 1
+    number: int = 1
     capacity: tuple[tuple[str, int], ...] = ()
 
 
@@ -81,7 +81,7 @@ def least_of_host(
 
     def taken(ask: Ask, shares: HostShares) -> int:
         asked = dict(ask.capacity)
-        return ask.count * sum(
+        return ask.number * sum(
             each.per_device
             + each.per_container * containers
             + each.multiplier * asked.get(each.capacity, each.consumed) // NANOS

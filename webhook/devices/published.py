@@ -211,8 +211,8 @@ class PublishedDevices:
                 own = (*own, item.pool)
             if own:
                 self._by_node[item.node] = own
-        for item, change in ((before, -1), (after, 1)):
-            kinds = {(c, d.host) for d in item.devices for c in d.classes} if item else ()
+        for each, change in ((before, -1), (after, 1)):
+            kinds = {(c, d.host) for d in each.devices for c in d.classes} if each else ()
             for device_class, host in kinds:
                 _add(self.host_shares[device_class], host, change)
         for name in outlooks:
