@@ -36,7 +36,7 @@ HostShares: TypeAlias = tuple[HostShare, ...]
 
 
 class Ask(NamedTuple):
-    """One alternative of a request: the DeviceClass, the least number of devices, and the capacities."""
+    """One alternative of a request: a DeviceClass, the least number, and the capacities."""
 
     device_class: str
     number: int = 1

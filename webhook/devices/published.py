@@ -62,6 +62,8 @@ class Device(NamedTuple):
     shares: int = 1
     """How many requests that name no capacity the device can meet at once (KEP-5075)."""
     consumes: Counters = ()
+    groups: tuple[tuple[str, frozenset[str]], ...] = ()
+    """The compatibility groups of the device, by the sets of shared counters that it consumes."""
     host: HostShares = ()
     """What it takes of its node when it is allocated."""
 
@@ -235,9 +237,9 @@ class PublishedDevices:
     ) -> tuple[dict[str, int], frozenset[str]]:
         """Return how many devices the node offers by each name, and which names are its own.
 
-        The number is 0 if none can be allocated now. It is exact for devices that stand alone. Of
-        those that share counters, no more can be allocated at once. A device that requests share
-        counts its shares. One request gets one of them.
+        The number is 0 if none can be allocated now. It is exact for devices that share at most one
+        counter. Of others, no more can be allocated at once. A device that requests share counts
+        its shares. One request gets one of them.
 
         Devices that the node itself provides count whether or not they can be allocated now, also
         if newer slices of their pool are about other nodes: any account that may create slices
@@ -323,14 +325,14 @@ def _allocatable(devices: tuple[Device, ...], counters: Counters) -> Mapping[str
     """Return the most requests for a device of each class that can be met at once.
 
     A device with shares uses its counters once. For each counter, the devices that consume least
-    count. To find out which devices fit all counters together is the scheduler's work. Most nodes
-    have equal devices.
+    count, and for each set of counters, those of one compatibility group. To find out which devices
+    fit all of them together is the scheduler's work. Most nodes have equal devices.
     """
     limits = dict(counters)
     by_set: defaultdict[frozenset[str], list[Device]] = defaultdict(list)
     for device in devices:
         if not device.is_tainted and all(limits[key] >= least for key, least in device.consumes):
-            by_set[frozenset(own for (own, _), _ in device.consumes)].append(device)
+            by_set[frozenset(own for own, _ in device.groups)].append(device)
     return {
         device_class: sum(
             _fitting([each for each in sharing if device_class in each.classes], limits)
@@ -341,6 +343,24 @@ def _allocatable(devices: tuple[Device, ...], counters: Counters) -> Mapping[str
 
 
 def _fitting(devices: list[Device], limits: Mapping[tuple[str, str], int]) -> int:
+    """Return the most shares of devices that consume the same sets of counters."""
+    sets = [own for own, _ in devices[0].groups] if devices else []
+    return min(
+        (max(_sharing(each, limits) for each in _by_group(devices, own)) for own in sets),
+        default=_sharing(devices, limits),
+    )
+
+
+def _by_group(devices: list[Device], counter_set: str) -> Iterable[list[Device]]:
+    """Return the devices that can be allocated together: they share a group, or have none."""
+    found: defaultdict[str, list[Device]] = defaultdict(list)
+    for device in devices:
+        for group in dict(device.groups)[counter_set] or ("",):
+            found[group].append(device)
+    return found.values()
+
+
+def _sharing(devices: list[Device], limits: Mapping[tuple[str, str], int]) -> int:
     """Return the shares of the most devices that fit each counter that they share."""
     fitting = len(devices)
     for key in {key for device in devices for key, _ in device.consumes}:

@@ -81,6 +81,7 @@ class CounterSet(msgspec.Struct, frozen=True, rename="camel"):
     name: str = ""
     counter_set: str = ""
     counters: dict[str, Amount] = {}
+    compatibility_groups: frozenset[str] | None = None
 
 
 class NodeSelection(msgspec.Struct, frozen=True, rename="camel"):
@@ -186,6 +187,10 @@ def read_slice(
             _is_fenced(each.taints),
             _shares(each),
             _counters(each.consumes_counters),
+            tuple(
+                (own.counter_set, own.compatibility_groups or frozenset())
+                for own in each.consumes_counters or ()
+            ),
             _host_shares(each),
         )
         for each in spec.devices or ()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -93,20 +94,39 @@ PLACEMENTS = st.one_of(
     st.just({"nodeSelector": {"nodeSelectorTerms": TERMS}}),
 )
 TAINTS = st.sampled_from(
-    [[], [], [], [{"key": "k", "effect": "NoSchedule"}], [{"key": "k", "effect": "NoExecute"}]]
+    [[], [], [], *([{"key": "k", "effect": e}] for e in ("None", "NoSchedule", "NoExecute"))]
 )
+GROUPS = st.sampled_from([None, None, ["a"], ["b"], ["a", "b"]])
+UNRELATED: st.SearchStrategy[JSON] = st.sampled_from(
+    [
+        {},
+        {"bindingConditions": ["Attached"], "bindingFailureConditions": ["Failed"]},
+        {"bindingConditions": ["Attached"], "bindsToNode": True},
+        {"nodeAllocatableResources": {"cpu": {"mapping": {"deviceMultiplier": "8"}}}},
+        {"nodeAllocatableResources": {"memory": {"overhead": {"perPod": "2Gi"}}}},
+    ]
+)
+"""Fields that do not decide whether a device can be allocated."""
+
+
+def counters(most: int, names: Sequence[str]) -> st.SearchStrategy[JSON]:
+    """Return amounts of the counters."""
+    amount = st.integers(1, most).map(lambda number: {"value": str(number)})
+    return st.fixed_dictionaries(dict.fromkeys(names, amount))
 
 
 @st.composite
-def pools(draw: st.DrawFn, name: str, *, alone: bool) -> list[JSON]:
+def pools(draw: st.DrawFn, name: str, *, simple: bool) -> list[JSON]:
     """Return the slices of a pool, which may be changing at the moment.
 
-    Devices that are not ``alone`` may share counters, and requests may share a device. No pool has
-    more slices than it declares: Kubernetes 1.36 counts those with counters for every node, and
-    1.37 does not.
+    Devices may share a counter. Others than ``simple`` ones may share two counters in each of two
+    sets, and requests may share a device. No pool has more slices than it declares: Kubernetes 1.36
+    counts those with counters for every node, and 1.37 does not.
     """
     driver = draw(st.sampled_from(DRIVERS))
-    shares = not alone and draw(st.booleans())
+    shares = draw(st.booleans())
+    amounts = ["memory"] if simple else ["memory", "engines"]
+    sets = [["one"], []] if simple else [["one"], ["two"], ["one", "two"], []]
     parts = draw(st.integers(1, 3))
     declared = parts + shares + draw(st.sampled_from([0, 0, 0, 0, 1]))
     newest = draw(st.integers(1, 2))
@@ -119,9 +139,10 @@ def pools(draw: st.DrawFn, name: str, *, alone: bool) -> list[JSON]:
         return {"metadata": {"name": f"{name}-{own}"}, "spec": spec}
 
     if shares:
-        amount = {"value": str(draw(st.integers(1, 4)))}
-        sets = [{"name": "set", "counters": {"memory": amount}}]
-        found.append(part("counters", nodeName="a", sharedCounters=sets))
+        shared_sets = [
+            {"name": own, "counters": draw(counters(4, amounts))} for own in ("one", "two")
+        ]
+        found.append(part("counters", nodeName="a", sharedCounters=shared_sets))
     for index in range(parts):
         by_device = draw(st.booleans())
         devices = []
@@ -133,21 +154,28 @@ def pools(draw: st.DrawFn, name: str, *, alone: bool) -> list[JSON]:
                 "attributes": draw(ATTRIBUTES),
                 "capacity": draw(CAPACITY),
                 "taints": draw(TAINTS),
+                **draw(UNRELATED),
             }
-            if not alone and draw(st.integers(0, 3)) == 0:
+            if not simple and draw(st.integers(0, 3)) == 0:
                 device = shared(device, draw(st.sampled_from([None, "5Gi", "10Gi", "40Gi"])))
             if shares:
-                consumed = {"memory": {"value": str(draw(st.integers(1, 3)))}}
-                device["consumesCounters"] = [{"counterSet": "set", "counters": consumed}]
+                device["consumesCounters"] = [
+                    {
+                        "counterSet": own,
+                        "counters": draw(counters(3, amounts)),
+                        "compatibilityGroups": draw(GROUPS),
+                    }
+                    for own in draw(st.sampled_from(sets))
+                ]
             devices.append({**device, **(draw(PLACEMENTS) if by_device else {})})
         placed = {"perDeviceNodeSelection": True} if by_device else draw(PLACEMENTS)
         found.append(part(str(index), devices=devices, **placed))
     return found
 
 
-def slices(*, alone: bool = False) -> st.SearchStrategy[list[JSON]]:
+def slices(*, simple: bool = False) -> st.SearchStrategy[list[JSON]]:
     """Return the slices of one or two pools."""
-    one, two = (pools(name, alone=alone) for name in ("pool-1", "pool-2"))
+    one, two = (pools(name, simple=simple) for name in ("pool-1", "pool-2"))
     return st.one_of(one, st.builds(lambda first, second: [*first, *second], one, two))
 
 
@@ -186,14 +214,14 @@ def test_a_node_offers_a_device_exactly_if_the_scheduler_can_allocate_it(
             if count == 1:
                 assert verdict.allocatable is bool(offered)
             elif verdict.allocatable:
-                # How many fit several counters at once is the scheduler's to find out. One request
-                # gets a shared device once, and several get a share each.
+                # How many fit several counters and groups at once, the scheduler finds out. One
+                # request gets a shared device once, and several get a share each.
                 assert (offered or 0) >= count
 
 
 @law
-@given(selectors(may_fail=False), slices(alone=True))
-def test_devices_that_stand_alone_are_counted_as_the_scheduler_does(
+@given(selectors(may_fail=False), slices(simple=True))
+def test_devices_that_share_at_most_one_counter_are_counted_as_the_scheduler_does(
     oracle: Oracle, expression: str, given: list[JSON]
 ) -> None:
     device_class, nodes, given = objects(expression, given)
@@ -202,6 +230,48 @@ def test_devices_that_stand_alone_are_counted_as_the_scheduler_does(
         verdicts = oracle.allocatable(nodes, given, device_class, count)
         for offered, verdict in zip(found, verdicts, strict=True):
             assert verdict.allocatable is ((offered or 0) >= count)
+
+
+@pytest.mark.parametrize(
+    "groups",
+    [
+        [["a"], ["b"]],
+        [["a"], ["a", "b"]],
+        [["a"], None],
+        [None, None],
+        [["a", "b"], ["b", "c"], ["a", "c"]],
+        [["a"], ["a"], ["b"], None],
+    ],
+    ids=str,
+)
+def test_devices_on_one_set_of_counters_share_a_compatibility_group(
+    oracle: Oracle, groups: list[list[str] | None]
+) -> None:
+    amount = {"memory": {"value": "1"}}
+    devices = [
+        {
+            "name": f"device-{number}",
+            "consumesCounters": [
+                {"counterSet": "set", "counters": amount, "compatibilityGroups": own}
+            ],
+        }
+        for number, own in enumerate(groups)
+    ]
+    pool = {"name": "pool", "generation": 1, "resourceSliceCount": 2}
+    shared_set = {"name": "set", "counters": {"memory": {"value": "9"}}}
+    specs: list[JSON] = [{"sharedCounters": [shared_set]}, {"devices": devices}]
+    given = [
+        {
+            "metadata": {"name": f"slice-{number}"},
+            "spec": {"driver": "gpu.nvidia.com", "pool": pool, "nodeName": "a", **spec},
+        }
+        for number, spec in enumerate(specs)
+    ]
+    device_class, nodes, given = objects("true", given)
+    [offered] = counted(device_class, nodes[:1], given)
+    for count in range(1, len(groups) + 1):
+        [verdict] = oracle.allocatable(nodes[:1], given, device_class, count)
+        assert verdict.allocatable is ((offered or 0) >= count)
 
 
 @law

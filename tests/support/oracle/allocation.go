@@ -26,9 +26,11 @@ type allocatableVerdict struct {
 	Failure string `json:"failure"`
 }
 
-// allocation has the features of Kubernetes 1.36 that are on by default, and partitionable devices.
+// allocation has the features of Kubernetes 1.37 that decide whether a device can be allocated. An API
+// server without one of them stores none of its fields.
 var allocation = structured.Features{
 	AdminAccess:            true,
+	CompatibilityGroups:    true,
 	PrioritizedList:        true,
 	PartitionableDevices:   true,
 	DeviceTaints:           true,
