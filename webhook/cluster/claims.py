@@ -10,7 +10,7 @@ them requires it.
 A claim that is not found, or not in time, stays unresolved: it does not count as a request. A Pod
 that is created before its claim is therefore not a GPU Pod yet: gpufence adds nothing to it, and
 denies a toleration for the taint of GPU nodes. Create the claim first. The same holds for a
-template if the claim of a PodGroup takes, or may take, the place of the claim that is made from it.
+template if the claim of a PodGroup takes its place and does not exist yet.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import msgspec
 
 from policies.facts import Request
 from policies.kubernetes.claims import Claim
-from policies.kubernetes.core_v1 import PodResourceClaim
+from policies.kubernetes.core_v1 import PodResourceClaim, PodResourceClaimStatus
 from policies.kubernetes.objects import JSONObject, MalformedObjectError
 from policies.kubernetes.quantity import is_subdomain
 from policies.kubernetes.workload import MOST_CLAIMS, Workload
@@ -62,19 +62,37 @@ _MAX_IN_FLIGHT = 256
 _MOST_BYTES = 512 * 1024
 
 
+class _Owner(msgspec.Struct, frozen=True):
+    uid: str
+    controller: bool = False
+
+
+class _Metadata(msgspec.Struct, frozen=True, rename="camel"):
+    uid: str = ""
+    creation_timestamp: str = ""
+    owner_references: tuple[_Owner, ...] = ()
+
+
 class _ClaimObject(msgspec.Struct, frozen=True):
     """A ResourceClaim or ResourceClaimTemplate."""
 
     spec: JSONObject
     status: JSONObject = {}
+    metadata: _Metadata = _Metadata()
 
 
 class _PodGroupSpec(msgspec.Struct, frozen=True, rename="camel"):
     resource_claims: tuple[PodResourceClaim, ...] | None = None
 
 
+class _PodGroupStatus(msgspec.Struct, frozen=True, rename="camel"):
+    resource_claim_statuses: tuple[PodResourceClaimStatus, ...] | None = None
+
+
 class _PodGroup(msgspec.Struct, frozen=True):
     spec: _PodGroupSpec = _PodGroupSpec()
+    status: _PodGroupStatus = _PodGroupStatus()
+    metadata: _Metadata = _Metadata()
 
 
 _POD_GROUP_VERSIONS = ("v1beta1", "v1alpha3", "v1alpha2")
@@ -197,9 +215,44 @@ class ClaimLookup:
 
     async def _get(self, name: ClaimName) -> Claim | None:
         """Return the claim, ``None`` if it does not exist or its template is not the last word."""
-        if name.group and await self._is_of_group(name):
+        if name.group:
+            group = await self._group(name)
+            if group is None:
+                return None
+            entries = group.spec.resource_claims or ()
+            own = (name.entry, name.name)
+            if own in [(each.name, each.resource_claim_template_name) for each in entries]:
+                return await self._claim_of(group, name)
+        found = await self._read(name.kind, name.namespace, name.name)
+        if found is None:
             return None
-        path = f"{_API}/namespaces/{name.namespace}/{name.kind}/{name.name}"
+        if name.kind == "resourceclaims":
+            return read_claim(found.spec, found.status)
+        return read_claim(found.spec.get("spec"))
+
+    async def _claim_of(self, group: _PodGroup, name: ClaimName) -> Claim | None:
+        """Return the claim of a group, which takes the place of the Pod's if the entries are equal.
+
+        It may come from an earlier template of this name, but not if the template is older than the
+        group: templates are immutable. A status counts if the group owns the claim.
+        Source: ``k8s.io/api/core/v1``, ``PodResourceClaim``.
+        """
+        statuses = group.status.resource_claim_statuses or ()
+        made = {each.name: each.resource_claim_name or "" for each in statuses}.get(name.entry, "")
+        if made:
+            found = await self._read("resourceclaims", name.namespace, made)
+            owners = found.metadata.owner_references if found else ()
+            if found and any(each.controller and each.uid == group.metadata.uid for each in owners):
+                return read_claim(found.spec, found.status)
+            return None
+        found = await self._read(name.kind, name.namespace, name.name)
+        # Timestamps are RFC 3339 in UTC and whole seconds, and sort as text.
+        if found and "" < found.metadata.creation_timestamp < group.metadata.creation_timestamp:
+            return read_claim(found.spec.get("spec"))
+        return None
+
+    async def _read(self, kind: Kind, namespace: str, name: str) -> _ClaimObject | None:
+        path = f"{_API}/namespaces/{namespace}/{kind}/{name}"
         try:
             body = await self._connection.get(
                 path, seconds=max(_REQUEST_SECONDS, self._wait), most_bytes=_MOST_BYTES
@@ -209,20 +262,12 @@ class ClaimLookup:
                 return None
             raise
         try:
-            found = _decoder.decode(body)
+            return _decoder.decode(body)
         except INVALID as error:
             raise UnexpectedAnswerError(f"{path} returned an invalid claim: {error}") from error
-        if name.kind == "resourceclaims":
-            return read_claim(found.spec, found.status)
-        return read_claim(found.spec.get("spec"))
 
-    async def _is_of_group(self, name: ClaimName) -> bool:
-        """Return whether the claim of the Pod's group takes, or may take, the place of its own.
-
-        The group has the claim from an earlier template of this name if its entry equals the Pod's.
-        A group that does not exist yet may have such an entry.
-        Source: ``k8s.io/api/core/v1``, ``PodResourceClaim``.
-        """
+    async def _group(self, name: ClaimName) -> _PodGroup | None:
+        """Return the group; ``None`` if it does not exist yet, and an empty one without the API."""
         for version in _POD_GROUP_VERSIONS:
             path = f"/apis/scheduling.k8s.io/{version}/namespaces/{name.namespace}/podgroups"
             try:
@@ -233,18 +278,14 @@ class ClaimLookup:
                 if error.status != NOT_FOUND:
                     raise
                 if f'"{name.group}"' in error.message:
-                    return True
+                    return None
                 # This version is not served.
                 continue
             try:
-                entries = _group_decoder.decode(body).spec.resource_claims or ()
+                return _group_decoder.decode(body)
             except INVALID as error:
                 raise UnexpectedAnswerError(f"{path}: an invalid PodGroup: {error}") from error
-            return any(
-                (each.name, each.resource_claim_template_name) == (name.entry, name.name)
-                for each in entries
-            )
-        return False
+        return _PodGroup()
 
     def _report(self, error: Exception) -> None:
         problem = str(error) or type(error).__name__

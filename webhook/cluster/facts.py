@@ -160,8 +160,9 @@ class ClusterFacts:
             of_kind[name.namespace, name.name] = claim
         for name in names:
             # Of several entries with one template, a PodGroup may have one.
-            if name.group and name not in resolved:
-                claim_templates.pop((name.namespace, name.name), None)
+            key = name.namespace, name.name
+            if name.group and resolved.get(name) != claim_templates.get(key):
+                claim_templates.pop(key, None)
         return replace(facts, claims=claims, claim_templates=claim_templates)
 
     async def _labels_of(self, namespace: str, seconds: float) -> Mapping[str, str] | None:

@@ -237,14 +237,23 @@ def test_an_entry_with_a_claim_and_a_template_uses_the_claim() -> None:
     assert list(claims_named(Workload(pod(entry)), ML)) == [ClaimName("resourceclaims", "ml", "a")]
 
 
+CREATED = "2026-06-01T12:00:00Z"
+
+
 def in_group(*entries: JSON) -> JSON:
     obj = pod(*entries)
     obj["spec"]["schedulingGroup"] = {"podGroupName": "train"}
     return obj
 
 
-def pod_group(*entries: JSON) -> JSON:
-    return {"metadata": {"name": "train"}, "spec": {"resourceClaims": list(entries)}}
+def pod_group(*entries: JSON, **made: str) -> JSON:
+    """Return a PodGroup with these claims, and the claims that were made for it by entry."""
+    statuses = [{"name": name, "resourceClaimName": claim} for name, claim in made.items()]
+    return {
+        "metadata": {"name": "train", "uid": "train-uid", "creationTimestamp": CREATED},
+        "spec": {"resourceClaims": list(entries)},
+        "status": {"resourceClaimStatuses": statuses},
+    }
 
 
 async def test_a_template_is_unresolved_if_the_claim_of_the_pod_s_group_may_take_its_place(
@@ -265,6 +274,51 @@ async def test_a_template_is_unresolved_if_the_claim_of_the_pod_s_group_may_take
                 lookups.api.put(path, pod_group(*entries))
                 facts = await lookups.cluster.facts_for(ML, obj, 2.0)
                 assert (("ml", "one-gpu") in facts.claim_templates) is is_resolved
+
+
+@pytest.mark.parametrize(
+    ("created", "is_resolved"), [("2026-06-01T11:59:59Z", True), (CREATED, False)]
+)
+async def test_a_template_that_is_older_than_the_pod_s_group_made_its_claim(
+    lookups: Lookups, created: str, is_resolved: bool
+) -> None:
+    path = "/apis/scheduling.k8s.io/v1beta1/namespaces/ml/podgroups"
+    lookups.api.serve(path)
+    template = by_template("aged")
+    lookups.api.put(path, pod_group(template))
+    devices = {"requests": [{"name": "gpu", "exactly": {"deviceClassName": "gpu.nvidia.com"}}]}
+    aged = {
+        "metadata": {"name": "aged", "creationTimestamp": created},
+        "spec": {"spec": {"devices": devices}},
+    }
+    lookups.api.put(CLAIM_TEMPLATES, aged)
+    facts = await lookups.cluster.facts_for(ML, Workload(in_group(template)), 2.0)
+    assert (("ml", "aged") in facts.claim_templates) is is_resolved
+
+
+@pytest.mark.parametrize("owner", ["train-uid", "another"])
+async def test_the_claim_of_the_pod_s_group_takes_the_place_of_a_template(
+    lookups: Lookups, owner: str
+) -> None:
+    same = by_template("one-gpu")
+    path = "/apis/scheduling.k8s.io/v1beta1/namespaces/ml/podgroups"
+    lookups.api.serve(path)
+    lookups.api.put(path, pod_group(same, **{same["name"]: "of-the-group"}))
+    requests = [{"name": "old", "exactly": {"deviceClassName": "mig.nvidia.com"}}]
+    metadata = {
+        "name": "of-the-group",
+        "ownerReferences": [{"uid": owner, "controller": True}],
+    }
+    lookups.api.put(CLAIMS, {"metadata": metadata, "spec": {"devices": {"requests": requests}}})
+    facts = await lookups.cluster.facts_for(ML, Workload(in_group(same)), 2.0)
+    found = facts.claim_templates.get(("ml", "one-gpu"))
+    # Any client that may write the status of a group could name the claim of another one.
+    assert (found and found.requests) == (
+        (frozenset({"mig.nvidia.com"}),) if owner == "train-uid" else None
+    )
+    different = {**same, "name": "second"}
+    facts = await lookups.cluster.facts_for(ML, Workload(in_group(same, different)), 2.0)
+    assert ("ml", "one-gpu") not in facts.claim_templates
 
 
 async def test_a_template_is_unresolved_if_its_group_is_unknown(
