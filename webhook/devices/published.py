@@ -214,9 +214,9 @@ class PublishedDevices:
             if own:
                 self._by_node[item.node] = own
         for each, change in ((before, -1), (after, 1)):
-            kinds = {(c, d.host) for d in each.devices for c in d.classes} if each else ()
-            for device_class, host in kinds:
-                _add(self.host_shares[device_class], host, change)
+            for _, devices in each.placed if each else ():
+                for device_class, host in _hosts(devices):
+                    _add(self.host_shares[device_class], host, change)
         for name in outlooks:
             if not self._pools[name].by_node:
                 del self._pools[name]
@@ -299,6 +299,12 @@ class PublishedDevices:
                 for each in devices
             )
         return _allocatable(devices, tuple(chain.from_iterable(item.counters for item in here)))
+
+
+@lru_cache(maxsize=1024)
+def _hosts(devices: tuple[Device, ...]) -> frozenset[tuple[str, HostShares]]:
+    """Return what devices take of their nodes, by class. Those of most nodes are alike."""
+    return frozenset((each, device.host) for device in devices for each in device.classes)
 
 
 def _classes(devices: Iterable[Device]) -> frozenset[str]:
