@@ -34,19 +34,26 @@ CHECKS: dict[str, list[str]] = {
 """The checks that are on by default, and the capabilities that they add."""
 
 
-def overrides() -> list[JSON]:
-    """Return the overrides that the pages show, for their namespaces."""
+def shown() -> JSON:
+    """Return the overrides and exceptions that the pages show for the namespaces of this test."""
     texts = [(PROJECT / page).read_text() for page in PAGES]
     blocks = [part.split("```")[0] for text in texts for part in text.split("```yaml\n")[1:]]
     specs = [yaml.safe_load(block).get("spec", {}) for block in blocks]
-    found = [each for spec in specs for each in spec.get("overrides", ())]
-    return [each for each in found if set(each["namespaces"]) & {"ai-conformance-*", "checked-*"}]
+    return {
+        key: [
+            each
+            for spec in specs
+            for each in spec.get(key, ())
+            if set(each["namespaces"]) & {"ai-conformance-*", "checked-*"}
+        ]
+        for key in ("overrides", "exceptions")
+    }
 
 
 @pytest.fixture(scope="module", autouse=True)
 def server(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """A registered webhook in mode enforce, with the policy of the pages and a GPU node."""
-    spec = default_spec() | {"overrides": overrides()}
+    spec = default_spec() | shown()
     directory = tmp_path_factory.mktemp("suites")
     with (
         following(control_plane, directory, spec) as running,
@@ -137,9 +144,7 @@ def test_a_pod_with_the_checks_of_preflight_is_created(control_plane: ControlPla
     path = f"/api/v1/namespaces/{namespace}/pods?dryRun=All"
     spec = control_plane.api.request("POST", path, with_checks())["spec"]
     assert "nodeAffinity" in spec["affinity"]
-    assert [each["securityContext"] for each in spec["initContainers"][:2]] == [
-        {"capabilities": {}}
-    ] * 2
+    assert spec["initContainers"][0]["securityContext"]["capabilities"] == {"drop": ["ALL"]}
 
 
 def test_a_pod_with_the_checks_of_preflight_is_denied_elsewhere(
