@@ -10,6 +10,7 @@ from typing import NamedTuple
 from policies.candidates import has_labels
 from policies.context import Context
 from policies.facts import Facts
+from policies.kubernetes.claims import class_of_resource
 from policies.kubernetes.core_v1 import Toleration
 from policies.kubernetes.node_templates import NodeTemplate
 from policies.kubernetes.nodes import Node, NodeIndex, NodeSet
@@ -27,6 +28,7 @@ from policies.kubernetes.selector import (
 from policies.policy import Policy, Pool
 from policies.pool_nodes import EVERY_NODE, nodes_of_pools, selector_of_every_node
 from policies.requests import DeviceRequest
+from policies.vendors import vendor_of
 
 CONTROLLERS = {
     (group, kind): f"system:serviceaccount:kube-system:{name}-controller"
@@ -342,7 +344,9 @@ def largest_offers(
     if nodes is None:
         return {}
     selected = _selected_nodes(pod, pools, context, nodes)
-    if not selected or selected & _offering_all(nodes, needed):
+    if not selected and (len(nodes) or not can_be_added(pod, pools, {}, context.facts)):
+        return {}
+    if selected & _offering_all(nodes, needed):
         return {}
     if can_be_added(pod, pools, needed, context.facts):
         return {}
@@ -424,9 +428,40 @@ def may_join(template: NodeTemplate, pool: Pool) -> bool:
 def can_be_added(pod: Pod, pools: Iterable[Pool], needed: Mapping[str, int], facts: Facts) -> bool:
     """Return whether an autoscaler can add a node to one of the pools that has enough."""
     return any(
-        may_join(template, pool)
-        and template.offers(needed)
-        and any(can_match(each, selector_of(template.labels)) for each in pod.selection())
-        for pool in pools
-        for template in facts.templates
+        _may_offer(template, needed) and any(may_meet(template, each) for each in pod.selection())
+        for template in joining(pools, facts)
     )
+
+
+def joining(pools: Iterable[Pool], facts: Facts) -> list[NodeTemplate]:
+    """Return the templates whose nodes GPU Pods of the pools can get."""
+    every = [*pools]
+    return [each for each in facts.templates if any(may_join(each, pool) for pool in every)]
+
+
+def may_meet(template: NodeTemplate, alternative: Alternative) -> bool:
+    """Return whether a node of the template can meet the alternative when it joins.
+
+    It has no label that the template does not promise.
+    """
+    required = {key: (value,) for key, value in alternative.labels.items()}
+    return (
+        can_match(alternative, selector_of(template.labels))
+        and template.promises(required)
+        and all(
+            any(template.promises({each.key or "": (value,)}) for value in each.values or ())
+            for each in alternative.expressions
+            if each.operator == "In"
+        )
+    )
+
+
+def _may_offer(template: NodeTemplate, needed: Mapping[str, int]) -> bool:
+    """Return whether a node can have the devices: of an unknown number, those that plugins name."""
+    if template.allocatable is not None:
+        return template.offers(needed)
+    for name in needed:
+        vendor = None if class_of_resource(name) else vendor_of(name)
+        if vendor and name not in vendor.resources and name not in vendor.fractional:
+            return False
+    return True

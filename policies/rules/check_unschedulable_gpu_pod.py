@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import reduce
 from itertools import islice
 from operator import or_
@@ -31,7 +31,9 @@ from policies.policy import Pool
 from policies.pool_nodes import nodes_of_pools
 from policies.reach import (
     can_be_added,
+    joining,
     largest_offers,
+    may_meet,
     named_node,
     named_pools,
     pools_of_node,
@@ -187,7 +189,10 @@ def _unmet(
         return
     known = nodes_of_pools(context.policy, nodes)
     of_pools = reduce(or_, map(known.with_labels, request.pools), 0)
-    if pod.spec.node_name or not of_pools or of_pools & pod.selected_nodes(nodes).all:
+    templates = joining(request.pools, context.facts)
+    if pod.spec.node_name or not (of_pools or templates):
+        return
+    if of_pools & pod.selected_nodes(nodes).all:
         return
     if selects_unlabeled(pod, request, context):
         return
@@ -195,7 +200,12 @@ def _unmet(
         return
     if can_be_added(pod, request.pools, {}, context.facts):
         return
-    label, path = _unmet_part(pod, of_pools, nodes)
+
+    def is_met(alternative: Alternative) -> bool:
+        accepted = nodes.accepted_by(alternative) & of_pools
+        return bool(accepted) or any(may_meet(template, alternative) for template in templates)
+
+    label, path = _unmet_part(pod, is_met)
     yield Finding(
         ID,
         pod.at(path),
@@ -207,14 +217,14 @@ def _unmet(
     )
 
 
-def _unmet_part(pod: Pod, of_pools: NodeSet, nodes: NodeIndex) -> tuple[str, str]:
+def _unmet_part(pod: Pod, is_met: Callable[[Alternative], bool]) -> tuple[str, str]:
     """Return the first part of the node selection that no node of the pools meets, and its path."""
     for alternative in pod.selection():
         for key, value in alternative.labels.items():
-            if not nodes.accepted_by(Alternative({key: value}, (), (), "")) & of_pools:
+            if not is_met(Alternative({key: value}, (), (), "")):
                 return f"{key}={value}", f"spec.nodeSelector[{key}]"
         for each in alternative.expressions:
-            if not nodes.accepted_by(Alternative({}, (each,), (), "")) & of_pools:
+            if not is_met(Alternative({}, (each,), (), "")):
                 values = f" {', '.join(each.values)}" if each.values else ""
                 return f"{each.key} {each.operator}{values}", alternative.path
     # gpufence may have added the terms.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice, product
 
 from policies.context import Context
 from policies.kubernetes.core_v1 import NodeSelectorTerm, Requirement
@@ -28,6 +29,9 @@ from policies.rules.set_pool_toleration import toleration
 
 ID = "pool-exclusion"
 SUMMARY = "the node affinity that keeps the Pod off the nodes of a pool that it may not use"
+
+_MOST_WAYS = 16
+"""The most terms that one becomes, where pools have two labels or more."""
 
 
 def changes(pod: Pod, context: Context) -> Iterable[Addition]:
@@ -55,10 +59,11 @@ def _additions(pod: Pod, pools: Sequence[Pool], context: Context) -> Iterator[Ad
     terms = required_terms(pod.spec)
     if terms is None:
         unnamed = [pool for pool in pools if pool not in named.get("", ())]
-        if added := _exclusions(unnamed, pod.selection()[0], context):
-            affinity = affinity_of([NodeSelectorTerm(added)])
+        if ways := _exclusions(unnamed, pod.selection()[0], context):
+            affinity = affinity_of([NodeSelectorTerm(way) for way in ways])
             yield Addition(pod.spec, ("spec", "affinity"), affinity)
         return
+    copies: list[NodeSelectorTerm] = []
     for index, (each, alternative) in enumerate(zip(terms, pod.alternatives(), strict=True)):
         if alternative.parses:
             of_term = named.get(alternative.path, ())
@@ -67,16 +72,22 @@ def _additions(pod: Pod, pools: Sequence[Pool], context: Context) -> Iterator[Ad
                 for pool in pools
                 if pool not in of_term and can_match(alternative, pool.selector)
             ]
-            if added := _exclusions(matched, alternative, context):
-                yield Addition(each, (*TERMS, index, "matchExpressions"), added)
+            if ways := _exclusions(matched, alternative, context):
+                first, *others = ways
+                yield Addition(each, (*TERMS, index, "matchExpressions"), first)
+                own = each.match_expressions or []
+                copies += [NodeSelectorTerm([*own, *way], each.match_fields) for way in others]
+    if copies:
+        yield Addition(pod.spec, ("spec", "affinity"), affinity_of(copies))
 
 
 def _exclusions(
     pools: Sequence[Pool], alternative: Alternative, context: Context
-) -> list[Requirement]:
-    """Return expressions that no node of the pools meets. Pools with one label share one.
+) -> list[list[Requirement]]:
+    """Return ORed expressions that no node of the pools meets. Pools with one label share one.
 
-    Each pool is excluded by the first of its labels that leaves the alternative nodes to accept.
+    Each pool is excluded by the first of its labels that leaves the alternative nodes to accept. If
+    nodes of no pool have that label as well, by each of its labels.
     """
     chosen: dict[Pool, str] = {}
     # A pool with one label leaves no choice.
@@ -86,7 +97,18 @@ def _exclusions(
             if _leaves_nodes(alternative, _without(trial), context):
                 chosen = trial
                 break
-    return _without({pool: chosen[pool] for pool in pools if pool in chosen})
+    excluded = [pool for pool in pools if pool in chosen]
+    ways = [_without({pool: chosen[pool] for pool in excluded})] if excluded else []
+    nodes = context.facts.nodes
+    if not ways or nodes is None:
+        return ways
+    several = [pool for pool in excluded if len(pool.selector) > 1]
+    outside = nodes.accepted_by(alternative) & ~nodes_of_pools(context.policy, nodes).all
+    if not outside & ~nodes.accepted_by(Alternative({}, tuple(ways[0]), (), "")):
+        return ways
+    choices = islice(product(*(pool.selector for pool in several)), _MOST_WAYS)
+    tried = [_without({**chosen, **dict(zip(several, keys, strict=True))}) for keys in choices]
+    return [way for way in tried if _leaves_nodes(alternative, way, context)] or ways
 
 
 def _without(labels: Mapping[Pool, str]) -> list[Requirement]:

@@ -43,14 +43,14 @@ def facts_of_nodes(
     """Return a function that adds the nodes and the node templates in a file to other facts.
 
     The nodes have the policy's devices, and those of ResourceSlices and DeviceClasses in the file.
-    Other kinds are ignored. ``warn`` is called with each problem. Without nodes, there are no
-    facts.
+    Other kinds are ignored. ``warn`` is called with each problem. Without nodes and templates,
+    there are no facts.
 
     Raises:
         InputError: the file is partly invalid.
     """
     state = state_of(manifests, policy)
-    if not len(state.nodes):
+    if not (len(state.nodes) or state.templates):
         return None
     for problem in state.offers.problems:
         warn(problem)

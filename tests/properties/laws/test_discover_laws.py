@@ -1,94 +1,183 @@
-"""A discovered policy is valid, and keeps no GPU Pod from a node that it could use."""
+"""A discovered policy fits the cluster: official scheduler code and the decision agree on it.
+
+Generated clusters have up to six groups of nodes with device plugins or DRA drivers, labels that
+identify groups or that other nodes share, node groups at zero, and nodes that are no machines.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-from hypothesis import assume, event, given
+from hypothesis import event, given
 from hypothesis import strategies as st
 
 from laws.profile import law
+from oracle.driver import Oracle
 from policies.document import parse_policy
 from policies.engine import decide
-from policies.kubernetes.core_v1 import PodSpec, Requirement
+from policies.facts import Facts
+from policies.kubernetes.core_v1 import PodSpec
 from policies.kubernetes.node_templates import NodeTemplate
-from policies.kubernetes.nodes import Node
-from policies.kubernetes.scheduling import Taint, alternatives, matches_node, tolerates
-from policies.kubernetes.selector import selector_of
+from policies.kubernetes.scheduling import alternatives, tolerates
 from policies.kubernetes.workload import convert
+from policies.policy import Policy
+from policies.pool_nodes import nodes_of_pools
+from policies.reach import may_meet
 from strategies import JSON
+from webhook.cluster.files import state_of
+from webhook.cluster.state import ClusterState
+from webhook.documents.document import Document
 from webhook.documents.files import read_documents
-from webhook.tools.cli.discover.accelerators import KNOWN
-from webhook.tools.cli.discover.drafts import draft
+from webhook.documents.objects import Manifest
+from webhook.tools.cli.discover.drafts import Draft, draft_of
 from webhook.tools.cli.discover.text import policy_text
 
-TAINTS = (
-    Taint("nvidia.com/gpu", "NoSchedule", "present"),
-    Taint("nvidia.com/gpu", "NoExecute", ""),
-    Taint("gpu-model", "NoSchedule", "h100"),
-    Taint("team", "NoSchedule", "a"),
-    Taint("node.kubernetes.io/unreachable", "NoExecute", ""),
-    Taint("cloud.google.com/gke-spot", "NoSchedule", "true"),
-)
-MANUFACTURER = "karpenter.k8s.aws/instance-gpu-manufacturer"
-LABELS = {
-    "nvidia.com/gpu.present": ["true"],
-    "nvidia.com/gpu.product": ["A100", "H100"],
-    "cloud.google.com/gke-accelerator": ["nvidia-a100", "nvidia-h100"],
-    "karpenter.k8s.aws/instance-gpu-name": ["a100", "h100"],
-    MANUFACTURER: ["nvidia", "amd"],
-    "karpenter.sh/nodepool": ["one", "two"],
-    "nvidia.com/mig.config": ["all-disabled", "mixed"],
-    "nvidia.com/gpu.sharing-strategy": ["none", "time-slicing"],
-    "node.kubernetes.io/instance-type": ["p4", "p5"],
-    "feature.node.kubernetes.io/amd-gpu": ["true"],
-    "amd.com/gpu.product-name": ["MI300X"],
-    "team": ["a", "b"],
+GPU, MIG, AMD = "nvidia.com/gpu", "nvidia.com/mig-1g.10gb", "amd.com/gpu"
+DRIVERS = ("gpu.nvidia.com", "gpu.amd.com")
+CLASSES = {
+    "gpu.nvidia.com": {"extendedResourceName": GPU},
+    "gpu.amd.com": {},
+    "team": {"extendedResourceName": "example.com/gpu"},
 }
-RESOURCES = ("nvidia.com/gpu", "nvidia.com/mig-1g.10gb", "nvidia.com/gpu.shared", "amd.com/gpu")
+LABELS: dict[str, dict[str, list[str]]] = {
+    "nvidia.com": {
+        "nvidia.com/gpu.product": ["A100", "H100"],
+        "nvidia.com/gpu.present": ["true"],
+        "cloud.google.com/gke-accelerator": ["nvidia-a100", "nvidia-h100"],
+        "nvidia.com/mig.config": ["all-disabled", "mixed"],
+    },
+    "amd.com": {
+        "amd.com/gpu.product-name": ["MI210", "MI300X"],
+        "feature.node.kubernetes.io/amd-gpu": ["true"],
+    },
+}
+"""By vendor, labels of nodes with accelerators."""
+SHARED = {
+    "node.kubernetes.io/instance-type": ["k3s", "p4", "p5"],
+    "eks.amazonaws.com/nodegroup": ["one", "two"],
+    "team": ["a", "b"],
+    "zone.example.com/name": ["1", "2"],
+}
+"""Labels that nodes without accelerators may have as well."""
+TAINTS = (
+    {"key": GPU, "value": "present", "effect": "NoSchedule"},
+    {"key": GPU, "effect": "NoExecute"},
+    {"key": "sku", "value": "gpu", "effect": "NoSchedule"},
+    {"key": "team", "value": "a", "effect": "NoSchedule"},
+    {"key": "cloud.google.com/gke-spot", "value": "true", "effect": "NoSchedule"},
+    {"key": "kwok.x-k8s.io/node", "value": "fake", "effect": "NoSchedule"},
+)
 
-_labels = st.fixed_dictionaries({}, optional={k: st.sampled_from(v) for k, v in LABELS.items()})
-_taints = st.lists(st.sampled_from(TAINTS), unique=True, max_size=3).map(tuple)
-_devices = st.dictionaries(st.sampled_from(RESOURCES), st.sampled_from([0, 1, 8]), max_size=2)
+
+def chosen(labels: dict[str, list[str]]) -> st.SearchStrategy[dict[str, str]]:
+    return st.fixed_dictionaries({}, optional={k: st.sampled_from(v) for k, v in labels.items()})
+
+
+def tainted(taints: Sequence[JSON]) -> st.SearchStrategy[list[JSON]]:
+    return st.lists(st.sampled_from(taints), unique_by=str, max_size=2)
+
+
+plugged = st.sampled_from([{GPU: "8"}, {GPU: "0", MIG: "7"}, {AMD: "4"}, {GPU: "8", AMD: "4"}])
+
+
+def node(name: str, labels: JSON, tainted: list[JSON], devices: JSON) -> JSON:
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": name, "labels": {**labels, "kubernetes.io/hostname": name}},
+        "spec": {"taints": tainted},
+        "status": {"allocatable": {"cpu": "8", **devices}},
+    }
+
+
+def slice_of(driver: str, name: str, model: str) -> JSON:
+    attributes = {"productName": {"string": model}}
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceSlice",
+        "metadata": {"name": f"{name}-{driver}"},
+        "spec": {
+            "driver": driver,
+            "nodeName": name,
+            "pool": {"name": name, "generation": 1, "resourceSliceCount": 1},
+            "devices": [{"name": "gpu-0", "attributes": attributes}],
+        },
+    }
+
+
+def device_class(name: str) -> JSON:
+    driver = "gpu.nvidia.com" if name == "team" else name
+    selectors = [{"cel": {"expression": f"device.driver == '{driver}'"}}]
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "DeviceClass",
+        "metadata": {"name": name},
+        "spec": {"selectors": selectors, **CLASSES[name]},
+    }
+
+
+def node_pool(name: str, labels: JSON, tainted: list[JSON]) -> JSON:
+    spec = {"taints": tainted, "requirements": []}
+    template = {"metadata": {"labels": labels}, "spec": spec}
+    return {
+        "apiVersion": "karpenter.sh/v1",
+        "kind": "NodePool",
+        "metadata": {"name": name},
+        "spec": {"template": template},
+    }
 
 
 @st.composite
-def node_lists(draw: st.DrawFn) -> list[Node]:
-    found = draw(st.lists(st.tuples(_labels, _taints, _devices), max_size=6))
-    return [Node(f"n{i}", *each) for i, each in enumerate(found)]
+def clusters(draw: st.DrawFn) -> list[JSON]:
+    """Groups of one or two equal nodes, other nodes, DeviceClasses and NodePools."""
+    objects = [device_class(name) for name in CLASSES]
+    for group in range(draw(st.integers(1, 6))):
+        devices = draw(st.one_of(plugged, st.sampled_from(DRIVERS)))
+        vendor = next(each for each in LABELS if each in str(devices))
+        labels = {**draw(chosen(LABELS[vendor])), **draw(chosen(SHARED))}
+        keys = draw(st.lists(st.sampled_from(sorted(labels)), max_size=3)) if labels else []
+        kept, own = {key: labels[key] for key in keys}, draw(tainted(TAINTS))
+        model = draw(st.sampled_from(["A100", "H100"]))
+        for number in range(draw(st.integers(1, 2))):
+            name = f"gpu-{group}-{number}"
+            if isinstance(devices, str):
+                objects += [node(name, kept, own, {}), slice_of(devices, name, model)]
+            else:
+                objects.append(node(name, kept, own, devices))
+    for number in range(draw(st.integers(0, 3))):
+        objects.append(node(f"cpu-{number}", draw(chosen(SHARED)), draw(tainted(TAINTS[2:])), {}))
+    for number in range(draw(st.integers(0, 2))):
+        vendor = draw(st.sampled_from([*LABELS]))
+        labels = {**draw(chosen(LABELS[vendor])), **draw(chosen(SHARED))}
+        objects.append(node_pool(f"pool-{number}", labels, draw(tainted(TAINTS))))
+    return objects
 
 
-@st.composite
-def template_lists(draw: st.DrawFn, least: int = 0) -> list[NodeTemplate]:
-    made = []
-    for number in range(draw(st.integers(least, 2))):
-        restricted = draw(st.lists(st.sampled_from(sorted(LABELS)), unique=True, max_size=2))
-        requirements = tuple(
-            Requirement(
-                key=key,
-                operator="In",
-                values=draw(st.lists(st.sampled_from(LABELS[key]), min_size=1, unique=True)),
-            )
-            for key in restricted
-        )
-        labels = {k: v for k, v in draw(_labels).items() if k not in restricted}
-        karpenter = draw(st.booleans())
-        made.append(
-            NodeTemplate(
-                f"template {number}",
-                labels,
-                draw(_taints),
-                requirements=requirements if karpenter else (),
-                provider="karpenter.k8s.aws" if karpenter else "",
-                chooses=karpenter,
-                allocatable=None if karpenter else draw(_devices),
-            )
-        )
-    return made
+def read(objects: list[JSON], policy: Policy | None = None) -> ClusterState:
+    document = Document(0, "", path="cluster")
+    return state_of([Manifest(document, None, (), 0, obj) for obj in objects], policy)
 
 
-def gpu_pod(resource: str, **spec: Any) -> JSON:
-    container = {"name": "c", "image": "i", "resources": {"limits": {resource: 1}}}
+def discovered(objects: list[JSON]) -> tuple[Draft, Policy, Facts, str]:
+    """Return the discovered policy with its draft, the facts of the cluster, and its text."""
+    drafted = draft_of(read(objects))
+    text = policy_text(drafted, None)
+    [document] = read_documents("policy.yaml", text)
+    policy = parse_policy(document.value)
+    state = read(objects, policy)
+    facts = Facts(
+        nodes=state.nodes.index,
+        templates=state.templates,
+        extended_resource_classes=state.offers.by_resource,
+    )
+    return drafted, policy, facts, text
+
+
+def pod(resource: str = "", **spec: Any) -> JSON:
+    container: JSON = {"name": "c", "image": "i"}
+    if resource:
+        container["resources"] = {"limits": {resource: 1}}
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -97,80 +186,61 @@ def gpu_pod(resource: str, **spec: Any) -> JSON:
     }
 
 
-def fits_template(spec: PodSpec, template: NodeTemplate) -> bool:
-    """Return whether the node selection of a Pod can be met by a node of the template."""
-    return any(
-        template.promises(selector_of(each.labels))
-        and all(
-            any(template.promises({e.key or "": (value,)}) for value in e.values or ())
-            for e in each.expressions
+def fitting(oracle: Oracle, made: JSON, nodes: list[JSON]) -> set[str]:
+    verdicts = oracle.feasible(made, nodes)
+    pairs = zip(nodes, verdicts, strict=True)
+    return {each["metadata"]["name"] for each, verdict in pairs if verdict.feasible}
+
+
+@law
+@given(clusters(), st.data())
+def test_a_discovered_policy_fits_the_cluster(
+    oracle: Oracle, objects: list[JSON], data: st.DataObject
+) -> None:
+    drafted, policy, facts, text = discovered(objects)
+    assert facts.nodes is not None
+    known = {each.name: each for each in facts.nodes}
+    nodes = [each for each in objects if each["kind"] == "Node"]
+    cpu = {name for name in known if name.startswith("cpu")}
+    event(f"pools: {len(policy.pools)}")
+
+    members = nodes_of_pools(policy, facts.nodes)
+    assert {each.name for each in facts.nodes.nodes(members.all)} == known.keys() - cpu
+
+    wildcard = pod(tolerations=[{"operator": "Exists"}])
+    decision = decide(wildcard, policy, facts=facts)
+    if all(pool.selector for pool in policy.pools):
+        assert decision.allowed, decision.findings
+        assert fitting(oracle, decision.mutated, nodes) == cpu
+    else:
+        event("a pool without labels")
+        assert "Pods that tolerate every taint are denied" in " ".join(
+            text.replace("#", "").split()
         )
-        for each in alternatives(spec)
-    )
 
-
-@law
-@given(node_lists(), template_lists(), st.sampled_from([[], ["gpu.nvidia.com"]]))
-def test_mutated_gpu_pods_fit_every_node_of_a_discovered_pool(
-    nodes: list[Node], templates: list[NodeTemplate], classes: list[str]
-) -> None:
-    made = draft(nodes, templates, classes)
-    assume(made.pools)
-    text = policy_text(made, None)
-    [document] = read_documents("policy.yaml", text)
-    policy = parse_policy(document.value)
-    event(f"pools: {len(made.pools)}")
-    for pool in made.pools:
-        for member in pool.members:
-            for resource in member.devices:
-                mutated = decide(gpu_pod(resource), policy).mutated
-                spec = convert(mutated["spec"], PodSpec)
-                if isinstance(member.source, Node):
-                    assert matches_node(spec, member.name, member.source.labels)
-                for taint in pool.taints:
-                    assert any(tolerates(each, taint) for each in spec.tolerations or ())
-
-
-@law
-@given(node_lists(), template_lists(least=1), st.data())
-def test_a_pod_that_fits_a_template_fits_it_after_mutation(
-    nodes: list[Node], templates: list[NodeTemplate], data: st.DataObject
-) -> None:
-    made = draft(nodes, templates, [])
-    members = [
-        (pool, member) for pool in made.pools for member in pool.members if member.is_template
-    ]
-    assume(members)
-    text = policy_text(made, None)
-    [document] = read_documents("policy.yaml", text)
-    policy = parse_policy(document.value)
-    pool, member = data.draw(st.sampled_from(members))
-    template = member.source
-    assert isinstance(template, NodeTemplate)
-    offered = [name.replace("*", "1g.10gb") for name in pool.resources]
+    name = data.draw(st.sampled_from(sorted(known.keys() - cpu)))
+    target = known[name]
+    offered = sorted(n for n, count in target.offers.items() if count)
     resource = data.draw(st.sampled_from(offered))
-    assume(template.offers({resource: 1}))
-    keys = [key for key in LABELS if any(template.values(key))]
-    selection = {
-        key: data.draw(st.sampled_from(sorted(template.values(key))))
-        for key in data.draw(st.lists(st.sampled_from(keys), unique=True) if keys else st.just([]))
-    }
-    # No node of the template has the resource and the label of another vendor.
-    vendor = resource.partition(".")[0]
-    assume(selection.get(MANUFACTURER, vendor) == vendor)
-    # Of partitions and shares it is only known that nodes of this pool have them.
-    labels = (
-        {}
-        if resource == pool.vendor.resource
-        else {key: values[0] for key, values in pool.selector.items()}
-    )
-    assume(all(selection.get(key, value) == value for key, value in labels.items()))
-    pod = gpu_pod(resource, nodeSelector=selection)
-    assert fits_template(convert(pod["spec"], PodSpec), template)
-    spec = convert(decide(pod, policy).mutated["spec"], PodSpec)
-    event(f"selection: {len(selection)}")
-    assert fits_template(spec, template)
-    fences = {taint for taint in member.taints if taint.key not in KNOWN.generic_taints}
-    common = {t.key for node in nodes for t in node.taints}
-    for taint in (each for each in fences if each.key not in common):
-        assert any(tolerates(each, taint) for each in spec.tolerations or ())
+    others = [t for t in target.taints if data.draw(st.booleans(), label=str(t))]
+    own = [{"key": t.key, "operator": "Exists"} for t in others]
+    labels = data.draw(st.sampled_from([{}, *({k: v} for k, v in target.labels.items())]))
+    made = pod(resource, tolerations=own, nodeSelector=labels)
+    with_device = {n for n, each in known.items() if each.offers.get(resource)}
+    before = fitting(oracle, made, nodes) & with_device
+    decision = decide(made, policy, facts=facts)
+    assert decision.allowed, decision.findings
+    assert before <= fitting(oracle, decision.mutated, nodes)
+
+    for pool in drafted.pools:
+        for member in pool.members:
+            template = member.source
+            if isinstance(template, NodeTemplate):
+                mutated = decide(pod(pool.vendor.resource), policy, facts=facts).mutated
+                spec = convert(mutated["spec"], PodSpec)
+                event("a template")
+                assert any(may_meet(template, each) for each in alternatives(spec))
+                tolerations = spec.tolerations or ()
+                for taint in template.taints:
+                    if taint.key == pool.vendor.taint:
+                        assert any(tolerates(each, taint) for each in tolerations)

@@ -12,7 +12,11 @@ from policies.kubernetes.nodes import Node, NodeIndex
 from policies.kubernetes.scheduling import Taint
 from policies.shipped import shipped_policy
 from running import Run
-from webhook.tools.audit.stack import unreached, unreached_by
+from webhook.cluster.files import state_of
+from webhook.documents.files import read_documents
+from webhook.documents.objects import read_objects
+from webhook.tools.audit.pools import node_findings, pool_states
+from webhook.tools.audit.stack import classes_of_no_pool, unreached, unreached_by
 
 JSON = dict[str, Any]
 
@@ -110,3 +114,41 @@ def test_discover_explains_why_nodes_have_neither_devices_nor_labels(gpufence: R
     assert done.status == 2
     assert f"does not run on 1 node of vendor nvidia (gpu-1). {ADVICE}" in done.err
     assert "check that its DaemonSets tolerate the taints" in done.err
+
+
+def test_a_class_that_selects_devices_of_a_pool_and_is_in_none_is_found() -> None:
+    device_class = """
+apiVersion: resource.k8s.io/v1
+kind: DeviceClass
+metadata: {name: NAME}
+spec: {selectors: [{cel: {expression: device.driver == 'DRIVER'}}]}
+"""
+    objects = [
+        device_class.replace("NAME", name).replace("DRIVER", driver)
+        for name, driver in (
+            ("gpu.nvidia.com", "gpu.nvidia.com"),
+            ("team", "gpu.nvidia.com"),
+            ("nic", "nic.example.com"),
+        )
+    ]
+    for driver in ("gpu.nvidia.com", "nic.example.com"):
+        pool = {"name": driver, "generation": 1, "resourceSliceCount": 1}
+        spec = {"driver": driver, "nodeName": "gpu-1", "pool": pool, "devices": [{"name": "d"}]}
+        made = {"metadata": {"name": driver}, "spec": spec}
+        kind = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice"}
+        objects.append(yaml.safe_dump({**kind, **made}))
+    manifests = [m for text in objects for d in read_documents("f", text) for m in read_objects(d)]
+    policy = shipped_policy()
+    [found] = classes_of_no_pool(policy, state_of(manifests, policy))
+    assert found.problem.startswith("DeviceClass team selects devices of pool nvidia")
+
+
+def test_the_advice_for_a_node_has_the_value_that_most_nodes_have() -> None:
+    labels = {"nvidia.com/gpu.present": "true"}
+    values = ["present", "true", "true", None]
+    nodes = NodeIndex(
+        Node(f"n{n}", labels, (Taint(GPU, "NoSchedule", value),) if value else (), {GPU: 8})
+        for n, value in enumerate(values)
+    )
+    [found] = node_findings(pool_states(shipped_policy(), nodes))
+    assert found.findings[0].remediation == f"Run kubectl taint node n3 {GPU}=true:NoSchedule"

@@ -338,3 +338,39 @@ def test_a_claim_that_cannot_be_looked_up_causes_a_warning(
     assert verdicts(outcome) == {"train": "unknown"}
     # Another test of this process may have set a log up.
     assert "Warning: 1 claim could not be looked up: not yours (HTTP 403)\nNote: " in outcome.err
+
+
+NODE_POOL: JSON = {
+    "apiVersion": "karpenter.sh/v1",
+    "kind": "NodePool",
+    "metadata": {"name": "gpu"},
+    "spec": {
+        "template": {
+            "metadata": {"labels": {"nvidia.com/gpu.present": "true"}},
+            "spec": {"taints": [{"key": "nvidia.com/gpu", "effect": "NoSchedule"}]},
+        }
+    },
+}
+
+
+@pytest.mark.parametrize("with_node", [True, False])
+def test_node_pools_answer_like_nodes(gpufence: Run, tmp_path: Path, with_node: bool) -> None:
+    """What a NodePool does not say is unknown; a label that it does not promise is not met."""
+    gpus = requesting("gpus", {"nvidia.com/gpu": 4})
+    selecting = requesting("selecting", {"nvidia.com/gpu": 4})
+    selecting["spec"]["nodeSelector"] = {"gpu": "a100x"}
+    misspelt = requesting("misspelt", {"nvidia.com/mig-3g.40g": 1})
+    nodes = as_kubectl_prints(*([gpu_node("gpu-1")] if with_node else []))
+    nodes["items"].append(NODE_POOL)
+    (tmp_path / "nodes.json").write_text(json.dumps(nodes))
+    expected = {
+        "gpus": [],
+        "selecting": ["no known node of the pool meets the node selection"],
+        "misspelt": ["no node has enough devices"],
+    }
+    for made in (gpus, selecting, misspelt):
+        options = ("check", "--nodes", str(tmp_path / "nodes.json"), "-o", "json", "-")
+        done = gpufence(*options, stdin=json.dumps(made))
+        [result] = done.report["results"]
+        found = [f["reason"] for f in result["findings"] if f["rule"] == "unschedulable-gpu-pod"]
+        assert found == expected[made["metadata"]["name"]]

@@ -24,7 +24,7 @@ from webhook.tools.audit.judge import Inventory, Judge, Judged, NodeDetails, Run
 from webhook.tools.audit.move import Move
 from webhook.tools.audit.owners import Owned
 from webhook.tools.audit.pools import NodeFindings, PoolState, node_findings, pool_states
-from webhook.tools.audit.stack import StackProblem, of_a_network
+from webhook.tools.audit.stack import StackProblem, classes_of_no_pool, of_a_network
 from webhook.tools.audit.subjects import Subject, subjects
 from webhook.tools.exceptions import useless_exceptions
 
@@ -165,7 +165,9 @@ class _Lister:
             )
 
         await inventory.cluster.read(self._reader, take_node)
-        inventory.stack += of_a_network(self._policy.pools_of_device, inventory.cluster.state)
+        state = inventory.cluster.state
+        inventory.stack += of_a_network(self._policy.pools_of_device, state)
+        inventory.stack += classes_of_no_pool(self._policy, state)
         inventory.facts = inventory.cluster.facts()
         inventory.is_whole = inventory.cluster.is_whole
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from types import MappingProxyType
 from typing import NamedTuple
@@ -15,8 +15,9 @@ from policies.finding import Finding
 from policies.kubernetes.claims import class_of_resource
 from policies.kubernetes.node_templates import NodeTemplate
 from policies.kubernetes.nodes import Node, NodeIndex
+from policies.kubernetes.scheduling import Taint
 from policies.policy import Policy, Pool
-from policies.pool_nodes import nodes_of_pools
+from policies.pool_nodes import NodesOfPools, nodes_of_pools
 from policies.reach import is_meant_for
 from webhook.tools.audit.judge import NodeDetails, RunningPod
 
@@ -77,10 +78,12 @@ class PoolState:
     """A pool and its nodes by name.
 
     ``requests`` has the Pods that hold or wait for its devices, and how many of each name.
+    ``taint`` is the one of its taints that most nodes have, to add it to others.
     """
 
     pool: Pool
     nodes: dict[str, PoolNode]
+    taint: Taint | None = None
     requests: list[tuple[RunningPod, Mapping[str, int]]] = field(default_factory=list)
 
     @property
@@ -140,7 +143,7 @@ def pool_states(
     if nodes is None:
         return []
     known = nodes_of_pools(policy, nodes)
-    states = {pool: PoolState(pool, {}) for pool in policy.pools}
+    states = {pool: PoolState(pool, {}, _usual_taint(pool, known, nodes)) for pool in policy.pools}
     for node in sorted(nodes, key=lambda node: _natural(node.name)):
         number = nodes.number(node.name)
         own = known.pools_with(number)
@@ -239,19 +242,20 @@ def node_findings(states: Iterable[PoolState]) -> list[NodeFindings]:
 
     gpufence does not reject Nodes, so these findings are warnings.
     """
-    by_node: dict[tuple[str, str], list[tuple[PoolNode, Pool]]] = {}
+    by_node: dict[tuple[str, str], list[tuple[PoolNode, PoolState]]] = {}
     for state in states:
         for node in state.nodes.values():
-            by_node.setdefault((node.name, node.details.uid), []).append((node, state.pool))
+            by_node.setdefault((node.name, node.details.uid), []).append((node, state))
     found = ((*key, tuple(_of_node(memberships))) for key, memberships in by_node.items())
     return [NodeFindings(*each) for each in found if each[-1]]
 
 
-def _of_node(memberships: Sequence[tuple[PoolNode, Pool]]) -> Iterator[Finding]:
+def _of_node(memberships: Sequence[tuple[PoolNode, PoolState]]) -> Iterator[Finding]:
     node = memberships[0][0]
     offers = ", ".join(f"{n}: {c}" for each, _ in memberships for n, c in each.offered.items())
     belongs = f"the node offers {offers}" if offers else "the node has the labels of the pool"
-    for pool in (pool for each, pool in memberships if not each.has_taint):
+    for state in (state for each, state in memberships if not each.has_taint):
+        pool = state.pool
         taints = " or ".join(map(str, pool.taints))
         yield Finding(
             WITHOUT_TAINT,
@@ -259,11 +263,11 @@ def _of_node(memberships: Sequence[tuple[PoolNode, Pool]]) -> Iterator[Finding]:
             "a GPU node lacks the taint of its pool",
             f"{belongs}, so it belongs to pool {pool.name}, but it has no taint {taints}; every "
             "Pod can run on it",
-            f"Run kubectl taint node {node.name} {_taint(pool)}",
+            f"Run kubectl taint node {node.name} {state.taint}",
             "warn",
         )
     if node.unselected:
-        holders = [pool for each, pool in memberships if each.offered]
+        holders = [state.pool for each, state in memberships if each.offered]
         pool = next((each for each in holders if each in node.unselected), node.unselected[0])
         labels = " ".join(
             f"{key}={values[0] if len(values) == 1 else 'VALUE'}"
@@ -280,9 +284,17 @@ def _of_node(memberships: Sequence[tuple[PoolNode, Pool]]) -> Iterator[Finding]:
         )
 
 
-def _taint(pool: Pool) -> str:
-    taint = pool.fence[0]
-    return f"{taint.key}={taint.value or 'present'}:{taint.effect}"
+def _usual_taint(pool: Pool, known: NodesOfPools, nodes: NodeIndex) -> Taint | None:
+    counts = Counter(
+        taint
+        for node in nodes.nodes(known.of(pool))
+        for taint in node.taints
+        if any(own.includes(taint) for own in pool.fence)
+    )
+    if counts:
+        return min(counts, key=lambda taint: (-counts[taint], taint))
+    first = next(iter(pool.fence), None)
+    return first and replace(first, value=first.value or "present")
 
 
 class LabelProblem(NamedTuple):

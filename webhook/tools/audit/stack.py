@@ -77,6 +77,23 @@ def of_a_network(is_known: Callable[[str], object], state: ClusterState) -> Iter
             )
 
 
+def classes_of_no_pool(policy: Policy, state: ClusterState) -> Iterator[StackProblem]:
+    """Yield each DeviceClass that selects devices of a pool, and that no pool has."""
+    pools: dict[str, str] = {}
+    for item in state.offers.slices.by_name.values():
+        for device in item.devices:
+            own = [p for name in device.classes for p in policy.pools_of_class.get(name, ())]
+            for name in device.classes - policy.pools_of_class.keys() if own else ():
+                pools.setdefault(name, own[0].name)
+    for name, pool in sorted(pools.items()):
+        yield StackProblem(
+            f"DeviceClass {name} selects devices of pool {pool}, and no pool has the class: a Pod "
+            "with a claim on it is no GPU Pod",
+            f"Add {name} to deviceClasses of pool {pool}, and its extendedResourceName, if it has "
+            "one, to resources",
+        )
+
+
 def unreached_by(
     policy: Policy, daemon_sets: Iterable[JSONObject], nodes: NodeIndex
 ) -> Iterator[StackProblem]:

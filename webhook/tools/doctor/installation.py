@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from itertools import chain
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -32,7 +33,13 @@ from webhook.kube.endpoints import slices_query
 from webhook.kube.errors import FORBIDDEN, NOT_FOUND, ApiError
 from webhook.kube.listing import list_all
 from webhook.kube.writer import KubeWriter
-from webhook.tools.audit.stack import DAEMON_SETS, StackProblem, of_a_network, unreached_by
+from webhook.tools.audit.stack import (
+    DAEMON_SETS,
+    StackProblem,
+    classes_of_no_pool,
+    of_a_network,
+    unreached_by,
+)
 from webhook.tools.followed_policy import fence_policies
 from webhook.tools.platforms import Found, platforms_of
 
@@ -287,7 +294,8 @@ async def _nodes(api: KubeWriter, installed: Installation, policy: Policy) -> No
         await reader.read(collection, store.put)
     installed.unreadable = [*reader.malformed, *reader.bugs]
     installed.nodes, installed.templates = state.nodes.index, state.templates
-    installed.stack = tuple(of_a_network(policy.pools_of_device, state))
+    problems = (of_a_network(policy.pools_of_device, state), classes_of_no_pool(policy, state))
+    installed.stack = tuple(chain(*problems))
 
 
 async def _stack(api: KubeWriter, installed: Installation, policy: Policy) -> None:

@@ -22,7 +22,7 @@ from policies.kubernetes.workload import convert
 from policies.policy import Policy
 from policies.pool_nodes import nodes_of_pools as members_of
 from running import Run
-from webhook.tools.cli.discover.accelerators import KNOWN
+from webhook.tools.cli.discover.accelerators import is_generic
 
 JSON = dict[str, Any]
 CLOUDS = sorted(Path(__file__).with_name("clouds").glob("*.yaml"))
@@ -115,9 +115,8 @@ def test_every_gpu_pod_that_runs_without_gpufence_runs_with_the_discovered_polic
             tried += 1
             assert {*own} & {*policy.pools_of_resource(resource)}
             # As authors write them: the taints of the node, or those that no pool has.
-            written = [{"key": t.key, "operator": "Exists"} for t in node.taints]
-            others = [t for t in written if t["key"] in KNOWN.generic_taints]
-            for tolerations in (written, others):
+            for taints in (node.taints, filter(is_generic, node.taints)):
+                tolerations = [{"key": t.key, "operator": "Exists"} for t in taints]
                 made = pod({resource: 1}, tolerations=tolerations)
                 decision = decide(made, policy, facts=Facts(nodes=nodes))
                 assert decision.allowed, decision.findings
@@ -127,16 +126,13 @@ def test_every_gpu_pod_that_runs_without_gpufence_runs_with_the_discovered_polic
 
 def test_no_pod_that_tolerates_a_generic_taint_is_denied(fleet: tuple[Policy, NodeIndex]) -> None:
     policy, nodes = fleet
-    for key in {taint.key for node in nodes for taint in node.taints}:
-        if key in KNOWN.generic_taints or key.startswith(TRANSIENT):
-            tolerant = pod(tolerations=[{"key": key, "operator": "Exists"}])
+    for taint in {taint for node in nodes for taint in node.taints}:
+        if is_generic(taint) or taint.key.startswith(TRANSIENT):
+            tolerant = pod(tolerations=[{"key": taint.key, "operator": "Exists"}])
             decision = decide(tolerant, policy, facts=Facts(nodes=nodes))
             assert decision.allowed, decision.findings
 
 
-def test_pools_have_labels_that_last_and_no_generic_taint(fleet: tuple[Policy, NodeIndex]) -> None:
+def test_pools_have_no_generic_taint(fleet: tuple[Policy, NodeIndex]) -> None:
     policy, _ = fleet
-    keys = {key for pool in policy.pools for key in pool.selector}
-    assert keys.isdisjoint({"nvidia.com/mig.config", "cloud.google.com/gke-nodepool"})
-    taints = {taint.key for pool in policy.pools for taint in pool.taints}
-    assert taints.isdisjoint(KNOWN.generic_taints)
+    assert not any(is_generic(taint) for pool in policy.pools for taint in pool.taints)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -13,6 +14,7 @@ from cases.loading import load_all
 from each import each
 from running import Run, assert_golden
 
+JSON = dict[str, Any]
 HERE = Path(__file__).with_name("platforms")
 PLATFORMS = ("aks", "bare-metal", "eks", "gke", "openshift")
 
@@ -201,7 +203,7 @@ metadata:
     offering = NODE.replace('cpu: "8"', 'nvidia.com/gpu: "8"')
     done = gpufence("policy", "discover", "--nodes", "-", stdin=f"{offering}---\n{template}")
     assert done.status == 0
-    assert "MachineDeployment infra/gpu promises no label that identifies nvidia nodes" in done.err
+    assert "No label of MachineDeployment infra/gpu identifies nvidia nodes" in done.err
 
 
 TEMPLATE = """\
@@ -250,45 +252,178 @@ spec:
 """
 
 
-@pytest.mark.parametrize("others", ["", NODE.replace('cpu: "8"', 'nvidia.com/gpu: "8"')])
-def test_nodes_that_no_label_identifies_are_a_pool_by_their_published_devices(
-    gpufence: Run, others: str
-) -> None:
-    text = f"{DRIVEN}---\n{others}"
+def pools_of(gpufence: Run, text: str) -> tuple[list[JSON], str]:
+    """Return the pools of the discovered policy, and its comments and warnings."""
     done = gpufence("policy", "discover", "--nodes", "-", stdin=text)
     assert done.status == 0, done.err
-    [pool] = yaml.safe_load(done.out)["spec"]["pools"]
+    comments = " ".join(line.strip(" #") for line in done.out.splitlines())
+    return yaml.safe_load(done.out)["spec"]["pools"], f"{comments}\n{done.err}"
+
+
+def test_published_devices_of_nodes_without_labels_are_a_pool_that_says_its_price(
+    gpufence: Run,
+) -> None:
+    [pool], said = pools_of(gpufence, DRIVEN)
     assert pool == {
         "name": "nvidia",
         "resources": ["nvidia.com/gpu"],
         "deviceClasses": ["gpu.nvidia.com"],
         "taints": [{"key": "nvidia.com/gpu", "effect": "NoSchedule"}],
     }
-    assert "All nvidia nodes are one pool without labels" in done.err
-    assert bool(others) == ("These have none: gpu-1" in done.err)
+    assert "Pods that tolerate every taint are denied" in said
+    labeled = NODE.replace('cpu: "8"', 'nvidia.com/gpu: "8"')
+    found, said = pools_of(gpufence, f"{DRIVEN}---\n{labeled}")
+    assert [pool["nodeSelector"] for pool in found] == [
+        {"nvidia.com/gpu.present": "true"},
+        {"kubernetes.io/hostname": "driven-1"},
+    ]
+    assert "Add nvidia.com/gpu=present:NoSchedule" in said
 
 
 def test_published_devices_of_nodes_with_labels_are_pools_by_label(gpufence: Run) -> None:
     labeled = DRIVEN.replace("{kubernetes.io", "{nvidia.com/gpu.product: H200, kubernetes.io")
-    done = gpufence("policy", "discover", "--nodes", "-", stdin=labeled)
-    [pool] = yaml.safe_load(done.out)["spec"]["pools"]
+    [pool], said = pools_of(gpufence, labeled)
     assert pool["nodeSelector"] == {"nvidia.com/gpu.product": "H200"}
-    assert (pool["deviceClasses"], done.err) == (["gpu.nvidia.com"], "")
+    assert (pool["deviceClasses"], "Warning" in said) == (["gpu.nvidia.com"], False)
 
 
 def test_a_label_separates_the_models_that_a_driver_publishes(gpufence: Run) -> None:
     one = DRIVEN.replace("{string: gpu}", "{string: gpu}, productName: {string: NVIDIA A100}")
-    for labels, expected in (
-        (("a", "b"), [{"example.com/rack": "a"}, {"example.com/rack": "b"}]),
-        (("a", "a"), [None]),
+    for labels, expected, word in (
+        (("a", "b"), [{"example.com/rack": "a"}, {"example.com/rack": "b"}], "for each model"),
+        (("a", "a"), [{"example.com/rack": "a"}], "models (NVIDIA A100 or NVIDIA H100)"),
+        ((None, None), [None], "models (NVIDIA A100 or NVIDIA H100)"),
     ):
         first, second = (
-            one.replace("{kubernetes.io", f"{{example.com/rack: {each}, kubernetes.io")
+            one.replace(
+                "{kubernetes.io",
+                f"{{example.com/rack: {each}, kubernetes.io" if each else "{kubernetes.io",
+            )
             for each in labels
         )
         second = second.replace("driven-1", "driven-2").replace("A100", "H100")
-        done = gpufence("policy", "discover", "--nodes", "-", stdin=f"{first}---\n{second}")
-        assert done.status == 0, done.err
-        found = yaml.safe_load(done.out)["spec"]["pools"]
+        found, said = pools_of(gpufence, f"{first}---\n{second}")
         assert [pool.get("nodeSelector") for pool in found] == expected
-        assert "NVIDIA A100 and NVIDIA H100" in done.err
+        assert word in said
+
+
+def listed(*nodes: tuple[str, JSON, JSON, JSON]) -> str:
+    """Return nodes by name, labels, taints by key and value, and devices."""
+    return yaml.safe_dump_all(
+        {
+            "apiVersion": "v1",
+            "kind": "Node",
+            "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name, **labels}},
+            "spec": {
+                "taints": [
+                    {"key": k, "value": v, "effect": "NoSchedule"} for k, v in taints.items()
+                ]
+            },
+            "status": {"allocatable": {"cpu": "8", **devices}},
+        }
+        for name, labels, taints, devices in nodes
+    )
+
+
+GPU, TYPE, GROUP = "nvidia.com/gpu", "node.kubernetes.io/instance-type", "example.com/group"
+PRODUCT, MIG = "nvidia.com/gpu.product", "nvidia.com/mig.config"
+FENCE, WHOLE = {GPU: "present"}, {GPU: "8"}
+IDENTIFYING: dict[str, tuple[list[tuple[str, JSON, JSON, JSON]], list[JSON]]] = {
+    "a label that other nodes have is none": (
+        [("cpu", {TYPE: "k3s"}, {}, {}), ("gpu", {TYPE: "k3s"}, FENCE, WHOLE)],
+        [{"kubernetes.io/hostname": "gpu"}],
+    ),
+    "two labels before host names": (
+        [
+            ("cpu-1", {TYPE: "n1", GROUP: "a"}, {}, {}),
+            ("cpu-2", {TYPE: "n2", GROUP: "b"}, {}, {}),
+            ("gpu", {TYPE: "n1", GROUP: "b"}, FENCE, WHOLE),
+        ],
+        [{TYPE: "n1", GROUP: "b"}],
+    ),
+    "what the cloud sets before feature discovery": (
+        [("gpu", {TYPE: "p5", PRODUCT: "H100"}, FENCE, WHOLE)],
+        [{TYPE: "p5"}],
+    ),
+    "partitions by the model and their configuration": (
+        [
+            ("a", {PRODUCT: "A100", MIG: "all-disabled"}, FENCE, WHOLE),
+            ("b", {PRODUCT: "A100", MIG: "mixed"}, FENCE, {"nvidia.com/mig-1g.10gb": "7"}),
+        ],
+        [{PRODUCT: "A100", MIG: "all-disabled"}, {PRODUCT: "A100", MIG: "mixed"}],
+    ),
+    "models that no label tells apart are one pool": (
+        [
+            ("a", {"gpu.example/present": "true"}, {"gpu": "a"}, WHOLE),
+            ("b", {"gpu.example/present": "true"}, {"gpu": "b"}, WHOLE),
+        ],
+        [{"gpu.example/present": "true"}],
+    ),
+    "a node that starts takes no pool apart": (
+        [
+            ("a", {PRODUCT: "A100", "nvidia.com/gpu.present": "true"}, FENCE, WHOLE),
+            ("b", {PRODUCT: "H100", "nvidia.com/gpu.present": "true"}, FENCE, WHOLE),
+            ("new", {"nvidia.com/gpu.present": "true"}, FENCE, {}),
+        ],
+        [{PRODUCT: "A100"}, {PRODUCT: "H100"}],
+    ),
+    "addresses identify no group": (
+        [("gpu", {"internal_addr": "10.0.0.2", "displayName": "gpu"}, FENCE, WHOLE)],
+        [{"kubernetes.io/hostname": "gpu"}],
+    ),
+}
+
+
+def test_labels_identify_pools(gpufence: Run) -> None:
+    def are_selected(case: str) -> None:
+        nodes, expected = IDENTIFYING[case]
+        found, _ = pools_of(gpufence, listed(*nodes))
+        assert [pool["nodeSelector"] for pool in found] == expected
+
+    each(IDENTIFYING, are_selected)
+
+
+def test_taints_that_keep_pods_off_other_nodes_or_no_machines_are_no_part_of_a_pool(
+    gpufence: Run,
+) -> None:
+    product = {PRODUCT: "H100"}
+    others = {
+        "kwok.x-k8s.io/node": "fake",
+        "virtual-kubelet.io/provider": "azure",
+        "lifecycle": "spot",
+        "preemptible": "true",
+    }
+    for key, value in others.items():
+        nodes = [("a", product, FENCE, WHOLE), ("b", product, {key: value}, WHOLE)]
+        [pool], said = pools_of(gpufence, listed(*nodes, ("c", product, {key: value}, WHOLE)))
+        assert [taint["key"] for taint in pool["taints"]] == [GPU]
+        assert f"the taint {key}={value}:NoSchedule, which is not about accelerators" in said
+    nodes = [("a", product, {"dedicated": "gpu"}, WHOLE), ("c", {}, {"dedicated": "cpu"}, {})]
+    [pool], _ = pools_of(gpufence, listed(*nodes))
+    assert pool["taints"] == [{"key": "dedicated", "value": "gpu", "effect": "NoSchedule"}]
+
+
+def test_advice_has_the_value_that_most_nodes_have(gpufence: Run) -> None:
+    values = ["present", "true", "true", None]
+    nodes = [
+        (f"n{n}", {PRODUCT: "H100"}, {GPU: value} if value else {}, WHOLE)
+        for n, value in enumerate(values)
+    ]
+    _, said = pools_of(gpufence, listed(*nodes))
+    assert "These have none: n3. Add nvidia.com/gpu=true:NoSchedule" in said
+
+
+def test_classes_that_accept_devices_of_a_pool_are_part_of_it(gpufence: Run) -> None:
+    own = """\
+---
+apiVersion: resource.k8s.io/v1
+kind: DeviceClass
+metadata: {name: %s}
+spec: {extendedResourceName: example.com/%s, selectors: [{cel: {expression: %s}}]}
+"""
+    classes = own % ("team", "h100", "device.driver == 'gpu.nvidia.com'")
+    classes += own % ("nic", "nic", "device.driver == 'nic.example.com'")
+    [pool], said = pools_of(gpufence, DRIVEN + classes)
+    assert pool["deviceClasses"] == ["gpu.nvidia.com", "team"]
+    assert pool["resources"] == ["example.com/h100", "nvidia.com/gpu"]
+    assert "1 DeviceClass of no pool: nic" in said

@@ -26,7 +26,7 @@ from webhook.documents.policy_files import (
 from webhook.tools.audit.stack import DAEMON_SETS, of_a_network, unreached
 from webhook.tools.cli.commands import EXIT_BUG, EXIT_FOUND, EXIT_INPUT, SuggestingGroup
 from webhook.tools.cli.discover.accelerators import is_of_a_vendor
-from webhook.tools.cli.discover.drafts import draft_of, groups_of
+from webhook.tools.cli.discover.drafts import draft_of, nodes_of
 from webhook.tools.cli.discover.text import policy_text
 from webhook.tools.cli.evaluate import evaluate
 from webhook.tools.cli.flags import (
@@ -348,7 +348,7 @@ def discover(nodes: str | None, connection: Connection) -> None:
         click.echo(f"Warning: {finding}.", err=True)
     index = state.nodes.index
     problems = [
-        *unreached(daemon_sets, groups_of(drafted, index), index),
+        *unreached(daemon_sets, nodes_of(drafted, index), index),
         *of_a_network(is_of_a_vendor, state),
     ]
     for problem in problems:

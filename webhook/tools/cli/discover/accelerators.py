@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TypeAlias
 
 import msgspec
 
@@ -14,9 +15,14 @@ from policies.kubernetes.nodes import Node
 from policies.kubernetes.scheduling import FENCING_EFFECTS, Taint
 from policies.kubernetes.selector import selector_of
 from policies.vendors import Vendor, known_vendors, vendors_by_taint
+from webhook.cluster.state import ClusterState
 from webhook.documents.files import load_documents
 
 INSTANCE_TYPE = "node.kubernetes.io/instance-type"
+NODE_POOL = "karpenter.sh/nodepool"
+
+Source: TypeAlias = Node | NodeTemplate
+"""A node, or nodes that an autoscaler can add."""
 
 
 class Surroundings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
@@ -26,6 +32,12 @@ class Surroundings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_f
     """Keys of labels whose value is the name of a group of equal nodes."""
     partition_labels: tuple[str, ...]
     """Keys of labels that tell whole GPUs, partitions and shares of one model apart."""
+    changing_labels: tuple[str, ...]
+    """Such labels whose value changes while a node runs."""
+    discovery_labels: tuple[str, ...]
+    """Prefixes of labels that a node gets once it is up: no autoscaler knows them before."""
+    passing_values: str
+    """A regular expression for values of labels that a node does not share with later ones."""
     sharing_labels: tuple[str, ...]
     sharing_strategies: tuple[str, ...]
     """The values of ``sharing_labels`` with which a resource is a share of a device."""
@@ -38,6 +50,11 @@ class Surroundings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_f
     generic_taints: tuple[str, ...]
     """Taints that are about something else than accelerators. Pods choose such nodes by their own
     tolerations."""
+    generic_words: str
+    """A regular expression for keys and values of taints that say so in words: Spot, and nodes that
+    are no machines."""
+    virtual_words: str
+    """Those of nodes that are no machines."""
     platform_namespaces: dict[str, tuple[str, ...]]
     """By the prefix of a label of all nodes, the namespaces of a platform's device plugins."""
 
@@ -46,20 +63,55 @@ class Surroundings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_f
 KNOWN = msgspec.convert(_document.value, Surroundings)
 
 _STATE = re.compile(KNOWN.state_words, re.IGNORECASE)
+_GENERIC = re.compile(KNOWN.generic_words, re.IGNORECASE)
+_VIRTUAL = re.compile(KNOWN.virtual_words, re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class PublishedDevices:
+    """What DRA drivers publish, by the node that has the devices."""
+
+    kinds: Mapping[str, Collection[tuple[str, frozenset[str]]]]
+    """The driver of each kind of devices, and the DeviceClasses whose selectors accept it."""
+    products: Mapping[str, Collection[str]]
+    """The models of the devices."""
+    resources: Mapping[str, str]
+    """By DeviceClass, the extended resource that it provides."""
+
+    @classmethod
+    def of(cls, state: ClusterState) -> PublishedDevices:
+        """Return what the drivers of a cluster publish."""
+        kinds: dict[str, set[tuple[str, frozenset[str]]]] = {}
+        for item in state.offers.slices.by_name.values():
+            for placement, devices in item.placed:
+                found = {(item.pool.driver, each.classes) for each in devices}
+                # Devices of several nodes are those of a network.
+                kinds.setdefault(placement.node, set()).update(found)
+        kinds.pop("", None)
+        return cls(kinds, state.offers.products, state.offers.published.resources)
+
+
+NOTHING_PUBLISHED = PublishedDevices({}, {}, {})
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Member:
     """A node, or a template of nodes, with accelerators of a vendor."""
 
-    source: Node | NodeTemplate
-    devices: frozenset[str]
-    """The names of the vendor's resources that it offers, also those without a device."""
+    source: Source
+    vendors: tuple[Vendor, ...]
+    """The vendors of its devices; the first one counts."""
+    devices: frozenset[str] = frozenset()
+    """The names of the vendors' resources that it offers, also those without a device."""
+    amounts: frozenset[str] = frozenset()
+    """Those of its resources that are an amount of a device."""
     is_bare: bool = False
     """Whether the node offers no device at the moment."""
-    is_published: bool = False
-    """Whether a DRA driver publishes the devices of the node."""
-    products: frozenset[str] = frozenset()
+    classes: frozenset[str] = frozenset()
+    """The DeviceClasses whose selectors accept devices that a DRA driver publishes for it."""
+    provided: frozenset[str] = frozenset()
+    """The extended resources that these classes provide."""
+    products: tuple[str, ...] = ()
     """The models of the devices, as the driver names them."""
 
     @property
@@ -73,39 +125,33 @@ class Member:
     @property
     def taints(self) -> frozenset[Taint]:
         """The taints that keep Pods away for good."""
-        return frozenset(
-            taint
-            for taint in self.source.taints
-            if taint.effect in FENCING_EFFECTS
-            and not (taint.key.startswith(KNOWN.transient_taints) or is_quarantine(taint))
-        )
+        return fences_of(self.source)
 
-    def without(self, taints: Collection[Taint]) -> Member:
-        """Return the node without some of its taints."""
-        source = replace(
-            self.source, taints=tuple(t for t in self.source.taints if t not in taints)
-        )
-        return replace(self, source=source)
+    @property
+    def is_virtual(self) -> bool:
+        """Whether a taint says that the node is no machine."""
+        return any(_VIRTUAL.search(f"{taint.key}={taint.value}") for taint in self.taints)
 
     @property
     def shared(self) -> frozenset[str]:
         """The resources that are shares of a device."""
         strategies = {value for key in KNOWN.sharing_labels for value in self.values(key)}
         is_shared = not strategies.isdisjoint(KNOWN.sharing_strategies)
-        return frozenset(name for name in self.devices if is_shared or name.endswith(".shared"))
-
-    def amounts(self, vendor: Vendor) -> frozenset[str]:
-        """Return the resources of the nodes that are an amount of a device of the vendor."""
-        node = self.source
-        offered = node.offers if isinstance(node, Node) else node.allocatable or {}
-        return frozenset(vendor.fractional) & offered.keys()
+        own = self.vendors[0].offered
+        return frozenset(
+            name for name in self.devices if (is_shared and name in own) or name.endswith(".shared")
+        )
 
     @property
     def kind(self) -> frozenset[str]:
-        """Whether the devices are whole ones, partitions or shares."""
+        """Whether the devices are whole ones, partitions or shares; empty if it is unknown.
+
+        And the other vendors whose devices the node has.
+        """
         shared = self.shared
         is_partition = any(self.values("cloud.google.com/gke-gpu-partition-size"))
-        return frozenset(
+        others = frozenset(f"{vendor.name} devices" for vendor in self.vendors[1:])
+        return others | frozenset(
             "shares"
             if device in shared
             else "partitions"
@@ -114,17 +160,31 @@ class Member:
             for device in self.devices
         )
 
+    def with_devices_of(self, other: Member) -> Member:
+        """Return the node with its devices of another vendor as well."""
+        return replace(
+            self,
+            vendors=(*self.vendors, *other.vendors),
+            devices=self.devices | other.devices,
+            amounts=self.amounts | other.amounts,
+            classes=self.classes | other.classes,
+            provided=self.provided | other.provided,
+            products=(*self.products, *other.products),
+        )
+
     def values(self, key: str) -> tuple[str, ...]:
         """Return the values that a label has, or can have on the nodes of a template."""
-        if isinstance(self.source, NodeTemplate):
-            return tuple(self.source.values(key))
-        return (self.source.labels[key],) if key in self.source.labels else ()
+        return tuple(values_of(self.source, key))
 
-    def has(self, key: str, value: str) -> bool:
-        """Return whether the nodes have the label, or can have it."""
-        if isinstance(self.source, NodeTemplate):
-            return self.source.promises({key: (value,)})
-        return self.source.labels.get(key) == value
+
+def fences_of(source: Source) -> frozenset[Taint]:
+    """Return the taints that keep Pods away for good."""
+    return frozenset(
+        taint
+        for taint in source.taints
+        if taint.effect in FENCING_EFFECTS
+        and not (taint.key.startswith(KNOWN.transient_taints) or is_quarantine(taint))
+    )
 
 
 def is_quarantine(taint: Taint) -> bool:
@@ -135,34 +195,81 @@ def is_quarantine(taint: Taint) -> bool:
     )
 
 
+def is_generic(taint: Taint) -> bool:
+    """Return whether the taint is about something else than accelerators."""
+    is_named = taint.key in KNOWN.generic_taints or _GENERIC.search(f"{taint.key}={taint.value}")
+    return bool(is_named) and taint.key not in vendors_by_taint()
+
+
 def is_of_a_vendor(name: str) -> bool:
     """Return whether devices by this name are accelerators of a known vendor."""
     return any(vendor.offers(name) for vendor in known_vendors())
 
 
+def values_of(source: Source, key: str) -> Iterator[str]:
+    """Yield the values that a label has, or can have on the nodes of a template."""
+    if isinstance(source, NodeTemplate):
+        yield from source.values(key)
+    elif key in source.labels:
+        yield source.labels[key]
+
+
+def models_apart(template: NodeTemplate) -> list[NodeTemplate]:
+    """Return the template once for each model that its nodes can have."""
+    found = [template]
+    for key in dict.fromkeys(key for vendor in known_vendors() for key in vendor.products):
+        found = [
+            replace(each, labels={**each.labels, key: value}) if value else each
+            for each in found
+            for value in ([*each.values(key)] if len([*each.values(key)]) > 1 else [""])
+        ]
+    return found
+
+
 def members_of(
-    vendor: Vendor,
-    nodes: Iterable[Node],
-    templates: Iterable[NodeTemplate],
-    products: Mapping[str, Collection[str]],
-) -> list[Member]:
-    """Return the nodes and the templates with accelerators of the vendor.
+    vendor: Vendor, sources: Sequence[Source], published: PublishedDevices
+) -> dict[int, Member]:
+    """Return the sources with accelerators of the vendor, by their number."""
+    made = {n: _member(source, vendor, published) for n, source in enumerate(sources)}
+    members = {n: member for n, member in made.items() if _is_of(member, vendor)}
+    # A NodePool may say nothing of accelerators, and all its nodes have them.
+    pools: dict[str, set[bool]] = {}
+    for n, source in enumerate(sources):
+        if isinstance(source, Node) and (name := source.labels.get(NODE_POOL)):
+            pools.setdefault(name, set()).add(n in members and not members[n].is_bare)
+    for n, member in made.items():
+        name = member.source.labels.get(NODE_POOL, "")
+        if member.is_template and n not in members and pools.get(name) == {True}:
+            members[n] = member
+    return dict(sorted(members.items()))
 
-    ``products`` are the models by node.
-    """
-    sources: tuple[Node | NodeTemplate, ...] = (*nodes, *templates)
-    members = [_member(source, vendor, products.get(source.name, ())) for source in sources]
-    return [member for member in members if _is_of(member, vendor)]
 
-
-def _member(source: Node | NodeTemplate, vendor: Vendor, products: Iterable[str]) -> Member:
+def _member(source: Source, vendor: Vendor, published: PublishedDevices) -> Member:
     if not isinstance(source, Node):
-        return Member(source, _devices(source.allocatable, vendor))
+        devices = source.allocatable or {}
+        amounts = devices.keys() & {*vendor.fractional}
+        return Member(source, (vendor,), _devices(devices, vendor), amounts=frozenset(amounts))
     offered = {name: n for name, n in source.offers.items() if name not in source.remote}
     has_device = any(count for name, count in offered.items() if name in vendor.offered)
-    is_published = any(map(vendor.offers, source.published.keys() - source.remote))
-    is_bare = not (has_device or is_published)
-    return Member(source, _devices(offered, vendor), is_bare, is_published, frozenset(products))
+    own = {*vendor.device_classes}
+    classes = frozenset[str]().union(
+        *(
+            classes
+            for driver, classes in published.kinds.get(source.name, ())
+            if driver in own or classes & own
+        )
+    )
+    provided = {name for each in classes if (name := published.resources.get(each))}
+    return Member(
+        source,
+        (vendor,),
+        _devices(offered, vendor),
+        frozenset(offered.keys() & {*vendor.fractional}),
+        not (has_device or classes),
+        classes,
+        frozenset(provided),
+        tuple(sorted(published.products.get(source.name, ()))) if classes else (),
+    )
 
 
 def _devices(allocatable: Mapping[str, int] | None, vendor: Vendor) -> frozenset[str]:
@@ -182,7 +289,7 @@ def _is_of(member: Member, vendor: Vendor) -> bool:
             return True
     return bool(
         member.devices
-        or member.is_published
+        or member.classes
         or any(any(member.values(key)) for key in vendor.products)
         or any(value in member.values(key) for key, value in vendor.marks.items())
     )

@@ -3,39 +3,39 @@
 from __future__ import annotations
 
 import re
-from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from operator import or_
-from types import MappingProxyType
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any
 
 from policies.kubernetes.node_templates import NodeTemplate
 from policies.kubernetes.nodes import Node, NodeIndex, NodeSet
 from policies.kubernetes.objects import JSONObject
 from policies.kubernetes.scheduling import FENCING_EFFECTS, Taint
-from policies.kubernetes.selector import describe, includes
-from policies.reach import HOST as _HOST
-from policies.vendors import Vendor, domains_of_vendors, known_vendors, vendors_by_taint
+from policies.kubernetes.selector import describe, selects
+from policies.reach import HOST
+from policies.vendors import Vendor, known_vendors, vendors_by_taint
 from policies.wording import listing
 from webhook.cluster.state import ClusterState
 from webhook.tools.cli.discover.accelerators import (
     INSTANCE_TYPE,
-    KNOWN,
+    NOTHING_PUBLISHED,
     Member,
+    PublishedDevices,
+    Source,
+    is_generic,
     is_quarantine,
     members_of,
+    models_apart,
 )
+from webhook.tools.cli.discover.groups import Labels, Numbers, Traits, groups_of
 from webhook.wording import counted, some
 
-_Trait: TypeAlias = frozenset[Any]
 _LONGEST_NAME = 63
-# Labels of other domains are the administrator's own.
-_OWNED_DOMAINS = re.compile(
-    rf"(^|\.)({'|'.join(map(re.escape, sorted(domains_of_vendors())))}|kubernetes\.io|k8s\.io|"
-    r"google\.com|amazonaws\.com|aws|azure\.com|openshift\.io|karpenter\.sh)/"
-)
+_PRESENT = ("true", "on", "yes", "enabled", "present")
+"""Values of labels that name nothing."""
 
 
 @dataclass(slots=True)
@@ -45,9 +45,13 @@ class PoolDraft:
     vendor: Vendor
     selector: dict[str, tuple[str, ...]]
     members: list[Member]
+    reason: str = ""
+    """Why these labels were selected, as a clause."""
+    models: tuple[str, ...] = ()
     name: str = ""
     taints: list[Taint] = field(default_factory=list)
-    device_classes: list[str] = field(default_factory=list)
+    known_classes: frozenset[str] = frozenset()
+    """The vendor's DeviceClasses that the cluster has."""
 
     @property
     def nodes(self) -> list[str]:
@@ -55,7 +59,12 @@ class PoolDraft:
 
     @property
     def templates(self) -> list[str]:
-        return [member.name for member in self.members if member.is_template]
+        return [*dict.fromkeys(member.name for member in self.members if member.is_template)]
+
+    @property
+    def where(self) -> str:
+        """The nodes of the pool, for messages."""
+        return f"Nodes with {describe(self.selector) or f'{self.vendor.name} devices'}"
 
     @property
     def resources(self) -> list[str]:
@@ -64,11 +73,16 @@ class PoolDraft:
         A template that names no devices promises the vendor's.
         """
         names = {name for member in self.members for name in member.devices}
-        amounts = self.fractional_resources
         if not names or any(each.is_template and not each.devices for each in self.members):
             names.add(self.vendor.resource)
+        names.update(self.fractional_resources, *(member.provided for member in self.members))
         mig = "nvidia.com/mig-"
-        return sorted({f"{mig}*" if name.startswith(mig) else name for name in {*names, *amounts}})
+        return sorted({f"{mig}*" if name.startswith(mig) else name for name in names})
+
+    @property
+    def device_classes(self) -> list[str]:
+        """The DeviceClasses that accept devices of the pool, and those of the vendor."""
+        return sorted(self.known_classes.union(*(member.classes for member in self.members)))
 
     @property
     def shared_resources(self) -> list[str]:
@@ -77,11 +91,16 @@ class PoolDraft:
         return sorted({name for member in self.members for name in member.shared} - whole)
 
     @property
+    def fractional_resources(self) -> list[str]:
+        """The resources of the nodes that are an amount of a device."""
+        return sorted({name for member in self.members for name in member.amounts})
+
+    @property
     def mixed_types(self) -> list[str]:
-        """The instance types, if there are several and the pool selects no model."""
+        """The instance types, if there are several and the models are unknown."""
         types = {value for member in self.members for value in member.values(INSTANCE_TYPE)}
-        has_model = any(key in self.vendor.products for key in self.selector)
-        return [] if has_model or len(types) == 1 else sorted(types)
+        is_known = self.models or len(types) == 1
+        return [] if is_known else sorted(types)
 
     @property
     def document(self) -> dict[str, Any]:
@@ -107,11 +126,6 @@ class PoolDraft:
         }
         return {name: value for name, value in fields.items() if value or name == "taints"}
 
-    @property
-    def fractional_resources(self) -> list[str]:
-        """The resources of the nodes that are an amount of a device."""
-        return sorted({name for member in self.members for name in member.amounts(self.vendor)})
-
 
 @dataclass(slots=True)
 class Draft:
@@ -133,65 +147,60 @@ class Draft:
 
 def draft_of(state: ClusterState) -> Draft:
     """Return the pools of the accelerators of a cluster."""
-    names, products = state.offers.device_classes.names(), state.offers.products
-    return draft(list(state.nodes.index), state.templates, names, products)
+    names = state.offers.device_classes.names()
+    published = PublishedDevices.of(state)
+    drafted = draft(list(state.nodes.index), state.templates, names, published)
+    in_pools = {name for pool in drafted.pools for name in pool.device_classes}
+    if drafted.pools and (others := sorted({*names} - in_pools)):
+        drafted.findings.append(
+            f"{counted(len(others), 'DeviceClass').replace('Classs', 'Classes')} of no pool: "
+            f"{some(others)}. If Pods get accelerators by a claim on one, add it to deviceClasses"
+        )
+    return drafted
 
 
 def draft(
     nodes: Sequence[Node],
     templates: Sequence[NodeTemplate],
     device_classes: Iterable[str],
-    products: Mapping[str, Collection[str]] = MappingProxyType({}),
+    published: PublishedDevices = NOTHING_PUBLISHED,
 ) -> Draft:
-    """Return the pools of the accelerators that nodes offer, and that templates will offer.
-
-    ``products`` are the models by node, as DRA drivers publish them.
-    """
+    """Return the pools of the accelerators that nodes offer, and that templates will offer."""
     drafted = Draft(nodes, templates)
     known_classes = frozenset(device_classes)
     startup = {(t.key, t.effect) for template in templates for t in template.startup_taints}
-    settled = [_without(node, startup) for node in nodes]
-    by_vendor = {
-        vendor: members_of(vendor, settled, templates, products) for vendor in known_vendors()
-    }
-    shared = {m.name: v.domain for v, members in by_vendor.items() for m in members if m.devices}
-    by_vendor = {
-        # The plugin of a scheduler offers devices of the vendor under names of its own.
-        vendor: [m for m in members if not m.is_bare or shared.get(m.name) != vendor.domain]
-        for vendor, members in by_vendor.items()
-    }
-    offering = {member.source.name for members in by_vendor.values() for member in members}
-    common = {taint.key for node in nodes if node.name not in offering for taint in node.taints}
+    sources: list[Source] = [_without(node, startup) for node in nodes]
+    sources += (each for template in templates for each in models_apart(template))
+    by_vendor = {vendor: members_of(vendor, sources, published) for vendor in known_vendors()}
+    by_vendor = _by_first_vendor(by_vendor)
+    offering = {number for members in by_vendor.values() for number in members}
+    others = [source for n, source in enumerate(sources) if n not in offering]
+    every = [member for members in by_vendor.values() for member in members.values()]
+    mixed = {vendor for each in every if len(each.vendors) > 1 for vendor in each.vendors}
+    common = {(taint.key, taint.value) for source in others for taint in source.taints}
     for vendor, members in by_vendor.items():
-        classes = [name for name in vendor.device_classes if name in known_classes]
-        if not members:
-            continue
-        if not classes and all(member.is_bare and not member.devices for member in members):
-            drafted.findings.append(_without_devices(vendor, members))
-            continue
-        counts = Counter(taint for member in members for taint in member.taints)
-        rare = {t for t, n in counts.items() if n == 1 and t.key not in {*common, vendor.taint}}
-        parts = [
-            part
-            for selector, group in _labelled(vendor, members, drafted.findings)
-            for group_draft in [
-                _typical(PoolDraft(vendor, selector, group), rare, drafted.findings)
-            ]
-            for part in _split(group_draft, drafted.findings)
-        ]
-        for pool in _merged(parts):
-            pool.device_classes = classes
-            _set_taints(pool, common, drafted.findings)
-            bare = [member for member in pool.members if member.is_bare]
-            if bare and not classes:
-                drafted.findings.append(_without_devices(vendor, bare))
-            drafted.pools.append(pool)
+        classes = known_classes.intersection(vendor.device_classes)
+        bare = [member.name for member in members.values() if member.is_bare]
+        if bare and not classes:
+            drafted.findings.append(
+                f"{counted(len(bare), 'node')} with {vendor.name} labels and without "
+                f"{vendor.resource}: {some(bare)}. Check the device plugin of the node"
+            )
+        if classes or len(bare) < len(members):
+            drafting = _Drafting(
+                vendor, sources, members, common, drafted.findings, is_mixed=vendor in mixed
+            )
+            for pool in drafting.pools():
+                vendors = {v for member in pool.members for v in member.vendors}
+                pool.known_classes = known_classes.intersection(
+                    name for each in vendors for name in each.device_classes
+                )
+                drafted.pools.append(pool)
     _set_names(drafted.pools)
-    sources: Sequence[Node | NodeTemplate] = (*nodes, *templates)
     found = {
         Taint(taint.key, taint.effect)
-        for source in sources
-        if source.name in offering
+        for number, source in enumerate((*nodes, *sources[len(nodes) :]))
+        if number in offering
         for taint in (*source.taints, *getattr(source, "startup_taints", ()))
         if is_quarantine(taint) or (taint.key, taint.effect) in startup
     }
@@ -199,7 +208,32 @@ def draft(
     return drafted
 
 
-def groups_of(drafted: Draft, nodes: NodeIndex) -> dict[str, NodeSet]:
+def _by_first_vendor(
+    by_vendor: Mapping[Vendor, dict[int, Member]],
+) -> dict[Vendor, dict[int, Member]]:
+    """Return each node with devices of several vendors as one of the first vendor only.
+
+    Pools share no nodes. And labels say nothing of a node with other devices: a scheduler may offer
+    the devices of a vendor by names of its own.
+    """
+    plugged: dict[int, Vendor] = {}
+    found: dict[Vendor, dict[int, Member]] = {}
+    for vendor, members in by_vendor.items():
+        found[vendor] = {}
+        for number, member in members.items():
+            owns = member.is_bare or member.is_template
+            first = vendor if owns else plugged.setdefault(number, vendor)
+            if first is vendor:
+                found[vendor][number] = member
+            else:
+                found[first][number] = found[first][number].with_devices_of(member)
+    return {
+        vendor: {n: m for n, m in members.items() if not (m.is_bare and n in plugged)}
+        for vendor, members in found.items()
+    }
+
+
+def nodes_of(drafted: Draft, nodes: NodeIndex) -> dict[str, NodeSet]:
     """Return the nodes of each pool, and those that only the customary taint of a vendor marks."""
     groups = {
         f"pool {pool.name}": reduce(or_, (1 << nodes.number(name) for name in pool.nodes), 0)
@@ -218,318 +252,235 @@ def _without(node: Node, startup: Collection[tuple[str, str]]) -> Node:
     return replace(node, taints=tuple(taints)) if startup else node
 
 
-class _Label(NamedTuple):
-    """A label that tells nodes apart: by its values, or by one value and its absence."""
+class _Drafting:
+    """The pools of one vendor. ``common`` are the taints of nodes without accelerators.
 
-    key: str
-    value: str = ""
-
-    def values(self, member: Member) -> tuple[str, ...]:
-        """Return the values that count and that the nodes have, or can have."""
-        if self.value:
-            return (self.value,) if member.has(self.key, self.value) else ()
-        return member.values(self.key)
-
-    def groups(self, members: Iterable[Member]) -> dict[str, list[Member]]:
-        """Return the members by value, in the order of the values."""
-        groups: dict[str, list[Member]] = {}
-        for member in members:
-            for value in self.values(member):
-                groups.setdefault(value, []).append(member)
-        return dict(sorted(groups.items()))
-
-
-def _labelled(
-    vendor: Vendor, members: list[Member], findings: list[str]
-) -> Iterator[tuple[dict[str, tuple[str, ...]], list[Member]]]:
-    """Yield labels that identify nodes, and the nodes and templates that have them.
-
-    One label for all, if there is one. Otherwise one for each group, so that no node is left out.
+    ``is_mixed`` is true if nodes have devices of another vendor as well.
     """
-    models = [_Label(key) for key in vendor.products]
-    marks = [_Label(key, value) for key, value in vendor.marks.items()]
-    groups = [_Label(key) for key in (INSTANCE_TYPE, *KNOWN.node_groups)]
-    preference = [models, marks, groups]
-    rest, taken = members, set[Member]()
-    while rest:
-        label = next(
-            (each for each in (*models, *marks) if all(map(each.values, members))), None
-        ) or _identifying(rest, taken, preference)
-        if label is None:
-            yield from _by_last_resort(vendor, rest, taken, findings)
-            return
-        if not any(member.is_template for member in rest):
-            # A less specific label of the other nodes would cover these nodes as well.
-            level = next(n for n, labels in enumerate(preference) if label in labels)
-            preference = preference[: level + 1]
-        for value, group in label.groups(rest).items():
-            yield {label.key: (value,)}, group
-            taken.update(group)
-        rest = [member for member in rest if member not in taken]
 
+    def __init__(
+        self,
+        vendor: Vendor,
+        sources: Sequence[Source],
+        members: Mapping[int, Member],
+        common: Collection[tuple[str, str | None]],
+        findings: list[str],
+        *,
+        is_mixed: bool,
+    ) -> None:
+        self.vendor, self.members, self.findings = vendor, members, findings
+        self._common, self._is_mixed = common, is_mixed
+        # The labels of a node that starts may be missing.
+        bare = {n for n, member in members.items() if member.is_bare}
+        self._starting = bare if len(bare) < len(members) else set[int]()
+        self._known = {n: m for n, m in members.items() if n not in self._starting}
+        self._labels = Labels(sources, self._known, self._starting)
+        counts = Counter(t for member in members.values() for t in member.taints)
+        self._rare = {t for t, n in counts.items() if n == 1 and t.key != vendor.taint}
+        usual = Counter(t for t in counts.elements() if self._unfit(t) is None)
+        # Of equally many, the first one in the alphabet.
+        self._usual = min(usual, key=lambda t: (-usual[t], t), default=None)
 
-def _by_last_resort(
-    vendor: Vendor, rest: list[Member], taken: Iterable[Member], findings: list[str]
-) -> Iterator[tuple[dict[str, tuple[str, ...]], list[Member]]]:
-    """Yield the values of one label for all other nodes with devices, which needs a person."""
-    if templates := [member.name for member in rest if member.is_template]:
-        findings.append(
-            f"{some(templates)} promises no label that identifies {vendor.name} nodes. An "
-            "autoscaler adds no node for a Pod that requires another label. Add one to the template"
-        )
-    nodes = [member for member in rest if not member.is_template and not member.is_bare]
-    if not nodes:
-        return
-    names = some([member.name for member in nodes])
-    if any(member.is_published for member in nodes):
-        yield from _by_product(vendor, nodes, is_whole=not {*taken}, findings=findings)
-        return
-    for key in (INSTANCE_TYPE, *KNOWN.node_groups, _HOST):
-        values = {value for member in nodes for value in member.values(key)}
-        if all(member.values(key) for member in nodes) and not any(
-            values.intersection(member.values(key)) for member in taken
-        ):
-            findings.append(
-                f"No label identifies the {vendor.name} accelerators of all nodes. A pool "
-                f"selects the others by {key}, and needs a change for new nodes: "
-                f"{names}. Give them a label of their own, and select it"
+    def pools(self) -> Iterator[PoolDraft]:
+        """Yield the pools, and add what is wrong to the findings."""
+        fences = {n: frozenset(self._fences(member)) for n, member in self._known.items()}
+        groups = [*groups_of(self.vendor, self._known, self._labels, fences)]
+        lost = [group for group, _, identity in groups if identity is None]
+        for group, traits, identity in groups:
+            if identity is not None:
+                self._report_union(describe(identity.selector), traits)
+                yield self._pool(identity.selector, group, traits, identity.reason)
+        numbers = frozenset[int]().union(*lost)
+        if templates := [*dict.fromkeys(self._names(numbers, templates=True))]:
+            self.findings.append(
+                f"No label of {some(templates)} identifies {self.vendor.name} nodes. An autoscaler "
+                "adds no node for a Pod that requires another label. Add one to the template"
             )
-            yield {key: tuple(sorted(values))}, nodes
+        nodes = frozenset(n for n in numbers if not self.members[n].is_template)
+        if not nodes:
             return
-    findings.append(
-        f"{counted(len(nodes), 'node')} with {vendor.name} devices and without the label of a "
-        f"pool: {names}. GPU Pods are not placed there. Add the label {INSTANCE_TYPE}"
-    )
-
-
-def _by_product(
-    vendor: Vendor, nodes: list[Member], *, is_whole: bool, findings: list[str]
-) -> Iterator[tuple[dict[str, tuple[str, ...]], list[Member]]]:
-    """Yield a pool for each model that a DRA driver publishes, if a label tells them apart.
-
-    Otherwise all nodes of the vendor are one pool without labels. ``is_whole`` is false if other
-    nodes of the vendor have another label.
-    """
-    names = some([member.name for member in nodes])
-    what = (
-        f"A DRA driver publishes the {vendor.name} devices of nodes without a label that "
-        f"identifies them: {names}"
-    )
-    models: defaultdict[_Trait, list[Member]] = defaultdict(list)
-    for member in nodes:
-        models[member.products].append(member)
-    described = listing(sorted(" and ".join(sorted(each)) or "unknown" for each in models))
-    traits: dict[Member, _Trait] = {member: member.products for member in nodes}
-    labels = _own_labels(PoolDraft(vendor, {}, nodes))
-    telling = [label for label in labels if _tells(label, nodes, traits)]
-    label = min(telling, key=lambda label: len(label.groups(nodes)), default=None)
-    if is_whole and len(models) > 1 and label is not None:
-        findings.append(
-            f"{what}. Pools separate the models {described} by {label.key}, and need a change for "
-            "nodes with another value"
-        )
-        for members in models.values():
-            values = {value for member in members for value in label.values(member)}
-            yield {label.key: tuple(sorted(values))}, members
-        return
-    separate = f" ({described})" if len(models) > 1 else ""
-    findings.append(
-        f"{what}. All {vendor.name} nodes are one pool without labels, whose taint protects them. "
-        f"To separate models{separate}, label the nodes"
-    )
-    yield {}, nodes
-
-
-def _identifying(
-    rest: list[Member], taken: Iterable[Member], preference: Iterable[Iterable[_Label]]
-) -> _Label | None:
-    """Return the preferred label of some nodes; with templates, one that all of them promise.
-
-    Otherwise one that the first template promises: a Pod that requires another label would not make
-    an autoscaler add a node.
-    """
-    covered: dict[_Label, list[Member]] = {}
-    for labels in preference:
-        covering = {label: [each for each in rest if label.values(each)] for label in labels}
-        # The sort is stable: of two labels for as many nodes, the preferred one comes first.
-        covered |= sorted(covering.items(), key=lambda item: len(item[1]), reverse=True)
-    templates = [member for member in rest if member.is_template]
-    for required in (templates, templates[:1], []):
-        found = [label for label, has in covered.items() if has and {*required} <= {*has}]
-        if found:
-            own = (label for label in found if not _overlaps(label.key, covered[label], taken))
-            return next(own, found[0])
-    return None
-
-
-def _overlaps(key: str, members: Iterable[Member], taken: Iterable[Member]) -> bool:
-    """Return whether nodes of earlier pools have one of the values of a label as well."""
-    values = {value for member in members for value in member.values(key)}
-    return any(not values.isdisjoint(member.values(key)) for member in taken)
-
-
-def _split(pool: PoolDraft, findings: list[str]) -> Iterator[PoolDraft]:
-    """Yield the pool, or a pool for each kind of devices and set of taints, if labels differ."""
-    if not pool.selector:
-        yield pool
-        return
-    for part in _split_by(pool, lambda member: member.kind, "devices", findings):
-        yield from _split_by(part, _taints_of, "taints", findings)
-
-
-def _split_by(
-    pool: PoolDraft, trait: Callable[[Member], _Trait], what: str, findings: list[str]
-) -> Iterator[PoolDraft]:
-    nodes = (member for member in pool.members if not member.is_template)
-    traits = {member: found for member in nodes if (found := trait(member))}
-    if len({*traits.values()}) < 2:
-        yield pool
-        return
-    labels = [label for label in _own_labels(pool) if _tells(label, pool.members, traits)]
-    label = min(labels, key=lambda label: len(label.groups(pool.members)), default=None)
-    if label is None:
-        alternatives = {" and ".join(sorted(map(str, found))) for found in traits.values()}
-        findings.append(
-            f"Nodes with {describe(pool.selector)} differ in their {what} "
-            f"({' or '.join(sorted(alternatives))}), and no label tells them apart, so they are "
-            "one pool. To separate them, label the nodes"
-        )
-        yield pool
-        return
-    for value, members in label.groups(pool.members).items():
-        yield PoolDraft(pool.vendor, {**pool.selector, label.key: (value,)}, members)
-
-
-def _own_labels(pool: PoolDraft) -> Iterator[_Label]:
-    keys = {key for member in pool.members for key in member.source.labels}
-    own = sorted(key for key in keys if not _OWNED_DOMAINS.search(key))
-    return map(_Label, (*KNOWN.partition_labels, *own))
-
-
-def _tells(label: _Label, members: list[Member], traits: Mapping[Member, _Trait]) -> bool:
-    """Return whether every member has one value, and each value stands for one trait."""
-    if any(len(label.values(member)) != 1 for member in members):
-        return False
-    return all(
-        len({traits[member] for member in group if member in traits}) == 1
-        for group in label.groups(members).values()
-    )
-
-
-def _merged(pools: Iterable[PoolDraft]) -> list[PoolDraft]:
-    """Return the pools, where one that has only nodes of another becomes part of it."""
-    merged: list[PoolDraft] = []
-    for pool in sorted(pools, key=lambda pool: len(pool.selector)):
-        wide = next((other for other in merged if includes(other.selector, pool.selector)), None)
-        if wide is None:
-            merged.append(pool)
+        traits = set[Traits]().union(*(own for group, own, _ in groups if group & nodes))
+        # A pool without labels has every node with its devices, also those of another vendor's.
+        is_whole = len(lost) == len(groups) and not self._is_mixed
+        if is_whole and any(self.members[n].classes for n in nodes):
+            yield from self._without_labels(nodes, traits)
         else:
-            wide.members += [member for member in pool.members if member not in wide.members]
-    return merged
+            yield from self._by_host(nodes, traits)
 
+    def _pool(
+        self,
+        selector: dict[str, tuple[str, ...]],
+        group: Iterable[int],
+        traits: Iterable[Traits],
+        reason: str,
+    ) -> PoolDraft:
+        numbers = {*group} | {
+            n for n in self._starting if selects(selector, self.members[n].source.labels)
+        }
+        models = tuple(sorted({each.model for each in traits} - {""}))
+        members = [self._typical(self.members[n]) for n in sorted(numbers)]
+        pool = PoolDraft(self.vendor, selector, members, reason, models)
+        self._set_taints(pool)
+        return pool
 
-def _typical(group: PoolDraft, rare: Collection[Taint], findings: list[str]) -> PoolDraft:
-    """Return the nodes without a taint that only one node of the vendor has.
+    def _names(self, numbers: Iterable[int], *, templates: bool = False) -> list[str]:
+        found = (self.members[n] for n in sorted(numbers))
+        return [member.name for member in found if member.is_template is templates]
 
-    It has another taint as well. One node is no rule: it may be under repair.
-    """
-    members = []
-    for member in group.members:
-        odd = {t for t in member.taints if t in rare and t.key not in KNOWN.generic_taints}
+    def _without_labels(
+        self, nodes: frozenset[int], traits: Collection[Traits]
+    ) -> Iterator[PoolDraft]:
+        key = next(iter(self.vendor.marks), "a label of your own")
+        self.findings.append(
+            f"No label identifies the {self.vendor.name} nodes, so all are one pool without "
+            f"labels{_apart(traits)}. Pods that tolerate every taint are denied, because no label "
+            f"keeps them off: {some(self._names(nodes))}. Label the nodes with {key}, and select it"
+        )
+        yield self._pool({}, nodes, traits, "")
+
+    def _by_host(self, nodes: Numbers, traits: Collection[Traits]) -> Iterator[PoolDraft]:
+        named = frozenset(n for n in nodes if self._labels.hosts(frozenset((n,))))
+        if named:
+            self.findings.append(
+                f"No label identifies the {self.vendor.name} devices of "
+                f"{some(self._names(named))}. A pool selects the nodes by {HOST}, and needs a "
+                f"change for new nodes{_apart(traits)}. Give them a label of their own, and select "
+                "it"
+            )
+            yield self._pool({HOST: self._labels.hosts(named)}, named, traits, "")
+        if nameless := self._names(nodes - named):
+            self.findings.append(
+                f"{counted(len(nameless), 'node')} with {self.vendor.name} devices and without the "
+                f"label of a pool: {some(nameless)}. GPU Pods are not placed there. Add the label "
+                f"{HOST}"
+            )
+
+    def _report_union(self, labels: str, traits: Collection[Traits]) -> None:
+        if len(traits) > 1 and (apart := _apart(traits)):
+            self.findings.append(
+                f"Nodes with {labels} are one pool{apart}. To separate them, label the nodes"
+            )
+
+    def _fences(self, member: Member) -> set[Taint]:
+        """Return the taints of a node that are about its accelerators."""
+        odd = member.taints & self._rare
+        is_typical = member.is_template or odd == member.taints
+        return {t for t in member.taints if self._unfit(t) is None and (is_typical or t not in odd)}
+
+    def _typical(self, member: Member) -> Member:
+        """Return the node without a taint that no other node of the vendor has.
+
+        It has another taint as well. One node is no rule: it may be under repair.
+        """
+        odd = {t for t in member.taints & self._rare if self._unfit(t) is None}
         if member.is_template or not odd or odd == member.taints:
-            members.append(member)
-            continue
-        findings += [
-            f"{member.name} has the taint {taint}, and no other node with "
-            f"{group.vendor.name} devices has it. It is not part of the pool, so that GPU Pods do "
-            "not tolerate it: the node may be under repair"
+            return member
+        self.findings += [
+            f"{member.name} has the taint {taint}, and no other node with {self.vendor.name} "
+            "devices has it. It is not part of the pool, so that GPU Pods do not tolerate it: the "
+            "node may be under repair"
             for taint in sorted(odd)
         ]
-        members.append(member.without(odd))
-    return PoolDraft(group.vendor, group.selector, members)
+        taints = tuple(t for t in member.source.taints if t not in odd)
+        return replace(member, source=replace(member.source, taints=taints))
 
+    def _unfit(self, taint: Taint) -> str | None:
+        """Return why a taint is about something else than accelerators, as a clause."""
+        if taint.key == self.vendor.taint:
+            return None
+        if (taint.key, taint.value) in self._common:
+            return "which nodes without accelerators have as well"
+        return "which is not about accelerators" if is_generic(taint) else None
 
-def _taints_of(member: Member) -> _Trait:
-    return frozenset(taint for taint in member.taints if taint.key not in KNOWN.generic_taints)
-
-
-def _set_taints(pool: PoolDraft, common: set[str], findings: list[str]) -> None:
-    """Set the taints that fence the nodes, and report nodes without them."""
-    where = f"Nodes with {describe(pool.selector) or f'{pool.vendor.name} devices'}"
-    fencing = {taint for member in pool.members for taint in member.taints}
-    general = {t for t in fencing if t.key in common and t.key != pool.vendor.taint}
-    generic = {taint for taint in fencing if taint.key in KNOWN.generic_taints}
-    for unfit, why in (
-        (general, "which nodes without accelerators have as well"),
-        (generic, "which is not about accelerators"),
-    ):
-        findings += [
-            f"{where} have the taint {taint}, {why}. It is not part of the pool, so GPU Pods must "
-            "tolerate it themselves"
-            for taint in sorted(fencing & unfit)
+    def _set_taints(self, pool: PoolDraft) -> None:
+        """Set the taints that fence the nodes, and report nodes without them."""
+        fencing = {taint for member in pool.members for taint in member.taints}
+        unfit = {taint: why for taint in sorted(fencing) if (why := self._unfit(taint))}
+        fencing -= unfit.keys()
+        shares = Counter(taint for member in pool.members for taint in member.taints)
+        for taint in sorted(fencing, key=lambda taint: (shares[taint], taint)):
+            stronger = {
+                t
+                for t in fencing
+                if t.key == self.vendor.taint or shares[t] * 2 > len(pool.members)
+            }
+            having = [member for member in pool.members if taint in member.taints]
+            if taint in stronger or any(each.is_template for each in having):
+                continue
+            if all(stronger & each.taints for each in having):
+                unfit[taint] = (
+                    f"on {counted(len(having), 'node')} of {len(pool.nodes)}, in addition to "
+                    "another one"
+                )
+                fencing.discard(taint)
+        self.findings += [
+            f"{pool.where} have the taint {taint}{',' * why.startswith('which')} {why}. It is not "
+            "part of the pool, so GPU Pods must tolerate it themselves"
+            for taint, why in unfit.items()
         ]
-        fencing -= unfit
-    for taint in sorted(fencing, key=lambda taint: (_share(taint, pool), taint)):
-        stronger = {t for t in fencing if t.key == pool.vendor.taint or _share(t, pool) > 0.5}
-        having = [member for member in pool.members if taint in member.taints]
-        if taint in stronger or any(each.is_template for each in having):
-            continue
-        if all(stronger & each.taints for each in having):
-            findings.append(
-                f"{where} have the taint {taint} on {counted(len(having), 'node')} of "
-                f"{len(pool.nodes)}, in addition to another one. It is not part of the pool, so "
-                "GPU Pods must tolerate it themselves"
+        fenced = {m: m.name for m in pool.members if not fencing.isdisjoint(m.taints)}
+        for taint in sorted(fencing):
+            untainted = [name for m, name in fenced.items() if taint not in m.taints]
+            if untainted:
+                self.findings.append(
+                    f"{pool.where} have the taint {taint}, except {some(untainted)}"
+                )
+        bare = [m.name for m in pool.members if m not in fenced and not m.is_virtual]
+        if bare:
+            usual = min(fencing, key=lambda t: (-shares[t], t), default=self._usual)
+            expected = usual or Taint(self.vendor.taint, "NoSchedule", "present")
+            self.findings.append(
+                f"{pool.where} must have a taint that keeps other Pods away. These have none: "
+                f"{some(bare)}. Add {expected} to their node group"
             )
-            fencing.discard(taint)
-    fenced = {
-        member: member.name for member in pool.members if not fencing.isdisjoint(member.taints)
-    }
-    for taint in sorted(fencing):
-        untainted = [name for member, name in fenced.items() if taint not in member.taints]
-        if untainted:
-            findings.append(f"{where} have the taint {taint}, except {some(untainted)}")
-    if bare := [member.name for member in pool.members if member not in fenced]:
-        expected = min(fencing, default=Taint(pool.vendor.taint, "NoSchedule", "present"))
-        findings.append(
-            f"{where} must have a taint that keeps other Pods away. These have none: {some(bare)}. "
-            f"Add {expected} to their node group"
+        pool.taints = sorted(
+            {
+                Taint(t.key, t.effect) if t.key == self.vendor.taint else t
+                for t in fencing or {Taint(self.vendor.taint, "NoSchedule")}
+            }
         )
-    pool.taints = sorted(
-        {
-            Taint(t.key, t.effect) if t.key == pool.vendor.taint else t
-            for t in fencing or {Taint(pool.vendor.taint, "NoSchedule")}
-        }
-    )
 
 
-def _share(taint: Taint, pool: PoolDraft) -> float:
-    """Return the part of the pool's nodes and templates that have the taint."""
-    return sum(taint in member.taints for member in pool.members) / len(pool.members)
-
-
-def _without_devices(vendor: Vendor, members: list[Member]) -> str:
-    names = [member.name for member in members]
+def _apart(traits: Collection[Traits]) -> str:
+    """Return in what the nodes of a pool differ, and what it costs, as a clause."""
+    differences = []
+    for what, values in (
+        ("models", {each.model for each in traits}),
+        ("devices", {" and ".join(sorted(each.kind)) for each in traits}),
+        ("taints", {" and ".join(sorted(map(str, each.taints))) for each in traits}),
+    ):
+        if len(known := values - {""}) > 1:
+            differences.append(f"{what} ({listing(sorted(known), 'or')})")
+    if not differences:
+        return ""
     return (
-        f"{counted(len(names), 'node')} with {vendor.name} labels and without {vendor.resource}: "
-        f"{some(names)}. Check the device plugin of the node"
+        f", although they differ in their {listing(differences)}: they have the same tenants and "
+        "limits, and GPU Pods may run on each of them"
     )
 
 
 def _set_names(pools: list[PoolDraft]) -> None:
-    taken: set[str] = set()
+    """Name each pool by its model, or else by the values of its labels, or by the vendor."""
+    names = []
     for pool in pools:
         values = [
             each[0]
             for key, each in pool.selector.items()
-            if len(each) == 1 and each != ("true",) and key != _HOST
+            if len(each) == 1 and re.search("[A-Za-z]", each[0]) and key != HOST
         ]
-        name = _slug("-".join(values)) or pool.vendor.name
-        unique, number = name, 1
-        while unique in taken:
+        values = [value for value in values if value not in _PRESENT]
+        [named] = pool.models if len(pool.models) == 1 else ["-".join(values)]
+        names.append(_slug(named) or pool.vendor.name)
+    taken: set[str] = set()
+    for pool, name in zip(pools, names, strict=True):
+        kinds = frozenset[str]().union(*(member.kind for member in pool.members))
+        is_divided = names.count(name) > 1 and kinds in ({"partitions"}, {"shares"})
+        base = f"{name[: _LONGEST_NAME - 14]}-{listing(kinds)}" if is_divided else name
+        pool.name, number = base, 1
+        while pool.name in taken:
             number += 1
-            unique = f"{name[: _LONGEST_NAME - 3]}-{number}"
-        taken.add(unique)
-        pool.name = unique
+            pool.name = f"{base[: _LONGEST_NAME - 3]}-{number}"
+        taken.add(pool.name)
 
 
 def _slug(text: str) -> str:

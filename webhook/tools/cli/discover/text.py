@@ -58,8 +58,13 @@ def policy_text(
         nodes=draft.nodes,
         templates=len(draft.templates),
         mode=mode,
+        by_model=len({pool.models for pool in draft.pools if pool.models}) > 1,
         instance_type=INSTANCE_TYPE,
-        own_classes={name for name, count in pools_of.items() if count == 1},
+        own_classes=lambda pool: [
+            f"{name}.deviceclass.resource.k8s.io/devices"
+            for name in pool.device_classes
+            if pools_of[name] == 1
+        ],
         is_openshift=any(key.startswith("node.openshift.io/") for key in keys),
         knows_namespaces=namespaces is not None,
         exempt=exempt,
@@ -97,14 +102,16 @@ def _template() -> Template:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    environment.filters |= {"comment": _comment, "counted": counted, "some": some, "yaml": _yaml}
+    environment.filters |= {"comment": _comment, "counted": counted, "listing": listing}
+    environment.filters |= {"some": some, "yaml": _yaml}
     return environment.get_template("policy.yaml.jinja")
 
 
 def _exempt(draft: Draft, keys: Iterable[str]) -> list[str]:
     names = [*_ALWAYS_EXEMPT]
-    for vendor in dict.fromkeys(pool.vendor for pool in draft.pools):
-        names += vendor.namespaces
+    members = (member for pool in draft.pools for member in pool.members)
+    for vendor in dict.fromkeys(vendor for member in members for vendor in member.vendors):
+        names += (name for name in vendor.namespaces if name not in names)
     for prefix, namespaces in KNOWN.platform_namespaces.items():
         if any(key.startswith(prefix) for key in keys):
             names += namespaces

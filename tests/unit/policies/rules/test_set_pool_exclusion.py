@@ -1,0 +1,56 @@
+"""Pools with several labels: a wildcard keeps the nodes that have only one of them."""
+
+from __future__ import annotations
+
+import pytest
+
+from deciding import pod
+from policies.engine import decide
+from policies.facts import Facts
+from policies.kubernetes.core_v1 import PodSpec
+from policies.kubernetes.nodes import Node, NodeIndex
+from policies.kubernetes.scheduling import matches_node
+from policies.kubernetes.workload import convert
+from specs import policy_of
+from strategies import JSON
+
+GPU = "nvidia.com/gpu"
+POOL = {
+    "name": "attached",
+    "resources": [GPU],
+    "taints": [{"key": GPU}],
+    "nodeSelector": {"type": "n1", "group": "b"},
+}
+NODES = [
+    Node("gpu", {"type": "n1", "group": "b"}, allocatable={GPU: 1}),
+    Node("same-type", {"type": "n1", "group": "a"}),
+    Node("same-group", {"type": "n2", "group": "b"}),
+    Node("other", {}),
+]
+TERMS: list[JSON] = [
+    {},
+    {"matchExpressions": [{"key": "type", "operator": "Exists"}]},
+]
+
+
+@pytest.mark.parametrize("term", TERMS)
+def test_a_wildcard_keeps_the_nodes_of_no_pool(term: JSON) -> None:
+    required = {"nodeSelectorTerms": [term]}
+    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
+    spec: JSON = {
+        "tolerations": [{"operator": "Exists"}],
+        **({"affinity": affinity} if term else {}),
+    }
+    made = {"apiVersion": "v1", "kind": "Pod", **pod({}, **spec)}
+    before = {
+        n.name for n in NODES if matches_node(convert(made["spec"], PodSpec), n.name, n.labels)
+    }
+    facts = Facts(nodes=NodeIndex(NODES))
+    policy = policy_of({"pools": [POOL]})
+    decision = decide(made, policy, facts=facts)
+    assert decision.allowed, decision.findings
+    after = convert(decision.mutated["spec"], PodSpec)
+    kept = {n.name for n in NODES if matches_node(after, n.name, n.labels)}
+    assert kept == before - {"gpu"}
+    again = decide(decision.mutated, policy, facts=facts)
+    assert again.mutated == decision.mutated

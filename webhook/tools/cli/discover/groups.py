@@ -1,0 +1,308 @@
+"""Groups of nodes that become pools, and the labels that identify them.
+
+Nodes and templates of nodes to come are *sources*. A label identifies a group if every source of
+the group has one of its values and no other source has, whether or not it has accelerators. Of
+several labels, the most stable one counts: an autoscaler knows what the cloud, a node group or a
+template sets before a node is up.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import NamedTuple, TypeAlias
+
+from policies.kubernetes.node_templates import NodeTemplate
+from policies.kubernetes.scheduling import Taint
+from policies.reach import HOST
+from policies.vendors import Vendor, domains_of_vendors, known_vendors
+from webhook.tools.cli.discover.accelerators import (
+    INSTANCE_TYPE,
+    KNOWN,
+    Member,
+    Source,
+    values_of,
+)
+
+Numbers: TypeAlias = frozenset[int]
+"""Sources, by their number."""
+
+_MOST_PAIRED = 24
+"""The most labels that are tried in pairs."""
+_PASSING = re.compile(KNOWN.passing_values)
+# Labels of other domains are the administrator's own.
+_OWNED_DOMAINS = re.compile(
+    rf"^topology\.|(^|\.)({'|'.join(map(re.escape, sorted(domains_of_vendors())))}|kubernetes\.io|"
+    r"k8s\.io|google\.com|gke\.io|amazonaws\.com|aws|azure\.com|oraclecloud\.com|openshift\.io|"
+    r"karpenter\.sh|cast\.ai)/"
+)
+_CLOUD, _NODE_GROUP, _DISCOVERY, _OWN, _CHANGING = range(5)
+_REASONS = {
+    _CLOUD: "which the cloud or a template sets: an autoscaler knows it before a node is up",
+    _NODE_GROUP: "the name of a node group: add the name of a new group",
+    _DISCOVERY: "which a node gets once it is up: where node groups scale from zero, add it to "
+    "their template",
+    _OWN: "a label that no other node has",
+    _CHANGING: "which changes with the partitions of a node: a label of your own lasts longer",
+}
+
+
+_PRODUCTS = {key for vendor in known_vendors() for key in vendor.products}
+_DIVIDING = {*KNOWN.partition_labels, *KNOWN.changing_labels}
+
+
+class Traits(NamedTuple):
+    """What the nodes of a pool have in common. What is empty is unknown."""
+
+    model: str
+    taints: frozenset[Taint]
+    kind: frozenset[str]
+
+
+class Identity(NamedTuple):
+    """The labels that identify a group, and why they were selected, as a clause."""
+
+    selector: dict[str, tuple[str, ...]]
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Enclosure:
+    """The smallest group around another one that labels identify."""
+
+    selector: dict[str, tuple[str, ...]]
+    sources: Numbers
+    quality: tuple[int, ...]
+    """Lower is better."""
+
+
+class Labels:
+    """The labels of all sources. ``ignored`` are sources whose labels identify nothing."""
+
+    def __init__(
+        self, sources: Sequence[Source], members: Mapping[int, Member], ignored: Collection[int]
+    ) -> None:
+        self._sources, self._members, self._ignored = sources, members, {*ignored}
+        self._having: defaultdict[str, defaultdict[str, set[int]]] = defaultdict(
+            lambda: defaultdict(set)
+        )
+        for number, source in enumerate(sources):
+            keys = {*source.labels}
+            if isinstance(source, NodeTemplate):
+                keys.update(each.key or "" for each in source.requirements)
+            for key in keys:
+                for value in values_of(source, key):
+                    self._having[key][value].add(number)
+        self._keyed: dict[str, Numbers] = {}
+        templates = (m.source for m in members.values() if m.is_template)
+        promised = {key for each in templates for key in each.labels}
+        self._ranks = {
+            key: (_stage(key, promised), rank)
+            for rank, key in enumerate(_in_order(self._having))
+            if self._lasts(key)
+        }
+
+    def identity(self, group: Numbers) -> Identity | None:
+        """Return the best label that identifies the group, or else the best two together."""
+        keys = self._common(group)
+        pairs = combinations(keys[:_MOST_PAIRED], 2)
+        for tried in ([(key,) for key in keys], pairs):
+            found = [
+                enclosure
+                for each in tried
+                if (enclosure := self._enclose(group, each, {})) is not None
+            ]
+            if found:
+                best = min(found, key=lambda each: each.quality)
+                reason = self._reason([*best.selector])
+                return Identity(self._with_model(best.selector, group, keys), reason)
+        return None
+
+    def _with_model(
+        self, selector: dict[str, tuple[str, ...]], group: Numbers, keys: Sequence[str]
+    ) -> dict[str, tuple[str, ...]]:
+        """Return the selector with the model, if it says only how devices are divided."""
+        model = next((key for key in keys if key in _PRODUCTS), None)
+        if model is None or not selector.keys() <= _DIVIDING:
+            return selector
+        by_value = self._having[model]
+        values = (value for value, having in by_value.items() if not having.isdisjoint(group))
+        return {model: tuple(sorted(values)), **selector}
+
+    def part(self, group: Numbers) -> Numbers:
+        """Return the largest part of the group that a label identifies, templates first."""
+        parts: list[tuple[tuple[int, int, tuple[int, ...]], Numbers]] = []
+        for key, (stage, _) in self._ranks.items():
+            own = group & self._with(key)
+            if stage <= _DISCOVERY and own and own != group:
+                found = self._enclose(own, (key,), {})
+                if found is not None:
+                    templates = sum(self._members[n].is_template for n in own)
+                    parts.append(((-templates, -len(own), found.quality), own))
+        return min(parts, key=lambda each: each[0])[1] if parts else frozenset()
+
+    def around(self, group: Numbers, groups: Mapping[Numbers, str]) -> Numbers:
+        """Return the fewest of the groups, with this one, that a label identifies together.
+
+        ``groups`` has the models. Models stay apart if that of this group is unknown.
+        """
+        found = []
+        for key in self._common(group):
+            enclosure = self._enclose(group, (key,), groups)
+            if enclosure is not None:
+                touched = [each for each in groups if each <= enclosure.sources]
+                models = {groups[each] for each in touched} - {""}
+                if groups[group] or len(models) < 2:
+                    found.append(((len(models), len(touched), enclosure.quality), enclosure))
+        return min(found, key=lambda each: each[0])[1].sources if found else frozenset()
+
+    def hosts(self, group: Numbers) -> tuple[str, ...]:
+        """Return the host names of the group."""
+        return tuple(sorted(v for n in group for v in values_of(self._sources[n], HOST)))
+
+    def _with(self, key: str) -> Numbers:
+        if key not in self._keyed:
+            self._keyed[key] = frozenset[int]().union(*self._having[key].values())
+        return self._keyed[key]
+
+    def _common(self, group: Numbers) -> list[str]:
+        """Return the keys that every source of the group has, the preferred ones first."""
+        keys = [key for key in self._ranks if group <= self._with(key)]
+        return sorted(keys, key=lambda key: self._ranks[key])
+
+    def _enclose(
+        self, group: Numbers, keys: Sequence[str], groups: Iterable[Numbers]
+    ) -> _Enclosure | None:
+        """Return what the values of these labels identify, if it is the group and other groups."""
+        members = {*group}
+        while True:
+            selector, selected = {}, None
+            for key in keys:
+                by_value = self._having[key]
+                values = [v for v, having in by_value.items() if not having.isdisjoint(members)]
+                having = set[int]().union(*(by_value[value] for value in values))
+                if not members <= having:
+                    return None
+                selector[key] = tuple(sorted(values))
+                selected = having if selected is None else selected & having
+            others = (selected or set()) - members - self._ignored
+            if not others:
+                stages = [self._ranks[key] for key in keys]
+                count = sum(map(len, selector.values()))
+                quality = (max(s for s, _ in stages), count, *(rank for _, rank in stages))
+                return _Enclosure(selector, frozenset(members), quality)
+            members.update(*(each for each in groups if not each.isdisjoint(others)))
+            if others - members:
+                return None
+
+    def _reason(self, keys: Sequence[str]) -> str:
+        if len(keys) > 1:
+            return "two labels: none alone tells these nodes from all others"
+        return _REASONS[self._ranks[keys[0]][0]]
+
+    def _lasts(self, key: str) -> bool:
+        """Return whether new nodes can have the values of a label as well, as far as they tell."""
+        having = {self._sources[n].name: values_of(self._sources[n], key) for n in self._members}
+        named = [name in values for name, own in having.items() if (values := [*own])]
+        is_name = key == HOST or (bool(named) and all(named) and not _OWNED_DOMAINS.search(key))
+        return not (is_name or any(map(_PASSING.search, self._having[key])))
+
+
+def groups_of(
+    vendor: Vendor,
+    members: Mapping[int, Member],
+    labels: Labels,
+    fences: Mapping[int, frozenset[Taint]],
+) -> Iterator[tuple[Numbers, set[Traits], Identity | None]]:
+    """Yield groups with their traits, and the labels that identify them, if any do.
+
+    Sources that differ in their model, their taints or the kind of their devices are one group only
+    if no label tells them apart.
+    """
+    traits = _traits(vendor, members, fences)
+    groups = _by_traits(traits)
+    # A part that is left, or a union, is not taken apart again.
+    final: set[Numbers] = set()
+    identities: dict[Numbers, Identity | None] = {}
+    while pending := next((each for each in groups if each not in identities), None):
+        identity = labels.identity(pending)
+        if identity is None and (part := () if pending in final else labels.part(pending)):
+            rest = pending - part
+            groups = [*(each for each in groups if each != pending), part, rest]
+            continue
+        models = {each: _model(each, traits) for each in groups}
+        if identity is None and (union := labels.around(pending, models)):
+            groups = [*(each for each in groups if not each <= union), union]
+            final.add(union)
+            continue
+        identities[pending] = identity
+    for group in sorted(groups, key=min):
+        yield group, {traits[n] for n in group}, identities[group]
+
+
+def _model(group: Numbers, traits: Mapping[int, Traits]) -> str:
+    return ", ".join(sorted({traits[n].model for n in group} - {""}))
+
+
+def _by_traits(traits: Mapping[int, Traits]) -> list[Numbers]:
+    """Return the sources by traits. What is unknown joins the only group that it can belong to."""
+    groups: defaultdict[Traits, set[int]] = defaultdict(set)
+    for number, own in traits.items():
+        groups[own].add(number)
+    for own in sorted(groups, key=lambda each: bool(each.taints) + bool(each.kind)):
+        fitting = [
+            each
+            for each in groups
+            if each != own
+            and each.model == own.model
+            and own.taints in (frozenset(), each.taints)
+            and own.kind in (frozenset(), each.kind)
+        ]
+        if len(fitting) == 1:
+            groups[fitting[0]] |= groups.pop(own)
+    return [frozenset(each) for each in groups.values()]
+
+
+def _traits(
+    vendor: Vendor, members: Mapping[int, Member], fences: Mapping[int, frozenset[Taint]]
+) -> dict[int, Traits]:
+    """Return the traits of the members, with the model by the label that most of them have."""
+    keys = [k for v in known_vendors() if v.domain == vendor.domain for k in v.products]
+    having = Counter(key for member in members.values() for key in keys if member.values(key))
+    keys.sort(key=lambda key: -having[key])
+
+    def model(member: Member) -> str:
+        named = next((values for key in keys if (values := member.values(key))), ())
+        return " and ".join(named or member.products)
+
+    return {n: Traits(model(m), fences[n], m.kind) for n, m in members.items()}
+
+
+def _in_order(keys: Collection[str]) -> list[str]:
+    """Return the keys that may identify accelerators: those about them first, then the own ones."""
+    vendors = known_vendors()
+    known = [
+        *(key for vendor in vendors for key in vendor.products),
+        *(key for vendor in vendors for key in vendor.marks),
+        *KNOWN.partition_labels,
+        INSTANCE_TYPE,
+        *KNOWN.node_groups,
+        *KNOWN.changing_labels,
+    ]
+    own = sorted(key for key in keys if not _OWNED_DOMAINS.search(key))
+    return [key for key in dict.fromkeys([*known, *own]) if key in keys]
+
+
+def _stage(key: str, promised: Collection[str]) -> int:
+    if key in KNOWN.node_groups:
+        return _NODE_GROUP
+    if key in KNOWN.changing_labels:
+        return _CHANGING
+    if key in promised:
+        return _CLOUD
+    if key.startswith(KNOWN.discovery_labels):
+        return _DISCOVERY
+    return _CLOUD if _OWNED_DOMAINS.search(key) else _OWN
