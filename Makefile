@@ -95,7 +95,7 @@ render: generate  ## rewrite the generated files and install.yaml, which helm re
 	@$(BIN)/python -m render
 
 .PHONY: docs
-docs: $(STAMP)  ## the documentation as a site, into build/docs (the playground's runtime is downloaded once)
+docs: $(STAMP)  ## the documentation as a site, into build/docs
 	$(BIN)/python -m sphinx -W --keep-going -q -E -d build/doctrees docs build/docs
 
 .PHONY: golden

@@ -16,7 +16,7 @@ project = "gpufence"
 release = version = version_of("gpufence")
 
 extensions = ["myst_parser", "sphinx_copybutton", "sphinx_design", "gpufence_docs"]
-exclude_patterns = ["_ext", "playground"]
+exclude_patterns = ["_ext"]
 # Every link must resolve to a page, a heading or a file in the repository.
 nitpicky = True
 myst_heading_anchors = 4

@@ -128,11 +128,6 @@ class _Handler(SimpleHTTPRequestHandler):
     """A static server with HTTP/1.1 and without a log."""
 
     protocol_version = "HTTP/1.1"
-    extensions_map = SimpleHTTPRequestHandler.extensions_map | {
-        ".js": "text/javascript",
-        ".mjs": "text/javascript",
-        ".wasm": "application/wasm",
-    }
 
     def log_message(self, *_: object) -> None:
         pass

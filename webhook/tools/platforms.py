@@ -7,15 +7,12 @@ mounts a directory of the node.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from policies.kubernetes.objects import JSONObject, mappings
 from policies.kubernetes.paths import descend
+from webhook.cluster.objects import Reader
 from webhook.kube.collection import Collection as Kind
-
-if TYPE_CHECKING:
-    # The playground has no library for it.
-    from webhook.cluster.objects import Reader
 
 _CLASSES = Kind("storageclasses", "/apis/storage.k8s.io/v1/storageclasses", JSONObject)
 _WORKLOADS = tuple(

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from sphinx.errors import ExtensionError
 
-from gpufence_docs import chart, commands, files, images, metrics, playground, policy, report, rules
+from gpufence_docs import chart, commands, files, images, metrics, policy, report, rules
 
 if TYPE_CHECKING:
     from sphinx.application import Sphinx
@@ -45,7 +45,6 @@ def setup(app: Sphinx) -> ExtensionMetadata:
     app.connect("builder-inited", _write_schemas)
     app.connect("source-read", _fill_in)
     app.connect("html-page-context", _drop_edit_link)
-    app.connect("build-finished", _write_playground)
     return {"parallel_read_safe": True}
 
 
@@ -68,11 +67,6 @@ def _drop_edit_link(
     """Remove the edit link of a rule's page, which a build writes."""
     if page.startswith("rules/") and page != "rules/index":
         context["page_source_suffix"] = ""
-
-
-def _write_playground(app: Sphinx, exception: Exception | None) -> None:
-    if exception is None and app.builder.format == "html":
-        playground.write(Path(app.outdir) / "playground")
 
 
 def _write_rules(app: Sphinx) -> None:

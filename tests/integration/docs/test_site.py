@@ -51,8 +51,7 @@ def test_every_internal_link_of_the_site_resolves(site: Path, pages: dict[Path, 
             if parts.scheme:
                 continue
             target = Path(normpath(path.parent / parts.path)) if parts.path else path
-            found = parts.fragment in ids.get(target, ()) or target.name == "playground.html"
-            # The fragment of the playground is a manifest.
+            found = parts.fragment in ids.get(target, ())
             exists = target in ids or target.exists()
             if not exists or (parts.fragment and not found):
                 missing.append(f"{path.relative_to(site)}: {link}")
@@ -109,9 +108,8 @@ the heads of stacked tables are hidden."""
 
 
 def test_no_page_is_wider_than_a_phone(site: Path, pages: dict[Path, str], phone: Browser) -> None:
-    """All pages have the style sheets of the first one, except one that has a test of its own."""
+    """All pages have the style sheets of the first one."""
     texts = {f"/{path.relative_to(site)}": text for path, text in pages.items()}
-    del texts["/playground.html"]
     sheets = {page: re.findall(r'"[./]*([^"]+\.css\b[^"]*)"', text) for page, text in texts.items()}
     first = sheets["/index.html"]
     assert any("gpufence" in sheet for sheet in first)

@@ -19,7 +19,7 @@ from webhook.documents.yaml_reader import read_yaml
 
 @pytest.fixture(params=["libyaml", "Python"])
 def parser(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Both parsers of PyYAML: the one in C, and the one that takes its place in a browser."""
+    """Both parsers of PyYAML: the one in C, and the one for machines without libyaml."""
     if request.param == "Python":
         monkeypatch.setattr(yaml_reader, "Parser", yaml.Loader)
     return str(request.param)
