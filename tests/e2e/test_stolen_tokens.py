@@ -17,7 +17,7 @@ from controlplane import policies
 from controlplane.api import Api, ApiError
 from controlplane.cluster import ControlPlane
 from controlplane.kubectl import as_list
-from controlplane.objects import definition, pod
+from controlplane.objects import pod
 from controlplane.poll import until
 from deploy.chart import NAMESPACE, RELEASE, Helm
 from each import each
@@ -35,7 +35,6 @@ from webhook.controller.text.objects import (
 
 JSON = dict[str, Any]
 ACCOUNT = f"system:serviceaccount:{NAMESPACE}:{RELEASE}-controller"
-AUDIT = f"system:serviceaccount:{NAMESPACE}:{RELEASE}-audit"
 PATH = "/apis/admissionregistration.k8s.io/v1/{}webhookconfigurations"
 SECRETS = f"/api/v1/namespaces/{NAMESPACE}/secrets"
 APPLY, MERGE = "application/apply-patch+yaml", "application/merge-patch+json"
@@ -72,11 +71,11 @@ def thief(control_plane: ControlPlane, helm: Helm) -> Iterator[Api]:
     admin = control_plane.api
     own = [
         obj
-        for obj in helm.objects({"audit": {"enabled": True}})
+        for obj in helm.objects({})
         if obj["kind"].startswith(("ClusterRole", "Role", "Secret", "Service", "Validating"))
     ]
     names = {obj["metadata"]["name"] for obj in own}
-    assert {f"{RELEASE}-{guard}-guard" for guard in ("registration", "secret", "audit")} < names
+    assert {f"{RELEASE}-{guard}-guard" for guard in ("registration", "secret")} < names
     control_plane.create_namespace(NAMESPACE)
     with policies.used(control_plane, default_spec()):
         control_plane.kubectl.create(*own)
@@ -314,27 +313,3 @@ def test_the_status_of_the_policy_is_all_that_the_controller_changes_of_it(
     assert not {"finalizers", "ownerReferences"} & after["metadata"].keys()
     with pytest.raises(ApiError, match="cannot patch resource"):
         thief.request("PATCH", path, patch, MERGE)
-
-
-def test_the_audit_cannot_change_the_reports_of_other_products(
-    control_plane: ControlPlane, thief: Api
-) -> None:
-    group, version = "wgpolicyk8s.io", "v1alpha2"
-    reports = f"/apis/{group}/{version}/namespaces/default/policyreports"
-    own = {"app.kubernetes.io/managed-by": "gpufence-audit"}
-    report: JSON = {"apiVersion": f"{group}/{version}", "kind": "PolicyReport"}
-    audit = replace(thief, user=AUDIT)
-    with control_plane.defined(definition(group, version, "PolicyReport")):
-        for name, labels in (("foreign", {}), ("own", own)):
-            made = report | {"metadata": {"name": name, "labels": labels}}
-            control_plane.api.request("POST", reports, made)
-        assert audit.refusal(f"{reports}/own", {}, "DELETE") == ""
-        forged = report | {"metadata": {"name": "forged"}}
-        taken = {"metadata": {"labels": own}}
-        for method, path, obj in (
-            ("POST", reports, forged),
-            ("DELETE", f"{reports}/foreign", {}),
-        ):
-            assert "may write only reports with" in audit.refusal(path, obj, method)
-        with pytest.raises(ApiError, match="may write only reports with the label"):
-            audit.request("PATCH", f"{reports}/foreign", taken, MERGE)

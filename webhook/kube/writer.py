@@ -1,7 +1,6 @@
 """A client of one API server that writes. Replicas have none.
 
-gpufence writes only its own objects: its Secrets, webhook configurations, admission policies and
-policy reports.
+gpufence writes only its own objects: its Secrets, webhook configurations and admission policies.
 """
 
 from __future__ import annotations

@@ -12,7 +12,6 @@ import pytest
 from audit import fleet
 from controlplane import policies, scheduler_cache
 from controlplane.cluster import ControlPlane
-from controlplane.objects import definition
 from controlplane.versions import CLAIMS
 from deploy.chart import Helm, Object, Values, one
 from policies.kubernetes.kinds import WELL_KNOWN
@@ -24,56 +23,6 @@ VALUES: Values = {"audit": {"enabled": True}}
 ACCOUNT = "gpufence-audit"
 READS = {"get", "list"}
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
-
-
-# Definitions of the two APIs that have policy reports, with the fields that they both have:
-# wgpolicyk8s.io_policyreports.yaml (v1alpha2) of wg-policy-prototypes, and
-# openreports.io_reports.yaml of openreports/reports-api, whose schemas name the same.
-KINDS = {
-    "wgpolicyk8s.io": (
-        "v1alpha2",
-        (("PolicyReport", "Namespaced"), ("ClusterPolicyReport", "Cluster")),
-    ),
-    "openreports.io": ("v1alpha1", (("Report", "Namespaced"), ("ClusterReport", "Cluster"))),
-}
-_TEXT: Object = {"type": "string"}
-_COUNT: Object = {"type": "integer"}
-_RESULTS = ("pass", "fail", "warn", "error", "skip")
-
-
-def _fields(**properties: Object) -> Object:
-    return {"type": "object", "properties": properties}
-
-
-_REFERENCE = _fields(apiVersion=_TEXT, kind=_TEXT, namespace=_TEXT, name=_TEXT, uid=_TEXT)
-_RESULT = {
-    **_fields(
-        source=_TEXT,
-        policy=_TEXT,
-        rule=_TEXT,
-        category=_TEXT,
-        message=_TEXT,
-        result={"type": "string", "enum": list(_RESULTS)},
-        severity={"type": "string", "enum": ["critical", "high", "low", "medium", "info"]},
-        properties={"type": "object", "additionalProperties": _TEXT},
-        timestamp={**_fields(seconds=_COUNT, nanos=_COUNT), "required": ["nanos", "seconds"]},
-    ),
-    "required": ["policy"],
-}
-_SCHEMA = _fields(
-    apiVersion=_TEXT,
-    kind=_TEXT,
-    metadata={"type": "object"},
-    scope=_REFERENCE,
-    summary=_fields(**dict.fromkeys(_RESULTS, _COUNT)),
-    results={"type": "array", "items": _RESULT},
-)
-
-
-def definitions(group: str) -> list[Object]:
-    """Return the CustomResourceDefinitions of a group."""
-    version, kinds = KINDS[group]
-    return [definition(group, version, kind, scope=scope, schema=_SCHEMA) for kind, scope in kinds]
 
 
 @dataclass(frozen=True)
@@ -178,36 +127,6 @@ def test_an_audit_without_permissions_reports_unaudited_resources(audited: Audit
     assert "not audited  deployments.apps: not listed" in output
 
 
-def test_no_policy_reports_are_written_without_their_definition(audited: Audited) -> None:
-    done = audited.run("--quiet", "--policy-reports", "--fail-on", "never", status=0)
-    assert "No PolicyReports written: the cluster has neither openreports.io/v1alpha1" in done.err
-
-
-@pytest.mark.parametrize("group", KINDS)
-def test_policy_reports_are_created_and_kept_if_unchanged(audited: Audited, group: str) -> None:
-    api = audited.cluster.api
-    version, kinds = KINDS[group]
-    namespaced, clustered = (f"{kind.lower()}s" for kind, _ in kinds)
-    with audited.cluster.defined(*definitions(group)):
-        first = audited.run("--quiet", "--policy-reports").err
-        assert f"\nReports of {group}/{version}: " in first
-        assert " 0 changed, 0 unchanged, 0 deleted" in first
-        items = api.request("GET", f"/apis/{group}/{version}/namespaces/web/{namespaced}")["items"]
-        [report] = items
-        assert report["scope"]["name"] == "cache-warmer"
-        assert report["metadata"]["ownerReferences"][0]["kind"] == "Job"
-        assert report["summary"] == {"pass": 0, "fail": 2, "warn": 0, "error": 0, "skip": 0}
-        assert {result["rule"] for result in report["results"]} == {"pool-trespass"}
-        nodes = api.request("GET", f"/apis/{group}/{version}/{clustered}")["items"]
-        assert {"gpu-1", "gpu-2"} <= {each["scope"]["name"] for each in nodes}
-
-        assert "0 created, 0 changed" in audited.run("--quiet", "--policy-reports").err
-        [again] = api.request("GET", f"/apis/{group}/{version}/namespaces/web/{namespaced}")[
-            "items"
-        ]
-        assert again["metadata"]["resourceVersion"] == report["metadata"]["resourceVersion"]
-
-
 def test_the_audit_role_grants_the_custom_workloads_of_the_policy(helm: Helm) -> None:
     rules = one(helm.objects(VALUES), "ClusterRole", ACCOUNT)["rules"]
     granted = {(rule["apiGroups"][0], tuple(rule["resources"])) for rule in rules}
@@ -219,11 +138,6 @@ def test_the_audit_role_grants_the_custom_workloads_of_the_policy(helm: Helm) ->
     assert "kubeflow.org" not in groups
 
 
-def test_the_audit_role_grants_writes_only_for_policy_reports(
-    helm: Helm,
-) -> None:
-    for wanted in (True, False):
-        values = {"audit": {"enabled": True, "policyReports": wanted}}
-        rules = one(helm.objects(values), "ClusterRole", ACCOUNT)["rules"]
-        writing = {rule["apiGroups"][0] for rule in rules if not READS.issuperset(rule["verbs"])}
-        assert writing == (set(KINDS) if wanted else set())
+def test_the_audit_role_grants_no_writes(helm: Helm) -> None:
+    rules = one(helm.objects(VALUES), "ClusterRole", ACCOUNT)["rules"]
+    assert [rule for rule in rules if not READS.issuperset(rule["verbs"])] == []

@@ -172,16 +172,12 @@ EFFECTS = {
                 f"{kind} gpufence-audit"
                 for kind in ("ClusterRole", "ClusterRoleBinding", "NetworkPolicy", "ServiceAccount")
             ),
-            *guard("audit"),
         },
     ),
     "audit.schedule": Effect("0 * * * *", {AUDITS}, AUDIT),
     "audit.timeZone": Effect("Europe/Berlin", {AUDITS}, AUDIT),
     "audit.output": Effect("json", {AUDITS}, AUDIT),
     "audit.failOn": Effect("warn", {AUDITS}, AUDIT),
-    "audit.policyReports": Effect(
-        False, {AUDITS, "ClusterRole gpufence-audit", *guard("audit")}, AUDIT
-    ),
     "audit.activeDeadlineSeconds": Effect(60, {AUDITS}, AUDIT),
     "audit.resources": Effect({"limits": {"memory": "2Gi"}}, {AUDITS}, AUDIT),
 }

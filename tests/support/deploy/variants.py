@@ -83,7 +83,7 @@ VARIANTS: dict[str, Values] = {
     },
     "OpenShift picks the ids": {
         "podSecurityContext": {"runAsUser": None, "runAsGroup": None, "fsGroup": None},
-        "audit": {"enabled": True, "policyReports": False},
+        "audit": {"enabled": True},
         "policy": {"hardening": {"runAsUser": 1000650000}},
     },
     "AKS leaves the configurations alone, cert-manager issues": {

@@ -53,8 +53,6 @@ class Audit:
     ``RunningPod``)."""
     exceptions: tuple[str, ...]
     """A sentence for each exception of the policy that has expired or covers no finding."""
-    settled: frozenset[GroupKind]
-    """The kinds whose objects were all listed: an object that was not found does not exist."""
     malformed: tuple[str, ...] = ()
     """The objects that cannot be read, because they are malformed."""
     bugs: tuple[str, ...] = ()
@@ -120,7 +118,6 @@ async def _audit(lister: _Lister, policy: Policy) -> Audit:
         tuple(pod.owned.full_name for pod in pods if pod.lacks_mutations),
         Counter(pod.user for pod in pods if pod.node and pod.devices),
         tuple(_unused_exceptions(policy, inventory)),
-        inventory.settled,
         tuple(title for title, _ in reader.malformed),
         (*reader.failing, *(title for title, _ in reader.bugs)),
     )

@@ -30,7 +30,7 @@ from policies.policy import Policy
 from policies.reach import CONTROLLERS, MIRROR_ANNOTATION
 from policies.requests import Scope, device_peaks
 from webhook.cluster.judge import ContainerUser, Judgement, judge
-from webhook.cluster.kinds import NODE, POD, GroupKind, Kind
+from webhook.cluster.kinds import POD, Kind
 from webhook.cluster.listed import ListedCluster
 from webhook.cluster.objects import Reader
 from webhook.tools import custom_resources
@@ -135,16 +135,6 @@ class Inventory:
     @property
     def nodes(self) -> NodeIndex | None:
         return self.facts.nodes
-
-    @property
-    def settled(self) -> frozenset[GroupKind]:
-        """The kinds whose objects were all listed: an object that was not found does not exist.
-
-        A finding of a Pod is reported at its owner, so without Pods no workload is complete.
-        """
-        nodes = {NODE} if self.nodes is not None else set()
-        workloads = {*self.owners.listed, POD.key} if self.is_whole else set()
-        return frozenset(nodes | workloads)
 
     def facts_in(self, namespace: str) -> Facts:
         return replace(self.facts, namespace_labels=self.cluster.labels_of(namespace))

@@ -12,7 +12,6 @@ from webhook.documents.document import InputError
 from webhook.kube.writer import KubeWriter
 from webhook.tools.audit.cluster_audit import Audit
 from webhook.tools.audit.cluster_audit import audit as run
-from webhook.tools.audit.policy_reports import publish
 from webhook.tools.audit.utilization import METRIC, PrometheusError, idle_hours
 from webhook.tools.audit.waste import Window, waste
 from webhook.tools.cli.commands import EXIT_BUG, EXIT_FOUND
@@ -48,7 +47,7 @@ def _address(value: str) -> str:
 Exit status:
   0    no findings that fail the audit (--fail-on)
   1    at least one such finding
-  2    the cluster is not reachable, a PolicyReport cannot be written, or invalid usage
+  2    the cluster is not reachable, or invalid usage
   70   gpufence has failed at an object, which is a bug; all others are audited
 
 \b
@@ -56,7 +55,6 @@ Examples:
   gpufence audit
   gpufence audit --context production
   gpufence audit --output html=audit.html --output json=audit.json --quiet
-  gpufence audit --policy-reports --quiet
   gpufence audit --since 168h --output csv=waste.csv
 """,
 )
@@ -71,11 +69,6 @@ Examples:
     default="enforce",
     show_default=True,
     help="Findings that fail the audit: only enforced findings, warnings as well, or none.",
-)
-@click.option(
-    "--policy-reports",
-    is_flag=True,
-    help="Write the findings to the cluster as PolicyReports, if it has that kind.",
 )
 @lifetime_option(
     "--since",
@@ -95,7 +88,6 @@ def audit(
     color: Color,
     quiet: bool,
     fail_on: str,
-    policy_reports: bool,
     since: timedelta,
     prometheus: str | None,
 ) -> int:
@@ -106,7 +98,7 @@ def audit(
     which devices are free, which Pods run on GPU nodes without a device request, and which nodes
     lack the taint or the labels of the pool. The report states the device-hours that are
     wasted, the most expensive first. Resources that the account cannot list are skipped and
-    reported. The audit is read-only, except for --policy-reports.
+    reported. The audit is read-only.
     """
     check_outputs(outputs, [policy_choice.path, connection.kubeconfig])
     now = datetime.now(UTC)
@@ -128,11 +120,6 @@ def audit(
             hours=since / timedelta(hours=1),
         )
         write_reports("audit", report, outputs, color)
-        if policy_reports:  # Last, so that a failure does not hide the report.
-            published = await publish(api, audited, now)
-            click.echo(published.summary, err=True)
-            if published.rejections:
-                raise InputError(published.rejections)
         return audited, results
 
     audited, results = connection.run(work)
