@@ -184,8 +184,8 @@ def validate(
 @policy.command(
     epilog="""\b
 Exit status:
-  0   the policies decide alike: they are equal, or no changed field has an effect
-  1   a changed field has an effect, or none that a compared Pod shows
+  0   the policies are equal, with defaults
+  1   a field changed, with an effect or with none that a compared Pod shows
   2   a policy, a manifest or the cluster cannot be read; an object that is malformed is named,
       and all others are compared
   70  gpufence has failed at an object, which is a bug; all others are compared
@@ -246,7 +246,7 @@ def diff(
     OLD and NEW are policy files, or - for standard input. Both policies decide on Pods about their
     fields, and on the workloads that you name. The report has a line for each consequence, and the
     smallest examples. It says that the policies decide alike only if they are equal after
-    normalization, or if no changed field has an effect.
+    normalization.
     """
     from webhook.tools.cli.policy_diff.comparison import compare
     from webhook.tools.cli.policy_diff.workloads import Skipped, in_cluster, in_manifests

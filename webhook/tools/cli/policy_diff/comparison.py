@@ -185,25 +185,23 @@ def compare(
 ) -> Comparison:
     """Compare two policies, without known nodes, and what they decide on workloads by name."""
     changed = changed_fields(old, new)
-    unproven = [each for each in changed if not each.without_effect]
     pods = _Pods(old, new, today)
-    cases = pods.cases() if unproven else []
+    cases = pods.cases() if changed else []
     workloads = [_Case(name, before[name], after[name]) for name in after if name in before]
     consequences = _consequences(cases, workloads)
-    is_alike = not (unproven or consequences)
+    is_alike = not (changed or consequences)
     # Of several fields, each counts alone.
-    shown = unproven if consequences else []
+    shown = changed if consequences else []
     if 1 < len(shown) <= _MOST_FIELDS:
         tried = sorted(cases, key=lambda case: not case.what)[: _MOST_JUDGED // len(shown)]
-        shown = [each for each in unproven if pods.shows(each, tried)]
-    fields = [each if each not in unproven or each in shown else _unseen(each) for each in changed]
+        shown = [each for each in changed if pods.shows(each, tried)]
+    fields = [each if each in shown else _unseen(each) for each in changed]
     places = counted(len({case.space for case in cases}), "namespace")
     compared = [f"{len({case.own for case in cases}):,} classes of Pods in {places}"] * bool(cases)
     compared += [counted(len(workloads), "workload")] * bool(workloads)
     notes = [f"Compared: {listing(compared)}"] if compared else []
     if is_alike:
-        why = "no changed field has an effect" if changed else "they are equal, with defaults"
-        notes.append(f"The policies decide alike: {why}")
+        notes.append("The policies decide alike: they are equal, with defaults")
     elif len(shown) > _MOST_FIELDS:
         notes.append("Too many fields change to say which of them these Pods show")
     elif not consequences:

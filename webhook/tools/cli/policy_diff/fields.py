@@ -1,4 +1,4 @@
-"""The fields in which two policies differ, and what makes a change without effect.
+"""The fields in which two policies differ.
 
 The policies are compared as documents in normal form: with defaults, and with sets in one order.
 """
@@ -13,63 +13,46 @@ from datetime import date
 from typing import Any, NamedTuple
 
 from policies.document import API_VERSION, KIND, MAPPINGS, PolicyError, parse_policy
-from policies.kubernetes.field_types import NameSet, camel_case, nested
+from policies.kubernetes.field_types import NameSet, camel_case
 from policies.kubernetes.objects import JSONObject
 from policies.kubernetes.paths import below
 from policies.policy import Policy
-from policies.wording import listing
 
 _IN_ANY_ORDER = ("customWorkloads", "exceptions", "matchExpressions")
 """Lists of parts whose order decides nothing."""
-
-READ_BY: Mapping[str, tuple[str, ...]] = {
-    "quarantineTaints": ("tolerated-device-taint",),
-    "pools.requires": ("pool-requirements",),
-    "pools.runtimeClass": ("ambiguous-pool", "gpu-runtime-class"),
-    "hardening.runAsUser": ("needs-root", "restricted-security-context"),
-    "hardening.runAsGroup": ("restricted-security-context",),
-    "hardening.fsGroup": ("restricted-security-context",),
-    "hardening.hostUsers": ("restricted-security-context",),
-    "hardening.home": ("restricted-security-context",),
-}
-"""The only rules that read a field. A path is without keys, and may start in a policy or later."""
 
 
 class ChangedField(NamedTuple):
     """A field with different values in two policies; ``None`` where one does not have it.
 
-    ``steps`` lead to the field in the new document. ``without_effect`` says why no decision depends
-    on the change; it is empty if that is unknown. ``remark`` is what a comparison did not find.
+    ``steps`` lead to the field in the new document. ``remark`` is what a comparison did not find.
     """
 
     path: str
     before: Any
     after: Any
     steps: tuple[str | int, ...] = ()
-    without_effect: str = ""
     remark: str = ""
 
     def __str__(self) -> str:
         before, after = ("not set" if v is None else flow(v) for v in (self.before, self.after))
-        remark = f"without effect: {self.without_effect}" if self.without_effect else self.remark
-        return f"{self.path}: {before} → {after}" + (f" ({remark})" if remark else "")
+        return f"{self.path}: {before} → {after}" + (f" ({self.remark})" if self.remark else "")
 
 
 class _Sides(NamedTuple):
-    """A value in both documents. ``parts`` are those that hold it; ``schema`` is without keys."""
+    """A value in both documents; ``schema`` is its path without keys."""
 
     old: Any
     new: Any
     path: str = ""
     steps: tuple[str | int, ...] = ()
     schema: str = ""
-    parts: tuple[JSONObject, JSONObject] = ({}, {})
 
 
 def changed_fields(old: Policy, new: Policy) -> list[ChangedField]:
     """Return the fields in which the policies differ after normalization."""
     return [
-        ChangedField(each.path, each.old, each.new, each.steps, _without_effect(each, old, new))
+        ChangedField(each.path, each.old, each.new, each.steps)
         for each in _changes(_Sides(document(old), document(new)))
     ]
 
@@ -122,7 +105,7 @@ def with_old_value(field: ChangedField, new: Policy) -> Policy | None:
 
 
 def _changes(sides: _Sides) -> Iterator[_Sides]:
-    old, new, path, steps, schema, parts = sides
+    old, new, path, steps, schema = sides
     if isinstance(old, dict) and isinstance(new, dict):
         is_free = schema.rpartition(".")[2] in MAPPINGS
         for key in {**old, **new}:
@@ -133,7 +116,6 @@ def _changes(sides: _Sides) -> Iterator[_Sides]:
                     below(path, key, in_brackets=is_free).removeprefix("."),
                     (*steps, key),
                     schema if is_free else f"{schema}.{key}".removeprefix("."),
-                    parts if is_free else (old, new),
                 )
             )
     elif isinstance(old, list) and any(isinstance(each, dict) for each in [*old, *(new or ())]):
@@ -144,7 +126,7 @@ def _changes(sides: _Sides) -> Iterator[_Sides]:
 
 def _changes_of_list(sides: _Sides) -> Iterator[_Sides]:
     """Yield the changes of a list of parts: of its entries, and of their order."""
-    old, new, path, steps, schema, _ = sides
+    old, new, path, steps, schema = sides
     pairs = _pairs(old, new)
     both = [after for before, after in sorted(pairs.items()) if after is not None]
     if both != sorted(both) and not schema.endswith(_IN_ANY_ORDER):
@@ -157,7 +139,7 @@ def _changes_of_list(sides: _Sides) -> Iterator[_Sides]:
     entries += [(None, each, n) for n, each in enumerate(new) if n not in both]
     for was, now, n in entries:
         own = f"{path}[{(now or was or {}).get('name', n)}]"
-        yield from _changes(_Sides(was, now, own, (*steps, n), schema, (was or {}, now or {})))
+        yield from _changes(_Sides(was, now, own, (*steps, n), schema))
 
 
 def _pairs(old: list[JSONObject], new: list[JSONObject]) -> dict[int, int | None]:
@@ -178,37 +160,6 @@ def _pairs(old: list[JSONObject], new: list[JSONObject]) -> dict[int, int | None
                 pairs[before] = next((n for n in left if is_like(was, new[n])), None)
                 left = [n for n in left if n != pairs[before]]
     return pairs
-
-
-def _without_effect(sides: _Sides, old: Policy, new: Policy) -> str:
-    """Return why no decision depends on a change: it follows from the policies alone."""
-    schema, parts = sides.schema, sides.parts
-    if schema == "pools.pricePerDeviceHour":
-        return "reports alone read prices"
-    if schema == "exceptions.reason" and not any("expires" in part for part in parts):
-        return "decisions name the reason of an expired exception only"
-    if schema.startswith(("mode", "rules", "overrides")) and _settings(old) == _settings(new):
-        return "each namespace keeps its mode, its actions and its hardening"
-    for field, rules in READ_BY.items():
-        if f".{schema}.".endswith(f".{field}.") or schema.startswith(f"{field}."):
-            action_sets = (*old.action_sets, *new.action_sets)
-            if all(actions.off.issuperset(rules) for actions in action_sets):
-                return f"{listing(rules)} {'is' if len(rules) == 1 else 'are'} off"
-            levels = [part.get("level", "restricted") for part in parts]
-            if rules == READ_BY["hardening.home"] and "restricted" not in levels:
-                return f"{listing(rules)} adds nothing at level {levels[1]}"
-    return ""
-
-
-def _settings(policy: Policy) -> dict[str, tuple[object, ...]]:
-    """Return mode, actions and hardening by pattern, without those that repeat a shorter one."""
-    own = {"*": policy.general, **policy.overridden}
-    all_of = {name: (each.mode, each.written, each.hardening) for name, each in own.items()}
-    return {
-        name: all_of[name]
-        for name, wider in nested(all_of)
-        if not wider or all_of[wider] != all_of[name]
-    }
 
 
 def _title(entry: JSONObject) -> str:
