@@ -9,7 +9,6 @@ VENV := .venv
 BIN := $(VENV)/bin
 RUN_STAMP := $(VENV)/.installed-run
 STAMP := $(VENV)/.installed
-FUZZ_STAMP := $(VENV)/.installed-fuzz
 RELEASE_STAMP := $(VENV)/.installed-release
 
 # One test process more than there are cores, because tests wait for other processes, but at most
@@ -44,10 +43,6 @@ $(RUN_STAMP): requirements/run.txt deploy/build-requirements.txt pyproject.toml
 $(STAMP): requirements/dev.txt $(RUN_STAMP)
 	@echo "Installing the tools of the tests and the documentation into $(VENV) ..."
 	@$(BIN)/pip install --quiet --no-compile --disable-pip-version-check --require-hashes -r requirements/dev.txt
-	@touch $@
-
-$(FUZZ_STAMP): requirements/fuzz.txt $(STAMP)
-	@$(BIN)/pip install --quiet --no-compile --disable-pip-version-check --require-hashes -r requirements/fuzz.txt
 	@touch $@
 
 $(RELEASE_STAMP): requirements/release.txt $(STAMP)
@@ -136,11 +131,6 @@ prove: $(STAMP)  ## prove the statements of docs/concepts/proofs.md, and break t
 mutants: $(STAMP)  ## break the engine in every way, and list the faults that no test notices (ARGS="--count 100")
 	@$(BIN)/python -m mutants $(ARGS)
 
-.PHONY: fuzz
-fuzz: $(FUZZ_STAMP)  ## coverage-guided fuzzing of the HTTP handler and of the reader (MINUTES=30 each)
-	$(BIN)/python -m fuzz.run handler $(or $(MINUTES),30)
-	$(BIN)/python -m fuzz.run reader $(or $(MINUTES),30)
-
 .PHONY: bump
 bump: $(STAMP)  ## set the version everywhere and close the changelog section (VERSION=0.2.0)
 	@$(BIN)/python -m make_release bump "$(VERSION)"
@@ -179,7 +169,6 @@ bench-stores: $(STAMP)  ## CPU of what a replica knows of its nodes, by their nu
 lock: $(STAMP)  ## rewrite the pinned requirements (needs uv)
 	uv pip compile pyproject.toml --extra kubeconfig --universal --python-version 3.11 --generate-hashes --no-header --no-emit-index-url --upgrade -q -o requirements/run.txt
 	uv pip compile pyproject.toml --extra kubeconfig --group dev --universal --python-version 3.11 --generate-hashes --no-header --no-emit-index-url --upgrade -q -o requirements/dev.txt
-	uv pip compile --group fuzz --universal --python-version 3.11 --generate-hashes --no-header --no-emit-index-url --upgrade -q -o requirements/fuzz.txt
 	uv pip compile --group release --universal --python-version 3.11 --generate-hashes --no-header --no-emit-index-url --upgrade -q -o requirements/release.txt
 
 .PHONY: clean

@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from each import each
+from paths import PROJECT
 from running import GPU_POD, PLAIN_POD, Run
 from webhook.documents.files import read_documents
 
@@ -156,3 +158,12 @@ def test_strict_fails_for_a_document_that_is_no_object(gpufence: Run, tmp_path: 
     for path in (".", "values.yaml"):
         assert gpufence("check", path).status == 0
         assert gpufence("check", "--strict", path).status == 1
+
+
+def test_odd_files_end_with_a_verdict_or_an_error(gpufence: Run) -> None:
+    """A fuzzer found them: each was a crash, or an error beyond the end of the text."""
+
+    def is_read(path: Path) -> None:
+        assert gpufence("check", path).status in (0, 1, 2)
+
+    each((PROJECT / "tests/unit/documents/findings").iterdir(), is_read)
