@@ -13,7 +13,6 @@ from hypothesis.internal.conjecture import providers
 from hypothesis.internal.constants_ast import Constants
 
 pytest_plugins = [
-    "budget",
     "programs",
     "running",
     "controlplane.fixtures",
