@@ -1,4 +1,4 @@
-"""``kubectl gpufence``: found, run and completed by the real kubectl."""
+"""``kubectl gpufence``: found and run by the real kubectl."""
 
 from __future__ import annotations
 
@@ -7,10 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from running import PLAIN_POD, TRESPASSER
-from webhook.tools.cli.main import cli, kubectl_complete
 
 PROGRAMS = Path(sys.executable).parent
 
@@ -43,29 +40,3 @@ def test_the_usage_names_kubectl_gpufence(kubectl_binary: Path, tmp_path: Path) 
     wrong = run(kubectl_binary, tmp_path, "gpufence", "chek")
     assert wrong.returncode == 2
     assert "Try 'kubectl gpufence --help' for help." in wrong.stderr
-
-
-def test_kubectl_completes_the_options_of_the_plugin(kubectl_binary: Path, tmp_path: Path) -> None:
-    done = run(kubectl_binary, tmp_path, "__complete", "gpufence", "check", "--fai")
-    assert done.stdout.splitlines()[0].startswith("--fail-on\t")
-    assert done.stdout.splitlines()[-1] == ":4"
-
-
-def test_complete_prints_completions_and_the_directive(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], subtests: pytest.Subtests
-) -> None:
-    every = cli.list_commands(cli.make_context("x", [], resilient_parsing=True))
-    completions = {
-        "polic": ["policy", ":4"],
-        "policy sh": ["show", ":4"],
-        "check --color a": ["auto", "always", ":4"],
-        "check manif": [":0"],  # a file
-        "explain device-l": ["device-leak", ":0"],  # a rule or a file
-        "": [*every, ":4"],
-    }
-    for words, expected in completions.items():
-        with subtests.test(words=words):
-            monkeypatch.setattr(sys, "argv", ["kubectl_complete-gpufence", *words.split()])
-            assert kubectl_complete() == 0
-            lines = capsys.readouterr().out.splitlines()
-            assert [line.partition("\t")[0] for line in lines] == expected

@@ -1,6 +1,6 @@
 """The entry points: ``gpufence``, and the kubectl plugin ``kubectl gpufence``.
 
-Source of the plugin: ``k8s.io/kubectl/pkg/cmd/plugin`` (``plugin.go``, ``plugin_completion.go``).
+Source of the plugin: ``k8s.io/kubectl/pkg/cmd/plugin`` (``plugin.go``).
 """
 
 from __future__ import annotations
@@ -35,9 +35,6 @@ _NO_PLACE = (errno.EIO, errno.EROFS, errno.ENODEV, errno.ENXIO, errno.ESTALE)
 """A disk that fails or is gone, and a terminal that is closed."""
 
 _PLUGIN = "kubectl gpufence"
-# Values of cobra's ShellCompDirective: what the shell adds to the words that are printed.
-_COMPLETE_FILES = 0
-_NO_FILES = 4
 
 _COMMANDS = {
     "check": "Check manifests: verdicts, findings and changes.",
@@ -52,7 +49,6 @@ _COMMANDS = {
     "controller": "Keep certificates, webhook configurations and admission policies.",
     "manifests": "Print the webhook configurations of a policy.",
     "certs": "Issue and show certificates.",
-    "completion": "Print a shell completion script.",
 }
 """The commands and their help in one line."""
 
@@ -138,24 +134,6 @@ def main(args: Sequence[str] | None = None, *, prog_name: str = "gpufence") -> i
 def kubectl() -> int:
     """Run the command line as kubectl calls it: ``kubectl-gpufence check ...``."""
     return main(prog_name=_PLUGIN)
-
-
-def kubectl_complete() -> int:
-    """Print the words that may be at the cursor, one a line, and a directive.
-
-    kubectl passes the words so far; the last one is incomplete, or empty.
-    """
-    from click.shell_completion import ShellComplete
-
-    *before, incomplete = sys.argv[1:] or [""]
-    completion = ShellComplete(cli, {}, _PLUGIN, "")
-    items = completion.get_completions(before, incomplete)
-    words = [item for item in items if item.type == "plain"]
-    for item in words:
-        click.echo(f"{item.value}\t{item.help}" if item.help else item.value)
-    # Everything else is a file or a directory, which the shell completes itself.
-    click.echo(f":{_NO_FILES if words and len(words) == len(items) else _COMPLETE_FILES}")
-    return 0
 
 
 def _wait_for(stream: TextIO | None) -> None:

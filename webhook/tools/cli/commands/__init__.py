@@ -7,14 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from policies.wording import did_you_mean
-
-if TYPE_CHECKING:
-    from click.shell_completion import CompletionItem
 
 EXIT_FOUND = 1
 EXIT_INPUT = 2
@@ -78,17 +75,6 @@ class LazyGroup(SuggestingGroup):
         module = import_module(f"{__name__}.{cmd_name}")
         command: click.Command = getattr(module, cmd_name)
         return command
-
-    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        from click.shell_completion import CompletionItem
-
-        commands = [
-            CompletionItem(name, help=summary)
-            for name, summary in self._summaries.items()
-            if name.startswith(incomplete)
-        ]
-        # click.Group would import every command for its help.
-        return [*commands, *click.Command.shell_complete(self, ctx, incomplete)]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):

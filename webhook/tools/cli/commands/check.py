@@ -65,12 +65,6 @@ def _rule_names(
     return names
 
 
-def _complete_rules(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
-    """Complete the last name of a list, with the names before it."""
-    before, comma, start = incomplete.rpartition(",")
-    return [f"{before}{comma}{rule.id}" for rule in RULES if rule.id.startswith(start)]
-
-
 MISSING_FACTS = {
     "nodes": "the webhook also checks whether spec.nodeName is a GPU node. To check this, add "
     "--cluster or --nodes FILE",
@@ -132,7 +126,6 @@ In a pipeline:
     "--rules",
     multiple=True,
     callback=_rule_names,
-    shell_complete=_complete_rules,
     metavar="RULE,...",
     help="Report only the findings of these rules. Mutations are reported in any case.",
 )

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from typing import Literal
 
 import click
-from click.shell_completion import CompletionItem
 
 from policies.policy import Policy
 from policies.registry import RULES, Rule
@@ -39,17 +38,6 @@ _FENCE = "```"
 _CODE_INDENT = "    "
 
 
-def _complete_subjects(
-    _ctx: click.Context, _param: click.Parameter, incomplete: str
-) -> list[CompletionItem]:
-    """Complete a rule or a file.
-
-    The file comes first: bash's script drops the words before it.
-    """
-    rules = [CompletionItem(rule.id) for rule in RULES if rule.id.startswith(incomplete)]
-    return [CompletionItem(incomplete, type="file"), *rules]
-
-
 @click.command(
     epilog="""\b
 Exit status:
@@ -72,7 +60,6 @@ Examples:
     required=False,
     type=PATH,
     metavar="[RULE|FILE]",
-    shell_complete=_complete_subjects,
 )
 @evaluation_options
 @click.option(

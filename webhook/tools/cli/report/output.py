@@ -64,16 +64,12 @@ def output_option(command: Command) -> Callable[[F], F]:
         _check_places(outputs)
         return outputs
 
-    def complete(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
-        return [name for name in names if name.startswith(incomplete)]
-
     return click.option(
         "--output",
         "-o",
         "outputs",
         multiple=True,
         callback=parse,
-        shell_complete=complete,
         metavar="FORMAT[=FILE]",
         help=f"Format of the report: {', '.join(names)}. With =FILE, gpufence writes the report to "
         "FILE, and replaces it only when the report is complete. Repeatable; only one report can "
