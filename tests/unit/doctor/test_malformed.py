@@ -20,7 +20,6 @@ from webhook.controller.registrar import KINDS, POLICY_KINDS
 from webhook.controller.text.objects import Registration, admission_policies, configurations
 from webhook.documents.document import InputError
 from webhook.kube.errors import ClusterError
-from webhook.tools.cli.commands.certs import shown
 from webhook.tools.cli.commands.doctor import read_arguments, read_replica
 from webhook.tools.doctor.checks import diagnosis
 from webhook.tools.doctor.installation import examine
@@ -89,12 +88,11 @@ async def test_a_malformed_object_is_a_sentence(path: str) -> None:
                 api, "fence", NAME, str(DEFAULT), None, read_replica, read_arguments
             )
             assert list(diagnosis(installed))
-            await shown(api, SERVING, SERVING, NAME)
 
 
 async def test_the_sentence_names_the_object_and_the_field() -> None:
     api = FakeKubeApi()
-    api.objects[SERVING.path] = {"data": {"tls.crt": 7}}
+    api.objects.update({**release(), SERVING.path: {"data": {"tls.crt": 7}}})
     problem = f"{SERVING.path}: the API server sent a malformed object: Expected `str`, got `int`"
     with pytest.raises(ClusterError, match=f"^{re.escape(problem)}"):
-        await shown(api, SERVING, SERVING, NAME)
+        await examine(api, "fence", NAME, str(DEFAULT), None, read_replica, read_arguments)

@@ -271,8 +271,7 @@ def _ca_bundle(installed: Installation) -> Iterator[DoctorLine]:
     elif wrong:
         yield fail(
             f"does not contain the CA of the Secret in {'; '.join(wrong)}",
-            "Wait some seconds: the controller writes it. Then check its log, and run "
-            "gpufence certs status",
+            "Wait some seconds: the controller writes it. Then check its log",
         )
     else:
         yield ok("every webhook trusts the serving certificate")
