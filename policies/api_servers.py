@@ -82,6 +82,7 @@ def names_for(rule: str, policy: Policy) -> Data:
             {"name": name, "denies": actions[rule] == "enforce"}
             for name, actions in _actions_by_namespace(policy)
         ],
+        "poolCount": len(policy.pools),
         "usernames": _sorted(exempt.usernames),
         "runtimeClasses": _sorted(exempt.runtime_classes),
     }

@@ -92,6 +92,14 @@ def dense() -> dict[str, JSON]:
         "1,000 containers that show devices": of(1000, env=shows),
         "200 containers with 10 variables": of(200, env=[{"name": "A"}] * 10),
         "1,000 containers": of(1000),
+        "1,000 containers with a quantity": of(1000, resources={"limits": {_KEY: "0"}}),
+        "200 of most things": pod(
+            [{"name": f"c-{n}", "image": "a", "env": [{"name": "A"}] * 9} for n in range(200)],
+            tolerations=[_exists(_KEY)] * 198,
+            nodeSelector={f"l-{n}": "a" for n in range(50)},
+            affinity=_affinity(*[term * 10] * 150),
+            volumes=[{"name": f"v-{n}", "hostPath": {"path": "/dev/./x"}} for n in range(200)],
+        ),
         "110,000 variables": of(1, env=[{"name": "A"}] * 110_000),
     }
 

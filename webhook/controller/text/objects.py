@@ -59,7 +59,9 @@ MERGING_GROUPS = frozenset(
 """Groups whose operators merge a template with defaults, with other objects, or with other fields:
 what their Pods are is certain when they are created."""
 
-_PODS, _NAMED_NODE = f"pods{DOMAIN}", f"pods-named-node{DOMAIN}"
+_PODS, _PLACEMENT, _NAMED_NODE = (
+    f"{name}{DOMAIN}" for name in ("pods", "pods-placement", "pods-named-node")
+)
 _OBSERVED, _CUSTOM_WORKLOADS = f"pods-observed{DOMAIN}", f"custom-workloads{DOMAIN}"
 _SUBRESOURCES = {
     "device-leak": ("pods/ephemeralcontainers",),
@@ -115,15 +117,18 @@ def configurations(policy: Policy, registration: Registration) -> tuple[JSONObje
     # What only names a node fails closed, unless no rule would deny it.
     denies = any(actions["pool-trespass"] == "enforce" for actions in policy.action_sets)
     apart = policy.failure_policy == "Ignore" and denies
+    waits = policy.enforces and policy.failure_policy == "Fail"
     names = {
         **names_of(policy),
         "hasNodes": registration.with_nodes,
         "deviceAnnotations": sorted(ANNOTATIONS),
         "deviceFiles": [*device_files(policy)],
         "namingNode": _NAMED_NODE if apart else _PODS,
+        "observing": _PLACEMENT if waits else _PODS,
     }
     made = {_CUSTOM_WORKLOADS: _rules_of_custom_workloads(policy)}
     needed = {
+        _PLACEMENT: waits,
         _NAMED_NODE: apart,
         _CUSTOM_WORKLOADS: bool(made[_CUSTOM_WORKLOADS]),
         _OBSERVED: not all(each["enforces"] for each in names["namespaces"]),
