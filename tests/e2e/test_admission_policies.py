@@ -18,6 +18,7 @@ import yaml
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from bench.expressions import dense
 from cases.loading import Case, compiled
 from controlplane.api import ApiError
 from controlplane.cluster import ControlPlane
@@ -476,6 +477,35 @@ TRESPASSER = pod(
         "tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists"}],
     }
 )
+
+
+def test_conditions_leave_to_the_webhook_what_is_too_large_or_had_findings(
+    control_plane: ControlPlane, namespace: str
+) -> None:
+    """Before 1.37, an API server converts an object again for variables, and for the message."""
+    path = f"/apis/apps/v1/namespaces/{namespace}/deployments"
+    trespasser = spec_with(tolerations=[{"key": "nvidia.com/gpu", "operator": "Exists"}])
+    leak = spec_with(containers=[{"name": "main", "image": "app", "env": SHOWS}])
+    large = dense()["200 of most things"]["spec"]
+    with in_tree(control_plane, policy_of(default_spec()), denies_all=True) as line:
+
+        def stored(name: str, spec: JSON) -> None:
+            line.api(SETUP_USER).request("POST", path, workload("Deployment", name, spec))
+
+        def update(name: str, spec: JSON) -> str:
+            return line.update(workload("Deployment", name, spec), namespace).verdict
+
+        for name, spec, created in (
+            ("trespasser", trespasser, "denied"),
+            ("leak", leak, "denied"),
+            ("large", large, "accepted"),
+        ):
+            assert line.create(workload("Deployment", name, spec), namespace).verdict == created
+            stored(name, spec)
+            assert update(name, {**spec, "terminationGracePeriodSeconds": 7}) == "accepted", name
+        stored("plain", spec_with())
+        assert {update("plain", spec) for spec in (trespasser, leak)} == {"denied"}
+        assert update("plain", large) == "accepted"
 
 
 def test_an_exception_expires_on_its_date_without_recompilation(lines: Lines) -> None:

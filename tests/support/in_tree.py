@@ -117,10 +117,20 @@ class InTree:
 
 
 @contextmanager
-def in_tree(cluster: ControlPlane, policy: Policy, name: str = "") -> Iterator[InTree]:
-    """Register the policies inside the block only, under a separate name or this one."""
+def in_tree(
+    cluster: ControlPlane, policy: Policy, name: str = "", *, denies_all: bool = False
+) -> Iterator[InTree]:
+    """Register the policies inside the block only, under a separate name or this one.
+
+    If it ``denies_all``, each denies whatever its conditions match.
+    """
     line = InTree(cluster, policy, name=name)
-    with _registered(cluster.api, line.name, line.objects()):
+    changed = {"validations": [{"expression": "false"}]} if denies_all else {}
+    objects = (
+        {**each, "spec": {**each["spec"], **changed}} if each["kind"] == POLICY_KIND else each
+        for each in line.objects()
+    )
+    with _registered(cluster.api, line.name, objects):
         yield line
 
 
