@@ -29,7 +29,7 @@ class Disrupt(Protocol):
     """Runs a disruption while GPU Pods are created, and checks how many creations fail.
 
     Up to ``tolerated`` may fail. Failures that contain ``gone``, an error of connections to a dead
-    replica, do not count, but may be at most one in ten.
+    replica, do not count, but may be at most one in five.
     """
 
     def __call__(
