@@ -139,7 +139,8 @@ def evaluate(
         read = partial(workload, manifest.value, policy)
         judgement = judge(read, policy, writing, facts)
         result = _result(manifest, judgement, writing, facts, own)
-        edits = fixes(manifest.value, policy, writing, facts, result.findings)
+        found = (*result.findings, *result.decision.excepted)
+        edits = fixes(manifest.value, policy, writing, facts, found)
         yield replace(result, fixes=edits)
 
 

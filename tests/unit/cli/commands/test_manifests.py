@@ -63,7 +63,7 @@ def test_manifests_with_cert_manager_have_the_annotation_and_no_ca_bundle(gpufen
         assert all("caBundle" not in w["clientConfig"] for w in configuration["webhooks"])
 
 
-@pytest.mark.parametrize("command", [["doctor"], ["certs", "status"]])
+@pytest.mark.parametrize("command", [["doctor"], ["audit"]])
 def test_a_missing_kubeconfig_or_context_is_an_error(
     gpufence: Run, tmp_path: Path, command: list[str]
 ) -> None:
