@@ -362,7 +362,7 @@ class FakeApiServer:
                 for path, obj in self.objects.items()
                 if collection in _collections_of(path)
                 and _is_selected(obj, fields)
-                and _is_labeled(obj, labels)
+                and (not labels or _is_labeled(obj, labels))
             ]
             self._listed = key, selected
         return self._listed[1]

@@ -33,7 +33,10 @@ def _list_or_null(item: Any) -> Any:
 
 _METADATA = {
     "metadata": _part(
-        name=str, labels=dict[str, str], annotations=dict[str, str], ownerReferences=_list(dict)
+        {"name": str},
+        labels=dict[str, str],
+        annotations=dict[str, str],
+        ownerReferences=_list(dict),
     )
 }
 _EXPRESSION = _part({"key": str, "operator": str}, values=list[str])

@@ -6,7 +6,8 @@ import json
 import math
 import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -22,14 +23,17 @@ from paths import CHART
 from policies.document import PolicyError, parse_policy
 from policies.policy import ALWAYS_EXCLUDED
 from specs import default_spec, policy_of
+from webhook.cluster.needs import needed_facts
 from webhook.controller.drift import drift
 from webhook.controller.text.objects import (
     BINDING_KIND,
     Registration,
     admission_policies,
 )
+from webhook.tools.cli.commands.doctor import read_arguments
 from webhook.tools.cli.main import cli
-from webhook.tools.doctor.checks import relaxed_namespaces
+from webhook.tools.doctor import rights
+from webhook.tools.doctor.registered import relaxed_namespaces
 
 
 def each_variant(helm: Helm, test: Callable[[list[Object], Values], None]) -> None:
@@ -295,6 +299,57 @@ def test_the_chart_has_no_webhook_configuration_and_replicas_may_only_read(helm:
             assert "secrets" not in rule["resources"]
 
     each_variant(helm, is_so)
+
+
+def test_the_doctor_reviews_the_rights_of_the_controller_and_others_of_replicas(
+    helm: Helm,
+) -> None:
+    """Each right that the chart gives to the controller, and no other; of replicas, a part."""
+
+    def given(objects: list[Object], name: str) -> set[tuple[str, ...]]:
+        roles = [obj for obj in objects if obj["kind"] in ("ClusterRole", "Role")]
+        return {
+            each
+            for role in roles
+            if role["metadata"]["name"] == name
+            for rule in role["rules"]
+            for each in product(
+                rule["apiGroups"],
+                rule["resources"],
+                rule["verbs"],
+                rule.get("resourceNames", [""]),
+            )
+        }
+
+    def reviewed(of_account: Iterable[rights.Right]) -> set[tuple[str, ...]]:
+        return {
+            each
+            for right in of_account
+            for each in product([right.group], right.resources, right.verbs, right.names)
+        }
+
+    def are_reviewed(objects: list[Object], values: Values) -> None:
+        name = values.get("fullnameOverride", "gpufence")
+        facts = needed_facts(policy_of(policy(objects, name)["spec"]))
+        replicas = rights.of_replicas(name, name, facts)
+        uses_facts = values.get("clusterFacts", True)
+        assert not uses_facts or reviewed(replicas) <= given(objects, name)
+        for words in map(arguments, deployments(objects)):
+            if words[0] != "controller":
+                continue
+            deployed = read_arguments(words)
+            needed = rights.of_controller(
+                deployed.registration,
+                "gpufence-system",
+                tuple(filter(None, (deployed.serving_secret, deployed.ca_secret))),
+                admission_policies=deployed.admission_policies,
+            )
+            both = reviewed(needed) ^ given(objects, f"{name}-controller")
+            # Without admission policies, it may still delete earlier ones.
+            assert {resource for _, resource, _, _ in both} <= {"validatingadmissionpolicies"}
+            assert not both or not deployed.admission_policies
+
+    each_variant(helm, are_reviewed)
 
 
 def test_the_termination_grace_period_grows_with_the_drain(helm: Helm) -> None:

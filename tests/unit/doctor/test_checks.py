@@ -10,8 +10,8 @@ import pytest
 from certs.authority import create_authority, issue_leaf
 from certs.keypair import Names
 from deciding import policy
-from policies.kubernetes.objects import JSONObject
 from webhook.controller.certificates import names_of
+from webhook.controller.text.objects import POLICY_KIND
 from webhook.tools.doctor import DoctorLine
 from webhook.tools.doctor.checks import diagnosis
 from webhook.tools.doctor.installation import Deployed, Installation
@@ -53,8 +53,9 @@ def test_names_for_which_the_policy_is_relaxed_need_the_guard() -> None:
         ('object.metadata.name in ["a", "play-2"]', "warn", "in namespaces play-*, and"),
         (None, "warn", "in namespaces a, play-*, and"),
     ):
-        guard = expression and {"spec": {"variables": [{"expression": expression}]}}
-        found = line("namespace guard", policy=relaxed, namespace_guard=guard)
+        guard = {"spec": {"variables": [{"expression": expression}]}}
+        live = {POLICY_KIND: {"gpufence-namespace-guard": guard} if expression else {}}
+        found = line("namespace guard", policy=relaxed, live=live)
         assert found.status == status
         assert unguarded in found.detail
     for other in (
@@ -75,13 +76,7 @@ def test_a_controller_that_is_not_ready_is_a_warning(subtests: pytest.Subtests) 
             assert ("image.repository" in found.remediation) is not bool(ready)
 
 
-def test_another_release_is_a_failure() -> None:
-    found = line("other releases", other_releases=["fleet-gpufence"])
-    assert found.status == "fail"
-    assert "webhook configuration fleet-gpufence is of another release" in found.detail
-
-
-def registered(url: str) -> dict[str, object]:
+def registered(url: str) -> dict[str, Any]:
     """Return a webhook configuration."""
     return {"webhooks": [{"name": "pods.gpufence.dev", "clientConfig": {"url": f"{url}/mutate"}}]}
 
@@ -97,8 +92,8 @@ def test_a_certificate_without_the_registered_host_fails(subtests: pytest.Subtes
         ("https://fence.example", Names.parse([], ["10.0.0.7"]), "fence.example"),
     ):
         with subtests.test(url=url, missing=missing):
-            configurations: dict[str, JSONObject | None] = {"Kind": registered(url)}
-            address = Installation("fence", "gpufence", configurations=configurations).address
+            live = {"ValidatingWebhookConfiguration": {"gpufence": registered(url)}}
+            address = Installation("fence", "gpufence", live=live).address
             assert address is not None
             found = line(
                 "certificate",

@@ -19,7 +19,7 @@ from webhook.controller.text.objects import (
 )
 from webhook.tools.doctor import DoctorLine
 from webhook.tools.doctor.checks import diagnosis
-from webhook.tools.doctor.installation import AdmissionPolicies, Deployed, Installation
+from webhook.tools.doctor.installation import AdmissionObjects, Deployed, Installation
 
 SERVICE = ("fence", "gpufence", 443)
 OWN = frozenset({"fence"})
@@ -45,7 +45,7 @@ def installation(registers: bool, **registration: Any) -> Installation:
         policy=shipped_policy(),
         controller=CONTROLLER if registers else None,
         deployed=DEPLOYED if registers else None,
-        configurations={each["kind"]: each for each in made},
+        live={each["kind"]: {"gpufence": each} for each in made},
     )
 
 
@@ -66,7 +66,7 @@ def test_an_additional_excluded_namespace_fails_only_with_registration() -> None
 
 def test_a_superfluous_gpufence_webhook_is_a_warning() -> None:
     found = installation(True)
-    webhooks = (found.configurations[VALIDATING] or {})["webhooks"]
+    webhooks = found.live[VALIDATING]["gpufence"]["webhooks"]
     webhooks.append({"name": "other.example"})
     assert line(found, VALIDATING).status == "ok"
     webhooks.append({"name": "earlier.gpufence.dev"})
@@ -102,7 +102,7 @@ def test_a_changed_field_of_a_webhook_is_reported(subtests: pytest.Subtests) -> 
     ):
         with subtests.test(field=field, value=value):
             found = installation(True)
-            (found.configurations[kind] or {})["webhooks"][0][field] = value
+            found.live[kind]["gpufence"]["webhooks"][0][field] = value
             message = line(found, kind)
             assert message.status == status
             assert f"{field} of webhook pods.gpufence.dev {detail}" in message.detail or (
@@ -114,22 +114,23 @@ def test_remediation_of_missing_configurations_depends_on_registration() -> None
     cures = []
     for registers in (True, False):
         found = installation(registers)
-        found.configurations = dict.fromkeys(found.configurations)
+        found.live = {MUTATING: {}, VALIDATING: {}}
         cures.append({line(found, kind).remediation for kind in (MUTATING, VALIDATING)})
-    assert cures[0] == {"Check the log of the controller for the reason"}
+    [with_controller] = cures[0]
+    assert with_controller.startswith("The controller repairs this within seconds")
     assert cures[1] == {"Apply the output of gpufence manifests: this release has no controller"}
 
 
-def compiled(*excluded: str) -> AdmissionPolicies:
+def compiled(*excluded: str) -> AdmissionObjects:
     """Return the policies in a cluster, by kind; they exclude these namespaces."""
     registration = Registration(excluded_namespaces=frozenset(excluded))
-    found: AdmissionPolicies = {kind: {} for kind in POLICY_KINDS}
+    found: AdmissionObjects = {kind: {} for kind in POLICY_KINDS}
     for obj in admission_policies(shipped_policy(), registration, today=NOW.date()):
         found[obj["kind"]][obj["metadata"]["name"]] = copy.deepcopy(obj)
     return found
 
 
-NONE: AdmissionPolicies = {kind: {} for kind in POLICY_KINDS}
+NONE: AdmissionObjects = {kind: {} for kind in POLICY_KINDS}
 
 
 def test_admission_policies_are_compared_with_what_replicas_write(
@@ -152,14 +153,16 @@ def test_admission_policies_are_compared_with_what_replicas_write(
         (NONE, DEPLOYED, "fail", f"{POLICY_KIND} gpufence-pool-trespass: it does not exist"),
     ):
         with subtests.test(status=status, words=words):
-            installed = replace(installation(True), deployed=deployed, admission_policies=found)
+            installed = replace(installation(True), deployed=deployed)
+            installed.live |= found
             message = line(installed, "admission policies")
             assert message.status == status
             assert words in f"{message.detail}. {message.remediation}"
 
 
 def test_a_policy_that_enforces_nothing_needs_no_admission_policies() -> None:
-    installed = replace(installation(True), deployed=None, admission_policies=NONE)
+    installed = replace(installation(True), deployed=None)
+    installed.live |= NONE
     installed.policy = replace(shipped_policy(), mode="audit")
     found = line(installed, "admission policies")
     assert (found.status, found.detail) == ("ok", "none is needed")
@@ -170,6 +173,6 @@ def test_type_check_warnings_are_reported() -> None:
     warning = {"fieldRef": "spec.validations[0]", "warning": "undefined field 'x'"}
     checked = {"typeChecking": {"expressionWarnings": [warning]}}
     live[POLICY_KIND]["gpufence-pool-trespass"]["status"] = checked
-    found = line(replace(installation(True), admission_policies=live), "admission policy types")
+    found = line(replace(installation(True), live=live), "admission policy types")
     assert found.status == "warn"
     assert "gpufence-pool-trespass: spec.validations[0]: undefined field 'x'" in found.detail

@@ -1,7 +1,9 @@
 """The doctor: whether an installation works, and how to fix it.
 
-``installation`` reads what the account may read, ``checks`` and ``registered`` judge it, and
-``trials`` and ``device_access`` try Pods. Functions that send requests raise ClusterError
+``installation`` reads what the account may read. ``checks`` names each check, and judges the
+cluster and the policy. ``processes``, ``rights``, ``registered`` and ``others`` judge what runs,
+what it may do, what API servers know of it, and what else they call. ``trials`` and
+``device_access`` try Pods. Functions that send requests raise ClusterError
 (``webhook.kube.errors``) if one fails.
 """
 
@@ -10,10 +12,13 @@ from __future__ import annotations
 from functools import partial
 from typing import Literal, NamedTuple
 
-Status = Literal["ok", "warn", "fail", "skip"]
-"""Works; works, but with a risk; broken; could not be checked."""
+Status = Literal["ok", "warn", "fail", "unknown", "skip"]
+"""Works; works, but with a risk; broken; may be broken, and could not be checked; does not apply.
+"""
 
-STATUSES: tuple[Status, ...] = ("ok", "warn", "fail", "skip")
+STATUSES: tuple[Status, ...] = ("ok", "warn", "fail", "unknown", "skip")
+FAULTS: frozenset[Status] = frozenset({"fail", "unknown"})
+"""With one of these, the doctor does not end with exit status 0."""
 
 
 class DoctorLine(NamedTuple):
@@ -29,4 +34,5 @@ class DoctorLine(NamedTuple):
 ok = partial(DoctorLine, "ok", "")
 warn = partial(DoctorLine, "warn", "")
 fail = partial(DoctorLine, "fail", "")
+unknown = partial(DoctorLine, "unknown", "")
 skip = partial(DoctorLine, "skip", "")

@@ -1,44 +1,47 @@
-"""The checks that only read: the cluster, the policy, the replicas and their certificate."""
+"""The checks that only read, in their order, and those of the cluster and of the policy."""
 
 from __future__ import annotations
 
+import json
 import re
+import shlex
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 
-from certs.keypair import (
-    is_certificate,
-    is_overdue,
-    leaf_problem,
-    renewal_due,
-)
-from policies.kubernetes.objects import JSONObject, mapping, mappings
-from policies.policy import Policy
+from policies.kubernetes.objects import mapping, mappings
+from policies.policy import ExceptionEntry
 from policies.reach import CONTROLLER_MANAGER
-from webhook.cluster.needs import needed_facts
+from policies.wording import listing
 from webhook.controller.registrar import KINDS
-from webhook.controller.trust import bundles
-from webhook.kube.endpoints import ready_endpoints
 from webhook.tools.audit.pools import label_problems, node_findings, pool_states
-from webhook.tools.doctor import DoctorLine, fail, ok, registered, skip, warn
-from webhook.tools.doctor.installation import Installation, containers_of
+from webhook.tools.doctor import (
+    DoctorLine,
+    fail,
+    ok,
+    others,
+    processes,
+    registered,
+    skip,
+    unknown,
+    warn,
+)
+from webhook.tools.doctor.installation import RESTORE, Installation
+from webhook.tools.exceptions import useless_exceptions
 
 _OLDEST = (1, 30)
 _CLAIMS = "v1"
-_LOGS = "Run kubectl logs and kubectl describe, and check that the nodes can pull the image"
-_PLACEHOLDER = "gpufence"
-"""The image's name in a checkout. The chart of a release names the published image."""
-_RENEWAL = "Check that the controller runs, and its log for the reason"
+_READ = "Use an account that may read it, such as a cluster administrator"
+_FOLLOWING = "Until then, replicas keep using the last valid policy"
 
 
 def diagnosis(installed: Installation) -> Iterator[DoctorLine]:
     """Yield the lines of each check, causes before their consequences.
 
-    A check without the permission to read its object is skipped.
+    Without the permission to read its object, the result of a check is unknown.
     """
     for name, check in _CHECKS.items():
         error = installed.forbidden.get(name)
-        lines = check(installed) if error is None else [skip(f"cannot read it: {error}")]
+        lines = check(installed) if error is None else [unknown(f"cannot read it: {error}", _READ)]
         for line in lines:
             yield line._replace(check=name)
 
@@ -76,16 +79,16 @@ def _controller_manager(installed: Installation) -> Iterator[DoctorLine]:
 
 def _policy(installed: Installation) -> Iterator[DoctorLine]:
     if "FencePolicy" in installed.forbidden:
-        yield skip(f"cannot read it: {installed.forbidden['FencePolicy']}", "Set --policy FILE")
+        problem = f"cannot read it: {installed.forbidden['FencePolicy']}"
+        yield unknown(problem, f"{_READ}, or set --policy FILE")
     elif installed.policy is None and not installed.policy_source:
         if installed.follows is None:
             problem = f"the FencePolicy that replicas follow is unknown. {installed.policy_problem}"
-            yield skip(problem, "Set --name to the release, or --policy FILE")
+            yield unknown(problem, "Set --name to the release, or --policy FILE")
         else:
-            yield skip("replicas read it from a file", "Set --policy FILE")
+            yield unknown("replicas read it from a file", "Set --policy FILE")
     elif installed.policy is None:
-        cure = "Fix the policy. Until then, replicas keep using the last valid policy"
-        yield fail(installed.policy_problem, cure)
+        yield fail(installed.policy_problem, _policy_cure(installed))
     else:
         pools = ", ".join(pool.name for pool in installed.policy.pools)
         yield ok(f"{installed.policy_source} is valid; its pools: {pools}")
@@ -95,13 +98,89 @@ def _policy(installed: Installation) -> Iterator[DoctorLine]:
         if registered != installed.follows:
             own, other = (each or "a file" for each in (installed.follows, registered))
             problem = f"replicas follow {own}, and the controller {other}"
-            yield fail(problem, "Set the same --fence-policy, or --policy, on both command lines")
+            yield fail(problem, f"{RESTORE}, or set the same --fence-policy on both command lines")
 
 
 def _mode(installed: Installation) -> Iterator[DoctorLine]:
     if installed.policy is not None and installed.policy.unenforced:
         cure = "Set mode: enforce in the policy once metrics and audit log are as expected"
+        if installed.fence_policy is not None and installed.policy.mode != "enforce":
+            name, patch = installed.fence_policy["metadata"]["name"], '{"spec":{"mode":"enforce"}}'
+            kubectl = f"kubectl patch fencepolicy {name} --type merge -p '{patch}'"
+            cure = f"Once metrics and audit log are as expected, run {kubectl}"
         yield warn(installed.policy.unenforced, cure)
+
+
+def _policy_cure(installed: Installation) -> str:
+    if installed.fence_policy is not None:
+        edit = f"Run kubectl edit fencepolicy {installed.fence_policy['metadata']['name']}"
+        return f"{edit}, and correct it. {_FOLLOWING}"
+    crd = "Apply the directory crds of the chart (kubectl apply -f). "
+    return f"{'' if installed.fence_policies else crd}{RESTORE}. {_FOLLOWING}"
+
+
+def _policy_status(installed: Installation) -> Iterator[DoctorLine]:
+    """Report what the controller says of the policy in its status."""
+    policy = installed.fence_policy
+    if policy is None or installed.controller is None:
+        return
+    name, generation = policy["metadata"]["name"], policy["metadata"].get("generation")
+    logs = f"kubectl --namespace {installed.namespace} logs deployment/{installed.name}-controller"
+    status = mapping(policy.get("status"))
+    if status.get("observedGeneration") != generation:
+        seen = status.get("observedGeneration") or "none"
+        problem = f"the controller has not acted on generation {generation}; it knows {seen}"
+        yield fail(problem, f"See the lines about the controller, and its log: {logs}")
+        return
+    # The check of the nodes has more of NodesFit than the condition.
+    failed = [
+        condition
+        for _, condition in mappings(status.get("conditions"))
+        if condition.get("status") == "False" and condition.get("type") != "NodesFit"
+    ]
+    for each in failed:
+        problem = f"{each.get('type')} is False: {each.get('message')}"
+        yield fail(problem, f"Follow the message. The log of the controller has more: {logs}")
+    if not failed:
+        yield ok(f"the controller has acted on generation {generation} of FencePolicy {name}")
+
+
+def _other_policies(installed: Installation) -> Iterator[DoctorLine]:
+    followed = (installed.fence_policy or {}).get("metadata", {}).get("name")
+    for name in installed.fence_policies if followed else ():
+        if name != followed:
+            yield warn(
+                f"FencePolicy {name} has no effect: replicas follow {followed}",
+                f"Run kubectl delete fencepolicy {name}",
+            )
+
+
+def _exceptions(installed: Installation) -> Iterator[DoctorLine]:
+    """Report exceptions that cover nothing, and those that cover every Pod."""
+    if installed.policy is None:
+        return
+    useless = dict(useless_exceptions(installed.policy, installed.now.date()))
+    # The last first: each command leaves the indexes of the others as they are.
+    for index, entry in reversed([*enumerate(installed.policy.exceptions)]):
+        which, cure = f"exception {index + 1} ({entry.reason})", _removal(installed, index, entry)
+        is_limited = entry.names or entry.controls or (entry.kinds and "Pod" not in entry.kinds)
+        if index in useless:
+            yield warn(f"{which} {useless[index]}", cure)
+        elif "" in entry.namespaces.prefixes and not is_limited:
+            rules = f"for {listing(sorted(entry.rules))}" if entry.rules else "for every rule"
+            line = warn if entry.rules else fail
+            yield line(f"{which} covers every Pod in every namespace, {rules}", cure)
+
+
+def _removal(installed: Installation, index: int, entry: ExceptionEntry) -> str:
+    if installed.fence_policy is None:
+        return "Remove it from exceptions of the policy"
+    path = f"/spec/exceptions/{index}"
+    # Another client may have changed the list when the command runs.
+    test = {"op": "test", "path": f"{path}/reason", "value": entry.reason}
+    patch = shlex.quote(json.dumps([test, {"op": "remove", "path": path}]))
+    name = installed.fence_policy["metadata"]["name"]
+    return f"Run kubectl patch fencepolicy {name} --type json -p {patch}"
 
 
 def _nodes(installed: Installation) -> Iterator[DoctorLine]:
@@ -134,158 +213,6 @@ def _stack(installed: Installation) -> Iterator[DoctorLine]:
         yield warn(*problem)
 
 
-def _replicas(installed: Installation) -> Iterator[DoctorLine]:
-    where = f"Deployment {installed.namespace}/{installed.name}"
-    if installed.deployment is None:
-        yield warn(
-            f"{where} does not exist",
-            "Set --namespace and --name to the release, unless the replicas run outside of the "
-            "cluster",
-        )
-        return
-    desired = installed.deployment["spec"].get("replicas", 1)
-    ready = (installed.deployment.get("status") or {}).get("readyReplicas") or 0
-    if not ready:
-        scale = f"Run kubectl scale deployment {installed.name} --replicas 2"
-        cure = _image_hint(installed.deployment) or _LOGS
-        yield fail(f"{where}: 0 of {desired} are ready", cure if desired else scale)
-    elif ready < desired:
-        yield warn(f"{where}: {ready} of {desired} are ready", _LOGS)
-    elif desired == 1:
-        yield warn(f"{where} has one replica", "Run two or more, to survive the loss of a node")
-    else:
-        yield ok(f"all {desired} are ready")
-
-
-def _image_hint(deployment: JSONObject) -> str:
-    """Return what to do about an image without a registry: no node can pull it."""
-    for container in containers_of(deployment):
-        image = str(container.get("image") or "")
-        if image.partition(":")[0] == _PLACEHOLDER:
-            return (
-                f"The image {image} is the placeholder of a chart from a checkout. Build "
-                "deploy/Dockerfile, push the image, and set image.repository to its name"
-            )
-    return ""
-
-
-def _command_line(installed: Installation) -> Iterator[DoctorLine]:
-    """Report a Deployment whose Pods have no container of gpufence."""
-    if installed.deployment is not None and installed.uses_facts is None:
-        names = ", ".join(container["name"] for container in containers_of(installed.deployment))
-        yield warn(
-            f"Deployment {installed.namespace}/{installed.name} has no container named gpufence "
-            f"or with the command gpufence serve; its containers: {names}",
-            "Name the container gpufence, or set --namespace and --name to another release",
-        )
-
-
-def _endpoints(installed: Installation) -> Iterator[DoctorLine]:
-    address = installed.address
-    if address is None:
-        yield skip("the address of gpufence is unknown")
-    elif address.service is None:
-        yield skip(f"API servers use {address.url}, without a Service")
-    else:
-        namespace, name, _ = address.service
-        ready = sum(len(ready_endpoints(slice_)) for slice_ in installed.slices)
-        if ready:
-            endpoints = "endpoint" if ready == 1 else "endpoints"
-            yield ok(f"Service {namespace}/{name} has {ready} ready {endpoints}")
-        else:
-            yield fail(
-                f"Service {namespace}/{name} has no ready endpoint, so API servers cannot call "
-                "gpufence",
-                "Check that replicas are ready, and that the Service selects them",
-            )
-
-
-def _controller(installed: Installation) -> Iterator[DoctorLine]:
-    where = f"Deployment {installed.namespace}/{installed.name}-controller"
-    if installed.controller is None:
-        yield skip(f"{where} does not exist: others keep certificates and configurations")
-    elif (installed.controller.get("status") or {}).get("readyReplicas"):
-        yield ok("it is ready")
-    else:
-        problem = "nothing renews certificates or repairs configurations"
-        yield warn(f"{where} is not ready: {problem}", _image_hint(installed.controller) or _LOGS)
-
-
-def _facts(installed: Installation) -> Iterator[DoctorLine]:
-    """Check whether replicas may read what the policy needs to know about the cluster."""
-    if installed.policy is None or installed.uses_facts is None:
-        yield skip("the policy or the command line of the replicas is unknown")
-        return
-    needed = needed_facts(installed.policy)
-    if not installed.uses_facts and needed:
-        cure = "Set clusterFacts: true in the chart, or run serve with --node-facts"
-        yield fail(f"they are off: {'; '.join(needed.values())}", cure)
-        return
-    for fact in installed.denied_facts:
-        problem = f"{installed.account} may not list and watch {fact}: {needed[fact]}"
-        cure = "Add the rule to the ClusterRole of gpufence's service account, as in the chart"
-        yield fail(problem, cure)
-    if not installed.denied_facts:
-        readable = f"{installed.account} may read {', '.join(needed)}"
-        yield ok(readable if needed else "none are needed")
-
-
-def _certificate(installed: Installation) -> Iterator[DoctorLine]:
-    if installed.deployed is None:
-        yield skip("the Secret that replicas mount is unknown; see the trials below")
-    elif installed.secret is None:
-        yield fail(
-            f"Secret {installed.namespace}/{installed.deployed.serving_secret} does not exist",
-            "Restore the release (helm upgrade): the controller fills the Secret of the chart",
-        )
-    elif installed.leaf is None:
-        yield fail("the Secret has no serving certificate", _RENEWAL)
-    else:
-        authorities = [installed.signer] if is_certificate(installed.signer) else []
-        problem = leaf_problem(installed.leaf, authorities, installed.names, installed.now)
-        if problem:
-            yield fail(f"the {problem}", _RENEWAL)
-            return
-        leaf = installed.leaf.certificate
-        due, end = renewal_due(leaf).isoformat(), leaf.not_valid_after_utc.isoformat()
-        if is_overdue(leaf, installed.now):
-            problem = f"the renewal was due at {due}; the certificate expires at {end}"
-            yield warn(problem, _RENEWAL)
-        else:
-            yield ok(f"valid until {end}; renewal is due at {due}")
-
-
-def _ca_bundle(installed: Installation) -> Iterator[DoctorLine]:
-    """Check that every webhook trusts the certificate in the Secret."""
-    if installed.leaf is None:
-        return
-    existing = {kind: each for kind, each in installed.configurations.items() if each}
-    wrong = [
-        f"{kind}, webhook {name}"
-        for kind, each in existing.items()
-        for name, bundle in bundles(each).items()
-        if not installed.leaf.is_trusted_by(bundle)
-    ]
-    if not existing:
-        yield skip("there is no webhook configuration")
-    elif wrong:
-        yield fail(
-            f"does not contain the CA of the Secret in {'; '.join(wrong)}",
-            "Wait some seconds: the controller writes it. Then check its log",
-        )
-    else:
-        yield ok("every webhook trusts the serving certificate")
-
-
-def _other_releases(installed: Installation) -> Iterator[DoctorLine]:
-    for name in installed.other_releases:
-        yield fail(
-            f"webhook configuration {name} is of another release of gpufence, and both change and "
-            "deny the same Pods",
-            "Uninstall one of them (helm uninstall), and upgrade the other (helm upgrade)",
-        )
-
-
 def _exempt_namespaces(installed: Installation) -> Iterator[DoctorLine]:
     """Check that each exempt namespace that exists has a workload of an operator or an agent.
 
@@ -308,42 +235,6 @@ def _exempt_namespaces(installed: Installation) -> Iterator[DoctorLine]:
         yield ok("no other exists")
 
 
-def _namespace_guard(installed: Installation) -> Iterator[DoctorLine]:
-    """Check that the guard of the chart has the namespaces for which the policy is relaxed."""
-    relaxed = relaxed_namespaces(installed.policy) if installed.policy is not None else set()
-    spec = mapping(mapping(installed.namespace_guard).get("spec"))
-    text = " ".join(str(each.get("expression")) for _, each in mappings(spec.get("variables")))
-    if unguarded := sorted(name for name in relaxed if f'"{name}"' not in text):
-        yield warn(
-            f"the policy is relaxed in namespaces {', '.join(unguarded)}, and every user who may "
-            "create namespaces may create these",
-            "Set policy.overrides and policy.exceptions in the values of the chart as in the "
-            "policy, or restrict who may create namespaces",
-        )
-    elif relaxed:
-        yield ok(f"it limits who may create {', '.join(sorted(relaxed))}")
-
-
-def relaxed_namespaces(policy: Policy) -> set[str]:
-    """Return the names and prefixes for which overrides and exceptions relax a policy.
-
-    Without ``*``: who may create any namespace gains nothing by what holds in all of them.
-    """
-    if policy.mode != "enforce":
-        return set()
-    names = {name for each in policy.exceptions for name in each.namespaces.patterns}
-    for override in policy.overrides:
-        level = (override.hardening and override.hardening.level) or "restricted"
-        weaker = [rule for rule, action in override.rules.items() if action != "enforce"]
-        if (
-            override.mode in ("warn", "audit")
-            or level != "restricted"
-            or any(policy.rules[rule] == "enforce" for rule in weaker)
-        ):
-            names.update(override.namespaces)
-    return names - {"*"}
-
-
 def _platforms(installed: Installation) -> Iterator[DoctorLine]:
     """Check that gpufence does not deny the Pods that platforms bind to GPU nodes."""
     for platform in installed.platforms:
@@ -353,23 +244,31 @@ def _platforms(installed: Installation) -> Iterator[DoctorLine]:
 _CHECKS: dict[str, Callable[[Installation], Iterable[DoctorLine]]] = {
     "Kubernetes": _version,
     "controller manager": _controller_manager,
+    "other webhooks": others.webhooks,
+    "other releases": others.releases,
     "policy": _policy,
+    "other policies": _other_policies,
     "mode": _mode,
+    "exceptions": _exceptions,
     "nodes": _nodes,
     "node labels": _node_labels,
     "GPU stack": _stack,
-    "replicas": _replicas,
-    "command line": _command_line,
-    "endpoints": _endpoints,
-    "controller": _controller,
-    "cluster facts": _facts,
-    "certificate": _certificate,
-    "caBundle": _ca_bundle,
+    "rights": processes.may,
+    "replicas": processes.replicas,
+    "command line": processes.command_line,
+    "controller": processes.controller,
+    "Service": processes.service,
+    "endpoints": processes.endpoints,
+    "cluster facts": processes.facts,
+    "certificate": processes.certificate,
+    "CA": processes.authority,
+    "caBundle": processes.ca_bundle,
     **{kind: partial(registered.configuration, kind) for kind in KINDS},
-    "other releases": _other_releases,
     "admission policies": registered.policies,
     "admission policy types": registered.types,
+    "guards": registered.guards,
+    "namespace guard": registered.namespace_guard,
+    "policy status": _policy_status,
     "exempt namespaces": _exempt_namespaces,
-    "namespace guard": _namespace_guard,
     "platforms": _platforms,
 }

@@ -85,7 +85,7 @@ def entry(lines: Sequence[DoctorLine], version: str, report: str) -> JSONObject:
     the name of the file with the evidence.
     """
     states = {line.status for line in lines}
-    status = "Partially Implemented" if "skip" in states else "Implemented"
+    status = "Partially Implemented" if states & {"skip", "unknown"} else "Implemented"
     requirement = {
         "id": REQUIREMENT,
         "description": _REQUIREMENT_TEXT,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
@@ -13,10 +14,11 @@ from policies.kubernetes.selector import Selector, requirement
 from policies.policy import Policy, Pool
 from policies.rules.check_device_leak import ID as LEAK
 from policies.rules.check_pool_trespass import ID as TRESPASS
-from webhook.controller.text.objects import DOMAIN, POLICY_KIND
+from webhook.controller.registrar import KINDS
+from webhook.controller.text.objects import BINDING_KIND, DOMAIN, POLICY_KIND, all_names
 from webhook.kube.errors import ApiError
 from webhook.kube.writer import KubeWriter
-from webhook.tools.doctor import DoctorLine, fail, ok, skip
+from webhook.tools.doctor import DoctorLine, Status, fail, ok, skip, unknown
 from webhook.tools.doctor.installation import Installation
 
 _IMAGE = "registry.k8s.io/pause:3.10"
@@ -24,6 +26,13 @@ _NOT_CALLED = (
     "Check the lines above about configurations, caBundle and replicas, and whether a "
     "configuration excludes the namespace"
 )
+_DENIED = (
+    "Compare the active policy with --policy, and see which webhooks change the Pod after gpufence "
+    "(line other webhooks)"
+)
+_POLICY = re.compile(r"ValidatingAdmissionPolicy '([^']+)' with binding '([^']+)' denied request")
+_WEBHOOK = re.compile(r'(?:admission|calling) webhook "([^"]+)"')
+_ELSEWHERE = "Set --try-in to another namespace"
 _UNREACHED = "Check the lines above about replicas, endpoints and certificates"
 
 
@@ -32,8 +41,7 @@ async def check(
 ) -> AsyncIterator[DoctorLine]:
     """Yield whether gpufence changes a GPU Pod, and whether webhook and policies deny a trespasser.
 
-    Nothing is stored. If something else rejects a Pod (a quota, another webhook), the trial is
-    skipped with that error.
+    Nothing is stored. If something else rejects a Pod, the line names it.
     """
     policy = installed.policy
     if policy is None:
@@ -41,28 +49,32 @@ async def check(
         yield DoctorLine("skip", "trials", problem)
         return
     if problem := untried(policy, installed, namespace):
-        yield DoctorLine("skip", "trials", problem, "Set --try-in NAME")
+        # The mode of the whole policy has a line of its own.
+        is_mode = policy.actions_in(namespace).mode == policy.mode != "enforce"
+        status: Status = "skip" if is_mode else "unknown"
+        yield DoctorLine(status, "trials", problem, "Set --try-in NAME")
         return
+    trials = _Trials(api, installed, policy, namespace)
     if "nvidia.com" in policy.vendors:
         # A Pod that requests no device, and all devices from NVIDIA's runtime.
         pod = trial_pod(namespace, "gpufence-doctor-leak", {})
         pod["spec"]["containers"][0]["env"] = [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]
-        line = await _denied(api, policy, pod, LEAK, ("webhook", "admission policy"))
+        line = await trials.denied(pod, LEAK, ("webhook", "admission policy"))
         yield line._replace(check="device leak")
     for pool in policy.pools:
-        line = await _gpu_pod(api, policy, pool, namespace)
+        line = await trials.gpu_pod(pool)
         yield line._replace(check=f"GPU Pod, pool {pool.name}")
         check, toleration = f"trespasser, pool {pool.name}", _toleration(pool)
         if toleration:
             # The admission policies do not judge a toleration next to other labels.
             placement = {**toleration, "nodeSelector": {"gpufence.dev/doctor": "true"}}
-            line = await _trespasser(api, policy, namespace, placement, "webhook")
+            line = await trials.trespasser(placement, "webhook")
             yield line._replace(check=check)
         else:
             yield DoctorLine("skip", check, "the pool has no taint")
         if installed.admission_policies.get(POLICY_KIND):
             placement = toleration or _selection(pool)
-            line = await _trespasser(api, policy, namespace, placement, "admission policy")
+            line = await trials.trespasser(placement, "admission policy")
             yield line._replace(check=f"{check}, by admission policy")
 
 
@@ -89,76 +101,98 @@ def gpu_pod(policy: Policy, pool: Pool, namespace: str) -> JSONObject | None:
     return pod
 
 
-async def _gpu_pod(api: KubeWriter, policy: Policy, pool: Pool, namespace: str) -> DoctorLine:
-    pod = gpu_pod(policy, pool, namespace)
-    if pod is None:
-        return skip("the pool offers only DeviceClasses, and a dry run has no claim")
-    request = Request(namespace=namespace)
-    before = decide(pod, policy, request)
-    if not before.allowed:
-        return skip(f"the policy denies it: {before.findings[0].reason}")
-    if before.mutated is pod:
-        return skip("the policy adds nothing to it")
-    try:
-        created = await _create(api, pod)
-    except ApiError as error:
-        return _rejected(error)
-    # Nothing is left to add, so gpufence has added it.
-    if decide(created, policy, request).verdict != "allowed":
-        return fail(f"gpufence did not change it, in {namespace}", _NOT_CALLED)
-    return ok(f"gpufence changes it, in {namespace}")
+class _Trials:
+    """Creates Pods in a namespace as a dry run."""
 
+    def __init__(
+        self, api: KubeWriter, installed: Installation, policy: Policy, namespace: str
+    ) -> None:
+        self._api = api
+        self._installed = installed
+        self._policy = policy
+        self._namespace = namespace
 
-async def _trespasser(
-    api: KubeWriter, policy: Policy, namespace: str, placement: JSONObject, line: str
-) -> DoctorLine:
-    """Try a Pod that only this line of the two rejects."""
-    pod = trial_pod(namespace, "gpufence-doctor-trespasser", {})
-    pod["spec"] |= placement
-    return await _denied(api, policy, pod, TRESPASS, (line,))
+    async def gpu_pod(self, pool: Pool) -> DoctorLine:
+        """Return whether gpufence changes a GPU Pod."""
+        pod = gpu_pod(self._policy, pool, self._namespace)
+        if pod is None:
+            return skip("the pool offers only DeviceClasses, and a dry run has no claim")
+        request = Request(namespace=self._namespace)
+        before = decide(pod, self._policy, request)
+        if not before.allowed:
+            return unknown(f"the policy denies it: {before.findings[0].reason}", _ELSEWHERE)
+        if before.mutated is pod:
+            return skip("the policy adds nothing to it")
+        try:
+            created = await self._create(pod)
+        except ApiError as error:
+            return self._rejected(error)
+        # Nothing is left to add, so gpufence has added it.
+        if decide(created, self._policy, request).verdict != "allowed":
+            return fail(f"gpufence did not change it, in {self._namespace}", _NOT_CALLED)
+        return ok(f"gpufence changes it, in {self._namespace}")
 
+    async def trespasser(self, placement: JSONObject, line: str) -> DoctorLine:
+        """Try a Pod that only this line of the two rejects."""
+        pod = trial_pod(self._namespace, "gpufence-doctor-trespasser", {})
+        pod["spec"] |= placement
+        return await self.denied(pod, TRESPASS, (line,))
 
-async def _denied(
-    api: KubeWriter, policy: Policy, pod: JSONObject, rule: str, lines: Sequence[str]
-) -> DoctorLine:
-    """Return whether one of the lines of defense denies a Pod because of the rule."""
-    namespace = pod["metadata"]["namespace"]
-    action = policy.actions_in(namespace)[rule]
-    if action != "enforce":
-        return skip(f"the policy sets {rule} to {action} in {namespace}")
-    if decide(pod, policy, Request(namespace=namespace)).allowed:
-        return skip(f"an exception of the policy allows it in {namespace}")
-    try:
-        await _create(api, pod)
-    except ApiError as error:
-        if (line := _denied_by(error)) in lines:
-            return ok(f"the {line} denies it, in {namespace}")
-        return _rejected(error)
-    return fail(f"gpufence did not deny it, in {namespace}", _NOT_CALLED)
+    async def denied(self, pod: JSONObject, rule: str, lines: Sequence[str]) -> DoctorLine:
+        """Return whether one of the lines of defense denies a Pod because of the rule."""
+        action = self._policy.actions_in(self._namespace)[rule]
+        if action != "enforce":
+            return skip(f"the policy sets {rule} to {action} in {self._namespace}")
+        if decide(pod, self._policy, Request(namespace=self._namespace)).allowed:
+            problem = f"an exception of the policy allows it in {self._namespace}"
+            return unknown(problem, _ELSEWHERE)
+        try:
+            await self._create(pod)
+        except ApiError as error:
+            if (line := self._denied_by(error)) in lines:
+                return ok(f"the {line} denies it, in {self._namespace}")
+            return self._rejected(error)
+        return fail(f"gpufence did not deny it, in {self._namespace}", _NOT_CALLED)
 
+    def _rejected(self, error: ApiError) -> DoctorLine:
+        """Return the line for a Pod that was rejected unexpectedly."""
+        text = str(error)
+        if "failed calling webhook" in text and DOMAIN in text:
+            return fail(f"the API server cannot call gpufence: {text}", _UNREACHED)
+        if self._denied_by(error):
+            return fail(f"gpufence denies it: {text}", _DENIED)
+        if found := _POLICY.search(text):
+            policy, binding = found.groups()
+            kubectl = f"kubectl delete {BINDING_KIND} {binding} --ignore-not-found"
+            cure = f"Run {kubectl}, or have {policy} admit such Pods"
+            return fail(f"rejected by {POLICY_KIND} {policy}: {text}", cure)
+        if found := _WEBHOOK.search(text):
+            kubectl = f"kubectl delete {self._owner(found[1])} --ignore-not-found"
+            cure = f"Run {kubectl}, or have it admit such Pods"
+            return fail(f"rejected by webhook {found[1]}: {text}", cure)
+        return unknown(f"rejected, but not by gpufence: {text}", _ELSEWHERE)
 
-def _rejected(error: ApiError) -> DoctorLine:
-    """Return the line for a Pod that was rejected unexpectedly."""
-    if "failed calling webhook" in str(error) and DOMAIN in str(error):
-        return fail(f"the API server cannot call gpufence: {error}", _UNREACHED)
-    if _denied_by(error):
-        return fail(f"gpufence denies it: {error}", "Compare the active policy with --policy")
-    return skip(f"rejected, but not by gpufence: {error}", "Set --try-in to another namespace")
+    def _denied_by(self, error: ApiError) -> str:
+        """Return whether the webhook or an admission policy of the release denied a Pod."""
+        text = str(error)
+        if DOMAIN in text and "denied the request" in text:
+            return "webhook"
+        policy = _POLICY.search(text)
+        is_own = policy and policy[1] in all_names(self._installed.name)
+        return "admission policy" if is_own else ""
 
+    def _owner(self, webhook: str) -> str:
+        """Return the configuration that has the webhook: kind and name."""
+        live = self._installed.live
+        for kind, name in ((each, name) for each in KINDS for name in live.get(each, {})):
+            if any(each.get("name") == webhook for each in live[kind][name].get("webhooks") or ()):
+                return f"{kind} {name}"
+        return f"the configuration of {webhook}"
 
-def _denied_by(error: ApiError) -> str:
-    """Return whether the webhook or an admission policy denied a Pod; empty if neither did."""
-    text = str(error)
-    if DOMAIN in text and "denied the request" in text:
-        return "webhook"
-    own = any(f"denied request: {rule}:" in text for rule in (TRESPASS, LEAK))
-    return "admission policy" if own else ""
-
-
-async def _create(api: KubeWriter, pod: JSONObject) -> JSONObject:
-    namespace = pod["metadata"]["namespace"]
-    created = await api.create(f"/api/v1/namespaces/{namespace}/pods", pod, dry_run=True)
-    return {"apiVersion": "v1", "kind": "Pod", **created}
+    async def _create(self, pod: JSONObject) -> JSONObject:
+        path = f"/api/v1/namespaces/{self._namespace}/pods"
+        created = await self._api.create(path, pod, dry_run=True)
+        return {"apiVersion": "v1", "kind": "Pod", **created}
 
 
 def trial_pod(namespace: str, name: str, resources: JSONObject) -> JSONObject:

@@ -12,6 +12,8 @@ from clusters import node
 from fake_apiserver import NODES, FakeApiServer, FakeKubeApi
 from policies.kubernetes.objects import JSONObject
 from policies.shipped import DEFAULT, shipped_policy
+from specs import default_spec, fence_policy
+from webhook.active_policy import PATH
 from webhook.controller.registrar import KINDS
 from webhook.controller.text.objects import FENCE_POLICY, Registration, configurations
 from webhook.tools.cli.commands.doctor import read_arguments, read_replica
@@ -99,8 +101,8 @@ def test_a_cluster_without_access_reviews_ends_no_other_check() -> None:
     reviews = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
     api.server.errors[reviews] = (404, "the server could not find the requested resource")
     lines = asyncio.run(diagnose_release(api, "default"))
-    [line] = [line for line in lines if line.check == "cluster facts"]
-    assert line.status == "skip"
+    [line] = [line for line in lines if line.check == "rights"]
+    assert line.status == "unknown"
     assert "could not find the requested resource" in line.detail
 
 
@@ -113,18 +115,11 @@ def test_disabled_cluster_facts_fail() -> None:
 
 
 def test_missing_permission_to_read_cluster_facts_fails() -> None:
-    lines = diagnose(forbidden=frozenset({"nodes"}))
-    [line] = [line for line in lines if line.check == "cluster facts"]
-    assert line.status == "fail"
+    lines = diagnose({"name": "gpufence", "args": SERVE}, forbidden=frozenset({"nodes"}))
+    found = [line.detail for line in lines if (line.check, line.status) == ("rights", "fail")]
     account = "system:serviceaccount:fence:default"
-    assert line.detail.startswith(
-        f"{account} may not list and watch nodes: Pods with spec.nodeName"
-    )
-    [line] = [line for line in diagnose() if line.check == "cluster facts"]
-    assert (line.status, line.detail) == (
-        "ok",
-        f"{account} may read nodes, deviceclasses, resourceslices",
-    )
+    expected = f"{account} may not list and watch nodes: Pods with spec.nodeName"
+    assert any(each.startswith(expected) for each in found)
 
 
 def test_a_daemon_set_of_the_gpu_stack_that_a_taint_keeps_off_is_reported() -> None:
@@ -177,7 +172,7 @@ def test_no_trial_runs_in_an_excluded_namespace(subtests: pytest.Subtests) -> No
             lines = diagnose(controller=controller, try_in=try_in)
             [tried] = [line for line in lines if line.check == "trials"]
             reason = f"API servers do not call gpufence for namespace {try_in}"
-            assert (tried.status, tried.detail) == ("skip", reason)
+            assert (tried.status, tried.detail) == ("unknown", reason)
             assert tried.remediation == "Set --try-in NAME"
 
 
@@ -192,11 +187,11 @@ def test_the_policy_is_the_one_that_replicas_follow(subtests: pytest.Subtests) -
         (a, a, "b", None, [("ok", FOLLOWED.format("a"))]),
         (a, a, "b", "b", [("ok", FOLLOWED.format("b"))]),
         (c, c, "b", None, [("fail", f"the cluster has no FencePolicy c. {EXISTING}")]),
-        (file, file, "b", None, [("skip", "replicas read it from a file")]),
+        (file, file, "b", None, [("unknown", "replicas read it from a file")]),
         (None, a, "b", None, [("ok", FOLLOWED.format("b"))]),
         (a, file, "b", None, [("ok", FOLLOWED.format("a")), ("fail", "the controller a file")]),
-        (None, None, "", None, [("skip", "replicas read it from a file")]),
-        (None, None, None, None, [("skip", f"replicas follow is unknown. {EXISTING}")]),
+        (None, None, "", None, [("unknown", "replicas read it from a file")]),
+        (None, None, None, None, [("unknown", f"replicas follow is unknown. {EXISTING}")]),
     ):
         with subtests.test(replica=replica, controller=controller, named=named, option=option):
             api = FakeKubeApi(FakeApiServer(NODES))
@@ -220,3 +215,16 @@ def test_the_policy_is_the_one_that_replicas_follow(subtests: pytest.Subtests) -
             assert [line.status for line in made] == [status for status, _ in expected]
             for line, (_, text) in zip(made, expected, strict=True):
                 assert text in line.detail
+
+
+def test_an_invalid_policy_fails_and_is_not_tried() -> None:
+    api = FakeKubeApi(FakeApiServer(NODES))
+    spec = default_spec()
+    api.server.serve(PATH)
+    api.server.put(PATH, fence_policy(spec | {"pools": spec["pools"] * 2}, "a"))
+    lines = asyncio.run(diagnose_release(api, policy=None, fence_policy="a"))
+    [line] = [line for line in lines if line.check == "policy"]
+    assert line.status == "fail"
+    assert line.detail.startswith("FencePolicy a: spec: has two pools named 'nvidia'")
+    assert line.remediation.startswith("Run kubectl edit fencepolicy a, and correct it")
+    assert [line.status for line in lines if line.check == "trials"] == ["skip"]

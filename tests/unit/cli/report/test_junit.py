@@ -28,7 +28,8 @@ def test_the_report_of_a_doctor_has_a_case_for_each_check() -> None:
     lines = [
         DoctorLine("ok", "policy", "valid"),
         DoctorLine("fail", "nodes", "no taint", "Add it"),
-        DoctorLine("skip", "trials", "unknown"),
+        DoctorLine("unknown", "rights", "forbidden", "Use another account"),
+        DoctorLine("skip", "trials", "the mode is audit"),
     ]
     text = "".join(junit.doctor(lines))
     junit_schema.validate(text)
@@ -36,6 +37,8 @@ def test_the_report_of_a_doctor_has_a_case_for_each_check() -> None:
     assert [(case.get("name"), [each.tag for each in case]) for case in suite] == [
         ("policy", ["system-out"]),
         ("nodes", ["failure"]),
+        ("rights", ["error"]),
         ("trials", ["skipped"]),
     ]
-    assert (suite.get("tests"), suite.get("failures"), suite.get("skipped")) == ("3", "1", "1")
+    counts = [suite.get(kind) for kind in ("tests", "failures", "errors", "skipped")]
+    assert counts == ["4", "1", "1", "1"]

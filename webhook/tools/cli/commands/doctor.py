@@ -34,7 +34,7 @@ from webhook.tools.cli.report.output import (
     write_reports,
 )
 from webhook.tools.cli.yaml_writer import to_yaml
-from webhook.tools.doctor import DoctorLine, checks, device_access, trials
+from webhook.tools.doctor import FAULTS, DoctorLine, checks, device_access, trials
 from webhook.tools.doctor.installation import Deployed, examine
 from webhook.wording import printable
 
@@ -42,8 +42,8 @@ from webhook.wording import printable
 @click.command(
     epilog="""\b
 Exit status:
-  0  no check fails; warnings and skipped checks are reported
-  1  a check fails; each failed check says what to do
+  0  no check fails; warnings, and checks that do not apply, are reported
+  1  a check fails or could not be made; it says what to do
   2  the cluster is not reachable
 
 \b
@@ -96,7 +96,7 @@ def doctor(
     """Diagnose an installation from end to end.
 
     For each problem, it prints what to do. The doctor changes nothing in the cluster, except for
-    the Pods of --run-image. Checks for which the account lacks access are skipped and reported.
+    the Pods of --run-image. What the account may not read is reported as unknown.
     """
     if policy_path is not None and fence_policy is not None:
         raise click.UsageError("--policy and --fence-policy exclude each other.")
@@ -126,7 +126,7 @@ def doctor(
         write_reports("doctor", tried, [report], color)
         entry = device_access.entry(tried, version, Path(report.path).name)
         write_file(checklist.path, to_yaml(entry))
-    return EXIT_FOUND if any(line.status == "fail" for line in [*lines, *tried]) else 0
+    return EXIT_FOUND if any(line.status in FAULTS for line in [*lines, *tried]) else 0
 
 
 def _evidence_files(directory: Path) -> list[Output]:
@@ -162,6 +162,7 @@ def read_arguments(arguments: list[str]) -> Deployed:
     return Deployed(
         following(make_registration(**given), given["policy_path"]),
         given["serving_secret"],
+        given["ca_secret"] if given["issue"] else "",
         given["admission_policies"],
     )
 

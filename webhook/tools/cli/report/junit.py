@@ -75,6 +75,8 @@ def doctor(lines: Sequence[DoctorLine]) -> Iterator[str]:
         detail = _xml_text(line.detail)
         if line.status == "fail":
             ET.SubElement(case, "failure", type="fail", message=detail)
+        elif line.status == "unknown":
+            ET.SubElement(case, "error", type="unknown", message=detail)
         elif line.status == "skip":
             ET.SubElement(case, "skipped", message=detail)
         else:

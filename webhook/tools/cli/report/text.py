@@ -56,6 +56,7 @@ _STATUSES: dict[Status, tuple[Style, str]] = {
     "ok": (STYLES["allowed"], "ok"),
     "warn": (YELLOW, "warnings"),
     "fail": (STYLES["denied"], "failed"),
+    "unknown": (YELLOW, "unknown"),
     "skip": (STYLES["skipped"], "skipped"),
 }
 """The style of each status of a doctor's line, and its word in the summary."""
@@ -117,12 +118,15 @@ def suites(report: SuitesReport, terminal: Terminal) -> Iterator[str]:
 def doctor(lines: Sequence[DoctorLine], terminal: Terminal) -> Iterator[str]:
     """Yield a line for each check, with what to do below it, and a summary."""
     width = max((len(found.check) for found in lines), default=0)
+    longest = max((len(found.status) for found in lines), default=0)
     for found in lines:
         style, _ = _STATUSES[found.status]
         name = found.check.ljust(width)
-        yield terminal.row((found.status.ljust(4), style), (name, BOLD), (found.detail, PLAIN))
+        yield terminal.row(
+            (found.status.ljust(longest), style), (name, BOLD), (found.detail, PLAIN)
+        )
         if found.remediation:
-            yield terminal.line(f"{found.remediation}.", 8 + width, label="→ ")
+            yield terminal.line(f"{found.remediation}.", 4 + longest + width, label="→ ")
     counts = Counter(found.status for found in lines)
     words = [(counts[status], word) for status, (_, word) in _STATUSES.items()]
     parts = ", ".join(
