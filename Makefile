@@ -132,7 +132,7 @@ mutants: $(STAMP)  ## break the engine in every way, and list the faults that no
 	@$(BIN)/python -m mutants $(ARGS)
 
 .PHONY: bump
-bump: $(STAMP)  ## set the version everywhere and close the changelog section (VERSION=0.2.0)
+bump: $(STAMP)  ## set the version everywhere and close the changelog section (VERSION=X.Y.Z, then X.Y.Z.dev0)
 	@$(BIN)/python -m make_release bump "$(VERSION)"
 	@$(MAKE) --no-print-directory render
 	@echo "Read the diff, and commit it."

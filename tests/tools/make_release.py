@@ -36,8 +36,11 @@ PLATFORMS = {"linux/amd64": "x86_64", "linux/arm64": "aarch64"}
 GLIBC = ("2014", "_2_28", "_2_34")
 """The manylinux tags that the image's base can install (glibc 2.41)."""
 UNRELEASED = "## [Unreleased]\n"
-VERSION = r"\d+\.\d+\.\d+"
-"""Python and Helm write pre-releases in different ways, so there are none."""
+VERSION = r"\d+\.\d+\.\d+(\.dev\d+)?"
+"""A release, or ``.dev`` and a number between releases: of the release that comes next."""
+REVISION = re.compile(r"(?m)^( *(?:targetRevision|rev): )\S+$")
+"""The revisions that pages name: the last release, or the branch until there is one."""
+BRANCH = "main"
 
 
 class ReleaseError(Exception):
@@ -51,6 +54,11 @@ def version() -> str:
     return current
 
 
+def chart_version(project_version: str) -> str:
+    """Return a version of Python as Helm writes it (Semantic Versioning)."""
+    return project_version.replace(".dev", "-dev.")
+
+
 def bump(new_version: str, today: date) -> dict[Path, str]:
     """Return the files that hold the version with their new text.
 
@@ -58,38 +66,47 @@ def bump(new_version: str, today: date) -> dict[Path, str]:
         ReleaseError: it is not a version, or the changelog has nothing to release.
     """
     if not re.fullmatch(VERSION, new_version):
-        raise ReleaseError(f"{new_version!r} is not a version: use X.Y.Z, for example 0.2.0")
-    changelog = CHANGELOG.read_text()
-    if not section(changelog, "Unreleased"):
-        raise ReleaseError("CHANGELOG.md has nothing under [Unreleased]: add the changes first")
+        raise ReleaseError(
+            f"{new_version!r} is not a version: use X.Y.Z, or X.Y.Z.dev0 after a release"
+        )
+    released = ".dev" not in new_version
+    texts = {}
+    if released:
+        changelog = CHANGELOG.read_text()
+        if not section(changelog, "Unreleased"):
+            raise ReleaseError("CHANGELOG.md has nothing under [Unreleased]: add the changes first")
+        heading = f"{UNRELEASED}\n## [{new_version}] - {today}\n"
+        texts[CHANGELOG] = changelog.replace(UNRELEASED, heading)
     edits = {
         PROJECT / "pyproject.toml": (r'(?m)^version = ".*"$', f'version = "{new_version}"'),
         CHART / "Chart.yaml": (
             r'(?m)^version: .*\nappVersion: ".*"$',
-            f'version: {new_version}\nappVersion: "{new_version}"',
+            f'version: {chart_version(new_version)}\nappVersion: "{new_version}"',
         ),
-    }
-    texts = {
-        CHANGELOG: changelog.replace(UNRELEASED, f"{UNRELEASED}\n## [{new_version}] - {today}\n")
     }
     for path, (pattern, replacement) in edits.items():
         texts[path], count = re.subn(pattern, replacement, path.read_text())
         if count != 1:
             raise ReleaseError(f"{path.relative_to(PROJECT)} does not have one version")
-    current = re.compile(rf"(?<![\d.]){re.escape(version())}(?!\.?\d)")
+    current = re.compile(rf"(?<![\dv.]){re.escape(version())}(?!\.?\d)")
     for path in examples():
         text = path.read_text()
-        if current.search(text):
-            texts[path] = current.sub(new_version, text)
+        new = current.sub(new_version, text)
+        if released:
+            new = REVISION.sub(rf"\g<1>v{new_version}", new)
+        if new != text:
+            texts[path] = new
     return texts
 
 
 def examples() -> list[Path]:
     """Return the files whose examples name the current version: images, tags and revisions."""
     pages = (PROJECT / "docs").rglob("*.md")
+    history = {"decisions", "changelog.md", "upgrade.md"}
     return [
         DEPLOY / "Dockerfile",
-        *sorted(path for path in pages if not {"decisions", "changelog.md"} & set(path.parts)),
+        PROJECT / "README.md",
+        *sorted(path for path in pages if not history & set(path.parts)),
     ]
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import sys
 import tempfile
-from importlib.metadata import version
 from pathlib import Path
+
+import yaml
 
 from controlplane.errors import ControlPlaneError
 from deploy.chart import Helm, HelmError, binary
 from generate import write
-from paths import DEPLOY
+from paths import CHART, DEPLOY
 
 INSTALL = DEPLOY / "install.yaml"
 HEADER = """\
@@ -30,7 +31,8 @@ HEADER = """\
 def install_text(helm: Helm) -> str:
     """Return install.yaml: the chart with its default values."""
     chart = helm.text({"createNamespace": True})
-    return HEADER.format(version=version("gpufence")) + chart
+    number = yaml.safe_load((CHART / "Chart.yaml").read_text())["appVersion"]
+    return HEADER.format(version=number) + chart
 
 
 def main() -> int:

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 import yaml
 from hatchling.builders.sdist import SdistBuilder
+from packaging.version import Version
 from trove_classifiers import classifiers
 
 import make_release as release
@@ -21,6 +22,7 @@ from deploy.chart import RELEASE, Helm
 from make_release import ReleaseError, bump, compare, examples, package, section
 from paths import CHART, PROJECT
 
+PAGES = PROJECT / "docs"
 TODAY = date(2026, 12, 1)
 CHANGES = "### Fixed\n\n- A fault."
 
@@ -34,21 +36,46 @@ def changelog(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     return path
 
 
-def test_the_version_is_the_same_everywhere_after_a_bump(changelog: Path) -> None:
-    texts = bump("7.8.9", TODAY)
-    assert tomllib.loads(texts[PROJECT / "pyproject.toml"])["project"]["version"] == "7.8.9"
+@pytest.mark.parametrize("wanted", ["7.8.9", "7.8.9.dev0"])
+def test_the_version_is_the_same_everywhere_after_a_bump(wanted: str, changelog: Path) -> None:
+    texts = bump(wanted, TODAY)
+    assert tomllib.loads(texts[PROJECT / "pyproject.toml"])["project"]["version"] == wanted
     chart = yaml.safe_load(texts[CHART / "Chart.yaml"])
-    assert (chart["version"], chart["appVersion"]) == ("7.8.9", "7.8.9")
-    assert f"## [7.8.9] - {TODAY}\n" in texts[changelog]
+    # Helm accepts Semantic Versioning only, which writes pre-releases with a hyphen.
+    assert (chart["version"], chart["appVersion"]) == (wanted.replace(".dev", "-dev."), wanted)
+    after = texts.get(changelog, changelog.read_text())
+    released = ".dev" not in wanted
+    assert section(after, wanted) == (CHANGES if released else "")
+    assert section(after, "Unreleased") == ("" if released else CHANGES)
+    pages = {path: texts.get(path, path.read_text()) for path in examples()}
+    assert [path for path, text in pages.items() if release.version() in text] == []
+    assert (
+        f"kind load docker-image gpufence:{wanted} " in pages[PAGES / "get-started/quickstart.md"]
+    )
+    for name in ("ci/pre-commit.md", "operate/gitops.md"):
+        revisions = {match[0] for match in release.REVISION.finditer(pages[PAGES / name])}
+        tagged = {each for each in revisions if each.endswith(f": v{wanted}")}
+        assert tagged == (revisions if released else set()) and revisions, name
 
 
-def test_examples_name_the_version_that_they_need_after_a_bump() -> None:
-    texts = bump("7.8.9", TODAY)
-    quickstart = texts[PROJECT / "docs/get-started/quickstart.md"]
-    assert "kind load docker-image gpufence:7.8.9" in quickstart
-    assert "rev: v7.8.9" in texts[PROJECT / "docs/ci/pre-commit.md"]
-    after = {path: texts.get(path, path.read_text()) for path in examples()}
-    assert [path for path, text in after.items() if release.version() in text] == []
+def test_one_version_is_here_and_what_pages_name_exists() -> None:
+    """The number is that of a release or of the next one, and revisions are in the repository."""
+    current = release.version()
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    assert (chart["version"], chart["appVersion"]) == (release.chart_version(current), current)
+    text = (PROJECT / "CHANGELOG.md").read_text()
+    headings = re.findall(r"(?m)^## \[(\d.*)\] - \d{4}-\d\d-\d\d( \(not published\))?$", text)
+    assert (".dev" in current) == (current not in dict(headings))
+    assert all(Version(current) >= Version(number) for number, _ in headings)
+    published = [number for number, note in headings if not note]
+    wanted = f"v{published[0]}" if published else release.BRANCH
+    pages = "".join(path.read_text() for path in examples())
+    revisions = [match[0].split()[-1] for match in release.REVISION.finditer(pages)]
+    assert set(revisions) == {wanted}
+    # Upgrades begin at the last number, which is not that of this commit.
+    upgrade = (PAGES / "operate/upgrade.md").read_text()
+    numbers = [number for number, _ in headings if number != current]
+    assert re.findall(r"(?m)^## From version (\S+)$", upgrade) == numbers[:1]
 
 
 def test_what_the_documentation_generates_is_not_released(tmp_path: Path) -> None:
@@ -118,17 +145,6 @@ def test_the_dockerfile_is_the_same_for_every_platform() -> None:
     assert not re.findall(r"--platform|amd64|arm64|x86_64|aarch64|\bgcc\b|\bapt", text)
 
 
-def test_the_unreleased_changes_become_the_section_of_the_version(changelog: Path) -> None:
-    after = bump("7.8.9", TODAY)[changelog]
-    assert section(after, "7.8.9") == CHANGES
-    assert section(after, "Unreleased") == ""
-
-
-def test_the_project_and_the_chart_have_one_version() -> None:
-    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
-    assert chart["version"] == chart["appVersion"] == release.version()
-
-
 def test_pypi_can_show_the_package() -> None:
     """PyPI follows no relative links, and rejects classifiers that it does not know."""
     project = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]
@@ -195,7 +211,7 @@ def test_the_krew_plugin_runs_the_release_that_its_manifest_names(tmp_path: Path
         assert ran.stdout.splitlines()[-5:] == expected, ran.stderr
 
 
-@pytest.mark.parametrize("wanted", ["", "v0.2.0", "0.2", "0.2.0-rc.1"])
+@pytest.mark.parametrize("wanted", ["", "v0.2.0", "0.2", "0.2.0-rc.1", "0.2.0-dev.1"])
 def test_an_invalid_version_is_rejected(wanted: str) -> None:
     with pytest.raises(ReleaseError, match="is not a version: use X"):
         bump(wanted, TODAY)

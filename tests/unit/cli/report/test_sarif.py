@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +47,9 @@ def test_a_file_outside_the_working_directory_has_a_file_uri(
 
 def test_every_rule_has_a_description_and_its_page_as_help(gpufence: Run) -> None:
     driver = log_of(gpufence, "-", stdin=GPU_POD)["tool"]["driver"]
+    assert driver["version"] == version("gpufence")
+    # Only releases have a semantic version.
+    assert "semanticVersion" not in driver
     assert [rule["id"] for rule in driver["rules"]] == [rule.id for rule in RULES]
     for description, rule in zip(driver["rules"], RULES, strict=True):
         title = rule.title

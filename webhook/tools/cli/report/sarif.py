@@ -83,7 +83,7 @@ def _results(result: Result, occurrences: Counter[str]) -> Iterator[dict[str, An
 def _driver() -> dict[str, Any]:
     return {
         "name": "gpufence",
-        "semanticVersion": version("gpufence"),
+        "version": version("gpufence"),
         "rules": [_rule(rule) for rule in RULES],
     }
 
