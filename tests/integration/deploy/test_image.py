@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -19,39 +20,36 @@ from certs.authority import create_authority, issue_leaf
 from certs.files import write_pairs
 from certs.keypair import Names
 from deploy.chart import Helm, one
-from deploy.dockerfile import carry_out, image_environment, stages
+from deploy.dockerfile import carry_out, image_environment, image_python, run_image, stages
+from deploy.root import SBOM
 from paths import DEPLOY, PROJECT
 
 BUILD, FINAL = stages((DEPLOY / "Dockerfile").read_text())
 
 
 @pytest.fixture(scope="module")
-def image(tmp_path_factory: pytest.TempPathFactory, wheels: dict[str, str]) -> Path:
+def built(tmp_path_factory: pytest.TempPathFactory, wheels: dict[str, str]) -> Path:
     """What the build stage leaves, in a directory instead of an image."""
     directory = tmp_path_factory.mktemp("image")
-    # The wheels are for this interpreter.
-    path = os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"]))
-    carry_out(BUILD, PROJECT, directory, {**wheels, "PATH": path})
-    return directory
+    carry_out(BUILD, PROJECT, directory, {**wheels, **image_python(directory / "path")})
+    return directory / "opt"
 
 
-def run(image: Path, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
-    """Run the image's command in what was built, with nothing of this environment."""
-    [entrypoint] = [each.exec_form() for each in FINAL if each.word == "ENTRYPOINT"]
-    program = image / "opt" / "gpufence" / "bin" / entrypoint[0]
-    return subprocess.run(
-        [program, *entrypoint[1:], *arguments],
-        input=stdin,
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd="/",
-        env={"PATH": os.defpath},
-    )
+@pytest.fixture
+def image(built: Path) -> Path:
+    """The root of the image."""
+    return built / "root"
 
 
-def test_the_wheel_contains_only_the_three_packages(image: Path) -> None:
-    [wheel] = (image / "opt" / "wheel").glob("*.whl")
+def libraries(image: Path) -> dict[str, metadata.Distribution]:
+    """Return what pip installed into the image, under the names that PyPA's rules normalize."""
+    [packages] = [path.parent for path in image.rglob("*-packages/aiohttp")]
+    installed = metadata.distributions(path=[str(packages)])
+    return {re.sub(r"[-_.]+", "-", each.name).lower(): each for each in installed}
+
+
+def test_the_wheel_contains_only_the_three_packages(built: Path) -> None:
+    [wheel] = (built / "wheel").glob("*.whl")
     names = zipfile.ZipFile(wheel).namelist()
     folders = {name.partition("/")[0] for name in names}
     assert {each for each in folders if not each.endswith(".dist-info")} == {
@@ -64,49 +62,71 @@ def test_the_wheel_contains_only_the_three_packages(image: Path) -> None:
     assert not [name for name in names if "__pycache__" in name]
 
 
-def test_installed_libraries_have_the_pinned_versions(image: Path) -> None:
+def test_the_sbom_lists_pinned_libraries_and_their_licenses_are_in_the_image(image: Path) -> None:
     pins = dict(
         re.findall(r"(?m)^([\w-]+)==([\w.]+)", (PROJECT / "requirements/run.txt").read_text())
     )
-    [libraries] = (image / "opt" / "gpufence" / "lib").glob("python3*/site-packages")
-    # Names as PyPA's specification normalizes them.
-    installed = {
-        re.sub(r"[-_.]+", "-", each.name).lower(): each.version
-        for each in metadata.distributions(path=[str(libraries)])
+    installed = libraries(image)
+    versions = {name: each.version for name, each in installed.items()}
+    version = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]["version"]
+    assert versions.pop("gpufence") == version
+    assert versions.items() <= pins.items()
+    assert {"aiohttp", "cryptography", "kubernetes", "uvloop"} <= versions.keys()
+    listed: dict[str, set[str]] = {}
+    for component in json.loads((image / SBOM).read_text())["components"]:
+        kind, name, _ = re.split(
+            r"[/@]", component["purl"].replace("deb/debian", "deb"), maxsplit=2
+        )
+        listed.setdefault(kind, set()).add(re.sub(r"[-_.]+", "-", name) if "pypi" in kind else name)
+    assert listed["pkg:pypi"] == installed.keys()
+    assert listed["pkg:generic"] == {"python"}
+    licenses = {
+        name for name, each in installed.items() if re.search(r"(?i)licen[cs]e", str(each.files))
     }
+    assert licenses == installed.keys()
+    documents = {path.parent.name for path in image.glob("usr/share/doc/*/copyright")}
+    # Scanners look for known faults in the packages of these files.
+    states = {path.name for path in image.glob("var/lib/dpkg/status.d/*")}
+    assert listed.get("pkg:deb", set()) == documents == states
+
+
+def test_the_image_has_no_shell_no_package_manager_and_no_pip(image: Path) -> None:
+    names = {path.name for path in image.rglob("*") if not path.is_dir()}
+    shells = {"sh", "bash", "dash", "busybox", "env", "activate"}
+    managers = {"apt", "apt-get", "dpkg", "apk", "pip", "pip3", "ensurepip", "easy_install"}
+    assert names & (shells | managers) == set()
+    # Programs that the kernel starts without another: only Python. Libraries are not executable.
+    elves = [
+        path
+        for path in image.rglob("bin/*")
+        if path.is_file() and path.read_bytes()[:4] == b"\x7fELF"
+    ]
+    assert [path.name for path in elves] == [Path(sys.base_prefix, "bin/python3").name]
+
+
+def test_gpufence_runs_in_the_image(image: Path) -> None:
     version = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]["version"]
-    assert installed.pop("gpufence") == version
-    assert installed.items() <= pins.items()
-    assert {"aiohttp", "cryptography", "kubernetes", "uvloop"} <= installed.keys()
+    done = run_image(image, "--version")
+    assert (done.stdout, done.stderr) == (f"gpufence {version}\n", "")
+    codes = {
+        path: run_image(image, "check", "-", stdin=(DEPLOY / path).read_text()).returncode
+        for path in ("samples/web-on-gpu-nodes.yaml", "samples/gpu-job.yaml", "install.yaml")
+    }
+    assert list(codes.values()) == [1, 0, 0]
+    # Both processes of a cluster load all that they need before they reach it.
+    for command in ("serve", "controller"):
+        assert run_image(image, command, "--help").returncode == 0
 
 
-def test_the_command_prints_its_version_and_checks_manifests(image: Path) -> None:
-    version = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]["version"]
-    assert run(image, "--version").stdout == f"gpufence {version}\n"
-    sample = DEPLOY / "samples" / "web-on-gpu-nodes.yaml"
-    output = run(image, "check", str(sample))
-    assert output.returncode == 1
-    assert "pool-trespass" in output.stdout
-    assert run(image, "check", str(DEPLOY / "samples" / "gpu-job.yaml")).returncode == 0
-
-
-def test_install_yaml_passes_gpufence_check(image: Path) -> None:
-    output = run(image, "check", str(DEPLOY / "install.yaml"))
-    assert (output.returncode, output.stderr) == (0, "")
-
-
-def test_the_user_of_the_image_matches_the_chart(helm: Helm) -> None:
-    [user] = [each.rest for each in FINAL if each.word == "USER"]
+def test_the_final_stage_begins_from_nothing_and_has_the_user_of_the_chart(helm: Helm) -> None:
+    rests = {each.word: each.rest for each in FINAL}
+    assert (rests["FROM"], rests["COPY"]) == ("scratch", "--from=build /opt/root /")
+    assert [each.word for each in FINAL if each.word in {"COPY", "ADD", "RUN"}] == ["COPY"]
+    assert BUILD[0].rest.split()[0] == "${BASE}"
     spec = one(helm.objects({}), "Deployment")["spec"]["template"]["spec"]
     context = spec["securityContext"]
-    assert user == f"{context['runAsUser']}:{context['runAsGroup']}"
+    assert rests["USER"] == f"{context['runAsUser']}:{context['runAsGroup']}"
     assert "command" not in spec["containers"][0]
-
-
-def test_the_final_stage_copies_only_the_build_result() -> None:
-    copies = [each.rest for each in FINAL if each.word == "COPY"]
-    assert copies == ["--from=build /opt/gpufence /opt/gpufence"]
-    assert BUILD[0].rest.split()[0] == FINAL[0].rest == "${BASE}"
 
 
 def test_the_base_image_is_pinned_to_a_python_release() -> None:

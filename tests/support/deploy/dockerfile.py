@@ -8,9 +8,12 @@ import re
 import shlex
 import shutil
 import subprocess
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+
+import pip
 
 from paths import DEPLOY
 
@@ -57,12 +60,18 @@ def environment(stage: list[Instruction]) -> dict[str, str]:
 
 
 def image_environment() -> dict[str, str]:
-    """Return the variables with which gpufence runs in its image."""
-    return environment(stages((DEPLOY / "Dockerfile").read_text())[-1])
+    """Return the variables with which gpufence runs in its image, but where its programs are."""
+    variables = environment(stages((DEPLOY / "Dockerfile").read_text())[-1])
+    return {name: value for name, value in variables.items() if name != "PATH"}
 
 
 def carry_out(
-    stage: list[Instruction], context: Path, root: Path, environ: Mapping[str, str]
+    stage: list[Instruction],
+    context: Path,
+    root: Path,
+    environ: Mapping[str, str],
+    *,
+    compiled: bool = False,
 ) -> None:
     """Execute the COPY and RUN instructions of a stage, with ``root`` in place of ``/``.
 
@@ -79,11 +88,11 @@ def carry_out(
                 *sources, target = shlex.split(instruction.rest)
                 for source in sources:
                     _copy(context / source, directory / target, into=target.endswith("/"))
+            case "RUN" if "compileall" in instruction.rest and not compiled:
+                pass  # It takes longest, and most tests do not need it.
             case "RUN":
                 command = re.sub(r"(?<=[\s])/(opt|src)/", rf"{root}/\1/", f" {instruction.rest}")
-                # Skip the compilation of all libraries: it takes longest, and the tests do not need
-                # it. pip enables an option that begins with "no-" if its variable is false.
-                env = {**os.environ, "PIP_NO_COMPILE": "0", **environ}
+                env = {**os.environ, **environment(stage), **environ}
                 subprocess.run(["sh", "-euc", command], cwd=directory, check=True, env=env)
 
 
@@ -96,3 +105,33 @@ def _copy(source: Path, target: Path, *, into: bool) -> None:
     target = target / source.name if into else target
     target.parent.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(source, target)
+
+
+def image_python(directory: Path) -> dict[str, str]:
+    """Return the variables with which a build stage finds a Python that is no virtual environment.
+
+    It borrows pip from the environment of the tests, because not every Python has one.
+    """
+    directory.mkdir()
+    (directory / "pip").symlink_to(str(pip.__path__[0]))
+    path = os.pathsep.join((f"{sys.base_prefix}/bin", os.environ["PATH"]))
+    return {"PATH": path, "PYTHONPATH": str(directory)}
+
+
+def run_image(root: Path, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+    """Run gpufence in the root of an image, with nothing of this machine if root runs it."""
+    [program] = root.rglob("bin/gpufence")
+    python = program.read_text().splitlines()[0].removeprefix("#!")
+    command: list[str | Path] = ["chroot", root, python, f"/{program.relative_to(root)}"]
+    environ = {"PATH": os.environ["PATH"]}
+    if os.geteuid() != 0:
+        command = [f"{root}{python}", program]
+        environ |= {"PYTHONHOME": f"{root}{sys.base_prefix}"}
+    return subprocess.run(
+        [*command, *arguments],
+        input=stdin,
+        capture_output=True,
+        text=True,
+        env=environ,
+        check=False,
+    )

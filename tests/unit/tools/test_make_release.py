@@ -55,7 +55,8 @@ def test_the_version_is_the_same_everywhere_after_a_bump(wanted: str, changelog:
     for name in ("ci/pre-commit.md", "operate/gitops.md"):
         revisions = {match[0] for match in release.REVISION.finditer(pages[PAGES / name])}
         tagged = {each for each in revisions if each.endswith(f": v{wanted}")}
-        assert tagged == (revisions if released else set()) and revisions, name
+        assert revisions, name
+        assert tagged == (revisions if released else set()), name
 
 
 def test_one_version_is_here_and_what_pages_name_exists() -> None:
