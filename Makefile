@@ -138,8 +138,13 @@ bump: $(STAMP)  ## set the version everywhere and close the changelog section (V
 	@echo "Read the diff, and commit it."
 
 .PHONY: release
-release: $(RELEASE_STAMP)  ## build wheel, sdist, chart, SBOM, notes and checksums into dist/, and try them (IMAGE=registry/gpufence)
-	@$(BIN)/python -m make_release build "$(VERSION)" "$(IMAGE)"
+release: $(STAMP)  ## build wheel, sdist, chart, SBOM, notes and checksums into dist/ (IMAGE=registry/gpufence DIGEST=sha256:...)
+	@$(BIN)/python -m make_release build "$(VERSION)" "$(IMAGE)" "$(DIGEST)"
+
+.PHONY: release-review
+release-review: $(STAMP)  ## rehearse the release of the commit offline, twice, and check each gate
+	@$(BIN)/python -m controlplane.build helm
+	@$(BIN)/python -m release_review
 
 .PHONY: audit-dependencies
 audit-dependencies: $(RELEASE_STAMP)  ## look up each library in the advisory databases (needs the Internet)

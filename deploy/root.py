@@ -120,8 +120,13 @@ def describe(root: Path, packages: list[str]) -> None:
         ),
         key=lambda each: each["name"],
     )
-    document = {"bomFormat": "CycloneDX", "specVersion": "1.6", "version": 1}
-    (root / SBOM).write_text(json.dumps({**document, "components": components}, indent=1) + "\n")
+    (root / SBOM).write_text(document(components))
+
+
+def document(components: list[dict[str, str]]) -> str:
+    """Return an SBOM (CycloneDX)."""
+    head = {"bomFormat": "CycloneDX", "specVersion": "1.6", "version": 1}
+    return json.dumps({**head, "components": components}, indent=1) + "\n"
 
 
 def component(kind: str, name: str, version: str) -> dict[str, str]:

@@ -28,9 +28,10 @@ HEADER = """\
 """
 
 
-def install_text(helm: Helm) -> str:
-    """Return install.yaml: the chart with its default values."""
-    chart = helm.text({"createNamespace": True})
+def install_text(helm: Helm, image: str = "", digest: str = "") -> str:
+    """Return install.yaml: the chart with its default values, and this image if one is given."""
+    named = {"image": {"repository": image, "digest": digest}} if image else {}
+    chart = helm.text({"createNamespace": True, **named})
     number = yaml.safe_load((CHART / "Chart.yaml").read_text())["appVersion"]
     return HEADER.format(version=number) + chart
 

@@ -131,7 +131,7 @@ def test_the_final_stage_begins_from_nothing_and_has_the_user_of_the_chart(helm:
 
 def test_the_base_image_is_pinned_to_a_python_release() -> None:
     [base] = re.findall(r"(?m)^ARG BASE=(.*)$", (DEPLOY / "Dockerfile").read_text())
-    assert re.fullmatch(r"python:3\.13\.\d+-slim-[a-z]+(@sha256:[0-9a-f]{64})?", base)
+    assert re.fullmatch(r"python:3\.13\.\d+-slim-[a-z]+@sha256:[0-9a-f]{64}", base)
 
 
 def test_the_build_context_contains_exactly_the_copied_files() -> None:
