@@ -63,7 +63,7 @@ def _values(
         accepted = schema["properties"][key.value]
         if path == ELSEWHERE:
             yield Value(path, f"{comment} [Its fields](policy.md).")
-        elif isinstance(value, yaml.MappingNode) and "properties" in accepted:
+        elif isinstance(value, yaml.MappingNode) and value.value and "properties" in accepted:
             if comment:
                 yield Value(path, comment)
             yield from _values(value, accepted, lines, f"{path}.")

@@ -55,6 +55,10 @@ def guard(name: str) -> set[str]:
     return {f"{kind} gpufence-{name}-guard" for kind in kinds}
 
 
+def renamed(account: str) -> set[str]:
+    return {f"ServiceAccount {name}" for name in (account, "own")}
+
+
 BINDINGS = {f"ValidatingAdmissionPolicyBinding gpufence-{rule}" for rule in IN_TREE_RULES}
 EFFECTS = {
     "image.repository": Effect("registry.example/gpufence", PODS, AUDIT),
@@ -122,6 +126,25 @@ EFFECTS = {
     "tolerations": Effect([], PODS, AUDIT),
     "affinity": Effect({"podAffinity": {}}, {REPLICA}, AUDIT),
     "topologySpreadConstraints": Effect([{"maxSkew": 1}], {REPLICA}, AUDIT),
+    "extraArgs": Effect(["--log-level=error"], {REPLICA}, AUDIT),
+    "podDisruptionBudget.enabled": Effect(False, {"PodDisruptionBudget gpufence"}),
+    "podDisruptionBudget.maxUnavailable": Effect("50%", {"PodDisruptionBudget gpufence"}),
+    "serviceAccount.create": Effect(False, ACCOUNTS, AUDIT),
+    "serviceAccount.names.replicas": Effect(
+        "own", {REPLICA, "ClusterRoleBinding gpufence", *renamed("gpufence")}, AUDIT
+    ),
+    "serviceAccount.names.controller": Effect(
+        "own",
+        {
+            *(CONTROLLER, "ClusterRoleBinding gpufence-controller"),
+            *("RoleBinding gpufence-controller", *renamed("gpufence-controller")),
+            *(min(guard("registration")), min(guard("secret"))),
+        },
+        AUDIT,
+    ),
+    "serviceAccount.names.audit": Effect(
+        "own", {AUDITS, "ClusterRoleBinding gpufence-audit", *renamed("gpufence-audit")}, AUDIT
+    ),
     "serviceAccount.annotations": Effect(LABELS, ACCOUNTS, AUDIT),
     "extraObjects": Effect([{"kind": "A", "metadata": {"name": "b"}}], {"A b"}),
     "createNamespace": Effect(True, {"Namespace gpufence-system"}),
@@ -141,6 +164,8 @@ EFFECTS = {
         },
         {"certificates": {"source": "secret", "secretName": "tls"}},
     ),
+    "controller.pod": Effect({"priorityClassName": "high"}, {CONTROLLER}, AUDIT),
+    "controller.extraArgs": Effect(["--log-level=error"], {CONTROLLER}, AUDIT),
     "controller.resources": Effect({"limits": {"memory": "1Gi"}}, {CONTROLLER}),
     "registration.timeoutSeconds": Effect(9, {REPLICA, CONTROLLER}),
     "registration.excludeNamespaces": Effect(
@@ -179,6 +204,8 @@ EFFECTS = {
     "audit.output": Effect("json", {AUDITS}, AUDIT),
     "audit.failOn": Effect("warn", {AUDITS}, AUDIT),
     "audit.activeDeadlineSeconds": Effect(60, {AUDITS}, AUDIT),
+    "audit.pod": Effect({"tolerations": []}, {AUDITS}, AUDIT),
+    "audit.extraArgs": Effect(["--dra"], {AUDITS}, AUDIT),
     "audit.resources": Effect({"limits": {"memory": "2Gi"}}, {AUDITS}, AUDIT),
 }
 EVERYWHERE = {"commonLabels", "commonAnnotations"}
@@ -208,6 +235,33 @@ def test_a_value_changes_only_the_expected_objects(helm: Helm) -> None:
         assert {name for name in names if before.get(name) != after.get(name)} == effect.changed
 
     each(EFFECTS, is_expected)
+
+
+def test_a_setting_of_one_part_replaces_that_of_all_pods_for_its_pod_only(helm: Helm) -> None:
+    schema = json.loads((CHART / "values.schema.json").read_text())["properties"]
+    before = objects(helm, AUDIT)
+
+    def is_its_own(case: tuple[str, str]) -> None:
+        part, key = case
+        given = merge(AUDIT, nested(part, {"pod": {key: EFFECTS[key].value}}), {})
+        after = objects(helm, given)
+        changed = {name for name in after if before.get(name) != after[name]}
+        assert changed == {{"controller": CONTROLLER, "audit": AUDITS}[part]}
+
+    parts = ("controller", "audit")
+    each(
+        [(part, key) for part in parts for key in schema[part]["properties"]["pod"]["properties"]],
+        is_its_own,
+    )
+    # Helm merges mappings of values; a setting of one part takes the place of the whole mapping.
+    own = objects(helm, nested("controller", {"pod": {"nodeSelector": LABELS}}))[CONTROLLER]
+    assert own["spec"]["template"]["spec"]["nodeSelector"] == LABELS
+
+
+def test_two_parts_cannot_share_an_account(helm: Helm) -> None:
+    names = {"replicas": "one", "controller": "one"}
+    reason = "two parts one account (one, one, gpufence-audit)"
+    assert reason in helm.refusal({"serviceAccount": {"names": names}})
 
 
 def test_name_overrides_are_part_of_every_object_name(helm: Helm) -> None:

@@ -53,6 +53,9 @@ VARIANTS: dict[str, Values] = {
         "podAnnotations": {"sidecar.istio.io/inject": "false"},
         "dnsConfig": {"options": [{"name": "ndots", "value": "1"}]},
         "extraEnv": [{"name": "TZ", "value": "UTC"}],
+        "serviceAccount": {"names": {"replicas": "fence", "controller": "fence-writer"}},
+        "podDisruptionBudget": {"maxUnavailable": "50%"},
+        "controller": {"pod": {"podLabels": {"team": "security"}, "tolerations": []}},
     },
     "EKS with a network and certificates of its own": {
         "hostNetwork": True,

@@ -74,27 +74,76 @@ annotations:
 {{- end }}
 {{- end -}}
 
-{{/* What the Pods of replicas, controller and audit Jobs share. */}}
+{{/* The settings of the Pods of one part, which is (list $ PART): those of PART.pod, and those for all Pods otherwise. */}}
+{{- define "gpufence.pod" -}}
+{{- $root := index . 0 -}}
+{{- $own := dict -}}
+{{- if ne (index . 1) "replicas" -}}
+{{- $own = default dict (index $root.Values (index . 1)).pod -}}
+{{- end -}}
+{{- $all := dict -}}
+{{- range list "podSecurityContext" "nodeSelector" "tolerations" "dnsConfig" "runtimeClassName" "priorityClassName" "podLabels" "podAnnotations" "extraEnv" "securityContext" -}}
+{{- $_ := set $all . (ternary (get $own .) (index $root.Values .) (hasKey $own .)) -}}
+{{- end -}}
+{{- toYaml $all -}}
+{{- end -}}
+
+{{/* The Pod of one part, which is (list $ PART). */}}
 {{- define "gpufence.podSpec" -}}
+{{- $pod := include "gpufence.pod" . | fromYaml -}}
+serviceAccountName: {{ include "gpufence.account" . }}
+automountServiceAccountToken: true
+enableServiceLinks: false
 securityContext:
-  {{- toYaml .Values.podSecurityContext | nindent 2 }}
+  {{- toYaml $pod.podSecurityContext | nindent 2 }}
 {{- range $key := list "nodeSelector" "tolerations" "dnsConfig" "runtimeClassName" }}
-{{- with index $.Values $key }}
+{{- with index $pod $key }}
 {{ toYaml (dict $key .) }}
 {{- end }}
 {{- end }}
 {{- end -}}
 
-{{/* What their containers share. */}}
+{{/* Its container. */}}
 {{- define "gpufence.container" -}}
-image: {{ include "gpufence.image" . | quote }}
-imagePullPolicy: {{ .Values.image.pullPolicy }}
-{{- with .Values.extraEnv }}
+{{- $root := index . 0 -}}
+{{- $pod := include "gpufence.pod" . | fromYaml -}}
+image: {{ include "gpufence.image" $root | quote }}
+imagePullPolicy: {{ $root.Values.image.pullPolicy }}
+{{- with $pod.extraEnv }}
 env:
   {{- toYaml . | nindent 2 }}
 {{- end }}
 securityContext:
-  {{- toYaml .Values.securityContext | nindent 2 }}
+  {{- toYaml $pod.securityContext | nindent 2 }}
+{{- end -}}
+
+{{/* The service account of one part, which is (list $ PART): replicas, controller or audit. */}}
+{{- define "gpufence.account" -}}
+{{- $own := include "gpufence.name" (index . 0) -}}
+{{- if ne (index . 1) "replicas" -}}
+{{- $own = printf "%s-%s" $own (index . 1) -}}
+{{- end -}}
+{{- default $own (index (index . 0).Values.serviceAccount.names (index . 1)) -}}
+{{- end -}}
+
+{{/* The object of that account, unless it exists already. */}}
+{{- define "gpufence.serviceAccount" -}}
+{{- $root := index . 0 -}}
+{{- if $root.Values.serviceAccount.create -}}
+apiVersion: v1
+kind: ServiceAccount
+metadata:
+  name: {{ include "gpufence.account" . }}
+  namespace: {{ $root.Release.Namespace }}
+  {{- include "gpufence.metadata" (list $root (ternary "" (printf "-%s" (index . 1)) (eq (index . 1) "replicas")) nil $root.Values.serviceAccount.annotations) | nindent 2 }}
+# Only the Pods of this part mount the token.
+automountServiceAccountToken: false
+{{- with $root.Values.imagePullSecrets }}
+imagePullSecrets:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+---
+{{- end -}}
 {{- end -}}
 
 {{- define "gpufence.image" -}}
@@ -261,6 +310,13 @@ nothing by what holds in all of them. Helm reads an unquoted off as false.
 
 {{/* Rejects values that a schema cannot. */}}
 {{- define "gpufence.valuesFit" -}}
+{{- $accounts := list -}}
+{{- range list "replicas" "controller" "audit" -}}
+{{- $accounts = append $accounts (include "gpufence.account" (list $ .)) -}}
+{{- end -}}
+{{- if ne (len (uniq $accounts)) 3 -}}
+{{- fail (printf "serviceAccount.names gives two parts one account (%s): give each its own, because an account has the permissions of all" (join ", " $accounts)) -}}
+{{- end -}}
 {{- if eq (int .Values.webhook.port) (int .Values.metrics.port) -}}
 {{- fail (printf "webhook.port and metrics.port are both %d: give each a port of its own" (int .Values.metrics.port)) -}}
 {{- end -}}
