@@ -1,4 +1,4 @@
-"""Rehearses the release of a commit, offline and twice, and checks what reviewers ask of it.
+"""Rehearses the release of a commit, offline and twice, and checks what reviewers require.
 
 ``make release-review`` prints each gate with its evidence, and fails if one fails. The image is
 built on the Python of this machine; .github/workflows/release.yaml builds it on that of the

@@ -10,9 +10,11 @@ import ast
 import re
 from pathlib import Path
 
+import click
 import yaml
 
-from paths import PROJECT
+from paths import CHART, PROJECT
+from webhook.tools.cli.main import cli
 
 PARTS = {
     "README.md": "## See it",
@@ -51,6 +53,32 @@ def test_a_claim_of_another_page_is_there() -> None:
     texts = {each["page"]: (PROJECT / each["page"]).read_text() for each in elsewhere}
     texts = {page: " ".join(text.replace("\n> ", " ").split()) for page, text in texts.items()}
     assert [each for each in elsewhere if each["claim"] not in texts[each["page"]]] == []
+
+
+def test_each_command_that_a_sentence_names_exists() -> None:
+    pages = [*PROJECT.glob("docs/**/*.md"), *PROJECT.glob("webhook/tools/cli/rules/*.md")]
+    pages += [PROJECT / "README.md", CHART / "README.md"]
+    # A message, the page that explains the reference, and what other versions had.
+    spans = {
+        (page.name, span)
+        for page in pages
+        if not {"decisions", "changelog.md"} & set(page.parts)
+        for span in re.findall(r"`gpufence (?!cannot |COMMAND)([^`\n]+)`", page.read_text())
+    }
+    unknown = []
+    for page, span in spans:
+        command: click.Command = cli
+        words = span.split()
+        while isinstance(command, click.Group) and words:
+            found = command.get_command(click.Context(command), words.pop(0))
+            if found is None:
+                break
+            command = found
+        options = {option for each in command.params for option in each.opts} | {"--help"}
+        named = {word.partition("=")[0] for word in words if word.startswith("--")}
+        if isinstance(command, click.Group) or named - options:
+            unknown.append((page, span))
+    assert unknown == []
 
 
 def test_each_test_of_a_claim_runs() -> None:

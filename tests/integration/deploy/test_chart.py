@@ -247,9 +247,10 @@ def guarded(helm: Helm, policy: Values) -> list[list[str]]:
 
 
 def test_the_namespace_guard_covers_all_namespaces_exempt_by_name(helm: Helm) -> None:
-    exempt, *others = guarded(helm, {"exemptions": {"namespaces": ["agents"]}})
-    assert set(exempt) == {*ALWAYS_EXCLUDED, "agents", NAMESPACE}
-    assert others == [[], []]
+    for mode in ("enforce", "audit"):
+        exempt, *others = guarded(helm, {"mode": mode, "exemptions": {"namespaces": ["agents"]}})
+        assert set(exempt) == {*ALWAYS_EXCLUDED, "agents", NAMESPACE}
+        assert others == [[], []]
 
 
 def test_the_namespace_guard_covers_names_for_which_the_policy_is_relaxed(helm: Helm) -> None:
