@@ -121,6 +121,11 @@ live: controlplane  ## generated objects on the real control plane, each answer 
 	GPUFENCE_RANDOM=1 GPUFENCE_LAWS=$(or $(COUNT),1000) $(BIN)/pytest -s -k law tests/e2e/test_one_verdict.py tests/e2e/test_match_conditions.py tests/e2e/test_kubectl.py --timeout 7200 $(ARGS)
 	GPUFENCE_PODS=500 $(BIN)/pytest -s tests/e2e/test_scheduler.py --timeout 7200 $(ARGS)
 
+.PHONY: upgrade
+upgrade: controlplane  ## upgrade from another commit, back and forth again, under load (FROM=v0.3.0)
+	@rm -rf build/earlier && mkdir -p build/earlier && git archive "$(FROM)" | tar -x -C build/earlier
+	GPUFENCE_EARLIER=$(CURDIR)/build/earlier $(BIN)/pytest -s tests/e2e/deploy/test_upgrade.py $(ARGS)
+
 .PHONY: prove
 prove: $(STAMP)  ## prove the statements of docs/concepts/proofs.md, and break the fence to see that the proof notices
 	@$(BIN)/python -m controlplane.build oracle

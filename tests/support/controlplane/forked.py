@@ -6,6 +6,7 @@ An import takes most of the CPU time of a start, and tests start hundreds of the
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import marshal
 import multiprocessing
 import os
@@ -23,6 +24,9 @@ from controlplane.process import Child, Process
 
 QUICK = (sys.executable, "-P", str(Path(__file__).with_name("quick.py")))
 """The command `gpufence` with options for shorter waits."""
+SOURCE = "GPUFENCE_SOURCE"
+"""The variable with the checkout whose gpufence a process runs, if it is not this one."""
+_PR_SET_PDEATHSIG = 1
 _CONTEXT = multiprocessing.get_context("forkserver")
 # Not the commands `serve` and `controller`: quick.py changes what they import.
 _CONTEXT.set_forkserver_preload(
@@ -105,6 +109,13 @@ def _run(
     if environ is not None:
         os.environ.clear()
         os.environ.update(environ)
+    if source := os.environ.get(SOURCE):
+        # The process that started this one ends it, and not the thread, which ends here.
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        program = Path(source, "tests/support/controlplane/quick.py")
+        environ = {**os.environ, "PYTHONPATH": source}
+        command = [sys.executable, "-P", str(program), *arguments]
+        os.execve(sys.executable, command, environ)  # noqa: S606 - no shell is wanted
     from controlplane import quick
 
     sys.argv[1:] = arguments

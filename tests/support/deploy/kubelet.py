@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 
 from controlplane.api import ApiError
 from controlplane.errors import ControlPlaneError
-from controlplane.forked import QUICK, Forked
+from controlplane.forked import QUICK, SOURCE, Forked
 from controlplane.poll import until
 from controlplane.process import runs
 from relay import Relay
@@ -41,6 +41,8 @@ Sources = dict[tuple[str, str], Object]
 """ConfigMaps and Secrets of a namespace, by resource and name."""
 
 EVERY = 0.4
+EARLIER = "localhost/earlier"
+"""The image that stands for the checkout at GPUFENCE_EARLIER."""
 SHORT_WAITS = ("--ca-propagation-delay=2s", "--poll-seconds=1")
 """What gpufence is started with here in addition, so that tests wait for seconds."""
 _ACCOUNT = "/run/secrets/kubernetes.io/serviceaccount"
@@ -191,6 +193,8 @@ class RunningPod:
             "KUBERNETES_SERVICE_HOST": "localhost",
             "KUBERNETES_SERVICE_PORT": str(self._cluster.api.port),
         }
+        if self._container["image"].startswith(EARLIER):
+            environ[SOURCE] = os.environ["GPUFENCE_EARLIER"]
         return Forked(
             self.name,
             [*QUICK, *arguments],
