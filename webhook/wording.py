@@ -17,7 +17,8 @@ ACTING = (
 
 _CONTROL = re.compile(f"[\n{ACTING}]")
 
-_MOST_NAMED = 3
+MOST_NAMED = 3
+"""The names of a sentence."""
 
 
 def counted(count: int, noun: str) -> str:
@@ -25,10 +26,10 @@ def counted(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'s' if count != 1 else ''}"
 
 
-def some(names: Sequence[str]) -> str:
-    """Return the first names, and how many more there are."""
-    rest = len(names) - _MOST_NAMED
-    shown = ", ".join(names[:_MOST_NAMED])
+def some(names: Sequence[str], count: int = 0) -> str:
+    """Return the first names, and how many more there are; ``count`` if ``names`` lacks some."""
+    rest = max(count, len(names)) - MOST_NAMED
+    shown = ", ".join(names[:MOST_NAMED])
     return f"{shown} and {rest:,} more" if rest > 0 else shown
 
 

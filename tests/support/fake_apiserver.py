@@ -317,7 +317,7 @@ class FakeApiServer:
             data = json.loads(body) if body else None
             return web.json_response(self.respond(request.method, path, query, data))
         except ApiError as error:
-            return _status(error.status, error.message)
+            return _status(error.status, error.message, rest=error.rest)
 
     async def _failed(self, request: web.Request) -> web.Response | None:
         match self._fault:
@@ -345,7 +345,8 @@ class FakeApiServer:
             version, offset = map(int, token.split("/"))
         self.before_page(path, offset)
         if version < self._oldest:
-            raise ApiError(410, "The provided continue parameter is too old")
+            rest = f"{self._version}/{offset}"
+            raise ApiError(410, "The provided continue parameter is too old", rest=rest)
         objects = self._of(path, query.get("fieldSelector", ""), query.get("labelSelector", ""))
         end = offset + int(query.get("limit") or len(objects))
         metadata = {"resourceVersion": str(version)}
@@ -454,8 +455,11 @@ def _line(kind: str, obj: JSON) -> bytes:
     return json.dumps({"type": kind, "object": obj}).encode() + b"\n"
 
 
-def _status(code: int, message: str, headers: dict[str, str] | None = None) -> web.Response:
+def _status(
+    code: int, message: str, headers: dict[str, str] | None = None, rest: str = ""
+) -> web.Response:
     status = {"kind": "Status", "apiVersion": "v1", "code": code, "message": message}
+    status["metadata"] = {"continue": rest} if rest else {}
     return web.json_response(status, status=code, headers=headers)
 
 

@@ -230,10 +230,12 @@ class KubeApi:
                             "follows no redirect; use the address of an API server"
                         )
                     if response.status >= 400:
+                        failure = _failure(await body_of(response, path))
                         raise ApiError(
                             response.status,
-                            _message(await body_of(response, path)),
+                            failure.message,
                             _retry_after(response.headers.get("Retry-After", "")),
+                            failure.metadata.rest,
                         )
                     yield response
                     return
@@ -299,12 +301,12 @@ def _retry_after(seconds: str) -> float:
     return min(float(seconds), _MAX_RETRY_AFTER) if seconds.isdecimal() else 0.0
 
 
-def _message(body: bytes) -> str:
-    """Return the message of a Status, or the beginning of any other body."""
+def _failure(body: bytes) -> FailureStatus:
+    """Return a Status, with the beginning of any other body as its message."""
     try:
-        return msgspec.json.decode(body, type=FailureStatus).message
+        return msgspec.json.decode(body, type=FailureStatus)
     except INVALID:
-        return body[:_MOST_SHOWN].decode(errors="replace").strip()
+        return FailureStatus(message=body[:_MOST_SHOWN].decode(errors="replace").strip())
 
 
 def object_in(body: bytes, path: str) -> JSONObject:

@@ -47,13 +47,17 @@ class OversizedAnswerError(UnexpectedAnswerError):
 
 
 class ApiError(ClusterError):
-    """The API server responded with a Status of failure."""
+    """The API server responded with a Status of failure.
 
-    def __init__(self, status: int, message: str, retry_after: float = 0.0) -> None:
+    If a list has expired (410), ``rest`` is the token by which it goes on with newer versions.
+    """
+
+    def __init__(self, status: int, message: str, retry_after: float = 0.0, rest: str = "") -> None:
         super().__init__(f"{message} (HTTP {status})" if message else f"HTTP {status}")
         self.status = status
         self.message = message
         self.retry_after = retry_after
+        self.rest = rest
 
 
 @contextmanager
@@ -67,11 +71,20 @@ def where_forbidden(cure: str) -> Iterator[None]:
         raise ApiError(FORBIDDEN, f"{cure}: {error.message}") from error
 
 
+class ListMetadata(msgspec.Struct, frozen=True, rename="camel"):
+    """``metav1.ListMeta``."""
+
+    resource_version: str = ""
+    rest: str = msgspec.field(name="continue", default="")
+    """The token of the next page; empty on the last."""
+
+
 class FailureStatus(msgspec.Struct, frozen=True):
     """The Status of a failed request: HTTP status and message."""
 
     code: int = 0
     message: str = ""
+    metadata: ListMetadata = ListMetadata()
 
 
 def backoff(failures: int, first: float, longest: float) -> float:

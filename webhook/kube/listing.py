@@ -8,10 +8,8 @@ from typing import Any, TypeVar
 import msgspec
 
 from webhook.kube.client import KubeApi
-from webhook.kube.errors import GONE, ApiError, ClusterError
+from webhook.kube.errors import GONE, ApiError
 from webhook.kube.pages import read_pages
-
-_ATTEMPTS = 5
 
 ItemT = TypeVar("ItemT")
 T = TypeVar("T")
@@ -32,27 +30,26 @@ async def list_all(
     field selector.
 
     If the version of the first page has expired (410: the API server compacts after some minutes),
-    the list starts again.
+    the pages that follow are of a newer version. Each object is in one page.
 
     Raises:
-        ApiError: the request is rejected (webhook.kube.client.FORBIDDEN), or there is no such
+        ApiError: the request is rejected (webhook.kube.errors.FORBIDDEN), or there is no such
             collection.
         ClusterError: another failure.
     """
     selectors = {"labelSelector": labels, "fieldSelector": fields}
     query = {name: text for name, text in selectors.items() if text}
     decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(kind)
-    for _ in range(_ATTEMPTS):
-        items: list[T] = []
+    items: list[T] = []
+    rest, goes_on = "", True
+    while True:
         try:
-            async for _, page in read_pages(connection, path, decoder, query):
+            async for _, page in read_pages(connection, path, decoder, query, rest):
+                goes_on = True
                 items += map(take, page)
         except ApiError as error:
-            if error.status != GONE:
+            if error.status != GONE or not (error.rest and goes_on):
                 raise
+            rest, goes_on = error.rest, False
         else:
             return items
-    raise ClusterError(
-        f"{path}: the list expired {_ATTEMPTS} times before its end; the API server compacts "
-        "faster than it lists: see --etcd-compaction-interval of kube-apiserver"
-    )

@@ -19,6 +19,7 @@ from webhook.kube.errors import (
     INVALID,
     ApiError,
     ClusterError,
+    ListMetadata,
     OversizedAnswerError,
     UnexpectedAnswerError,
     UnreachableError,
@@ -48,14 +49,8 @@ _LONGEST_DELAY = 5.0
 ItemT = TypeVar("ItemT")
 
 
-class _Metadata(msgspec.Struct, rename="camel"):
-    resource_version: str = ""
-    rest: str = msgspec.field(name="continue", default="")
-    """The token of the next page; empty on the last."""
-
-
 class _Page(msgspec.Struct):
-    metadata: _Metadata
+    metadata: ListMetadata
     items: list[msgspec.Raw] | None = None
 
 
@@ -67,15 +62,17 @@ async def read_pages(
     path: str,
     decoder: msgspec.json.Decoder[ItemT],
     query: Query,
+    rest: str = "",
 ) -> AsyncIterator[tuple[str, Iterator[ItemT]]]:
     """Yield the resourceVersion of the list and the items of each page of the collection.
 
-    The items of a page are decoded one after the other, once.
+    The items of a page are decoded one after the other, once. A list that has begun goes on with
+    the token ``rest``.
 
     Raises:
         ClusterError: a request failed, or a single object exceeds ``MOST_BYTES``.
     """
-    rest, limit = "", _FIRST_ITEMS
+    limit = _FIRST_ITEMS
     while True:
         asked = {**query, "limit": str(limit), **({"continue": rest} if rest else {})}
         most_bytes = _MOST_PAGE_BYTES if limit > 1 else MOST_BYTES

@@ -11,12 +11,15 @@ from audit.simulated import NODES, PATHS, TODAY, Cluster, Object, owned, pod, wo
 from cases.loading import policy_spec
 from controlplane.objects import node
 from policies.kubernetes.field_types import NameSet
-from policies.policy import ExceptionEntry
+from policies.policy import ExceptionEntry, Policy
 from policies.shipped import shipped_policy
 from specs import default_spec, policy_of
 from webhook.kube.errors import ApiError
+from webhook.tools.audit import cluster_audit
 from webhook.tools.audit.cluster_audit import Audit
-from webhook.tools.audit.subjects import Subject
+from webhook.tools.audit.judge import Inventory
+from webhook.tools.audit.pools import PoolState
+from webhook.tools.audit.subjects import Subject, subjects
 from webhook.tools.audit.waste import Window, waste
 from webhook.tools.cli.report.content import pool_summary
 
@@ -68,14 +71,27 @@ async def test_a_finding_of_a_deployment_and_its_pods_is_reported_once(cluster: 
     assert finding.path == "spec.template.spec.tolerations[0]"
 
 
-async def test_a_finding_of_pods_is_reported_for_the_owner_with_pod_names(cluster: Cluster) -> None:
+async def test_pods_of_an_owner_are_kept_once_and_reported_with_the_first_names(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept: list[str] = []
+
+    def collect(policy: Policy, inventory: Inventory, states: list[PoolState]) -> list[Subject]:
+        kept.extend(group.first.owned.name for group in inventory.pods.values())
+        return subjects(policy, inventory, states)
+
+    monkeypatch.setattr(cluster_audit, "subjects", collect)
     deployment = cluster.add("Deployment", workload("web", pod_spec()))
-    for name in ("a", "b", "c", "d", "e"):
-        late = pod(name, pod_spec(**REACHING), app="web")
+    places = dict.fromkeys(("a", "b", "c", "d", "e"), "cpu")
+    for name, place in {**places, "on-gpu": "gpu"}.items():
+        late = pod(name, pod_spec(**REACHING), app="web", node=place)
         cluster.add("Pod", owned(late, deployment, "Deployment"))
+    cluster.add("Pod", owned(pod("stray", pod_spec()), deployment, "Deployment"))
     audit = await cluster.audit()
-    [finding] = subject(audit, "web").decision.findings
-    assert finding.detail.endswith("; found in Pod a, Pod b, Pod c and 2 more")
+    assert kept == ["a", "on-gpu", "stray"]
+    assert (audit.pods, subject(audit, "web").pods) == (7, {"denied": 6})
+    finding = subject(audit, "web").decision.findings[0]
+    assert finding.detail.endswith("; found in Pod a, Pod b, Pod c and 3 more")
 
 
 async def test_old_replica_sets_and_completed_jobs_are_ignored(cluster: Cluster) -> None:

@@ -20,7 +20,7 @@ from webhook.cluster.listed import ListedCluster
 from webhook.cluster.objects import Reader
 from webhook.devices.nodes import NodeObject
 from webhook.kube.collection import Collection
-from webhook.tools.audit.judge import Inventory, Judge, Judged, NodeDetails, RunningPod
+from webhook.tools.audit.judge import Inventory, Judge, Judged, NodeDetails
 from webhook.tools.audit.move import Move
 from webhook.tools.audit.owners import Owned
 from webhook.tools.audit.pools import NodeFindings, PoolState, node_findings, pool_states
@@ -88,9 +88,11 @@ async def judged_workloads(reader: Reader, policy: Policy, today: date) -> list[
     lister = _Lister(reader, policy, today, None)
     await lister.read_facts()
     await lister.read_workloads()
-    judged = [*lister.inventory.workloads, *await lister.read_pods()]
+    await lister.read_pods()
+    inventory = lister.inventory
+    judged = [*inventory.workloads, *(group.first for group in inventory.pods.values())]
     await lister.read_owners(each.owned for each in judged)
-    top = lister.inventory.owners.top
+    top = inventory.owners.top
     return [each for each in judged if not each.is_history and top(each.owned)[0] is each.owned]
 
 
@@ -98,13 +100,15 @@ async def _audit(lister: _Lister, policy: Policy) -> Audit:
     inventory = lister.inventory
     await lister.read_facts()
     await lister.read_workloads()
-    pods = await lister.read_pods()
+    await lister.read_pods()
+    groups = inventory.pods.values()
+    pods = [group.first for group in groups]
     await lister.read_owners(pod.owned for pod in pods)
     await lister.read_owners(judged.owned for judged in list(inventory.workloads))
     provided = frozenset(inventory.facts.extended_resource_classes.values())
     states = pool_states(policy, inventory.nodes, pods, inventory.node_details, provided)
     # Unreadable objects are reported as well.
-    owners = subjects(policy, inventory, pods, states)
+    owners = subjects(policy, inventory, states)
     reader = inventory.reader
     broken = [*reader.malformed, *reader.bugs]
     skipped = [*reader.skipped, *(f"{title}: not read: {problem}" for title, problem in broken)]
@@ -114,8 +118,8 @@ async def _audit(lister: _Lister, policy: Policy) -> Audit:
         states,
         tuple(dict.fromkeys(skipped)),
         tuple(inventory.stack),
-        len(pods),
-        tuple(pod.owned.full_name for pod in pods if pod.lacks_mutations),
+        sum(group.count for group in groups),
+        tuple(inventory.unmutated),
         Counter(pod.user for pod in pods if pod.node and pod.devices),
         tuple(_unused_exceptions(policy, inventory)),
         tuple(title for title, _ in reader.malformed),
@@ -127,7 +131,7 @@ def _unused_exceptions(policy: Policy, inventory: Inventory) -> Iterator[str]:
     useless = dict(useless_exceptions(policy, inventory.today))
     for index, entry in enumerate(policy.exceptions):
         problem = useless.get(index)
-        if problem is None and not any(entry.covers(*found) for found in inventory.excepted):
+        if problem is None and index not in inventory.used_exceptions:
             problem = "covers no finding of this audit"
         if problem is not None:
             yield f"spec.exceptions[{index}] of the policy ({entry.reason}) {problem}"
@@ -143,7 +147,7 @@ class _Lister:
     """Lists what an audit needs, a collection at a time, into one inventory."""
 
     def __init__(self, reader: Reader, policy: Policy, today: date, move: Move | None) -> None:
-        self.inventory = Inventory(reader, ListedCluster(policy), today)
+        self.inventory = Inventory(reader, policy, ListedCluster(policy), today)
         self._reader = reader
         self._policy = policy
         self._judge = Judge(self.inventory, policy, move)
@@ -182,11 +186,10 @@ class _Lister:
                     f"check its API server: {error}"
                 )
 
-    async def read_pods(self) -> list[RunningPod]:
-        """Decide on each Pod that has not ended; none if the account may not list Pods."""
+    async def read_pods(self) -> None:
+        """Decide on each Pod that has not ended, while its page is read."""
         judged = await self._reader.read(PODS, self._judge.pod, "no Pod is audited")
         self.inventory.is_whole = self.inventory.is_whole and judged is not None
-        return [pod for pod in judged or () if pod is not None]
 
     async def read_owners(self, objects: Iterable[Owned]) -> None:
         """List the kinds that own one of the objects, and the owners of these, and so on.

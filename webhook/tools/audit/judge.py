@@ -27,6 +27,7 @@ from policies.kubernetes.pod import Pod, host_peaks
 from policies.kubernetes.scheduling import FENCING_EFFECTS, tolerates
 from policies.kubernetes.workload import Workload
 from policies.policy import Policy
+from policies.pool_nodes import nodes_of_pools
 from policies.reach import CONTROLLERS, MIRROR_ANNOTATION
 from policies.requests import Scope, device_peaks
 from webhook.cluster.judge import ContainerUser, Judgement, judge
@@ -38,6 +39,7 @@ from webhook.tools.audit.move import Move
 from webhook.tools.audit.owners import Owned, OwnedMetadata, Owners
 from webhook.tools.audit.pod_status import PodStatus, PodTimes
 from webhook.tools.audit.stack import StackProblem, unreached_by
+from webhook.wording import MOST_NAMED
 
 _MOST_TEXT = 32 * 1024
 """The characters of findings that are kept of an object."""
@@ -103,6 +105,18 @@ class RunningPod(Judged):
     """Of a Pod without an owner: its images."""
 
 
+@dataclass(slots=True)
+class PodGroup:
+    """A Pod that an audit keeps, and further Pods of its owner that it need not tell apart.
+
+    ``names`` has the first of their names, and ``count`` their number.
+    """
+
+    first: RunningPod
+    names: list[str] = field(default_factory=list)
+    count: int = 0
+
+
 class NodeDetails(NamedTuple):
     """What an audit reads of a Node beyond what placement depends on.
 
@@ -119,14 +133,18 @@ class Inventory:
     """The listed objects. ``reader`` notes what is not audited."""
 
     reader: Reader
+    policy: Policy
     cluster: ListedCluster
     today: date
     node_details: dict[str, NodeDetails] = field(default_factory=dict)
     workloads: list[Judged] = field(default_factory=list)
+    pods: dict[object, PodGroup] = field(default_factory=dict)
+    unmutated: list[str] = field(default_factory=list)
+    """The running Pods that lack what the policy adds, as namespace/name."""
     owners: Owners = field(default_factory=Owners)
     stack: list[StackProblem] = field(default_factory=list)
-    excepted: set[tuple[str, str, str, str]] = field(default_factory=set)
-    """Rule, namespace, kind and name of each finding that an exception covers."""
+    used_exceptions: set[int] = field(default_factory=set)
+    """The exceptions of the policy, by number, that cover a finding."""
     facts: Facts = field(default_factory=Facts)
     """The facts of the whole cluster; ``facts_in`` returns those of a namespace."""
     is_whole: bool = True
@@ -140,12 +158,39 @@ class Inventory:
         return replace(self.facts, namespace_labels=self.cluster.labels_of(namespace))
 
     def take_excepted(self, judged: Judged) -> None:
-        """Record the findings on an object that an exception covers."""
-        owned = judged.owned
-        self.excepted.update(
-            (finding.rule, owned.namespace, judged.kind.kind, owned.name)
-            for finding in judged.decision.excepted
+        """Record the exceptions that cover a finding on an object."""
+        for finding in judged.decision.excepted:
+            self.take_exception(finding.rule, judged.owned)
+
+    def take_exception(self, rule: str, owned: Owned) -> None:
+        """Record the exceptions that cover a finding of this rule on an object."""
+        found = rule, owned.namespace, owned.key[1], owned.name
+        self.used_exceptions.update(
+            index for index, each in enumerate(self.policy.exceptions) if each.covers(*found)
         )
+
+    def take_pod(self, pod: RunningPod) -> None:
+        """Keep a Pod, or count it with those that reports do not tell apart.
+
+        These are Pods of one owner, without devices and on no node of a pool, of which there can be
+        a million.
+        """
+        owned, key = pod.owned, object()
+        if not pod.devices and not self._is_of_a_pool(pod.node) and self.owners.direct(owned):
+            said = id(pod.decision), pod.verdict, pod.details, pod.users, pod.mutations
+            key = owned.namespace, owned.owner, said, pod.unjudged, pod.user
+        group = self.pods.setdefault(key, PodGroup(pod))
+        group.count += 1
+        if group.count <= MOST_NAMED:
+            group.names.append(owned.name)
+        if pod.lacks_mutations:
+            self.unmutated.append(owned.full_name)
+
+    def _is_of_a_pool(self, name: str) -> bool:
+        nodes = self.nodes
+        if nodes is None or nodes.get(name) is None:
+            return False
+        return bool(nodes_of_pools(self.policy, nodes).all >> nodes.number(name) & 1)
 
 
 class _Spec(msgspec.Struct, frozen=True, rename="camel"):
@@ -203,8 +248,8 @@ class Judge:
         rules = judgement.mutations
         return Judged(kind, owned, kept, verdict, details, users, rules, is_history, unjudged)
 
-    def pod(self, item: msgspec.Raw) -> RunningPod | None:
-        """Decide on a Pod of a list; return None if it is malformed."""
+    def pod(self, item: msgspec.Raw) -> None:
+        """Decide on a Pod of a list."""
         inventory, known = self._inventory, _items.decode(item)
         owned = inventory.owners.owned(known.metadata, POD.key, {})
         node, owner = known.spec.node_name, inventory.owners.direct(owned)
@@ -221,7 +266,7 @@ class Judge:
             inventory.reader.skipped += (
                 f"Pod {owned.full_name}: not audited: {reason}" for reason in unjudged
             )
-            return None
+            return
         if owner is None:
             self._note(POD, owned, lambda: _workload_of(item))
         [pod] = judged[-1].pods()
@@ -252,7 +297,7 @@ class Judge:
             times=known.status.times(known.metadata.creation_timestamp),
         )
         inventory.take_excepted(running)
-        return running
+        inventory.take_pod(running)
 
     def _may_return(self, pod: Pod, node: str) -> bool:
         """Return whether the Pod, with its mutations, can be placed on the node again."""

@@ -14,10 +14,10 @@ from policies.policy import Policy
 from policies.rules.check_pool_trespass import ID as TRESPASS
 from webhook.cluster.judge import ContainerUser
 from webhook.cluster.kinds import POD, Kind
-from webhook.tools.audit.judge import Inventory, Judged, RunningPod
+from webhook.tools.audit.judge import Inventory, Judged, PodGroup, RunningPod
 from webhook.tools.audit.owners import Identity, Owned
 from webhook.tools.audit.pools import PoolState
-from webhook.wording import some
+from webhook.wording import MOST_NAMED, some
 
 
 @dataclass(slots=True)
@@ -63,19 +63,15 @@ class Subject:
 
 @dataclass(slots=True)
 class _Seen:
-    """A finding, and the objects below the owner that have it."""
+    """A finding, and how many objects below the owner have it, with the first of their names."""
 
     finding: Finding
     below: list[str] = field(default_factory=list)
+    count: int = 0
     own: bool = False
 
 
-def subjects(
-    policy: Policy,
-    inventory: Inventory,
-    pods: Sequence[RunningPod],
-    states: Iterable[PoolState],
-) -> list[Subject]:
+def subjects(policy: Policy, inventory: Inventory, states: Iterable[PoolState]) -> list[Subject]:
     """Return every topmost owner, by namespace, kind and name.
 
     Old ReplicaSets and ended Jobs are reported only if they still have a running Pod.
@@ -93,8 +89,8 @@ def subjects(
     for judged in inventory.workloads:
         if not judged.is_history:
             collector(judged).take(judged)
-    for pod in pods:
-        collector(pod).take_pod(pod)
+    for group in inventory.pods.values():
+        collector(group.first).take_pods(group)
     for state in states:
         for node in state.nodes.values():
             for pod in node.trespassers:
@@ -129,12 +125,13 @@ class _Collector:
         self._inventory.take_excepted(judged)
         self._add(judged)
 
-    def take_pod(self, pod: RunningPod) -> None:
-        self._subject.pods[pod.verdict] += 1
+    def take_pods(self, group: PodGroup) -> None:
+        pod = group.first
+        self._subject.pods[pod.verdict] += group.count
         if pod.user is not None:
             self._subject.running_users.add(pod.user)
         self._subject.likeness = pod.likeness
-        self._add(pod)
+        self._add(pod, group.names, group.count)
 
     def take_trespass(self, pod: RunningPod, pool: str) -> None:
         """Record that a Pod runs on a node of a pool without requesting its devices."""
@@ -159,10 +156,11 @@ class _Collector:
             subject.verdict = "mutated" if verdict == "allowed" and is_changed else verdict
         return subject
 
-    def _add(self, judged: Judged) -> None:
+    def _add(self, judged: Judged, names: Sequence[str] = (), count: int = 1) -> None:
         own = judged.owned.identity == self._top.owned.identity
         self._has_top = self._has_top or own
-        where = f"{judged.kind.kind} {judged.owned.name}"
+        places = [f"{judged.kind.kind} {name}" for name in names or [judged.owned.name]]
+        where = some(places, count)
         self._subject.users |= dict.fromkeys(judged.users)
         self._subject.mutations |= dict.fromkeys(judged.mutations)
         self._subject.unjudged |= dict.fromkeys(
@@ -175,13 +173,14 @@ class _Collector:
                 # The finding of the owner's own template counts.
                 repeated.finding, repeated.own = finding, True
             else:
-                repeated.below.append(where)
+                repeated.below += places[: MOST_NAMED - len(repeated.below)]
+                repeated.count += count
 
     def _findings(self) -> Iterator[Finding]:
         for repeated in self._seen.values():
             finding = repeated.finding
             if not repeated.own:
-                detail = f"{finding.detail}; found in {some(repeated.below)}"
+                detail = f"{finding.detail}; found in {some(repeated.below, repeated.count)}"
                 finding = replace(finding, detail=detail)
             yield finding
 
@@ -215,7 +214,7 @@ class _Collector:
             for candidate in (owned, top):
                 key = (TRESPASS, owned.namespace, candidate.key[1], candidate.name)
                 if entry.covers(*key) and not entry.has_expired(inventory.today):
-                    inventory.excepted.add(key)
+                    inventory.take_exception(TRESPASS, candidate)
                     return True
         return False
 

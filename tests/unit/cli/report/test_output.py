@@ -18,6 +18,7 @@ import yaml
 
 from running import FAULTS, PLAIN_POD, TRESPASSER, Run, assert_golden, run_command, write_policy
 from webhook.tools.cli import report
+from webhook.tools.cli.report import output as outputs
 from webhook.tools.cli.report.output import FORMATS
 
 CHECK = FORMATS["check"]
@@ -56,6 +57,17 @@ def test_a_report_file_equals_the_report_on_standard_output(gpufence: Run, tmp_p
         gpufence("check", "-o", f"{name}=report", "-", stdin=FAULTS)
         written[name] = (tmp_path / "report").read_text()
     assert printed == written == shown
+
+
+def test_a_long_read_is_logged_where_there_is_no_terminal(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 0.0
+    monkeypatch.setattr(outputs.time, "monotonic", lambda: now)
+    with outputs.reading(enabled=True) as progress:
+        for now in (1.0, 9.0, 11.0, 12.0, 25.0):
+            progress("pods", round(now * 100))
+    assert capsys.readouterr().err == "Reading pods: 1,100\nReading pods: 2,500\n"
 
 
 def test_an_unwritable_report_file_is_an_error_before_the_check_starts(

@@ -6,6 +6,7 @@ import os
 import shutil
 import sys
 import textwrap
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
@@ -32,6 +33,7 @@ Command = Literal["check", "audit", "doctor", "suites", "diff"]
 
 TEXT = "text"
 STDOUT = "-"
+_LOGGED_EVERY = 10.0
 _STDOUT_DEVICES = ("/dev/stdout", "/dev/fd/1", "/proc/self/fd/1")
 
 FORMATS: dict[Command, tuple[str, ...]] = {
@@ -272,16 +274,28 @@ def terminal_of(stream: TextIO | None, color: Color) -> Terminal:
 
 @contextmanager
 def reading(*, enabled: bool) -> Iterator[Callable[[str, int], None]]:
-    """Provide a function that shows on a terminal how many objects of a collection are read."""
-    if not enabled or sys.stderr is None or not sys.stderr.isatty():
+    """Provide a function that shows how many objects of a collection are read.
+
+    On a terminal that is one line, which disappears before the report. Elsewhere, for example in
+    the log of a Job, it is a line every ten seconds.
+    """
+    if not enabled or sys.stderr is None:
         yield lambda _title, _count: None
         return
+    is_terminal = sys.stderr.isatty()
+    due = time.monotonic() + _LOGGED_EVERY
 
-    def show(text: str) -> None:
-        click.echo(f"\r\x1b[K{text}", err=True, nl=False)
+    def show(title: str, count: int) -> None:
+        nonlocal due
+        text = f"Reading {title}: {count:,}"
+        if is_terminal:
+            click.echo(f"\r\x1b[K{text}", err=True, nl=False)
+        elif time.monotonic() >= due:
+            due = time.monotonic() + _LOGGED_EVERY
+            click.echo(text, err=True)
 
     try:
-        yield lambda title, count: show(f"Reading {title}: {count:,}")
+        yield show
     finally:
-        # The line disappears before the report.
-        show("")
+        if is_terminal:
+            click.echo("\r\x1b[K", err=True, nl=False)
