@@ -171,9 +171,9 @@ bench-cli: $(STAMP)  ## only the command lines of it: 10,000 manifests, start, m
 bench-expressions: controlplane  ## CPU of the API server by Pod and number of pools (VERSION=v1.37.2 builds another)
 	$(BIN)/python -m bench.expressions $(VERSION)
 
-.PHONY: bench-stores
-bench-stores: $(STAMP)  ## CPU of what a replica knows of its nodes, by their number
-	$(BIN)/python -m bench.stores
+.PHONY: bench-scale
+bench-scale: $(STAMP)  ## a replica with 5,000 nodes and with NODES=100000: memory, CPU, latency, stalls (ten minutes)
+	@$(BIN)/python -m bench.scale 5000 $(or $(NODES),100000)
 
 .PHONY: lock
 lock: $(STAMP)  ## rewrite the pinned requirements (needs uv)

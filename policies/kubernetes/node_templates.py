@@ -7,7 +7,7 @@ requires such a label stays Pending.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass
 
 from policies.kubernetes.core_v1 import Requirement
@@ -48,6 +48,20 @@ class NodeTemplate:
     """The number of devices of a node, by extended resource; ``None`` if it varies."""
     startup_taints: tuple[Taint, ...] = ()
     """Taints that a new node has until it is ready."""
+
+    @property
+    def promised(self) -> Hashable:
+        """All but the name: equal for templates that can be added for the same Pods."""
+        offered = self.allocatable
+        return (
+            frozenset(self.labels.items()),
+            self.taints,
+            tuple((each.key, each.operator, *(each.values or ())) for each in self.requirements),
+            self.provider,
+            self.chooses,
+            None if offered is None else frozenset(offered.items()),
+            self.startup_taints,
+        )
 
     def promises(self, selector: Selector) -> bool:
         """Return whether a node can meet the selector when it joins, as far as is known."""

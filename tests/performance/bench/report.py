@@ -14,18 +14,18 @@ BEGIN, END = "<!-- begin: written by make bench -->", "<!-- end -->"
 
 def markdown(results: Results) -> str:
     """Return the tables of the parts that were measured."""
-    sections = [_table(("the machine", ""), results.machine.items())]
+    sections = [table(("the machine", ""), results.machine.items())]
     if results.engine:
         cases = ((_case(name), f"{cost:.0f}") for name, cost in results.engine.items())
-        sections.append("## The engine alone\n\n" + _table(("review", "µs"), cases))
+        sections.append("## The engine alone\n\n" + table(("review", "µs"), cases))
         parts = ((name, f"{cost:.0f}") for name, cost in results.parts.items())
-        sections.append(_table(("of a GPU Pod, mutating", "µs"), parts))
+        sections.append(table(("of a GPU Pod, mutating", "µs"), parts))
     sections += _command_lines(results.cli)
     for case, by_name in results.serving.items():
         header = ("webhook", "requests/s", "p50 ms", "p99 ms", "CPU ms", "memory MiB")
         rows = [(name, *_served(served)) for name, served in by_name.items()]
         title = f"## Over TLS, {serving.CONNECTIONS} connections, one core: {_case(case)}\n\n"
-        sections.append(title + _table(header, rows))
+        sections.append(title + table(header, rows))
     for kind, created in results.apiserver.items():
         creation_header = (
             "admission",
@@ -37,11 +37,11 @@ def markdown(results: Results) -> str:
         creation_rows = [(name, *_created(figures)) for name, figures in created.items()]
         title = f"## On a real API server, {apiserver.CONNECTIONS} connections"
         sections.append(
-            f"{title}: {apiserver.TITLES[kind]}\n\n{_table(creation_header, creation_rows)}"
+            f"{title}: {apiserver.TITLES[kind]}\n\n{table(creation_header, creation_rows)}"
         )
     if current := ratios(results):
         ratio_rows = ((name, f"{ratio:.2f}") for name, ratio in current.items())
-        sections.append("## Ratios\n\n" + _table(("", ""), ratio_rows))
+        sections.append("## Ratios\n\n" + table(("", ""), ratio_rows))
     return "\n\n".join(sections) + "\n"
 
 
@@ -66,14 +66,14 @@ def _command_lines(results: cli.Measured) -> Iterator[str]:
             )
             for name, usage in usages.items()
         )
-        yield f"## Command lines: {input_name}\n\n" + _table(header, rows)
+        yield f"## Command lines: {input_name}\n\n" + table(header, rows)
     if results.start:
         starts = (
             (name, f"{usage.wall * 1000:.0f}", f"{usage.cpu * 1000:.0f}")
             for name, usage in results.start.items()
         )
         title = "## Command lines: from the start to the verdict on one file\n\n"
-        yield title + _table(("", "time ms", "CPU ms"), starts)
+        yield title + table(("", "time ms", "CPU ms"), starts)
 
 
 def _served(served: serving.Served) -> tuple[str, ...]:
@@ -92,6 +92,6 @@ def _case(name: str) -> str:
     return f"{described}, `/{endpoint}`"
 
 
-def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     lines = [head, ["---", *["---:"] * (len(head) - 1)], *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)

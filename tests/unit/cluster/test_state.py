@@ -13,7 +13,7 @@ from policies.kubernetes.nodes import Node
 from policies.kubernetes.scheduling import Taint
 from webhook.cluster.files import put
 from webhook.cluster.state import ClusterState
-from webhook.cluster.templates import NODE_POOLS
+from webhook.cluster.templates import NODE_CLAIMS, NODE_POOLS
 from webhook.devices.classes import DeviceClassObject, DeviceClassSpec
 from webhook.devices.nodes import NodeObject, NodeStore
 from webhook.devices.published import PublishedDevices
@@ -88,9 +88,32 @@ def test_node_templates_follow_each_change() -> None:
         put(state, {"apiVersion": "karpenter.sh/v1", "kind": "NodePool", **obj})
         [found] = state.templates
         assert found.labels == {**labels, "karpenter.sh/nodepool": "gpu"}
-        assert state.templates is state.templates
+        assert state.facts(()).templates == (found,)
     store.remove("gpu")
-    assert state.templates == ()
+    assert state.templates == state.facts(()).templates == ()
+
+
+def test_decisions_look_once_at_equal_node_templates() -> None:
+    state = ClusterState(policy())
+
+    def order(name: str, zone: str) -> None:
+        metadata = {"name": name, "labels": {"topology.kubernetes.io/zone": zone}}
+        put(state, {"apiVersion": "karpenter.sh/v1", "kind": "NodeClaim", "metadata": metadata})
+
+    def zones() -> list[str]:
+        return [value for each in state.facts(()).templates for value in each.labels.values()]
+
+    for number in range(100):
+        order(f"c{number}", f"z{number % 2}")
+    assert zones() == ["z0", "z1"]
+    unchanged = state.facts(()).templates
+    order("c100", "z0")
+    state.template_stores[NODE_CLAIMS].remove("c98")
+    order("c0", "z1")
+    assert state.facts(()).templates is unchanged
+    for number in range(0, 101, 2):
+        state.template_stores[NODE_CLAIMS].remove(f"c{number}")
+    assert zones() == ["z1"]
 
 
 def test_common_label_strings_are_stored_once() -> None:

@@ -22,6 +22,7 @@ from fake_apiserver import (
 )
 from webhook.cluster.facts import ClusterFacts
 from webhook.cluster.templates import MACHINE_DEPLOYMENTS, NODE_CLAIMS, NODE_POOLS
+from webhook.devices.nodes import NodeObject
 from webhook.devices.slices import TAINT_RULES
 from webhook.kube.client import KubeApi
 from webhook.kube.errors import ApiError, UnreachableError
@@ -434,3 +435,33 @@ async def test_a_starting_api_server_takes_nothing_away_and_an_uninstalled_autos
         await eventually(lambda: not cluster.state.templates, "the templates to be forgotten")
         assert cluster.watches.staleness()["nodepools"] is None, "no alert for what is gone"
         assert cluster.watches.lost() == []
+
+
+async def test_reviews_are_answered_between_the_items_of_a_page_and_the_lines_of_a_watch(
+    api: FakeApiServer, cluster: ClusterFacts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("webhook.kube.reflector._ITEMS_IN_TURN", 5)
+    turns, seen = 0, list[int]()
+    put = cluster.state.nodes.put
+
+    def note(item: NodeObject) -> None:
+        seen.append(turns)
+        put(item)
+
+    async def count() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    monkeypatch.setattr(cluster.state.nodes, "put", note)
+    counting = asyncio.create_task(count())
+    for number in range(60):
+        api.put(NODES, node(f"n{number}", {"changed": "yes"}))
+    await eventually(lambda: len(seen) == 60, "the changes")
+    api.compact()
+    api.end(NODES)
+    await eventually(lambda: len(seen) == 120, "another list")
+    counting.cancel()
+    for start in range(0, 120, 10):
+        assert seen[start] < seen[start + 9]

@@ -82,7 +82,7 @@ def test_index_queries_equal_a_linear_search_after_any_changes(
     changes: list[Node | str], selection: Alternative, selector: Selector
 ) -> None:
     # So that few nodes are many.
-    with patch.object(nodes_module, "_MOST_LISTED", 2):
+    with patch.multiple(nodes_module, _MOST_LISTED=2, _FEW=1):
         check_changes(changes, selection, selector)
 
 

@@ -1,0 +1,238 @@
+"""A replica in clusters of many nodes, in its own process, over TLS: `python -m bench.scale NODES…`.
+
+The cluster is that of `bench.fleet`. Times of reviews include the scheduling of this machine; CPU,
+memory and stalls of the event loop are the replica's own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import ssl
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from urllib.request import Request, urlopen
+
+from bench import reviews
+from bench.contestants import cpu_seconds, resident_mebibytes
+from bench.fleet import HOSTNAME
+from bench.report import table
+from certs.files import issue
+from controlplane import kubeconfig
+from controlplane.gpufence import HOST, Replica
+from controlplane.ports import free_ports
+from controlplane.process import Process
+from policies.shipped import DEFAULT
+
+
+RATE, CHANGES, SECONDS = 500, 300, 10.0
+_CONNECTIONS = 16
+_START_SECONDS = 600
+_MOST_TERMS, _MOST_VALUES = 200, 5_000
+Figures = dict[str, str]
+
+
+class Scaled(Replica):
+    """A replica that follows the cluster of an API server."""
+
+    def __init__(self, directory: Path, api: str) -> None:
+        config = kubeconfig.write(directory / "kubeconfig", api, {"token": "bench"})
+        pair = [directory / "tls.crt", directory / "tls.key"]
+        authority, _ = issue(["localhost"], [HOST], directory, datetime.now(UTC))
+        flags = [f"--policy={DEFAULT}", f"--kubeconfig={config}", "--node-facts"]
+        flags += [f"--tls-cert={pair[0]}", f"--tls-key={pair[1]}"]
+        self._stalls = directory / "stalls"
+        command: list[str | Path] = [sys.executable, "-m", "bench.probed", self._stalls]
+        super().__init__(directory, flags, command=command)
+        self.tls = ssl.create_default_context(cadata=authority.certificate_pem.decode())
+
+    @property
+    def memory(self) -> float:
+        assert self.process.pid is not None
+        return resident_mebibytes(self.process.pid)
+
+    @property
+    def cpu(self) -> float:
+        return cpu_seconds(self.process)
+
+    def longest_stall(self, since: float) -> float:
+        """Return the most milliseconds for which the event loop stood still since then."""
+        lines = (line.split() for line in self._stalls.read_text().splitlines())
+        return max((float(ms) for at, ms in lines if float(at) >= since), default=0.0)
+
+
+class Client:
+    """Sends reviews over kept connections, at a rate, and checks each answer."""
+
+    def __init__(self, server: Scaled) -> None:
+        self._server = server
+        self._free: asyncio.Queue[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = (
+            asyncio.Queue()
+        )
+        self.wrong = 0
+
+    async def connect(self) -> None:
+        for _ in range(_CONNECTIONS):
+            streams = await asyncio.open_connection(HOST, self._server.port, ssl=self._server.tls)
+            self._free.put_nowait(streams)
+
+    async def ask(self, endpoint: str, body: bytes, expected: bytes = b'"allowed":true') -> float:
+        """Send a review; return its milliseconds."""
+        reader, writer = streams = await self._free.get()
+        began = time.monotonic()
+        head = f"POST /{endpoint} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+        writer.write(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+        answered = await reader.readuntil(b"\r\n\r\n")
+        length = int(answered.lower().split(b"content-length: ")[1].split(b"\r\n")[0])
+        answer = await reader.readexactly(length)
+        taken = (time.monotonic() - began) * 1000
+        self._free.put_nowait(streams)
+        self.wrong += expected not in answer
+        return taken
+
+    async def load(self, endpoint: reviews.Endpoint, seconds: float) -> list[float]:
+        """Send reviews of a GPU Pod at the rate; return their milliseconds."""
+        body, asked = reviews.body("gpu-pod", endpoint), []
+        began = time.monotonic()
+        for number in range(int(RATE * seconds)):
+            if (pause := began + number / RATE - time.monotonic()) > 0:
+                await asyncio.sleep(pause)
+            asked.append(asyncio.create_task(self.ask(endpoint, body)))
+        return await asyncio.gather(*asked)
+
+
+def expensive_pods() -> Iterator[tuple[str, bytes]]:
+    """Yield the reviews of Pods that ask for most: as many terms and values as a Pod may have."""
+    each = _MOST_VALUES // _MOST_TERMS
+    hosts = [[f"n{term * each + host}" for host in range(each)] for term in range(_MOST_TERMS)]
+    requirements: Mapping[str, Sequence[dict[str, Any]]] = {
+        "every host": [{"key": HOSTNAME, "operator": "Exists"}] * _MOST_TERMS,
+        "25 hosts": [{"key": HOSTNAME, "operator": "In", "values": own} for own in hosts],
+        "all but 25 hosts": [
+            {"key": HOSTNAME, "operator": "NotIn", "values": own} for own in hosts
+        ],
+        "more memory": [
+            {"key": "example.com/memory", "operator": "Gt", "values": [str(bound * 20 + 13)]}
+            for bound in range(_MOST_TERMS)
+        ],
+    }
+    cases: tuple[tuple[reviews.Case, int], ...] = (("plain-pod", 0), ("gpu-pod", 16))
+    for case, gpus in cases:
+        review = json.loads(reviews.body(case, "validate"))
+        spec = review["request"]["object"]["spec"]
+        if gpus:
+            limits = spec["containers"][0]["resources"]
+            limits["limits"]["nvidia.com/gpu"] = limits["requests"]["nvidia.com/gpu"] = str(gpus)
+        for name, terms in requirements.items():
+            selected = {"nodeSelectorTerms": [{"matchExpressions": [term]} for term in terms]}
+            affinity = {
+                "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": selected}
+            }
+            tolerations = [{"operator": "Exists"}]
+            review["request"]["object"]["spec"] = {
+                **spec,
+                "affinity": affinity,
+                "tolerations": tolerations,
+            }
+            yield f"{name}, {gpus} GPUs", json.dumps(review).encode()
+
+
+async def measure(nodes: int) -> Figures:
+    """Measure one replica in a cluster of so many nodes."""
+    with ExitStack() as stack:
+        directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        [port] = free_ports(1)
+        api = f"http://{HOST}:{port}"
+        command = [sys.executable, "-m", "bench.fleet", str(port), str(nodes), "0"]
+        fleet = Process("fleet", command, directory / "fleet.log")
+        stack.callback(fleet.stop)
+        fleet.start()
+        fleet.wait(lambda: _unreachable(api))
+        server = Scaled(directory, api)
+        stack.callback(server.stop)
+        began = time.monotonic()
+        server.start()
+        listed = 'gpufence_cluster_objects{resource="nodes"}'
+        while server.unready() or server.metric(listed) < nodes:
+            if time.monotonic() - began > _START_SECONDS:
+                raise TimeoutError(server.unready())
+            await asyncio.sleep(0.2)
+        figures = {
+            "synced after, CPU s": f"{server.cpu:.1f}",
+            "synced after, s": f"{time.monotonic() - began:.0f}",
+            "longest stall meanwhile, CPU ms": f"{server.longest_stall(began):.0f}",
+        }
+        figures |= await _under_load(server, api)
+        return figures
+
+
+async def _under_load(server: Scaled, api: str) -> Figures:
+    client = Client(server)
+    await client.connect()
+    figures: Figures = {}
+    for title, order in (("", "churn?rate=0"), (f", {CHANGES} changes/s", f"churn?rate={CHANGES}")):
+        _order(api, order)
+        began, cpu = time.monotonic(), server.cpu
+        asked = 0
+        for endpoint in reviews.endpoints("gpu-pod"):
+            taken = await client.load(endpoint, SECONDS)
+            asked += len(taken)
+            figures[f"/{endpoint} p50, p99 ms{title}"] = _quantiles(taken)
+        figures[f"CPU ms of a review{title}"] = f"{(server.cpu - cpu) / asked * 1000:.2f}"
+        figures[f"longest stall, CPU ms{title}"] = f"{server.longest_stall(began):.1f}"
+    for name, body in expensive_pods():
+        cpu = server.cpu
+        times = 10
+        for _ in range(times):
+            await client.ask("validate", body, b'"uid"')
+        figures[f"200 terms, {name}: CPU ms"] = f"{(server.cpu - cpu) / times * 1000:.0f}"
+    figures["wrong answers"] = str(client.wrong)
+    for title, orders in {
+        "a node added every 3 ms": ["churn?rate=333&adds"],
+        "a relist after 410": ["churn?rate=0", "compact"],
+    }.items():
+        began, client.wrong = time.monotonic(), 0
+        for order in orders:
+            _order(api, order)
+        taken = await client.load("mutate", SECONDS * 2)
+        figures[f"{title}: wrong answers"] = str(client.wrong)
+        figures[f"{title}: p50, p99 ms"] = _quantiles(taken)
+        figures[f"{title}: longest stall, CPU ms"] = f"{server.longest_stall(began):.1f}"
+    figures["memory at the end, MiB"] = f"{server.memory:.0f}"
+    return figures
+
+
+def _quantiles(taken: Sequence[float]) -> str:
+    cuts = statistics.quantiles(taken, n=100)
+    return f"{cuts[49]:.1f}, {cuts[98]:.1f}"
+
+
+def _order(api: str, order: str) -> None:
+    order_of = Request(f"{api}/-/{order}", method="POST")  # noqa: S310 - this process started it
+    urlopen(order_of, timeout=60).close()  # noqa: S310
+
+
+def _unreachable(api: str) -> str:
+    try:
+        urlopen(f"{api}/version", timeout=1).close()  # noqa: S310
+    except OSError as error:
+        return str(error)
+    return ""
+
+
+def main() -> None:
+    sizes = [*map(int, sys.argv[1:])]
+    measured = [asyncio.run(measure(size)) for size in sizes]
+    rows = ((name, *(each[name] for each in measured)) for name in measured[0])
+    print(table(("", *(f"{size:,} nodes" for size in sizes)), rows))
+
+
+if __name__ == "__main__":
+    main()
