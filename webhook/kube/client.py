@@ -1,7 +1,7 @@
 """A client of one API server that reads: single objects as raw JSON, and the lines of a watch.
 
 The model objects of ``kubernetes.aio`` are not used: to make one of a Node's watch event takes
-0.85 ms, and to read the fields that matter 0.01 ms (``tests/performance/bench/cluster_facts.py``).
+0.85 ms, and to read the fields that matter 0.01 ms.
 """
 
 from __future__ import annotations

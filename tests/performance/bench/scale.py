@@ -1,4 +1,4 @@
-"""A replica in clusters of many nodes, in its own process, over TLS: `python -m bench.scale NODES…`.
+"""A replica in clusters of many nodes, in its own process, over TLS: `python -m bench.scale N…`.
 
 The cluster is that of `bench.fleet`. Times of reviews include the scheduling of this machine; CPU,
 memory and stalls of the event loop are the replica's own.
@@ -22,7 +22,7 @@ from urllib.request import Request, urlopen
 
 from bench import reviews
 from bench.contestants import cpu_seconds, resident_mebibytes
-from bench.fleet import HOSTNAME
+from bench.fleet import HOSTNAME, Objects, cluster
 from bench.report import table
 from certs.files import issue
 from controlplane import kubeconfig
@@ -30,7 +30,6 @@ from controlplane.gpufence import HOST, Replica
 from controlplane.ports import free_ports
 from controlplane.process import Process
 from policies.shipped import DEFAULT
-
 
 RATE, CHANGES, SECONDS = 500, 300, 10.0
 _CONNECTIONS = 16
@@ -61,6 +60,13 @@ class Scaled(Replica):
     @property
     def cpu(self) -> float:
         return cpu_seconds(self.process)
+
+    def has_listed(self, collections: Mapping[str, Objects]) -> bool:
+        """Return whether it knows all objects of the collections that it watches."""
+        watched = ("nodes", "nodeclaims", "resourceslices")
+        counts = {path.rpartition("/")[2]: each.count for path, each in collections.items()}
+        series = 'gpufence_cluster_objects{{resource="{}"}}'
+        return all(self.metric(series.format(name)) >= counts[name] for name in watched)
 
     def longest_stall(self, since: float) -> float:
         """Return the most milliseconds for which the event loop stood still since then."""
@@ -159,8 +165,7 @@ async def measure(nodes: int) -> Figures:
         stack.callback(server.stop)
         began = time.monotonic()
         server.start()
-        listed = 'gpufence_cluster_objects{resource="nodes"}'
-        while server.unready() or server.metric(listed) < nodes:
+        while server.unready() or not server.has_listed(cluster(nodes, 0)):
             if time.monotonic() - began > _START_SECONDS:
                 raise TimeoutError(server.unready())
             await asyncio.sleep(0.2)
