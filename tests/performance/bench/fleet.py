@@ -24,7 +24,7 @@ HOSTNAME = "kubernetes.io/hostname"
 _KEPT = 20_000
 _PODS_OF_JOB, _PODS_OF_DEPLOYMENT = 8, 100
 _TEXT = "x" * 1500
-"""Stands for managedFields, the images of a node, and other fields that nobody reads."""
+"""Stands for managedFields, the images of a node, and other fields that gpufence skips."""
 _NEVER = "2026-01-01T00:00:00Z"
 
 Render = Callable[[int, int], dict[str, object]]

@@ -89,7 +89,7 @@ class Client:
             streams = await asyncio.open_connection(HOST, self._server.port, ssl=self._server.tls)
             self._free.put_nowait(streams)
 
-    async def ask(self, endpoint: str, body: bytes, expected: bytes = b'"allowed":true') -> float:
+    async def send(self, endpoint: str, body: bytes, expected: bytes = b'"allowed":true') -> float:
         """Send a review; return its milliseconds."""
         reader, writer = streams = await self._free.get()
         began = time.monotonic()
@@ -110,12 +110,12 @@ class Client:
         for number in range(int(RATE * seconds)):
             if (pause := began + number / RATE - time.monotonic()) > 0:
                 await asyncio.sleep(pause)
-            asked.append(asyncio.create_task(self.ask(endpoint, body)))
+            asked.append(asyncio.create_task(self.send(endpoint, body)))
         return await asyncio.gather(*asked)
 
 
 def expensive_pods() -> Iterator[tuple[str, bytes]]:
-    """Yield the reviews of Pods that ask for most: as many terms and values as a Pod may have."""
+    """Yield the reviews of Pods that cost most: as many terms and values as a Pod may have."""
     each = _MOST_VALUES // _MOST_TERMS
     hosts = [[f"n{term * each + host}" for host in range(each)] for term in range(_MOST_TERMS)]
     requirements: Mapping[str, Sequence[dict[str, Any]]] = {
@@ -196,7 +196,7 @@ async def _under_load(server: Scaled, api: str) -> Figures:
         cpu = server.cpu
         times = 10
         for _ in range(times):
-            await client.ask("validate", body, b'"uid"')
+            await client.send("validate", body, b'"uid"')
         figures[f"200 terms, {name}: CPU ms"] = f"{(server.cpu - cpu) / times * 1000:.0f}"
     figures["wrong answers"] = str(client.wrong)
     for title, orders in {

@@ -172,8 +172,8 @@ class Inventory:
     def take_pod(self, pod: RunningPod) -> None:
         """Keep a Pod, or count it with those that reports do not tell apart.
 
-        These are Pods of one owner, without devices and on no node of a pool, of which there can be
-        a million.
+        These are Pods of one owner, without devices and on no node of a pool. A cluster can have a
+        million.
         """
         owned, key = pod.owned, object()
         if not pod.devices and not self._is_of_a_pool(pod.node) and self.owners.direct(owned):

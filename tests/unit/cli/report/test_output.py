@@ -63,7 +63,7 @@ def test_a_long_read_is_logged_where_there_is_no_terminal(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = 0.0
-    monkeypatch.setattr(outputs.time, "monotonic", lambda: now)
+    monkeypatch.setattr("time.monotonic", lambda: now)
     with outputs.reading(enabled=True) as progress:
         for now in (1.0, 9.0, 11.0, 12.0, 25.0):
             progress("pods", round(now * 100))
