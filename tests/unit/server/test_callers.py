@@ -40,7 +40,7 @@ def configuration(*bundles: bytes | None, name: str = "pods.gpufence.dev") -> di
         else {"name": name, "clientConfig": {}}
         for each in bundles
     ]
-    return {"metadata": {}, "webhooks": webhooks}
+    return {"metadata": {"name": "gpufence"}, "webhooks": webhooks}
 
 
 async def distrust(leaf: Leaf, objects: dict[str, dict[str, object]]) -> str:
