@@ -181,7 +181,7 @@ async def test_a_cluster_ca_without_key_identifiers_is_trusted(
     for by in (by_service_account, by_kubeconfig, without_verification):
         with subtests.test(by=by):
             connection = KubeApi(by(tmp_path, server))
-            assert await connection.get("/version", seconds=5) == b"/version Bearer first"
+            assert await connection.get("/version", seconds=30) == b"/version Bearer first"
             await connection.close()
 
 
@@ -197,20 +197,20 @@ async def test_a_replaced_cluster_ca_is_read_without_a_restart(
     connection = KubeApi(by(tmp_path, server))
     for _ in range(2):
         with pytest.raises(UnreachableError, match="certificate"):
-            await connection.get("/version", seconds=5)
+            await connection.get("/version", seconds=30)
     file.write_bytes(of_the_server)
     by(tmp_path, server)
-    assert await connection.get("/version", seconds=5) == b"/version Bearer first"
+    assert await connection.get("/version", seconds=30) == b"/version Bearer first"
     await connection.close()
 
 
 async def test_a_renewed_service_account_token_is_used(account: Path) -> None:
     connection = KubeApi(in_cluster(account))
     query = {"labelSelector": "a in (b)"}
-    shown = await connection.get("/api/v1/pods", query, seconds=5)
+    shown = await connection.get("/api/v1/pods", query, seconds=30)
     assert shown == b"/api/v1/pods?labelSelector=a+in+(b) Bearer first"
     (account / "token").write_text("second")
-    assert await connection.get("/version", seconds=5) == b"/version Bearer second"
+    assert await connection.get("/version", seconds=30) == b"/version Bearer second"
     assert connection.clock.now().year == 2015
     await connection.close()
 
