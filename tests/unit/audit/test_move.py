@@ -59,6 +59,10 @@ def test_each_problem_is_found_and_nothing_else() -> None:
             "Feature discovery sets the node label nvidia.com/gpu.product, which",
         ),
         ({"containers": [{"name": "c"}], "nodeSelector": operator}, ""),
+        (
+            requesting("nvidia.com/mig-3g.40g"),
+            "nvidia.com/mig-3g.40g is not the name of a MIG profile, such as ",
+        ),
         (requesting(MIG), f"No DeviceClass provides {MIG} for 1 workload (Pod ml/0)."),
         (requesting("deviceclass.resource.kubernetes.io/mig.nvidia.com"), ""),
         (

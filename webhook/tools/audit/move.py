@@ -28,6 +28,9 @@ from webhook.wording import counted, some
 QUOTAS = Collection("resourcequotas", "/api/v1/resourcequotas", JSONObject)
 
 # The GPU Operator sets nvidia.com/gpu.deploy.* for its own DaemonSets.
+_MIG = "nvidia.com/mig-"
+_PROFILE = re.compile(r"(\d+c\.)?\d+g\.\d+gb([.+-][a-z0-9.]+)?")
+"""The names of MIG profiles, as NVIDIA's device plugin has them in resources."""
 _FEATURE_DISCOVERY = re.compile(r"nvidia\.com/(?!gpu\.deploy\.)(gpu|cuda|mig|mps|vgpu)[.-]")
 _USUAL: Mapping[str, Sequence[str]] = {
     "nvidia.com/gpu": ("gpu.nvidia.com",),
@@ -120,7 +123,12 @@ class Move:
     def _resources(self, classes: Mapping[str, Sequence[str]]) -> Iterator[str]:
         every = {name for names in classes.values() for name in names}
         for resource, titles in sorted(self._by_resource.items()):
-            if resource not in classes and class_of_resource(resource) not in every:
+            if resource.startswith(_MIG) and not _PROFILE.fullmatch(resource, len(_MIG)):
+                yield (
+                    f"{resource} is not the name of a MIG profile, such as {_MIG}3g.40gb. Correct "
+                    f"the name in {_workloads(titles)}"
+                )
+            elif resource not in classes and class_of_resource(resource) not in every:
                 yield (
                     f"No DeviceClass provides {resource} for {_workloads(titles)}. Create a "
                     f"DeviceClass with extendedResourceName: {resource}"
