@@ -24,7 +24,7 @@ from policies.registry import CHECKS
 from policies.shipped import PRESETS, default_policy_text
 from release.load import GPU_POD
 from webhook.controller.registrar import POLICY_KINDS as PATHS
-from webhook.controller.text.objects import POLICY_KIND
+from webhook.controller.text.objects import POLICY_KIND, all_names
 
 LIFECYCLE_BLOCKS = [block for name in LIFE for block in blocks(name)]
 YAML = [block for block in LIFECYCLE_BLOCKS if block.language == "yaml"]
@@ -222,9 +222,9 @@ def is_fenced(installed: Installation) -> bool:
 
 
 def follows(installed: Installation) -> bool:
-    """Return whether nothing waits for a replica, and nothing in the API server denies."""
+    """Return whether nothing waits for a replica, and no policy of the release denies."""
     webhooks = [each for config in installed.configurations() for each in config["webhooks"]]
     policies = installed.cluster.api.request("GET", PATHS[POLICY_KIND])["items"]
-    names = [each["metadata"]["name"] for each in policies]
-    denying = [name for name in names if not name.endswith("-guard")]
+    names = {each["metadata"]["name"] for each in policies}
+    denying = names.intersection(all_names(RELEASE))
     return {each["failurePolicy"] for each in webhooks} == {"Ignore"} and not denying
