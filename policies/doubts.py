@@ -12,6 +12,7 @@ from typing import NamedTuple
 from policies.kubernetes.kinds import CORE_WORKLOADS
 from policies.kubernetes.quantity import parse_quantity
 from policies.policy import Actions, ExceptionEntry, Policy, Pool
+from policies.reach import HOST
 from policies.vendors import known_vendors
 from policies.wording import did_you_mean, listing
 
@@ -29,10 +30,9 @@ class Doubt(NamedTuple):
 _LEAST_MEMORY = parse_quantity("16Mi")
 """Less is a number without a unit: no container runs in it."""
 
-_HOST = "kubernetes.io/hostname"
 _OF_EVERY_NODE = frozenset(
     {
-        _HOST,
+        HOST,
         "kubernetes.io/os",
         "kubernetes.io/arch",
         "beta.kubernetes.io/os",
@@ -56,21 +56,32 @@ _NEEDED_BY = {
 _MOST_NAMES = 500
 """Names in overrides. A replica reviews policies, and settles the actions of so many at a time."""
 
+_MOST_COMPARED = 100
+"""Names that are compared with known ones, at about 0.1 ms each, while Pods wait."""
+
 _CLASSES_OF_NODES = frozenset({"system-cluster-critical", "system-node-critical"})
 _OWNED = {"Deployment": "ReplicaSet and Pod", "CronJob": "Job and Pod"}
 
 
 def doubts(policy: Policy) -> Iterator[Doubt]:
     """Yield what the author likely does not mean, in the order of the fields."""
+    is_short = _compared(policy) <= _MOST_COMPARED
+    of_pools = (_spelling, *_OF_POOL) if is_short else _OF_POOL
     for index, pool in enumerate(policy.pools):
-        for of_pool in _OF_POOL:
+        for of_pool in of_pools:
             for path, sentence in of_pool(pool, policy):
                 yield Doubt(f"pools[{index}]{path}", sentence)
-    checks = _OF_POLICY
+    checks = (*_OF_POLICY, _kinds) if is_short else _OF_POLICY
     if sum(len(each.namespaces) for each in policy.overrides) <= _MOST_NAMES:
         checks += _OF_OVERRIDES
     for check in checks:
         yield from check(policy)
+
+
+def _compared(policy: Policy) -> int:
+    """Return how many names of devices and kinds the policy has."""
+    devices = (len(each.resources.exact) + len(each.device_classes) for each in policy.pools)
+    return sum(devices) + sum(len(each.kinds) for each in policy.exceptions)
 
 
 def _fence(pool: Pool, _policy: Policy) -> Iterator[Doubt]:
@@ -91,7 +102,7 @@ def _fence(pool: Pool, _policy: Policy) -> Iterator[Doubt]:
 
 def _labels(pool: Pool, _policy: Policy) -> Iterator[Doubt]:
     # One value of a host name is one node.
-    if any(values and key == _HOST for key, values in pool.selector.items()):
+    if any(values and key == HOST for key, values in pool.selector.items()):
         return
     if pool.selector and _OF_EVERY_NODE.issuperset(pool.selector):
         keys = listing(pool.selector)
@@ -129,12 +140,13 @@ def _amounts(pool: Pool, _policy: Policy) -> Iterator[Doubt]:
 def _too_small(sizes: Iterable[tuple[str, str | None]]) -> Iterator[Doubt]:
     for path, size in sizes:
         if size is not None and parse_quantity(size) < _LEAST_MEMORY:
-            yield Doubt(
-                path, f"{size} is a number of bytes, and too small for any Pod. Write {size}Gi"
-            )
+            sentence = f"{size} is too small for any Pod. Write a larger size, such as 20Gi"
+            if size.isdecimal() and len(size) < 5:
+                sentence = f"{size} is a number of bytes, and too small for any Pod. Write {size}Gi"
+            yield Doubt(path, sentence)
 
 
-def _names(pool: Pool, _policy: Policy) -> Iterator[Doubt]:
+def _spelling(pool: Pool, _policy: Policy) -> Iterator[Doubt]:
     devices = [name for each in known_vendors() for name in each.patterns if "*" not in name]
     for name in sorted(pool.resources.exact):
         if name not in devices and (near := _nearly(name, devices)):
@@ -148,6 +160,9 @@ def _names(pool: Pool, _policy: Policy) -> Iterator[Doubt]:
                 ".deviceClasses",
                 f"{name} is no DeviceClass that is known. If you mean {near}, write that",
             )
+
+
+def _names(pool: Pool, _policy: Policy) -> Iterator[Doubt]:
     for prefix in pool.resources.prefixes:
         if prefix.endswith("/"):
             yield Doubt(
@@ -277,16 +292,23 @@ def _of_exception(entry: ExceptionEntry) -> Iterator[str]:
     for name in entry.names.patterns:
         if "*" in name.removesuffix("*"):
             yield f"names {name!r}: * counts at the end only. Name the objects"
-    known = [*dict.fromkeys(["Pod", *(kind for _, kind in CORE_WORKLOADS)])]
     for kind in sorted(entry.kinds):
-        near = did_you_mean(kind, known)
-        if kind not in known and near:
-            yield f"has the kind {kind}, which Kubernetes does not have. {near}"
         if (below := _OWNED.get(kind)) and "Pod" not in entry.kinds:
             yield (
                 f"covers a {kind}, and not the Pods that it makes. Add the kinds {below}, and a "
                 "name with * at the end"
             )
+
+
+def _kinds(policy: Policy) -> Iterator[Doubt]:
+    known = [*dict.fromkeys(["Pod", *(kind for _, kind in CORE_WORKLOADS)])]
+    for index, entry in enumerate(policy.exceptions):
+        for kind in sorted(entry.kinds.difference(known)):
+            if near := did_you_mean(kind, known):
+                yield Doubt(
+                    f"exceptions[{index}]",
+                    f"has the kind {kind}, which Kubernetes does not have. {near}",
+                )
 
 
 def _failure_policy(policy: Policy) -> Iterator[Doubt]:

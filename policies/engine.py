@@ -180,7 +180,7 @@ def _judge(
     failures: list[Failure] = []
     pools: dict[str, None] = {}
     missing: dict[str, None] = {}
-    left_out = excepted_mutations(obj, policy, request)
+    left_out = excepted_mutations(_MUTATION_IDS, obj, policy, request)
     for pod in pods:
         context = Context.of(pod, policy, request, scope.facts)
         if left_out:

@@ -50,14 +50,16 @@ def _cover(entries: Sequence[ExceptionEntry], finding: Finding) -> bool:
     )
 
 
-def excepted_mutations(obj: Workload, policy: Policy, request: Request) -> frozenset[str]:
-    """Return the rules that leave the object as it is, because an exception names them."""
+def excepted_mutations(
+    mutations: Iterable[str], obj: Workload, policy: Policy, request: Request
+) -> frozenset[str]:
+    """Return those of the mutations that leave the object as it is: an exception names them."""
     return frozenset(
         rule
-        for entry in policy.exceptions
+        for rule in mutations
+        for entry in policy.exceptions_of_rule.get(rule, ())
         if not entry.has_expired(request.today)
-        for rule in entry.rules
-        if entry.covers(rule, request.namespace, obj.kind, obj.name)
+        and entry.covers(rule, request.namespace, obj.kind, obj.name)
     )
 
 

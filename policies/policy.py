@@ -819,6 +819,15 @@ class Policy(Part):
         return any(own) or any(override.hardening for override in self.overrides)
 
     @cached_property
+    def exceptions_of_rule(self) -> Mapping[str, tuple[ExceptionEntry, ...]]:
+        """By rule, the exceptions that name it."""
+        found: dict[str, tuple[ExceptionEntry, ...]] = {}
+        for entry in self.exceptions:
+            for rule in entry.rules:
+                found[rule] = (*found.get(rule, ()), entry)
+        return found
+
+    @cached_property
     def effective_hardening(self) -> EffectiveHardening:
         """The security settings where neither a pool nor an override has others."""
         return EffectiveHardening().with_settings(self.hardening)

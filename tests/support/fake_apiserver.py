@@ -551,7 +551,7 @@ class FakeObjects(Objects):
         self._api = api
 
     def watch(self, path: str) -> None:
-        """Have it watched, as all are."""
+        """Do nothing: each object is watched."""
 
     def read(self, path: str) -> JSON | None:
         found: JSON | None = json.loads(json.dumps(self._api.objects.get(path)))

@@ -80,6 +80,10 @@ def test_each_kind_of_doubt_names_the_field_the_effect_and_what_to_do() -> None:
             said(hardening={"home": 20}),
             "spec.hardening.home: 20 is a number of bytes, and too small for any Pod. Write 20Gi",
         ),
+        "a home of a wrong unit": (
+            said(hardening={"home": "10Mi"}),
+            "spec.hardening.home: 10Mi is too small for any Pod. Write a larger size, such as 20Gi",
+        ),
         "no Pod": (
             of_pool(largestRequest=4, requires=[{**enforced, "minDevices": 8}]),
             "spec.pools[0].requires[0].minDevices: 8 is more than largestRequest, 4",
@@ -136,7 +140,7 @@ def test_each_kind_of_doubt_names_the_field_the_effect_and_what_to_do() -> None:
             exception(namespaces=["*"]),
             "spec.exceptions[0]: covers every finding in every namespace, without an end",
         ),
-        "a pattern that is none": (
+        "a * in front": (
             exception(names=["*-web"]),
             "spec.exceptions[0]: names '*-web': * counts at the end only",
         ),

@@ -123,7 +123,7 @@ def _object(
 
 def _templates(result: Result, decision: Decision, policy: Policy) -> Iterator[_Template]:
     read = workload(decision.original, policy)
-    excepted = excepted_mutations(read, policy, result.request)
+    excepted = excepted_mutations([each.id for each in MUTATIONS], read, policy, result.request)
     written, created = read.pods(), workload(decision.mutated, policy).pods()
     for pod, made in zip(written, created, strict=True):
         context = Context.of(pod, policy, result.request, result.facts)
