@@ -69,7 +69,7 @@ def may_move(pods: Sequence[Pod], old: JSONObject | PodObject) -> bool:
     Its claims may resolve to other devices than at its creation, so a finding of the old Pod was
     perhaps never reported.
     """
-    if not pods or pods[0].kind != "Pod" or not pods[0].spec.resource_claims:
+    if pods[0].kind != "Pod" or not pods[0].spec.resource_claims:
         return False
     try:
         before = Workload(old).pods()

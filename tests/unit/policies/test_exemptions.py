@@ -429,6 +429,8 @@ def test_an_exception_that_names_a_mutation_leaves_the_object_as_it_is() -> None
     # An exception from all rules is one from all checks.
     every = policy(exceptions=[{"namespaces": ["*"], "reason": "all"}])
     assert mutation in decide(pod(GPU), every).mutations
+    expired = policy(exceptions=[entry | {"expires": "2020-01-01"}])
+    assert mutation in decide(pod(GPU), expired, Request(today=date(2020, 1, 1))).mutations
     kept = policy(exceptions=[{"rules": ["pool-toleration"], "namespaces": ["*"], "reason": "r"}])
     assert not [op for op in mutate(pod(GPU), kept) if "tolerations" in op.path]
     assert validate(decide(pod(GPU), kept).mutated, kept).allowed
