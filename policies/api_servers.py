@@ -163,7 +163,8 @@ def _pool(pool: Pool) -> Data:
             | ({} if taint.value is None else {"value": taint.value})
             for taint in pool.fence
         ],
-        "selector": _labels(pool.selector),
+        # Whether a selection is of a pool that leaves out nodes is for the webhook to decide.
+        "selector": [] if pool.without else _labels(pool.selector),
         "labels": _labels(selector_of_every_node(pool)),
         "isOpen": allowed is None,
         "namespaces": allowed.names.patterns if allowed else [],

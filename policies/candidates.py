@@ -16,7 +16,6 @@ from msgspec.structs import replace
 
 from policies.kubernetes import selector as selectors
 from policies.kubernetes.pod import Pod
-from policies.kubernetes.selector import can_match
 from policies.policy import Pool
 from policies.requests import (
     Condition,
@@ -70,6 +69,14 @@ def failing(condition: Condition, pod: Pod, request: DeviceRequest, scope: Scope
     return [pool for pool in request.pools if not meets(pod, pool, scope)]
 
 
+def why_closed(pod: Pod, pool: Pool, scope: Scope) -> str:
+    """Return why a Pod may not be on the nodes of a pool, as a clause; empty if it may."""
+    for condition in ("namespace", "size"):
+        if not _CONDITIONS[condition](pod, pool, scope):
+            return describe(Exclusion(pool, condition))
+    return ""
+
+
 def has_labels(pools: Iterable[Pool]) -> bool:
     """Return whether labels identify the nodes of each pool: without, they may be any nodes."""
     for pool in pools:  # noqa: SIM110 - all() costs twice the time
@@ -86,7 +93,7 @@ def labels_of_nodes(pools: Iterable[Pool]) -> frozenset[Labels]:
 def _can_select(pod: Pod, pool: Pool, _scope: Scope) -> bool:
     """Return whether the Pod's own node selection can match nodes of the pool."""
     for alternative in pod.selection():  # noqa: SIM110 - any() costs twice the time
-        if can_match(alternative, pool.selector):
+        if pool.can_meet(alternative):
             return True
     return False
 
@@ -129,7 +136,10 @@ def describe_others(failing: Sequence[Pool], why: Condition, request: DeviceRequ
 
 def describe_labels(pool: Pool) -> str:
     """Return the labels of the pool's nodes, for messages."""
-    return selectors.describe(pool.selector) or "known by their devices"
+    without = (str(each) for each in pool.match_expressions if each.is_negative)
+    return ", ".join(filter(None, [selectors.describe(pool.selector), *without])) or (
+        "known by their devices"
+    )
 
 
 def describe_selection(pools: Iterable[Pool]) -> str:
@@ -138,7 +148,7 @@ def describe_selection(pools: Iterable[Pool]) -> str:
 
 
 def _selection_of(pool: Pool) -> str:
-    if all(pool.selector.values()):
+    if all(pool.selector.values()) and not pool.without:
         example = {key: values[0] for key, values in pool.selector.items()}
         return f"nodeSelector: {json.dumps(example)}"
     return f"a required node affinity with {describe_labels(pool)}"
@@ -178,4 +188,5 @@ def _narrow(
 
 def _labels_of(pool: Pool) -> Labels:
     """Return the labels of the pool's nodes, or else a label that no node has."""
-    return frozenset((pool.selector or {"": (pool.name,)}).items())
+    without = ((f"!{each.key}", tuple(each.values or ())) for each in pool.without)
+    return frozenset([*(pool.selector or {"": (pool.name,)}).items(), *without])

@@ -14,6 +14,7 @@ from policies.kubernetes.quantity import parse_quantity
 from policies.policy import Actions, ExceptionEntry, Policy, Pool
 from policies.reach import HOST
 from policies.vendors import known_vendors
+from policies.vocabulary import exclusion
 from policies.wording import did_you_mean, listing
 
 
@@ -59,6 +60,9 @@ _MOST_NAMES = 500
 _MOST_COMPARED = 100
 """Names that are compared with known ones, at about 0.1 ms each, while Pods wait."""
 
+_MOST_PAIRS = 10_000
+"""Pairs of pools that are compared, at about 5 us each."""
+
 _CLASSES_OF_NODES = frozenset({"system-cluster-critical", "system-node-critical"})
 _OWNED = {"Deployment": "ReplicaSet and Pod", "CronJob": "Job and Pod"}
 
@@ -82,6 +86,20 @@ def _compared(policy: Policy) -> int:
     """Return how many names of devices and kinds the policy has."""
     devices = (len(each.resources.exact) + len(each.device_classes) for each in policy.pools)
     return sum(devices) + sum(len(each.kinds) for each in policy.exceptions)
+
+
+def _overlaps(policy: Policy) -> Iterator[Doubt]:
+    """Name pools that no label tells apart, where not every Pod may use one of them."""
+    if len(policy.pools) * len(policy.restricted_pools) > _MOST_PAIRS:
+        return
+    for pool, other in policy.overlaps():
+        if pool.selector:
+            yield Doubt(
+                f"pools[{policy.pools.index(pool)}]",
+                f"no label tells pools {pool.name} and {other.name} apart: a node can belong to "
+                f"both, and GPU Pods that may not use pool {other.name} are kept off it. Add "
+                f"{exclusion(other, pool)} to matchExpressions of pool {pool.name}",
+            )
 
 
 def _fence(pool: Pool, _policy: Policy) -> Iterator[Doubt]:
@@ -327,6 +345,7 @@ _OF_POOL: tuple[Callable[[Pool, Policy], Iterator[Doubt]], ...] = (
     _amounts,
 )
 _OF_POLICY: tuple[Callable[[Policy], Iterator[Doubt]], ...] = (
+    _overlaps,
     _failure_policy,
     _sizes,
     _exemptions,

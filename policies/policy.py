@@ -7,7 +7,7 @@ describes it in the JSON schema and in the reference. ``policies.document`` vali
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import date
 from functools import cached_property, reduce
@@ -52,7 +52,15 @@ from policies.kubernetes.field_types import (
 from policies.kubernetes.kinds import WELL_KNOWN, CustomWorkloads
 from policies.kubernetes.quantity import is_extended_resource_name
 from policies.kubernetes.scheduling import FENCING_EFFECTS, Alternative, Taint, accepts
-from policies.kubernetes.selector import Selector, includes, selector_of
+from policies.kubernetes.selector import (
+    Selector,
+    can_match,
+    includes,
+    narrowed,
+    negated,
+    requirement,
+    selector_of,
+)
 from policies.vendors import domains_of
 from policies.wording import unknown
 
@@ -156,6 +164,11 @@ class LabelRequirement(Part):
             )
             raise ValueError(f"{problem} (operator {self.operator})")
 
+    @property
+    def is_negative(self) -> bool:
+        """Whether objects without the label meet the requirement."""
+        return self.operator in ("NotIn", "DoesNotExist")
+
     def __str__(self) -> str:
         """Return the requirement as kubectl writes it."""
         values = ", ".join(self.values)
@@ -174,10 +187,11 @@ class NodeRequirement(LabelRequirement):
 
     key: InAPIServer[QualifiedName]
     """The label's key."""
-    operator: InAPIServer[Literal["In", "Exists"]]
-    """In compares the label's value with values. Exists accepts every value."""
+    operator: InAPIServer[Literal["In", "NotIn", "Exists", "DoesNotExist"]]
+    """In and NotIn compare the label's value with values. A node without the label meets NotIn and
+    DoesNotExist."""
     values: InAPIServer[tuple[LabelValue, ...]] = ()
-    """The values, for In only."""
+    """The values, for In and NotIn only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -391,7 +405,8 @@ class Pool(Part):
     those that offer its devices."""
     match_expressions: InAPIServer[tuple[NodeRequirement, ...]] = ()
     """Requirements on the labels that identify the nodes, in addition to nodeSelector: one of
-    several values (In), or any value (Exists)."""
+    several values (In), or any value (Exists). NotIn and DoesNotExist leave out nodes of other
+    pools."""
     runtime_class: InReplica[SubdomainName | None] = None
     """The RuntimeClass for GPU Pods that set none."""
     allowed_namespaces: InAPIServer[AllowedNamespaces | None] = None
@@ -409,15 +424,24 @@ class Pool(Part):
     def __post_init__(self) -> None:
         if not self.resources and not self.device_classes:
             raise ValueError("offers no devices; set resources or deviceClasses")
+        if self.without and not self.selector:
+            raise ValueError(
+                "has no label that its nodes must have: nodes without a GPU meet NotIn and "
+                "DoesNotExist as well; add nodeSelector, or matchExpressions with In or Exists"
+            )
         if not self.selector and not (self.device_classes and self.fence):
             raise ValueError(
                 "has no labels of its nodes; set nodeSelector or matchExpressions, or else both "
                 "deviceClasses and a taint with the effect NoSchedule or NoExecute"
             )
-        if len(self.selector) < len(self.node_selector) + len(self.match_expressions):
-            keys = [*self.node_selector, *(each.key for each in self.match_expressions)]
-            twice = _twice(keys)
+        if len(self.selector) + len(self.without) < (
+            len(self.node_selector) + len(self.match_expressions)
+        ):
+            keys = [each.key for each in self.match_expressions if not each.is_negative]
+            twice = _twice([*self.node_selector, *keys])
             raise ValueError(f"has two requirements on the label {twice!r}; keep one of them")
+        if not self.can_meet(Alternative({}, (), (), "")):
+            raise ValueError("has nodeSelector and matchExpressions that no node meets together")
         for kind, names in (
             ("shared", self.shared_resources),
             ("fractional", self.fractional_resources),
@@ -432,8 +456,40 @@ class Pool(Part):
     @cached_property
     def selector(self) -> Selector:
         """The labels that identify the nodes of the pool; none if only their devices do."""
-        expressions = {each.key: tuple(sorted({*each.values})) for each in self.match_expressions}
-        return selector_of(self.node_selector) | expressions
+        return selector_of(self.node_selector) | {
+            each.key: tuple(sorted({*each.values}))
+            for each in self.match_expressions
+            if not each.is_negative
+        }
+
+    @cached_property
+    def without(self) -> tuple[Requirement, ...]:
+        """What leaves out nodes with the labels of the pool: NotIn and DoesNotExist."""
+        return tuple(
+            Requirement(each.key, each.operator, [*each.values] or None)
+            for each in self.match_expressions
+            if each.is_negative
+        )
+
+    @cached_property
+    def requirements(self) -> tuple[Requirement, ...]:
+        """All that the labels of a node of the pool meet."""
+        return (*(requirement(*label) for label in self.selector.items()), *self.without)
+
+    def includes(self, other: Pool) -> bool:
+        """Return whether every node with the labels of the other pool has those of this one."""
+        return includes(self.selector, other.selector) and not any(
+            other.can_meet(Alternative({}, (negated(each),), (), "")) for each in self.without
+        )
+
+    @property
+    def is_restricted(self) -> bool:
+        """Whether not every Pod may use the nodes of the pool."""
+        return bool(self.allowed_namespaces or self.largest_request or self.requires)
+
+    def can_meet(self, alternative: Alternative) -> bool:
+        """Return whether a node with the labels of the pool could meet the alternative."""
+        return can_match(narrowed(alternative, self.without), self.selector)
 
     @property
     def fence(self) -> tuple[Taint, ...]:
@@ -444,14 +500,6 @@ class Pool(Part):
     def vendors(self) -> frozenset[str]:
         """The vendors of the devices by domain, as nvidia.com of nvidia.com/gpu."""
         return domains_of(self.resources.patterns, self.device_classes)
-
-    @property
-    def first_label(self) -> tuple[str, tuple[str, ...]]:
-        """The key of a label that every node of the pool has, and its possible values.
-
-        Only for a pool with labels.
-        """
-        return next(iter(self.selector.items()))
 
     def offers(self, name: str) -> bool:
         """Return whether the nodes offer devices by this name: a resource, or that of a class."""
@@ -719,6 +767,41 @@ class Policy(Part):
         )
 
     @cached_property
+    def restricted_pools(self) -> tuple[Pool, ...]:
+        """The pools with labels whose nodes not every Pod may use, if there is another pool."""
+        restricted = (pool for pool in self.pools if pool.selector and pool.is_restricted)
+        return tuple(restricted) if len(self.pools) > 1 else ()
+
+    @cached_property
+    def _neighbors(self) -> dict[Pool, tuple[Pool, ...]]:
+        return {}
+
+    def neighbors(self, pool: Pool) -> tuple[Pool, ...]:
+        """Return the restricted pools that nodes of the pool can belong to as well.
+
+        Without those that all its nodes belong to: only the devices tell the two apart.
+        """
+        if pool not in self._neighbors:
+            labels = Alternative({}, pool.requirements, (), "")
+            self._neighbors[pool] = tuple(
+                other
+                for other in self.restricted_pools
+                if other is not pool
+                and (pool.selector or pool.shared_device(other))
+                and other.can_meet(labels)
+                and not other.includes(pool)
+            )
+        return self._neighbors[pool]
+
+    def overlaps(self) -> Iterator[tuple[Pool, Pool]]:
+        """Yield each pool with a restricted one whose nodes can be its own, the pair once."""
+        for pool in self.pools if self.restricted_pools else ():
+            for other in self.neighbors(pool):
+                is_known = pool in self.restricted_pools and pool in self.neighbors(other)
+                if not is_known or self.pools.index(pool) < self.pools.index(other):
+                    yield pool, other
+
+    @cached_property
     def pools_of_annotations(self) -> Mapping[AnnotationRequest, tuple[Pool, ...]]:
         """By the annotations that request a device, the pools that offer it."""
         return _by({pool: pool.annotation_requests for pool in self.pools})
@@ -904,8 +987,8 @@ def _require_differences(pools: Sequence[Pool]) -> None:
     for number, (wide, narrower) in enumerate(zip(selectors, _sharing(pools), strict=True)):
         for key, values in wide.items():
             narrower &= reduce(or_, (labeled[key, value] for value in values or (_ANY,)))
-        for other, narrow in enumerate(selectors):
-            if narrower >> other & 1 and other != number and includes(wide, narrow):
+        for other in range(len(pools)):
+            if narrower >> other & 1 and other != number and pools[number].includes(pools[other]):
                 one, two = (pools[each] for each in sorted((number, other)))
                 raise ValueError(
                     f"has {one.shared_device(two)!r} in two pools, {one.name!r} and {two.name!r}, "

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import partial, reduce
 from operator import or_
 
 from policies.kubernetes.nodes import NodeIndex, NodeSet
+from policies.kubernetes.scheduling import Alternative
 from policies.kubernetes.selector import Selector
 from policies.policy import Policy, Pool
 
@@ -29,7 +30,9 @@ class NodesOfPools:
             for pool in policy.pools
         }
         self._labeled = {
-            pool: nodes.selected_by(pool.selector) if pool.selector else having[pool]
+            pool: nodes.accepted_by(Alternative({}, pool.requirements, (), ""))
+            if pool.selector
+            else having[pool]
             for pool in policy.pools
         }
         of_no_pool = ~reduce(or_, self._labeled.values(), 0)
@@ -89,6 +92,14 @@ class NodesOfPools:
 def nodes_of_pools(policy: Policy, nodes: NodeIndex) -> NodesOfPools:
     """Return the known nodes of each pool, computed once until a node changes."""
     return nodes.derive(policy, partial(NodesOfPools, policy, nodes))
+
+
+def shared_nodes(policy: Policy, nodes: NodeIndex) -> Iterator[tuple[Pool, Pool, NodeSet]]:
+    """Yield two pools that have nodes in common, of which one is restricted, and these nodes."""
+    known = nodes_of_pools(policy, nodes)
+    for pool, other in policy.overlaps():
+        if numbers := known.of(pool) & known.of(other):
+            yield pool, other, numbers
 
 
 def selector_of_every_node(pool: Pool) -> Selector:

@@ -16,10 +16,13 @@ from policies.kubernetes.node_templates import NodeTemplate
 from policies.kubernetes.nodes import Node, NodeIndex, NodeSet
 from policies.kubernetes.pod import Pod
 from policies.kubernetes.quantity import is_rdma_resource_name
-from policies.kubernetes.scheduling import Alternative, reached_taint
+from policies.kubernetes.scheduling import Alternative, parses, reached_taint
 from policies.kubernetes.selector import (
     can_match,
+    can_meet,
     confines,
+    narrowed,
+    negated,
     requires,
     requires_labels,
     selector_of,
@@ -56,6 +59,10 @@ MIRROR_ANNOTATION = "kubernetes.io/config.mirror"
 HOST = "kubernetes.io/hostname"
 """The label with the name of a node."""
 
+Closed = Mapping[Pool, Collection[Pool]]
+"""By candidate pool, the pools that its nodes can belong to as well, and that the Pod may not
+use."""
+NOT_CLOSED: Closed = {}
 
 CONTROL_PLANE = ("node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master")
 """Labels of the nodes of the control plane, the second one before Kubernetes 1.24."""
@@ -184,10 +191,22 @@ def is_confined(pod: Pod, context: Context) -> bool:
         for each in context.device_requests
     ):
         return True
-    selectors = [pool.selector for pool in context.requested_pools if pool.selector]
-    return bool(selectors) and all(
-        confines(alternative, selectors) for alternative in pod.selection()
+    pools = [pool for pool in context.requested_pools if pool.selector]
+    return bool(pools) and all(is_within(alternative, pools) for alternative in pod.selection())
+
+
+def is_within(alternative: Alternative, pools: Iterable[Pool]) -> bool:
+    """Return whether only nodes with the labels of one of the pools meet the alternative."""
+    fitting = (
+        pool.selector
+        for pool in pools
+        if not pool.without
+        or not (
+            alternative.parses
+            and any(can_meet(alternative, [negated(each)]) for each in pool.without)
+        )
     )
+    return confines(alternative, [*fitting])
 
 
 def pools_by_toleration(
@@ -213,7 +232,9 @@ class Named(NamedTuple):
     nodes: int = 0
 
 
-def named_pools(pod: Pod, pools: Sequence[Pool], context: Context) -> Iterator[Named]:
+def named_pools(
+    pod: Pod, pools: Sequence[Pool], context: Context, closed: Closed = NOT_CLOSED
+) -> Iterator[Named]:
     """Yield the foreign pools that each alternative of the Pod's node selection names.
 
     It names pools by their labels, or because it accepts their known nodes and no others. An
@@ -221,16 +242,23 @@ def named_pools(pod: Pod, pools: Sequence[Pool], context: Context) -> Iterator[N
     """
     nodes = context.facts.nodes
     for index, alternative in enumerate(pod.selection()):
-        named = [pool for pool in pools if requires_labels(alternative, pool.selector)]
+        named = [
+            pool
+            for pool in pools
+            if requires_labels(narrowed(alternative, pool.without), pool.selector)
+        ]
         if named:
             yield Named(alternative, named)
         elif nodes is not None:
             accepted = pod.selected_nodes(nodes).by_alternative[index]
             known = nodes_of_pools(context.policy, nodes)
-            # A node without labels can belong to a requested pool as well.
-            own = reduce(or_, map(known.of, context.requested_pools), 0)
-            found = [pool for pool in pools if known.of(pool) & accepted & ~own]
-            outside = reduce(and_, (~known.of(pool) | own for pool in found), accepted)
+            # A node can belong to a requested pool as well.
+            own = {
+                pool: reduce(or_, map(known.of, open_by(pool, context, closed)), 0)
+                for pool in pools
+            }
+            found = [pool for pool in pools if known.of(pool) & accepted & ~own[pool]]
+            outside = reduce(and_, (~known.of(pool) | own[pool] for pool in found), accepted)
             if not outside and _is_choice(alternative, accepted, nodes):
                 yield Named(alternative, found, accepted.bit_count())
 
@@ -240,6 +268,38 @@ def _is_choice(alternative: Alternative, accepted: NodeSet, nodes: NodeIndex) ->
     names_label = bool(alternative.expressions or alternative.labels.keys() - EVERY_NODE.keys())
     chooses = names_label or bool(alternative.fields)
     return (chooses and accepted.bit_count() < len(nodes)) or _lists_hosts(alternative)
+
+
+def open_by(pool: Pool, context: Context, closed: Closed) -> Iterator[Pool]:
+    """Yield the requested pools whose nodes the Pod may use even if they are of this pool too."""
+    return (own for own in context.requested_pools if pool not in closed.get(own, ()))
+
+
+def chooses_closed_nodes(pod: Pod, closed: Closed, context: Context) -> bool:
+    """Return whether the Pod chooses known nodes of its pools, and all of them are closed to it.
+
+    Unless an autoscaler can add another one.
+    """
+    nodes = context.facts.nodes
+    if nodes is None:
+        return False
+    selected, known = pod.selected_nodes(nodes), nodes_of_pools(context.policy, nodes)
+    offering = open_to_pod = 0
+    for pool in context.requested_pools:
+        others = reduce(or_, map(known.of, closed.get(pool, ())), 0)
+        offering |= known.of(pool)
+        open_to_pod |= known.of(pool) & ~others
+    if not selected.all & offering or selected.all & open_to_pod:
+        return False
+    ways = zip(pod.selection(), selected.by_alternative, strict=True)
+    if not all(_is_choice(alternative, accepted, nodes) for alternative, accepted in ways):
+        return False
+    not_open = {other for each in closed.values() for other in each}
+    return not any(
+        any(may_meet(template, alternative) for alternative in pod.selection())
+        for template in joining(context.requested_pools, context.facts)
+        if not any(may_join(template, other) for other in not_open)
+    )
 
 
 def named_node(pod: Pod, nodes: NodeIndex | None) -> Node | None:
@@ -257,7 +317,7 @@ def is_kept_off(pod: Pod, pool: Pool, context: Context) -> bool:
     nodes, selection = context.facts.nodes, pod.selection()
     if nodes is None:
         return not any(
-            can_match(alternative, pool.selector)
+            pool.can_meet(alternative)
             and (context.request.fail_closed or not selects_control_plane(alternative, pool))
             for alternative in selection
         )
@@ -269,9 +329,9 @@ def is_kept_off(pod: Pod, pool: Pool, context: Context) -> bool:
         return False
     every = selector_of_every_node(pool)
     for alternative, numbers in zip(selection, selected.by_alternative, strict=True):
-        if not numbers and can_match(alternative, pool.selector):
+        if not numbers and pool.can_meet(alternative):
             return False
-        if surely_accepts(alternative, every):
+        if surely_accepts(alternative, every, pool.without):
             return False
     return True
 
@@ -422,7 +482,14 @@ def may_join(template: NodeTemplate, pool: Pool) -> bool:
 
     The nodes of a pool without labels have its devices or its taint.
     """
-    return template.promises(pool.selector) if pool.selector else is_meant_for(template, pool)
+    return promises(template, pool) if pool.selector else is_meant_for(template, pool)
+
+
+def promises(template: NodeTemplate, pool: Pool) -> bool:
+    """Return whether a node of the template has the labels of the pool when it joins."""
+    return template.promises(pool.selector) and pool.can_meet(
+        Alternative(template.labels, tuple(filter(parses, template.requirements)), (), "")
+    )
 
 
 def can_be_added(pod: Pod, pools: Iterable[Pool], needed: Mapping[str, int], facts: Facts) -> bool:

@@ -8,6 +8,8 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from policies.device_injection import VISIBLE_DEVICES
+from policies.kubernetes.scheduling import Alternative
+from policies.kubernetes.selector import negated
 from policies.policy import Policy, Pool
 from policies.vendors import device_files_of, variables_of
 from policies.wording import listing, uncapitalized
@@ -92,13 +94,14 @@ def request_or(remove: str, pools: Iterable[Pool]) -> str:
     return f"{likeliest.request}, or {remove}"
 
 
-def exclusion(pool: Pool) -> str:
-    """Return the expression with which a term accepts no node of the pool."""
-    key, values = pool.first_label
-    if not values:
-        return f"{{key: {key}, operator: DoesNotExist}}"
+def exclusion(pool: Pool, kept: Pool | None = None) -> str:
+    """Return an expression with which a term accepts no node of the pool, and some of ``kept``."""
+    ways = [negated(each) for each in pool.requirements]
+    fitting = (way for way in ways if kept and kept.can_meet(Alternative({}, (way,), (), "")))
+    way = next(fitting, ways[0])
     # Nodes without the label meet NotIn, too.
-    return f"{{key: {key}, operator: NotIn, values: {json.dumps(values)}}}"
+    values = f", values: {json.dumps(way.values)}" if way.values else ""
+    return f"{{key: {way.key}, operator: {way.operator}{values}}}"
 
 
 @lru_cache(maxsize=16)

@@ -21,6 +21,14 @@ _OTHER = "*"
 """Stands for every value that no selector names. It is not a valid value of a label."""
 
 
+_NEGATIONS = {
+    "In": "NotIn",
+    "NotIn": "In",
+    "Exists": "DoesNotExist",
+    "DoesNotExist": "Exists",
+}
+
+
 def selector_of(labels: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
     """Return the selector of the nodes that carry all of the labels."""
     return {key: (value,) for key, value in labels.items()}
@@ -29,6 +37,26 @@ def selector_of(labels: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
 def requirement(key: str, values: Sequence[str]) -> Requirement:
     """Return an entry of a selector as a requirement of a node selector term."""
     return Requirement(key, "In", list(values)) if values else Requirement(key, "Exists")
+
+
+def negated(expression: Requirement) -> Requirement:
+    """Return the requirement that exactly the other nodes meet. Not of ``Gt`` and ``Lt``."""
+    return Requirement(
+        expression.key, _NEGATIONS[expression.operator or ""], expression.values or None
+    )
+
+
+def narrowed(alternative: Alternative, added: Sequence[Requirement]) -> Alternative:
+    """Return the alternative with further expressions."""
+    if not added:
+        return alternative
+    return Alternative(
+        alternative.labels,
+        (*alternative.expressions, *added),
+        alternative.fields,
+        alternative.path,
+        alternative.parses,
+    )
 
 
 def describe(selector: Selector) -> str:
@@ -88,15 +116,20 @@ def can_match(alternative: Alternative, selector: Selector) -> bool:
 
 def can_meet(alternative: Alternative, added: Iterable[Requirement]) -> bool:
     """Return whether some node could meet the alternative with further expressions."""
-    expressions = (*alternative.expressions, *added)
-    return can_match(Alternative(alternative.labels, expressions, alternative.fields, ""), {})
+    return can_match(narrowed(alternative, tuple(added)), {})
 
 
-def surely_accepts(alternative: Alternative, selector: Selector) -> bool:
+def surely_accepts(
+    alternative: Alternative, selector: Selector, without: Sequence[Requirement] = ()
+) -> bool:
     """Return whether the alternative accepts every node that meets the selector.
 
-    Regardless of the node's name and of its other labels.
+    Regardless of the node's name and of its other labels. ``without`` are negative requirements
+    that the nodes meet as well.
     """
+    if without:
+        open_to = [each for each in alternative.expressions if not _follows(each, without)]
+        alternative = Alternative(alternative.labels, tuple(open_to), alternative.fields, "")
     if alternative.fields or not alternative.by_key.keys() <= selector.keys():
         return False
     return all(selector.get(key) == (value,) for key, value in alternative.labels.items()) and all(
@@ -104,6 +137,19 @@ def surely_accepts(alternative: Alternative, selector: Selector) -> bool:
         if selector[key]
         else all(each.operator == "Exists" for each in requirements)
         for key, requirements in alternative.by_key.items()
+    )
+
+
+def _follows(expression: Requirement, without: Iterable[Requirement]) -> bool:
+    """Return whether nodes that meet one of the negative requirements meet the expression."""
+    return any(
+        each.key == expression.key
+        and expression.operator in ("NotIn", each.operator)
+        and (
+            each.operator == "DoesNotExist"
+            or {*(each.values or ())} >= {*(expression.values or ())}
+        )
+        for each in without
     )
 
 

@@ -20,7 +20,7 @@ from policies.kubernetes.pod import Pod, host_peaks
 from policies.kubernetes.quantity import NANOS, parse_quantity
 from policies.kubernetes.workload import convert
 from policies.policy import Pool, PoolRequirement
-from policies.reach import CONTROLLER_MANAGER, CONTROLLERS
+from policies.reach import CONTROLLER_MANAGER, CONTROLLERS, is_kept_off
 from policies.requests import claimed_of_host, peak_in_pool
 from policies.vocabulary import QUEUE_LABEL
 
@@ -66,13 +66,26 @@ _UNITS = {"cpu": (NANOS, " CPUs"), "memory": (NANOS * 2**30, "Gi of memory")}
 
 def check(pod: Pod, context: Context) -> Iterator[Finding]:
     """Yield a finding for each requirement of its pools that the Pod does not meet."""
-    for pool in context.requested_pools:
+    requested = context.requested_pools
+    # Of several pools, known nodes tell which ones the Pod can get.
+    within_reach = [pool for pool in requested if not is_kept_off(pod, pool, context)]
+    for pool in within_reach or requested:
         for entry in pool.requires:
             for unmet in _unmet(pod, pool, entry, context):
                 others = _alternatives(pool, context)
                 instead = f". Or select another pool with {describe_selection(others)}"
                 remediation = f"{unmet.remediation}{instead if others else ''}"
                 yield replace(unmet, remediation=remediation, action=entry.action)
+
+
+def meets(pod: Pod, pool: Pool, context: Context) -> bool:
+    """Return whether the Pod meets what the pool requires, as far as the policy enforces it."""
+    actions = context.policy.actions_in(context.request.namespace).written
+    return actions[ID] != "enforce" or not any(
+        any(_unmet(pod, pool, entry, context))
+        for entry in pool.requires
+        if entry.action == "enforce"
+    )
 
 
 def _alternatives(pool: Pool, context: Context) -> list[Pool]:

@@ -6,36 +6,41 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec.structs import replace
 
+from policies.candidates import why_closed
 from policies.context import Context
 from policies.finding import Finding
 from policies.kubernetes.core_v1 import PodSpec, Toleration
 from policies.kubernetes.pod import Pod
 from policies.kubernetes.scheduling import (
-    Alternative,
     is_wildcard,
     reached_taint,
 )
-from policies.kubernetes.selector import can_match, includes
 from policies.platform_pods import of_platform
 from policies.policy import Pool
 from policies.pool_nodes import nodes_of_pools
 from policies.reach import (
+    Closed,
     Named,
     foreign_pools,
     is_confined,
     is_kept_off,
     is_mirror_pod,
     is_node_agent,
+    is_within,
     named_node,
     named_pools,
+    open_by,
     pools_of_node,
 )
 from policies.requests import ignored_annotations
+from policies.rules.check_pool_requirements import meets
+from policies.rules.set_pool_node_affinity import closed_pools
 from policies.vocabulary import (
     LACK,
     SELECTION,
     TOLERATION,
     describe_pools,
+    exclusion,
     request_or,
     selects,
     tolerates,
@@ -64,24 +69,22 @@ def _check(pod: Pod, context: Context) -> Iterable[Finding]:
 
 def _findings(pod: Pod, context: Context, foreign: Sequence[Pool]) -> Iterator[Finding]:
     yield from _by_unknown_node(pod, context)
-    requested = context.requested_pools
+    requested, closed = context.requested_pools, closed_pools(pod, context)
     confined = is_confined(pod, context)
     # A pool whose labels all nodes of a requested pool carry: the Pod is there by right.
     selectable = [
         pool
         for pool in foreign
-        if not (
-            confined
-            and pool.selector
-            and any(includes(pool.selector, own.selector) for own in requested)
-        )
+        if not (confined and pool.selector and any(map(pool.includes, requested)))
     ]
-    named = [*named_pools(pod, selectable, context)]
+    named = [*named_pools(pod, selectable, context, closed)]
+    if closed and confined and not any(each.pools for each in named):
+        yield from _by_shared_nodes(pod, foreign, closed, context)
     for pools in _alike(pod, foreign, context):
         if not confined:
             yield from _by_toleration(pod, pools, named, context)
         yield from _by_selection(pod, pools, named, context)
-        yield from _by_node_name(pod, pools, context)
+        yield from _by_node_name(pod, pools, closed, context)
 
 
 def _by_runtime_class(pod: Pod, added: PodSpec, context: Context) -> Iterator[Finding]:
@@ -151,7 +154,7 @@ def _alike(pod: Pod, foreign: Iterable[Pool], context: Context) -> Iterable[Sequ
     """Return the pools in groups with the same finding."""
     groups: dict[tuple[str, str], list[Pool]] = {}
     for pool in foreign:
-        said = _subject(pool, context), _lack(pod, pool, context)
+        said = _subject(pod, pool, context), _lack(pod, pool, context)
         groups.setdefault(said, []).append(pool)
     return groups.values()
 
@@ -178,14 +181,14 @@ def _by_toleration(
         if not reached:
             continue
         if is_wildcard(toleration):
-            reason = f"{_subject(reached[0], context)} tolerates every taint"
+            reason = f"{_subject(pod, reached[0], context)} tolerates every taint"
             remediation = (
                 _remediation("remove the host names of GPU nodes", pod, reached, context)
                 if pod.kind == "DaemonSet"
                 else wildcard_remediation([p for p in reached if _is_excludable(p, context)])
             )
         else:
-            reason = f"{_subject(reached[0], context)} tolerates the taint of GPU nodes"
+            reason = f"{_subject(pod, reached[0], context)} tolerates the taint of GPU nodes"
             remediation = _remediation(TOLERATION, pod, reached, context)
         lack = _lack(pod, reached[0], context)
         covered = _covered(toleration)
@@ -212,7 +215,7 @@ def _is_excludable(pool: Pool, context: Context) -> bool:
 def _is_named_wherever_it_matches(pool: Pool, pod: Pod, named: Iterable[Named]) -> bool:
     paths = {each.alternative.path for each in named if pool in each.pools}
     return bool(paths) and not any(
-        each.path not in paths and can_match(each, pool.selector) for each in pod.selection()
+        each.path not in paths and pool.can_meet(each) for each in pod.selection()
     )
 
 
@@ -224,13 +227,13 @@ def _by_selection(
     for each in named:
         for pool in each.pools:
             if pool in pools:
-                path = _selecting_path(each.alternative, pool)
+                path = _selecting_path(each, pool)
                 by_path.setdefault(path, (each, {}))[1][pool] = None
     for path, (each, selected) in by_path.items():
         yield Finding(
             ID,
             pod.at(path),
-            f"{_subject(pools[0], context)} selects GPU nodes",
+            f"{_subject(pod, pools[0], context)} selects GPU nodes",
             f"{_found(each, selected)}, but {_lack(pod, pools[0], context)}",
             _remediation(SELECTION, pod, selected, context),
         )
@@ -245,7 +248,9 @@ def _found(named: Named, pools: Iterable[Pool]) -> str:
     )
 
 
-def _by_node_name(pod: Pod, pools: Sequence[Pool], context: Context) -> Iterator[Finding]:
+def _by_node_name(
+    pod: Pod, pools: Sequence[Pool], closed: Closed, context: Context
+) -> Iterator[Finding]:
     """Yield a finding if the Pod's author bound it to a node of the pools.
 
     Without the scheduler, a NoSchedule taint repels nothing: the kubelet checks NoExecute only
@@ -255,13 +260,17 @@ def _by_node_name(pod: Pod, pools: Sequence[Pool], context: Context) -> Iterator
     if node is None:
         return
     of_node = pools_of_node(node, context)
-    own = [pool for pool in pools if pool in of_node]
-    if not own or any(pool in of_node for pool in context.requested_pools):
+    own = [
+        pool
+        for pool in pools
+        if pool in of_node and not any(each in of_node for each in open_by(pool, context, closed))
+    ]
+    if not own:
         return
     yield Finding(
         ID,
         pod.at("spec.nodeName"),
-        f"{_subject(own[0], context)} is bound to a GPU node",
+        f"{_subject(pod, own[0], context)} is bound to a GPU node",
         f"nodeName binds the Pod to GPU node {node.name} ({describe_pools(own)}), but "
         f"{_lack(pod, own[0], context)}",
         _remediation("remove nodeName", pod, own, context),
@@ -290,15 +299,47 @@ def _by_unknown_node(pod: Pod, context: Context) -> Iterator[Finding]:
     )
 
 
-def _selecting_path(alternative: Alternative, pool: Pool) -> str:
+def _by_shared_nodes(
+    pod: Pod, foreign: Iterable[Pool], closed: Closed, context: Context
+) -> Iterator[Finding]:
+    """Yield a finding if nodes of a requested pool are open to the Pod that are closed by another.
+
+    The node affinity keeps it off them, unless the policy or the selection prevents that.
+    """
+    tolerations = pod.spec.tolerations or ()
+    for pool in foreign:
+        others = [*open_by(pool, context, closed)]
+        if len(others) == len(context.requested_pools) or is_kept_off(pod, pool, context):
+            continue
+        if all(
+            any(reached_taint(each, [taint]) for each in tolerations) for taint in pool.fence
+        ) and any(
+            pool.can_meet(alternative) and not is_within(alternative, others)
+            for alternative in pod.selection()
+        ):
+            yield Finding(
+                ID,
+                pod.at("spec.affinity"),
+                "a GPU Pod can run on nodes of a pool that it may not use",
+                f"nodes of {describe_pools(closed)} can belong to pool {pool.name} as well, but "
+                f"{_lack(pod, pool, context)}",
+                f"Exclude them with {exclusion(pool, next(iter(closed)))} in every term of the "
+                "required node affinity, or request access from the cluster administrator",
+            )
+
+
+def _selecting_path(named: Named, pool: Pool) -> str:
+    alternative = named.alternative
     for key in pool.selector:
         if key in alternative.labels:
             return f"spec.nodeSelector[{key}]"
-    return alternative.path or "spec.nodeSelector"
+    # gpufence may have added the term.
+    by_labels = named.nodes and alternative.labels
+    return "spec.nodeSelector" if by_labels or not alternative.path else alternative.path
 
 
-def _subject(pool: Pool, context: Context) -> str:
-    if context.why_excluded(pool):
+def _subject(pod: Pod, pool: Pool, context: Context) -> str:
+    if _why_closed(pod, pool, context):
         return "a GPU Pod"
     if context.device_requests:
         return "a Pod with a request for other devices"
@@ -368,8 +409,19 @@ def _covered(toleration: Toleration) -> str:
     return f"{toleration.operator or 'Equal'} {toleration.value or ''} {toleration.effect or ''}"
 
 
-def _lack(pod: Pod, pool: Pool, context: Context) -> str:
+def _why_closed(pod: Pod, pool: Pool, context: Context) -> str:
+    """Return why the GPU Pod may not use the nodes of the pool, which may be those of its own."""
     if why := context.why_excluded(pool):
+        return why
+    if not any(pool in context.policy.neighbors(own) for own in context.requested_pools):
+        return ""
+    if why := why_closed(pod, pool, context):
+        return why
+    return "" if meets(pod, pool, context) else f"it does not state what pool {pool.name} requires"
+
+
+def _lack(pod: Pod, pool: Pool, context: Context) -> str:
+    if why := _why_closed(pod, pool, context):
         return why
     lack = "the Pod requests no device of this pool" if context.device_requests else LACK
     return f"{lack}{context.describe_unresolved_claims(pod)}"

@@ -8,7 +8,6 @@ from policies.context import Context
 from policies.finding import Finding
 from policies.kubernetes.pod import Pod
 from policies.kubernetes.scheduling import reached_taint
-from policies.kubernetes.selector import can_match
 
 ID = "privileged-near-devices"
 
@@ -23,7 +22,7 @@ def check(pod: Pod, context: Context) -> Iterator[Finding]:
         pool
         for pool in context.policy.pools
         if any(reached_taint(toleration, pool.taints) for toleration in tolerations)
-        and any(can_match(alternative, pool.selector) for alternative in pod.selection())
+        and any(map(pool.can_meet, pod.selection()))
     ]
     names = ", ".join(pool.name for pool in pools)
     for container in privileged if pools else ():

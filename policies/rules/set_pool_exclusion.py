@@ -14,7 +14,7 @@ from policies.kubernetes.scheduling import (
     is_wildcard,
     required_terms,
 )
-from policies.kubernetes.selector import can_match, can_meet
+from policies.kubernetes.selector import can_meet
 from policies.policy import Pool
 from policies.pool_nodes import nodes_of_pools
 from policies.reach import (
@@ -67,11 +67,7 @@ def _additions(pod: Pod, pools: Sequence[Pool], context: Context) -> Iterator[Ad
     for index, (each, alternative) in enumerate(zip(terms, pod.alternatives(), strict=True)):
         if alternative.parses:
             of_term = named.get(alternative.path, ())
-            matched = [
-                pool
-                for pool in pools
-                if pool not in of_term and can_match(alternative, pool.selector)
-            ]
+            matched = [pool for pool in pools if pool not in of_term and pool.can_meet(alternative)]
             if ways := _exclusions(matched, alternative, context):
                 first, *others = ways
                 yield Addition(each, (*TERMS, index, "matchExpressions"), first)
@@ -135,7 +131,7 @@ def _leaves_nodes(alternative: Alternative, added: Sequence[Requirement], contex
     """
     excluding = Alternative({}, tuple(added), (), "")
     if not can_meet(alternative, added) or not all(
-        can_match(excluding, pool.selector)
+        pool.can_meet(excluding)
         for request in context.device_requests
         if not needs_no_labels(request, context)
         for pool in request.pools

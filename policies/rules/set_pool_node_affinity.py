@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 
+from policies.candidates import why_closed
 from policies.context import Context
 from policies.kubernetes.core_v1 import (
     Affinity,
@@ -16,14 +17,25 @@ from policies.kubernetes.core_v1 import (
 from policies.kubernetes.editor import Addition
 from policies.kubernetes.pod import Pod
 from policies.kubernetes.scheduling import REQUIRED, Alternative, required_terms
-from policies.kubernetes.selector import can_match, can_meet, confines, requirement, requires
+from policies.kubernetes.selector import (
+    can_meet,
+    narrowed,
+    negated,
+    requirement,
+    requires,
+)
 from policies.policy import Pool
-from policies.reach import needs_no_labels
+from policies.reach import Closed, chooses_closed_nodes, is_within, needs_no_labels
+from policies.rules.check_pool_requirements import meets
 
 ID = "pool-node-affinity"
 SUMMARY = "the required node affinity for the nodes of the pool"
 MOST_NEW_TERMS = 100
 """The scheduler compares every term with every node."""
+
+_MOST_WAYS = 16
+"""The most terms that one becomes to keep the Pod off pools that are closed to it. With more, nodes
+are left out that are of none of these pools."""
 
 TERMS = ("spec", "affinity", "nodeAffinity", REQUIRED, "nodeSelectorTerms")
 
@@ -33,9 +45,19 @@ Label = tuple[str, tuple[str, ...]]
 
 
 def changes(pod: Pod, context: Context) -> Iterator[Addition]:
-    """Require the labels of the pools that the Pod cannot do without, in every term."""
-    missing = _missing(pod, context)
-    if not missing or not any(map(any, missing)) or not _leaves_nodes(pod, missing):
+    """Require the labels of the pools that the Pod cannot do without, in every term.
+
+    Nodes of a pool that is closed to the Pod are left out. If that leaves no node that the Pod
+    selects, they stay, and a check denies the Pod.
+    """
+    closed = closed_pools(pod, context)
+    if closed and chooses_closed_nodes(pod, closed, context):
+        closed = {}
+    missing = _missing(pod, context, closed)
+    if closed and missing and not _leaves_nodes(pod, missing, closed):
+        closed = {}
+        missing = _missing(pod, context, closed)
+    if not missing or not any(map(any, missing)) or not _leaves_nodes(pod, missing, closed):
         return
     terms = required_terms(pod.spec)
     if terms is None:
@@ -52,9 +74,30 @@ def changes(pod: Pod, context: Context) -> Iterator[Addition]:
         yield Addition(pod.spec, ("spec", "affinity"), affinity_of(copies))
 
 
-def _leaves_nodes(pod: Pod, missing: Sequence[Sequence[Expressions]]) -> bool:
+def closed_pools(pod: Pod, context: Context) -> Closed:
+    """Return by candidate pool the pools that the Pod may not use, and that share nodes with it.
+
+    A pool can be closed to a namespace, to so many of its devices, or by its requirements.
+    """
+    policy, requested = context.policy, context.requested_pools
+    if not (requested and policy.restricted_pools):
+        return {}
+    neighbors = {pool: policy.neighbors(pool) for pool in requested}
+    found = {
+        other
+        for other in dict.fromkeys(chain(*neighbors.values()))
+        if other not in requested
+        and (why_closed(pod, other, context) or not meets(pod, other, context))
+    }
+    own = (
+        (pool, [other for other in others if other in found]) for pool, others in neighbors.items()
+    )
+    return {pool: others for pool, others in own if others}
+
+
+def _leaves_nodes(pod: Pod, missing: Sequence[Sequence[Expressions]], closed: Closed) -> bool:
     """Return whether some node can meet a completed term."""
-    if required_terms(pod.spec) is None and not pod.spec.node_selector:
+    if not closed and required_terms(pod.spec) is None and not pod.spec.node_selector:
         return True
     return any(
         alternative.parses and can_meet(alternative, way)
@@ -70,68 +113,147 @@ def affinity_of(terms: list[NodeSelectorTerm]) -> Affinity:
 
 def exceeds_limit(pod: Pod, context: Context) -> bool:
     """Return whether the rule adds nothing because it would have to add too many terms."""
-    return _missing(pod, context) is None
+    return _missing(pod, context, closed_pools(pod, context)) is None
 
 
-def _missing(pod: Pod, context: Context) -> list[list[Expressions]] | None:
+def _missing(pod: Pod, context: Context, closed: Closed) -> list[list[Expressions]] | None:
     """Return for each term the ORed completions; ``None`` if they are too many.
 
     A Pod without terms has one for each term to add.
     """
-    labels, pools = _required(context)
+    pools, several = _required(context)
     missing: list[list[Expressions]] = []
     new = 0
     for alternative in pod.alternatives():
         is_empty = not (alternative.parses or alternative.expressions or alternative.fields)
-        missing.append([[]] if is_empty else _completions(alternative, labels, pools))
+        missing.append([[]] if is_empty else _completions(alternative, pools, several, closed))
         new += len(missing[-1]) - bool(alternative.path)
         if new > MOST_NEW_TERMS:
             return None
     return missing
 
 
-def _required(context: Context) -> tuple[Iterable[Label], Sequence[Pool]]:
-    """Return the labels that the nodes must have, and the pools that they may belong to."""
-    labels: dict[Label, None] = {}
+def _required(context: Context) -> tuple[list[Pool], Sequence[Pool]]:
+    """Return the pools that a node must belong to, and those of which it needs one only."""
+    pools: dict[Pool, None] = {}
     several: Sequence[Pool] = ()
     for request in context.device_requests:
-        if needs_no_labels(request, context):
+        if not request.certain or needs_no_labels(request, context):
             continue
-        if request.certain and len(request.pools) == 1:
-            labels |= dict.fromkeys(request.pools[0].selector.items())
-        elif request.certain:
+        if len(request.pools) == 1:
+            pools[request.pools[0]] = None
+        else:
             several = request.pools
-    shared = [pool.selector.items() for pool in several]
-    for item in shared[0] if shared else ():
-        if all(item in labels_of_pool for labels_of_pool in shared):
-            labels[item] = None
-    return labels, several
+    return [*pools], several
 
 
 def _completions(
-    alternative: Alternative,
-    labels: Iterable[Label],
-    pools: Sequence[Pool],
+    alternative: Alternative, pools: Sequence[Pool], several: Sequence[Pool], closed: Closed
 ) -> list[Expressions]:
-    """Return the expressions that an alternative lacks: one list, or one for each pool."""
-    missing = _lacking(alternative, labels)
-    if not pools or confines(alternative, [pool.selector for pool in pools]):
-        return [missing]
-    rest = [dict(pool.selector.items() - {*labels}) for pool in pools]
+    """Return the expressions that an alternative lacks: one list, or several that are ORed."""
+    labels = dict.fromkeys(chain(*(pool.selector.items() for pool in pools)))
+    if not several:
+        return _ways(alternative, labels, pools, closed) or [
+            _nothing(alternative, labels, pools, closed)
+        ]
+    shared = [pool.selector.items() for pool in several]
+    for item in shared[0]:
+        if all(item in labels_of_pool for labels_of_pool in shared):
+            labels[item] = None
+    is_plain = not (closed or any(pool.without for pool in (*pools, *several)))
+    if is_within(alternative, several) and (
+        is_plain or _is_done(alternative, [*pools, *several], closed)
+    ):
+        return [_lacking(alternative, labels)]
+    rest = [dict(pool.selector.items() - {*labels}) for pool in several]
     keys = {key for way in rest for key in way}
-    if len(keys) == 1 and all(rest):
+    if is_plain and len(keys) == 1 and all(rest):
         (key,) = keys
         choices = [way[key] for way in rest]
         together = dict.fromkeys(chain(*choices)) if all(choices) else ()
-        return [[*missing, requirement(key, [*together])]]
+        return [[*_lacking(alternative, labels), requirement(key, [*together])]]
     # What does not parse matches no node, and neither does what matches no pool's.
-    fitting = [
-        pool for pool in pools if alternative.parses and can_match(alternative, pool.selector)
+    fitting = [pool for pool in several if alternative.parses and pool.can_meet(alternative)]
+    found: list[Expressions] = []
+    for pool in fitting or several[:1]:
+        every = dict.fromkeys((*labels, *pool.selector.items()))
+        found += _ways(alternative, every, [*pools, pool], closed)
+    if not found:
+        every = dict.fromkeys((*labels, *several[0].selector.items()))
+        found.append(_nothing(alternative, every, [*pools, several[0]], closed))
+    return found
+
+
+def _is_done(alternative: Alternative, pools: Sequence[Pool], closed: Closed) -> bool:
+    """Return whether the alternative leaves out all nodes that are closed to the Pod."""
+    return not any(
+        can_meet(alternative, [*pool.requirements, *other.requirements])
+        for pool in pools
+        for other in closed.get(pool, ())
+    )
+
+
+def _ways(
+    alternative: Alternative, labels: Iterable[Label], pools: Sequence[Pool], closed: Closed
+) -> list[Expressions]:
+    """Return what the alternative lacks to accept nodes of all the pools, and of no closed one.
+
+    A node is of no closed pool if it lacks one of its labels: a way for each. None is left if all
+    nodes are closed to the Pod.
+    """
+    missing = _lacking(alternative, labels)
+    missing += [
+        each
+        for pool in pools
+        for each in pool.without
+        if not alternative.parses or can_meet(alternative, [negated(each)])
     ]
-    return [
-        _lacking(alternative, dict.fromkeys((*labels, *pool.selector.items())))
-        for pool in fitting or pools[:1]
-    ]
+    others = dict.fromkeys(chain(*(closed.get(pool, ()) for pool in pools)))
+    if not others or not alternative.parses:
+        return [missing]
+    base = narrowed(alternative, [each for pool in pools for each in pool.requirements])
+    ways: list[Expressions] = [[]]
+    for other in others:
+        longer: list[Expressions] = []
+        for way in ways:
+            if not can_meet(base, [*way, *other.requirements]):
+                longer.append(way)
+                continue
+            trials = [[*way, negated(each)] for each in other.requirements]
+            longer += [trial for trial in trials if can_meet(base, trial)]
+        ways = _widest(longer)[:_MOST_WAYS]
+    return [[*missing, *_merged(way)] for way in ways]
+
+
+def _widest(ways: Sequence[Expressions]) -> list[Expressions]:
+    """Return the ways without those that another one includes."""
+    kept: list[Expressions] = []
+    for way in sorted(ways, key=len):
+        if not any(all(each in way for each in other) for other in kept):
+            kept.append(way)
+    return kept
+
+
+def _merged(way: Iterable[Requirement]) -> Expressions:
+    """Return the expressions with one ``NotIn`` for each label."""
+    merged: Expressions = []
+    for each in way:
+        same = (
+            o for o in merged if (o.key, o.operator, each.operator) == (each.key, "NotIn", "NotIn")
+        )
+        if (known := next(same, None)) is None:
+            merged.append(Requirement(each.key, each.operator, each.values and [*each.values]))
+        else:
+            known.values = [*dict.fromkeys((*(known.values or ()), *(each.values or ())))]
+    return merged
+
+
+def _nothing(
+    alternative: Alternative, labels: Iterable[Label], pools: Sequence[Pool], closed: Closed
+) -> Expressions:
+    """Return what completes an alternative all of whose nodes are closed: no node meets it then."""
+    others = dict.fromkeys(chain(*(closed.get(pool, ()) for pool in pools)))
+    return [*_lacking(alternative, labels), *(negated(each.requirements[0]) for each in others)]
 
 
 def _lacking(alternative: Alternative, labels: Iterable[Label]) -> Expressions:

@@ -8,7 +8,7 @@ from datetime import datetime
 from policies.kubernetes.nodes import NodeIndex
 from policies.kubernetes.objects import JSONObject
 from policies.policy import Policy
-from policies.pool_nodes import NodesOfPools, nodes_of_pools
+from policies.pool_nodes import NodesOfPools, nodes_of_pools, shared_nodes
 from policies.wording import listing
 from webhook.active_policy import PATH, ActivePolicy
 from webhook.kube.writer import KubeWriter
@@ -90,14 +90,19 @@ def _nodes_fit(policy: Policy, nodes: NodeIndex | None) -> Condition:
     if nodes is None:
         return "NodesFit", "Unknown", "NotListed", "The nodes are not known."
     known = nodes_of_pools(policy, nodes)
+    shared = "".join(
+        f" Nodes of both pools {pool.name} and {other.name}: "
+        f"{some(sorted(node.name for node in nodes.nodes(numbers)))}."
+        for pool, other, numbers in shared_nodes(policy, nodes)
+    )
     problems = " ".join(_node_problems(policy, nodes, known))
     if problems:
-        return "NodesFit", "False", "NodesDiffer", problems
+        return "NodesFit", "False", "NodesDiffer", problems + shared
     message = "The nodes have the labels and taints of the pools."
     # An autoscaler may add some.
     if empty := [pool.name for pool in policy.pools if not known.of(pool)]:
         message += f" No node belongs to {listing(empty)} at the moment."
-    return "NodesFit", "True", "LabelsAndTaints", message
+    return "NodesFit", "True", "LabelsAndTaints", message + shared
 
 
 def _node_problems(policy: Policy, nodes: NodeIndex, known: NodesOfPools) -> Iterator[str]:

@@ -342,6 +342,21 @@ async def test_nodes_with_devices_but_no_taint_or_label_are_reported(cluster: Cl
     }
 
 
+async def test_nodes_of_two_pools_are_reported_where_one_is_restricted(cluster: Cluster) -> None:
+    cluster.add("Node", node("both", labels=LABELS | {"team": "a"}, taints=[TAINT]))
+    spec = default_spec()
+    reserved = {"name": "reserved", "nodeSelector": {"team": "a"}, "largestRequest": 4}
+    spec["pools"].append(spec["pools"][0] | reserved)
+    audit = await cluster.audit(policy_of(spec))
+    [(_, _, [finding])] = audit.nodes
+    assert (finding.rule, finding.reason) == (
+        "gpu-node-in-two-pools",
+        "a GPU node belongs to two pools",
+    )
+    assert "pools nvidia and reserved" in finding.detail
+    assert '{key: team, operator: NotIn, values: ["a"]}' in finding.remediation
+
+
 async def test_custom_resources_in_non_preferred_versions_are_audited(cluster: Cluster) -> None:
     cluster.serve("kubeflow.org", "v1", "PyTorchJob", "pytorchjobs")
     cluster.serve("kubeflow.org", "v2beta1", "MPIJob", "mpijobs")

@@ -123,8 +123,7 @@ def test_the_data_are_made_of_the_fields_that_say_so(monkeypatch: pytest.MonkeyP
         ("CustomWorkloads", "resources"),
         ("Exemptions", "namespaces"),
     }
-    # The operator follows from the values.
-    assert known - read == {*of_objects, ("NodeRequirement", "operator")}
+    assert known - read == of_objects
     # The actions of a namespace come with its hardening. Nothing of it is in the data.
     assert read - known == {("Override", "hardening")}
 

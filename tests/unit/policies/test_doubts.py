@@ -60,6 +60,20 @@ def test_each_kind_of_doubt_names_the_field_the_effect_and_what_to_do() -> None:
             ),
             "spec.pools[0].nodeSelector: every node has kubernetes.io/hostname",
         ),
+        "nodes of two pools": (
+            said(
+                pools=[
+                    POOL,
+                    {
+                        **POOL,
+                        "name": "h100",
+                        "nodeSelector": {"reserved": "h100"},
+                        "largestRequest": 8,
+                    },
+                ]
+            ),
+            "spec.pools[0]: no label tells pools nvidia and h100 apart: a node can belong to both",
+        ),
         "a whole vendor": (
             of_pool(resources=["nvidia.com/*"]),
             "spec.pools[0].resources: nvidia.com/* covers every resource of the vendor",

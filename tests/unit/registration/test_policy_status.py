@@ -65,6 +65,24 @@ def test_nodes_without_labels_or_taints_are_named() -> None:
     )
 
 
+def test_nodes_of_two_pools_are_named_where_one_is_restricted() -> None:
+    spec = default_spec()
+    spec["pools"].append(
+        spec["pools"][0]
+        | {
+            "name": "reserved",
+            "nodeSelector": {"team": "a"},
+            "allowedNamespaces": {"names": ["a"]},
+        }
+    )
+    nodes = NodeIndex(
+        [Node("open", LABELS, (TAINT,)), Node("both", LABELS | {"team": "a"}, (TAINT,))]
+    )
+    value, message = conditions(status(active(spec), WRITTEN, nodes, {}, NOW))["NodesFit"]
+    assert value == "True"
+    assert message.endswith("Nodes of both pools nvidia and reserved: both.")
+
+
 def test_nodes_with_a_dra_driver_need_no_labels_and_a_pool_may_be_empty() -> None:
     published = {"deviceclass.resource.kubernetes.io/gpu.nvidia.com": 8}
     without_labels = default_spec()

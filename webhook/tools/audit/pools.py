@@ -18,11 +18,13 @@ from policies.kubernetes.nodes import Node, NodeIndex
 from policies.kubernetes.scheduling import Taint
 from policies.policy import Policy, Pool
 from policies.pool_nodes import NodesOfPools, nodes_of_pools
-from policies.reach import is_meant_for
+from policies.reach import is_meant_for, promises
+from policies.vocabulary import describe_pools, exclusion
 from webhook.tools.audit.judge import NodeDetails, RunningPod
 
 WITHOUT_TAINT = "gpu-node-without-taint"
 WITHOUT_LABEL = "gpu-node-without-label"
+IN_TWO_POOLS = "gpu-node-in-two-pools"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +50,8 @@ class PoolNode:
     unselected: Sequence[Pool]
     has_taint: bool
     details: NodeDetails
+    shared: Sequence[Pool] = ()
+    """Other pools of the node, whose nodes not every Pod may use."""
     pods: list[RunningPod] = field(default_factory=list)
     holdings: list[HeldDevices] = field(default_factory=list)
     trespassers: list[RunningPod] = field(default_factory=list)
@@ -168,6 +172,7 @@ def pool_states(
                 unselected,
                 has_taint=not pool.fence or node.is_fenced_by(pool.taints),
                 details=details.get(node.name, NodeDetails()),
+                shared=[other for other in policy.neighbors(pool) if other in own],
             )
     for pod in pods:
         placed = nodes.get(pod.node)
@@ -266,6 +271,22 @@ def _of_node(memberships: Sequence[tuple[PoolNode, PoolState]]) -> Iterator[Find
             f"Run kubectl taint node {node.name} {state.taint}",
             "warn",
         )
+    pairs = {
+        frozenset((state.pool, other)): (state.pool, other)
+        for each, state in memberships
+        for other in each.shared
+    }
+    for pool, other in pairs.values():
+        yield Finding(
+            IN_TWO_POOLS,
+            "metadata.labels",
+            "a GPU node belongs to two pools",
+            f"the node has the labels of {describe_pools([pool, other])}; GPU Pods that may not "
+            f"use pool {other.name} are kept off it",
+            f"Remove the labels of one pool, or add {exclusion(other, pool)} to matchExpressions "
+            f"of pool {pool.name} in the policy",
+            "warn",
+        )
     if node.unselected:
         holders = [state.pool for each, state in memberships if each.offered]
         pool = next((each for each in holders if each in node.unselected), node.unselected[0])
@@ -317,7 +338,7 @@ def label_problems(
             continue
         if not pool.selector:
             continue
-        if not any(template.promises(pool.selector) for template in templates):
+        if not any(promises(template, pool) for template in templates):
             yield LabelProblem(
                 f"no node has the labels of pool {pool.name} ({describe_labels(pool)}), and no "
                 "node template promises them: its GPU Pods stay Pending",
@@ -325,7 +346,7 @@ def label_problems(
             )
     for template in templates:
         pools = [pool for pool in policy.pools if is_meant_for(template, pool)]
-        if pools and all(p.selector and not template.promises(p.selector) for p in pools):
+        if pools and all(p.selector and not promises(template, p) for p in pools):
             labels = " or ".join(f"{describe_labels(pool)} (pool {pool.name})" for pool in pools)
             yield LabelProblem(
                 f"{template.name} is for GPU nodes, but does not promise the labels {labels}: no "

@@ -26,7 +26,6 @@ from policies.kubernetes.scheduling import (
     matches_node,
     tolerates,
 )
-from policies.kubernetes.selector import can_match
 from policies.policy import Actions, Policy, Pool
 from policies.pool_nodes import nodes_of_pools
 from policies.registry import CHECKS, MUTATIONS, RULES
@@ -269,7 +268,7 @@ def _obstacle(pod: Pod, pool: Pool) -> str:
 
     Source: the predicates of kube-scheduler (``policies.kubernetes.scheduling``).
     """
-    if not any(can_match(alternative, pool.selector) for alternative in pod.selection()):
+    if not any(map(pool.can_meet, pod.selection())):
         return "its node selection excludes them"
     taint = _untolerated(pod, pool.taints)
     return "" if taint is None else f"it does not tolerate their taint {taint}"

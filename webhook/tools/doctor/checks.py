@@ -13,7 +13,7 @@ from policies.policy import ExceptionEntry
 from policies.reach import CONTROLLER_MANAGER
 from policies.wording import listing
 from webhook.controller.registrar import KINDS
-from webhook.tools.audit.pools import label_problems, node_findings, pool_states
+from webhook.tools.audit.pools import IN_TWO_POOLS, label_problems, node_findings, pool_states
 from webhook.tools.doctor import (
     DoctorLine,
     fail,
@@ -193,7 +193,8 @@ def _nodes(installed: Installation) -> Iterator[DoctorLine]:
     for node in broken:
         for finding in node.findings:
             problem = f"node {node.name}: {finding.reason}; {finding.detail}"
-            yield fail(problem, finding.remediation)
+            line = warn if finding.rule == IN_TWO_POOLS else fail
+            yield line(problem, finding.remediation)
     count = len({name for state in states for name in state.nodes})
     if not broken and count:
         yield ok(f"{count} GPU nodes, each with the taint and the labels of its pool")

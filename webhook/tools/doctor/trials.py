@@ -10,7 +10,6 @@ from policies.engine import decide
 from policies.facts import Request
 from policies.kubernetes.objects import JSONObject
 from policies.kubernetes.scheduling import REQUIRED
-from policies.kubernetes.selector import Selector, requirement
 from policies.policy import Policy, Pool
 from policies.rules.check_device_leak import ID as LEAK
 from policies.rules.check_pool_trespass import ID as TRESPASS
@@ -219,7 +218,7 @@ def trial_pod(namespace: str, name: str, resources: JSONObject) -> JSONObject:
 
 def _selection(pool: Pool) -> JSONObject:
     """Return the fields of a Pod that selects the nodes of the pool."""
-    terms = {"nodeSelectorTerms": [_term_of(pool.selector)]}
+    terms = {"nodeSelectorTerms": [_term_of(pool)]}
     return {"affinity": {"nodeAffinity": {REQUIRED: terms}}}
 
 
@@ -240,13 +239,12 @@ def _resource(pool: Pool) -> str:
     return f"{names.prefixes[0]}1" if names.prefixes else ""
 
 
-def _term_of(selector: Selector) -> dict[str, Any]:
-    """Return the selector as a node selector term, for manifests."""
-    expressions = (requirement(key, values) for key, values in selector.items())
+def _term_of(pool: Pool) -> dict[str, Any]:
+    """Return the labels of the pool as a node selector term, for manifests."""
     return {
         "matchExpressions": [
             {"key": each.key, "operator": each.operator}
             | ({"values": each.values} if each.values else {})
-            for each in expressions
+            for each in pool.requirements
         ]
     }
