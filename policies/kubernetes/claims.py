@@ -58,6 +58,8 @@ class Claim:
     """Whether a request, in each of its alternatives, is for more than one device."""
     tolerates_taints: bool = False
     """Whether a request may get a device with a taint: ``tolerations``."""
+    shares_by_mps: bool = False
+    """Whether its configuration starts an MPS server for the processes that use it."""
     names: tuple[str, ...] = ()
     """The names of the requests; without any, a container cannot choose one."""
     devices: tuple[tuple[str, int], ...] = field(default=(), compare=False)

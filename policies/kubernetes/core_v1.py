@@ -143,12 +143,14 @@ class VolumeSource(Type):
     """A volume source of any type.
 
     Of a ``hostPath``, ``path`` is the path on the node. Of an ``emptyDir``, ``medium`` is Memory or
-    empty.
+    empty. Of ``csi``, ``volume_attributes`` is a mapping.
     """
 
     path: Any = None
     medium: Any = None
     size_limit: Any = None
+    read_only: Any = None
+    volume_attributes: Any = None
 
 
 Volume = dict[str, VolumeSource | list[Any] | str | bool | int | float | None]

@@ -5,6 +5,7 @@ Rules use this walker, so that no rule misses init or ephemeral containers.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import reduce
 from operator import or_
@@ -18,6 +19,7 @@ from policies.kubernetes.nodes import NodeIndex, NodeSet
 from policies.kubernetes.objects import mapping, mappings
 from policies.kubernetes.quantity import NANOS, parse_quantity
 from policies.kubernetes.scheduling import Alternative, alternatives
+from policies.kubernetes.selector import requires
 from policies.kubernetes.template import Template
 
 ContainerKind = Literal["initContainers", "containers", "ephemeralContainers"]
@@ -27,6 +29,9 @@ RESOURCE_SIDES: tuple[ResourceSide, ...] = ("limits", "requests")
 NO_CONTEXT = SecurityContext()
 """The security context of a container or Pod that has none. Never changed."""
 
+_OS = ("kubernetes.io/os", "beta.kubernetes.io/os")
+_SETS_OWNER = re.compile(r"(^|[,\s])(uid|gid|umask|file-mode)=")
+"""Options of a mount that say who may write."""
 _SYS_ADMIN = frozenset({"SYS_ADMIN", "CAP_SYS_ADMIN"})
 _LOCK_MEMORY = frozenset({"IPC_LOCK", "CAP_IPC_LOCK"})
 
@@ -151,6 +156,16 @@ class Pod:
         return self.spec.os is not None and self.spec.os.name == "windows"
 
     @property
+    def runs_on_windows(self) -> bool:
+        """Whether its nodes run Windows: API servers look at the field ``os`` alone."""
+        spec = self.spec
+        if self.is_windows or not (spec.node_selector or spec.affinity):
+            return self.is_windows
+        return bool(self.selection()) and all(
+            any(requires(each, key, ("windows",)) for key in _OS) for each in self.selection()
+        )
+
+    @property
     def annotations(self) -> Mapping[str, str | None]:
         return self.metadata.annotations or {}
 
@@ -241,6 +256,21 @@ def claimed_volumes(pod: Pod) -> frozenset[str]:
             for _, template in mappings(holder.get("volumeClaimTemplates")):
                 named.add(str(mapping(template.get("metadata")).get("name")))
     return frozenset(named)
+
+
+def volumes_of_root(pod: Pod) -> frozenset[str]:
+    """Return the names of the volumes that belong to root without an ``fsGroup``.
+
+    These are volumes from claims, and inline CSI volumes whose mount options name no owner.
+    """
+    inline = {
+        str(volume.get("name"))
+        for volume in pod.spec.volumes or ()
+        if isinstance(source := volume.get("csi"), core_v1.VolumeSource)
+        and source.read_only is not True
+        and not _SETS_OWNER.search(str(mapping(source.volume_attributes).get("mountOptions") or ""))
+    }
+    return claimed_volumes(pod) | inline
 
 
 def _containers(spec: PodSpec) -> tuple[Container, ...]:

@@ -4,11 +4,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator
+from functools import reduce
+from operator import or_
 
 from policies.context import Context
 from policies.finding import Finding
 from policies.images import Image, known_image
-from policies.kubernetes.pod import Container, DeviceResource, Pod, claimed_volumes, locks_memory
+from policies.kubernetes.pod import (
+    Container,
+    DeviceResource,
+    Pod,
+    claimed_volumes,
+    locks_memory,
+    volumes_of_root,
+)
 from policies.kubernetes.quantity import is_rdma_resource_name
 from policies.wording import uncapitalized
 
@@ -33,13 +42,15 @@ _PROGRAMS = (*_INSTALLERS, "sshd", "sudo")
 """What a command is searched for, for a first look that costs little."""
 _OF_A_GROUP = re.compile(r"(^|\.)amd\.com|gpu\.intel\.com")
 """The devices whose files belong to a group, by resource or DeviceClass."""
+_STRATEGY = ("nvidia.com/gpu.sharing-strategy", "cloud.google.com/gke-gpu-sharing-strategy")
 _SSHD = re.compile(r"(?:^|[\s/])sshd\b")
 _SUDO = re.compile(r"(?:^|[\s/;&|(])sudo\s")
 
 
 def check(pod: Pod, context: Context) -> Iterator[Finding]:
     """Yield a finding for each sign that a container lacks a privilege."""
-    if pod.is_windows:
+    if pod.runs_on_windows:
+        yield from _windows(pod)
         return
     if pod.spec.host_users is False:
         yield from _user_namespace(pod, context)
@@ -47,9 +58,9 @@ def check(pod: Pod, context: Context) -> Iterator[Finding]:
     yield from _memory_lock(pod, context)
     yield from _mps_client(pod, context)
     yield from _without_group(pod, context)
-    volumes = claimed_volumes(pod)
+    volumes = volumes_of_root(pod)
     if pod.security_context.fs_group is not None:
-        yield from _slow_start(pod, volumes)
+        yield from _slow_start(pod, claimed_volumes(pod))
         volumes = frozenset()
     for container in pod.containers:
         spec = container.spec
@@ -69,6 +80,31 @@ def check(pod: Pod, context: Context) -> Iterator[Finding]:
             yield from _unwritable(container, pod, who, volumes)
         if known and _fails(known, user, container, context):
             yield _image(container, pod, who, known)
+
+
+def _windows(pod: Pod) -> Iterator[Finding]:
+    """Yield a finding for each container that the kubelet may not start, as most images are root's.
+
+    Source: ``k8s.io/kubernetes/pkg/kubelet/kuberuntime/security_context_windows.go``.
+    """
+    common = pod.security_context
+    for container in pod.containers:
+        own, image = container.security_context, container.spec.image or ""
+        non_root = common.run_as_non_root if own.run_as_non_root is None else own.run_as_non_root
+        options = (own.windows_options, common.windows_options)
+        if any(each and each.run_as_user_name for each in options) or "nanoserver" in image:
+            continue
+        if non_root:
+            yield Finding(
+                ID,
+                pod.at(container.field),
+                "a Windows container may run as ContainerAdministrator",
+                f'container "{container.name}" names no user, most base images run as '
+                "ContainerAdministrator, and with runAsNonRoot: true, the kubelet does not start "
+                "such a container",
+                "Set windowsOptions: {runAsUserName: ContainerUser} in the securityContext of the "
+                "Pod or container",
+            )
 
 
 def _user_namespace(pod: Pod, context: Context) -> Iterator[Finding]:
@@ -132,20 +168,26 @@ def _mps_client(pod: Pod, context: Context) -> Iterator[Finding]:
     Multi-Process Service, "Client-Server Connection"; bottlerocket-os/bottlerocket#4673.
     """
     nodes, user = context.facts.nodes, context.hardening.run_as_user
-    if nodes is None or user is None or pod.security_context.run_as_user != user:
+    if user is None or pod.security_context.run_as_user != user:
         return
-    by_mps = nodes.selected_by({"nvidia.com/gpu.sharing-strategy": ("mps",)})
+    by_mps = reduce(or_, (nodes.selected_by({key: ("mps",)}) for key in _STRATEGY)) if nodes else 0
+    claims = {named.name: named.claim for named in context.claims(pod)}
     for request in context.device_requests:
-        if by_mps & nodes.offering(request.resource):
-            yield Finding(
-                ID,
-                request.path,
-                "a client of an MPS server may have another user than the server",
-                f"the nodes of {request.pool_names} share their GPUs by MPS, whose server accepts "
-                f"clients of one user at a time, and the Pod runs as user {user}",
-                "Set the same runAsUser in the securityContext of all Pods that share the GPUs",
-            )
-            return
+        claim = claims.get(request.claim)
+        who = f"the nodes of {request.pool_names} share their GPUs"
+        if claim and claim.shares_by_mps:
+            who = f"resource claim {request.claim} shares its GPU"
+        elif not (nodes and by_mps & nodes.offering(request.resource)):
+            continue
+        yield Finding(
+            ID,
+            request.path,
+            "a client of an MPS server may have another user than the server",
+            f"{who} by MPS, whose server accepts clients of one user at a time, and the Pod runs "
+            f"as user {user}",
+            "Set the same runAsUser in the securityContext of all Pods that share the GPUs",
+        )
+        return
 
 
 def _without_group(pod: Pod, context: Context) -> Iterator[Finding]:
@@ -288,7 +330,7 @@ def _unwritable(
             yield Finding(
                 ID,
                 pod.at(f"{container.field}.volumeMounts[{index}]"),
-                "a container that does not run as root mounts a claim for writing without fsGroup",
+                "a container that does not run as root mounts a volume for writing without fsGroup",
                 f"{who}, and a new volume belongs to root",
                 "Set fsGroup to a group ID, and fsGroupChangePolicy: OnRootMismatch, in "
                 f"{_security_context(pod)}. Or set readOnly: true for the mount if the container "

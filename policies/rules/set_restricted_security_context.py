@@ -25,6 +25,7 @@ from policies.kubernetes.pod import (
     excluding_no_escalation,
     locks_memory,
     new_debug_containers,
+    volumes_of_root,
 )
 
 ID = "restricted-security-context"
@@ -63,7 +64,7 @@ def changes(pod: Pod, context: Context) -> Iterator[Change]:
         yield from () if is_debugged else _annotate(pod, {})
         return
     user: User = {"run_as_non_root": True}
-    if not windows:
+    if not pod.runs_on_windows:
         user["run_as_user"] = hardening.run_as_user
         user["run_as_group"] = hardening.run_as_group
     if is_debugged:
@@ -97,7 +98,7 @@ def changes(pod: Pod, context: Context) -> Iterator[Change]:
     wanted = SecurityContext(**user)
     if not windows:
         group = hardening.fs_group
-        if group is None and hardening.home and _writes_claim(pod, given):
+        if group is None and hardening.home and _writes_volume(pod, given):
             group = assigned
         if group is not None and common.fs_group is None:
             wanted.fs_group = group
@@ -132,9 +133,9 @@ def _annotate(pod: Pod, wanted: dict[str, str]) -> Iterator[Change]:
             yield Removal(pod.metadata, path, USER_ANNOTATION)
 
 
-def _writes_claim(pod: Pod, containers: Iterable[Container]) -> bool:
+def _writes_volume(pod: Pod, containers: Iterable[Container]) -> bool:
     mounts = [m for container in containers for m in container.mounts if not m.read_only]
-    return not claimed_volumes(pod).isdisjoint(str(m.name) for m in mounts)
+    return not volumes_of_root(pod).isdisjoint(str(m.name) for m in mounts)
 
 
 def homeless(pod: Pod, containers: Iterable[Container]) -> list[Container]:

@@ -57,6 +57,7 @@ def read_claim(spec: Any, status: Any = None) -> Claim:
         admin_access,
         is_for_several,
         tolerates,
+        any(map(_is_mps, _list(mapping(mapping(spec).get("devices")).get("config")))),
         tuple(names),
         tuple(sorted((allocated if results else requested).items())),
         tuple(asks),
@@ -85,6 +86,12 @@ def _ask(request: JSONObject) -> Ask:
             capacity.append((name, parse_quantity(amount)))
     device_class = str(request.get("deviceClassName"))
     return Ask(device_class, count if isinstance(count, int) else 1, tuple(capacity))
+
+
+def _is_mps(config: JSONObject) -> bool:
+    """Source: kubernetes-sigs/dra-driver-nvidia-gpu, ``api/nvidia.com/resource/v1beta1``."""
+    parameters = mapping(mapping(config.get("opaque")).get("parameters"))
+    return mapping(parameters.get("sharing")).get("strategy") == "MPS"
 
 
 def _is_for_several(request: JSONObject) -> bool:
