@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from policies.context import Context
 from policies.finding import Finding
+from policies.kubernetes.objects import mapping
 from policies.kubernetes.pod import Pod
 from policies.reach import pools_by_toleration
 
@@ -22,20 +23,23 @@ def check(pod: Pod, context: Context) -> Iterator[Finding]:
     if name not in CLASSES:
         return
     namespace = context.request.namespace
-    exemption = f"exempt namespace {namespace} in the policy (exemptions.namespaces)"
     if context.device_requests:
         subject = "a GPU Pod"
         remediation = (
             "Remove priorityClassName, or use a PriorityClass of your cluster. For a Pod of the "
-            f"cluster itself, an administrator can {exemption}"
+            f"cluster itself, an administrator can exempt namespace {namespace} in the policy "
+            "(exemptions.namespaces)"
         )
     elif pod.kind == "DaemonSet" and (
         pools := pools_by_toleration(pod, pod.spec.tolerations or (), context)
     ):
         subject = f"a node agent on the nodes of pool {pools[0].name}"
+        name_of_agent = mapping(pod.template.root.get("metadata")).get("name")
         remediation = (
-            f"If all nodes need this agent, {exemption}, or add an exception. Otherwise, remove "
-            "priorityClassName, or exclude GPU nodes in the node affinity"
+            "If all nodes need this agent, have the cluster administrator add an exception: "
+            f"{{rules: [{ID}], namespaces: [{namespace}], kinds: [DaemonSet], names: "
+            f"[{name_of_agent}], reason: TEXT}}. Otherwise, remove priorityClassName, or exclude "
+            "GPU nodes in the node affinity"
         )
     else:
         return

@@ -43,7 +43,7 @@ def deployment(name: str, **spec: Any) -> JSON:
 
 @pytest.fixture
 def running(control_plane: ControlPlane, namespace: str) -> str:
-    """Three workloads: one likely fails as another user, one runs, and one trespasses."""
+    """Workloads: one likely fails as another user, one runs, one trespasses, one is an agent."""
     gpu: JSON = {"resources": {"limits": {GPU: 1}}}
     toleration = {"key": GPU, "operator": "Exists"}
     for obj in (
@@ -56,6 +56,10 @@ def running(control_plane: ControlPlane, namespace: str) -> str:
         deployment("web", containers=[{"name": "a", "image": "nginx"}], tolerations=[toleration]),
     ):
         control_plane.api.request("POST", f"/apis/apps/v1/namespaces/{namespace}/deployments", obj)
+    container = {"name": "a", "image": "quay.io/prometheus/node-exporter:v1.11.1"}
+    spec = {"containers": [container], "priorityClassName": "system-cluster-critical"}
+    agent = workload("DaemonSet", "node-exporter", {**spec, "tolerations": [{"operator": "Exists"}]})
+    control_plane.api.request("POST", f"/apis/apps/v1/namespaces/{namespace}/daemonsets", agent)
     return namespace
 
 
@@ -113,10 +117,16 @@ def test_adopt_says_what_would_change_and_writes_policy_and_report(
     assert policy.mode == "audit"
     assert policy.actions_in(running).hardening == Hardening(home="20Gi")
     assert [pool.selector for pool in policy.pools]
+    [exception] = policy.exceptions
+    assert exception.covers("system-priority", running, "DaemonSet", "node-exporter")
+    assert not exception.covers("system-priority", running, "DaemonSet", "another")
+    assert not exception.covers("pool-trespass", running, "DaemonSet", "node-exporter")
+    assert f"  {running}/daemonsets.apps/node-exporter: system-priority: a node agent" in done.out
+    assert "; policy.yaml has an exception" in done.out
     install(done.out, control_plane, helm, quick_command)
     assert f"{running}" in (out / "report.html").read_text()
     assert again.status == 2
-    assert "exist already. Set another directory with --out." in again.err
+    assert f"directory {out} has policy.yaml and report.html already" in again.err
     (tmp_path / "dump.json").write_text(listed.stdout)
     offline = run_here("adopt", "--dump", tmp_path / "dump.json", "--out", tmp_path / "offline")
     assert offline.status == 0, offline.err

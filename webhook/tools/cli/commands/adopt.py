@@ -22,7 +22,11 @@ from policies.images import Image, known_image
 from policies.kubernetes.field_types import camel_case
 from policies.kubernetes.objects import JSONObject
 from policies.policy import EffectiveHardening, Hardening, Policy
-from policies.rules import check_needs_root, set_restricted_security_context
+from policies.rules import (
+    check_needs_root,
+    check_system_priority,
+    set_restricted_security_context,
+)
 from policies.rules.set_restricted_security_context import HOME_SIZE
 from webhook.cluster.files import PATHS
 from webhook.cluster.listed import list_state
@@ -141,12 +145,12 @@ def adopt(
     otherwise, cannot be judged, or leave the GPU nodes. It says which nodes lack labels or taints,
     and what breaks when a DRA driver takes the place of the device plugin. Then it writes the
     policy and an HTML report with the same lists. The discovered policy is in mode audit, with
-    overrides for namespaces whose workloads need them; one that you give stays as it is.
+    overrides for namespaces whose workloads need them, and exceptions for the agents of nodes that
+    have a priority class of the system; one that you give stays as it is.
     """
     files = [out / name for name in ("policy.yaml", "report.html")]
-    if existing := [str(path) for path in files if path.exists()]:
-        verb = "exists" if len(existing) == 1 else "exist"
-        problem = f"{', '.join(existing)} {verb} already"
+    if existing := [path.name for path in files if path.exists()]:
+        problem = f"directory {out} has {' and '.join(existing)} already"
         raise InputError([f"{problem}. Set another directory with --out."])
     if dump is not None and not connection.is_default:
         raise click.UsageError("--dump takes the place of a cluster: leave out its options.")
@@ -159,7 +163,7 @@ def adopt(
     out.mkdir(parents=True, exist_ok=True)
     write_file(files[0], adoption.text)
     report = AuditReport(
-        f"{policy_path or 'discovered, without its overrides'}, as if in mode enforce",
+        f"{policy_path or 'discovered, without overrides and exceptions'}, as if in mode enforce",
         datetime.now(UTC),
         list(results_of(adoption.audit)),
         audit=adoption.audit,
@@ -205,7 +209,9 @@ async def _adopt(reader: Reader, policy_path: str | None, with_dra: bool) -> Ado
     result = await run(reader, enforced, datetime.now(UTC).date(), move)
     failing = list(_failing(result, policy))
     if drafted is not None:
-        text = policy_text(drafted, namespaces, "audit", list(_overrides(failing)), exempt)
+        text = policy_text(
+            drafted, namespaces, "audit", list(_overrides(failing)), exempt, _exceptions(result)
+        )
         policy = read_policy("the discovered policy", text)
     hardening = {each.place: found for each in failing if (found := _settled([each]))}
     pods = {each.namespace: f": {each.platform.pods} of {each.platform.name}" for each in platforms}
@@ -307,6 +313,28 @@ def _overrides(failing: Iterable[_Failing]) -> Iterator[JSONObject]:
             yield {"namespaces": [namespace], "hardening": _written(hardening)}
 
 
+def _exceptions(audit: Audit) -> list[JSONObject]:
+    """Return an exception for each namespace with agents that have a priority of the system."""
+    names: defaultdict[str, list[str]] = defaultdict(list)
+    for subject in filter(_is_excepted, audit.subjects):
+        names[subject.owned.namespace].append(subject.owned.name)
+    return [
+        {
+            "rules": [check_system_priority.ID],
+            "namespaces": [namespace],
+            "kinds": ["DaemonSet"],
+            "names": agents,
+            "reason": "an agent of all nodes, which ran before gpufence",
+        }
+        for namespace, agents in sorted(names.items())
+    ]
+
+
+def _is_excepted(subject: Subject) -> bool:
+    rules = [finding.rule for finding in subject.decision.findings]
+    return subject.kind.kind == "DaemonSet" and check_system_priority.ID in rules
+
+
 def _written(hardening: Hardening) -> JSONObject:
     """Return settings as a policy has them."""
     return {
@@ -330,6 +358,8 @@ def _lists(adoption: Adoption) -> dict[ListName, list[Entry]]:
             parts.append(f"likely to fail ({signs[0]}){cure}")
         if subject.users and parts:
             outlooks[subject.place] = "; ".join(parts)
+        elif _is_excepted(subject) and not adoption.is_given:
+            outlooks[subject.place] = "policy.yaml has an exception"
     return lists(adoption.audit.subjects, outlooks)
 
 

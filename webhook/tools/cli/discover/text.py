@@ -36,11 +36,13 @@ def policy_text(
     mode: Mode = "enforce",
     overrides: Sequence[JSONObject] = (),
     platforms: Iterable[str] = (),
+    exceptions: Sequence[JSONObject] = (),
 ) -> str:
     """Return the policy as YAML, with comments.
 
     ``namespaces`` are those of the cluster; ``None`` if they are unknown. ``overrides`` are
-    what its workloads need, and ``platforms`` the namespaces whose Pods are bound to nodes.
+    what its workloads need, ``platforms`` the namespaces whose Pods are bound to nodes, and
+    ``exceptions`` are for its agents of nodes.
 
     Raises:
         InputError: the draft has no pool.
@@ -69,6 +71,7 @@ def policy_text(
         knows_namespaces=namespaces is not None,
         exempt=exempt,
         overrides=overrides,
+        exceptions=exceptions,
     )
 
 
