@@ -69,6 +69,9 @@ class Claim:
     """The alternatives of each request."""
     nodes: PodSpec | None = None
     """The node selection of the devices that are allocated to the claim; ``None`` without any."""
+    problem: str = field(default="", compare=False)
+    """Of a manifest, why API servers do not accept the claim as it is written."""
+    cure: str = field(default="", compare=False)
 
 
 def least_of_host(

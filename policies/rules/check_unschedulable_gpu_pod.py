@@ -63,6 +63,7 @@ def check(pod: Pod, context: Context) -> Iterator[Finding]:
         yield from _invalid_tolerations(pod)
     if pod.spec.resource_claims:
         yield from _old_claims(pod)
+        yield from _malformed_claims(pod, context)
         yield from _unused_claims(pod, context)
     requests = [request for request in context.distinct_requests if request.certain]
     conflicts = list(_of_other_nodes(requests)) if len(requests) > 1 else []
@@ -148,6 +149,31 @@ def _old_claims(pod: Pod) -> Iterator[Finding]:
             "the Pod, because its entry names no claim",
             f"Write {field}: {names[field]} next to name, without source",
         )
+
+
+def _malformed_claims(pod: Pod, context: Context) -> Iterator[Finding]:
+    """Yield a finding for each claim that API servers reject, and a warning for an empty one."""
+    for named in context.claims(pod):
+        claim = named.claim
+        if claim and claim.problem:
+            yield Finding(
+                ID,
+                named.path,
+                "a resource claim has a form that Kubernetes does not accept",
+                f"{claim.problem}. The Pod waits for the claim, or starts without a device",
+                claim.cure,
+            )
+        elif claim and named.is_used and not any(claim.requests):
+            yield Finding(
+                ID,
+                named.path,
+                "a resource claim requests nothing",
+                f"claim {named.claim_name} has no request that names a device class: its Pod gets "
+                "no device, and is no GPU Pod",
+                f"Add a request with a deviceClassName to claim {named.claim_name}, or remove the "
+                "claim from the Pod",
+                "warn",
+            )
 
 
 def _agent(pod: Pod, context: Context) -> Iterator[Finding]:

@@ -13,7 +13,7 @@ from policies.kubernetes.core_v1 import PodSpec
 from policies.kubernetes.objects import JSONObject, MalformedObjectError, ObjectKey, mapping
 from policies.kubernetes.paths import descend, text_at
 from policies.kubernetes.workload import convert
-from webhook.devices.claims import GROUP, read_claim
+from webhook.devices.claims import GROUP, claim_of
 from webhook.documents.objects import Manifest
 
 Complete = Callable[[Request, Facts, JSONObject], Facts]
@@ -85,9 +85,9 @@ def read_claims(
             continue
         match obj.get("kind"):
             case "ResourceClaim":
-                claims[namespace, name] = read_claim(spec, obj.get("status"))
+                claims[namespace, name] = claim_of(obj)
             case "ResourceClaimTemplate":
-                templates[namespace, name] = read_claim(spec.get("spec"))
+                templates[namespace, name] = claim_of(obj)
             case "DeviceClass" if isinstance(spec.get("extendedResourceName"), str):
                 classes[spec["extendedResourceName"]] = name
     return claims, templates, classes
