@@ -31,10 +31,12 @@ _MOST_LISTED = 32
 
 Most values of ``kubernetes.io/hostname`` have one node: a bitset for each would take N² bits."""
 
-_FEW = 8
+_FEW = 24
 """So many shifts of one bit take less time than a set of bytes."""
 
-_NUMBERS_IN_BLOCK = 64
+_BLOCK_COST = 512
+"""The most that a query of a label with numbers adds up one by one: its values, and their listed
+nodes. A set of bits costs as much as ``_MOST_LISTED`` nodes."""
 
 T = TypeVar("T")
 
@@ -106,6 +108,9 @@ class NodeIndex:
 
     def __iter__(self) -> Iterator[Node]:
         return iter(self._nodes.values())
+
+    def names(self) -> list[str]:
+        return list(self._nodes)
 
     def get(self, name: str) -> Node | None:
         """Return the node with this name, or ``None``."""
@@ -181,11 +186,11 @@ class NodeIndex:
             if operator == "In":
                 found &= self._labels.with_one_of(key, values or ())
             elif operator == "NotIn":
-                found &= ~self._labels.with_one_of(key, values or ())
+                found ^= found & self._labels.with_one_of(key, values or ())
             elif operator == "Exists":
                 found &= self._labels.with_key(key)
             elif operator == "DoesNotExist":
-                found &= ~self._labels.with_key(key)
+                found ^= found & self._labels.with_key(key)
             else:
                 bound = (values or [""])[0]
                 found &= self._labels.beyond(key, bound, above=operator == "Gt")
@@ -340,7 +345,7 @@ class _Table:
         self._numeric: dict[str, dict[str, int]] = {}
         """Of each key, the values that are numbers."""
         self._ordered: dict[str, _Ordered] = {}
-        """What was computed of these, until their nodes change."""
+        """These values in order, kept from the first query on."""
 
     def keys(self) -> Iterable[str]:
         return self._by_value.keys()
@@ -356,19 +361,21 @@ class _Table:
                 self._numeric.setdefault(key, {})[value] = parsed
         by_value[value] = _with(by_value.get(value, ()), number)
         self._by_key[key] = _with(self._by_key.get(key, ()), number)
-        self._forget(key, value)
+        self._order(key, value)
 
     def discard(self, key: str, value: Any, number: int) -> None:
-        self._forget(key, value)
         by_value = self._by_value[key]
         by_value[value] = _without(by_value[value], number)
         self._by_key[key] = _without(self._by_key[key], number)
         if not by_value[value]:
             del by_value[value]
+        self._order(key, value)
+        if value not in by_value:
             self._numeric.get(key, {}).pop(value, None)
         if not self._by_key[key]:
             del self._by_value[key], self._by_key[key]
             self._numeric.pop(key, None)
+            self._ordered.pop(key, None)
 
     def with_value(self, key: str, value: Any) -> NodeSet:
         return _bits(self._by_value.get(key, {}).get(value, ()))
@@ -390,41 +397,76 @@ class _Table:
             return 0
         ordered = self._ordered.get(key)
         if ordered is None:
-            by_value = self._by_value[key]
-            ordered = _Ordered((number, by_value[value]) for value, number in numeric.items())
-            self._ordered[key] = ordered
+            ordered = self._ordered[key] = _Ordered(self._by_value[key], numeric)
         return ordered.above(limit) if above else ordered.below(limit)
 
-    def _forget(self, key: str, value: Any) -> None:
-        if value in self._numeric.get(key, ()):
-            self._ordered.pop(key, None)
+    def _order(self, key: str, value: Any) -> None:
+        if (ordered := self._ordered.get(key)) and value in self._numeric[key]:
+            ordered.update((self._numeric[key][value], value))
 
 
 class _Ordered:
     """The nodes of one label in the order of its values that are numbers.
 
-    Every 64th value has the nodes of all values before it, so that a query adds up to 63 values.
+    The values are in blocks. A query adds values of one block to the nodes of all blocks before it,
+    which are kept until a node in one of them changes.
     """
 
-    def __init__(self, numbers: Iterable[tuple[int, _Members]]) -> None:
-        self._sorted = sorted(numbers, key=lambda item: item[0])
-        self._numbers = [number for number, _ in self._sorted]
+    def __init__(self, by_value: Mapping[str, _Members], numbers: Mapping[str, int]) -> None:
+        self._by_value = by_value
+        self._blocks = self._split(sorted((number, value) for value, number in numbers.items()))
+        self._nodes: list[NodeSet | None] = [None] * len(self._blocks)
         self._before: list[NodeSet] = [0]
-        for start in range(0, len(self._sorted), _NUMBERS_IN_BLOCK):
-            self._before.append(self._before[-1] | self._union(start, start + _NUMBERS_IN_BLOCK))
+
+    def update(self, item: tuple[int, str]) -> None:
+        """Note that other nodes have a value now, or that none has it."""
+        at = max(bisect_right(self._blocks, [item]) - 1, 0)
+        block = self._blocks[at] if self._blocks else []
+        place = bisect_left(block, item)
+        known = block[place : place + 1] == [item]
+        block[place : place + known] = [item] if item[1] in self._by_value else []
+        cost = sum([_cost(self._by_value[value]) for _, value in block])
+        parts = [block] if 0 < cost <= _BLOCK_COST else self._split(block)
+        self._blocks[at : at + 1] = parts
+        self._nodes[at : at + 1] = [None] * len(parts)
+        del self._before[at + 1 :]
 
     def below(self, limit: int) -> NodeSet:
-        return self._first(bisect_left(self._numbers, limit))
+        at = max(bisect_left(self._blocks, [(limit,)]) - 1, 0)
+        block = self._blocks[at]
+        return self._first(at) | self._union(block[: bisect_left(block, (limit,))])
 
     def above(self, limit: int) -> NodeSet:
-        return self._before[-1] & ~self._first(bisect_right(self._numbers, limit))
+        return self._first(len(self._blocks)) ^ self.below(limit + 1)
 
-    def _first(self, count: int) -> NodeSet:
-        block = count // _NUMBERS_IN_BLOCK
-        return self._before[block] | self._union(block * _NUMBERS_IN_BLOCK, count)
+    def _first(self, blocks: int) -> NodeSet:
+        """Return the nodes of the first blocks."""
+        for at in range(len(self._before) - 1, blocks):
+            nodes = self._nodes[at]
+            if nodes is None:
+                nodes = self._nodes[at] = self._union(self._blocks[at])
+            self._before.append(self._before[at] | nodes)
+        return self._before[blocks]
 
-    def _union(self, start: int, end: int) -> NodeSet:
-        return _union(members for _, members in self._sorted[start:end])
+    def _split(self, items: Iterable[tuple[int, str]]) -> list[list[tuple[int, str]]]:
+        """Return blocks with room for as much as they have."""
+        blocks, room = list[list[tuple[int, str]]](), 0
+        for item in items:
+            cost = _cost(self._by_value[item[1]])
+            if room < cost:
+                blocks.append([])
+                room = _BLOCK_COST // 2
+            blocks[-1].append(item)
+            room -= cost
+        return blocks
+
+    def _union(self, items: Iterable[tuple[int, str]]) -> NodeSet:
+        return _union(self._by_value[value] for _, value in items)
+
+
+def _cost(members: _Members) -> int:
+    """Return what it costs to add the nodes of a value to a set."""
+    return 1 + (_MOST_LISTED if isinstance(members, _Bits) else len(members))
 
 
 def _bits(members: _Members) -> NodeSet:

@@ -86,7 +86,7 @@ class NodeStore:
         self.index.remove(name)
 
     def names(self) -> Iterable[str]:
-        return [node.name for node in self.index]
+        return self.index.names()
 
     def __len__(self) -> int:
         return len(self.index)

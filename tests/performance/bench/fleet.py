@@ -21,6 +21,7 @@ from aiohttp import web
 HOST = "127.0.0.1"
 NODES = "/api/v1/nodes"
 HOSTNAME = "kubernetes.io/hostname"
+WEBHOOKS = "/apis/admissionregistration.k8s.io/"
 _KEPT = 20_000
 _PODS_OF_JOB, _PODS_OF_DEPLOYMENT = 8, 100
 _TEXT = "x" * 1500
@@ -271,6 +272,8 @@ class Fleet:
             return web.json_response({"major": "1", "minor": "37", "gitVersion": "v1.37.2"})
         if path == "/apis":
             return web.json_response({"groups": []})
+        if path.startswith(WEBHOOKS):
+            return web.json_response({"code": 404}, status=404)
         found = self._collections.get(path) or Objects(0, lambda *_: {})
         if "watch" in query:
             return await self._watch(request, int(query["resourceVersion"]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -20,6 +21,7 @@ from fake_apiserver import (
     FakeApiServer,
     eventually,
 )
+from policies.kubernetes.nodes import Node
 from webhook.cluster.facts import ClusterFacts
 from webhook.cluster.templates import MACHINE_DEPLOYMENTS, NODE_CLAIMS, NODE_POOLS
 from webhook.devices.nodes import NodeObject
@@ -435,6 +437,18 @@ async def test_a_starting_api_server_takes_nothing_away_and_an_uninstalled_autos
         await eventually(lambda: not cluster.state.templates, "the templates to be forgotten")
         assert cluster.watches.staleness()["nodepools"] is None, "no alert for what is gone"
         assert cluster.watches.lost() == []
+
+
+async def test_what_a_watch_stores_is_excluded_from_the_search_for_garbage(
+    api: FakeApiServer, cluster: ClusterFacts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Searching the nodes that came since the list stopped the event loop of replicas for 160 ms."""
+    monkeypatch.setattr("webhook.kube.reflector._LINES_TO_SETTLE", 10)
+    for number in range(20):
+        api.put(NODES, node(f"new{number}", {"changed": "yes"}))
+    await wait_for_nodes(cluster, ALL | {f"new{number}" for number in range(20)})
+    searched = {each.name for each in gc.get_objects() if isinstance(each, Node)}
+    assert "new0" not in searched
 
 
 async def test_reviews_are_answered_between_the_items_of_a_page_and_the_lines_of_a_watch(

@@ -23,7 +23,7 @@ from typed import requirement
 
 NAMES = [f"n{number}" for number in range(6)]
 KEYS = ["zone", "gpu", "size"]
-VALUES = ["", "a", "1", "7"]
+VALUES = ["", "a", "1", "3", "7", "03"]
 DEVICES = ["a/gpu", "b/gpu"]
 
 labels = st.dictionaries(st.sampled_from(KEYS), st.sampled_from(VALUES))
@@ -42,7 +42,7 @@ keys = st.sampled_from(KEYS)
 expressions = st.one_of(
     st.builds(expression, keys, st.sampled_from(["In", "NotIn"]), some_values),
     st.builds(expression, keys, st.sampled_from(["Exists", "DoesNotExist"]), st.just([])),
-    st.builds(expression, keys, st.sampled_from(["Gt", "Lt"]), st.sampled_from([["1"], ["3"]])),
+    st.builds(expression, keys, st.sampled_from(["Gt", "Lt"]), st.sampled_from([["1"], ["3"], ["9"]])),
 )
 fields = st.builds(
     expression,
@@ -82,7 +82,7 @@ def test_index_queries_equal_a_linear_search_after_any_changes(
     changes: list[Node | str], selection: Alternative, selector: Selector
 ) -> None:
     # So that few nodes are many.
-    with patch.multiple(nodes_module, _MOST_LISTED=2, _FEW=1):
+    with patch.multiple(nodes_module, _MOST_LISTED=2, _FEW=1, _BLOCK_COST=6):
         check_changes(changes, selection, selector)
 
 
@@ -150,6 +150,40 @@ def test_index_queries_equal_a_linear_search_in_many_nodes(wanted: dict[str, Any
     alternative = Alternative({}, requirements([wanted]), (), "")
     accepted = [n for n in index if accepts(alternative, n.name, n.labels)]
     assert names(index.nodes(index.accepted_by(alternative))) == names(accepted)
+
+
+def test_what_a_query_of_numbers_adds_up_does_not_grow_with_the_nodes() -> None:
+    def serial(number: int) -> Node:
+        return Node(f"n{number}", {"serial": str(number * 7 % 5000)})
+
+    index = NodeIndex(map(serial, range(20_000)))
+    queries = [
+        Alternative({}, requirements([expression("serial", operator, [bound])]), (), "")
+        for operator in ("Gt", "Lt")
+        for bound in ("-1", "130", "2500", "9000")
+    ]
+    added: list[object] = []
+    union = nodes_module._union
+
+    def counted(parts: Iterable[Any]) -> int:
+        parts = list(parts)
+        added.extend(number for members in parts for number in members)
+        return union(parts)
+
+    for query in queries:
+        index.accepted_by(query)
+    with patch.object(nodes_module, "_union", counted):
+        for number in range(20_000, 20_100):
+            index.update(serial(number))
+            index.remove(f"n{number - 20_000}")
+            for query in queries:
+                added.clear()
+                index.accepted_by(query)
+                # The query's block, and those that changed since the last query.
+                assert len(added) <= 4 * 512
+    for query in queries:
+        accepted = [n.name for n in index if accepts(query, n.name, n.labels)]
+        assert names(index.nodes(index.accepted_by(query))) == sorted(accepted)
 
 
 def test_a_node_is_fenced_only_by_a_matching_hard_taint_of_the_pool() -> None:
