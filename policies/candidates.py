@@ -22,7 +22,7 @@ from policies.requests import (
     DeviceRequest,
     Exclusion,
     Scope,
-    peak_in_pool,
+    devices_in_pool,
     requests_several,
 )
 
@@ -105,7 +105,7 @@ def _may_request(_pod: Pod, pool: Pool, scope: Scope) -> bool:
 def _has_size(pod: Pod, pool: Pool, scope: Scope) -> bool:
     """Return whether one Pod may have as many of the pool's devices as this one requests."""
     largest = pool.largest_request
-    return largest is None or peak_in_pool(pod, pool, scope) <= largest
+    return largest is None or devices_in_pool(pod, pool, scope) <= largest
 
 
 def _has_shares(pod: Pod, pool: Pool, _scope: Scope) -> bool:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from math import inf
 from typing import Any, Literal, NamedTuple
 
 import msgspec
@@ -11,6 +12,7 @@ from msgspec.structs import replace
 
 from policies.facts import Facts, Request
 from policies.kubernetes.claims import (
+    Ask,
     Claim,
     class_of_resource,
     implicit_resource,
@@ -28,6 +30,7 @@ from policies.kubernetes.pod import (
 from policies.kubernetes.quantity import NANOS, is_extended_resource_name
 from policies.kubernetes.workload import convert
 from policies.policy import AnnotationRequest, Policy, Pool
+from policies.pool_nodes import nodes_of_pools
 from policies.vocabulary import describe_pools
 
 _AMOUNT = re.compile(r"[0-9]{0,18}(\.[0-9]{1,18})?", re.ASCII)
@@ -200,16 +203,49 @@ def describe_counts(counts: Mapping[str, int], conjunction: str = "and") -> str:
     return f" {conjunction} ".join(f"{count} {resource}" for resource, count in counts.items())
 
 
-def peak_in_pool(pod: Pod, pool: Pool, scope: Scope) -> int:
-    """Return how many devices are reserved for the Pod if it runs on the pool's nodes."""
+def devices_in_pool(pod: Pod, pool: Pool, scope: Scope, which: Callable[..., float] = max) -> float:
+    """Return how many devices are reserved for the Pod if it runs on the pool's nodes.
+
+    Of the alternatives of a claim's request, the one with the most devices counts, or with ``min``
+    the one with the fewest. A request for all devices of a node is for as many as a known node of
+    the pool offers, and infinite if no node is known.
+    """
     by_resource = sum(
         count
         for name, count in pod.device_peaks().items()
         if pool in scope.pools_of_resource(name) and name not in pool.fractional_resources
     )
-    return by_resource + max(
+    by_annotation = max(
         (_count(pod, annotation) for annotation in pool.annotation_requests), default=0
     )
+    # Two entries can name one claim.
+    claims = {
+        (named.is_template and named.name, named.claim_name): named.claim
+        for named in scope.claims(pod)
+        if named.claim
+    }
+    by_claim = sum(
+        which(
+            (
+                _number(ask, pool, scope)
+                for ask in asks
+                if ask.device_class in pool.device_classes and not ask.is_admin
+            ),
+            default=0,
+        )
+        for claim in claims.values()
+        for asks in claim.asks
+    )
+    return by_resource + by_annotation + by_claim
+
+
+def _number(ask: Ask, pool: Pool, scope: Scope) -> float:
+    if not ask.is_all:
+        return ask.number
+    if (nodes := scope.facts.nodes) is None:
+        return inf
+    of_pool = nodes_of_pools(scope.policy, nodes).of(pool)
+    return nodes.largest_offer(implicit_resource(ask.device_class), of_pool) or inf
 
 
 def claimed_of_host(pod: Pod, resource: str, scope: Scope) -> int:

@@ -36,11 +36,16 @@ HostShares: TypeAlias = tuple[HostShare, ...]
 
 
 class Ask(NamedTuple):
-    """One alternative of a request: a DeviceClass, the least number, and the capacities."""
+    """One alternative of a request, or the allocated one: a DeviceClass, and how much of it."""
 
     device_class: str
     number: int = 1
+    """Of ``allocationMode: All``, the least."""
     capacity: tuple[tuple[str, int], ...] = ()
+    is_all: bool = False
+    """Whether it is for all devices of a node."""
+    is_admin: bool = False
+    """Whether it is for devices that may be allocated to others: ``adminAccess``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,26 +57,29 @@ class Claim:
     """
 
     requests: tuple[frozenset[str], ...]
-    admin_access: bool = False
-    """Whether a request is for devices that may be allocated to others: ``adminAccess``."""
-    is_for_several: bool = False
-    """Whether a request, in each of its alternatives, is for more than one device."""
     tolerates_taints: bool = False
     """Whether a request may get a device with a taint: ``tolerations``."""
     shares_by_mps: bool = False
     """Whether its configuration starts an MPS server for the processes that use it."""
     names: tuple[str, ...] = ()
     """The names of the requests; without any, a container cannot choose one."""
-    devices: tuple[tuple[str, int], ...] = field(default=(), compare=False)
-    """How many devices of each class are allocated, or else requested: of ``firstAvailable``, those
-    of the first alternative. Those with ``adminAccess`` do not count."""
     asks: tuple[tuple[Ask, ...], ...] = field(default=(), compare=False)
-    """The alternatives of each request."""
+    """The alternatives of each request: the allocated one, if the claim has devices."""
     nodes: PodSpec | None = None
     """The node selection of the devices that are allocated to the claim; ``None`` without any."""
     problem: str = field(default="", compare=False)
     """Of a manifest, why API servers do not accept the claim as it is written."""
     cure: str = field(default="", compare=False)
+
+    @property
+    def admin_access(self) -> bool:
+        """Whether a request is for devices that may be allocated to others."""
+        return any(ask.is_admin for asks in self.asks for ask in asks)
+
+    @property
+    def is_for_several(self) -> bool:
+        """Whether a request, in each of its alternatives, is for more than one device."""
+        return any(all(ask.is_all or ask.number > 1 for ask in asks) for asks in self.asks)
 
 
 def least_of_host(

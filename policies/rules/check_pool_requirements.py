@@ -21,7 +21,7 @@ from policies.kubernetes.quantity import NANOS, parse_quantity
 from policies.kubernetes.workload import convert
 from policies.policy import Pool, PoolRequirement
 from policies.reach import CONTROLLER_MANAGER, CONTROLLERS, is_kept_off
-from policies.requests import claimed_of_host, peak_in_pool
+from policies.requests import claimed_of_host, devices_in_pool
 from policies.vocabulary import QUEUE_LABEL
 
 ID = "pool-requirements"
@@ -236,9 +236,7 @@ def _share(pod: Pod, pool: Pool, entry: PoolRequirement, context: Context) -> It
     """Yield what is wrong with the number of devices and with the requests for each of them."""
     if not (entry.min_devices or entry.max_cpu_per_device or entry.max_memory_per_device):
         return
-    if any(request.claim and pool in request.pools for request in context.device_requests):
-        return
-    devices = peak_in_pool(pod, pool, context)
+    devices = devices_in_pool(pod, pool, context, min)
     if not devices:
         return
     if entry.min_devices and devices < entry.min_devices:
@@ -290,7 +288,7 @@ def _largest(pod: Pod, name: str) -> str:
     return pod.at(f"{largest}.resources" if largest else "spec.overhead")
 
 
-def _shown(name: str, nanos: int) -> str:
+def _shown(name: str, nanos: float) -> str:
     unit, text = _UNITS[name]
     return f"{floor(nanos * 100 / unit) / 100:.12g}{text}"
 

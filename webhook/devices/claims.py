@@ -106,44 +106,33 @@ def _meant(obj: JSONObject, found: list[tuple[Path, JSONObject]]) -> Iterator[JS
 
 def read_claim(spec: Any, status: Any = None) -> Claim:
     """Return what a ResourceClaim requests and has; entries that are no requests are left out."""
-    requests, names, asks = [], [], []
-    admin_access = is_for_several = tolerates = False
-    class_of: dict[str, str] = {}
-    requested: Counter[str] = Counter()
+    allocation = mapping(status).get("allocation")
+    results = _list(mapping(mapping(allocation).get("devices")).get("results"))
+    allocated = Counter(str(result.get("request")) for result in results)
+    requests, names, asks, tolerates = [], [], [], False
     for request in _list(mapping(mapping(spec).get("devices")).get("requests")):
         name, subrequests = str(request.get("name") or ""), _list(request.get("firstAvailable"))
         alternatives = subrequests or [mapping(request.get("exactly")) or request]
         classes = {a.get("deviceClassName") for a in alternatives}
-        first, count = alternatives[0], alternatives[0].get("count", 1)
-        # Alternatives (DeviceSubRequest) do not have the field.
-        is_admin = first.get("adminAccess") is True
-        admin_access |= is_admin
-        tolerates |= any(a.get("tolerations") for a in alternatives)
-        is_for_several |= all(map(_is_for_several, alternatives))
         requests.append(frozenset(each for each in classes if isinstance(each, str)))
         names.append(name)
-        asks.append(tuple(map(_ask, alternatives)))
-        for each in alternatives:
-            path = f"{name}/{each.get('name')}" if subrequests else name
-            class_of[path] = str(each.get("deviceClassName"))
-        if isinstance(count, int) and not is_admin:
-            requested[str(first.get("deviceClassName"))] += count
-    allocation = mapping(status).get("allocation")
-    results = _list(mapping(mapping(allocation).get("devices")).get("results"))
-    allocated = Counter(
-        class_of[path]
-        for result in results
-        if (path := str(result.get("request"))) in class_of
-        and result.get("adminAccess") is not True
-    )
+        tolerates |= any(a.get("tolerations") for a in alternatives)
+        own = [*map(_ask, alternatives)]
+        if results:
+            paths = [f"{name}/{a.get('name')}" if subrequests else name for a in alternatives]
+            counts = map(allocated.__getitem__, paths)
+            own = [
+                ask._replace(number=count, is_all=False)
+                for ask, count in zip(own, counts, strict=True)
+                if count
+            ]
+        asks.append(tuple(own))
+    configs = _list(mapping(mapping(spec).get("devices")).get("config"))
     return Claim(
         tuple(requests),
-        admin_access,
-        is_for_several,
         tolerates,
-        any(map(_is_mps, _list(mapping(mapping(spec).get("devices")).get("config")))),
+        any(map(_is_mps, configs)),
         tuple(names),
-        tuple(sorted((allocated if results else requested).items())),
         tuple(asks),
         _nodes(allocation),
     )
@@ -168,19 +157,19 @@ def _ask(request: JSONObject) -> Ask:
     for name, amount in asked.items():
         with suppress(InvalidQuantityError):
             capacity.append((name, parse_quantity(amount)))
-    device_class = str(request.get("deviceClassName"))
-    return Ask(device_class, count if isinstance(count, int) else 1, tuple(capacity))
+    return Ask(
+        str(request.get("deviceClassName")),
+        count if isinstance(count, int) else 1,
+        tuple(capacity),
+        request.get("allocationMode") == "All",
+        request.get("adminAccess") is True,
+    )
 
 
 def _is_mps(config: JSONObject) -> bool:
     """Source: kubernetes-sigs/dra-driver-nvidia-gpu, ``api/nvidia.com/resource/v1beta1``."""
     parameters = mapping(mapping(config.get("opaque")).get("parameters"))
     return mapping(parameters.get("sharing")).get("strategy") == "MPS"
-
-
-def _is_for_several(request: JSONObject) -> bool:
-    count = request.get("count")
-    return request.get("allocationMode") == "All" or (isinstance(count, int) and count > 1)
 
 
 def _list(value: Any) -> list[JSONObject]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from math import inf
 from typing import Any
 
 import pytest
@@ -12,14 +14,16 @@ from cases.loading import policy_spec
 from policies.context import Context
 from policies.facts import Facts, Operation, Request
 from policies.kubernetes.claims import Claim
+from policies.kubernetes.nodes import Node, NodeIndex
 from policies.kubernetes.pod import Pod, host_peaks
 from policies.kubernetes.quantity import NANOS, parse_quantity
 from policies.kubernetes.template import Template
 from policies.policy import Policy
-from policies.requests import Scope, device_peaks, device_requests, named_claims, peak_in_pool
+from policies.requests import Scope, device_peaks, device_requests, devices_in_pool, named_claims
 from specs import policy_of
 from strategies import JSON
 from typed import pod_of
+from webhook.devices.claims import read_claim
 
 TWO_POOLS = strategies.policies()["two pools"]
 IMPLICIT = "deviceclass.resource.kubernetes.io/"
@@ -76,7 +80,7 @@ def test_a_fraction_of_a_device_counts_as_one_device(
     annotations: dict[str, str] | None, scheduler: str, count: int
 ) -> None:
     pod = pod_with(annotations, schedulerName=scheduler)
-    assert peak_in_pool(pod, SHARED.pools[0], scope()) == count
+    assert devices_in_pool(pod, SHARED.pools[0], scope()) == count
 
 
 @pytest.mark.parametrize(
@@ -126,8 +130,56 @@ def test_the_peak_in_a_pool_counts_the_devices_of_the_pool(
 ) -> None:
     pod = pod_of({"spec": {"containers": [{"name": "a", "resources": {"limits": quantities}}]}})
     assert {
-        pool.name: peak_in_pool(pod, pool, scope(TWO_POOLS)) for pool in TWO_POOLS.pools
+        pool.name: devices_in_pool(pod, pool, scope(TWO_POOLS)) for pool in TWO_POOLS.pools
     } == peaks
+
+
+GPU = "gpu.nvidia.com"
+ALL = {"deviceClassName": GPU, "allocationMode": "All"}
+OF_EIGHT = Node("n", {"gpu": "yes"}, (), {}, {f"{IMPLICIT}{GPU}": 8})
+EITHER = {
+    "name": "g",
+    "firstAvailable": [{"name": n, "deviceClassName": GPU, "count": int(n)} for n in "418"],
+}
+
+
+@pytest.mark.parametrize(
+    ("requests", "allocated", "nodes", "most", "least"),
+    [
+        ([{"exactly": {"deviceClassName": GPU}}], (), None, 1, 1),
+        ([{"deviceClassName": GPU, "count": 8}], (), None, 8, 8),
+        ([{"exactly": {"deviceClassName": GPU, "count": 3}}] * 2, (), None, 6, 6),
+        ([{"exactly": ALL}], (), None, inf, inf),
+        ([{"exactly": ALL}], (), NodeIndex(), inf, inf),
+        ([{"exactly": ALL}], (), NodeIndex([OF_EIGHT]), 8, 8),
+        ([{"name": "g", "exactly": ALL}], ("g", "g"), None, 2, 2),
+        ([{"exactly": {**ALL, "adminAccess": True}}], (), None, 0, 0),
+        ([EITHER], (), None, 8, 1),
+        ([EITHER], ("g/4",) * 4, None, 4, 4),
+        ([{"exactly": {"deviceClassName": "nic.example", "count": 4}}], (), None, 0, 0),
+    ],
+)
+def test_the_devices_of_claims_count(
+    requests: list[JSON],
+    allocated: Sequence[str],
+    nodes: NodeIndex | None,
+    most: float,
+    least: float,
+) -> None:
+    pool = {"name": "a", "deviceClasses": [GPU], "nodeSelector": {"gpu": "yes"}}
+    policy = policy_of({"pools": [pool]})
+    results = [{"request": name} for name in allocated]
+    status = {"allocation": {"devices": {"results": results}}} if results else None
+    claim = read_claim({"devices": {"requests": requests}}, status)
+    facts = Facts(claims={("default", "one"): claim}, nodes=nodes)
+    # The second entry is about the same claim, and nothing is known of the third.
+    named = [
+        {"name": f"{n}", "resourceClaimName": name} for n, name in enumerate(["one", "one", "new"])
+    ]
+    pod = pod_of({"spec": {"resourceClaims": named, "containers": [{"name": "a"}]}})
+    own = Scope(policy, Request(), facts)
+    assert devices_in_pool(pod, policy.pools[0], own) == most
+    assert devices_in_pool(pod, policy.pools[0], own, min) == least
 
 
 def test_a_pod_needs_devices_whose_quantity_is_above_zero() -> None:

@@ -338,11 +338,12 @@ class Judge:
                 continue
             if not is_single:
                 self._counted.add(key)
-            for device_class, count in claim.devices:
-                if device_class in self._policy.pools_of_class:
-                    name = names.get(device_class, "")
+            for ask in (asks[0] for asks in claim.asks if asks):
+                if ask.device_class in self._policy.pools_of_class and not ask.is_admin:
+                    name = names.get(ask.device_class, "")
                     is_known = bool(name and self._policy.pools_of_resource(name))
-                    devices[name if is_known else implicit_resource(device_class)] += count
+                    own = name if is_known else implicit_resource(ask.device_class)
+                    devices[own] += ask.number
         return dict(devices)
 
     def _judge(

@@ -13,7 +13,6 @@ from deciding import pod, policy
 from policies.engine import NO_FACTS, decide, validate
 from policies.facts import Facts, Request
 from policies.finding import Finding
-from policies.kubernetes.claims import Claim
 from policies.kubernetes.core_v1 import PodObject
 from policies.rules import check_pool_requirements
 from policies.vocabulary import QUEUE_LABEL
@@ -147,26 +146,6 @@ def test_a_pod_of_a_replication_controller_is_accepted_at_its_controller() -> No
     owner = {"apiVersion": "v1", "kind": "ReplicationController", "name": "a", "uid": "a"}
     owners = [owner | {"controller": True}]
     assert not findings(workload("v1", "Pod", SPEC, ownerReferences=owners), {"queue": True})
-
-
-@pytest.mark.parametrize(("device_class", "count"), [("a.gpu.example", 0), ("b.gpu.example", 1)])
-def test_the_number_of_devices_is_unknown_with_a_claim_of_the_pool(
-    device_class: str, count: int
-) -> None:
-    pool = POOL | {"deviceClasses": ["a.gpu.example"]}
-    other = {
-        "name": "b",
-        "resources": ["gpu.example/b"],
-        "deviceClasses": ["b.gpu.example"],
-        "nodeSelector": {LABEL: "a"},
-    }
-    obj = pod(
-        {"resources": {"limits": {"gpu.example/a": 1}, "claims": [{"name": "gpu"}]}},
-        resourceClaims=[{"name": "gpu", "resourceClaimName": "one"}],
-    )
-    facts = Facts(claims={("default", "one"): Claim((frozenset({device_class}),))})
-    found = findings(obj, {"minDevices": 8}, facts, pool, (other,))
-    assert len(found) == count
 
 
 @pytest.mark.parametrize(

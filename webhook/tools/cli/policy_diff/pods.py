@@ -237,23 +237,27 @@ def _devices(pool: Pool, versions: Iterable[Pool]) -> Iterator[Trait]:
         yield Trait("device", f"request fewer {name} than the limit", patch)
         what = f"request {name}x, which no pool offers"
         yield Trait("device", what, _resources(limits={f"{name}x": 1}))
-    for name, how in product(sorted(pool.device_classes), ("", "adminAccess", "tolerations")):
+    ways: dict[str, JSONObject] = {
+        "": {},
+        " with adminAccess": {"adminAccess": True},
+        " with tolerations": {"tolerations": [{"operator": "Exists"}]},
+        " with allocationMode All": {"allocationMode": "All"},
+    }
+    ways |= {f" with count {n}": {"count": n} for n in counts if n > 1}
+    for name, (how, more) in product(sorted(pool.device_classes), ways.items()):
         claims = [{"name": "device", "resourceClaimTemplateName": "device"}]
         patch = merge(spec(resourceClaims=claims), _resources(claims=[{"name": "device"}]))
-        more: JSONObject = {"adminAccess": True} if how == "adminAccess" else {}
-        more |= {"tolerations": [{"operator": "Exists"}]} if how == "tolerations" else {}
         requests = [{"name": "device", "exactly": {"deviceClassName": name, **more}}]
         template = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaimTemplate"}
         template |= metadata(name="device") | spec(spec={"devices": {"requests": requests}})
-        what = f"request a claim on {name}" + (f" with {how}" if how else "")
-        yield Trait("device", what, patch, template)
+        yield Trait("device", f"request a claim on {name}{how}", patch, template)
     for request in pool.annotation_requests:
-        ways = [{name: "1"} for name in request.annotations]
-        ways += [ways[0] | {request.count_annotation or "": str(n)} for n in counts]
-        ways += [ways[0] | {request.container_annotation or "": "side"}]
+        given = [{name: "1"} for name in request.annotations]
+        given += [given[0] | {request.count_annotation or "": str(n)} for n in counts]
+        given += [given[0] | {request.container_annotation or "": "side"}]
         side = {"name": "side", "image": "registry.example/side", "restartPolicy": "Always"}
         patch = spec(schedulerName=request.scheduler_name, initContainers=[side])
-        for way in (each for each in ways if "" not in each):
+        for way in (each for each in given if "" not in each):
             what = " and ".join(f"{name}: {value}" for name, value in way.items())
             yield Trait("device", f"request a device by {what}", patch | metadata(annotations=way))
 
