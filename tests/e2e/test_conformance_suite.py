@@ -6,8 +6,11 @@ policy is that of the pages that tell how to run them.
 
 from __future__ import annotations
 
+import base64
+import json
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,12 +22,15 @@ from controlplane.fence import following
 from controlplane.objects import GPU_NODE, TOLERATION, pod
 from controlplane.poll import until
 from controlplane.versions import CLAIMS
+from controlplane.webhooks import ADMISSION
 from paths import PROJECT
+from release.recorder import Recorder
 from specs import default_spec
 
 JSON = dict[str, Any]
 
 GPU = "nvidia.com/gpu"
+SELECTED = {"nvsentinel.nvidia.com/preflight": "enabled"}
 PAGES = ("docs/operate/ai-conformance.md", "docs/operate/other-webhooks.md")
 CHECKS: dict[str, list[str]] = {
     "dcgm-diag": [],
@@ -121,35 +127,104 @@ def test_the_conformance_suite_creates_its_pods_with_claims(control_plane: Contr
         assert "env" in made["spec"]["containers"][1]
 
 
-def with_checks() -> JSON:
-    """Return a GPU Pod with the checks that Preflight adds by default."""
-    devices = {"limits": {GPU: "8"}, "requests": {GPU: "8"}}
-    checks = [
-        {
+class Preflight(Recorder):
+    """Answers as the webhook of Preflight does, with the checks and values of its chart."""
+
+    def response(self, request: JSON) -> JSON:
+        spec = request["object"]["spec"]
+        amounts = [each["resources"].get("limits", {}) for each in spec["containers"]]
+        devices = {GPU: max(int(each.get(GPU, 0)) for each in amounts)}
+        if not devices[GPU]:
+            return {}
+        checks = [self._check(name, devices) for name in CHECKS]
+        socket = {"path": "/var/run/nvsentinel", "type": "DirectoryOrCreate"}
+        volume = {"name": "nvsentinel-socket", "hostPath": socket}
+        patch = [{"op": "add", "path": "/spec/initContainers", "value": checks}]
+        if spec.get("initContainers"):
+            path = "/spec/initContainers/-"
+            patch = [{"op": "add", "path": path, "value": check} for check in checks]
+        if not spec.get("volumes"):
+            patch.append({"op": "add", "path": "/spec/volumes", "value": [volume]})
+        elif volume["name"] not in {each["name"] for each in spec["volumes"]}:
+            patch.append({"op": "add", "path": "/spec/volumes/-", "value": volume})
+        return {
+            "patchType": "JSONPatch",
+            "patch": base64.b64encode(json.dumps(patch).encode()).decode(),
+        }
+
+    def _check(self, name: str, devices: JSON) -> JSON:
+        requests = {**devices, "cpu": "100m", "memory": "500Mi"}
+        capabilities = {"capabilities": {"add": CHECKS[name]}}
+        return {
             "name": f"preflight-{name}",
             "image": f"ghcr.io/nvidia/nvsentinel/preflight-{name}:v1",
-            "resources": devices,
+            "resources": {"limits": devices, "requests": requests},
             "volumeMounts": [{"name": "nvsentinel-socket", "mountPath": "/var/run"}],
-            "securityContext": {"capabilities": {"add": capabilities}},
+            "env": [{"name": "PLATFORM_CONNECTOR_SOCKET", "value": "unix:///var/run/x.sock"}],
+            **({"securityContext": capabilities} if CHECKS[name] else {}),
         }
-        for name, capabilities in CHECKS.items()
-    ]
-    socket = {"path": "/var/run/nvsentinel", "type": "DirectoryOrCreate"}
-    volumes = [{"name": "nvsentinel-socket", "hostPath": socket}]
-    return pod({GPU: "8"}, "train", initContainers=checks, volumes=volumes)
 
 
-def test_a_pod_with_the_checks_of_preflight_is_created(control_plane: ControlPlane) -> None:
-    namespace = control_plane.create_namespace("checked-")
-    path = f"/api/v1/namespaces/{namespace}/pods?dryRun=All"
-    spec = control_plane.api.request("POST", path, with_checks())["spec"]
-    assert "nodeAffinity" in spec["affinity"]
-    assert spec["initContainers"][0]["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+@contextmanager
+def preflight(
+    cluster: ControlPlane, directory: Path, name: str = "preflight", reinvocation: str = "Never"
+) -> Iterator[None]:
+    """Register the webhook of Preflight; API servers call configurations in the order of names."""
+    directory.mkdir()
+    path = f"{ADMISSION}/mutatingwebhookconfigurations"
+    rule = {"operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1"]}
+    with Preflight(directory) as webhook:
+        bundle = base64.b64encode(webhook.authority).decode()
+        registered = {
+            "name": "preflight.nvsentinel.nvidia.com",
+            "clientConfig": {"url": f"{webhook.url}/mutate", "caBundle": bundle},
+            "admissionReviewVersions": ["v1"],
+            "sideEffects": "None",
+            "timeoutSeconds": 10,
+            "reinvocationPolicy": reinvocation,
+            "namespaceSelector": {"matchLabels": SELECTED},
+            "rules": [{**rule, "resources": ["pods"], "scope": "Namespaced"}],
+        }
+        cluster.api.request("POST", path, {"metadata": {"name": name}, "webhooks": [registered]})
+        namespace = cluster.create_namespace("observed-", SELECTED)
+        observed = f"/api/v1/namespaces/{namespace}/pods"
+
+        def is_called() -> bool:
+            cluster.api.refusal(observed, pod({GPU: "8"}))
+            return bool(webhook.endpoints)
+
+        until(is_called, "the API server to call Preflight")
+        yield
+        cluster.api.request("DELETE", f"{path}/{name}")
 
 
-def test_a_pod_with_the_checks_of_preflight_is_denied_elsewhere(
-    control_plane: ControlPlane, namespace: str
+def test_a_pod_with_the_checks_of_preflight_is_created(
+    control_plane: ControlPlane, tmp_path: Path
 ) -> None:
-    refusal = control_plane.api.refusal(f"/api/v1/namespaces/{namespace}/pods", with_checks())
-    assert "- unrestricted-gpu-pod: spec.volumes[0].hostPath: " in refusal
-    assert "IPC_LOCK" in refusal
+    checked = control_plane.create_namespace("checked-", SELECTED)
+    other = control_plane.create_namespace("other-", SELECTED)
+    train = pod({GPU: "8"}, "train")
+    for name in ("preflight", "a-preflight"):
+        with preflight(control_plane, tmp_path / name, name):
+            path = f"/api/v1/namespaces/{checked}/pods?dryRun=All"
+            spec = control_plane.api.request("POST", path, train)["spec"]
+            refusal = control_plane.api.refusal(f"/api/v1/namespaces/{other}/pods", train)
+        names = [each["name"] for each in spec["initContainers"]]
+        assert names == [f"preflight-{check}" for check in CHECKS]
+        assert "nodeAffinity" in spec["affinity"]
+        capabilities = [each["securityContext"]["capabilities"] for each in spec["initContainers"]]
+        assert capabilities[0] == {"drop": ["ALL"]}
+        assert capabilities[2]["add"] == ["IPC_LOCK"]
+        assert "- unrestricted-gpu-pod: spec.volumes[" in refusal
+        assert "].hostPath: " in refusal
+        assert "IPC_LOCK" in refusal
+
+
+def test_preflight_adds_its_checks_twice_without_gpufence_as_well(
+    control_plane: ControlPlane, tmp_path: Path
+) -> None:
+    """So the page tells to change its reinvocation policy. gpufence exempts the namespace."""
+    exempt = control_plane.create_namespace("node-feature-discovery", SELECTED)
+    with preflight(control_plane, tmp_path / "preflight", reinvocation="IfNeeded"):
+        refusal = control_plane.api.refusal(f"/api/v1/namespaces/{exempt}/pods", pod({GPU: "8"}))
+    assert 'Duplicate value: "preflight-dcgm-diag"' in refusal
