@@ -46,6 +46,7 @@ TITLES: Mapping[str, str] = {
     "needs-root": "Container that likely needs root, a home directory, or a privilege that it "
     "does not have.",
     "stuck-rollout": "Workload whose update waits for a GPU that only its old Pod can free.",
+    "oversized-gang": "Workload whose Pods can never all run at a time.",
 }
 
 DEFAULT_ACTIONS: dict[str, Action] = {
@@ -57,5 +58,6 @@ DEFAULT_ACTIONS: dict[str, Action] = {
     "unknown-device-resource": "warn",
     "needs-root": "warn",
     "stuck-rollout": "warn",
+    "oversized-gang": "warn",
 }
 """The action of a rule where a policy does not name it."""

@@ -44,6 +44,8 @@ class Context(Scope, frozen=True, gc=False):
     the template in that form."""
     excepted: frozenset[str] = frozenset()
     """The mutations that an exception keeps off the object."""
+    siblings: tuple[Pod, ...] = ()
+    """The Pods of the object, if it has several templates."""
 
     @classmethod
     def of(cls, pod: Pod, policy: Policy, request: Request, facts: Facts) -> Context:

@@ -33,6 +33,7 @@ from policies.registry import (
     KEPT_MUTATIONS,
     MUTATIONS,
     MUTATIONS_BY_PODS,
+    OF_OBJECTS,
     Pods,
     Rule,
 )
@@ -185,6 +186,8 @@ def _judge(
         context = Context.of(pod, policy, request, scope.facts)
         if left_out:
             context = replace(context, excepted=left_out)
+        if len(pods) > 1:
+            context = replace(context, siblings=pods)
         for pool in context.requested_pools:
             pools[pool.name] = None
         if phase is Phase.DECIDE:
@@ -211,7 +214,9 @@ def _judge(
         found = _findings(pod, context, actions, MOST_FINDINGS - len(findings), failures)
         if found and (role := pod.template.role):
             found = [
-                replace(finding, detail=f"{finding.detail}; this is about {role}")
+                finding
+                if finding.rule in OF_OBJECTS
+                else replace(finding, detail=f"{finding.detail}; this is about {role}")
                 for finding in found
             ]
         findings += found

@@ -53,6 +53,11 @@ class Facts(msgspec.Struct, frozen=True):
     nodes: NodeIndex | None = None
     templates: tuple[NodeTemplate, ...] = ()
     """The nodes that autoscalers can add, as far as the cluster describes them."""
+    gangs: Mapping[ObjectKey, int] = {}
+    """With how many Pods a PodGroup starts at least. Under ``Job/name``, what a Workload of
+    ``scheduling.k8s.io`` says of the Job of that name."""
+    quotas: Mapping[str, Mapping[str, int]] = {}
+    """By namespace, how many devices of a name its ResourceQuotas allow."""
     namespace_labels: Mapping[str, str] | None = None
     """The labels of the request's namespace."""
     runtime_classes: frozenset[str] | None = None

@@ -12,7 +12,7 @@ from policies.context import Context
 from policies.facts import Facts
 from policies.kubernetes.claims import class_of_resource
 from policies.kubernetes.core_v1 import Toleration
-from policies.kubernetes.node_templates import NodeTemplate
+from policies.kubernetes.node_templates import NODE_POOL_LABEL, NodeTemplate
 from policies.kubernetes.nodes import Node, NodeIndex, NodeSet
 from policies.kubernetes.pod import Pod
 from policies.kubernetes.quantity import is_rdma_resource_name
@@ -55,6 +55,14 @@ CONTROLLER_MANAGER = "system:kube-controller-manager"
 
 DAEMON_SET_CONTROLLERS = (CONTROLLER_MANAGER, CONTROLLERS["apps", "DaemonSet"])
 MIRROR_ANNOTATION = "kubernetes.io/config.mirror"
+
+_CLOUD_NODE_GROUPS = (
+    "cloud.google.com/gke-nodepool",
+    "eks.amazonaws.com/nodegroup",
+    "alpha.eksctl.io/nodegroup-name",
+    "kubernetes.azure.com/agentpool",
+)
+"""Labels of nodes in groups of a cloud, whose size its autoscaler may change."""
 
 HOST = "kubernetes.io/hostname"
 """The label with the name of a node."""
@@ -403,7 +411,7 @@ def largest_offers(
     nodes = context.facts.nodes
     if nodes is None:
         return {}
-    selected = _selected_nodes(pod, pools, context, nodes)
+    selected = selected_nodes(pod, pools, context, nodes)
     if not selected and (len(nodes) or not can_be_added(pod, pools, {}, context.facts)):
         return {}
     if selected & _offering_all(nodes, needed):
@@ -424,13 +432,7 @@ def room_for(
     nodes = context.facts.nodes
     if nodes is None or can_be_added(pod, pools, needed, context.facts):
         return 0
-    fitting, room, on_one_node = _selected_nodes(pod, pools, context, nodes), 0, 0
-    while fitting and room < wanted:
-        on_one_node += 1
-        together = {name: count * on_one_node for name, count in needed.items()}
-        fitting &= _offering_all(nodes, together)
-        room += fitting.bit_count()
-    return room
+    return nodes.room_for(needed, selected_nodes(pod, pools, context, nodes), wanted)
 
 
 def rdma_resource_of(
@@ -443,13 +445,13 @@ def rdma_resource_of(
     nodes = context.facts.nodes
     if nodes is None:
         return None
-    fitting = _selected_nodes(pod, pools, context, nodes) & _offering_all(nodes, needed)
+    fitting = selected_nodes(pod, pools, context, nodes) & _offering_all(nodes, needed)
     names = filter(is_rdma_resource_name, nodes.resources())
     offered = (name for name in sorted(names) if not fitting & ~nodes.offering(name))
     return next(offered, None) if fitting else None
 
 
-def _selected_nodes(
+def selected_nodes(
     pod: Pod, pools: Collection[Pool], context: Context, nodes: NodeIndex
 ) -> NodeSet:
     """Return the nodes of the pools that the Pod selects.
@@ -498,6 +500,38 @@ def can_be_added(pod: Pod, pools: Iterable[Pool], needed: Mapping[str, int], fac
         _may_offer(template, needed) and any(may_meet(template, each) for each in pod.selection())
         for template in joining(pools, facts)
     )
+
+
+def most_added(
+    pod: Pod, pools: Collection[Pool], resource: str, nodes: NodeIndex, context: Context
+) -> dict[str, int] | None:
+    """Return how many devices each autoscaler can add for the Pod; ``None`` if one is unknown.
+
+    The nodes of a NodePool count towards its limits. Which nodes a cloud's own autoscaler can add,
+    and a NodePool that is not listed, the cluster does not say.
+    """
+    templates = context.facts.templates
+    known = {each.labels[NODE_POOL_LABEL] for each in templates if NODE_POOL_LABEL in each.labels}
+    selected = selected_nodes(pod, pools, context, nodes)
+    listed = nodes.selected_by({NODE_POOL_LABEL: tuple(known)}) if known else 0
+    if selected & nodes.selected_by({NODE_POOL_LABEL: ()}) & ~listed or any(
+        selected & nodes.selected_by({label: ()}) for label in _CLOUD_NODE_GROUPS
+    ):
+        return None
+    limits = {each.labels.get(NODE_POOL_LABEL): each.limits for each in templates if each.limits}
+    added: dict[str, int] = {}
+    for each in joining(pools, context.facts):
+        if not (
+            _may_offer(each, {resource: 1}) and any(may_meet(each, a) for a in pod.selection())
+        ):
+            continue
+        of_pool = each.labels.get(NODE_POOL_LABEL)
+        limit = (limits.get(of_pool, {}) if of_pool else each.limits).get(resource)
+        if limit is None:
+            return None
+        of_nodes = nodes.selected_by({NODE_POOL_LABEL: (of_pool,)}) if of_pool else 0
+        added[of_pool or each.name] = max(0, limit - nodes.total_offer(resource, of_nodes))
+    return added
 
 
 def joining(pools: Iterable[Pool], facts: Facts) -> list[NodeTemplate]:

@@ -20,6 +20,7 @@ from policies.rules import (
     check_missing_shared_memory,
     check_needs_root,
     check_oversized_device_request,
+    check_oversized_gang,
     check_pool_not_allowed,
     check_pool_requirements,
     check_pool_trespass,
@@ -124,7 +125,11 @@ RULES: tuple[Rule, ...] = (
     _rule(check_unknown_device_resource),
     _rule(check_needs_root, pods="gpu"),
     _rule(check_stuck_rollout, pods="gpu"),
+    _rule(check_oversized_gang, pods="requesting"),
 )
+
+OF_OBJECTS = frozenset({check_oversized_gang.ID})
+"""The rules whose findings are about all Pods of an object together."""
 
 MUTATIONS = tuple(rule for rule in RULES if rule.changes is not _nothing)
 CHECKS = tuple(rule for rule in RULES if not rule.is_mutation)

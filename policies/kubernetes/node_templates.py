@@ -8,7 +8,7 @@ requires such a label stays Pending.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from policies.kubernetes.core_v1 import Requirement
 from policies.kubernetes.scheduling import Alternative, Taint, parses
@@ -26,6 +26,9 @@ WELL_KNOWN_LABELS = frozenset(
         "topology.kubernetes.io/zone",
     }
 )
+
+NODE_POOL_LABEL = "karpenter.sh/nodepool"
+"""The label of the nodes of a NodePool, with its name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +51,18 @@ class NodeTemplate:
     """The number of devices of a node, by extended resource; ``None`` if it varies."""
     startup_taints: tuple[Taint, ...] = ()
     """Taints that a new node has until it is ready."""
+    limits: Mapping[str, int] = field(default_factory=dict)
+    """How many devices its nodes may have in all, by extended resource, where that is limited."""
 
     @property
     def promised(self) -> Hashable:
-        """All but the name: equal for templates that can be added for the same Pods."""
+        """All but the name: equal for templates that can be added for the same Pods.
+
+        Each limit counts, so no template with limits is equal to another one.
+        """
         offered = self.allocatable
         return (
+            (self.name, *self.limits.items()) if self.limits else (),
             frozenset(self.labels.items()),
             self.taints,
             tuple((each.key, each.operator, *(each.values or ())) for each in self.requirements),

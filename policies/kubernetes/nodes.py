@@ -239,6 +239,23 @@ class NodeIndex:
             default=0,
         )
 
+    def total_offer(self, resource: str, numbers: NodeSet) -> int:
+        """Return how many devices of the resource the nodes offer in all."""
+        return sum(
+            count * (self._devices.with_value(resource, count) & numbers).bit_count()
+            for count in self._devices.values(resource)
+        )
+
+    def room_for(self, needed: Mapping[str, int], numbers: NodeSet, most: int) -> int:
+        """Return how many Pods that need so many devices fit on the nodes: up to ``most``."""
+        room, on_one_node = 0, 0
+        while numbers and room < most:
+            on_one_node += 1
+            for name, count in needed.items():
+                numbers &= self.offering(name, count * on_one_node)
+            room += numbers.bit_count()
+        return room
+
     def _with_field(self, requirement: Requirement) -> NodeSet:
         name = (requirement.values or [""])[0]
         if requirement.key == NODE_NAME_FIELD:

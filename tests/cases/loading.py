@@ -25,6 +25,7 @@ from policies.registry import RULES
 from policies.shipped import PRESETS
 from specs import default_spec, policy_of
 from webhook.cluster.files import put
+from webhook.cluster.gangs import read_gangs
 from webhook.cluster.manifests import read_claims
 from webhook.cluster.state import ClusterState
 from webhook.tools.cli.edits import Edit, Fixes, fixes
@@ -141,14 +142,18 @@ def _facts(namespace: str, others: list[JSONObject]) -> Facts:
     }
     published = ClusterState(None)
     for fact in others:
-        if fact["kind"] in ("DeviceClass", "ResourceSlice"):
+        if fact["kind"] in ("DeviceClass", "NodePool", "ResourceSlice"):
             put(published, fact)
+    gangs, quotas = read_gangs((namespace, fact) for fact in others)
     return Facts(
         claims=claims,
         host_shares=published.offers.published.host_shares,
         claim_templates=claim_templates,
         extended_resource_classes=classes,
+        gangs=gangs,
+        quotas=quotas,
         nodes=NodeIndex(nodes) if nodes else None,
+        templates=published.templates,
         namespace_labels=namespaces.get(namespace),
         runtime_classes=frozenset(runtime_classes) if runtime_classes else None,
     )

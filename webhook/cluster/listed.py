@@ -12,7 +12,9 @@ from policies.context import MissingFact
 from policies.facts import Facts
 from policies.kubernetes.claims import Claim
 from policies.kubernetes.objects import JSONObject, ObjectKey
+from policies.kubernetes.paths import text_at
 from policies.policy import Policy
+from webhook.cluster.gangs import GROUPS, KINDS, QUOTAS, Gangs, Quotas, read_gangs
 from webhook.cluster.objects import Reader
 from webhook.cluster.state import NAMESPACES, RUNTIME_CLASSES, ClusterState
 from webhook.devices.claims import read_claim
@@ -75,6 +77,8 @@ class ListedCluster:
         self.state = ClusterState(policy)
         self.claims: dict[ObjectKey, Claim] = {}
         self.claim_templates: dict[ObjectKey, Claim] = {}
+        self.gangs: Gangs = {}
+        self.quotas: Quotas = {}
         self.known: set[str] = set()
 
     async def read(
@@ -116,7 +120,26 @@ class ListedCluster:
                 self.is_whole = False
         for collection, store in state.template_stores.items():
             await reader.read(collection, store.put)
+        await self._read_gangs(reader, QUOTAS, "v1", "ResourceQuota")
+        for kind in [each for group in GROUPS for each in await reader.objects.kinds(group)]:
+            if kind.kind in KINDS:
+                listed = Collection(kind.resource, kind.path, JSONObject)
+                await self._read_gangs(reader, listed, kind.api_version, kind.kind)
         reader.skipped += state.offers.problems
+
+    async def _read_gangs(
+        self, reader: Reader, collection: Collection[JSONObject], version: str, kind: str
+    ) -> None:
+        def take(item: JSONObject) -> None:
+            # Items of a list have no kind.
+            obj = {**item, "apiVersion": version, "kind": kind}
+            gangs, quotas = read_gangs([(text_at(item, "metadata", "namespace"), obj)])
+            self.gangs |= gangs
+            for namespace, quota in quotas.items():
+                own = self.quotas.setdefault(namespace, {})
+                own |= {name: min(most, own.get(name, most)) for name, most in quota.items()}
+
+        await reader.read(collection, take)
 
     @property
     def unknown(self) -> frozenset[str]:
@@ -138,6 +161,8 @@ class ListedCluster:
             self.state.facts(self.known),
             claims=self.claims,
             claim_templates=self.claim_templates,
+            gangs=self.gangs,
+            quotas=self.quotas,
         )
 
     def labels_of(self, namespace: str) -> Mapping[str, str] | None:

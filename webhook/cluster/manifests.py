@@ -13,13 +13,16 @@ from policies.kubernetes.core_v1 import PodSpec
 from policies.kubernetes.objects import JSONObject, MalformedObjectError, ObjectKey, mapping
 from policies.kubernetes.paths import descend, text_at
 from policies.kubernetes.workload import convert
+from webhook.cluster.gangs import read_gangs
 from webhook.devices.claims import GROUP, claim_of
 from webhook.documents.objects import Manifest
 
 Complete = Callable[[Request, Facts, JSONObject], Facts]
 """Adds facts about the cluster to those about one object."""
 
-_FACTS = re.compile("Namespace|ResourceClaim|DeviceClass|ComputeDomain|RuntimeClass")
+_FACTS = re.compile(
+    "Namespace|ResourceClaim|DeviceClass|ComputeDomain|RuntimeClass|PodGroup|ResourceQuota|Workload"
+)
 """The kinds of the objects that are facts for Pods."""
 
 _COMPUTE_DOMAINS = "resource.nvidia.com"
@@ -29,14 +32,14 @@ _CHANNEL = "compute-domain-default-channel.nvidia.com"
 def facts_among(manifests: Iterable[Manifest], namespace: str) -> Callable[[str], Facts]:
     """Return a function from a namespace to the facts there, which objects are for Pods.
 
-    These are claims, claim templates, device classes, namespaces and RuntimeClasses. Objects
-    without a namespace are in ``namespace``.
+    These are claims, claim templates, device classes, namespaces, RuntimeClasses, quotas, and what
+    says with how many Pods a gang starts. Objects without a namespace are in ``namespace``.
     """
     values = (manifest.value for manifest in manifests if manifest.value is not None)
     objects = [value for value in values if _FACTS.search(text_at(value, "kind"))]
-    claims, templates, classes = read_claims(
-        (text_at(obj, "metadata", "namespace") or namespace, obj) for obj in objects
-    )
+    placed = [(text_at(obj, "metadata", "namespace") or namespace, obj) for obj in objects]
+    claims, templates, classes = read_claims(placed)
+    gangs, quotas = read_gangs(placed)
     labels: dict[str, JSONObject] = {}
     for obj in objects:
         if obj.get("kind") == "Namespace" and obj.get("apiVersion") == "v1":
@@ -52,6 +55,8 @@ def facts_among(manifests: Iterable[Manifest], namespace: str) -> Callable[[str]
             claims=claims,
             claim_templates=templates,
             extended_resource_classes=classes,
+            gangs=gangs,
+            quotas=quotas,
             namespace_labels=labels.get(name),
             runtime_scheduling=scheduling,
         )

@@ -7,17 +7,19 @@ Sources: ``sigs.k8s.io/karpenter/pkg/apis/v1``, and the annotations for scaling 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import msgspec
 
 from policies.kubernetes.core_v1 import Requirement
-from policies.kubernetes.node_templates import NodeTemplate
+from policies.kubernetes.node_templates import NODE_POOL_LABEL, NodeTemplate
 from policies.kubernetes.quantity import NANOS, InvalidQuantityError, parse_quantity
 from policies.kubernetes.scheduling import Taint
 from webhook.devices.nodes import NodeStatus, TaintObject, taints_of
 from webhook.kube.collection import AnnotatedMetadata, Collection, LabeledMetadata
 
+_MOST_NODES = "cluster.x-k8s.io/cluster-api-autoscaler-node-group-max-size"
 _CAPACITY = "capacity.cluster-autoscaler.kubernetes.io"
 # Labels that Cluster API copies from Machines to Nodes
 # (https://cluster-api.sigs.k8s.io/reference/api/metadata-propagation#machine).
@@ -32,6 +34,7 @@ class TemplateSpec(msgspec.Struct, frozen=True, rename="camel"):
     taints: list[TaintObject] | None = None
     startup_taints: list[TaintObject] | None = None
     node_class_ref: dict[str, str] = {}
+    limits: dict[str, Any] | None = None
 
 
 class Template(msgspec.Struct, frozen=True):
@@ -50,8 +53,9 @@ class TemplateObject(msgspec.Struct, frozen=True):
 def of_node_pool(item: TemplateObject) -> NodeTemplate:
     """Return the nodes that Karpenter can add for a NodePool."""
     template, name = item.spec.template or Template(), item.metadata.name
-    labels = {**(template.metadata.labels or {}), "karpenter.sh/nodepool": name}
-    return _of_karpenter(f"NodePool {name}", labels, template.spec, None)
+    labels = {**(template.metadata.labels or {}), NODE_POOL_LABEL: name}
+    limits = devices_in(item.spec.limits or {})
+    return replace(_of_karpenter(f"NodePool {name}", labels, template.spec, None), limits=limits)
 
 
 def of_node_claim(item: TemplateObject) -> NodeTemplate:
@@ -95,11 +99,15 @@ def of_machine_deployment(item: TemplateObject) -> NodeTemplate | None:
     }
     labels = dict(label.partition("=")[::2] for label in _listed(given.get("labels", "")))
     resource, count = given.get("gpu-type", ""), given.get("gpu-count", "")
+    devices = devices_in({resource: count}) if resource else {}
+    largest = annotations.get(_MOST_NODES, "")
+    limits = {name: int(largest) * n for name, n in devices.items()} if largest.isdecimal() else {}
     return NodeTemplate(
         f"MachineDeployment {item.metadata.key}",
         {**copied, **labels},
         tuple(_taints(given.get("taints", ""))),
-        allocatable=devices_in({resource: count}) if resource else {},
+        allocatable=devices,
+        limits=limits,
     )
 
 

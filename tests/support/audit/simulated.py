@@ -11,6 +11,7 @@ from audit import fleet
 from fake_apiserver import FakeApiServer
 from policies.policy import Policy
 from policies.shipped import shipped_policy
+from webhook.cluster.gangs import QUOTAS
 from webhook.cluster.kinds import POD, WORKLOADS
 from webhook.cluster.objects import LiveObjects, Progress, Reader
 from webhook.kube.client import KubeApi
@@ -25,6 +26,7 @@ PATHS = {
     **{kind.kind: kind.path for kind in (*WORKLOADS, POD)},
     "Node": NODES,
     "Namespace": "/api/v1/namespaces",
+    "ResourceQuota": QUOTAS.path,
     "RuntimeClass": "/apis/node.k8s.io/v1/runtimeclasses",
 }
 # The discovery documents are stored like other objects: below a path, by name.

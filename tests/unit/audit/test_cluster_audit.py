@@ -370,6 +370,37 @@ async def test_custom_resources_in_non_preferred_versions_are_audited(cluster: C
     }
 
 
+async def test_gangs_count_by_their_pod_group_and_by_the_quota_of_their_namespace(
+    cluster: Cluster,
+) -> None:
+    cluster.serve("scheduling.x-k8s.io", "v1alpha1", "PodGroup", "podgroups")
+    for name, fewest in (("large", 3), ("small", 1)):
+        metadata = {"name": name, "namespace": "web"}
+        cluster.add("PodGroup", {"metadata": metadata, "spec": {"minMember": fewest}})
+        gang = workload(name, pod_spec(8), replicas=4)
+        gang["spec"]["template"]["metadata"]["labels"]["scheduling.x-k8s.io/pod-group"] = name
+        cluster.add("StatefulSet", gang)
+    for most in ("16", "4"):
+        metadata = {"name": f"gpus-{most}", "namespace": "ml"}
+        spec = {"hard": {"requests.nvidia.com/gpu": most}}
+        cluster.add("ResourceQuota", {"metadata": metadata, "spec": spec})
+    cluster.add("Job", workload("train", pod_spec(2), namespace="ml", parallelism=3))
+    audit = await cluster.audit()
+    found = {
+        each.owned.name: finding.detail
+        for each in audit.subjects
+        for finding in each.findings
+        if finding.rule == "oversized-gang"
+    }
+    assert found.keys() == {"large", "train"}
+    assert "runs 3 Pods with 8 nvidia.com/gpu each" in found["large"]
+    assert "have room for 1 of them" in found["large"]
+    assert (
+        "needs 6 nvidia.com/gpu at a time, and the quota of namespace ml allows 4"
+        in (found["train"])
+    )
+
+
 async def test_forbidden_kinds_are_skipped_and_other_kinds_audited(cluster: Cluster) -> None:
     cluster.add("Pod", pod("web", pod_spec(**REACHING)))
     cluster.api.errors[PATHS["Deployment"]] = (403, "deployments.apps is forbidden")

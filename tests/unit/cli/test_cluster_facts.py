@@ -283,6 +283,33 @@ def test_pod_security_is_that_of_the_cluster_and_of_the_version_that_the_namespa
         assert problem in outcome.err
 
 
+def test_a_gang_counts_against_nodes_and_the_quota_of_its_namespace(
+    gpufence: Run, tmp_path: Path, cluster: list[str], api: FakeApiServer
+) -> None:
+    template = {"spec": requesting("", {"nvidia.com/gpu": 1})["spec"]}
+    metadata = {"name": "train", "namespace": "ml"}
+    job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata}
+    quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": metadata}
+
+    def warned(pods: int, *more: JSON) -> str:
+        spec = {"parallelism": pods, "template": template}
+        path = write(tmp_path / "job.yaml", {**job, "spec": spec}, *more)
+        outcome = gpufence("check", "--rules", "oversized-gang", *cluster, path)
+        assert outcome.status == 0
+        return outcome.out
+
+    assert "oversized-gang" not in warned(8)
+    assert "have room for 8 of them" in warned(9)
+    hard = {"hard": {"requests.nvidia.com/gpu": "4"}}
+    assert "the quota of namespace ml allows 4" in warned(8, {**quota, "spec": hard})
+    path = f"{NAMESPACES}/ml/resourcequotas"
+    items = [{"metadata": metadata, "spec": {"hard": {"requests.nvidia.com/gpu": "5"}}}]
+    api.objects[path] = {"kind": "ResourceQuotaList", "metadata": {}, "items": items}
+    assert "the quota of namespace ml allows 5" in warned(8)
+    api.errors[path] = (403, "resourcequotas is forbidden")
+    assert "oversized-gang" not in warned(8)
+
+
 def test_a_version_that_is_none_is_an_error(
     gpufence: Run, tmp_path: Path, cluster: list[str], api: FakeApiServer
 ) -> None:

@@ -10,7 +10,7 @@ from clusters import policy as with_pool
 from deciding import pod, policy, required
 from policies.engine import decide
 from policies.facts import Facts, Request
-from policies.kubernetes.claims import Claim
+from policies.kubernetes.claims import Ask, Claim
 from policies.kubernetes.nodes import Node, NodeIndex
 from policies.kubernetes.scheduling import REQUIRED, Taint
 from policies.policy import Policy
@@ -259,6 +259,25 @@ def test_a_pod_bound_to_a_node_gets_no_claim_for_its_extended_resource() -> None
 def test_a_device_class_makes_a_node_one_of_the_pool_whatever_its_resources() -> None:
     partitions = Node("mig", {HOST: "mig"}, (), {}, {MIG: 7})
     assert "pool-trespass" in reasons(pod(nodeName="mig"), partitions, PLAIN)
+
+
+def test_a_gang_needs_the_devices_of_a_claim_for_each_pod() -> None:
+    def warned(pods: int, ask: Ask, **entry: str) -> bool:
+        template = claiming_pod()
+        template["spec"]["resourceClaims"] = [{"name": "gpu", **entry}]
+        spec = {"parallelism": pods, "template": template}
+        job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "a"}, "spec": spec}
+        claim = Claim((frozenset({ask.device_class}),), asks=((ask,),))
+        known = {("default", "one"): claim}
+        given = Facts(nodes=NodeIndex([DRIVEN]), claims=known, claim_templates=known)
+        findings = decide(job, policy(), ADMISSION, given).findings
+        return "oversized-gang" in {finding.rule for finding in findings}
+
+    two, part = Ask("gpu.nvidia.com", 2), Ask("gpu.nvidia.com", 2, (("memory", 1),))
+    each, shared = {"resourceClaimTemplateName": "one"}, {"resourceClaimName": "one"}
+    assert [warned(pods, two, **each) for pods in (4, 5)] == [False, True]
+    assert not warned(5, two, **shared)
+    assert not warned(5, part, **each)
 
 
 def test_a_template_that_a_group_may_replace_earns_nothing() -> None:

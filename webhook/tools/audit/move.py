@@ -22,10 +22,8 @@ from policies.policy import Policy, Pool
 from policies.reach import may_join
 from policies.requests import Scope, device_requests
 from policies.wording import listing
-from webhook.kube.collection import Collection
+from webhook.cluster.gangs import OF_CLASS
 from webhook.wording import counted, some
-
-QUOTAS = Collection("resourcequotas", "/api/v1/resourcequotas", JSONObject)
 
 # The GPU Operator sets nvidia.com/gpu.deploy.* for its own DaemonSets.
 _MIG = "nvidia.com/mig-"
@@ -38,7 +36,6 @@ _USUAL: Mapping[str, Sequence[str]] = {
 }
 """The DeviceClasses of the driver's chart, for a cluster that does not have them yet."""
 _UNUSED = ("", "none", "void")
-_OF_CLASS = ".deviceclass.resource.k8s.io/devices"
 
 
 class Move:
@@ -154,16 +151,16 @@ class Move:
                     for pool in pools
                     for name in pool.device_classes or _classes_of_chart(pool)
                     if provided.get(name, resource) != resource
-                    and f"{name}{_OF_CLASS}" not in limits
+                    and f"{name}{OF_CLASS}" not in limits
                     and f"requests.{implicit_resource(name)}" not in limits
                 }
                 if missing:
                     names = sorted(missing)
                     yield (
                         f"{title} limits {key}, but no claims on {listing(names)}. Add "
-                        f"{listing(f'{name}{_OF_CLASS}' for name in names)} to spec.hard"
+                        f"{listing(f'{name}{OF_CLASS}' for name in names)} to spec.hard"
                     )
-                resource = provided.get(key.removesuffix(_OF_CLASS), "")
+                resource = provided.get(key.removesuffix(OF_CLASS), "")
                 if resource and f"requests.{resource}" not in limits:
                     yield (
                         f"{title} limits {key}: a Pod with {resource} that exceeds it stays "

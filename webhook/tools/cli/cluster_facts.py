@@ -18,6 +18,7 @@ from policies.kubernetes.objects import JSONObject
 from policies.policy import Policy
 from webhook.cluster.claims import LookupResult
 from webhook.cluster.facts import ClusterFacts
+from webhook.cluster.gangs import read_gangs
 from webhook.cluster.manifests import Complete
 from webhook.cluster.state import NAMESPACES
 from webhook.documents.document import InputError
@@ -71,6 +72,18 @@ def live_facts(load: Load, policy: Policy) -> Iterator[Complete]:
                 found = None
             return found["metadata"] if found else {}
 
+        @cache
+        def quota(namespace: str) -> dict[str, dict[str, int]]:
+            path = f"{NAMESPACES.path}/{namespace}/resourcequotas"
+            try:
+                found = runner.run(connection.read(path))
+            except ApiError as error:
+                if error.status != FORBIDDEN:
+                    raise
+                found = None
+            items = (found or {}).get("items") or ()
+            return read_gangs((namespace, {**item, "kind": "ResourceQuota"}) for item in items)[1]
+
         def complete(request: Request, facts: Facts, obj: JSONObject) -> Facts:
             known = runner.run(cluster.facts_for(request, workload(obj, policy), _SECONDS))
             live = metadata(request.namespace)
@@ -86,6 +99,8 @@ def live_facts(load: Load, policy: Policy) -> Iterator[Complete]:
                 claims={**known.claims, **facts.claims},
                 claim_templates={**known.claim_templates, **facts.claim_templates},
                 extended_resource_classes=classes,
+                gangs=facts.gangs,
+                quotas={**quota(request.namespace), **facts.quotas},
                 namespace_labels=labels,
                 runtime_scheduling=facts.runtime_scheduling,
             )

@@ -29,6 +29,7 @@ from policies.rules import (
 )
 from policies.rules.set_restricted_security_context import HOME_SIZE
 from webhook.cluster.files import PATHS
+from webhook.cluster.gangs import QUOTAS
 from webhook.cluster.listed import list_state
 from webhook.cluster.objects import Objects, Reader
 from webhook.documents.document import InputError
@@ -36,7 +37,7 @@ from webhook.documents.policy_files import policy_name, read_policy, read_policy
 from webhook.tools.audit.adoption import TITLES, Entry, ListName, lists
 from webhook.tools.audit.cluster_audit import Audit
 from webhook.tools.audit.cluster_audit import audit as run
-from webhook.tools.audit.move import QUOTAS, Move
+from webhook.tools.audit.move import Move
 from webhook.tools.audit.subjects import Subject
 from webhook.tools.cli.commands import EXIT_BUG, EXIT_INPUT
 from webhook.tools.cli.discover.drafts import draft_of

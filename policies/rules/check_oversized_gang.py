@@ -1,0 +1,200 @@
+"""Workload whose Pods can never all run at a time."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from policies.context import Context
+from policies.finding import Finding
+from policies.kubernetes.claims import implicit_resource
+from policies.kubernetes.gangs import (
+    fewest_pods,
+    group_of,
+    is_gang,
+    is_in_turns,
+    pods_at_a_time,
+)
+from policies.kubernetes.nodes import NodeIndex, NodeSet
+from policies.kubernetes.paths import descend
+from policies.kubernetes.pod import Pod
+from policies.reach import most_added, selected_nodes
+from policies.requests import describe_counts, device_peaks
+from policies.vocabulary import describe_pools
+from policies.wording import capitalized
+
+ID = "oversized-gang"
+
+_MOST_PARTS = 20
+"""Each template with devices is compared with each other one. Objects have a few."""
+
+
+class _Part(NamedTuple):
+    """The Pods of one template that run at a time, and the devices that each of them needs."""
+
+    pod: Pod
+    context: Context
+    pods: int
+    path: str
+    needed: Mapping[str, int]
+
+
+class _Excess(NamedTuple):
+    """What the object wants, what there is at most, and what to change."""
+
+    wants: str
+    there_is: str
+    remediation: str
+
+
+def check(pod: Pod, context: Context) -> Iterator[Finding]:
+    """Yield a warning if the Pods of the object never run at a time. It never denies."""
+    pods, root, facts = context.siblings or (pod,), pod.template.root, context.facts
+    # The first Pod that may have devices stands for all of them.
+    first = next(
+        (each for each in pods if each.device_resources or each.spec.resource_claims), None
+    )
+    if first is not pod or not root or (facts.nodes is None and not facts.quotas):
+        return
+    fewest = _fewest(pods, context)
+    if not (is_gang(root) or fewest):
+        return
+    parts = [*_parts(pods, context)]
+    if len(parts) < len(pods):
+        return
+    surplus = max(0, sum(part.pods for part in parts) - fewest) if fewest else 0
+    parts = [part for part in parts if part.pods and part.needed]
+    if len(parts) > _MOST_PARTS:
+        return
+    gangs = [[part] for part in parts] if is_in_turns(root) else [parts]
+    for gang in gangs:
+        for part, found in _too_large(gang, surplus):
+            wants, there_is, remediation = found
+            yield Finding(
+                ID,
+                part.path,
+                "its Pods can never all run at a time",
+                f"this {pod.kind} {wants} at a time, and {there_is}, so it never runs as a whole",
+                remediation,
+                "warn",
+            )
+            return
+
+
+def _fewest(pods: tuple[Pod, ...], context: Context) -> int | None:
+    """Return with how many Pods the object starts, by its PodGroup, its Workload, or itself."""
+    template, gangs = pods[0].template, context.facts.gangs
+    groups = {group_of(each.template) for each in pods}
+    name = descend(template.root, ("metadata", "name"))
+    for key in (f"{template.kind}/{name}", *(groups if len(groups) == 1 else ())):
+        if (fewest := gangs.get((context.request.namespace, key))) is not None:
+            return fewest
+    return fewest_pods(template.root)
+
+
+def _parts(pods: tuple[Pod, ...], context: Context) -> Iterator[_Part]:
+    """Yield the part of each template, if everything about it is known."""
+    for pod in pods:
+        own = Context.of(pod, context.policy, context.request, context.facts)
+        at_a_time = pods_at_a_time(pod.template)
+        if at_a_time and all(request.certain for request in own.device_requests):
+            yield _Part(pod, own, *at_a_time, _needed(pod, own))
+
+
+def _needed(pod: Pod, context: Context) -> dict[str, int]:
+    """Return how many devices each Pod needs at least, by the names by which nodes offer them.
+
+    A claim of a name is that of all Pods. One for capacities may share its devices.
+    """
+    needed = Counter(device_peaks(pod, context.policy))
+    for named in context.claims(pod):
+        if named.is_template and not named.group and named.claim:
+            for asks in named.claim.asks:
+                if len(asks) == 1 and not asks[0].capacity and not named.claim.admin_access:
+                    needed[implicit_resource(asks[0].device_class)] += asks[0].number
+    return dict(needed)
+
+
+def _too_large(parts: list[_Part], surplus: int) -> Iterator[tuple[_Part, _Excess]]:
+    """Yield the part with the most Pods, and what the parts exceed."""
+    for part in sorted(parts, key=lambda each: -each.pods):
+        yield from ((part, excess) for excess in _beyond_nodes(part, parts, surplus))
+    for part in parts:
+        namespace = part.context.request.namespace
+        quota = part.context.facts.quotas.get(namespace, {})
+        for name in part.needed:
+            wanted = _devices(parts, name, surplus)
+            if wanted > quota.get(name, wanted):
+                there_is = f"the quota of namespace {namespace} allows {quota[name]}"
+                cure = f"Lower {part.path}, or request a larger quota"
+                yield part, _Excess(f"needs {wanted} {name}", there_is, cure)
+
+
+def _beyond_nodes(part: _Part, parts: list[_Part], surplus: int) -> Iterator[_Excess]:
+    """Yield what the nodes of the pools have no room for: Pods as large as these, or devices.
+
+    CPU and memory do not count, and neither does what runs there: there is no more room than this.
+    """
+    nodes, pools = part.context.facts.nodes, part.context.requested_pools
+    if nodes is None:
+        return
+    as_large = [each for each in parts if _covers(each.needed, part.needed)]
+    wanted = sum(each.pods for each in as_large) - surplus
+    where, added = _nodes_of(as_large, part.needed, nodes)
+    if added is None:
+        return
+    room = nodes.room_for(part.needed, where, wanted)
+    room += min(added[name] // count for name, count in part.needed.items())
+    # If not even one Pod fits, unschedulable-gpu-pod reports it.
+    if not room:
+        return
+    place = f"the nodes of {describe_pools(tuple(pools))} that they select"
+    place += ", with those that autoscalers can add," if any(added.values()) else ""
+    cure = f"Lower {part.path}, " if part.pods > 1 else ""
+    cure = "Let it start with fewer Pods, " if surplus else cure
+    cure = capitalized(f"{cure}request fewer devices for each Pod, or add nodes")
+    if room < wanted:
+        wants = f"runs {wanted} Pods with {describe_counts(part.needed)} each"
+        yield _Excess(wants, f"{place} have room for {room} of them", cure)
+    for name in part.needed:
+        wanting = [each for each in parts if name in each.needed]
+        where, added = _nodes_of(wanting, {name: 1}, nodes)
+        if added is None:
+            continue
+        devices, there_are = _devices(wanting, name, surplus), nodes.total_offer(name, where)
+        there_are += added[name]
+        if devices > there_are:
+            yield _Excess(f"needs {devices} {name}", f"{place} have {there_are}", cure)
+
+
+def _nodes_of(
+    parts: list[_Part], needed: Mapping[str, int], nodes: NodeIndex
+) -> tuple[NodeSet, dict[str, int] | None]:
+    """Return the nodes that the parts select, and the devices that autoscalers can add to them.
+
+    ``None`` stands for an unknown number.
+    """
+    all_selected: NodeSet = 0
+    added: dict[str, dict[str, int]] = {name: {} for name in needed}
+    for pod, context, *_ in parts:
+        pools = context.requested_pools
+        selected = selected_nodes(pod, pools, context, nodes)
+        all_selected |= selected
+        for name in needed:
+            more = most_added(pod, pools, name, nodes, context)
+            if more is None or not selected:
+                return 0, None
+            added[name] |= more
+    return all_selected, {name: sum(more.values()) for name, more in added.items()}
+
+
+def _covers(needed: Mapping[str, int], other: Mapping[str, int]) -> bool:
+    return all(needed.get(name, 0) >= count for name, count in other.items())
+
+
+def _devices(parts: list[_Part], name: str, surplus: int) -> int:
+    """Return how many devices of a name the parts need at a time."""
+    counts = [(part.needed[name], part.pods) for part in parts if name in part.needed]
+    largest = max((count for count, _ in counts), default=0)
+    return sum(count * pods for count, pods in counts) - surplus * largest
