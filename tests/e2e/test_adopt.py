@@ -58,7 +58,9 @@ def running(control_plane: ControlPlane, namespace: str) -> str:
         control_plane.api.request("POST", f"/apis/apps/v1/namespaces/{namespace}/deployments", obj)
     container = {"name": "a", "image": "quay.io/prometheus/node-exporter:v1.11.1"}
     spec = {"containers": [container], "priorityClassName": "system-cluster-critical"}
-    agent = workload("DaemonSet", "node-exporter", {**spec, "tolerations": [{"operator": "Exists"}]})
+    agent = workload(
+        "DaemonSet", "node-exporter", {**spec, "tolerations": [{"operator": "Exists"}]}
+    )
     control_plane.api.request("POST", f"/apis/apps/v1/namespaces/{namespace}/daemonsets", agent)
     return namespace
 

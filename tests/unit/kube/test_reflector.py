@@ -442,7 +442,7 @@ async def test_a_starting_api_server_takes_nothing_away_and_an_uninstalled_autos
 async def test_what_a_watch_stores_is_excluded_from_the_search_for_garbage(
     api: FakeApiServer, cluster: ClusterFacts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Searching the nodes that came since the list stopped the event loop of replicas for 160 ms."""
+    """Searching the nodes since the list stopped the event loop of replicas for 160 ms."""
     monkeypatch.setattr("webhook.kube.reflector._LINES_TO_SETTLE", 10)
     for number in range(20):
         api.put(NODES, node(f"new{number}", {"changed": "yes"}))

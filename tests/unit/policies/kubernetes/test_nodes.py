@@ -42,7 +42,9 @@ keys = st.sampled_from(KEYS)
 expressions = st.one_of(
     st.builds(expression, keys, st.sampled_from(["In", "NotIn"]), some_values),
     st.builds(expression, keys, st.sampled_from(["Exists", "DoesNotExist"]), st.just([])),
-    st.builds(expression, keys, st.sampled_from(["Gt", "Lt"]), st.sampled_from([["1"], ["3"], ["9"]])),
+    st.builds(
+        expression, keys, st.sampled_from(["Gt", "Lt"]), st.sampled_from([["1"], ["3"], ["9"]])
+    ),
 )
 fields = st.builds(
     expression,
@@ -163,7 +165,7 @@ def test_what_a_query_of_numbers_adds_up_does_not_grow_with_the_nodes() -> None:
         for bound in ("-1", "130", "2500", "9000")
     ]
     added: list[object] = []
-    union = nodes_module._union
+    union = nodes_module._union  # noqa: SLF001 - replaced below
 
     def counted(parts: Iterable[Any]) -> int:
         parts = list(parts)
