@@ -14,7 +14,7 @@ from typing import Any
 
 from policies.kubernetes.claims import IMPLICIT_RESOURCE_PREFIX
 from policies.kubernetes.kinds import CORE_WORKLOADS
-from policies.policy import Actions, Policy, Pool
+from policies.policy import Actions, NamespaceSelector, Policy, Pool
 from policies.pool_nodes import selector_of_every_node
 from policies.vocabulary import (
     COPIES,
@@ -84,7 +84,6 @@ def names_for(rule: str, policy: Policy) -> Data:
         ],
         "poolCount": len(policy.pools),
         "usernames": _sorted(exempt.usernames),
-        "runtimeClasses": _sorted(exempt.runtime_classes),
     }
 
 
@@ -109,24 +108,57 @@ def policy_data(rule: str, policy: Policy, today: date | None = None) -> Data:
             for copy in COPIES
         ],
         "exceptions": _exceptions(rule, policy, today),
+        "overrides": [*_overrides(rule, policy)],
+        "requirements": _sorted(
+            each for selector in policy.selectors for each in _requirements(selector)
+        ),
     }
+
+
+def _overrides(rule: str, policy: Policy) -> Iterator[Data]:
+    """Yield what overrides set, after what the policy sets, if labels of namespaces decide."""
+    if not policy.overrides_by_label:
+        return
+    yield _layer(["*"], [], policy.rules[rule], policy.mode)
+    for each in policy.overrides:
+        action = each.actions(policy.rules).get(rule)
+        if action or each.mode:
+            yield _layer(
+                [*each.namespaces], _requirements(each.namespace_selector), action, each.mode
+            )
+
+
+def _layer(names: list[str], labels: list[str], action: str | None, mode: str | None) -> Data:
+    return {"names": names, "labels": labels, "action": action or "", "mode": mode or ""}
+
+
+def _requirements(selector: NamespaceSelector | None) -> list[str]:
+    """Return each requirement on labels as words: its key, its operator and its values."""
+    found = selector.requirements if selector else ()
+    return [f"{r.key} {r.operator} ,{','.join(r.values or ())}," for r in found]
 
 
 def _exceptions(rule: str, policy: Policy, today: date | None) -> list[list[list[str]]]:
     """Return the exceptions that API servers need: namespaces, kinds, names and a date of each.
 
-    Those that differ only in names are one. Without names, it is for all.
+    Those that differ only in names are one. Without names, it is for all. The last list has the
+    labels of further namespaces, if there is one.
     """
     names: dict[tuple[tuple[str, ...], ...], list[str]] = {}
     for each in policy.exceptions:
         kinds = each.kinds & IN_TREE_RULES[rule]
         concerns = (not each.rules or rule in each.rules) and (kinds or not each.kinds)
         if concerns and not each.has_expired(today):
-            alike = (*each.namespaces.patterns,), (*sorted(kinds),), (str(each.expires or ""),)
+            alike = (
+                (*each.namespaces.patterns,),
+                (*sorted(kinds),),
+                (str(each.expires or ""),),
+                *([(*labels,)] if (labels := _requirements(each.namespace_selector)) else []),
+            )
             names.setdefault(alike, []).extend(each.names.patterns or "*")
     return [
-        [[*namespaces], [*kinds], _sorted(found), [*expires]]
-        for (namespaces, kinds, expires), found in names.items()
+        [[*namespaces], [*kinds], _sorted(found), *map(list, others)]
+        for (namespaces, kinds, *others), found in names.items()
     ]
 
 
@@ -216,7 +248,5 @@ def _actions_by_namespace(policy: Policy) -> list[tuple[str, Actions]]:
 
     The last ones are those of all other namespaces.
     """
-    prefixes = sorted((n for n in policy.overridden if n.endswith("*")), key=len, reverse=True)
-    exact = [name for name in policy.overridden if not name.endswith("*")]
-    overridden = [(name, policy.overridden[name]) for name in (*exact, *prefixes)]
-    return [*overridden, ("*", policy.general)]
+    strictest = policy.strictest
+    return sorted(strictest.items(), key=lambda item: (item[0].endswith("*"), -len(item[0])))

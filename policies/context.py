@@ -78,7 +78,7 @@ class Context(Scope, frozen=True, gc=False):
     @property
     def hardening(self) -> EffectiveHardening:
         """The security settings that the policy has for the Pod."""
-        return self.policy.hardening_of(self.request.namespace, self.requested_pools)
+        return self.policy.hardening_of(self.actions, self.requested_pools)
 
     @property
     def old_spec(self) -> PodSpec | None:
@@ -170,17 +170,16 @@ def missing_facts(pod: Pod, context: Context) -> Iterator[MissingFact]:
     """Yield the facts that are unknown and that may change the verdict on the Pod."""
     if pod.spec.node_name and context.facts.nodes is None:
         yield "nodes"
-    if context.facts.namespace_labels is None and any(
-        _admits_by_label(pool) and context.request.namespace not in pool.allowed_namespaces.names
-        for pool in context.offering_pools
-        if pool.allowed_namespaces
-    ):
-        yield "namespaces"
+    if context.facts.namespace_labels is None:
+        namespace = context.request.namespace
+        allowed = (pool.allowed_namespaces for pool in context.offering_pools)
+        if any(
+            namespace not in each.names and each.selects(namespace, None) is None
+            for each in allowed
+            if each
+        ):
+            yield "namespaces"
     if context.policy.pools_of_class and any(
         named.is_used for named in context.unresolved_claims(pod)
     ):
         yield "resourceclaims"
-
-
-def _admits_by_label(pool: Pool) -> bool:
-    return bool(pool.allowed_namespaces and pool.allowed_namespaces.by_labels)

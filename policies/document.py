@@ -107,6 +107,10 @@ def parsing(document: Any) -> Iterator[Any]:
             _reject_fields_outside_of_spec(document)
         elif isinstance(document["spec"], Mapping):
             spec = dict(document["spec"])
+            exempt = spec.get("exemptions")
+            if isinstance(exempt, Mapping) and exempt.get("runtimeClasses") == []:
+                # The default policy of gpufence 0.2 has it.
+                spec["exemptions"] = {k: v for k, v in exempt.items() if k != "runtimeClasses"}
             if isinstance(given := spec.get("rules", {}), Mapping):
                 spec["rules"] = _default_actions(spec.get("defaultAction")) | dict(given)
             document = {**document, "spec": spec}
@@ -226,6 +230,11 @@ def _sentence(error: Any, document: type, root: str) -> str:
     location = [step for step in error["loc"] if step != "[key]"]
     where, found = _path(location) or root, error["input"]
     match error["type"]:
+        case "unexpected_keyword_argument" if location[-1] == "runtimeClasses":
+            return (
+                f"{where}: no longer exists, because the author of any Pod could set such a class; "
+                "exempt namespaces"
+            )
         case "unexpected_keyword_argument":
             accepted = _accepted_keys(document, location[:-1])
             return f"{where}: {unknown('field', location[-1], accepted)}"

@@ -200,7 +200,7 @@ def _nearly(name: str, known: list[str]) -> str:
 def _without_mutation(policy: Policy) -> Iterator[Doubt]:
     """Name checks that deny nearly every Pod because what they require is not added."""
     found: dict[str, str] = {}
-    for name, actions in (("", policy.general), *policy.overridden.items()):
+    for name, actions in {"": policy.general, **policy.strictest}.items():
         if actions.mode != "enforce":
             continue
         for check, mutation in _NEEDED_BY.items():
@@ -261,12 +261,6 @@ def _exemptions(policy: Policy) -> Iterator[Doubt]:
                 f"{name} creates the Pods of many workloads: all of them are "
                 "exempt. Exempt namespaces, or add exceptions",
             )
-    for name in sorted(exempt.runtime_classes):
-        yield Doubt(
-            "exemptions.runtimeClasses",
-            f"the author of any Pod can set runtimeClassName: {name}, and leaves the policy by it. "
-            "Exempt namespaces",
-        )
     if not exempt.namespaces:
         yield Doubt(
             "exemptions.namespaces",
@@ -288,7 +282,7 @@ def _overrides(policy: Policy) -> Iterator[Doubt]:
         if "*" in entry.namespaces:
             later |= own - {"hardening"}
         named = [rule for rule, action in entry.rules.items() if action == "enforce"]
-        modes = {policy.overridden[name].mode for name in entry.namespaces}
+        modes = {policy.strictest[name].mode for name in entry.namespaces or "*"}
         if named and "enforce" not in modes:
             yield Doubt(
                 f"overrides[{index}].rules",

@@ -169,7 +169,7 @@ def _judge(
 ) -> Decision:
     """Run the checklist on an object as it is."""
     policy, request = scope.policy, scope.request
-    actions = policy.actions_in(request.namespace)
+    actions = scope.actions
     if phase is Phase.MUTATE and actions.mode != "enforce":
         return Decision(obj.raw or {})
     pods = obj.pods()
@@ -181,7 +181,7 @@ def _judge(
     failures: list[Failure] = []
     pools: dict[str, None] = {}
     missing: dict[str, None] = {}
-    left_out = excepted_mutations(_MUTATION_IDS, obj, policy, request)
+    left_out = excepted_mutations(_MUTATION_IDS, obj, scope)
     for pod in pods:
         context = Context.of(pod, policy, request, scope.facts)
         if left_out:
@@ -220,7 +220,9 @@ def _judge(
                 for finding in found
             ]
         findings += found
-    counting, excepted = apply_exceptions(findings, obj, policy, request) if findings else ((), ())
+    if phase is Phase.DECIDE and (findings or pools) and scope.needs_labels:
+        missing["namespaces"] = None
+    counting, excepted = apply_exceptions(findings, obj, scope) if findings else ((), ())
     mutations, operations = zip(*changes, strict=True) if changes else ((), ())
     return Decision(
         obj.raw or {},
@@ -245,7 +247,7 @@ def _left_alone(
     """Return the decision on an object on which no rule runs; ``None`` if rules decide."""
     if not (pods or obj.unjudged):
         return Decision(obj.raw or {}, has_template=False)
-    if reason := policy.exemptions.cover(request.namespace, request.username, pods):
+    if reason := policy.exemptions.cover(request.namespace, request.username):
         return Decision(obj.raw or {}, exemption=reason)
     if request.namespace in excluded_namespaces:
         reason = f"API servers do not call gpufence for namespace {request.namespace}"
@@ -269,8 +271,7 @@ def mutate_pod(pod: Pod, context: Context) -> Editor:
 
     The policy's mode makes no difference here: callers decide whether to use the changes.
     """
-    actions = context.policy.actions_in(context.request.namespace)
-    editor = _edit(pod, context, actions, [])
+    editor = _edit(pod, context, context.actions, [])
     pod.changed()
     return editor
 

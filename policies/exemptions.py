@@ -7,29 +7,30 @@ from operator import attrgetter
 
 from msgspec.structs import replace
 
-from policies.facts import Request
 from policies.finding import Finding
 from policies.kubernetes.core_v1 import PodObject, PodSpec
 from policies.kubernetes.objects import JSONObject, MalformedObjectError
 from policies.kubernetes.pod import Pod
 from policies.kubernetes.workload import Workload
-from policies.policy import ExceptionEntry, Policy
+from policies.policy import ExceptionEntry
+from policies.requests import Scope
 
 
 def apply_exceptions(
-    findings: Iterable[Finding], obj: Workload, policy: Policy, request: Request
+    findings: Iterable[Finding], obj: Workload, scope: Scope
 ) -> tuple[tuple[Finding, ...], tuple[Finding, ...]]:
     """Return the findings that count, and those that an exception covers.
 
     A finding whose last exception has expired counts; its detail names the exception.
     """
+    policy, request, labels = scope.policy, scope.request, scope.facts.namespace_labels
     counting: list[Finding] = []
     excepted: list[Finding] = []
     for finding in findings:
         entries = [
             entry
             for entry in policy.exceptions
-            if entry.covers(finding.rule, request.namespace, obj.kind, obj.name)
+            if entry.covers(finding.rule, request.namespace, obj.kind, obj.name, labels)
         ]
         if _cover([each for each in entries if not each.has_expired(request.today)], finding):
             excepted.append(finding)
@@ -50,16 +51,15 @@ def _cover(entries: Sequence[ExceptionEntry], finding: Finding) -> bool:
     )
 
 
-def excepted_mutations(
-    mutations: Iterable[str], obj: Workload, policy: Policy, request: Request
-) -> frozenset[str]:
+def excepted_mutations(mutations: Iterable[str], obj: Workload, scope: Scope) -> frozenset[str]:
     """Return those of the mutations that leave the object as it is: an exception names them."""
+    request, labels = scope.request, scope.facts.namespace_labels
     return frozenset(
         rule
         for rule in mutations
-        for entry in policy.exceptions_of_rule.get(rule, ())
+        for entry in scope.policy.exceptions_of_rule.get(rule, ())
         if not entry.has_expired(request.today)
-        and entry.covers(rule, request.namespace, obj.kind, obj.name)
+        and entry.covers(rule, request.namespace, obj.kind, obj.name, labels)
     )
 
 

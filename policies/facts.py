@@ -14,9 +14,6 @@ from policies.kubernetes.node_templates import NodeTemplate
 from policies.kubernetes.nodes import NodeIndex
 from policies.kubernetes.objects import JSONObject, ObjectKey
 
-NAMESPACE_LABEL = "kubernetes.io/metadata.name"
-"""Set by the API server on every namespace; no client can change it (KEP-2161)."""
-
 Operation = Literal["CREATE", "UPDATE", "DELETE", "CONNECT"]
 
 

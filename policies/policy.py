@@ -15,7 +15,7 @@ from itertools import islice, permutations
 from operator import or_
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_args
 
-from policies.finding import Action, Mode, limited
+from policies.finding import ACTIONS, Action, Mode, limited
 from policies.kubernetes.claims import class_of_resource
 from policies.kubernetes.core_v1 import Requirement
 from policies.kubernetes.field_types import (
@@ -53,6 +53,7 @@ from policies.kubernetes.kinds import WELL_KNOWN, CustomWorkloads
 from policies.kubernetes.quantity import is_extended_resource_name
 from policies.kubernetes.scheduling import FENCING_EFFECTS, Alternative, Taint, accepts
 from policies.kubernetes.selector import (
+    NAMESPACE_LABEL,
     Selector,
     can_match,
     includes,
@@ -67,8 +68,6 @@ from policies.wording import unknown
 if TYPE_CHECKING:
     from pydantic import ValidationInfo
 
-    from policies.kubernetes.pod import Pod
-
 ProfileLevel = Literal["restricted", "baseline", "off"]
 FailurePolicy = Literal["Fail", "Ignore"]
 """What API servers do with Pods that use GPU nodes while no replica answers: deny or allow."""
@@ -76,6 +75,8 @@ FailurePolicy = Literal["Fail", "Ignore"]
 _PROFILE = "unrestricted-gpu-pod"
 """The rule whose exceptions may name controls."""
 _LEVELS = get_args(ProfileLevel)
+_MOST_KNOWN = 1000
+"""The actions that a policy keeps, of patterns and labels of namespaces."""
 _ANY = "*"
 """Stands for every value of a label. It is not a valid value."""
 _Key = TypeVar("_Key")
@@ -149,12 +150,12 @@ class LabelRequirement(Part):
         }
     )
 
-    key: InReplica[QualifiedName]
+    key: InAPIServer[QualifiedName]
     """The label's key."""
-    operator: InReplica[Literal["In", "NotIn", "Exists", "DoesNotExist"]]
+    operator: InAPIServer[Literal["In", "NotIn", "Exists", "DoesNotExist"]]
     """In and NotIn compare the label's value with values. A namespace without the label meets NotIn
     and DoesNotExist."""
-    values: InReplica[tuple[LabelValue, ...]] = ()
+    values: InAPIServer[tuple[LabelValue, ...]] = ()
     """The values, for In and NotIn only."""
 
     def __post_init__(self) -> None:
@@ -194,22 +195,66 @@ class NodeRequirement(LabelRequirement):
     """The values, for In and NotIn only."""
 
 
+_BY_LABELS = {"matchLabels": "minProperties", "matchExpressions": "minItems"}
+
+
 @dataclass(frozen=True, slots=True)
-class AllowedNamespaces(Part):
+class NamespaceSelector(Part):
+    """Namespaces by their labels."""
+
+    __pydantic_config__ = described(**_any_of(_BY_LABELS))
+
+    match_labels: InAPIServer[Mapping[QualifiedName, LabelValue]] = field(default_factory=dict)
+    """Labels that a namespace must have, all of them."""
+    match_expressions: InAPIServer[tuple[LabelRequirement, ...]] = ()
+    """Requirements that the labels of a namespace must meet, in addition to matchLabels. The label
+    kubernetes.io/metadata.name is the name of the namespace."""
+
+    def __post_init__(self) -> None:
+        if not self.by_labels:
+            raise ValueError("is empty; set matchLabels or matchExpressions")
+
+    @property
+    def by_labels(self) -> bool:
+        """Whether labels select namespaces."""
+        return bool(self.match_labels or self.match_expressions)
+
+    @property
+    def requirements(self) -> tuple[Requirement, ...]:
+        """What the labels of a namespace must meet."""
+        return (
+            *(Requirement(key, "In", [value]) for key, value in sorted(self.match_labels.items())),
+            *(Requirement(e.key, e.operator, [*e.values]) for e in self.match_expressions),
+        )
+
+    def selects(self, namespace: str, labels: Mapping[str, str] | None) -> bool | None:
+        """Return whether the labels of a namespace select it; ``None`` if unknown labels decide.
+
+        Its name is a label, which is always known.
+        """
+        every = self.requirements
+        known = every if labels is not None else [r for r in every if r.key == NAMESPACE_LABEL]
+        own = {**(labels or {}), NAMESPACE_LABEL: namespace}
+        if not (self.by_labels and accepts(Alternative({}, tuple(known), (), ""), "", own)):
+            return False
+        return True if len(known) == len(every) else None
+
+    def __str__(self) -> str:
+        labels = [f"{key}={value}" for key, value in sorted(self.match_labels.items())]
+        labels += map(str, self.match_expressions)
+        return f"namespaces with the labels {', '.join(labels)}"
+
+
+@dataclass(frozen=True, slots=True)
+class AllowedNamespaces(NamespaceSelector):
     """The namespaces that may request a pool: by name, or by labels."""
 
-    __pydantic_config__ = described(
-        **_any_of(
-            {"names": "minItems", "matchLabels": "minProperties", "matchExpressions": "minItems"}
-        )
-    )
+    __pydantic_config__ = described(**_any_of({"names": "minItems"} | _BY_LABELS))
 
+    match_labels: InReplica[Mapping[QualifiedName, LabelValue]] = field(default_factory=dict)
+    match_expressions: InReplica[tuple[LabelRequirement, ...]] = ()
     names: InAPIServer[NamespaceNames] = NO_NAMES
     """Names of namespaces, or prefixes followed by *."""
-    match_labels: InReplica[Mapping[QualifiedName, LabelValue]] = field(default_factory=dict)
-    """Labels that a namespace must have, all of them."""
-    match_expressions: InReplica[tuple[LabelRequirement, ...]] = ()
-    """Requirements that the labels of a namespace must meet, in addition to matchLabels."""
     unknown: InReplica[Literal["allow", "deny"]] = "allow"
     """Whether to allow a namespace whose labels are unknown."""
 
@@ -217,29 +262,9 @@ class AllowedNamespaces(Part):
         if not (self.names or self.by_labels):
             raise ValueError("is empty; set names, matchLabels or matchExpressions")
 
-    @property
-    def by_labels(self) -> bool:
-        """Whether the labels of a namespace can admit it."""
-        return bool(self.match_labels or self.match_expressions)
-
-    def accepts_labels(self, labels: Mapping[str, str]) -> bool:
-        """Return whether a namespace with these labels meets the label selector."""
-        expressions = tuple(
-            Requirement(key=each.key, operator=each.operator, values=list(each.values))
-            for each in self.match_expressions
-        )
-        return self.by_labels and accepts(
-            Alternative(self.match_labels, expressions, (), ""), "", labels
-        )
-
     def __str__(self) -> str:
-        parts = []
-        if self.names:
-            parts.append(f"namespaces {', '.join(self.names.patterns)}")
-        if self.by_labels:
-            labels = [f"{key}={value}" for key, value in sorted(self.match_labels.items())]
-            labels += map(str, self.match_expressions)
-            parts.append(f"namespaces with the labels {', '.join(labels)}")
+        parts = [f"namespaces {', '.join(self.names.patterns)}"] if self.names else []
+        parts += [NamespaceSelector.__str__(self)] if self.by_labels else []
         return " and ".join(parts)
 
 
@@ -560,37 +585,52 @@ class Exemptions(Part):
     """Names of namespaces."""
     usernames: InAPIServer[frozenset[NonEmpty]] = frozenset()
     """Names of users or service accounts."""
-    runtime_classes: InAPIServer[frozenset[SubdomainName]] = frozenset()
-    """Names of the RuntimeClasses of Pods."""
 
-    def cover(self, namespace: str, username: str, pods: Iterable[Pod]) -> str:
-        """Return why the policy does not apply to an object with these Pods; empty if it does."""
+    def cover(self, namespace: str, username: str) -> str:
+        """Return why the policy does not apply to a request; empty if it does."""
         if namespace in self.namespaces:
             return f"the policy exempts namespace {namespace}"
         if username in self.usernames:
             return f"the policy exempts user {username}"
-        if self.runtime_classes:
-            names = {pod.spec.runtime_class_name for pod in pods}
-            if names and names <= self.runtime_classes:
-                return f"the policy exempts runtime class {', '.join(sorted(map(str, names)))}"
         return ""
 
 
-@dataclass(frozen=True, slots=True)
+_NAMESPACES = {
+    "anyOf": [
+        {"required": ["namespaces"], "properties": {"namespaces": {"minItems": 1}}},
+        {"required": ["namespaceSelector"]},
+    ]
+}
+
+
+def _require_namespaces(entry: Override | ExceptionEntry) -> None:
+    if not (entry.namespaces or entry.namespace_selector):
+        raise ValueError("is for no namespace; set namespaces or namespaceSelector")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Override(Part):
     """Other settings for some namespaces."""
 
     __pydantic_config__ = described(
-        anyOf=[
-            {"required": ["mode"]},
-            {"required": ["hardening"]},
-            {"required": ["defaultAction"]},
-            {"required": ["rules"], "properties": {"rules": {"minProperties": 1}}},
+        allOf=[
+            _NAMESPACES,
+            {
+                "anyOf": [
+                    {"required": ["mode"]},
+                    {"required": ["hardening"]},
+                    {"required": ["defaultAction"]},
+                    {"required": ["rules"], "properties": {"rules": {"minProperties": 1}}},
+                ]
+            },
         ]
     )
 
-    namespaces: InAPIServer[Annotated[tuple[NamespacePattern, ...], NOT_EMPTY]]
+    namespaces: InAPIServer[tuple[NamespacePattern, ...]] = ()
     """Names of namespaces, or prefixes followed by *."""
+    namespace_selector: InAPIServer[NamespaceSelector | None] = None
+    """Further namespaces by their labels. Where they are unknown, the stricter settings count:
+    those with the entry, or those without it. So they do while no replica answers."""
     rules: InAPIServer[Mapping[RuleId, RuleAction]] = field(default_factory=dict)
     """The action of each rule in these namespaces."""
     mode: InAPIServer[Mode | None] = None
@@ -602,6 +642,7 @@ class Override(Part):
     """The strongest action of the rules that this entry does not name."""
 
     def __post_init__(self) -> None:
+        _require_namespaces(self)
         if not (self.mode or self.rules or self.hardening or self.default_action):
             raise ValueError("changes nothing; set rules, defaultAction, mode or hardening")
 
@@ -614,23 +655,34 @@ class Override(Part):
             self.rules
         )
 
+    def settings(self, general: Mapping[str, Action]) -> dict[str, Any]:
+        """Return what the entry sets: actions by rule, the mode, and fields of the hardening."""
+        given = {**self.actions(general), "mode": self.mode, **_settings_of(self.hardening)}
+        return {key: value for key, value in given.items() if value is not None}
+
 
 class Actions:
     """Each rule's action in some namespaces: as the policy has it, limited by the mode there.
 
     ``written`` are the actions without the limit. By these actions, ``reported`` are the rules that
     warn or audit, and ``off`` those that are off. What ``hardening`` sets counts in the namespaces
-    before what the pools and the policy set.
+    before what the pools and the policy set. ``levels`` are those that unknown labels may set: of
+    all, the strictest counts.
     """
 
     def __init__(
-        self, written: Mapping[str, Action], mode: Mode, hardening: Hardening | None = None
+        self,
+        written: Mapping[str, Action],
+        mode: Mode,
+        hardening: Hardening | None = None,
+        levels: Sequence[ProfileLevel] = (),
     ) -> None:
         self.written = written
         self.reported = frozenset(r for r, a in written.items() if a in ("warn", "audit"))
         self.off = frozenset(r for r, a in written.items() if a == "off")
         self.mode = mode
         self.hardening = hardening
+        self.levels = levels
 
     def __getitem__(self, rule: str) -> Action:
         action = self.written[rule]
@@ -641,6 +693,8 @@ class Actions:
 class ExceptionEntry(Part):
     """Findings that do not count, optionally until a date."""
 
+    __pydantic_config__ = described(**_NAMESPACES)
+
     rules: InAPIServer[frozenset[RuleId]] = frozenset()
     """Names of rules. The default is all rules that check. A rule that changes Pods must be named:
     it then leaves the objects as they are."""
@@ -650,8 +704,10 @@ class ExceptionEntry(Part):
     values: InReplica[ObjectNames] = NO_NAMES
     """What the controls may find: paths of hostPath volumes, capabilities, names of sysctls, ports:
     exact, or a prefix followed by *. The default is all values."""
-    namespaces: InAPIServer[Annotated[NamespaceNames, NOT_EMPTY]]
+    namespaces: InAPIServer[NamespaceNames] = NO_NAMES
     """Names of namespaces, or prefixes followed by *."""
+    namespace_selector: InAPIServer[NamespaceSelector | None] = None
+    """Further namespaces by their labels. None is one of them if its labels are unknown."""
     kinds: InAPIServer[frozenset[NonEmpty]] = frozenset()
     """Kinds of objects, for example Deployment. The default is all kinds."""
     names: InAPIServer[ObjectNames] = NO_NAMES
@@ -662,6 +718,7 @@ class ExceptionEntry(Part):
     """The first day on which the exception no longer applies: YYYY-MM-DD."""
 
     def __post_init__(self) -> None:
+        _require_namespaces(self)
         if self.controls and self.rules != {_PROFILE}:
             raise ValueError(f"has controls, which belong to one rule; set rules: [{_PROFILE}]")
         if self.values and not self.controls:
@@ -674,13 +731,30 @@ class ExceptionEntry(Part):
             control in self.controls and (not self.values or value in self.values)
         )
 
-    def covers(self, rule: str, namespace: str, kind: str, name: str) -> bool:
-        """Return whether the exception is about this rule and this object, expired or not."""
+    def is_for(self, namespace: str, labels: Mapping[str, str] | None) -> bool | None:
+        """Return whether the exception is for a namespace; ``None`` if unknown labels decide."""
+        if namespace in self.namespaces:
+            return True
+        selector = self.namespace_selector
+        return selector.selects(namespace, labels) if selector else False
+
+    def covers(
+        self,
+        rule: str,
+        namespace: str,
+        kind: str,
+        name: str,
+        labels: Mapping[str, str] | None = None,
+    ) -> bool:
+        """Return whether the exception is about this rule and this object, expired or not.
+
+        ``labels`` are those of the namespace, ``None`` if they are unknown.
+        """
         return (
             (not self.rules or rule in self.rules)
-            and namespace in self.namespaces
             and (not self.kinds or kind in self.kinds)
             and (not self.names or name in self.names)
+            and self.is_for(namespace, labels) is True
         )
 
     def has_expired(self, today: date | None) -> bool:
@@ -725,11 +799,6 @@ class Policy(Part):
         for taint in self.quarantine_taints:
             quarantined.setdefault((taint.key, taint.effect), set()).add(taint.value)
         for pool in self.pools:
-            if pool.runtime_class in self.exemptions.runtime_classes:
-                raise ValueError(
-                    f"sets the RuntimeClass {pool.runtime_class!r} for pool {pool.name!r}, and "
-                    "exempts it in exemptions.runtimeClasses; remove one of the two"
-                )
             for taint in pool.taints:
                 values = quarantined.get((taint.key, taint.effect))
                 # Without a value, a taint includes those with any.
@@ -823,42 +892,79 @@ class Policy(Part):
         return Actions(self.rules, self.mode)
 
     @cached_property
+    def _settings(self) -> tuple[dict[str, Any], ...]:
+        return tuple(override.settings(self.rules) for override in self.overrides)
+
+    @cached_property
+    def _last(self) -> Mapping[str, dict[str, int]]:
+        """By the pattern of a namespace's name and a setting, the last override that has it."""
+        last: dict[str, dict[str, int]] = defaultdict(dict)
+        for index, override in enumerate(self.overrides):
+            for pattern in override.namespaces:
+                last[pattern].update(dict.fromkeys(self._settings[index], index))
+        for pattern, wider in nested(last):
+            for key, index in last[wider].items() if wider else ():
+                last[pattern][key] = max(index, last[pattern].get(key, 0))
+        return last
+
+    @cached_property
+    def overrides_by_label(self) -> Mapping[int, NamespaceSelector]:
+        """The label selectors of overrides, by their position."""
+        selectors = ((n, each.namespace_selector) for n, each in enumerate(self.overrides))
+        return {n: selector for n, selector in selectors if selector}
+
+    @cached_property
+    def _known_actions(self) -> dict[tuple[str, tuple[tuple[int, bool], ...]], Actions]:
+        return {}
+
+    def _actions(self, pattern: str, selected: Mapping[int, bool]) -> Actions:
+        """Return the actions in namespaces with this pattern, and of overrides by label.
+
+        ``selected`` says whether it is certain that an override by label is for the namespace. Of
+        settings that are not certain, the strictest one counts, and none of other kinds.
+        """
+        key = pattern, tuple(selected.items())
+        if (known := self._known_actions.get(key)) is not None:
+            return known
+        last = self._last[pattern] if pattern else {}
+        values = {name: [self._settings[index][name]] for name, index in last.items()}
+        for index, is_certain in sorted(selected.items()):
+            for name, value in self._settings[index].items():
+                if index >= last.get(name, 0):
+                    values[name] = [*(() if is_certain else values.get(name, [None])), value]
+        rules, mode, hardening = dict(self.rules), self.mode, dict[str, Any]()
+        levels: tuple[ProfileLevel, ...] = ()
+        for name, found in values.items():
+            if name == "mode":
+                mode = min((each or mode for each in found), key=ACTIONS.index)
+            elif name in rules:
+                rules[name] = min((each or rules[name] for each in found), key=ACTIONS.index)
+            else:
+                hardening[name] = found[0]
+                levels = (*levels, *(found[1:] if name == "level" else ()))
+        own = Hardening(**hardening) if any(v is not None for v in hardening.values()) else None
+        made = Actions(rules, mode, own, levels)
+        if len(self._known_actions) < _MOST_KNOWN:
+            self._known_actions[key] = made
+        return made
+
+    @cached_property
     def overridden(self) -> Mapping[str, Actions]:
         """The actions of the namespaces that have actions of their own, every rule among them.
 
         A key is the name of a namespace, or a prefix followed by ``*``. The name counts more than a
-        prefix, and a longer prefix more than a shorter one.
+        prefix, and a longer prefix more than a shorter one. Labels of namespaces count for none.
         """
-        # By pattern and setting, the last override that has the setting.
-        last: dict[str, dict[str, int]] = defaultdict(dict)
-        actions = [override.actions(self.rules) for override in self.overrides]
-        for index, override in enumerate(self.overrides):
-            given = {
-                **actions[index],
-                "mode": override.mode,
-                **_settings_of(override.hardening),
-            }
-            own = {key: index for key, value in given.items() if value is not None}
-            for pattern in override.namespaces:
-                last[pattern].update(own)
-        for pattern, wider in nested(last):
-            for key, index in last[wider].items() if wider else ():
-                last[pattern][key] = max(index, last[pattern].get(key, 0))
-        overridden = {}
-        for pattern, found in last.items():
-            rules, mode, hardening = dict(self.rules), self.mode, dict[str, Any]()
-            for key, index in found.items():
-                override = self.overrides[index]
-                if key == "mode":
-                    mode = override.mode or mode
-                elif key in rules:
-                    rules[key] = actions[index][key]
-                else:
-                    hardening[key] = getattr(override.hardening, key)
-            overridden[pattern] = Actions(
-                rules, mode, Hardening(**hardening) if hardening else None
-            )
-        return overridden
+        return {pattern: self._actions(pattern, {}) for pattern in self._last}
+
+    @cached_property
+    def strictest(self) -> Mapping[str, Actions]:
+        """The same where the labels of namespaces are unknown; ``*`` is every other namespace."""
+        unknown = dict.fromkeys(self.overrides_by_label, False)
+        if not unknown:
+            return {"*": self.general, **self.overridden}
+        every = {"*": "", **{pattern: pattern for pattern in self._last}}
+        return {name: self._actions(pattern, unknown) for name, pattern in every.items()}
 
     @cached_property
     def _override_prefixes(self) -> tuple[str, ...]:
@@ -868,7 +974,9 @@ class Policy(Part):
     @cached_property
     def action_sets(self) -> tuple[Actions, ...]:
         """The actions of the rules, and those of each namespace that has actions of its own."""
-        return (self.general, *self.overridden.values())
+        of_labels = [self._actions("", {index: True}) for index in self.overrides_by_label]
+        of_labels += self.strictest.values() if of_labels else ()
+        return (self.general, *self.overridden.values(), *of_labels)
 
     @cached_property
     def enforces(self) -> bool:
@@ -878,23 +986,54 @@ class Policy(Part):
     @property
     def unenforced(self) -> str:
         """Where the mode prevents changes and denials, as a sentence; empty if nowhere."""
-        enforced = sorted(n for n, each in self.overridden.items() if each.mode == "enforce")
+        of_labels = {
+            str(each): self._actions("", {n: True}) for n, each in self.overrides_by_label.items()
+        }
+        overridden = {**self.overridden, **of_labels}
+        enforced = sorted(n for n, each in overridden.items() if each.mode == "enforce")
         if self.mode != "enforce":
             problem = f"the policy's mode is {self.mode}: gpufence changes and denies nothing"
             return f"{problem}, except in {', '.join(enforced)}" if enforced else problem
-        others = ", ".join(sorted(self.overridden.keys() - set(enforced)))
+        others = ", ".join(sorted(overridden.keys() - set(enforced)))
         problem = f"the policy's mode is not enforce in {others}"
         return f"{problem}: gpufence changes and denies nothing there" if others else ""
 
-    def actions_in(self, namespace: str) -> Actions:
-        """Return each rule's action for objects of the namespace."""
-        actions = self.overridden.get(namespace)
-        if actions is None:
-            for prefix in self._override_prefixes:
-                if namespace.startswith(prefix):
-                    return self.overridden[f"{prefix}*"]
-            return self.general
-        return actions
+    def actions_in(self, namespace: str, labels: Mapping[str, str] | None = None) -> Actions:
+        """Return each rule's action for objects of the namespace.
+
+        ``labels`` are those of the namespace. Where they are unknown, the stricter actions count.
+        """
+        pattern = namespace if namespace in self._last else ""
+        if not pattern:
+            prefixes = (each for each in self._override_prefixes if namespace.startswith(each))
+            pattern = next((f"{prefix}*" for prefix in prefixes), "")
+        if self.overrides_by_label:
+            verdicts = {
+                n: each.selects(namespace, labels) for n, each in self.overrides_by_label.items()
+            }
+            if selected := {
+                n: is_so is True for n, is_so in verdicts.items() if is_so is not False
+            }:
+                return self._actions(pattern, selected)
+        return self.overridden[pattern] if pattern else self.general
+
+    def needs_labels(self, namespace: str) -> bool:
+        """Return whether the labels of the namespace decide on overrides or exceptions."""
+        selectors = self.overrides_by_label.values()
+        return any(each.selects(namespace, None) is None for each in selectors) or any(
+            each.is_for(namespace, None) is None for each in self.exceptions_by_label
+        )
+
+    @cached_property
+    def exceptions_by_label(self) -> tuple[ExceptionEntry, ...]:
+        """The exceptions that are for namespaces by their labels."""
+        return tuple(each for each in self.exceptions if each.namespace_selector)
+
+    @property
+    def selectors(self) -> list[NamespaceSelector]:
+        """The label selectors of overrides and exceptions."""
+        of_exceptions = (each.namespace_selector for each in self.exceptions_by_label)
+        return [*self.overrides_by_label.values(), *filter(None, of_exceptions)]
 
     @cached_property
     def _hardens_differently(self) -> bool:
@@ -915,20 +1054,21 @@ class Policy(Part):
         """The security settings where neither a pool nor an override has others."""
         return EffectiveHardening().with_settings(self.hardening)
 
-    def hardening_of(self, namespace: str, pools: Iterable[Pool]) -> EffectiveHardening:
+    def hardening_of(self, actions: Actions, pools: Iterable[Pool]) -> EffectiveHardening:
         """Return the security settings of a Pod with devices of these pools.
 
-        Each is that of the namespace's overrides, or else of the pool, or else of the policy. Of
-        several pools, the one with the strictest level counts.
+        Each is that of the namespace's overrides, whose ``actions`` these are, or else of the pool,
+        or else of the policy. Of several pools, the one with the strictest level counts.
         """
         general = self.effective_hardening
         if not self._hardens_differently:
             return general
-        own = self.actions_in(namespace).hardening
+        own = actions.hardening
         of_pools = [general.with_settings(pool.hardening).with_settings(own) for pool in pools]
-        return min(
+        strictest = min(
             of_pools or [general.with_settings(own)], key=lambda each: _LEVELS.index(each.level)
         )
+        return replace(strictest, level=min((strictest.level, *actions.levels), key=_LEVELS.index))
 
     def pools_of_resource(self, name: str) -> tuple[Pool, ...]:
         """Return the pools that offer the extended resource; none if the API rejects its name."""

@@ -29,7 +29,7 @@ from policies.kubernetes.pod import (
 )
 from policies.kubernetes.quantity import NANOS, is_extended_resource_name
 from policies.kubernetes.workload import convert
-from policies.policy import AnnotationRequest, Policy, Pool
+from policies.policy import Actions, AnnotationRequest, Policy, Pool
 from policies.pool_nodes import nodes_of_pools
 from policies.vocabulary import describe_pools
 
@@ -147,17 +147,26 @@ class Scope(msgspec.Struct, frozen=True, gc=False):
     request: Request
     facts: Facts
 
+    @property
+    def actions(self) -> Actions:
+        """Each rule's action in the namespace."""
+        return self.policy.actions_in(self.request.namespace, self.facts.namespace_labels)
+
+    @property
+    def needs_labels(self) -> bool:
+        """Whether labels of the namespace are unknown, and decide on overrides or exceptions."""
+        labels, namespace = self.facts.namespace_labels, self.request.namespace
+        return labels is None and self.policy.needs_labels(namespace)
+
     def may_request(self, pool: Pool) -> bool:
         """Return whether the namespace may request the pool's devices."""
         allowed, request = pool.allowed_namespaces, self.request
         if allowed is None or request.namespace in allowed.names:
             return True
-        if not allowed.by_labels:
-            return False
-        labels = self.facts.namespace_labels
-        if labels is None:
+        verdict = allowed.selects(request.namespace, self.facts.namespace_labels)
+        if verdict is None:
             return not (allowed.unknown == "deny" or request.fail_closed)
-        return allowed.accepts_labels(labels)
+        return verdict
 
     def pools_of_resource(self, name: str) -> tuple[Pool, ...]:
         """Return the pools that offer what a resource name of a container stands for."""

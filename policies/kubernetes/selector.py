@@ -17,6 +17,9 @@ By the key of the label: the values that the node may have (operator ``In``), or
 the node needs the label with any value (operator ``Exists``).
 """
 
+NAMESPACE_LABEL = "kubernetes.io/metadata.name"
+"""The name of a namespace. API servers set it, and no client can change it (KEP-2161)."""
+
 _OTHER = "*"
 """Stands for every value that no selector names. It is not a valid value of a label."""
 

@@ -24,8 +24,7 @@ def check(pod: Pod, context: Context) -> Iterator[Finding]:
     level = context.hardening.level
     if level == "off":
         return
-    actions = context.policy.actions_in(context.request.namespace).written
-    completed = actions.get(set_restricted_security_context.ID) == "enforce"
+    completed = context.actions.written.get(set_restricted_security_context.ID) == "enforce"
     versions = _versions(context.facts)
     of = "" if versions.oldest >= NEWEST else f" of version v1.{versions.oldest}"
     for violation in violations(pod, level, versions, completed=completed):

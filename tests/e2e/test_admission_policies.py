@@ -87,7 +87,7 @@ BY_ACTION = {
     action: replace(
         default,
         rules={**default.rules, "pool-trespass": action},
-        overrides=(Override(("other",), {"pool-trespass": "enforce"}),),
+        overrides=(Override(namespaces=("other",), rules={"pool-trespass": "enforce"}),),
     )
     for default in [policy_of(default_spec())]
     for action in ACTIONS
@@ -109,9 +109,14 @@ EXPIRING = {
     for days in (0, 1)
 }
 """By the day of expiry."""
-KAI = policy_of(
-    yaml.safe_load(preset_text("kai"))["spec"] | {"exemptions": {"runtimeClasses": ["exempt"]}}
-)
+LABELS = {
+    "default": {},
+    "law-dev": {"tier": "dev"},
+    "law-test": {"tier": "test", "team": "a"},
+    "law-team": {"team": "a"},
+}
+"""Namespaces with their labels."""
+KAI = policy_of(yaml.safe_load(preset_text("kai"))["spec"])
 
 Lines = dict[Policy, InTree]
 
@@ -130,6 +135,8 @@ def registered(cluster: ControlPlane, tried: Iterable[Policy]) -> Iterator[Lines
 @pytest.fixture(scope="module")
 def lines(control_plane: ControlPlane) -> Iterator[Lines]:
     tried = (KAI, *GENERATED.values(), *BY_ACTION.values(), *EXPIRING.values())
+    for name, labels in LABELS.items():
+        control_plane.create_namespace(name, labels)
     with registered(control_plane, tried) as lines:
         yield lines
 
@@ -353,13 +360,20 @@ def test_law_admission_policies_deny_no_object_that_the_engine_allows(lines: Lin
     tallies: defaultdict[str, Counter[str]] = defaultdict(Counter)
 
     @law
-    @given(spec=valid_specs(), known=facts(), kind=st.sampled_from(["Pod", "Pod", *WORKLOADS]))
-    def holds(spec: JSON, known: Facts, kind: str) -> None:
+    @given(
+        spec=valid_specs(),
+        known=facts(),
+        kind=st.sampled_from(["Pod", "Pod", *WORKLOADS]),
+        namespace=st.sampled_from([*LABELS]),
+    )
+    def holds(spec: JSON, known: Facts, kind: str, namespace: str) -> None:
         obj = pod(spec) if kind == "Pod" else workload(kind, "made", spec)
+        known = msgspec.structs.replace(known, namespace_labels=LABELS[namespace])
         variants = [msgspec.structs.replace(known, nodes=nodes) for nodes in NODES.values()]
+        request = Request(namespace)
         for name, policy in GENERATED.items():
-            outcome = lines[policy].create(obj)
-            verdict, wrong = compare(policy, json.dumps(obj), obj, outcome, Request(), variants)
+            outcome = lines[policy].create(obj, namespace)
+            verdict, wrong = compare(policy, json.dumps(obj), obj, outcome, request, variants)
             tallies[name][verdict] += 1
             assert not wrong, wrong
 
@@ -571,7 +585,6 @@ SHOWS = [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]
 PATCHES: dict[str, JSON] = {
     "alone": {},
     "with a deletion timestamp": {"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}},
-    "with an exempt runtime class": {"spec": {"runtimeClassName": "exempt"}},
     "with an annotation of a scheduler": {
         "metadata": {"annotations": {"gpu-fraction": "0.5"}},
         "spec": {"schedulerName": "kai-scheduler"},

@@ -25,7 +25,8 @@ from laws.profile import live_law as law
 from pod_security_strategies import creatable_pods
 from policies.decision import Decision
 from policies.engine import decide
-from policies.facts import NAMESPACE_LABEL, Request
+from policies.facts import Request
+from policies.kubernetes.selector import NAMESPACE_LABEL
 from policies.kubernetes.templates import find
 from policies.rules.check_pool_trespass import ID as TRESPASS
 from policies.rules.check_unrestricted_gpu_pod import ID as UNRESTRICTED

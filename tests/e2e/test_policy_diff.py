@@ -35,7 +35,6 @@ SHOWN = [
     "pools.requires.maxRuntime",
     "rules",
     "exemptions.namespaces",
-    "exemptions.runtimeClasses",
     "overrides.namespaces",
     "exceptions.kinds",
 ]

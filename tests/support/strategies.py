@@ -555,6 +555,36 @@ def policies() -> dict[str, Policy]:
             hardening={"runAsUser": 1000, "runAsGroup": 1, "fsGroup": 2},
         ),
         "baseline": _policy(_pool(), hardening={"level": "baseline"}),
+        "labels of namespaces": _policy(
+            _pool(),
+            overrides=[
+                {"namespaceSelector": {"matchLabels": {"tier": "dev"}}, "mode": "warn"},
+                {
+                    "namespaceSelector": {
+                        "matchExpressions": [
+                            {"key": "tier", "operator": "NotIn", "values": ["dev", "test"]},
+                            _exists("team"),
+                        ]
+                    },
+                    "rules": {"pool-trespass": "warn"},
+                    "mode": "enforce",
+                },
+                {
+                    "namespaces": ["law-t*"],
+                    "namespaceSelector": {
+                        "matchExpressions": [{"key": "tier", "operator": "DoesNotExist"}]
+                    },
+                    "rules": {"device-leak": "enforce"},
+                },
+            ],
+            exceptions=[
+                {
+                    "rules": ["device-leak"],
+                    "namespaceSelector": {"matchLabels": {"tier": "test"}},
+                    "reason": "tests",
+                }
+            ],
+        ),
     }
 
 

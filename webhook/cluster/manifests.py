@@ -7,11 +7,12 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from functools import cache
 
-from policies.facts import NAMESPACE_LABEL, Facts, Request
+from policies.facts import Facts, Request
 from policies.kubernetes.claims import Claim
 from policies.kubernetes.core_v1 import PodSpec
 from policies.kubernetes.objects import JSONObject, MalformedObjectError, ObjectKey, mapping
 from policies.kubernetes.paths import descend, text_at
+from policies.kubernetes.selector import NAMESPACE_LABEL
 from policies.kubernetes.workload import convert
 from webhook.cluster.gangs import read_gangs
 from webhook.devices.claims import GROUP, claim_of

@@ -29,6 +29,11 @@ def needed_facts(policy: Policy) -> dict[Fact, str]:
             f"requests for {describe_pools(pools)} are denied, except in the namespaces that "
             "allowedNamespaces.names lists"
         )
+    elif policy.selectors:
+        needs["namespaces"] = (
+            "the stricter settings count where namespaceSelector of an override decides, and no "
+            "exception counts by its namespaceSelector"
+        )
     if pools := [pool for pool in policy.pools if pool.runtime_class]:
         needs["runtimeclasses"] = f"GPU Pods of {describe_pools(pools)} get no runtime class"
     if pools := [pool for pool in policy.pools if pool.device_classes]:

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from policies.facts import NAMESPACE_LABEL
 from policies.kubernetes.objects import JSONObject
+from policies.kubernetes.selector import NAMESPACE_LABEL
 from webhook.controller.text.objects import DOMAIN
 
 UNNEEDED = "unneeded"

@@ -13,7 +13,7 @@ def useless_exceptions(policy: Policy, today: date | None) -> Iterator[tuple[int
     for index, entry in enumerate(policy.exceptions):
         if entry.has_expired(today):
             yield index, f"expired on {entry.expires}"
-        elif not entry.namespaces.prefixes and (
+        elif not (entry.namespaces.prefixes or entry.namespace_selector) and (
             entry.namespaces.exact <= policy.exemptions.namespaces
         ):
             yield index, "covers nothing: its namespaces are exempt"
@@ -24,6 +24,6 @@ def useless_exceptions(policy: Policy, today: date | None) -> Iterator[tuple[int
 
 
 def _actions(entry: ExceptionEntry, policy: Policy) -> Iterable[Actions]:
-    if entry.namespaces.prefixes:
+    if entry.namespaces.prefixes or entry.namespace_selector or policy.overrides_by_label:
         return policy.action_sets
-    return [policy.actions_in(namespace) for namespace in entry.namespaces.exact]
+    return [policy.actions_in(namespace, None) for namespace in entry.namespaces.exact]

@@ -187,7 +187,7 @@ def test_invalid_values_are_rejected_with_their_name(helm: Helm) -> None:
 
 
 def test_the_chart_rejects_pools_that_the_policy_parser_rejects(helm: Helm) -> None:
-    own, exempt = pool("a", "b.c/d"), {"runtimeClasses": ["gpu"]}
+    own = pool("a", "b.c/d")
     of_class = {"deviceClasses": ["gpu"]}
     model, zone = {"model": "a"}, {"model": "a", "zone": "1"}
     unknown = "pool a has b.c/e in sharedResources or fractionalResources, and not in resources"
@@ -204,10 +204,6 @@ def test_the_chart_rejects_pools_that_the_policy_parser_rejects(helm: Helm) -> N
         (own | of_class, pool("b", "b.c/e") | of_class, "b"),
     )
     rejected: list[tuple[Values, str]] = [
-        (
-            {"pools": [own | {"runtimeClass": "gpu"}], "exemptions": exempt},
-            "pool a has the RuntimeClass gpu, which exemptions.runtimeClasses exempts",
-        ),
         ({"pools": [own | {"sharedResources": ["b.c/e"]}]}, unknown),
         ({"pools": [own | {"fractionalResources": ["b.c/e"]}]}, unknown),
     ]

@@ -30,8 +30,7 @@ pytestmark = pytest.mark.timeout(3600)
 
 POLICIES = strategies.policies()
 EXEMPTING = compiled(
-    policy_spec("default")
-    | {"exemptions": {"namespaces": ["ops"], "usernames": ["root"], "runtimeClasses": ["gvisor"]}}
+    policy_spec("default") | {"exemptions": {"namespaces": ["ops"], "usernames": ["root"]}}
 )
 SHARED = compiled(policy_spec("fractions") | {"rules": {"device-requests": "off"}})
 objects = st.one_of(strategies.pods(), strategies.workloads())

@@ -66,7 +66,7 @@ def test_a_mode_in_which_nothing_denies_has_no_policies() -> None:
 
 
 def test_a_rule_that_enforces_in_one_namespace_has_a_policy() -> None:
-    lab = Override(("lab",), {"device-leak": "enforce"})
+    lab = Override(namespaces=("lab",), rules={"device-leak": "enforce"})
     policy = replace(default_policy(**{"device-leak": "warn"}), overrides=(lab,))
     assert (POLICY_KIND, LEAK) in by_name(policy)
 

@@ -82,8 +82,14 @@ pools:
     largestRequest: 8
     pricePerDeviceHour: 1.5
     requires: [{labels: {team: []}, queue: true, maxRuntime: 1h}]
-exemptions: {namespaces: [a], usernames: [b], runtimeClasses: [c]}
-overrides: [{namespaces: [lab], rules: {pool-trespass: warn}, mode: warn}]
+exemptions: {namespaces: [a], usernames: [b]}
+overrides:
+  - namespaces: [lab]
+    namespaceSelector:
+      matchLabels: {tier: dev}
+      matchExpressions: [{key: team, operator: NotIn, values: [a, b]}]
+    rules: {pool-trespass: warn}
+    mode: warn
 exceptions:
   - {rules: [pool-trespass], namespaces: [legacy], kinds: [Pod], names: [web-*], reason: it moves,
      expires: 2027-01-01}

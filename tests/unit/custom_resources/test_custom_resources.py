@@ -138,8 +138,3 @@ def test_an_object_with_unjudged_parts_is_allowed_in_an_exempt_namespace() -> No
     decision = decide(workload(NIM_CACHE, POLICY), POLICY, Request(namespace="gpu-operator"))
     assert decision.verdict == "allowed"
     assert decision.exemption == "the policy exempts namespace gpu-operator"
-
-
-def test_an_exempt_runtime_class_does_not_exempt_unjudged_parts() -> None:
-    exempting = deciding.policy(exemptions={"runtimeClasses": ["kata"]})
-    assert decide(workload(NIM_CACHE, exempting), exempting).verdict == "unknown"

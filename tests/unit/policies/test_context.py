@@ -111,7 +111,7 @@ def test_needed_facts_depend_on_pools_and_enabled_rules() -> None:
     assert "requests for pool nvidia are denied" in needed_facts(BY_LABEL)["namespaces"]
     off = replace(plain, rules={**plain.rules, "pool-trespass": "off", "missing-device": "off"})
     assert set(needed_facts(off)) == {"resourceslices"}
-    warned = Override(("ml",), {"pool-trespass": "warn"})
+    warned = Override(namespaces=("ml",), rules={"pool-trespass": "warn"})
     assert set(needed_facts(replace(off, overrides=(warned,)))) == {
         "nodes",
         "resourceslices",

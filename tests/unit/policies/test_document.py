@@ -129,44 +129,6 @@ class TestCompiledDocument:
         assert rules == {"pool-trespass": False}
         assert parse_policy(document(rules=rules)).rules["pool-trespass"] == "off"
 
-    def test_the_last_override_of_a_namespace_wins(self) -> None:
-        overrides = [
-            {"namespaces": ["a", "b"], "rules": {"pool-trespass": "warn", "device-leak": "off"}},
-            {"namespaces": ["b"], "rules": {"pool-trespass": "audit"}},
-        ]
-        policy = parse_policy(document(rules={"device-requests": "off"}, overrides=overrides))
-        chosen = {
-            namespace: [
-                policy.actions_in(namespace)[rule]
-                for rule in ("pool-trespass", "device-leak", "device-requests")
-            ]
-            for namespace in ("a", "b", "c")
-        }
-        assert chosen == {
-            "a": ["warn", "off", "off"],
-            "b": ["audit", "off", "off"],
-            "c": ["enforce", "enforce", "off"],
-        }
-
-    def test_overrides_apply_to_prefixes_of_namespaces(self) -> None:
-        overrides = [
-            {"namespaces": ["team-*"], "rules": {"pool-trespass": "warn", "device-leak": "off"}},
-            {"namespaces": ["team-a-*", "team-b"], "rules": {"pool-trespass": "audit"}},
-            {"namespaces": ["*"], "rules": {"missing-device": "warn"}},
-        ]
-        policy = parse_policy(document(overrides=overrides))
-        rules = ("pool-trespass", "device-leak", "missing-device")
-        chosen = {
-            namespace: [policy.actions_in(namespace)[rule] for rule in rules]
-            for namespace in ("team-x", "team-a-1", "team-b", "teams")
-        }
-        assert chosen == {
-            "team-x": ["warn", "off", "warn"],
-            "team-a-1": ["audit", "off", "warn"],
-            "team-b": ["audit", "off", "warn"],
-            "teams": ["enforce", "enforce", "warn"],
-        }
-
     def test_each_field_of_hardening_is_that_of_the_last_place_that_sets_it(self) -> None:
         pool = {"hardening": {"fsGroup": 7, "runAsGroup": 8}}
         overrides = [
@@ -177,13 +139,16 @@ class TestCompiledDocument:
         given = document(hardening={"level": "baseline", "runAsUser": 500}, overrides=overrides)
         given["spec"]["pools"][0] |= pool
         policy = parse_policy(given)
-        found = {name: policy.hardening_of(name, policy.pools[:1]) for name in ("a", "b", "c")}
+        found = {
+            name: policy.hardening_of(policy.actions_in(name), policy.pools[:1])
+            for name in ("a", "b", "c")
+        }
         assert found == {
             "a": EffectiveHardening("baseline", None, 8, 9, None, "20Gi"),
             "b": EffectiveHardening("restricted", 1000, 8, 9, None, "20Gi"),
             "c": EffectiveHardening("baseline", 500, 8, 7, None, "20Gi"),
         }
-        assert policy.hardening_of("c", ()).fs_group is None
+        assert policy.hardening_of(policy.actions_in("c"), ()).fs_group is None
 
     def test_a_default_action_limits_the_rules_that_are_not_named(self) -> None:
         overrides = [
@@ -390,11 +355,14 @@ def test_two_pools_with_the_same_name_are_rejected() -> None:
     ]
 
 
-def test_exempting_the_runtime_class_of_a_pool_is_rejected() -> None:
-    given = document(pool(runtimeClass="nvidia"), exemptions={"runtimeClasses": ["nvidia"]})
-    (problem,) = problems(given)
-    assert "runtimeClass" in problem
-    assert "'nvidia'" in problem
+def test_no_runtime_class_is_exempt_and_an_empty_list_of_them_is_accepted() -> None:
+    """The default policy of gpufence 0.2 has it."""
+    parse_policy(document(POOL, exemptions={"runtimeClasses": []}))
+    (problem,) = problems(document(POOL, exemptions={"runtimeClasses": ["kata"]}))
+    assert problem == (
+        "spec.exemptions.runtimeClasses: no longer exists, because the author of any Pod could set "
+        "such a class; exempt namespaces"
+    )
 
 
 def test_a_problem_truncates_a_long_input_value() -> None:

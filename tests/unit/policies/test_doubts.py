@@ -131,10 +131,6 @@ def test_each_kind_of_doubt_names_the_field_the_effect_and_what_to_do() -> None:
             ),
             "creates the Pods of many workloads",
         ),
-        "a RuntimeClass": (
-            said(exemptions={"namespaces": ["a"], "runtimeClasses": ["kata"]}),
-            "spec.exemptions.runtimeClasses: the author of any Pod can set runtimeClassName: kata",
-        ),
         "no exemption": (
             said(exemptions={}),
             "spec.exemptions.namespaces: no namespace is exempt",

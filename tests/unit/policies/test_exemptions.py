@@ -114,31 +114,14 @@ class TestExemptions:
                 Request(username="system:serviceaccount:ci:tester"),
                 "the policy exempts user system:serviceaccount:ci:tester",
             ),
-            ({"runtimeClasses": ["kata"]}, Request(), "the policy exempts runtime class kata"),
         ],
     )
     def test_an_exemption_is_reported_with_its_reason(
         self, fields: JSON, request_of: Request, expected: str
     ) -> None:
-        obj = pod(tolerations=[TOLERATION], runtimeClassName="kata")
+        obj = pod(tolerations=[TOLERATION])
         decision = decide(obj, policy(exemptions=fields), request_of)
         assert (decision.exemption, decision.verdict) == (expected, "allowed")
-
-    def test_an_object_is_exempt_only_if_all_its_templates_are_exempt(self) -> None:
-        templates = [
-            {"template": {"spec": {**pod(tolerations=[TOLERATION])["spec"], **fields}}}
-            for fields in ({"runtimeClassName": "kata"}, {})
-        ]
-        job = {
-            "apiVersion": "kubeflow.org/v1",
-            "kind": "PyTorchJob",
-            "metadata": {"name": "j"},
-            "spec": {"pytorchReplicaSpecs": dict(zip("ab", templates, strict=True))},
-        }
-        exempt = policy(exemptions={"runtimeClasses": ["kata"]})
-        assert decide(job, exempt).verdict == "denied"
-        job["spec"]["pytorchReplicaSpecs"].pop("b")  # type: ignore[index]
-        assert decide(job, exempt).exemption == "the policy exempts runtime class kata"
 
     def test_an_empty_username_is_not_exempt(self) -> None:
         assert decide(pod(tolerations=[TOLERATION]), policy(), Request(username="")).exemption == ""
@@ -211,12 +194,6 @@ class TestUpdates:
             decision = decide(new, policy(), update(old))
             assert not decision.findings
             assert {finding.rule for finding in decision.known} == {"unrestricted-gpu-pod"}
-
-    def test_an_update_that_ends_an_exemption_is_denied(self) -> None:
-        exempt = policy(exemptions={"runtimeClasses": ["kata"]})
-        old = deployment(pod(tolerations=[TOLERATION], runtimeClassName="kata"))
-        new = deployment(pod(tolerations=[TOLERATION]))
-        assert decide(new, exempt, update(old)).verdict == "denied"
 
     @pytest.mark.parametrize("old", [{}, {"kind": "Pod"}, pod(tolerations="x"), {"metadata": True}])
     def test_findings_are_new_if_the_old_object_is_undecided(self, old: JSON) -> None:

@@ -19,10 +19,8 @@ from jsonschema import Draft202012Validator
 from each import each
 from policies import policy as module
 from policies.document import PolicyError, parse_policy, parsing
-from policies.kubernetes.field_types import NameSet
 from policies.kubernetes.selector import includes
 from policies.policy import Pool
-from policies.registry import RULES
 from policies.schema import json_schema
 from specs import fence_policy
 
@@ -199,16 +197,3 @@ def test_law_pools_are_rejected_if_two_of_them_conflict(given: list[JSON]) -> No
 def _conflict(one: Pool, two: Pool) -> bool:
     nested = includes(one.selector, two.selector) or includes(two.selector, one.selector)
     return nested and one.shared_device(two) is not None
-
-
-PATTERNS = st.sampled_from(["a", "ab", "abc", "b", "*", "a*", "ab*", "b*", "a-*", "a-b*"])
-
-
-@given(st.lists(st.lists(PATTERNS, min_size=1), max_size=5))
-def test_law_each_override_that_covers_a_namespace_counts(given: list[list[str]]) -> None:
-    ids = [rule.id for rule in RULES]
-    overrides = [{"namespaces": own, "rules": {ids[n]: "audit"}} for n, own in enumerate(given)]
-    policy = parse_policy(fence_policy(spec(rules=dict.fromkeys(ids, "off"), overrides=overrides)))
-    for pattern, actions in policy.overridden.items():
-        covering = {ids[n] for n, own in enumerate(given) if pattern in NameSet(own)}
-        assert actions.reported == covering

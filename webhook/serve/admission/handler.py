@@ -84,7 +84,7 @@ class Admission:
         self, endpoint: Endpoint, request: review.AdmissionRequest, seconds: float
     ) -> tuple[review.Response, Result]:
         """Return the response, also for errors."""
-        uid, kind = request.uid, request.kind.kind
+        uid, kind, facts = request.uid, request.kind.kind, _NO_FACTS
         try:
             if request.operation not in _OPERATIONS or request.sub_resource not in _SUBRESOURCES:
                 return review.allowed(uid), "allowed"
@@ -93,7 +93,6 @@ class Admission:
                 # A mutated workload would show as drift in GitOps; its Pods are mutated instead.
                 return review.allowed(uid), "allowed"
             writing = request.to_engine(self._today())
-            facts = _NO_FACTS
             if self._cluster is not None:
                 facts = await self._cluster.facts_for(writing, obj, seconds)
             if endpoint == "/mutate":
@@ -111,7 +110,8 @@ class Admission:
                 self._metrics.failed()
                 _log_request(logging.ERROR, "internal error", endpoint, request, failure=True)
                 message = _internal_error_message(request)
-                return self._deny(request, HTTPStatus.INTERNAL_SERVER_ERROR, message), "error"
+                status = HTTPStatus.INTERNAL_SERVER_ERROR
+                return self._deny(request, facts, status, message), "error"
             fault, problem = MalformedObjectError.fault, "it is nested too deeply"
         _log_request(logging.INFO, "malformed object", endpoint, request, problem=problem)
         message = f"gpufence cannot check this {kind}, because it is {fault}: {problem}"
@@ -119,7 +119,7 @@ class Admission:
         if not (request.is_pod or is_core_workload(core)):
             # Its operator defines its fields, and gpufence checks its Pods.
             return review.allowed(uid, warnings=[messages.warning(message)]), "malformed"
-        return self._deny(request, HTTPStatus.UNPROCESSABLE_ENTITY, message), "malformed"
+        return self._deny(request, facts, HTTPStatus.UNPROCESSABLE_ENTITY, message), "malformed"
 
     def _report(self, request: review.AdmissionRequest, failures: Sequence[Failure]) -> None:
         """Log and count the errors of rules that do not enforce. They change no response."""
@@ -147,10 +147,10 @@ class Admission:
         return review.allowed(uid)
 
     def _deny(
-        self, request: review.AdmissionRequest, code: HTTPStatus, message: str
+        self, request: review.AdmissionRequest, facts: Facts, code: HTTPStatus, message: str
     ) -> review.Response:
         """Deny the request for an error. In another mode than enforce, allow it and say so."""
-        mode = self._policy.actions_in(request.namespace).mode
+        mode = self._policy.actions_in(request.namespace, facts.namespace_labels).mode
         if mode == "enforce":
             return review.denied(request.uid, code, message)
         warnings = [messages.warning(message)] if mode == "warn" else []

@@ -26,7 +26,7 @@ from policies.kubernetes.paths import field_path
 from policies.kubernetes.pod import Pod, host_peaks
 from policies.kubernetes.scheduling import FENCING_EFFECTS, tolerates
 from policies.kubernetes.workload import Workload
-from policies.policy import Policy
+from policies.policy import Actions, Policy
 from policies.pool_nodes import nodes_of_pools
 from policies.reach import CONTROLLERS, MIRROR_ANNOTATION
 from policies.requests import Scope, device_peaks
@@ -155,7 +155,13 @@ class Inventory:
         return self.facts.nodes
 
     def facts_in(self, namespace: str) -> Facts:
-        return replace(self.facts, namespace_labels=self.cluster.labels_of(namespace))
+        return replace(self.facts, namespace_labels=self.labels_of(namespace))
+
+    def labels_of(self, namespace: str) -> Mapping[str, str] | None:
+        return self.cluster.labels_of(namespace)
+
+    def actions_in(self, namespace: str) -> Actions:
+        return self.policy.actions_in(namespace, self.labels_of(namespace))
 
     def take_excepted(self, judged: Judged) -> None:
         """Record the exceptions that cover a finding on an object."""
@@ -164,7 +170,7 @@ class Inventory:
 
     def take_exception(self, rule: str, owned: Owned) -> None:
         """Record the exceptions that cover a finding of this rule on an object."""
-        found = rule, owned.namespace, owned.key[1], owned.name
+        found = rule, owned.namespace, owned.key[1], owned.name, self.labels_of(owned.namespace)
         self.used_exceptions.update(
             index for index, each in enumerate(self.policy.exceptions) if each.covers(*found)
         )

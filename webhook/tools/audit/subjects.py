@@ -135,7 +135,7 @@ class _Collector:
 
     def take_trespass(self, pod: RunningPod, pool: str) -> None:
         """Record that a Pod runs on a node of a pool without requesting its devices."""
-        action = self._policy.actions_in(pod.owned.namespace)[TRESPASS]
+        action = self._inventory.actions_in(pod.owned.namespace)[TRESPASS]
         if action != "off" and not self._is_excepted(pod.owned):
             self._trespassing[pool, pod.decision.pools].append(pod)
 
@@ -185,7 +185,7 @@ class _Collector:
             yield finding
 
     def _trespassing_pods(self) -> Iterator[Finding]:
-        action = self._policy.actions_in(self._top.owned.namespace)[TRESPASS]
+        action = self._inventory.actions_in(self._top.owned.namespace)[TRESPASS]
         for (pool, candidates), pods in self._trespassing.items():
             if candidates:
                 reason = "a GPU Pod runs on a GPU node of another pool"
@@ -208,12 +208,12 @@ class _Collector:
             )
 
     def _is_excepted(self, owned: Owned) -> bool:
-        inventory = self._inventory
+        inventory, labels = self._inventory, self._inventory.labels_of(owned.namespace)
         top, _ = inventory.owners.top(owned)
         for entry in self._policy.exceptions:
             for candidate in (owned, top):
                 key = (TRESPASS, owned.namespace, candidate.key[1], candidate.name)
-                if entry.covers(*key) and not entry.has_expired(inventory.today):
+                if entry.covers(*key, labels) and not entry.has_expired(inventory.today):
                     inventory.take_exception(TRESPASS, candidate)
                     return True
         return False

@@ -29,7 +29,7 @@ from policies.kubernetes.scheduling import (
 from policies.policy import Actions, Policy, Pool
 from policies.pool_nodes import nodes_of_pools
 from policies.registry import CHECKS, MUTATIONS, RULES
-from policies.requests import device_peaks, ignored_annotations
+from policies.requests import Scope, device_peaks, ignored_annotations
 from webhook.tools.cli.evaluate import Result
 from webhook.tools.cli.report.content import reasons
 from webhook.tools.cli.report.output import BOLD, DIM, PLAIN, Terminal
@@ -106,7 +106,7 @@ def _object(
     if decision.exemption:
         yield from _section(terminal, "Checks", [f"Exempt from every rule: {decision.exemption}."])
         return
-    actions = policy.actions_in(result.request.namespace)
+    actions = policy.actions_in(result.request.namespace, result.facts.namespace_labels)
     yield from _mutations(terminal, decision, templates, actions)
     for template in templates:
         where = f" (Pod at {template.created.at('spec')})" if several else ""
@@ -122,7 +122,8 @@ def _object(
 
 def _templates(result: Result, decision: Decision, policy: Policy) -> Iterator[_Template]:
     read = workload(decision.original, policy)
-    excepted = excepted_mutations([each.id for each in MUTATIONS], read, policy, result.request)
+    scope = Scope(policy, result.request, result.facts)
+    excepted = excepted_mutations([each.id for each in MUTATIONS], read, scope)
     written, created = read.pods(), workload(decision.mutated, policy).pods()
     for pod, made in zip(written, created, strict=True):
         context = Context.of(pod, policy, result.request, result.facts)
@@ -339,7 +340,8 @@ def _exceptions(result: Result, policy: Policy) -> Iterator[str]:
     """Yield the policy's exceptions that cover this object, expired or not."""
     namespace, name = result.request.namespace, result.name.removesuffix("*")
     for entry in policy.exceptions:
-        if any(entry.covers(rule.id, namespace, result.kind, name) for rule in RULES):
+        of_object = namespace, result.kind, name, result.facts.namespace_labels
+        if any(entry.covers(rule.id, *of_object) for rule in RULES):
             rules = ", ".join(sorted(entry.rules)) or "every rule that checks"
             if entry.controls:
                 rules += f" ({', '.join([*sorted(entry.controls), *entry.values.patterns])})"

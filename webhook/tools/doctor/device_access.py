@@ -18,7 +18,7 @@ from webhook.kube.errors import ApiError
 from webhook.kube.writer import KubeWriter
 from webhook.tools.doctor import DoctorLine, fail, ok, skip
 from webhook.tools.doctor.installation import Installation
-from webhook.tools.doctor.trials import gpu_pod, trial_pod, untried
+from webhook.tools.doctor.trials import gpu_pod, labels_of, trial_pod, untried
 
 REQUIREMENT = "secure_accelerator_access"
 _REQUIREMENT_TEXT = (
@@ -57,8 +57,11 @@ async def check(
     Without an image, each check is skipped.
     """
     policy = installed.policy
-    if policy is None or untried(policy, installed, namespace):
+    if policy is None:
         return  # The trials report it.
+    actions = policy.actions_in(namespace, await labels_of(api, namespace))
+    if untried(policy, installed, namespace, actions):
+        return
     cure = "Set --run-image to an image with a shell that the nodes can pull"
     if image is None:
         line = skip("it runs a Pod on a node", cure)

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
+from policies.decision import Decision
 from policies.engine import decide
-from policies.facts import Request
-from policies.kubernetes.objects import JSONObject
+from policies.facts import Facts, Request
+from policies.kubernetes.objects import JSONObject, mapping
+from policies.kubernetes.paths import descend
 from policies.kubernetes.scheduling import REQUIRED
-from policies.policy import Policy, Pool
+from policies.policy import Actions, Policy, Pool
+from policies.requests import Scope
 from policies.rules.check_device_leak import ID as LEAK
 from policies.rules.check_pool_trespass import ID as TRESPASS
+from webhook.cluster.state import NAMESPACES
 from webhook.controller.registrar import KINDS
 from webhook.controller.text.objects import BINDING_KIND, DOMAIN, POLICY_KIND, all_names
 from webhook.kube.errors import ApiError
@@ -47,13 +51,16 @@ async def check(
         problem = "the policy is unknown, and the expected results depend on it"
         yield DoctorLine("skip", "trials", problem)
         return
-    if problem := untried(policy, installed, namespace):
+    labels = await labels_of(api, namespace)
+    actions = policy.actions_in(namespace, labels)
+    if problem := untried(policy, installed, namespace, actions):
         # The mode of the whole policy has a line of its own.
-        is_mode = policy.actions_in(namespace).mode == policy.mode != "enforce"
+        is_mode = actions.mode == policy.mode != "enforce"
         status: Status = "skip" if is_mode else "unknown"
         yield DoctorLine(status, "trials", problem, "Set --try-in NAME")
         return
-    trials = _Trials(api, installed, policy, namespace)
+    scope = Scope(policy, Request(namespace=namespace), Facts(namespace_labels=labels))
+    trials = _Trials(api, installed, scope)
     if "nvidia.com" in policy.vendors:
         # A Pod that requests no device, and all devices from NVIDIA's runtime.
         pod = trial_pod(namespace, "gpufence-doctor-leak", {})
@@ -77,15 +84,26 @@ async def check(
             yield line._replace(check=f"{check}, by admission policy")
 
 
-def untried(policy: Policy, installed: Installation, namespace: str) -> str:
+async def labels_of(api: KubeWriter, namespace: str) -> Mapping[str, str] | None:
+    """Return the labels of a namespace; ``None`` if they cannot be read."""
+    try:
+        found = await api.read(f"{NAMESPACES.path}/{namespace}")
+    except ApiError:
+        return None
+    return mapping(descend(found, ("metadata", "labels")))
+
+
+def untried(policy: Policy, installed: Installation, namespace: str, actions: Actions) -> str:
     """Return why Pods in the namespace show nothing of the policy; empty if they do."""
     if namespace in policy.exemptions.namespaces:
         return f"the policy exempts namespace {namespace}"
     if namespace in installed.excluded_namespaces:
         return f"API servers do not call gpufence for namespace {namespace}"
-    mode = policy.actions_in(namespace).mode
-    if mode != "enforce":
-        return f"gpufence changes and denies nothing in {namespace}: the policy's mode is {mode}"
+    if actions.mode != "enforce":
+        return (
+            f"gpufence changes and denies nothing in {namespace}: the policy's mode is "
+            f"{actions.mode}"
+        )
     return ""
 
 
@@ -103,21 +121,21 @@ def gpu_pod(policy: Policy, pool: Pool, namespace: str) -> JSONObject | None:
 class _Trials:
     """Creates Pods in a namespace as a dry run."""
 
-    def __init__(
-        self, api: KubeWriter, installed: Installation, policy: Policy, namespace: str
-    ) -> None:
+    def __init__(self, api: KubeWriter, installed: Installation, scope: Scope) -> None:
         self._api = api
         self._installed = installed
-        self._policy = policy
-        self._namespace = namespace
+        self._scope = scope
+        self._namespace = scope.request.namespace
+
+    def _decide(self, pod: JSONObject) -> Decision:
+        return decide(pod, self._scope.policy, self._scope.request, self._scope.facts)
 
     async def gpu_pod(self, pool: Pool) -> DoctorLine:
         """Return whether gpufence changes a GPU Pod."""
-        pod = gpu_pod(self._policy, pool, self._namespace)
+        pod = gpu_pod(self._scope.policy, pool, self._namespace)
         if pod is None:
             return skip("the pool offers only DeviceClasses, and a dry run has no claim")
-        request = Request(namespace=self._namespace)
-        before = decide(pod, self._policy, request)
+        before = self._decide(pod)
         if not before.allowed:
             return unknown(f"the policy denies it: {before.findings[0].reason}", _ELSEWHERE)
         if before.mutated is pod:
@@ -127,7 +145,7 @@ class _Trials:
         except ApiError as error:
             return self._rejected(error)
         # Nothing is left to add, so gpufence has added it.
-        if decide(created, self._policy, request).verdict != "allowed":
+        if self._decide(created).verdict != "allowed":
             return fail(f"gpufence did not change it, in {self._namespace}", _NOT_CALLED)
         return ok(f"gpufence changes it, in {self._namespace}")
 
@@ -139,10 +157,10 @@ class _Trials:
 
     async def denied(self, pod: JSONObject, rule: str, lines: Sequence[str]) -> DoctorLine:
         """Return whether one of the lines of defense denies a Pod because of the rule."""
-        action = self._policy.actions_in(self._namespace)[rule]
+        action = self._scope.actions[rule]
         if action != "enforce":
             return skip(f"the policy sets {rule} to {action} in {self._namespace}")
-        if decide(pod, self._policy, Request(namespace=self._namespace)).allowed:
+        if self._decide(pod).allowed:
             problem = f"an exception of the policy allows it in {self._namespace}"
             return unknown(problem, _ELSEWHERE)
         try:

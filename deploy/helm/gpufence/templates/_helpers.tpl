@@ -183,13 +183,9 @@ imagePullSecrets:
 {{- end -}}
 {{- end -}}
 
-{{/* Rejects what the server would reject in one pool: an exempt RuntimeClass, and a share or part of no resource. */}}
+{{/* Rejects what the server would reject in one pool: a share or part of no resource. */}}
 {{- define "gpufence.poolsFit" -}}
-{{- $exempt := default list (default dict .exemptions).runtimeClasses -}}
 {{- range $pool := .pools -}}
-{{- if has $pool.runtimeClass $exempt -}}
-{{- fail (printf "pool %s has the RuntimeClass %s, which exemptions.runtimeClasses exempts: remove one of the two" $pool.name $pool.runtimeClass) -}}
-{{- end -}}
 {{- range $name := concat (default list $pool.sharedResources) (default list $pool.fractionalResources) -}}
 {{- $offered := false -}}
 {{- range $pool.resources -}}
@@ -280,11 +276,11 @@ nothing by what holds in all of them. Helm reads an unquoted off as false.
 {{- end -}}
 {{- end -}}
 {{- if $isRelaxed -}}
-{{- $relaxed = concat $relaxed .namespaces -}}
+{{- $relaxed = concat $relaxed (default list .namespaces) -}}
 {{- end -}}
 {{- end -}}
 {{- range default list .exceptions -}}
-{{- $relaxed = concat $relaxed .namespaces -}}
+{{- $relaxed = concat $relaxed (default list .namespaces) -}}
 {{- end -}}
 {{- end -}}
 {{- toYaml (without $relaxed "*" | uniq | sortAlpha) -}}

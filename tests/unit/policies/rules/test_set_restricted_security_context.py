@@ -163,14 +163,15 @@ class TestWhichHardening:
             replace(POOL, name=f"p{index}", node_selector={"pool": f"p{index}"}, hardening=own)
             for index, own in enumerate(of_pools)
         ]
-        assert Policy(pools=tuple(pools)).hardening_of("ml", pools).level == level
+        policy = Policy(pools=tuple(pools))
+        assert policy.hardening_of(policy.general, pools).level == level
 
     def test_the_hardening_of_the_namespace_counts_first(self) -> None:
         pool = replace(POOL, hardening=self.BASELINE)
-        override = Override(("lab-*",), hardening=self.OFF)
+        override = Override(namespaces=("lab-*",), hardening=self.OFF)
         policy = Policy(pools=(pool,), overrides=(override,))
-        assert policy.hardening_of("lab-1", [pool]).level == "off"
-        assert policy.hardening_of("ml", [pool]).level == "baseline"
+        assert policy.hardening_of(policy.actions_in("lab-1"), [pool]).level == "off"
+        assert policy.hardening_of(policy.actions_in("ml"), [pool]).level == "baseline"
 
     def test_off_adds_nothing_and_accepts_everything(self) -> None:
         policy = hardening("off")

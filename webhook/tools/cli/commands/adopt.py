@@ -32,6 +32,7 @@ from webhook.cluster.files import PATHS
 from webhook.cluster.gangs import QUOTAS
 from webhook.cluster.listed import list_state
 from webhook.cluster.objects import Objects, Reader
+from webhook.cluster.state import ClusterState
 from webhook.documents.document import InputError
 from webhook.documents.policy_files import policy_name, read_policy, read_policy_text
 from webhook.tools.audit.adoption import TITLES, Entry, ListName, lists
@@ -208,7 +209,7 @@ async def _adopt(reader: Reader, policy_path: str | None, with_dra: bool) -> Ado
     enforced = replace(policy, mode="enforce", overrides=tuple(overrides))
     move = Move(policy)
     result = await run(reader, enforced, datetime.now(UTC).date(), move)
-    failing = list(_failing(result, policy))
+    failing = list(_failing(result, policy, state))
     if drafted is not None:
         text = policy_text(
             drafted, namespaces, "audit", list(_overrides(failing)), exempt, _exceptions(result)
@@ -269,7 +270,7 @@ class _Failing(NamedTuple):
                     yield known
 
 
-def _failing(audit: Audit, policy: Policy) -> Iterator[_Failing]:
+def _failing(audit: Audit, policy: Policy, state: ClusterState) -> Iterator[_Failing]:
     """Yield the workloads that gpufence gives a user which is likely not enough.
 
     Those that are denied are among them: their Pods get the user once the denial is fixed.
@@ -278,7 +279,8 @@ def _failing(audit: Audit, policy: Policy) -> Iterator[_Failing]:
         decision, namespace = subject.decision, subject.owned.namespace
         if subject.users and decision.operations:
             pools = [pool for pool in policy.pools if pool.name in decision.pools]
-            own = policy.hardening_of(namespace, pools)
+            actions = policy.actions_in(namespace, state.namespaces.by_name.get(namespace))
+            own = policy.hardening_of(actions, pools)
             failing = _Failing(subject.place, namespace, decision.original, policy, own)
             if failing.signs(Hardening()):
                 yield failing

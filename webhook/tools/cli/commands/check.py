@@ -68,8 +68,8 @@ def _rule_names(
 MISSING_FACTS = {
     "nodes": "the webhook also checks whether spec.nodeName is a GPU node. To check this, add "
     "--cluster or --nodes FILE",
-    "namespaces": "the webhook denies the request unless the labels of the namespace match "
-    "allowedNamespaces. To check this, add --cluster or the manifest of the Namespace",
+    "namespaces": "the verdict also depends on the labels of the namespace, which are unknown "
+    "(allowedNamespaces, namespaceSelector). Add the manifest of the Namespace, or --cluster",
     "resourceclaims": "the verdict also depends on resource claims that are unknown. Add the "
     "manifests of the claims or of their templates, or --cluster",
 }

@@ -120,7 +120,7 @@ def _unknown(name: str) -> str:
 
 def _write_list(policy: Policy, namespace: str, output: Output, color: Color) -> None:
     """Write a line for each rule: its name, its action, and the title of its page."""
-    actions = policy.actions_in(namespace)
+    actions = policy.actions_in(namespace, None)
     rows = [(rule.id, actions[rule.id], rule.title) for rule in RULES]
     if output == "markdown":
         table = ["| rule | action | |", "| --- | --- | --- |"]
@@ -151,7 +151,7 @@ def rule_markdown(rule: Rule, policy: Policy, namespace: str) -> str:
     sections.sort(key=lambda section: not section.startswith(_EXAMPLES))
     page = "\n## ".join([subject, *(section.rstrip() + "\n" for section in sections)])
     what = "mutation: it adds fields to Pods" if rule.is_mutation else "check: it returns findings"
-    action = policy.actions_in(namespace)[rule.id]
+    action = policy.actions_in(namespace, None)[rule.id]
     here = "" if action == rule.default else f" The policy sets it to `{action}`."
     return (
         f"# {rule.id}\n\n{page}\n## Action\n\n"

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache, reduce
-from itertools import chain, product
+from itertools import chain, islice, product
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,9 +20,12 @@ from policies.kubernetes.kinds import CORE_WORKLOADS
 from policies.kubernetes.objects import JSONObject
 from policies.kubernetes.quantity import NANOS, parse_quantity
 from policies.kubernetes.scheduling import REQUIRED, Taint
+from policies.kubernetes.selector import NAMESPACE_LABEL
 from policies.policy import (
     ALWAYS_EXCLUDED,
-    AllowedNamespaces,
+    ExceptionEntry,
+    NamespaceSelector,
+    Override,
     Policy,
     Pool,
     PoolRequirement,
@@ -171,13 +174,18 @@ def _lists(policy: Policy) -> Iterator[tuple[NameSet, str]]:
     yield NameSet(policy.exemptions.namespaces), ""
     yield from ((NameSet(each.namespaces), str(each)) for each in policy.overrides)
     yield from ((each.namespaces, str(each)) for each in policy.exceptions)
+    selectors = [(each, str(each)) for each in policy.selectors]
     for pool in policy.pools:
         if pool.allowed_namespaces:
             yield pool.allowed_namespaces.names, pool.name
+            selectors.append((pool.allowed_namespaces, pool.name))
+    for selector, part in selectors:
+        named = (r.values or () for r in selector.requirements if r.key == NAMESPACE_LABEL)
+        yield NameSet(chain(*named)), f"{part} by label"
 
 
 def _contexts(old: Policy, new: Policy) -> Iterator[Class]:
-    """Yield what tells the exceptions, exempt users and exempt RuntimeClasses apart."""
+    """Yield what tells the exceptions, the overrides by label and the exempt users apart."""
     for entry in (*old.exceptions, *new.exceptions):
         if (entry in old.exceptions) != (entry in new.exceptions):
             names = [*sorted(entry.names.exact), *(f"{each}x" for each in entry.names.prefixes)]
@@ -188,9 +196,13 @@ def _contexts(old: Policy, new: Policy) -> Iterator[Class]:
                     yield Class(own)
     for user in sorted(old.exemptions.usernames ^ new.exemptions.usernames):
         yield Class({Trait("user", f"of user {user}", username=user)})
-    for name in sorted(old.exemptions.runtime_classes ^ new.exemptions.runtime_classes):
-        what = f"set runtimeClassName: {name}"
-        yield Class({Trait("runtimeClass", what, spec(runtimeClassName=name))})
+    entries: list[list[Override | ExceptionEntry]] = [
+        [*policy.overrides, *policy.exceptions] for policy in (old, new)
+    ]
+    for item in chain(*entries):
+        selector = item.namespace_selector
+        if selector and (item in entries[0]) != (item in entries[1]):
+            yield from (Class({each}) for each in islice(_labels(selector), 1))
 
 
 def _traits(pool: Pool, versions: Sequence[Pool], shared: Sequence[Pool]) -> Iterator[Trait]:
@@ -209,17 +221,23 @@ def _traits(pool: Pool, versions: Sequence[Pool], shared: Sequence[Pool]) -> Ite
             terms = {REQUIRED: {"nodeSelectorTerms": [{"matchExpressions": [term]}]}}
             what = f"select {key} {operator} {', '.join(values)}"
             yield Trait(f"select {key}", what, spec(affinity={"nodeAffinity": terms}))
-    allowed = pool.allowed_namespaces or AllowedNamespaces(NameSet("*"))
-    wanted = {each.key: (*each.values, _OTHER) for each in allowed.match_expressions}
-    wanted |= {key: (value, _OTHER) for key, value in allowed.match_labels.items()}
-    ways = [dict(zip(wanted, way, strict=True)) for way in product(*wanted.values())]
-    for labels in sorted(ways, key=allowed.accepts_labels, reverse=True) if wanted else ():
-        obj = {"apiVersion": "v1", "kind": "Namespace", **metadata(labels=labels)}
-        shown = ", ".join(f"{key}={value}" for key, value in sorted(labels.items()))
-        yield Trait("labels", f"in a namespace with the labels {shown}", beside=obj)
+    if pool.allowed_namespaces:
+        yield from _labels(pool.allowed_namespaces)
     numbers = sorted({1, *(entry.min_devices or 1 for entry in pool.requires)})
     for entry in pool.requires:
         yield from _stated(entry, numbers)
+
+
+def _labels(selector: NamespaceSelector) -> Iterator[Trait]:
+    """Yield labels that tell namespaces apart: first those that meet the selector."""
+    wanted = {each.key or "": (*(each.values or ()), _OTHER) for each in selector.requirements}
+    wanted.pop(NAMESPACE_LABEL, None)
+    ways = [dict(zip(wanted, way, strict=True)) for way in product(*wanted.values())]
+    meeting = [labels for labels in ways if selector.selects(_OTHER, labels)]
+    for labels in (*meeting, *(each for each in ways if each not in meeting)) if wanted else ():
+        obj = {"apiVersion": "v1", "kind": "Namespace", **metadata(labels=labels)}
+        shown = ", ".join(f"{key}={value}" for key, value in sorted(labels.items()))
+        yield Trait("labels", f"in a namespace with the labels {shown}", beside=obj)
 
 
 def _devices(pool: Pool, versions: Iterable[Pool]) -> Iterator[Trait]:
