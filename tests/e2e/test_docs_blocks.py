@@ -340,8 +340,9 @@ def is_used(block: Block) -> bool:
     """Return whether the block is a file that a later block of its page names."""
     name = block.notes.get("file", "")
     later = [each for each in blocks(block.page) if each.line > block.line]
+    short = Path(name).name
     # kustomize takes a directory.
-    called = ("kustomize build",) if name == "kustomization.yaml" else (name, Path(name).name)
+    called = ("kustomize build",) if short == "kustomization.yaml" else (name, short)
     return bool(name) and any(part in each.text for each in later for part in called)
 
 
