@@ -8,7 +8,7 @@ the first case that does not. The functions are gpufence's own; the judge is ``p
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -52,7 +52,14 @@ from policies.kubernetes.selector import (
 )
 from policies.policy import Policy
 from policies.reach import HOST
-from policies.rules import check_ambiguous_pool, check_pool_trespass, check_unschedulable_gpu_pod
+from policies.rules import (
+    check_ambiguous_pool,
+    check_oversized_device_request,
+    check_pool_not_allowed,
+    check_pool_requirements,
+    check_pool_trespass,
+    check_unschedulable_gpu_pod,
+)
 from proofs import judge, quotient
 from proofs.judge import Nodes, NodeTaint
 from proofs.quotient import NODE_VALUES, TAINT_VALUES, Constraint
@@ -254,13 +261,14 @@ def fenced_by_taint(small: bool) -> Iterator[int]:
 def fenced_by_selection(small: bool) -> Iterator[int]:
     """T3: every node selection, with tolerations of the pool's taint."""
     nodes = _nodes("a", "b")
-    for name in ("one label", "two labels", "one of two values", "any value", "no labels"):
-        layout = _LAYOUTS[name]
-        members = _members(nodes, *layout)
+    names = ("one label", "two labels", "one of two values", "any value", "no labels")
+    layouts = [(name, _policy(name), _members(nodes, *_LAYOUTS[name])) for name in names]
+    layouts += [(name, _policy_of_overlap(name, 0), _of_overlap(nodes, name)) for name in _LEFT_OUT]
+    for name, policy, members in layouts:
         for toleration in _REACHING:
             for spec in selections(small, fields=True):
                 spec.tolerations = [toleration]
-                if _is_allowed(spec, _policy(name)):
+                if _is_allowed(spec, policy):
                     fits = nodes.selected_by(spec) & members
                     require(not fits, "T3: an allowed Pod fits", name, spec)
                 yield 1
@@ -343,8 +351,9 @@ def fenced_from_other_pools(small: bool) -> Iterator[int]:
 def excluded_by_mutation(small: bool) -> Iterator[int]:
     """T1, T3 and T4 for ``pool-exclusion``: a wildcard's Pod stays off the pools, or is denied."""
     nodes = _nodes("a", "b")
-    for layout, selectors in _LAYOUTS.items():
-        policy, members = _policy(layout), _members(nodes, *selectors)
+    layouts = [(each, _policy(each), _members(nodes, *own)) for each, own in _LAYOUTS.items()]
+    layouts += [(name, _policy_of_overlap(name, 0), _of_overlap(nodes, name)) for name in _LEFT_OUT]
+    for layout, policy, members in layouts:
         labels = (dict([label]) for pool in policy.pools for label in pool.selector.items())
         excluded = _members(nodes, *labels)
         for spec, effect in itertools.product(selections(small, fields=True), (None, "NoSchedule")):
@@ -362,7 +371,7 @@ def excluded_by_mutation(small: bool) -> Iterator[int]:
             require(denied or not fits, "T3: the mutated Pod fits", *case)
             require(fits or not denied, "a Pod that fits no node of a pool is denied", *case)
             # Nothing excludes the nodes of a pool without labels.
-            selective = before != nodes.all or not all(selectors)
+            selective = before != nodes.all or not all(pool.selector for pool in policy.pools)
             require(selective or not denied, "a Pod without a selection is denied", *case)
             yield 1
 
@@ -398,6 +407,94 @@ def left_known_nodes(small: bool) -> Iterator[int]:
             denied = any(check_pool_trespass.check(pod, context))
             require(left or denied, "T4: no known node is left", layout, spec, pod.spec)
             yield 1
+
+
+# ----------------------------------------------------------------------------------------- T5
+
+
+def kept_off_closed_pools(small: bool) -> Iterator[int]:
+    """T5: an allowed GPU Pod accepts no node of a pool that it may not use, and loses no other."""
+    nodes = _nodes("a", "b")
+    every = selections(small, fields=True)
+    a_few = list(itertools.islice(every, 0, None, 23 if small else 251))
+    for name, (own, closed) in _OVERLAPS.items():
+        policies = [_policy_of_overlap(name, each) for each in _restrictions_of(name)]
+        members, others = (_meeting(nodes, pools) for pools in (own, closed))
+        pairs = (
+            _with_terms([*_terms(one), NodeSelectorTerm(), *_terms(two)])
+            for one, two in itertools.product(a_few, a_few)
+        )
+        for number, spec in enumerate(itertools.chain(selections(small, fields=False), pairs)):
+            pod = _gpu_pod(spec, GPU, 2)
+            context = Context.of(pod, policies[number % len(policies)], Request(), Facts())
+            mutate_pod(pod, context)
+            before, after = nodes.selected_by(spec), nodes.selected_by(pod.spec)
+            case = (name, spec, pod.spec)
+            require(not after & ~before, "T1: the mutation allows a node", *case)
+            if _is_denied(pod, context):
+                require(not before & members & ~others, "a Pod that may run is denied", *case)
+            else:
+                require(not after & others, "T5: a node of a closed pool is accepted", *case)
+                require(not before & members & ~others & ~after, "an open node is lost", *case)
+            yield 1
+
+
+def kept_off_known_closed_nodes(small: bool) -> Iterator[int]:
+    """T5 with node facts: by host name, other labels or ``nodeName``, and no such Pod waits."""
+    taint = (Taint("gpu", "NoSchedule", ""),)
+    known = [
+        Node("n1", {"a": "5", HOST: "n1"}, taint, {GPU: 2}),
+        Node("n2", {"a": "5", "b": "1", HOST: "n2"}, taint, {GPU: 2}),
+        Node("n3", {"b": "1", HOST: "n3"}, taint, {GPU: 2}),
+        Node("n4", {"a": "7", "b": "2", HOST: "n4"}, taint, {GPU: 2}),
+        Node("n5", {"b": "1", HOST: "n5"}),
+    ]
+    names = [(), (_name("In", "n1"),), (_name("NotIn", "n2"),)]
+    hosts = [_UNCONSTRAINED, Constraint("n1", ()), Constraint("n2", ())]
+    listings = (each for size in (1, 2, 3) for each in itertools.combinations(known, size))
+    for listed, name in itertools.product(listings, ("one label", "told apart", "two pools")):
+        own, closed = _OVERLAPS[name]
+        policy, index = _policy_of_overlap(name, 0), NodeIndex(listed)
+        nodes = Nodes([(node.name, node.labels) for node in listed])
+        members, others = (_meeting(nodes, pools) for pools in (own, closed))
+        every = itertools.product(_classes("a", True), _B_CONSTRAINTS[:4], hosts, names)
+        some = itertools.islice(every, 0, None, 43 if small else 1)
+        specs = [_spec({"a": a, "b": b, HOST: host}, fields=f) for a, b, host, f in some]
+        for spec in (*specs, *(PodSpec(node_name=node.name) for node in listed)):
+            pod = _gpu_pod(spec, GPU, 2)
+            pod.spec.node_name = spec.node_name
+            context = Context.of(pod, policy, Request(), Facts(nodes=index))
+            mutate_pod(pod, context)
+            before, after = nodes.selected_by(spec), nodes.selected_by(pod.spec)
+            if spec.node_name:
+                before = after = 1 << [name for name, _ in nodes.nodes].index(spec.node_name)
+            case = (name, nodes.nodes, spec, pod.spec)
+            denied, may_run = _is_denied(pod, context), before & members & ~others
+            require(not (denied and may_run), "a Pod that may run is denied", *case)
+            require(denied or not after & others, "T5: a closed node is accepted", *case)
+            require(denied or not may_run & ~after, "an open node is lost", *case)
+            # A Pod that every node will do for waits for one that is open to it.
+            waits = before & members and before != nodes.all and not after
+            require(denied or not waits, "a Pod for closed nodes waits", *case)
+            yield 1
+
+
+def _restrictions_of(name: str) -> range:
+    """Return the numbers of the restrictions: those of another device count none of the Pod's."""
+    return range(0, len(_RESTRICTIONS), 2 if name.startswith("another device") else 1)
+
+
+def _is_denied(pod: Pod, context: Context) -> bool:
+    checks = (
+        check_pool_trespass,
+        check_unschedulable_gpu_pod,
+        check_pool_not_allowed,
+        check_oversized_device_request,
+        check_pool_requirements,
+        check_ambiguous_pool,
+    )
+    found = (finding for check in checks for finding in check.check(pod, context))
+    return any(finding.action == "enforce" for finding in found)
 
 
 STATEMENTS = (
@@ -450,6 +547,16 @@ STATEMENTS = (
         "a Pod that tolerates every taint keeps a known node, or is denied",
         left_known_nodes,
     ),
+    Statement(
+        "T5",
+        "an allowed GPU Pod accepts no node of a pool that it may not use, and loses no other node",
+        kept_off_closed_pools,
+    ),
+    Statement(
+        "T5 known nodes",
+        "the same by host name, other labels and nodeName, and a Pod for closed nodes is denied",
+        kept_off_known_closed_nodes,
+    ),
 )
 
 
@@ -472,6 +579,44 @@ _LAYOUTS: Mapping[str, Selectors] = {
 }
 """The labels of pools that offer the same device; for ``two devices``, one each. The nodes of a
 pool without labels are those with its devices: without node facts, each node may be one."""
+
+Labels = Sequence[tuple[str, str, tuple[str, ...]]]
+"""The labels of a pool: key, operator and values of each."""
+_A5: Labels = [("a", "In", ("5",))]
+_B1: Labels = [("b", "In", ("1",))]
+_OVERLAPS: Mapping[str, tuple[Sequence[Labels], Sequence[Labels]]] = {
+    "one label": ([_A5], [_B1]),
+    "another device": ([_A5], [_B1]),
+    "any value": ([_A5], [[("b", "Exists", ())]]),
+    "another device, a common label": ([_A5], [[*_A5, *_B1]]),
+    "two labels": ([_A5], [[("a", "In", ("5", "7")), *_B1]]),
+    "two labels of its own": ([_A5], [[*_B1, ("c", "In", ("z",))]]),
+    "other values": ([_A5], [[("b", "Exists", ()), ("b", "NotIn", ("2",))]]),
+    "a label that is absent": ([_A5], [[*_B1, ("c", "DoesNotExist", ())]]),
+    "told apart": ([[*_A5, ("b", "NotIn", ("1",))]], [_B1]),
+    "told apart by absence": ([[*_A5, ("b", "DoesNotExist", ())]], [_B1]),
+    "two closed pools": ([_A5], [_B1, [("b", "In", ("2",))]]),
+    "two closed pools, two labels": ([_A5], [_B1, [("b", "Exists", ()), ("c", "In", ("z",))]]),
+    "nothing is left": (
+        [[*_A5, ("b", "Exists", ())]],
+        [[("b", "In", ("1",))], [("b", "Exists", ()), ("b", "NotIn", ("1",))]],
+    ),
+    "two pools": ([_A5, [("a", "In", ("7",))]], [_B1]),
+    "two pools, two keys": ([_A5, [("b", "In", ("2",))]], [_B1]),
+    "two pools, one told apart": ([[*_A5, ("b", "NotIn", ("1",))], [("a", "In", ("7",))]], [_B1]),
+}
+"""The labels of pools for every Pod, and of pools that are closed to the Pod. They offer the same
+device, but where the name says another device."""
+
+_LEFT_OUT = ("told apart", "other values", "a label that is absent")
+"""Pools that leave out nodes with their labels."""
+
+_RESTRICTIONS: Sequence[dict[str, Any]] = (
+    {"allowedNamespaces": {"names": ["other"]}},
+    {"largestRequest": 1},
+    {"allowedNamespaces": {"matchLabels": {"team": "a"}, "unknown": "deny"}},
+)
+"""Why a pool is closed to a Pod with two devices."""
 
 _OPS = ("In", "NotIn")
 _REACHING = (
@@ -523,6 +668,21 @@ def _members(nodes: Nodes, *selectors: Selector) -> int:
             members &= nodes.with_label(key, "In" if values else "Exists", values)
         found |= members
     return found
+
+
+def _meeting(nodes: Nodes, pools: Iterable[Labels]) -> int:
+    """Return the nodes of one of the pools."""
+    found = 0
+    for labels in pools:
+        members = nodes.all
+        for label in labels:
+            members &= nodes.with_label(*label)
+        found |= members
+    return found
+
+
+def _of_overlap(nodes: Nodes, name: str) -> int:
+    return _meeting(nodes, itertools.chain(*_OVERLAPS[name]))
 
 
 def _absent(nodes: Nodes, key: str) -> int:
@@ -580,11 +740,11 @@ def _name(operator: str, value: str) -> Requirement:
     return Requirement("metadata.name", operator, [value])
 
 
-def _gpu_pod(spec: PodSpec, device: str) -> Pod:
+def _gpu_pod(spec: PodSpec, device: str, count: int = 1) -> Pod:
     """Return a Pod with a copy of the spec that requests the device, or a claim without one."""
     copy = _copy(spec)
     if device:
-        resources = ResourceRequirements({device: "1"})
+        resources = ResourceRequirements({device: str(count)})
     else:
         resources = ResourceRequirements(claims=[ResourceClaimUse("c")])
         copy.resource_claims = [PodResourceClaim("c", "claim")]
@@ -615,21 +775,45 @@ def _policy(layout: str) -> Policy:
 def _make_policy(
     layout: Selectors, taints: list[dict[str, Any]], *, several_devices: bool = False
 ) -> Policy:
-    pools = [
+    return _policy_of(
         {
             "name": f"p{number}",
             "resources": [OTHER_GPU if several_devices and number else GPU],
             "deviceClasses": [f"class-{number}"] if several_devices or not selector else [],
             "taints": taints,
-            "matchExpressions": [
-                {"key": key, "operator": "In", "values": list(values)}
-                if values
-                else {"key": key, "operator": "Exists"}
-                for key, values in selector.items()
-            ],
+            "matchExpressions": _expressions(
+                (key, "In" if values else "Exists", values) for key, values in selector.items()
+            ),
         }
         for number, selector in enumerate(layout)
-    ]
+    )
+
+
+@cache
+def _policy_of_overlap(name: str, number: int) -> Policy:
+    own, closed = _OVERLAPS[name]
+    return _policy_of(
+        {
+            "name": f"p{index}",
+            "resources": [
+                OTHER_GPU if index >= len(own) and name.startswith("another device") else GPU
+            ],
+            "taints": [{"key": "gpu"}],
+            "matchExpressions": _expressions(labels),
+            **(_RESTRICTIONS[number] if index >= len(own) else {}),
+        }
+        for index, labels in enumerate([*own, *closed])
+    )
+
+
+def _policy_of(pools: Iterable[dict[str, Any]]) -> Policy:
     # The other mutations add nothing that placement depends on.
     off = ("restricted-security-context", "void-visible-devices", "gpu-runtime-class")
-    return policy_of({"pools": pools, "rules": dict.fromkeys(off, "off")})
+    return policy_of({"pools": [*pools], "rules": dict.fromkeys(off, "off")})
+
+
+def _expressions(labels: Iterable[tuple[str, str, tuple[str, ...]]]) -> list[dict[str, Any]]:
+    return [
+        {"key": key, "operator": operator} | ({"values": [*values]} if values else {})
+        for key, operator, values in labels
+    ]

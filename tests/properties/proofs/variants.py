@@ -1,4 +1,4 @@
-"""Fifteen ways to break the fence: the proof must notice each (``proofs.prove``).
+"""Nineteen ways to break the fence: the proof must notice each (``proofs.prove``).
 
 Each is one edit of the sources, and a statement that it refutes.
 """
@@ -100,6 +100,30 @@ VARIANTS = (
         _AFFINITY,
         " or not _leaves_nodes(pod, missing):",
         ":",
+    ),
+    Variant(
+        "the mutation knows no pool that is closed to the Pod",
+        _AFFINITY,
+        "    closed = closed_pools(pod, context)\n    if closed and",
+        "    closed: Closed = {}\n    if closed and",
+    ),
+    Variant(
+        "the mutation excludes a closed pool by the first of its labels only",
+        _AFFINITY,
+        "for each in other.requirements]",
+        "for each in other.requirements[:1]]",
+    ),
+    Variant(
+        "a node of a requested pool is open to the Pod, also if it belongs to a closed one",
+        "policies/reach.py",
+        "context.requested_pools if pool not in closed.get(own, ()))",
+        "context.requested_pools)",
+    ),
+    Variant(
+        "a node belongs to a pool that leaves it out",
+        "policies/pool_nodes.py",
+        'nodes.accepted_by(Alternative({}, pool.requirements, (), ""))',
+        "nodes.selected_by(pool.selector)",
     ),
     Variant(
         "a node with the taint of a pool belongs to it only when it has its labels",
