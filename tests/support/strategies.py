@@ -13,9 +13,11 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
+from hypothesis import reject
 from hypothesis import strategies as st
 
 from pod_security_strategies import CONTAINER_CONTEXTS, POD_CONTEXTS
+from policies.document import PolicyError
 from policies.facts import Facts
 from policies.kubernetes.claims import Claim
 from policies.kubernetes.nodes import Node
@@ -550,6 +552,23 @@ def policies() -> dict[str, Policy]:
             _model("typed", {}, {"key": "gpu"}, None, _in(NODE_TYPE, "gpu", "cpu"), _exists(ZONE)),
             amd,
         ),
+        "an open pool whose nodes can be reserved": _policy(
+            _pool(),
+            _model("typed", {NODE_TYPE: "gpu"}, {"key": "nvidia.com/gpu"}, ["research"]),
+            _model("sized", {ZONE: "b"}, {"key": "gpu"}, ["research"], _exists(MEMORY)),
+        ),
+        "a pool of all other nodes": _policy(
+            _model("typed", {NODE_TYPE: "gpu"}, {"key": "nvidia.com/gpu"}, ["research"]),
+            _model(
+                "others",
+                {PRESENT: "true"},
+                {"key": "nvidia.com/gpu"},
+                None,
+                {"key": NODE_TYPE, "operator": "NotIn", "values": ["gpu"]},
+                {"key": AMD, "operator": "DoesNotExist"},
+            ),
+            amd,
+        ),
         "groups and a runtime class": _policy(
             _pool(runtimeClass="nvidia"),
             hardening={"runAsUser": 1000, "runAsGroup": 1, "fsGroup": 2},
@@ -586,6 +605,47 @@ def policies() -> dict[str, Policy]:
             ],
         ),
     }
+
+
+@st.composite
+def overlapping_policies(draw: st.DrawFn) -> Policy:
+    """A policy of pools that can share nodes, some of them for other namespaces or fewer devices.
+
+    A pool has labels that its nodes must have, and perhaps one that they must not have.
+    """
+    keys = st.sampled_from([PRESENT, NODE_TYPE, MEMORY, ZONE])
+    values = {key: st.sampled_from(_LABELS[key][:2]) for key in (PRESENT, NODE_TYPE, MEMORY, ZONE)}
+    pools = []
+    for number in range(draw(st.integers(2, 3))):
+        labels = [
+            _in(key, draw(values[key])) if draw(st.booleans()) else _exists(key)
+            for key in draw(st.lists(keys, min_size=1, max_size=2, unique=True))
+        ]
+        left_out = draw(st.none() | keys)
+        if left_out:
+            labels.append(
+                {"key": left_out, "operator": "NotIn", "values": [draw(values[left_out])]}
+                if draw(st.booleans())
+                else {"key": left_out, "operator": "DoesNotExist"}
+            )
+        restrictions: list[JSON] = [
+            {},
+            {"allowedNamespaces": {"names": ["research"]}},
+            {"largestRequest": 1},
+        ]
+        pools.append(
+            {
+                "name": f"p{number}",
+                "resources": [draw(st.sampled_from(["nvidia.com/gpu"] * 3 + ["amd.com/gpu"]))],
+                "taints": [{"key": draw(st.sampled_from(["nvidia.com/gpu", "gpu"]))}],
+                "matchExpressions": labels,
+                **draw(st.sampled_from(restrictions)),
+            }
+        )
+    try:
+        return _policy(*pools)
+    except PolicyError:
+        reject()
 
 
 def as_taint(taint: JSON) -> Taint:

@@ -29,23 +29,66 @@ FENCED = [policy for policy in POLICIES.values() if all(pool.taints for pool in 
 
 
 @law
-@given(st.data(), policies, strategies.node_sets())
+@given(st.data(), policies | strategies.overlapping_policies(), strategies.node_sets())
 def test_a_mutated_gpu_pod_fits_exactly_the_selected_nodes_of_its_pools(
     oracle: Oracle, data: st.DataObject, policy: Policy, nodes: list[JSON]
 ) -> None:
+    """Nodes of its pools that are closed to it, by another pool, count as nodes of none.
+
+    A Pod is denied for such nodes only where it selects no others.
+    """
     device = data.draw(st.sampled_from([min(pool.resources.exact) for pool in policy.pools]))
     pod = data.draw(strategies.gpu_pods(device))
-    offering = [p for p in policy.pools if device in p.resources and is_allowed(p, "default")]
-    fenced = [data.draw(st.lists(strategies.fenced_nodes(p), max_size=2)) for p in offering]
+    count = data.draw(st.sampled_from([1, 2]))
+    pod["spec"]["containers"][0]["resources"]["limits"][device] = count
+    closed = [pool for pool in policy.pools if is_closed(pool, "default", device, count)]
+    offering = [p for p in policy.pools if device in p.resources and p not in closed]
+    assume(offering)
+    fenced = [data.draw(st.lists(strategies.fenced_nodes(p), max_size=2)) for p in policy.pools]
     nodes = [*nodes, *itertools.chain.from_iterable(fenced)]
-    decision = decide(pod, policy)
+    facts = Facts()
+    if data.draw(st.booleans()):
+        nodes = [*{node["metadata"]["name"]: node for node in nodes}.values()]
+        facts = Facts(nodes=NodeIndex(map(strategies.as_node, nodes)))
+    decision = decide(pod, policy, facts=facts)
+    denied = any(
+        finding.rule == "pool-trespass" and f"pool {pool.name} " in finding.detail
+        for finding in decision.findings
+        for pool in closed
+    )
     before, after = oracle.feasible(pod, nodes), oracle.feasible(decision.mutated, nodes)
     candidates = [pool for pool in offering if pool.name in decision.pools]
     for node, author, verdict in zip(nodes, before, after, strict=True):
-        event(f"feasible: {verdict.feasible}, candidates: {len(candidates)} of {len(offering)}")
         selected = author.affinity and author.node_name
-        of_pool = any(belongs(node, pool) for pool in offering)
-        assert verdict.feasible is (selected and of_pool and tolerated(pod, node, candidates))
+        of_pool = any(belongs(node, own) and is_open(node, own, closed) for own in offering)
+        may_run = selected and of_pool and tolerated(pod, node, candidates)
+        event(f"feasible: {verdict.feasible}, closed: {len(closed)} of {len(policy.pools)}")
+        event(f"denied: {denied}, node of a closed pool: {any(belongs(node, p) for p in closed)}")
+        assert not may_run if denied else verdict.feasible is may_run
+
+
+@law
+@given(st.data(), strategies.overlapping_policies(), strategies.node_sets())
+def test_a_gpu_pod_is_bound_to_exactly_the_nodes_that_no_pool_closes_to_it(
+    data: st.DataObject, policy: Policy, nodes: list[JSON]
+) -> None:
+    device = data.draw(st.sampled_from([min(pool.resources.exact) for pool in policy.pools]))
+    closed = [pool for pool in policy.pools if is_closed(pool, "default", device, 1)]
+    offering = [p for p in policy.pools if device in p.resources and p not in closed]
+    assume(offering)
+    fenced = [data.draw(st.lists(strategies.fenced_nodes(p), max_size=2)) for p in policy.pools]
+    nodes = [*{n["metadata"]["name"]: n for n in (*nodes, *itertools.chain(*fenced))}.values()]
+    facts = Facts(nodes=NodeIndex(map(strategies.as_node, nodes)))
+    for node in nodes:
+        containers = [{"name": "c", "resources": {"limits": {device: 1}}}]
+        spec = {"nodeName": node["metadata"]["name"], "containers": containers}
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "pod"}, "spec": spec}
+        of_pool = [own for own in offering if belongs(node, own)]
+        bound = any(is_open(node, own, closed) for own in of_pool)
+        found = decide(pod, policy, facts=facts).findings
+        event(f"of a pool: {bool(of_pool)}, open: {bound}")
+        if of_pool:
+            assert bound is not any(each.path == "spec.nodeName" for each in found)
 
 
 @law
@@ -271,7 +314,24 @@ def belongs(node: JSON, pool: Pool) -> bool:
     return all(
         key in labels and (not values or labels[key] in values)
         for key, values in pool.selector.items()
+    ) and not any(
+        labels[each.key] in (each.values or [labels[each.key]])
+        for each in pool.without
+        if each.key in labels
     )
+
+
+def is_open(node: JSON, own: Pool, closed: list[Pool]) -> bool:
+    """Return whether a node of a Pod's pool belongs to none that is closed to the Pod.
+
+    If all nodes of its pool belong to one with other devices, these devices tell the two apart.
+    """
+    return not any(belongs(node, pool) for pool in closed if not pool.includes(own))
+
+
+def is_closed(pool: Pool, namespace: str, device: str, count: int) -> bool:
+    too_large = device in pool.resources and count > (pool.largest_request or count)
+    return too_large or not is_allowed(pool, namespace)
 
 
 def is_of(node: JSON, pool: Pool, policy: Policy) -> bool:
