@@ -411,13 +411,13 @@ def _covered(toleration: Toleration) -> str:
 
 def _why_closed(pod: Pod, pool: Pool, context: Context) -> str:
     """Return why the GPU Pod may not use the nodes of the pool, which may be those of its own."""
-    if why := context.why_excluded(pool):
-        return why
     if not any(pool in context.policy.neighbors(own) for own in context.requested_pools):
-        return ""
-    if why := why_closed(pod, pool, context):
-        return why
-    return "" if meets(pod, pool, context) else f"it does not state what pool {pool.name} requires"
+        return context.why_excluded(pool)
+    # The node affinity excludes the pool as well, and says nothing.
+    why = why_closed(pod, pool, context)
+    if not (why or meets(pod, pool, context)):
+        why = f"it does not state what pool {pool.name} requires"
+    return why or context.why_excluded(pool)
 
 
 def _lack(pod: Pod, pool: Pool, context: Context) -> str:
