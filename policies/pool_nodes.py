@@ -36,13 +36,18 @@ class NodesOfPools:
             for pool in policy.pools
         }
         of_no_pool = ~reduce(or_, self._labeled.values(), 0)
+        unlabeled = {
+            # Some nodes have all labels, and one that leaves them out.
+            pool: of_no_pool & ~nodes.selected_by(pool.selector) if pool.without else of_no_pool
+            for pool in policy.pools
+        }
         self._publishing = {
-            pool: (of_no_pool if pool.selector else -1)
+            pool: (unlabeled[pool] if pool.selector else -1)
             & reduce(or_, map(nodes.publishing, filter(pool.offers, nodes.published())), 0)
             for pool in policy.pools
         }
         self.without_labels = {
-            pool: of_no_pool & (having[pool] | self._publishing[pool]) if pool.selector else 0
+            pool: unlabeled[pool] & (having[pool] | self._publishing[pool]) if pool.selector else 0
             for pool in policy.pools
         }
         """The nodes from which devices of the pool are accessible, without the labels of any pool.

@@ -212,7 +212,8 @@ def _traits(pool: Pool, versions: Sequence[Pool], shared: Sequence[Pool]) -> Ite
     """
     yield from _devices(pool, versions)
     yield from tolerations(pool.taints)
-    for key, own in pool.selector.items():
+    left_out = ((each.key, each.values) for each in pool.match_expressions if each.is_negative)
+    for key, own in (*pool.selector.items(), *left_out):
         known = [*own, *(value for other in shared for value in other.selector.get(key, ()))]
         for value in [*[*dict.fromkeys(known)][:4], _OTHER]:
             yield Trait(f"select {key}", f"select {key}={value}", spec(nodeSelector={key: value}))
