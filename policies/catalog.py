@@ -35,6 +35,7 @@ TITLES: Mapping[str, str] = {
     "system-priority": "GPU Pod or node agent with a priority class of the system, which evicts "
     "other Pods.",
     "device-leak": "Container that uses devices without requesting them.",
+    "unrequested-gpu-runtime": "Pod with the RuntimeClass of GPUs that requests none.",
     "privileged-near-devices": "Privileged container that can run on GPU nodes without a GPU "
     "request.",
     "missing-shared-memory": "Container with several GPUs and a small /dev/shm.",
@@ -51,6 +52,7 @@ TITLES: Mapping[str, str] = {
 
 DEFAULT_ACTIONS: dict[str, Action] = {
     **dict.fromkeys(TITLES, "enforce"),
+    "unrequested-gpu-runtime": "warn",
     "privileged-near-devices": "warn",
     "missing-shared-memory": "warn",
     "admin-access-claim": "warn",

@@ -57,8 +57,8 @@ class Facts(msgspec.Struct, frozen=True):
     """By namespace, how many devices of a name its ResourceQuotas allow."""
     namespace_labels: Mapping[str, str] | None = None
     """The labels of the request's namespace."""
-    runtime_classes: frozenset[str] | None = None
-    """The names of the cluster's RuntimeClasses."""
+    runtime_classes: Mapping[str, str] = {}
+    """The handlers of the known RuntimeClasses, by name."""
     runtime_scheduling: Mapping[str, PodSpec] = {}
     """By the name of a RuntimeClass in files, the node selector and tolerations that API servers
     add to its Pods before they call gpufence."""

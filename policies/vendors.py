@@ -31,6 +31,7 @@ class Vendor(msgspec.Struct, frozen=True, eq=False, rename="camel", forbid_unkno
     device_classes: tuple[str, ...] = ()
     domain: str = ""
     variable: str = ""
+    runtimes: tuple[str, ...] = ()
     device_files: tuple[str, ...] = ()
     taint: str = ""
     products: tuple[str, ...] = ()
@@ -135,6 +136,12 @@ def variables_of(domains: Iterable[str]) -> Mapping[str, str]:
     """Return the variables in which the runtimes of vendors read device numbers, with domains."""
     own = {*domains}
     return {v.variable: v.domain for v in known_vendors() if v.variable and v.domain in own}
+
+
+def runtimes_of(domains: Iterable[str]) -> Mapping[str, str]:
+    """Return the variables of vendors by the container runtimes that read them."""
+    own = {*domains}
+    return {name: v.variable for v in known_vendors() if v.domain in own for name in v.runtimes}
 
 
 def device_files_of(domains: Iterable[str]) -> tuple[str, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -11,7 +11,7 @@ from policies.device_injection import VISIBLE_DEVICES
 from policies.kubernetes.scheduling import Alternative
 from policies.kubernetes.selector import negated
 from policies.policy import Policy, Pool
-from policies.vendors import device_files_of, variables_of
+from policies.vendors import device_files_of, runtimes_of, variables_of
 from policies.wording import listing, uncapitalized
 
 LACK = "the Pod requests no GPU"
@@ -116,11 +116,28 @@ def device_files(policy: Policy) -> tuple[str, ...]:
     return device_files_of(policy.vendors)
 
 
-def variable_remediation(name: str, policy: Policy) -> str:
-    """Return what to do about a variable that shows the devices of a vendor."""
+@lru_cache(maxsize=16)
+def runtime_variables(policy: Policy) -> Mapping[str, str]:
+    """Return the variables by container runtime: NVIDIA's, and those of the pools' vendors."""
+    return runtimes_of({"nvidia.com", *policy.vendors})
+
+
+def variable_remediation(name: str, policy: Policy, otherwise: str = "") -> str:
+    """Return what to do about a variable that shows the devices of a vendor.
+
+    Without the variable, that of the image counts.
+    """
     of_vendor = variables_of(policy.vendors).get(name)
     pools = [pool for pool in policy.pools if of_vendor in pool.vendors]
-    return f"{(pools or policy.pools)[0].request}, or remove {name}"
+    return f"{(pools or policy.pools)[0].request}, or {otherwise or f'set {name} to void'}"
+
+
+def agent_remediation(otherwise: str) -> str:
+    """Return what to do about a DaemonSet that sees the devices of its nodes."""
+    return (
+        "If the DaemonSet monitors or prepares the GPUs of its nodes, exempt its namespace in "
+        f"the policy (exemptions.namespaces). Otherwise {otherwise}"
+    )
 
 
 def volume_remediation(policy: Policy) -> str:

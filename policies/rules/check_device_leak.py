@@ -37,6 +37,7 @@ from policies.vocabulary import (
     IN_PLACE,
     ONLY_CLAIMS,
     SHOWS_GPUS,
+    agent_remediation,
     device_files,
     variable_remediation,
     visible_devices_variables,
@@ -113,7 +114,9 @@ def _by_variable(pod: Pod, container: Container, context: Context) -> Iterator[F
                 container,
                 name,
                 ONLY_CLAIMS if has_claims else SHOWS_GPUS,
-                f"Remove {name}" if has_claims else _remediation(pod, container, name, context),
+                f"Set {name} to void"
+                if has_claims
+                else _remediation(pod, container, name, context),
             )
     if is_legacy(known):
         consequence = f"for which it gets every GPU without {VISIBLE_DEVICES}"
@@ -239,15 +242,12 @@ def _remediation(pod: Pod, container: Container, name: str, context: Context) ->
         return (
             f"If the scheduler {scheduler} chooses the GPU, have the cluster administrator add the "
             "annotations by which its Pods request one to annotationRequests of the pool, or add "
-            f"an exception. Otherwise remove {name}"
+            f"an exception. Otherwise set {name} to void"
         )
     if is_daemon_set_pod(pod, context):
-        return (
-            "If the DaemonSet monitors or prepares the GPUs of its nodes, exempt its namespace in "
-            f"the policy (exemptions.namespaces). Otherwise remove {name}"
-        )
+        return agent_remediation(f"set {name} to void")
     if container.kind == "ephemeralContainers":
-        return f"Remove {name}: an ephemeral container cannot request a device"
+        return f"Set {name} to void: an ephemeral container cannot request a device"
     if context.device_requests:
         return (
             f"Remove {name}. To see the GPU of another container, let both containers use one "

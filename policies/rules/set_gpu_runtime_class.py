@@ -20,6 +20,6 @@ def changes(pod: Pod, context: Context) -> Iterator[Addition]:
         # A request that another pool may satisfy is not tied to this pool's runtime.
         names = {pool.runtime_class for pool in request.pools} if request.certain else {None}
         name = names.pop() if len(names) == 1 else None
-        if name in (context.facts.runtime_classes or ()):
+        if name in context.facts.runtime_classes:
             yield Addition(pod.spec, ("spec", "runtimeClassName"), name)
             return

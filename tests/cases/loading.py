@@ -133,7 +133,9 @@ def _facts(namespace: str, others: list[JSONObject]) -> Facts:
     )
     nodes = [_node(fact) for fact in others if fact["kind"] == "Node"]
     runtime_classes = {
-        fact["metadata"]["name"] for fact in others if fact["kind"] == "RuntimeClass"
+        fact["metadata"]["name"]: fact["handler"]
+        for fact in others
+        if fact["kind"] == "RuntimeClass"
     }
     namespaces = {
         fact["metadata"]["name"]: fact["metadata"].get("labels", {})
@@ -155,7 +157,7 @@ def _facts(namespace: str, others: list[JSONObject]) -> Facts:
         nodes=NodeIndex(nodes) if nodes else None,
         templates=published.templates,
         namespace_labels=namespaces.get(namespace),
-        runtime_classes=frozenset(runtime_classes) if runtime_classes else None,
+        runtime_classes=runtime_classes,
     )
 
 

@@ -48,7 +48,7 @@ def facts_among(manifests: Iterable[Manifest], namespace: str) -> Callable[[str]
             written = mapping(descend(obj, ("metadata", "labels")))
             labels[name] = {**written, NAMESPACE_LABEL: name}
 
-    scheduling = dict(_scheduling(objects))
+    scheduling, handlers = dict(_scheduling(objects)), dict(_handlers(objects))
 
     @cache
     def facts_in(name: str) -> Facts:
@@ -59,6 +59,7 @@ def facts_among(manifests: Iterable[Manifest], namespace: str) -> Callable[[str]
             gangs=gangs,
             quotas=quotas,
             namespace_labels=labels.get(name),
+            runtime_classes=handlers,
             runtime_scheduling=scheduling,
         )
 
@@ -107,3 +108,10 @@ def _scheduling(objects: Iterable[JSONObject]) -> Iterator[tuple[str, PodSpec]]:
                 added = convert(mapping(obj.get("scheduling")), PodSpec)
                 if added.tolerations or added.node_selector:
                     yield text_at(obj, "metadata", "name"), added
+
+
+def _handlers(objects: Iterable[JSONObject]) -> Iterator[tuple[str, str]]:
+    """Yield the RuntimeClasses, each with its handler."""
+    for obj in objects:
+        if obj.get("kind") == "RuntimeClass" and (handler := text_at(obj, "handler")):
+            yield text_at(obj, "metadata", "name"), handler

@@ -34,6 +34,8 @@ def needed_facts(policy: Policy) -> dict[Fact, str]:
             "the stricter settings count where namespaceSelector of an override decides, and no "
             "exception counts by its namespaceSelector"
         )
+    if any(each["unrequested-gpu-runtime"] != "off" for each in policy.action_sets):
+        needs["runtimeclasses"] = "RuntimeClasses of GPUs with names of their own are not found"
     if pools := [pool for pool in policy.pools if pool.runtime_class]:
         needs["runtimeclasses"] = f"GPU Pods of {describe_pools(pools)} get no runtime class"
     if pools := [pool for pool in policy.pools if pool.device_classes]:

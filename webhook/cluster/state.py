@@ -31,8 +31,12 @@ class NamedObject(msgspec.Struct, frozen=True):
     metadata: LabeledMetadata
 
 
+class RuntimeClass(NamedObject, frozen=True):
+    handler: str = ""
+
+
 NAMESPACES = Collection("namespaces", "/api/v1/namespaces", NamedObject)
-RUNTIME_CLASSES = Collection("runtimeclasses", "/apis/node.k8s.io/v1/runtimeclasses", NamedObject)
+RUNTIME_CLASSES = Collection("runtimeclasses", "/apis/node.k8s.io/v1/runtimeclasses", RuntimeClass)
 
 
 class ClusterState:
@@ -48,7 +52,7 @@ class ClusterState:
         self.offers = Offers(policy, outdated)
         self.nodes = self.offers.nodes
         self.namespaces = ValueStore(_labels)
-        self.runtime_classes = ValueStore(_labels)
+        self.runtime_classes = ValueStore(_handler)
         self.template_stores = {
             NODE_POOLS: ValueStore(of_node_pool, self._count_template),
             NODE_CLAIMS: ValueStore(of_node_claim, self._count_template),
@@ -70,12 +74,11 @@ class ClusterState:
 
         A collection is known once it was listed completely.
         """
-        classes = RUNTIME_CLASSES.name in known
         return Facts(
             kubernetes=self.kubernetes,
             nodes=self.nodes.index if NODES.name in known else None,
             templates=self._distinct_templates(),
-            runtime_classes=frozenset(self.runtime_classes.by_name) if classes else None,
+            runtime_classes=self.runtime_classes.by_name if RUNTIME_CLASSES.name in known else {},
             extended_resource_classes=self.offers.by_resource,
             host_shares=self.offers.published.host_shares,
         )
@@ -101,3 +104,7 @@ class ClusterState:
 
 def _labels(item: NamedObject) -> Mapping[str, str]:
     return item.metadata.labels or {}
+
+
+def _handler(item: RuntimeClass) -> str:
+    return item.handler

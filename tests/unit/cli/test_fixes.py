@@ -145,10 +145,11 @@ def test_equal_limits_are_set_and_empty_requests_go(gpufence: Run) -> None:
     )
 
 
-def test_a_device_variable_is_removed_with_all_its_entries(gpufence: Run) -> None:
+def test_the_last_entry_of_a_device_variable_gets_the_value_void(gpufence: Run) -> None:
     spec = "  containers:\n  - name: a\n    image: b\n    env:\n{}    - name: A\n"
     shows = "    - name: NVIDIA_VISIBLE_DEVICES\n      value: all\n"
-    assert fixed(gpufence, pod(spec.format(shows * 2))) == pod(spec.format(""))
+    hidden = pod(spec.format(shows + shows.replace("all", "void")))
+    assert fixed(gpufence, pod(spec.format(shows * 2))) == hidden
 
 
 def test_images_that_need_a_home_directory_get_one_on_one_volume(gpufence: Run) -> None:

@@ -8,6 +8,7 @@ import logging
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,6 +23,7 @@ from fake_apiserver import (
     eventually,
 )
 from policies.kubernetes.nodes import Node
+from policies.policy import Policy
 from webhook.cluster.facts import ClusterFacts
 from webhook.cluster.templates import MACHINE_DEPLOYMENTS, NODE_CLAIMS, NODE_POOLS
 from webhook.devices.nodes import NodeObject
@@ -107,7 +109,10 @@ async def test_nodes_are_unknown_until_the_first_list_is_complete(
     seen: list[bool] = []
     api.before_page = lambda _path, offset: seen.append(offset == 50)
     async with facts_of(api, tmp_path) as cluster:
-        assert cluster.unready() == "waiting for the cluster's nodes, deviceclasses, resourceslices"
+        assert (
+            cluster.unready()
+            == "waiting for the cluster's nodes, deviceclasses, resourceslices, runtimeclasses"
+        )
         while not any(seen):
             assert node_names(cluster) is None
             await asyncio.sleep(0)
@@ -328,12 +333,18 @@ async def test_nodes_stay_unknown_if_the_api_server_returns_404_for_nodes(
         assert node_names(cluster) is None
 
 
+def unwatched(**pool: Any) -> Policy:
+    """A policy that needs no RuntimeClasses."""
+    own = policy(**pool)
+    return replace(own, rules={**own.rules, "unrequested-gpu-runtime": "off"})
+
+
 async def test_unneeded_collections_are_not_watched(api: FakeApiServer, tmp_path: Path) -> None:
-    async with facts_of(api, tmp_path, policy(deviceClasses=[])) as cluster:
+    async with facts_of(api, tmp_path, unwatched(deviceClasses=[])) as cluster:
         await wait_for_facts(cluster)
         assert set(cluster.watches.objects()) == {"nodes", *DRA, *TEMPLATES}
         facts = await known(cluster)
-        assert facts.runtime_classes is None
+        assert facts.runtime_classes == {}
         assert facts.namespace_labels is None
     optional = (NODE_POOLS, NODE_CLAIMS, MACHINE_DEPLOYMENTS, TAINT_RULES)
     watched = {asked.path for asked in api.requests} - {each.path for each in optional}
@@ -356,12 +367,13 @@ async def test_a_new_policy_changes_watched_collections_and_device_resources(
         await eventually(lambda: api.watching(NODES) and api.watching(DEVICE_CLASSES), "watches")
         cluster.use(policy(runtimeClass="nvidia"))
         await eventually(lambda: api.watching(RUNTIME_CLASSES), "another watch")
-        assert (await known(cluster)).runtime_classes == frozenset({"nvidia"})
+        assert (await known(cluster)).runtime_classes == {"nvidia": ""}
         assert len(api.watches(NODES)) == 1, "the nodes are the same"
 
-        cluster.use(policy(resources=["example.com/gpu"], sharedResources=[], deviceClasses=[]))
+        other = {"resources": ["example.com/gpu"], "sharedResources": [], "deviceClasses": []}
+        cluster.use(unwatched(**other))
         assert node_names(cluster) == ALL, "what was known stands until all is listed again"
-        assert (await known(cluster)).runtime_classes is None
+        assert (await known(cluster)).runtime_classes == {}
         assert set(cluster.watches.objects()) == {"nodes", *DRA, *TEMPLATES}
         assert devices() == {}
         await eventually(lambda: devices() == {"example.com/gpu": 4}, "another list")

@@ -99,6 +99,8 @@ def test_an_unknown_claim_that_a_container_uses_is_a_missing_fact() -> None:
 
 def test_needed_facts_depend_on_pools_and_enabled_rules() -> None:
     plain = policy(deviceClasses=[])
+    assert "names of their own" in needed_facts(plain)["runtimeclasses"]
+    plain = replace(plain, rules={**plain.rules, "unrequested-gpu-runtime": "off"})
     assert set(needed_facts(plain)) == {"nodes", "resourceslices"}
     # The policy of a process that does not know its policy yet.
     assert not needed_facts(Policy(pools=()))

@@ -117,7 +117,7 @@ class TestMutationsThatAreLost:
         for field in ("runAsUser", "runAsGroup", "fsGroup"):
             mutated["spec"]["securityContext"].pop(field, None)
         assert validate(
-            mutated, written, NO_REQUEST, Facts(runtime_classes=frozenset({"nvidia"}))
+            mutated, written, NO_REQUEST, Facts(runtime_classes={"nvidia": "nvidia"})
         ).allowed
 
     @pytest.mark.parametrize("rules", [{}, {"void-visible-devices": "warn"}])

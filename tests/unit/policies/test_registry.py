@@ -145,7 +145,7 @@ def decide_as_on_page(rule: Rule, heading: str) -> Decision:
         claim_templates=templates,
         nodes=NodeIndex([GPU_NODE, SHARED_NODE, Node("cpu-1", {}, (), {})]),
         namespace_labels={},
-        runtime_classes=frozenset({"nvidia"}),
+        runtime_classes={"nvidia": "nvidia"},
     )
     return decide(manifest, compiled(policy), Request(namespace=namespace), facts)
 

@@ -126,6 +126,10 @@ def configurations(policy: Policy, registration: Registration) -> tuple[JSONObje
         "namingNode": _NAMED_NODE if apart else _PODS,
         "observing": _PLACEMENT if waits else _PODS,
     }
+    runtime = {actions["unrequested-gpu-runtime"] for actions in policy.action_sets}
+    names["byRuntime"] = "" if runtime == {"off"} else names["observing"]
+    if "enforce" in runtime:
+        names["byRuntime"] = _PODS
     made = {_CUSTOM_WORKLOADS: _rules_of_custom_workloads(policy)}
     needed = {
         _PLACEMENT: waits,

@@ -102,6 +102,7 @@ def live_facts(load: Load, policy: Policy) -> Iterator[Complete]:
                 gangs=facts.gangs,
                 quotas={**quota(request.namespace), **facts.quotas},
                 namespace_labels=labels,
+                runtime_classes={**known.runtime_classes, **facts.runtime_classes},
                 runtime_scheduling=facts.runtime_scheduling,
             )
 

@@ -96,7 +96,6 @@ def _may_mean_a_device(subject: _Subject) -> bool:
 
 
 def _variable(path: str, subject: _Subject) -> Iterator[Edit]:
-    """Remove all entries of the variable: one above may have another value."""
     pod, context, _ = subject
     # A DaemonSet may monitor the GPUs of its nodes: an exemption is a remedy, too.
     if _may_mean_a_device(subject) or is_daemon_set_pod(pod, context):
@@ -105,9 +104,9 @@ def _variable(path: str, subject: _Subject) -> Iterator[Edit]:
         places = [pod.at(f"{container.field}.env[{i}]") for i in range(len(container.env))]
         if path in places:
             name = container.env[places.index(path)].name
-            for place, variable in zip(places, container.env, strict=True):
-                if variable.name == name and name in visible_devices_variables(context.policy):
-                    yield Edit("remove", place)
+            if name in visible_devices_variables(context.policy):
+                yield Edit("set", f"{path}.value", "void")
+                yield Edit("remove", f"{path}.valueFrom")
 
 
 def _shared_memory(path: str, subject: _Subject) -> Iterator[Edit]:

@@ -226,11 +226,13 @@ def _judged(suite: Suite, number: int, case: Case) -> Result:
     own = _manifests(suite.document, at, [case.manifest], key="manifest")
     state = state_of(cluster, suite.policy)
     nodes = state.nodes.index or None
-    runtime_classes = frozenset(state.runtime_classes.by_name) or None
 
     def complete(_request: Request, facts: Facts, _obj: JSONObject) -> Facts:
         return replace(
-            facts, nodes=nodes, templates=state.templates, runtime_classes=runtime_classes
+            facts,
+            nodes=nodes,
+            templates=state.templates,
+            runtime_classes=state.runtime_classes.by_name,
         )
 
     request = Request(

@@ -156,8 +156,10 @@ def validate(
         cure = "Remove it, or change it"
         warn(f"spec.exceptions[{index}] {problem}. {cure}.")
     for fact, consequence in needed_facts(policy).items():
-        # Nodes and device classes are needed by every policy, or by what is the default.
-        if fact in ("namespaces", "runtimeclasses"):
+        # The others are needed by every policy, or by what is the default.
+        if fact == "namespaces" or (
+            fact == "runtimeclasses" and any(pool.runtime_class for pool in policy.pools)
+        ):
             without = f"without the {fact} of the cluster, {consequence}"
             cure = "Keep cluster facts on (clusterFacts in the chart), and check with --cluster"
             warn(f"{without}. {cure}.")

@@ -250,7 +250,7 @@ class _Pods:
     def __init__(self, old: Policy, new: Policy, today: date) -> None:
         self._old, self._new, self._today = old, new, today
         names = {pool.runtime_class for pool in (*old.pools, *new.pools)}
-        self._runtime_classes = frozenset(filter(None, names))
+        self._runtime_classes = {name: name for name in names if name}
 
     def cases(self) -> list[_Case]:
         """Compare all classes of Pods in some namespaces, and in others those that differ."""

@@ -1,0 +1,52 @@
+"""Pod with the RuntimeClass of GPUs that requests none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from policies.context import Context
+from policies.finding import Finding
+from policies.kubernetes.pod import Container, Pod
+from policies.reach import is_daemon_set_pod
+from policies.vendors import vendor_of
+from policies.vocabulary import agent_remediation, runtime_variables, variable_remediation
+from policies.wording import quote
+
+ID = "unrequested-gpu-runtime"
+
+
+def check(pod: Pod, context: Context) -> Iterator[Finding]:
+    """Yield a finding if the images of the Pod decide which devices the runtime shows.
+
+    A container with the variable of the runtime shows what it says: device-leak reads it. In a
+    GPU Pod, gpufence hides the devices from the other containers.
+    """
+    name = pod.spec.runtime_class_name
+    if not name or context.device_requests or context.is_undecided(pod):
+        return
+    handler = context.facts.runtime_classes.get(name, name)
+    variable = runtime_variables(context.policy).get(handler, "")
+    shown = [each.name for each in pod.containers if variable and _is_open(each, variable)]
+    if not shown:
+        return
+    remediation = variable_remediation(variable, context.policy, "remove runtimeClassName")
+    if is_daemon_set_pod(pod, context):
+        remediation = agent_remediation("remove runtimeClassName")
+    containers = f"container{'s' if len(shown) > 1 else ''} {quote(shown)}"
+    yield Finding(
+        ID,
+        pod.at("spec.runtimeClassName"),
+        "a Pod takes the runtime of GPUs and requests no device",
+        f"RuntimeClass {name} starts {containers} with the runtime {handler}, which shows every "
+        f"device of the node to an image that sets {variable}, as most images for GPUs do",
+        f"{remediation}. To keep the runtime without devices, set {variable} to void in "
+        f"{containers}",
+    )
+
+
+def _is_open(container: Container, variable: str) -> bool:
+    """Return whether the image decides: a device plugin sets the variable with each device."""
+    resources = {*container.resources("limits"), *container.resources("requests")}
+    return not any(each.name == variable for each in container.env) and not any(
+        map(vendor_of, resources)
+    )
