@@ -60,6 +60,14 @@ class Found(NamedTuple):
     templates: tuple[Template, ...] = ()
     unjudged: tuple[Unjudged, ...] = ()
 
+    @property
+    def paths(self) -> list[Path]:
+        """The paths of all of them."""
+        return [
+            *(each.spec_path for each in self.templates),
+            *(each.path for each in self.unjudged),
+        ]
+
 
 def find(obj: JSONObject, search: Search | None = None) -> Found:
     """Return every pod template of an object, in the order of the object; a Pod is its own.
@@ -163,7 +171,7 @@ class Search:
             for index, item in enumerate(value):
                 yield from self.below(item, (*path, index), kind)
         elif isinstance(value, dict):
-            if _is_object(value):
+            if is_object(value):
                 yield from self.in_object(value, path, _kind(value, kind))
             else:
                 yield from self._in_mapping(value, path, kind)
@@ -227,7 +235,7 @@ def _kind(obj: JSONObject, outer: str) -> str:
     return kind
 
 
-def _is_object(value: JSONObject) -> bool:
+def is_object(value: JSONObject) -> bool:
     """Return whether a whole object is embedded here, as in an AppWrapper's components."""
     return isinstance(value.get("kind"), str) and isinstance(value.get("apiVersion"), str)
 

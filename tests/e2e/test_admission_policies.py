@@ -449,6 +449,7 @@ def test_law_admission_policies_deny_no_update_that_the_engine_allows(lines: Lin
 def test_the_api_server_denies_no_class_of_pods_that_the_engine_allows(lines: Lines) -> None:
     """The classes of ``gpufence policy diff``, with each action of the rule."""
     enforcing, alone = BY_ACTION["enforce"], list[str]()
+    create_runtime_class(lines[enforcing].cluster, "nvidia")
     tally: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for own in dict.fromkeys(classes(enforcing, enforcing)):
         *_, obj = objects_of(own, "default")

@@ -24,7 +24,7 @@ from controlplane.cluster import ControlPlane
 from controlplane.poll import until
 from controlplane.versions import CLAIMS
 from each import each
-from in_tree import kept_cases, path_of
+from in_tree import create_runtime_class, kept_cases, path_of
 from laws.profile import live_law as law
 from policies.device_injection import ANNOTATIONS
 from policies.engine import mutate, validate
@@ -389,6 +389,7 @@ def test_the_webhook_is_called_for_each_trait_of_pods_that_the_engine_sees(
 ) -> None:
     """The values that ``gpufence policy diff`` compares, each alone in a Pod and in a template."""
     api, tally, path = hook.cluster.api, Tally(), WORKLOADS["Deployment"][1].format("default")
+    create_runtime_class(hook.cluster, "nvidia")
     traits = dict.fromkeys(own for own in classes(hook.policy, hook.policy) if len(own) < 2)
     made = [objects_of(own, "default") for own in traits]
     alone = [obj for obj, *more in made if not more and obj["kind"] == "Pod"]

@@ -49,7 +49,8 @@ def test_the_api_server_decides_on_the_examples_as_it_says(
         with suppress(ApiError):
             obj = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
             control_plane.api.request("POST", "/api/v1/namespaces", obj)
-    create_runtime_class(control_plane, "gvisor")
+    for name in ("gvisor", "nvidia"):
+        create_runtime_class(control_plane, name)
     found = {name: [*filter(is_alone, comparison(name).examples)] for name in TRIED}
     tally, wrong = Counter[str](), []
     # All changes are of the same policy.

@@ -235,9 +235,14 @@ class Judge:
         owned = inventory.owners.owned(metadata, kind.key, spec)
         typed = _typed(obj, kind)
         is_history = _is_history(owned, spec, status)
-        judgement, unjudged = self._judge(
-            lambda: custom_resources.workload(typed, self._policy), owned
-        )
+
+        def judge_parts(request: Request) -> Judgement:
+            # What is applied elsewhere is not in the namespace of its wrapper.
+            request = replace(request, namespace=owned.namespace and "default")
+            facts_in = inventory.facts_in
+            return custom_resources.judged(typed, self._policy, request, facts_in)[0]
+
+        judgement, unjudged = self._judge(judge_parts, owned)
         if not judgement.is_decided:
             decision = Decision(_identity(kind), has_template=False)
             return Judged(kind, owned, decision, "skipped", (), (), (), is_history, unjudged, True)
@@ -267,7 +272,10 @@ class Judge:
             judged.append(_workload_of(item))
             return judged[-1]
 
-        judgement, unjudged = self._judge(read, owned, account)
+        facts = inventory.facts_in(owned.namespace)
+        judgement, unjudged = self._judge(
+            lambda request: judge(read, self._policy, request, facts), owned, account
+        )
         if not judgement.is_decided:
             inventory.reader.skipped += (
                 f"Pod {owned.full_name}: not audited: {reason}" for reason in unjudged
@@ -353,7 +361,7 @@ class Judge:
         return dict(devices)
 
     def _judge(
-        self, read: Callable[[], Workload], owned: Owned, account: str = ""
+        self, judged: Callable[[Request], Judgement], owned: Owned, account: str = ""
     ) -> tuple[Judgement, tuple[str, ...]]:
         """Judge an object as the webhook would, and return what is not certain about that.
 
@@ -367,7 +375,7 @@ class Judge:
             today=inventory.today,
             fail_closed=True,
         )
-        judgement = judge(read, self._policy, request, facts)
+        judgement = judged(request)
         title = f"{owned.key[1]} {owned.full_name}"
         inventory.reader.failing += [title] * bool(judgement.bugs)
         if judgement.is_decided:
@@ -377,7 +385,7 @@ class Judge:
             unknown |= {"namespaces"}
         unjudged = [*judgement.bugs]
         if missing := unknown & {*judgement.decision.missing_facts}:
-            judgement = judge(read, self._policy, replace(request, fail_closed=False), facts)
+            judgement = judged(replace(request, fail_closed=False))
             if judgement.decision.allowed:
                 unjudged += (_MISSING[fact] for fact in sorted(missing))
         if judgement.error is not None:

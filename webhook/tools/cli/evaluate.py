@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from functools import cache
 from typing import Literal, get_args
 
 import msgspec
@@ -17,12 +17,12 @@ from policies.kubernetes.editor import PatchOperation
 from policies.kubernetes.objects import JSONObject
 from policies.kubernetes.paths import descend, pointer, steps, text_at
 from policies.policy import Policy
-from webhook.cluster.judge import Judgement, judge
+from webhook.cluster.judge import Judgement
 from webhook.cluster.manifests import Complete, facts_among
 from webhook.documents.document import DocumentError
 from webhook.documents.objects import Manifest, locate
 from webhook.tools.cli.edits import Edit, Fixes, fixes
-from webhook.tools.custom_resources import workload
+from webhook.tools.custom_resources import judged
 
 Verdict = Literal["allowed", "mutated", "denied", "unknown", "skipped", "invalid"]
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
@@ -133,20 +133,24 @@ def evaluate(
         if manifest.value is None:
             yield Result(manifest, "skipped", duplicate=manifest.duplicate, note=manifest.note)
             continue
-        own = text_at(manifest.value, "metadata", "namespace")
-        writing = replace(request, namespace=own) if own else request
-        facts = complete(writing, facts_in(writing.namespace), manifest.value)
-        read = partial(workload, manifest.value, policy)
-        judgement = judge(read, policy, writing, facts)
-        result = _result(manifest, judgement, writing, facts, own)
+        value = manifest.value
+
+        @cache
+        def known(namespace: str, value: JSONObject = value) -> Facts:
+            return complete(replace(request, namespace=namespace), facts_in(namespace), value)
+
+        judgement, inside = judged(value, policy, request, known)
+        facts = known(inside.namespace)
+        result = _result(manifest, judgement, inside, facts, request.namespace)
         found = (*result.findings, *result.decision.excepted)
-        edits = fixes(manifest.value, policy, writing, facts, found)
+        edits = fixes(value, policy, inside, facts, found)
         yield replace(result, fixes=edits)
 
 
 def _result(
-    manifest: Manifest, judgement: Judgement, request: Request, facts: Facts, own: str
+    manifest: Manifest, judgement: Judgement, request: Request, facts: Facts, default: str
 ) -> Result:
+    own = text_at(manifest.value, "metadata", "namespace")
     error: DocumentError | None = None
     if malformed := judgement.error:
         field = descend(manifest.value, steps(malformed.path))
@@ -163,7 +167,7 @@ def _result(
     if error is not None:
         return Result(manifest, "invalid", judgement=judgement, namespace=own, error=error)
     decision = judgement.decision
-    namespace = request.namespace if decision.has_template else own
+    namespace = own or (default if decision.has_template else "")
     return Result(
         manifest,
         decision.verdict,

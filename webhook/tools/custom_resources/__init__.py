@@ -9,17 +9,21 @@ the controller runs, contribute to them. The webhook judges these Pods when they
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from msgspec.structs import replace
 
+from policies.facts import Facts, Request
 from policies.kubernetes import templates
 from policies.kubernetes.objects import JSONObject, mapping
-from policies.kubernetes.paths import Path, descend
+from policies.kubernetes.paths import Path, descend, text_at
 from policies.kubernetes.template import Template, Unjudged
 from policies.kubernetes.templates import Found, Search, group_kind
 from policies.kubernetes.workload import Workload
 from policies.policy import Policy
+from webhook.cluster.judge import Judgement, judge
 from webhook.tools.custom_resources import argo, flink, runtimes, spark
 from webhook.tools.custom_resources.kinds import (
     GROUPS_WITHOUT_PODS,
@@ -29,6 +33,7 @@ from webhook.tools.custom_resources.kinds import (
 )
 from webhook.tools.custom_resources.names import concerns
 from webhook.tools.custom_resources.roles import role
+from webhook.tools.custom_resources.wrapped import Part, joined, part_at
 
 _CHART = "a Helm chart makes Pods from these values; check what helm template prints"
 _FROM_PRESET = "its operator creates Pods that this object does not describe"
@@ -68,15 +73,58 @@ def workload(obj: JSONObject, policy: Policy) -> Workload:
     return _Composed(obj, policy)
 
 
-class _Composed(Workload):
-    __slots__ = ("_concerns",)
+def judged(
+    obj: JSONObject, policy: Policy, request: Request, facts_in: Callable[[str], Facts]
+) -> tuple[Judgement, Request]:
+    """Judge each part of an object in the part's namespace, and return the request of the first.
 
-    def __init__(self, obj: JSONObject, policy: Policy) -> None:
+    ``request`` writes the object, in the object's own namespace if it names one.
+    """
+    own = text_at(obj, "metadata", "namespace") or request.namespace
+    place = partial(part_at, obj, own, request.namespace)
+    found = [place(())]
+    if "." in group_kind(obj)[0]:
+        # What is wrong with the object is said where it is judged.
+        with suppress(Exception):
+            found = [*dict.fromkeys(map(place, find(obj).paths))] or found
+    judgements = [
+        judge(
+            partial(_Composed, obj, policy, part, place if len(found) > 1 else None),
+            policy,
+            replace(request, namespace=part.namespace),
+            facts_in(part.namespace),
+        )
+        for part in found
+    ]
+    return joined(judgements), replace(request, namespace=found[0].namespace)
+
+
+class _Composed(Workload):
+    __slots__ = ("_concerns", "_part", "_place")
+
+    def __init__(
+        self,
+        obj: JSONObject,
+        policy: Policy,
+        part: Part | None = None,
+        place: Callable[[Path], Part] | None = None,
+    ) -> None:
+        """Read the object, or one of its parts, to which ``place`` assigns paths."""
         super().__init__(obj)
         self._concerns = concerns(policy)
+        self._part, self._place = part, place
+        if part and part.applied:
+            applied = Workload(descend(obj, part.applied))
+            self.kind, self.metadata = applied.kind, applied.metadata
 
     def found(self, obj: JSONObject) -> Found:
-        return find(obj)
+        found, place = find(obj), self._place
+        if place is None:
+            return found
+        return Found(
+            tuple(each for each in found.templates if place(each.spec_path) == self._part),
+            tuple(each for each in found.unjudged if place(each.path) == self._part),
+        )
 
     def concerns(self, value: Any) -> bool:
         return self._concerns(value)
