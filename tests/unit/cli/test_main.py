@@ -220,7 +220,7 @@ def test_a_bug_exits_70_and_an_interruption_exits_130(
 ) -> None:
     ended = []
     for failure in (ZeroDivisionError("of ours"), KeyboardInterrupt()):
-        monkeypatch.setattr("webhook.tools.cli.evaluate.judge", Mock(side_effect=failure))
+        monkeypatch.setattr("webhook.tools.cli.evaluate.judged", Mock(side_effect=failure))
         ended.append(gpufence("check", "-", stdin=PLAIN_POD))
     assert [done.status for done in ended] == [70, 130]
     assert "this is a bug in gpufence" in ended[0].err

@@ -93,7 +93,7 @@ def test_an_interrupted_run_keeps_the_previous_report(
     report = tmp_path / "report.json"
     report.write_text("before")
     report.chmod(0o640)
-    monkeypatch.setattr("webhook.tools.cli.evaluate.judge", fail)
+    monkeypatch.setattr("webhook.tools.cli.evaluate.judged", fail)
     assert gpufence("check", "-o", "json=report.json", "-", stdin=PLAIN_POD).status == 130
     assert report.read_text() == "before"
     monkeypatch.undo()
