@@ -25,9 +25,10 @@ from policies.kubernetes.workload import Workload
 from policies.policy import Policy
 from webhook.cluster.judge import Judgement, judge
 from webhook.tools.custom_resources import argo, flink, runtimes, spark
+from webhook.tools.custom_resources.charts import settings
 from webhook.tools.custom_resources.kinds import (
+    CHARTS,
     GROUPS_WITHOUT_PODS,
-    HELM_CHARTS,
     KINDS_OF_OPERATORS,
     KINDS_WITHOUT_PODS,
 )
@@ -35,7 +36,6 @@ from webhook.tools.custom_resources.names import concerns
 from webhook.tools.custom_resources.roles import role
 from webhook.tools.custom_resources.wrapped import Part, joined, part_at
 
-_CHART = "a Helm chart makes Pods from these values; check what helm template prints"
 _FROM_PRESET = "its operator creates Pods that this object does not describe"
 _SPEC = ("spec",)
 Composer = Callable[[JSONObject, Path, JSONObject], Iterator[Template | Unjudged]]
@@ -154,9 +154,8 @@ def find(obj: JSONObject) -> Found:
     found = found._replace(
         templates=tuple(replace(each, role=role(obj, each.spec_path)) for each in found.templates)
     )
-    if key in HELM_CHARTS:
-        values = tuple(part._replace(reason=_CHART) for part in found.unjudged)
-        return found._replace(unjudged=values)
+    if key in CHARTS:
+        return Found(unjudged=tuple(settings(obj)))
     if not any(found) and kind in KINDS_OF_OPERATORS.get(group, ()):
         return Found(unjudged=(Unjudged(_SPEC, _FROM_PRESET),))
     return found

@@ -51,15 +51,20 @@ KINDS_WITHOUT_PODS = frozenset(
         ("scheduling.x-k8s.io", "ElasticQuota"),
     }
 )
-HELM_CHARTS = frozenset(
+CHARTS = frozenset(
     {
+        ("addons.cluster.x-k8s.io", "HelmChartProxy"),
         ("argoproj.io", "Application"),
+        ("argoproj.io", "ApplicationSet"),
         ("helm.cattle.io", "HelmChart"),
         ("helm.cattle.io", "HelmChartConfig"),
+        ("helm.crossplane.io", "Release"),
+        ("helm.k0sproject.io", "Chart"),
         ("helm.toolkit.fluxcd.io", "HelmRelease"),
+        ("kustomize.toolkit.fluxcd.io", "Kustomization"),
     }
 )
-"""Kinds with the values of a Helm chart."""
+"""Kinds whose Pods are in a Helm chart or a kustomization, with what is set in them."""
 
 KINDS_OF_OPERATORS = {
     "amd.com": frozenset({"DeviceConfig"}),

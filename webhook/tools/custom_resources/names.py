@@ -8,6 +8,7 @@ from functools import lru_cache, partial
 from typing import Any
 
 from policies.policy import Policy
+from policies.vocabulary import visible_devices_variables
 
 _WILDCARD_LINE = re.compile(r"^\s*-\s*operator:\s*[\"']?Exists[\"']?\s*$(?!\s*key:)", re.MULTILINE)
 """A toleration of every taint, in YAML."""
@@ -21,6 +22,7 @@ def concerns(policy: Policy) -> Callable[[Any], bool]:
         exact = (*pool.selector, *(taint.key for taint in pool.taints), *pool.resources.exact)
         names.update(map(re.escape, exact))
         names.update(rf"{re.escape(prefix)}[\w.-]+" for prefix in pool.resources.prefixes)
+    names.update(visible_devices_variables(policy))
     pattern = re.compile(rf"(?<![\w./-])({'|'.join(sorted(names))})(?![\w/-])")
     return partial(_is_named, pattern)
 
