@@ -138,6 +138,11 @@ def variables_of(domains: Iterable[str]) -> Mapping[str, str]:
     return {v.variable: v.domain for v in known_vendors() if v.variable and v.domain in own}
 
 
+def is_shown_by(variable: str, resource: str) -> bool:
+    """Return whether a device plugin sets the variable for a device of the resource."""
+    return any(v.variable == variable and resource in v.offered for v in known_vendors())
+
+
 def runtimes_of(domains: Iterable[str]) -> Mapping[str, str]:
     """Return the variables of vendors by the container runtimes that read them."""
     own = {*domains}

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from policies.context import Context
+from policies.device_injection import VISIBLE_DEVICES
 from policies.finding import Finding
 from policies.kubernetes.pod import Pod
 from policies.kubernetes.quantity import is_extended_resource_name, is_rdma_resource_name
 from policies.kubernetes.scheduling import matches_node
 from policies.reach import is_mirror_pod, named_node, pools_of_node, rdma_resource_of
 from policies.requests import device_peaks
+from policies.vendors import is_shown_by
+from policies.wording import listing
 
 ID = "missing-device"
 
@@ -32,10 +35,39 @@ def check(pod: Pod, context: Context) -> Iterator[Finding]:
         yield from _by_node_name(pod, context)
         if pod.spec.resource_claims:
             yield from _without_allocation(pod, context)
+    yield from _of_one_variable(pod, context)
     if pod.spec.init_containers:
         yield from _in_init_containers_only(pod, context)
     if context.facts.nodes is not None:
         yield from _without_rdma(pod, context)
+
+
+def _of_one_variable(pod: Pod, context: Context) -> Iterator[Finding]:
+    """Yield a warning for each container with devices of several names, such as MIG profiles.
+
+    NVIDIA's device plugin sets a variable for each name, and the kubelet keeps the first value
+    (``k8s.io/kubernetes/pkg/kubelet/cm/devicemanager/pod_devices.go``).
+    """
+    for container in pod.containers:
+        place = container.kind, container.position
+        names = {
+            request.resource: request.path
+            for request in context.device_requests
+            if request.container == place
+            and request.resource not in context.facts.extended_resource_classes
+            and is_shown_by(VISIBLE_DEVICES, request.resource)
+        }
+        if len(names) > 1:
+            yield Finding(
+                ID,
+                [*names.values()][1],
+                "a container requests devices of which it gets those of one name",
+                f'container "{container.name}" requests {listing(names)}: the device plugin sets '
+                f"{VISIBLE_DEVICES} for each, the kubelet keeps one of the values, and the other "
+                "devices are reserved without use",
+                "Request one of them in each container",
+                "warn",
+            )
 
 
 def _in_init_containers_only(pod: Pod, context: Context) -> Iterator[Finding]:

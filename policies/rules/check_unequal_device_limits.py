@@ -35,7 +35,9 @@ def _is_accepted(nanos: Mapping[ResourceSide, int]) -> bool:
 def _check(
     pod: Pod, resource: DeviceResource, requested: set[str], policy: Policy
 ) -> Iterator[Finding]:
-    container, name, quantities = resource.container, resource.name, resource.quantities
+    container, name = resource.container, resource.name
+    # The API server reads a key without a value as 0.
+    quantities = {side: each or 0 for side, each in resource.quantities.items()}
     count = suggested(resource, policy)
     instead = f"Set {name}: {count}"
     where = pod.at(f"{container.field}.resources")
