@@ -13,6 +13,7 @@ from policies.kubernetes.core_v1 import PodObject, PodSpec
 from policies.kubernetes.node_templates import NodeTemplate
 from policies.kubernetes.nodes import NodeIndex
 from policies.kubernetes.objects import JSONObject, ObjectKey
+from policies.kubernetes.readers import TemplateReader
 
 Operation = Literal["CREATE", "UPDATE", "DELETE", "CONNECT"]
 
@@ -55,6 +56,10 @@ class Facts(msgspec.Struct, frozen=True):
     ``scheduling.k8s.io`` says of the Job of that name."""
     quotas: Mapping[str, Mapping[str, int]] = {}
     """By namespace, how many devices of a name its ResourceQuotas allow."""
+    template_readers: Mapping[ObjectKey, TemplateReader] = {}
+    """Who simulates a PodTemplate in files, by its namespace and name."""
+    topologies: tuple[PodSpec, ...] = ()
+    """What the flavors of Kueue that have a topology add to Pods, in files."""
     namespace_labels: Mapping[str, str] | None = None
     """The labels of the request's namespace."""
     runtime_classes: Mapping[str, str] = {}

@@ -23,8 +23,10 @@ from policies.finding import Finding
 from policies.kubernetes.core_v1 import PodTemplate, ResourceRequirements, Toleration
 from policies.kubernetes.nodes import Node, NodeIndex, NodeSet
 from policies.kubernetes.objects import mapping
+from policies.kubernetes.paths import descend, text_at
 from policies.kubernetes.pod import Pod
 from policies.kubernetes.quantity import is_label_value, is_qualified_name
+from policies.kubernetes.readers import KUEUE, READERS, TOPOLOGY_ANNOTATIONS, TemplateReader
 from policies.kubernetes.scheduling import REQUIRED_TERMS, Alternative, tolerates
 from policies.kubernetes.workload import convert
 from policies.policy import Pool
@@ -41,6 +43,7 @@ from policies.reach import (
     unlabeled_nodes,
 )
 from policies.requests import DeviceRequest, NamedClaim, describe_counts, device_peaks
+from policies.vocabulary import QUEUE_LABEL
 
 ID = "unschedulable-gpu-pod"
 
@@ -51,8 +54,9 @@ _WHOLE_NUMBER = re.compile(r"0|-?[1-9][0-9]{0,18}", re.ASCII)
 
 def check(pod: Pod, context: Context) -> Iterator[Finding]:
     """Yield a finding for each reason why the Pod can never run."""
-    if pod.kind == "DaemonSet" and not context.device_requests:
-        yield from _agent(pod, context)
+    reader = READERS.get(pod.kind)
+    if reader and not context.device_requests:
+        yield from _agent(pod, reader, context)
     requested = pod.device_resources or context.device_requests
     if not (requested or pod.spec.resource_claims or pod.spec.resources):
         return
@@ -77,8 +81,8 @@ def check(pod: Pod, context: Context) -> Iterator[Finding]:
         excluded = failing("selection", pod, request, context)
         if excluded and not selects_unlabeled(pod, request, context):
             yield _excluded(pod, excluded, request)
-        if pod.kind == "DaemonSet":
-            yield from _untolerated(pod, request.pools[0], f"requests {request.what}")
+        if reader := reader or _reader_of(pod, context):
+            yield from _untolerated(pod, request.pools[0], f"requests {request.what}", reader)
     if nodes is None:
         return
     if (node := named_node(pod, nodes)) is not None:
@@ -176,15 +180,34 @@ def _malformed_claims(pod: Pod, context: Context) -> Iterator[Finding]:
             )
 
 
-def _agent(pod: Pod, context: Context) -> Iterator[Finding]:
+def _reader_of(pod: Pod, context: Context) -> TemplateReader | None:
+    """Return who reads the template of a GPU Pod as it is written, as other objects tell."""
+    facts = context.facts
+    if pod.kind == "PodTemplate":
+        name = text_at(pod.template.root, "metadata", "name")
+        return facts.template_readers.get((context.request.namespace, name))
+    if pod.kind == "Pod" or not pod.template.raw:
+        return None
+    labels = (
+        mapping(descend(holder, ("metadata", "labels"))) for _, holder in pod.template.holders()
+    )
+    is_topological = not TOPOLOGY_ANNOTATIONS.isdisjoint(pod.annotations)
+    if not (is_topological or (facts.topologies and any(QUEUE_LABEL in each for each in labels))):
+        return None
+    fence = [taint for pool in context.requested_pools for taint in pool.fence]
+    added = [each for flavor in facts.topologies for each in flavor.tolerations or ()]
+    return None if all(any(tolerates(t, taint) for t in added) for taint in fence) else KUEUE
+
+
+def _agent(pod: Pod, reader: TemplateReader, context: Context) -> Iterator[Finding]:
     """Yield a warning for an agent of GPU nodes, such as an exporter, that gets no Pod there."""
     if pod.spec.node_selector or pod.spec.affinity:
         named = named_pools(pod, context.policy.pools, context)
         for pool in dict.fromkeys(pool for each in named for pool in each.pools):
-            yield from _untolerated(pod, pool, "selects GPU nodes")
+            yield from _untolerated(pod, pool, "selects GPU nodes", reader)
 
 
-def _untolerated(pod: Pod, pool: Pool, what: str) -> Iterator[Finding]:
+def _untolerated(pod: Pod, pool: Pool, what: str, reader: TemplateReader) -> Iterator[Finding]:
     """Yield a warning if the template, as it is written, does not tolerate the pool's taints."""
     spec = mapping(pod.template.raw.get("spec"))
     written = convert({"spec": {"tolerations": spec.get("tolerations")}}, PodTemplate)
@@ -198,11 +221,11 @@ def _untolerated(pod: Pod, pool: Pool, what: str) -> Iterator[Finding]:
         yield Finding(
             ID,
             place,
-            "a DaemonSet creates no Pod on GPU nodes",
-            f"the DaemonSet {what}, and its template does not tolerate {taint} of "
-            f"pool {pool.name}. The DaemonSet controller judges the template as it is written, and "
-            "creates no Pod on a node whose taint the template does not tolerate",
-            f"Add {json.dumps(toleration)} to tolerations of the template",
+            reader.reason,
+            f"the {pod.kind.partition('.')[0]} {what}, and its template does not tolerate {taint} "
+            f"of pool {pool.name}. {reader.name} judges the template as it is written, and "
+            f"{reader.consequence}",
+            f"Add {json.dumps(toleration)} to {reader.place}",
             "warn",
         )
 

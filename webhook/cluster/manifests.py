@@ -15,6 +15,7 @@ from policies.kubernetes.paths import descend, text_at
 from policies.kubernetes.selector import NAMESPACE_LABEL
 from policies.kubernetes.workload import convert
 from webhook.cluster.gangs import read_gangs
+from webhook.cluster.readers import readers_among, topologies_among
 from webhook.devices.claims import GROUP, claim_of
 from webhook.documents.objects import Manifest
 
@@ -23,6 +24,7 @@ Complete = Callable[[Request, Facts, JSONObject], Facts]
 
 _FACTS = re.compile(
     "Namespace|ResourceClaim|DeviceClass|ComputeDomain|RuntimeClass|PodGroup|ResourceQuota|Workload"
+    "|CapacityBuffer|ProvisioningRequest|ResourceFlavor"
 )
 """The kinds of the objects that are facts for Pods."""
 
@@ -33,14 +35,16 @@ _CHANNEL = "compute-domain-default-channel.nvidia.com"
 def facts_among(manifests: Iterable[Manifest], namespace: str) -> Callable[[str], Facts]:
     """Return a function from a namespace to the facts there, which objects are for Pods.
 
-    These are claims, claim templates, device classes, namespaces, RuntimeClasses, quotas, and what
-    says with how many Pods a gang starts. Objects without a namespace are in ``namespace``.
+    These are claims, claim templates, device classes, namespaces, RuntimeClasses, quotas, what says
+    with how many Pods a gang starts, and who reads templates as they are written. Objects without a
+    namespace are in ``namespace``.
     """
     values = (manifest.value for manifest in manifests if manifest.value is not None)
     objects = [value for value in values if _FACTS.search(text_at(value, "kind"))]
     placed = [(text_at(obj, "metadata", "namespace") or namespace, obj) for obj in objects]
     claims, templates, classes = read_claims(placed)
     gangs, quotas = read_gangs(placed)
+    simulated, topologies = readers_among(placed), topologies_among(placed)
     labels: dict[str, JSONObject] = {}
     for obj in objects:
         if obj.get("kind") == "Namespace" and obj.get("apiVersion") == "v1":
@@ -58,6 +62,8 @@ def facts_among(manifests: Iterable[Manifest], namespace: str) -> Callable[[str]
             extended_resource_classes=classes,
             gangs=gangs,
             quotas=quotas,
+            template_readers=simulated,
+            topologies=topologies,
             namespace_labels=labels.get(name),
             runtime_classes=handlers,
             runtime_scheduling=scheduling,

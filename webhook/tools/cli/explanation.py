@@ -19,6 +19,7 @@ from policies.exemptions import excepted_mutations
 from policies.kubernetes.nodes import Node
 from policies.kubernetes.pod import RESOURCE_SIDES, Pod
 from policies.kubernetes.quantity import parse_quantity
+from policies.kubernetes.readers import READERS
 from policies.kubernetes.scheduling import (
     FENCING_EFFECTS,
     Alternative,
@@ -77,8 +78,8 @@ class _Template:
 
     @property
     def placed(self) -> Pod:
-        """The Pod that decides on nodes: the DaemonSet controller reads what is written."""
-        return self.written if self.written.kind == "DaemonSet" else self.created
+        """The Pod that decides on nodes: some controllers read what is written."""
+        return self.written if self.written.kind in READERS else self.created
 
 
 class _Detail(str):
