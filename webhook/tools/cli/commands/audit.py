@@ -12,6 +12,7 @@ from webhook.documents.document import InputError
 from webhook.kube.writer import KubeWriter
 from webhook.tools.audit.cluster_audit import Audit
 from webhook.tools.audit.cluster_audit import audit as run
+from webhook.tools.audit.fragments import pieces, without_small
 from webhook.tools.audit.utilization import METRIC, PrometheusError, idle_hours
 from webhook.tools.audit.waste import Window, waste
 from webhook.tools.cli.commands import EXIT_BUG, EXIT_FOUND
@@ -81,6 +82,12 @@ Examples:
     metavar="URL",
     help="Count idle devices, by the utilization that NVIDIA's exporter reports to Prometheus.",
 )
+@click.option(
+    "--what-if-min-devices",
+    type=click.IntRange(min=2),
+    metavar="NUMBER",
+    help="Show what would be free without the Pods that hold fewer devices of a pool.",
+)
 def audit(
     policy_choice: PolicyChoice,
     connection: Connection,
@@ -90,6 +97,7 @@ def audit(
     fail_on: str,
     since: timedelta,
     prometheus: str | None,
+    what_if_min_devices: int | None,
 ) -> int:
     """Audit a live cluster: what the policy denies or changes among the existing workloads.
 
@@ -118,6 +126,13 @@ def audit(
             cluster=await api.host(),
             waste=waste(audited.pools, window, _idle_hours(prometheus, window)),
             hours=since / timedelta(hours=1),
+            lists=[
+                ("Free, but in pieces", [*map(str, pieces(audited.pools))]),
+                (
+                    "What if Pods held more devices",
+                    [*map(str, without_small(audited.pools, what_if_min_devices or 0))],
+                ),
+            ],
         )
         write_reports("audit", report, outputs, color)
         return audited, results

@@ -85,6 +85,9 @@ def audit(report: AuditReport, terminal: Terminal) -> Iterator[str]:
         waste = list(islice(waste_sentences(report.waste), _MOST_WASTE))
         yield from (terminal.line(each, label=f"waste in {report.hours:g} h  ") for each in waste)
         yield "\n" if waste else ""
+        for title, lines in report.lists:
+            yield from (terminal.line(each, label=f"{title.lower()}  ") for each in lines)
+            yield "\n" if lines else ""
     results = sorted(report.results, key=by_severity)
     for result in results:
         if result.findings or result.error is not None:
