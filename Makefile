@@ -156,8 +156,8 @@ audit-dependencies: $(RELEASE_STAMP)  ## look up each library in the advisory da
 	$(BIN)/pip-audit --strict --require-hashes --disable-pip -r requirements/run.txt
 
 .PHONY: bench
-bench: $(STAMP)  ## measure gpufence and alternatives; rewrites docs/reference/benchmarks.md and the baseline (ten minutes)
-	@$(BIN)/python -m bench.run --write
+bench: $(STAMP)  ## measure gpufence and alternatives, rewrite their page and the baseline (ten minutes; PEERS=kyverno for more)
+	@$(BIN)/python -m bench.run --write $(addprefix --peers ,$(PEERS))
 
 .PHONY: bench-compare
 bench-compare: $(STAMP)  ## measure again, and fail if a ratio has fallen by a fifth (ARGS="--only serving")
@@ -174,6 +174,10 @@ bench-expressions: controlplane  ## CPU of the API server by Pod and number of p
 .PHONY: bench-scale
 bench-scale: $(STAMP)  ## a replica with 5,000 nodes and with NODES=100000: memory, CPU, latency, stalls (ten minutes)
 	@$(BIN)/python -m bench.scale 5000 $(or $(NODES),100000)
+
+.PHONY: bench-gang
+bench-gang: controlplane  ## 1,028 GPU Pods from 64 writers, on a real API server with NODES=10000
+	@$(BIN)/python -m bench.gang $(or $(NODES),10000) 1028 64
 
 .PHONY: lock
 lock: $(STAMP)  ## rewrite the pinned requirements (needs uv)

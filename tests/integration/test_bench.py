@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import base64
 import json
+from contextlib import ExitStack
 from datetime import date
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from bench import cli, engine, report, reviews
+from bench import cli, engine, report, reviews, scale
 from bench.apiserver import NOTHING, Created
 from bench.contestants import GO, GPUFENCE
 from bench.results import Results, machine, ratios, regressions
@@ -103,3 +104,10 @@ def test_only_the_section_between_the_marks_is_rewritten(
 def test_gpufence_reports_the_trespassing_manifests(tmp_path: Path) -> None:
     paths = cli.write_manifests(tmp_path, 100)
     assert [cli.trespasses(path) for path in paths.values()] == [2, 2]
+
+
+async def test_a_replica_becomes_ready_in_the_fake_cluster_of_many_nodes(tmp_path: Path) -> None:
+    with ExitStack() as stack:
+        server, _ = scale.started(20, tmp_path, stack)
+        figures = await scale.synced(server, 20)
+    assert "synced after, CPU s" in figures

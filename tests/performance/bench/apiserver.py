@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any, Literal, NamedTuple
 
-from bench import pods
+from bench import kyverno, pods
 from bench.contestants import GO, GPUFENCE, Contestant, cpu_seconds, load, running
 from controlplane.api import ApiError
 from controlplane.binaries import binaries
 from controlplane.cluster import ControlPlane
 from controlplane.poll import until
+from policies.shipped import DEFAULT
 from reviewing import default_policy
 from webhook.controller.text.objects import Registration, configurations
 
@@ -44,39 +46,41 @@ _SENT: dict[PodKind, JSON] = {
 class Created(NamedTuple):
     """Creates per second on 8 connections, and the milliseconds of one without concurrency.
 
-    `server_cpu` is the API server's milliseconds of CPU for each create; `total_cpu` adds etcd and
-    the webhooks. Other load on the machine affects them less than the rate.
+    `server_cpu` and `webhook_cpu` are milliseconds of CPU for each create; `total_cpu` adds etcd.
+    Other load on the machine affects them less than the rate. `memory` is the webhook's, in MiB.
     """
 
     rate: float
     alone: float
-    server_cpu: float
-    total_cpu: float
+    p50: float = 0.0
+    p99: float = 0.0
+    server_cpu: float = 0.0
+    webhook_cpu: float = 0.0
+    total_cpu: float = 0.0
+    memory: float = 0.0
 
 
-def measure(seconds: float, rounds: int) -> dict[PodKind, dict[str, Created]]:
+def measure(
+    seconds: float, rounds: int, *, with_kyverno: bool = False
+) -> dict[PodKind, dict[str, Created]]:
     """Return the medians by Pod and kind of admission.
 
     Every other round reverses the order, so that no kind always follows the same one.
     """
     results: dict[PodKind, dict[str, list[Created]]] = {kind: {} for kind in _SENT}
-    with tempfile.TemporaryDirectory() as temporary:
-        directory = Path(temporary)
-        with ControlPlane(directory / "cluster", binaries()) as cluster:
-            # Dry runs store nothing: these have no work, but use CPU.
-            cluster.manager.stop()
-            cluster.scheduler.stop()
-            flags = ["--kubeconfig", str(cluster.kubeconfig)]
-            with running(directory, flags=flags) as contestants:
-                site = _Site(cluster, directory, contestants)
-                objects_of = admissions(contestants, (directory / "certs" / "ca.crt").read_bytes())
-                # A ready API server still builds discovery and OpenAPI.
-                site.round("plain-pod", seconds)
-                for number in range(rounds):
-                    for name in list(objects_of)[:: -1 if number % 2 else 1]:
-                        with registered(cluster, objects_of[name]):
-                            for kind in _SENT:
-                                results[kind].setdefault(name, []).append(site.round(kind, seconds))
+    with started(with_kyverno=with_kyverno) as (site, objects_of):
+        # A ready API server still builds discovery and OpenAPI.
+        site.round("plain-pod", NOTHING, seconds)
+        outcomes: dict[str, JSON] = {}
+        for number in range(rounds):
+            for name in list(objects_of)[:: -1 if number % 2 else 1]:
+                with registered(site.cluster, objects_of[name]) as outcomes[name]:
+                    for kind in _SENT:
+                        created = site.round(kind, name, seconds)
+                        results[kind].setdefault(name, []).append(created)
+    for name in outcomes.keys() - {NOTHING}:
+        if outcomes[name] != outcomes[GPUFENCE]:
+            raise RuntimeError(f"{name} makes another Pod: {outcomes[name]}, {outcomes[GPUFENCE]}")
     return {
         kind: {
             name: Created(*map(median, zip(*samples, strict=True)))
@@ -84,6 +88,26 @@ def measure(seconds: float, rounds: int) -> dict[PodKind, dict[str, Created]]:
         }
         for kind, by_name in results.items()
     }
+
+
+@contextmanager
+def started(
+    *flags: str, with_kyverno: bool = False
+) -> Iterator[tuple[Site, dict[str, list[JSON]]]]:
+    """Run a control plane and all webhooks. Yield them, and what to register of each."""
+    with ExitStack() as stack:
+        directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        cluster = stack.enter_context(ControlPlane(directory / "cluster", binaries()))
+        # Dry runs store nothing: these have no work, but use CPU.
+        cluster.manager.stop()
+        cluster.scheduler.stop()
+        flags = (f"--kubeconfig={cluster.kubeconfig}", f"--policy={DEFAULT}", *flags)
+        contestants = stack.enter_context(running(directory, flags=flags))
+        objects_of = admissions(contestants, (directory / "certs" / "ca.crt").read_bytes())
+        if with_kyverno:
+            contestants.append(stack.enter_context(kyverno.running(cluster, directory)))
+            objects_of[kyverno.KYVERNO] = kyverno.policies()
+        yield Site(cluster, directory, {each.name: each for each in contestants}), objects_of
 
 
 def admissions(contestants: list[Contestant], ca: bytes) -> dict[str, list[JSON]]:
@@ -98,64 +122,77 @@ def admissions(contestants: list[Contestant], ca: bytes) -> dict[str, list[JSON]
 
 
 @contextmanager
-def registered(cluster: ControlPlane, objects: list[JSON]) -> Iterator[None]:
-    """Keep the objects registered inside the block."""
+def registered(cluster: ControlPlane, objects: list[JSON]) -> Iterator[JSON]:
+    """Keep the objects registered inside the block. Yield what a GPU Pod becomes."""
     titles = [f"{obj['kind']}/{obj['metadata']['name']}" for obj in objects]
-    expected = "mutated" if objects else "unchanged"
     try:
         if objects:
             cluster.kubectl.apply(*objects)
-        until(lambda: _gpu_pod(cluster) == expected, "the registered objects to be active")
-        yield
+        until(lambda: _acts(cluster) == {bool(objects)}, "the registered objects to be active")
+        yield _gpu_pod(cluster)
     finally:
         if objects:
             cluster.kubectl("delete", *titles)
-        until(lambda: _gpu_pod(cluster) == "unchanged", "the registered objects to be gone")
+        until(lambda: _acts(cluster) == {False}, "the registered objects to be gone")
 
 
-def _gpu_pod(cluster: ControlPlane) -> Literal["mutated", "unchanged", "denied"]:
-    """Return the outcome for a GPU Pod now."""
+def _acts(cluster: ControlPlane) -> set[bool]:
+    """Return whether Pods are mutated, and whether they are validated."""
     try:
-        pod = cluster.api.request("POST", PATH, _SENT["gpu-pod"])
+        is_mutated = "affinity" in _gpu_pod(cluster)
     except ApiError:
-        # Only one of mutation and validation is active.
-        return "denied"
-    return "mutated" if "affinity" in pod["spec"] else "unchanged"
+        # Only validation is active.
+        is_mutated = False
+    trespasser = pods.plain_pod()
+    trespasser["spec"]["tolerations"] = [{"key": "nvidia.com/gpu", "operator": "Exists"}]
+    return {is_mutated, bool(cluster.api.refusal(PATH.partition("?")[0], trespasser))}
+
+
+def _gpu_pod(cluster: ControlPlane) -> JSON:
+    """Return the spec of a GPU Pod that is created now."""
+    created = cluster.api.request("POST", PATH, _SENT["gpu-pod"])
+    spec: JSON = json.loads(re.sub(r"kube-api-access-\w+", "token", json.dumps(created["spec"])))
+    return spec
 
 
 @dataclass(frozen=True)
-class _Site:
+class Site:
     """The control plane that receives the creates, and the webhooks."""
 
     cluster: ControlPlane
     directory: Path
-    contestants: list[Contestant]
+    contestants: Mapping[str, Contestant]
 
-    def round(self, kind: PodKind, seconds: float) -> Created:
-        self._create(kind, CONNECTIONS, requests=WARM_UP)
-        server, total = self._cpu()
-        report = self._create(kind, CONNECTIONS, seconds=seconds)
-        server_after, total_after = self._cpu()
-        per_create = 1000 / report["requests"]
+    def round(self, kind: PodKind, name: str, seconds: float) -> Created:
+        self.create(kind, CONNECTIONS, requests=WARM_UP)
+        before = self._cpu(name)
+        report = self.create(kind, CONNECTIONS, seconds=seconds)
+        used = [after - own for after, own in zip(self._cpu(name), before, strict=True)]
+        server, webhook, total = (
+            each * 1000 / report["requests"] for each in (*used[:2], sum(used))
+        )
         return Created(
             rate=report["rate"],
-            alone=self._create(kind, 1, seconds=seconds)["p50"],
-            server_cpu=(server_after - server) * per_create,
-            total_cpu=(total_after - total) * per_create,
+            alone=self.create(kind, 1, seconds=seconds)["p50"],
+            p50=report["p50"],
+            p99=report["p99"],
+            server_cpu=server,
+            webhook_cpu=webhook,
+            total_cpu=total,
+            memory=self.contestants[name].memory() if name in self.contestants else 0.0,
         )
 
-    def _create(self, kind: PodKind, connections: int, **limit: float) -> JSON:
+    def create(self, kind: PodKind, connections: int, path: str = PATH, **limit: float) -> JSON:
         body = self.directory / f"{kind}.pod"
         body.write_text(json.dumps(_SENT[kind]))
         api = self.cluster.api
         assert api.client is not None
         certificate, key = api.client
-        url, tls = f"{self.cluster.url}{PATH}", {"cert": certificate, "key": key}
+        url, tls = f"{self.cluster.url}{path}", {"cert": certificate, "key": key}
         return load(url, api.authority, body, connections=connections, **tls, **limit)
 
-    def _cpu(self) -> tuple[float, float]:
-        """Return the seconds of CPU of the API server, and of all processes."""
-        server = cpu_seconds(self.cluster.apiserver)
-        # Webhooks that receive no requests use no measurable CPU.
-        webhooks = sum(contestant.cpu_seconds() for contestant in self.contestants)
-        return server, server + cpu_seconds(self.cluster.etcd) + webhooks
+    def _cpu(self, name: str) -> tuple[float, float, float]:
+        """Return the seconds of CPU of API server, the webhook of this name, and etcd."""
+        webhook = self.contestants.get(name)
+        used = webhook.cpu_seconds() if webhook else 0.0
+        return cpu_seconds(self.cluster.apiserver), used, cpu_seconds(self.cluster.etcd)

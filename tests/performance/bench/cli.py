@@ -7,6 +7,7 @@ The result is the median. CPU is user and system time; memory is the largest res
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -18,6 +19,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from bench import kyverno
 from controlplane.gpufence import COMMAND
 
 COUNTS = (1_000, 10_000)
@@ -115,21 +117,26 @@ class Measured(msgspec.Struct):
     checking: dict[str, dict[str, Usage]] = {}
 
 
-def measure(rounds: int) -> Measured:
+def measure(rounds: int, *, with_kyverno: bool = False) -> Measured:
     """Measure from a new, small process: a child starts with its parent's resident set."""
+    arguments = [str(rounds), *(["kyverno"] if with_kyverno else [])]
     completed = subprocess.run(
-        [sys.executable, "-m", "bench.cli", str(rounds)], stdout=subprocess.PIPE, check=True
+        [sys.executable, "-m", "bench.cli", *arguments], stdout=subprocess.PIPE, check=True
     )
     return msgspec.json.decode(completed.stdout, type=Measured)
 
 
-def _measure(rounds: int) -> Measured:
+def _measure(rounds: int, *, with_kyverno: bool) -> Measured:
     measured = Measured()
+    if with_kyverno:
+        program = kyverno.programs()["kubectl-kyverno"]
+        COMMANDS[kyverno.KYVERNO] = (program, "apply", kyverno.CHECKING, "--resource")
     with TemporaryDirectory(prefix="gpufence-bench-") as temporary:
         for count in COUNTS:
             for title, path in write_manifests(Path(temporary), count).items():
-                if (found := trespasses(path)) != count // TRESPASSING:
-                    raise RuntimeError(f"gpufence reports {found} trespasses in {path}")
+                for name in {GPUFENCE, kyverno.KYVERNO} & COMMANDS.keys():
+                    if (found := trespasses(path, name)) != count // TRESPASSING:
+                        raise RuntimeError(f"{name} reports {found} trespasses in {path}")
                 measured.checking[title] = _in_rounds(_commands(path), rounds)
         single = next(path for path in Path(temporary).glob("many-*/app-00000.yaml"))
         starts = {LIBRARIES: [sys.executable, "-c", _IMPORT], **_commands(single)}
@@ -141,10 +148,11 @@ def _commands(path: Path) -> dict[str, Sequence[str | Path]]:
     return {name: [*command, path] for name, command in COMMANDS.items()}
 
 
-def trespasses(path: Path) -> int:
-    """Return the number of findings that gpufence reports."""
-    done = subprocess.run([*COMMANDS[GPUFENCE], path], capture_output=True, text=True)
-    return done.stdout.count("  enforce  pool-trespass")
+def trespasses(path: Path, name: str = GPUFENCE) -> int:
+    """Return the number of findings that a command line reports."""
+    done = subprocess.run([*COMMANDS[name], path], capture_output=True, text=True)
+    found = r"^.*  enforce  pool-trespass|^policy bench -> .* failed:"
+    return len(re.findall(found, done.stdout, re.MULTILINE))
 
 
 def _in_rounds(commands: Mapping[str, Sequence[str | Path]], rounds: int) -> dict[str, Usage]:
@@ -203,4 +211,6 @@ def _manifest(number: int) -> str:
 
 
 if __name__ == "__main__":
-    sys.stdout.buffer.write(msgspec.json.encode(_measure(int(sys.argv[1]))))
+    sys.stdout.buffer.write(
+        msgspec.json.encode(_measure(int(sys.argv[1]), with_kyverno="kyverno" in sys.argv))
+    )

@@ -97,7 +97,7 @@ def running(
         with nullcontext() if core is None else pinned(core):
             contestants = _start(directory, certificates, flags, stack)
         for contestant in contestants:
-            contestant.process.wait(_silent(contestant.port))
+            contestant.process.wait(silent(contestant.port))
         yield contestants
 
 
@@ -130,7 +130,9 @@ def commands(
     }
 
 
-def _silent(port: int) -> Callable[[], str]:
+def silent(port: int) -> Callable[[], str]:
+    """Return a probe of a server's port."""
+
     def probe() -> str:
         try:
             socket.create_connection((HOST, port), 1).close()

@@ -3,7 +3,7 @@
 Objects are made when they are listed, with the size of real ones, so that a million Pods take no
 memory. Every tenth node has GPUs: half of these by device plugin, half by DRA. GPU Pods are 6 % of
 the Pods, and belong to Jobs; others belong to Deployments, and to a DaemonSet on the GPU nodes.
-`POST /-/churn` changes nodes, `/-/compact` forgets all versions.
+`POST /-/churn` changes nodes, `/-/compact` forgets all versions, `/-/silence` holds events back.
 """
 
 from __future__ import annotations
@@ -222,6 +222,7 @@ class Fleet:
         self._history: deque[tuple[int, str, bytes]] = deque(maxlen=_KEPT)
         self._watches: dict[asyncio.Queue[bytes | None], str] = {}
         self._churn: asyncio.Task[None] | None = None
+        self._silent_until = 0.0
 
     async def serve(self, port: int) -> None:
         app = web.Application()
@@ -239,6 +240,9 @@ class Fleet:
             self._history.clear()
             for queue in self._watches:
                 queue.put_nowait(None)
+            return web.Response()
+        if request.match_info["order"] == "silence":
+            self._silent_until = time.monotonic() + float(request.query["seconds"])
             return web.Response()
         if self._churn is not None:
             self._churn.cancel()
@@ -298,6 +302,7 @@ class Fleet:
         self._watches[queue] = request.path
         try:
             while (event := await queue.get()) is not None:
+                await asyncio.sleep(max(0.0, self._silent_until - time.monotonic()))
                 await response.write(event)
         finally:
             del self._watches[queue]

@@ -31,8 +31,12 @@ def markdown(results: Results) -> str:
             "admission",
             "creates/s",
             "alone, ms",
+            "p50 ms",
+            "p99 ms",
             "API server's CPU ms",
+            "webhook's CPU ms",
             "all CPU ms",
+            "webhook's memory MiB",
         )
         creation_rows = [(name, *_created(figures)) for name, figures in created.items()]
         title = f"## On a real API server, {apiserver.CONNECTIONS} connections"
@@ -82,8 +86,8 @@ def _served(served: serving.Served) -> tuple[str, ...]:
 
 
 def _created(created: apiserver.Created) -> tuple[str, ...]:
-    cpu = (f"{created.server_cpu:.2f}", f"{created.total_cpu:.2f}")
-    return (f"{created.rate:.0f}", f"{created.alone:.2f}", *cpu)
+    rate, *milliseconds, memory = created
+    return (f"{rate:.0f}", *(f"{each:.2f}" for each in milliseconds), f"{memory:.0f}")
 
 
 def _case(name: str) -> str:

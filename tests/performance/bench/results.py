@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
 
-from bench import apiserver, cli, serving
+from bench import apiserver, cli, kyverno, serving
 from bench import engine as engines
 from bench.contestants import GO, GPUFENCE
 
@@ -35,21 +35,26 @@ class Results:
 PARTS = ("engine", "cli", "serving", "apiserver")
 
 
-def measure(parts: tuple[str, ...], seconds: float, rounds: int) -> Results:
+def measure(
+    parts: tuple[str, ...], seconds: float, rounds: int, *, with_kyverno: bool = False
+) -> Results:
     """Measure the parts, `seconds` for each load and `rounds` of each contestant."""
-    results = Results(machine=machine())
+    if with_kyverno:
+        # The build takes minutes of the machine.
+        kyverno.programs()
+    results = Results(machine=machine(with_kyverno=with_kyverno))
     if "engine" in parts:
         results.engine, results.parts = engines.whole(), engines.parts()
     if "cli" in parts:
-        results.cli = cli.measure(rounds)
+        results.cli = cli.measure(rounds, with_kyverno=with_kyverno)
     if "serving" in parts:
         results.serving = serving.measure(seconds, rounds)
     if "apiserver" in parts:
-        results.apiserver = apiserver.measure(seconds, rounds)
+        results.apiserver = apiserver.measure(seconds, rounds, with_kyverno=with_kyverno)
     return results
 
 
-def machine() -> dict[str, str]:
+def machine(*, with_kyverno: bool = False) -> dict[str, str]:
     """Describe the machine and the versions that the figures depend on."""
     cpu = re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())
     return {
@@ -61,6 +66,7 @@ def machine() -> dict[str, str]:
         **{name: metadata.version(name) for name in ("aiohttp", "msgspec", "PyYAML", "uvloop")},
         **_required("peers", "sigs.k8s.io/controller-runtime"),
         **_required("../../support/controlplane", "k8s.io/kubernetes"),
+        **({"Kyverno": kyverno.VERSION} if with_kyverno else {}),
     }
 
 

@@ -23,9 +23,13 @@ def main() -> int:
     parser.add_argument(
         "--write", action="store_true", help="rewrite the baseline and, of all parts, the page"
     )
+    parser.add_argument(
+        "--peers", choices=("kyverno",), help="further contestants, which take minutes to build"
+    )
     arguments = parser.parse_args()
+    parts, seconds, rounds = arguments.only or PARTS, arguments.seconds, arguments.rounds
     try:
-        results = measure(tuple(arguments.only or PARTS), arguments.seconds, arguments.rounds)
+        results = measure(tuple(parts), seconds, rounds, with_kyverno=bool(arguments.peers))
     except ControlPlaneError as error:
         print(error, file=sys.stderr)
         return 2
@@ -38,13 +42,16 @@ def main() -> int:
     if arguments.write:
         if not arguments.only:
             report.write(results)
-        baselines[interpreter] = {**baseline, **current}
+        # Rates and latencies depend too much on what else a machine does.
+        used = {name: round(ratio, 3) for name, ratio in current.items() if "CPU" in name}
+        baselines[interpreter] = {**baseline, **used}
         BASELINE.write_text(json.dumps(baselines, indent=2) + "\n")
         return 0
     if not baseline.keys() & current.keys():
-        problem = f"{BASELINE.name} has no figures of these parts for {interpreter}"
-        print(f"{problem}. Write them on this machine: make bench", file=sys.stderr)
-        return 2
+        print(
+            f"{BASELINE.name} has no figures of these parts for {interpreter}: run make bench once"
+        )
+        return 0
     slower = regressions(current, baseline)
     for line in slower:
         print(f"regression: {line}", file=sys.stderr)

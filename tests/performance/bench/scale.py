@@ -1,37 +1,43 @@
 """A replica in clusters of many nodes, in its own process, over TLS: `python -m bench.scale N…`.
 
-The cluster is that of `bench.fleet`. Times of reviews include the scheduling of this machine; CPU,
-memory and stalls of the event loop are the replica's own.
+The cluster is that of `bench.fleet`, with ten Pods for each node, which are audited. Times of
+reviews include the scheduling of this machine; CPU, memory and stalls of the event loop are the
+replica's own.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import os
 import ssl
 import statistics
+import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 from urllib.request import Request, urlopen
 
 from bench import reviews
-from bench.contestants import cpu_seconds, resident_mebibytes
+from bench.contestants import cpu_seconds, resident_mebibytes, silent
 from bench.fleet import HOSTNAME, Objects, cluster
 from bench.report import table
 from certs.files import issue
 from controlplane import kubeconfig
-from controlplane.gpufence import HOST, Replica
+from controlplane.gpufence import COMMAND, HOST, Replica
 from controlplane.ports import free_ports
 from controlplane.process import Process
 from policies.shipped import DEFAULT
 
 RATE, CHANGES, SECONDS = 500, 300, 10.0
+_SILENCE, _SILENCE_RATE = 300, 50
+_SILENT = f"watches silent for {_SILENCE} s"
+_PODS_OF_NODE = 10
 _CONNECTIONS = 16
 _START_SECONDS = 600
 _MOST_TERMS, _MOST_VALUES = 200, 5_000
@@ -103,12 +109,14 @@ class Client:
         self.wrong += expected not in answer
         return taken
 
-    async def load(self, endpoint: reviews.Endpoint, seconds: float) -> list[float]:
+    async def load(
+        self, endpoint: reviews.Endpoint, seconds: float, rate: int = RATE
+    ) -> list[float]:
         """Send reviews of a GPU Pod at the rate; return their milliseconds."""
         body, asked = reviews.body("gpu-pod", endpoint), []
         began = time.monotonic()
-        for number in range(int(RATE * seconds)):
-            if (pause := began + number / RATE - time.monotonic()) > 0:
+        for number in range(int(rate * seconds)):
+            if (pause := began + number / rate - time.monotonic()) > 0:
                 await asyncio.sleep(pause)
             asked.append(asyncio.create_task(self.send(endpoint, body)))
         return await asyncio.gather(*asked)
@@ -151,31 +159,67 @@ def expensive_pods() -> Iterator[tuple[str, bytes]]:
 
 
 async def measure(nodes: int) -> Figures:
-    """Measure one replica in a cluster of so many nodes."""
-    with ExitStack() as stack:
-        directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        [port] = free_ports(1)
-        api = f"http://{HOST}:{port}"
-        command = [sys.executable, "-m", "bench.fleet", str(port), str(nodes), "0"]
-        fleet = Process("fleet", command, directory / "fleet.log")
-        stack.callback(fleet.stop)
-        fleet.start()
-        fleet.wait(lambda: _unreachable(api))
-        server = Scaled(directory, api)
-        stack.callback(server.stop)
-        began = time.monotonic()
-        server.start()
-        while server.unready() or not server.has_listed(cluster(nodes, 0)):
-            if time.monotonic() - began > _START_SECONDS:
-                raise TimeoutError(server.unready())
-            await asyncio.sleep(0.2)
-        figures = {
-            "synced after, CPU s": f"{server.cpu:.1f}",
-            "synced after, s": f"{time.monotonic() - began:.0f}",
-            "longest stall meanwhile, CPU ms": f"{server.longest_stall(began):.0f}",
-        }
+    """Measure one replica, an audit and an adoption in a cluster of so many nodes."""
+    with TemporaryDirectory() as temporary, ExitStack() as stack:
+        directory = Path(temporary)
+        server, api = started(nodes, directory, stack)
+        figures = await synced(server, nodes)
         figures |= await _under_load(server, api)
+        server.stop()
+        for name in ("audit", "adopt"):
+            figures |= _command(name, directory)
         return figures
+
+
+def started(nodes: int, directory: Path, stack: ExitStack) -> tuple[Scaled, str]:
+    """Start a fake API server and a replica; return the replica, and the URL of the other."""
+    [port] = free_ports(1)
+    api = f"http://{HOST}:{port}"
+    counts = str(nodes), str(nodes * _PODS_OF_NODE)
+    command = [sys.executable, "-m", "bench.fleet", str(port), *counts]
+    fleet = Process("fleet", command, directory / "fleet.log")
+    server = Scaled(directory, api)
+    for process in (fleet, server):
+        stack.callback(process.stop)
+        process.start()
+    return server, api
+
+
+async def synced(server: Scaled, nodes: int) -> Figures:
+    """Wait until the replica knows the cluster."""
+    began = time.monotonic()
+    server.process.wait(silent(server.port))
+    listening = time.monotonic()
+    while server.unready() or not server.has_listed(cluster(nodes, 0)):
+        if time.monotonic() - began > _START_SECONDS:
+            raise TimeoutError(server.unready())
+        await asyncio.sleep(0.2)
+    return {
+        "synced after, CPU s": f"{server.cpu:.1f}",
+        "synced after, s": f"{time.monotonic() - began:.0f}",
+        "longest stall meanwhile, CPU ms": f"{server.longest_stall(listening):.1f}",
+    }
+
+
+def _command(name: str, directory: Path) -> Figures:
+    """Run a command on the whole cluster."""
+    config, out = directory / "kubeconfig", directory / name
+    command: list[str | Path] = [COMMAND, name, f"--policy={DEFAULT}", f"--kubeconfig={config}"]
+    command += ["--out", out] if name == "adopt" else ["--output", f"json={out}"]
+    began, progress = time.monotonic(), 0.0
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as process:
+        assert process.stderr is not None
+        while os.read(process.stderr.fileno(), 65536):
+            progress = progress or time.monotonic() - began
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode not in (0, 1):
+        raise RuntimeError(f"{command}: status {process.returncode}")
+    return {
+        f"{name}: CPU s": f"{usage.ru_utime + usage.ru_stime:.0f}",
+        f"{name}: memory MiB": f"{usage.ru_maxrss / 1024:.0f}",
+        f"{name}: first progress after, s": f"{progress:.0f}",
+    }
 
 
 async def _under_load(server: Scaled, api: str) -> Figures:
@@ -202,11 +246,15 @@ async def _under_load(server: Scaled, api: str) -> Figures:
     for title, orders in {
         "a node added every 3 ms": ["churn?rate=333&adds"],
         "a relist after 410": ["churn?rate=0", "compact"],
+        _SILENT: [f"churn?rate={CHANGES}", f"silence?seconds={_SILENCE}"],
     }.items():
+        # The last line about the phase before may come late.
+        await asyncio.sleep(1)
         began, client.wrong = time.monotonic(), 0
         for order in orders:
             _order(api, order)
-        taken = await client.load("mutate", SECONDS * 2)
+        whole = (_SILENCE, _SILENCE_RATE) if title == _SILENT else (SECONDS * 2, RATE)
+        taken = await client.load("mutate", *whole)
         figures[f"{title}: wrong answers"] = str(client.wrong)
         figures[f"{title}: p50, p99 ms"] = _quantiles(taken)
         figures[f"{title}: longest stall, CPU ms"] = f"{server.longest_stall(began):.1f}"
@@ -222,14 +270,6 @@ def _quantiles(taken: Sequence[float]) -> str:
 def _order(api: str, order: str) -> None:
     order_of = Request(f"{api}/-/{order}", method="POST")  # noqa: S310 - this process started it
     urlopen(order_of, timeout=60).close()  # noqa: S310
-
-
-def _unreachable(api: str) -> str:
-    try:
-        urlopen(f"{api}/version", timeout=1).close()  # noqa: S310
-    except OSError as error:
-        return str(error)
-    return ""
 
 
 def main() -> None:

@@ -175,8 +175,7 @@ func (c *client) work(asked *options, index int, began time.Time) outcome {
 	defer c.connection.Close()
 	seen := outcome{statuses: map[string]int{}}
 	end := began.Add(time.Duration(asked.seconds * float64(time.Second)))
-	share := asked.requests / asked.connections
-	for n := 0; asked.requests == 0 || n < share; n++ {
+	for n := 0; asked.requests == 0 || n*asked.connections+index < asked.requests; n++ {
 		due := time.Now()
 		if asked.rate > 0 {
 			turn := float64(n*asked.connections+index) / asked.rate
