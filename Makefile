@@ -157,7 +157,7 @@ audit-dependencies: $(RELEASE_STAMP)  ## look up each library in the advisory da
 
 .PHONY: bench
 bench: $(STAMP)  ## measure gpufence and alternatives, rewrite their page and the baseline (ten minutes; PEERS=kyverno for more)
-	@$(BIN)/python -m bench.run --write $(addprefix --peers ,$(PEERS))
+	@$(BIN)/python -m bench.run --write
 
 .PHONY: bench-compare
 bench-compare: $(STAMP)  ## measure again, and fail if a ratio has fallen by a fifth (ARGS="--only serving")
@@ -168,8 +168,8 @@ bench-cli: $(STAMP)  ## only the command lines of it: 10,000 manifests, start, m
 	@$(BIN)/python -m bench.run --only cli
 
 .PHONY: bench-expressions
-bench-expressions: controlplane  ## CPU of the API server by Pod and number of pools (VERSION=v1.37.2 builds another)
-	$(BIN)/python -m bench.expressions $(VERSION)
+bench-expressions: controlplane  ## CPU of the API server by Pod and number of pools
+	@$(BIN)/python -m bench.expressions
 
 .PHONY: bench-scale
 bench-scale: $(STAMP)  ## a replica with 5,000 nodes and with NODES=100000: memory, CPU, latency, stalls (ten minutes)

@@ -6,7 +6,7 @@ import base64
 import json
 import re
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -60,15 +60,13 @@ class Created(NamedTuple):
     memory: float = 0.0
 
 
-def measure(
-    seconds: float, rounds: int, *, with_kyverno: bool = False
-) -> dict[PodKind, dict[str, Created]]:
+def measure(seconds: float, rounds: int) -> dict[PodKind, dict[str, Created]]:
     """Return the medians by Pod and kind of admission.
 
     Every other round reverses the order, so that no kind always follows the same one.
     """
     results: dict[PodKind, dict[str, list[Created]]] = {kind: {} for kind in _SENT}
-    with started(with_kyverno=with_kyverno) as (site, objects_of):
+    with started() as (site, objects_of):
         # A ready API server still builds discovery and OpenAPI.
         site.round("plain-pod", NOTHING, seconds)
         outcomes: dict[str, JSON] = {}
@@ -91,9 +89,7 @@ def measure(
 
 
 @contextmanager
-def started(
-    *flags: str, with_kyverno: bool = False
-) -> Iterator[tuple[Site, dict[str, list[JSON]]]]:
+def started(*flags: str) -> Iterator[tuple[Site, dict[str, list[JSON]]]]:
     """Run a control plane and all webhooks. Yield them, and what to register of each."""
     with ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
@@ -104,7 +100,7 @@ def started(
         flags = (f"--kubeconfig={cluster.kubeconfig}", f"--policy={DEFAULT}", *flags)
         contestants = stack.enter_context(running(directory, flags=flags))
         objects_of = admissions(contestants, (directory / "certs" / "ca.crt").read_bytes())
-        if with_kyverno:
+        if kyverno.WANTED:
             contestants.append(stack.enter_context(kyverno.running(cluster, directory)))
             objects_of[kyverno.KYVERNO] = kyverno.policies()
         yield Site(cluster, directory, {each.name: each for each in contestants}), objects_of
@@ -122,30 +118,36 @@ def admissions(contestants: list[Contestant], ca: bytes) -> dict[str, list[JSON]
 
 
 @contextmanager
-def registered(cluster: ControlPlane, objects: list[JSON]) -> Iterator[JSON]:
+def registered(
+    cluster: ControlPlane, objects: list[JSON], acts: Callable[[], set[bool]] | None = None
+) -> Iterator[JSON]:
     """Keep the objects registered inside the block. Yield what a GPU Pod becomes."""
     titles = [f"{obj['kind']}/{obj['metadata']['name']}" for obj in objects]
+    acts = acts or (lambda: {_mutates(cluster), denies(cluster)})
     try:
         if objects:
             cluster.kubectl.apply(*objects)
-        until(lambda: _acts(cluster) == {bool(objects)}, "the registered objects to be active")
+        until(lambda: acts() == {bool(objects)}, "the registered objects to be active")
         yield _gpu_pod(cluster)
     finally:
         if objects:
             cluster.kubectl("delete", *titles)
-        until(lambda: _acts(cluster) == {False}, "the registered objects to be gone")
+        until(lambda: acts() == {False}, "the registered objects to be gone")
 
 
-def _acts(cluster: ControlPlane) -> set[bool]:
-    """Return whether Pods are mutated, and whether they are validated."""
-    try:
-        is_mutated = "affinity" in _gpu_pod(cluster)
-    except ApiError:
-        # Only validation is active.
-        is_mutated = False
+def denies(cluster: ControlPlane) -> bool:
+    """Return whether a Pod that trespasses is denied."""
     trespasser = pods.plain_pod()
     trespasser["spec"]["tolerations"] = [{"key": "nvidia.com/gpu", "operator": "Exists"}]
-    return {is_mutated, bool(cluster.api.refusal(PATH.partition("?")[0], trespasser))}
+    return bool(cluster.api.refusal(PATH.partition("?")[0], trespasser))
+
+
+def _mutates(cluster: ControlPlane) -> bool:
+    try:
+        return "affinity" in _gpu_pod(cluster)
+    except ApiError:
+        # Only validation is active.
+        return False
 
 
 def _gpu_pod(cluster: ControlPlane) -> JSON:

@@ -117,18 +117,17 @@ class Measured(msgspec.Struct):
     checking: dict[str, dict[str, Usage]] = {}
 
 
-def measure(rounds: int, *, with_kyverno: bool = False) -> Measured:
+def measure(rounds: int) -> Measured:
     """Measure from a new, small process: a child starts with its parent's resident set."""
-    arguments = [str(rounds), *(["kyverno"] if with_kyverno else [])]
     completed = subprocess.run(
-        [sys.executable, "-m", "bench.cli", *arguments], stdout=subprocess.PIPE, check=True
+        [sys.executable, "-m", "bench.cli", str(rounds)], stdout=subprocess.PIPE, check=True
     )
     return msgspec.json.decode(completed.stdout, type=Measured)
 
 
-def _measure(rounds: int, *, with_kyverno: bool) -> Measured:
+def _measure(rounds: int) -> Measured:
     measured = Measured()
-    if with_kyverno:
+    if kyverno.WANTED:
         program = kyverno.programs()["kubectl-kyverno"]
         COMMANDS[kyverno.KYVERNO] = (program, "apply", kyverno.CHECKING, "--resource")
     with TemporaryDirectory(prefix="gpufence-bench-") as temporary:
@@ -211,6 +210,4 @@ def _manifest(number: int) -> str:
 
 
 if __name__ == "__main__":
-    sys.stdout.buffer.write(
-        msgspec.json.encode(_measure(int(sys.argv[1]), with_kyverno="kyverno" in sys.argv))
-    )
+    sys.stdout.buffer.write(msgspec.json.encode(_measure(int(sys.argv[1]))))

@@ -9,9 +9,7 @@ from functools import partial
 from statistics import median
 
 from bench import reviews
-from policies.engine import mutate
 from reviewing import default_policy
-from webhook.serve.admission import review
 from webhook.serve.admission.handler import Admission, Endpoint
 from webhook.serve.metrics.replica import Metrics
 
@@ -57,16 +55,3 @@ def whole() -> dict[str, float]:
             work = partial(answer_of, admission, PATHS[endpoint], body)
             costs[f"{case} {endpoint}"] = microseconds(work)
     return costs
-
-
-def parts(case: reviews.Case = "gpu-pod") -> dict[str, float]:
-    """Return the cost of the parts of one mutating review, in microseconds."""
-    policy = default_policy()
-    body = reviews.body(case, "mutate")
-    decoded = review.decode(body)
-    assert decoded.object is not None
-    request = decoded.to_engine(date(2026, 1, 1))
-    decoding = microseconds(lambda: review.decode(body))
-    # A mutation changes the typed Pod, so every call decodes a new one.
-    both = microseconds(lambda: mutate(review.object_of(review.decode(body)), policy, request))
-    return {"read the review": decoding, "mutate": both - decoding}

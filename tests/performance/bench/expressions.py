@@ -6,30 +6,24 @@ a webhook: a last condition is false, and the API server still evaluates the oth
 
 from __future__ import annotations
 
-import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import compat
+from bench.apiserver import PATH, denies, registered
 from bench.contestants import cpu_seconds
 from bench.pods import container, gpu_pod, plain_pod, pod
-from controlplane import binaries, cache
-from controlplane.api import ApiError
+from bench.report import table
+from controlplane import binaries
 from controlplane.cluster import ControlPlane
-from controlplane.errors import ControlPlaneError
-from controlplane.poll import until
 from in_tree import of_pools
 from policies.policy import Policy
 from webhook.controller.text.objects import Registration, admission_policies, configurations
 
 JSON = dict[str, Any]
 
-PODS = "/api/v1/namespaces/default/pods?dryRun=All"
-ADMISSION = "/apis/admissionregistration.k8s.io/v1"
 POOLS = (1, 10, 100)
 ROUNDS = 3
 CONNECTIONS = 4
@@ -40,12 +34,6 @@ _NEVER = {"name": "never", "expression": "false"}
 
 def subjects() -> dict[str, tuple[JSON, int]]:
     """Return the Pods, and how often each is created in a round."""
-    plain = plain_pod()["spec"]
-    other: JSON = {
-        "nodeSelector": {"disktype": "ssd"},
-        "tolerations": [_exists("team.example/batch")],
-    }
-    away: JSON = {"tolerations": [_exists(_KEY)], "affinity": _affinity([_away()])}
     terms = [
         [_away(), *({"key": f"l-{n}.example", "operator": "Exists"} for n in range(9))]
         for _ in range(10)
@@ -57,8 +45,6 @@ def subjects() -> dict[str, tuple[JSON, int]]:
     }
     return {
         "plain": (plain_pod(), 60),
-        "selects and tolerates, by other keys": (pod(**{**plain, **other}), 60),
-        "tolerates a pool, and is kept off it": (pod(**{**plain, **away}), 60),
         "GPU Pod": (gpu_pod(), 60),
         "large, tolerates a pool, and is kept off it": (pod(**large), 60),
         **{name: (each, 5) for name, each in dense().items()},
@@ -127,38 +113,12 @@ def objects(policy: Policy) -> list[JSON]:
     return found
 
 
-@contextmanager
-def registered(cluster: ControlPlane, made: list[JSON]) -> Iterator[None]:
-    """Keep the objects registered inside the block."""
-    trespasser = pod([container("web")], tolerations=[_exists(_KEY)])
-
-    def denies() -> bool:
-        try:
-            cluster.api.request("POST", PODS, trespasser)
-        except ApiError:
-            return True
-        return False
-
-    paths = [f"{ADMISSION}/{_plural(each['kind'])}" for each in made]
-    for path, each in zip(paths, made, strict=True):
-        cluster.api.request("POST", path, each)
-    until(lambda: denies() is bool(made), "the policies to be active")
-    yield
-    for path, each in zip(paths, made, strict=True):
-        cluster.api.request("DELETE", f"{path}/{each['metadata']['name']}")
-    until(lambda: not denies(), "the policies to be gone")
-
-
-def _plural(kind: str) -> str:
-    return f"{kind.lower()}s" if not kind.endswith("y") else f"{kind[:-1].lower()}ies"
-
-
 def measure(cluster: ControlPlane, forms: dict[str, list[JSON]]) -> dict[str, dict[str, float]]:
     """Return the milliseconds by Pod and form: the least of the rounds, which alternate."""
     found: dict[str, dict[str, float]] = {name: {} for name in subjects()}
     for number in range(ROUNDS):
         for form in [*forms][:: -1 if number % 2 else 1]:
-            with registered(cluster, forms[form]):
+            with registered(cluster, forms[form], lambda: {denies(cluster)}):
                 for name, (subject, times) in subjects().items():
                     cost = _cost(cluster, subject, times)
                     found[name][form] = min(cost, found[name].get(form, cost))
@@ -167,7 +127,7 @@ def measure(cluster: ControlPlane, forms: dict[str, list[JSON]]) -> dict[str, di
 
 def _cost(cluster: ControlPlane, subject: JSON, times: int) -> float:
     def create(_: int) -> None:
-        cluster.api.request("POST", PODS, subject)
+        cluster.api.request("POST", PATH, subject)
 
     with ThreadPoolExecutor(min(CONNECTIONS, times)) as threads:
         list(threads.map(create, range(min(CONNECTIONS, times))))
@@ -176,35 +136,22 @@ def _cost(cluster: ControlPlane, subject: JSON, times: int) -> float:
         return (cpu_seconds(cluster.apiserver) - before) * 1000 / times
 
 
-def main(versions: list[str]) -> int:
-    """Print a table for each version of Kubernetes, by default the one of the tests."""
+def main() -> None:
+    """Print a table."""
     forms = {"no policy": [], **{f"{n} pools": objects(of_pools(n)) for n in POOLS}}
-    try:
-        for version in versions or [""]:
-            paths = binaries.binaries()
-            if version:
-                paths |= compat.module(version).binaries(compat.TESTED, cache.root())
-            with (
-                tempfile.TemporaryDirectory() as directory,
-                ControlPlane(Path(directory), paths, checks_policy_types=False) as cluster,
-            ):
-                # Dry runs store nothing: these have no work, but use CPU.
-                cluster.manager.stop()
-                cluster.scheduler.stop()
-                print(f"\n{binaries.version_of(paths['kube-apiserver'])}\n")
-                _print(measure(cluster, forms), [*forms])
-    except ControlPlaneError as error:
-        print(error, file=sys.stderr)
-        return 1
-    return 0
-
-
-def _print(found: dict[str, dict[str, float]], forms: list[str]) -> None:
-    print(f"| Pod | {' | '.join(forms)} |")
-    print(f"| --- |{' ---: |' * len(forms)}")
-    for name, costs in found.items():
-        print(f"| {name} | {' | '.join(f'{costs[form]:.3g}' for form in forms)} |", flush=True)
+    paths = binaries.binaries()
+    with (
+        tempfile.TemporaryDirectory() as directory,
+        ControlPlane(Path(directory), paths, checks_policy_types=False) as cluster,
+    ):
+        # Dry runs store nothing: these have no work, but use CPU.
+        cluster.manager.stop()
+        cluster.scheduler.stop()
+        costs = measure(cluster, forms).items()
+    print(binaries.version_of(paths["kube-apiserver"]))
+    rows = ((name, *(f"{own[form]:.3g}" for form in forms)) for name, own in costs)
+    print(table(("Pod", *forms), rows))
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    main()

@@ -1,6 +1,6 @@
 """Kyverno as a contestant, built from its Go module: its webhook, and its command line.
 
-The webhook runs outside of the cluster, without reports, events and metrics.
+The webhook runs outside of the cluster, without reports and metrics.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from controlplane.gobuild import ENVIRONMENT, GoModule
 from controlplane.ports import free_ports
 from controlplane.process import Process
 
+WANTED = os.environ.get("PEERS") == "kyverno"
 VERSION = "v1.19.1"
 KYVERNO = f"Kyverno {VERSION}"
 CHECKING = Path(__file__).with_name("peers") / "kyverno-cli.yaml"
@@ -31,7 +32,8 @@ _ADMITTING = Path(__file__).with_name("peers") / "kyverno.yaml"
 _MODULE = f"github.com/kyverno/kyverno@{VERSION}"
 _SUM = "h1:/MkgFii3/VlQfKR1JpC9tVwNNVNQTt2S4U6qCsafsTU="
 _PACKAGES = {"kyverno": "./cmd/kyverno", "kubectl-kyverno": "./cmd/cli/kubectl-kyverno"}
-_NEEDED = "Namespace|CustomResourceDefinition|ConfigMap|ServiceAccount"
+_NEEDED = "^kind: (Namespace|CustomResourceDefinition|ConfigMap|ServiceAccount)$"
+_DEPLOYMENT = "kind: Deployment\nmetadata:\n  name: kyverno-admission-controller"
 _CONFIGURATIONS = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
 
 
@@ -74,47 +76,31 @@ def policies() -> list[dict[str, Any]]:
 
 @contextmanager
 def running(cluster: ControlPlane, directory: Path) -> Iterator[Contestant]:
-    """Run the webhook. It registers itself with the API server when it has policies."""
+    """Run the webhook with the arguments of its installation, in this process' network.
+
+    It registers itself with the API server when it has policies.
+    """
     objects = (source() / "config" / "install-latest-testing.yaml").read_text().split("\n---\n")
-    needed = [each for each in objects if re.search(rf"^kind: ({_NEEDED})$", each, re.MULTILINE)]
+    needed = [each for each in objects if re.search(_NEEDED, each, re.MULTILINE)]
+    (deployment,) = (each for each in objects if re.search(_DEPLOYMENT, each))
+    [container] = yaml.safe_load(deployment)["spec"]["template"]["spec"]["containers"]
     install = directory / "kyverno-install.yaml"
     install.write_text("\n---\n".join(needed))
     cluster.kubectl("apply", "--server-side", "-f", str(install))
     port, metrics = free_ports(2)
-    account = "system:serviceaccount:kyverno:kyverno"
     command: list[str | Path] = [
-        *(programs()["kyverno"], f"--kubeconfig={cluster.kubeconfig}"),
-        *(f"--serverIP={HOST}:{port}", f"--webhookServerHost={HOST}"),
-        *(f"--webhookServerPort={port}", "--controllerRuntimeMetricsAddress=0"),
-        *(f"--metricsHost={HOST}", f"--metricsPort={metrics}", "--disableMetrics"),
-        *("--v=0", "--admissionReports=false", "--enableReporting="),
-        "--omitEvents=PolicyApplied,PolicySkipped,PolicyViolation,PolicyError",
-        "--caSecretName=kyverno-svc.kyverno.svc.kyverno-tls-ca",
-        "--tlsSecretName=kyverno-svc.kyverno.svc.kyverno-tls-pair",
-        f"--backgroundServiceAccountName={account}-background-controller",
-        f"--reportsServiceAccountName={account}-reports-controller",
+        *(programs()["kyverno"], *container["args"], f"--kubeconfig={cluster.kubeconfig}"),
+        *(f"--serverIP={HOST}:{port}", f"--webhookServerPort={port}", "--v=0"),
+        *(f"--metricsPort={metrics}", "--disableMetrics", "--controllerRuntimeMetricsAddress=0"),
+        *("--admissionReports=false", "--enableReporting="),
     ]
-    environ = {
-        "INIT_CONFIG": "kyverno",
-        "METRICS_CONFIG": "kyverno-metrics",
-        "KYVERNO_NAMESPACE": "kyverno",
-        "KYVERNO_POD_NAME": "bench",
-        "KYVERNO_SERVICEACCOUNT_NAME": "kyverno-admission-controller",
-        "KYVERNO_ROLE_NAME": "kyverno:admission-controller",
-        "KYVERNO_SVC": "kyverno-svc",
-        "KYVERNO_DEPLOYMENT": "kyverno-admission-controller",
-        "TUF_ROOT": str(directory),
-    }
+    environ = {each["name"]: each.get("value", "kyverno") for each in container["env"]}
+    environ |= {"TUF_ROOT": str(directory)}
     process = Process(KYVERNO, command, directory / "kyverno.log", environ=os.environ | environ)
 
     def unregistered() -> str:
-        names = [
-            each["metadata"]["name"]
-            for each in cluster.api.request("GET", _CONFIGURATIONS)["items"]
-        ]
-        return (
-            "" if any("kyverno-policy" in name for name in names) else "its webhook configurations"
-        )
+        registered = json.dumps(cluster.api.request("GET", _CONFIGURATIONS))
+        return "" if "kyverno-policy" in registered else "its webhook configurations"
 
     process.start()
     try:

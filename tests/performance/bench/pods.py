@@ -49,30 +49,3 @@ def selecting_pod() -> JSON:
     plain = plain_pod()
     plain["spec"]["nodeSelector"] = {"node.kubernetes.io/instance-type": "m7i.large"}
     return plain
-
-
-def large_pod(containers: int) -> JSON:
-    """Return a GPU Pod in which every fourth container requests a device."""
-    return pod(
-        [container(f"worker-{n}", devices=int(n % 4 == 0)) for n in range(containers)],
-        restartPolicy="Never",
-    )
-
-
-def megabyte_pod() -> JSON:
-    """Return a GPU Pod of 1 MB, most of it environment variables."""
-    env = [{"name": f"SETTING_{n}", "value": f"{n:04}" * 120} for n in range(400)]
-    workers = [container(f"worker-{n}", devices=1) for n in range(5)]
-    return pod([worker | {"env": env} for worker in workers], restartPolicy="Never")
-
-
-def deployment() -> JSON:
-    gpu = gpu_pod()
-    template = {"metadata": {"labels": {"app": "bench"}}, "spec": gpu["spec"]}
-    del template["spec"]["restartPolicy"]
-    return {
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
-        "metadata": {"generateName": "bench-"},
-        "spec": {"selector": {"matchLabels": {"app": "bench"}}, "template": template},
-    }

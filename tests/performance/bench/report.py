@@ -18,8 +18,6 @@ def markdown(results: Results) -> str:
     if results.engine:
         cases = ((_case(name), f"{cost:.0f}") for name, cost in results.engine.items())
         sections.append("## The engine alone\n\n" + table(("review", "µs"), cases))
-        parts = ((name, f"{cost:.0f}") for name, cost in results.parts.items())
-        sections.append(table(("of a GPU Pod, mutating", "µs"), parts))
     sections += _command_lines(results.cli)
     for case, by_name in results.serving.items():
         header = ("webhook", "requests/s", "p50 ms", "p99 ms", "CPU ms", "memory MiB")

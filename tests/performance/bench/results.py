@@ -11,8 +11,7 @@ from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
 
-from bench import apiserver, cli, kyverno, serving
-from bench import engine as engines
+from bench import apiserver, cli, engine, kyverno, serving
 from bench.contestants import GO, GPUFENCE
 
 BASELINE = Path(__file__).with_name("baseline.json")
@@ -26,7 +25,6 @@ class Results:
 
     machine: dict[str, str] = field(default_factory=dict)
     engine: dict[str, float] = field(default_factory=dict)
-    parts: dict[str, float] = field(default_factory=dict)
     serving: dict[str, dict[str, serving.Served]] = field(default_factory=dict)
     apiserver: dict[apiserver.PodKind, dict[str, apiserver.Created]] = field(default_factory=dict)
     cli: cli.Measured = field(default_factory=cli.Measured)
@@ -35,26 +33,24 @@ class Results:
 PARTS = ("engine", "cli", "serving", "apiserver")
 
 
-def measure(
-    parts: tuple[str, ...], seconds: float, rounds: int, *, with_kyverno: bool = False
-) -> Results:
+def measure(parts: tuple[str, ...], seconds: float, rounds: int) -> Results:
     """Measure the parts, `seconds` for each load and `rounds` of each contestant."""
-    if with_kyverno:
+    if kyverno.WANTED:
         # The build takes minutes of the machine.
         kyverno.programs()
-    results = Results(machine=machine(with_kyverno=with_kyverno))
+    results = Results(machine=machine())
     if "engine" in parts:
-        results.engine, results.parts = engines.whole(), engines.parts()
+        results.engine = engine.whole()
     if "cli" in parts:
-        results.cli = cli.measure(rounds, with_kyverno=with_kyverno)
+        results.cli = cli.measure(rounds)
     if "serving" in parts:
         results.serving = serving.measure(seconds, rounds)
     if "apiserver" in parts:
-        results.apiserver = apiserver.measure(seconds, rounds, with_kyverno=with_kyverno)
+        results.apiserver = apiserver.measure(seconds, rounds)
     return results
 
 
-def machine(*, with_kyverno: bool = False) -> dict[str, str]:
+def machine() -> dict[str, str]:
     """Describe the machine and the versions that the figures depend on."""
     cpu = re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())
     return {
@@ -66,7 +62,7 @@ def machine(*, with_kyverno: bool = False) -> dict[str, str]:
         **{name: metadata.version(name) for name in ("aiohttp", "msgspec", "PyYAML", "uvloop")},
         **_required("peers", "sigs.k8s.io/controller-runtime"),
         **_required("../../support/controlplane", "k8s.io/kubernetes"),
-        **({"Kyverno": kyverno.VERSION} if with_kyverno else {}),
+        **({"Kyverno": kyverno.VERSION} if kyverno.WANTED else {}),
     }
 
 

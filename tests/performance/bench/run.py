@@ -23,13 +23,9 @@ def main() -> int:
     parser.add_argument(
         "--write", action="store_true", help="rewrite the baseline and, of all parts, the page"
     )
-    parser.add_argument(
-        "--peers", choices=("kyverno",), help="further contestants, which take minutes to build"
-    )
     arguments = parser.parse_args()
-    parts, seconds, rounds = arguments.only or PARTS, arguments.seconds, arguments.rounds
     try:
-        results = measure(tuple(parts), seconds, rounds, with_kyverno=bool(arguments.peers))
+        results = measure(tuple(arguments.only or PARTS), arguments.seconds, arguments.rounds)
     except ControlPlaneError as error:
         print(error, file=sys.stderr)
         return 2
