@@ -120,7 +120,7 @@ def _node(number: int, changes: int) -> dict[str, object]:
     taint = {"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}
     devices = {"nvidia.com/gpu": "8"} if is_gpu and not is_published else {}
     return {
-        "metadata": {"name": name, "uid": f"{name}-uid", "labels": labels, "managedFields": _TEXT},
+        "metadata": {"name": name, "labels": labels, "annotations": {"example.com/text": _TEXT}},
         "spec": {"taints": [taint] if is_gpu else []},
         "status": {
             "allocatable": {"cpu": "64", "memory": "512Gi", "pods": "110", **devices},
