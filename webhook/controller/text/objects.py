@@ -63,11 +63,12 @@ _PODS, _PLACEMENT, _NAMED_NODE = (
     f"{name}{DOMAIN}" for name in ("pods", "pods-placement", "pods-named-node")
 )
 _OBSERVED, _CUSTOM_WORKLOADS = f"pods-observed{DOMAIN}", f"custom-workloads{DOMAIN}"
-_SUBRESOURCES = {
-    "device-leak": ("pods/ephemeralcontainers",),
-    "pool-trespass": (),
-}
-"""What the admission policy of a rule matches in addition to Pods: no subresource moves a Pod."""
+_UPDATED = {"device-leak": "pods/ephemeralcontainers", "pool-trespass": "pods"}
+"""Whose updates the admission policy of a rule matches: others do not change what the rule reads.
+
+Updates of pod templates are left to the webhook. Before Kubernetes 1.37, each policy costs four
+conversions of the template, and their Pods are judged when they are created.
+"""
 
 _PATHS = {f"policies{DOMAIN}": "/validate-policy"}
 """Of a webhook that calls another path than its configuration."""
@@ -154,18 +155,16 @@ def configurations(policy: Policy, registration: Registration) -> tuple[JSONObje
     )
 
 
-def workload_rules(
-    subresources: Sequence[str] = ("pods/ephemeralcontainers", "pods/resize"),
-) -> list[JSONObject]:
-    """Return the rules that match Pods, these subresources, and core workloads."""
+def workload_rules(updated: str = "") -> list[JSONObject]:
+    """Return the rules that match Pods and core workloads, or only the updates of one resource."""
     resources: dict[str, list[str]] = {"": ["pods"]}
     for group, kind in CORE_WORKLOADS:
         if group != "extensions":  # No longer served.
             resources.setdefault(group, []).append(f"{kind.lower()}s")
-    both = ["CREATE", "UPDATE"]
-    matched = [(group, both, names) for group, names in resources.items()]
-    if subresources:
-        matched.insert(1, ("", ["UPDATE"], [*subresources]))
+    operations = ["CREATE"] if updated else ["CREATE", "UPDATE"]
+    matched = [(group, operations, names) for group, names in resources.items()]
+    subresources = ["pods/ephemeralcontainers", "pods/resize"]
+    matched.insert(1, ("", ["UPDATE"], [updated] if updated else subresources))
     return [
         {
             "operations": operations,
@@ -261,7 +260,7 @@ def _admission_policy(
     spec = _with_data(
         text["spec"], NAMES=names_for(rule, policy), POLICY=policy_data(rule, policy, today)
     )
-    matched = {**spec["matchConstraints"], "resourceRules": workload_rules(_SUBRESOURCES[rule])}
+    matched = {**spec["matchConstraints"], "resourceRules": workload_rules(_UPDATED[rule])}
     constraints = {**matched, "namespaceSelector": _namespace_selector(policy, registration)}
     yield {
         **text,
