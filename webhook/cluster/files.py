@@ -13,7 +13,7 @@ from policies.kubernetes.objects import JSONObject
 from policies.policy import Policy
 from webhook.cluster.manifests import Complete
 from webhook.cluster.state import NAMESPACES, RUNTIME_CLASSES, ClusterState
-from webhook.cluster.templates import MACHINE_DEPLOYMENTS, NODE_CLAIMS, NODE_POOLS
+from webhook.cluster.templates import MACHINE_DEPLOYMENTS, NODE_CLAIMS, NODE_GROUPS, NODE_POOLS
 from webhook.devices.classes import DEVICE_CLASSES
 from webhook.devices.nodes import NODES
 from webhook.devices.slices import RESOURCE_SLICES, TAINT_RULES
@@ -99,7 +99,10 @@ def put(state: ClusterState, obj: JSONObject) -> None:
         ValueError: the object has no name, or a field is missing or of another type.
     """
     group = str(obj.get("apiVersion")).rpartition("/")[0]
-    collection = _KINDS.get((group, str(obj.get("kind"))))
+    kind = group, str(obj.get("kind"))
+    for template in NODE_GROUPS[kind](obj) if kind in NODE_GROUPS else ():
+        state.template_stores[MACHINE_DEPLOYMENTS].keep(template.name, template)
+    collection = _KINDS.get(kind)
     if collection is None:
         return
     item = msgspec.convert(obj, collection.item)

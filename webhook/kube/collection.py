@@ -93,10 +93,10 @@ class ValueStore(Generic[ItemT_contra, ValueT]):
         self.by_name: dict[str, ValueT] = {}
 
     def put(self, item: ItemT_contra, /) -> None:
-        self._set(item.metadata.key, self._read(item))
+        self.keep(item.metadata.key, self._read(item))
 
     def remove(self, name: str, /) -> None:
-        self._set(name, None)
+        self.keep(name, None)
 
     def names(self) -> Iterable[str]:
         return list(self.by_name)
@@ -104,7 +104,8 @@ class ValueStore(Generic[ItemT_contra, ValueT]):
     def __len__(self) -> int:
         return len(self.by_name)
 
-    def _set(self, name: str, value: ValueT | None) -> None:
+    def keep(self, name: str, value: ValueT | None) -> None:
+        """Keep the value under the name, or drop the one before."""
         before = self.by_name.get(name)
         if value == before:
             return

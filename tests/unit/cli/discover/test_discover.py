@@ -206,6 +206,59 @@ metadata:
     assert "No label of MachineDeployment infra/gpu identifies nvidia nodes" in done.err
 
 
+NODE_GROUPS = """\
+apiVersion: eksctl.io/v1alpha5
+kind: ClusterConfig
+managedNodeGroups:
+- {name: cpu, instanceType: m7i.large}
+- name: a100
+  instanceType: p4d.24xlarge
+  taints: [{key: nvidia.com/gpu, value: "true", effect: NoSchedule}]
+nodeGroups:
+- name: l4
+  taints: {nvidia.com/gpu: "true:NoSchedule"}
+  tags:
+    k8s.io/cluster-autoscaler/node-template/label/nvidia.com/gpu.product: NVIDIA-L4
+    k8s.io/cluster-autoscaler/node-template/resources/nvidia.com/gpu: "1"
+---
+apiVersion: cluster.x-k8s.io/v1beta1
+kind: MachinePool
+metadata:
+  name: h100
+  annotations:
+    capacity.cluster-autoscaler.kubernetes.io/gpu-type: nvidia.com/gpu
+    capacity.cluster-autoscaler.kubernetes.io/gpu-count: "8"
+    capacity.cluster-autoscaler.kubernetes.io/labels: example.com/pool=h100
+    capacity.cluster-autoscaler.kubernetes.io/taints: nvidia.com/gpu=present:NoSchedule
+---
+apiVersion: machine.openshift.io/v1beta1
+kind: MachineSet
+metadata: {name: t4, annotations: {machine.openshift.io/GPU: "1"}}
+spec:
+  template:
+    spec:
+      metadata: {labels: {example.com/pool: t4}}
+      taints: [{key: nvidia.com/gpu, effect: NoSchedule}]
+---
+apiVersion: machine.openshift.io/v1beta1
+kind: MachineSet
+metadata: {name: worker, annotations: {machine.openshift.io/GPU: "0"}}
+spec: {template: {spec: {metadata: {labels: {example.com/pool: worker}}}}}
+"""
+
+
+def test_node_groups_of_the_cluster_autoscaler_are_templates(gpufence: Run) -> None:
+    found, said = pools_of(gpufence, NODE_GROUPS)
+    assert [pool["nodeSelector"] for pool in found] == [
+        {"nvidia.com/gpu.product": "NVIDIA-L4"},
+        {"node.kubernetes.io/instance-type": "p4d.24xlarge"},
+        {"example.com/pool": "h100"},
+        {"example.com/pool": "t4"},
+    ]
+    assert all(pool["taints"][0]["key"] == "nvidia.com/gpu" for pool in found)
+    assert "No label" not in said
+
+
 TEMPLATE = """\
 ---
 apiVersion: karpenter.sh/v1
@@ -366,6 +419,24 @@ IDENTIFYING: dict[str, tuple[list[tuple[str, JSON, JSON, JSON]], list[JSON]]] = 
             ("new", {"nvidia.com/gpu.present": "true"}, FENCE, {}),
         ],
         [{PRODUCT: "A100"}, {PRODUCT: "H100"}],
+    ),
+    "a label about accelerators before others": (
+        [("n1", {"building": "3", "dedicated": "gpu"}, FENCE, WHOLE)],
+        [{"dedicated": "gpu"}],
+    ),
+    "a node group before what feature discovery sets": (
+        [
+            ("cpu", {"magnum.openstack.org/nodegroup": "default-worker"}, {}, {}),
+            ("gpu", {"magnum.openstack.org/nodegroup": "gpus", PRODUCT: "A100"}, FENCE, WHOLE),
+        ],
+        [{"magnum.openstack.org/nodegroup": "gpus"}],
+    ),
+    "virtual GPUs of AMD": (
+        [
+            ("cpu", {}, {}, {}),
+            ("gpu", {"feature.node.kubernetes.io/amd-vgpu": "true"}, {}, {"amd.com/gpu": "8"}),
+        ],
+        [{"feature.node.kubernetes.io/amd-vgpu": "true"}],
     ),
     "addresses identify no group": (
         [("gpu", {"internal_addr": "10.0.0.2", "displayName": "gpu"}, FENCE, WHOLE)],

@@ -306,8 +306,8 @@ Examples:
     "--nodes",
     metavar="FILE",
     help="File with the cluster's nodes, as kubectl get -o json prints them, or - for standard "
-    "input. NodePools, NodeClaims, MachineDeployments, DeviceClasses, ResourceSlices and "
-    "DaemonSets in it count as well.",
+    "input. Objects that say what nodes will be (NodePools, MachineDeployments, and others), "
+    "DeviceClasses, ResourceSlices and DaemonSets in it count as well.",
 )
 @connection_options
 def discover(nodes: str | None, connection: Connection) -> None:

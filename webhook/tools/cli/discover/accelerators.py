@@ -36,6 +36,8 @@ class Surroundings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_f
     """Such labels whose value changes while a node runs."""
     discovery_labels: tuple[str, ...]
     """Prefixes of labels that a node gets once it is up: no autoscaler knows them before."""
+    accelerator_words: str
+    """A regular expression for keys and values of labels that are about accelerators."""
     passing_values: str
     """A regular expression for values of labels that a node does not share with later ones."""
     sharing_labels: tuple[str, ...]

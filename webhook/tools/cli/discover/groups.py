@@ -32,6 +32,7 @@ Numbers: TypeAlias = frozenset[int]
 
 _MOST_PAIRED = 24
 """The most labels that are tried in pairs."""
+_ACCELERATORS = re.compile(KNOWN.accelerator_words, re.IGNORECASE)
 _PASSING = re.compile(KNOWN.passing_values)
 # Labels of other domains are the administrator's own.
 _OWNED_DOMAINS = re.compile(
@@ -281,8 +282,11 @@ def _traits(
     return {n: Traits(model(m), fences[n], m.kind) for n, m in members.items()}
 
 
-def _in_order(keys: Collection[str]) -> list[str]:
-    """Return the keys that may identify accelerators: those about them first, then the own ones."""
+def _in_order(having: Mapping[str, Iterable[str]]) -> list[str]:
+    """Return the keys that may identify accelerators: those about them first, then the own ones.
+
+    ``having`` has the values of each.
+    """
     vendors = known_vendors()
     known = [
         *(key for vendor in vendors for key in vendor.products),
@@ -292,8 +296,11 @@ def _in_order(keys: Collection[str]) -> list[str]:
         *KNOWN.node_groups,
         *KNOWN.changing_labels,
     ]
-    own = sorted(key for key in keys if not _OWNED_DOMAINS.search(key))
-    return [key for key in dict.fromkeys([*known, *own]) if key in keys]
+    own = sorted(
+        (key for key in having if not _OWNED_DOMAINS.search(key)),
+        key=lambda key: (not any(map(_ACCELERATORS.search, (key, *having[key]))), key),
+    )
+    return [key for key in dict.fromkeys([*known, *own]) if key in having]
 
 
 def _stage(key: str, promised: Collection[str]) -> int:

@@ -79,8 +79,9 @@ def _without_pools(draft: Draft) -> str:
     """Return what to do where no node offers devices of a known vendor."""
     others: dict[str, list[str]] = {}
     for node in draft.nodes:
-        for name in filter(is_extended_resource_name, node.offers):
-            others.setdefault(name, []).append(node.name)
+        for name, count in node.offers.items():
+            if count and is_extended_resource_name(name):
+                others.setdefault(name, []).append(node.name)
     if not others:
         return (
             "Install the device plugin or the DRA driver, check that its DaemonSets tolerate the "
