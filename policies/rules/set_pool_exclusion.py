@@ -83,7 +83,7 @@ def _exclusions(
     """Return ORed expressions that no node of the pools meets. Pools with one label share one.
 
     Each pool is excluded by the first of its labels that leaves the alternative nodes to accept. If
-    nodes of no pool have that label as well, by each of its labels.
+    nodes of no pool have that label as well, or may have it, by each of its labels.
     """
     chosen: dict[Pool, str] = {}
     # A pool with one label leaves no choice.
@@ -93,17 +93,17 @@ def _exclusions(
             if _leaves_nodes(alternative, _without(trial), context):
                 chosen = trial
                 break
-    excluded = [pool for pool in pools if pool in chosen]
-    ways = [_without({pool: chosen[pool] for pool in excluded})] if excluded else []
-    nodes = context.facts.nodes
-    if not ways or nodes is None:
-        return ways
+    excluded = {pool: chosen[pool] for pool in pools if pool in chosen}
+    ways = [_without(excluded)] if excluded else []
     several = [pool for pool in excluded if len(pool.selector) > 1]
-    outside = nodes.accepted_by(alternative) & ~nodes_of_pools(context.policy, nodes).all
-    if not outside & ~nodes.accepted_by(Alternative({}, tuple(ways[0]), (), "")):
+    if not several:
         return ways
+    if (nodes := context.facts.nodes) is not None:
+        outside = nodes.accepted_by(alternative) & ~nodes_of_pools(context.policy, nodes).all
+        if not outside & ~nodes.accepted_by(Alternative({}, tuple(ways[0]), (), "")):
+            return ways
     choices = islice(product(*(pool.selector for pool in several)), _MOST_WAYS)
-    tried = [_without({**chosen, **dict(zip(several, keys, strict=True))}) for keys in choices]
+    tried = [_without(excluded | dict(zip(several, keys, strict=True))) for keys in choices]
     return [way for way in tried if _leaves_nodes(alternative, way, context)] or ways
 
 
