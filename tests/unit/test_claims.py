@@ -65,20 +65,29 @@ def test_each_command_that_a_sentence_names_exists() -> None:
         if not {"decisions", "changelog.md"} & set(page.parts)
         for span in re.findall(r"`gpufence (?!cannot |COMMAND)([^`\n]+)`", page.read_text())
     }
-    unknown = []
-    for page, span in spans:
-        command: click.Command = cli
-        words = span.split()
-        while isinstance(command, click.Group) and words:
-            found = command.get_command(click.Context(command), words.pop(0))
-            if found is None:
-                break
-            command = found
-        options = {option for each in command.params for option in each.opts} | {"--help"}
-        named = {word.partition("=")[0] for word in words if word.startswith("--")}
-        if isinstance(command, click.Group) or named - options:
-            unknown.append((page, span))
-    assert unknown == []
+    assert [span for span in spans if not is_here(span[1])] == []
+
+
+def is_here(span: str) -> bool:
+    """Return whether a command and its options exist, such as ``check --fix FILE``."""
+    command: click.Command = cli
+    words = span.split()
+    while isinstance(command, click.Group) and words:
+        found = command.get_command(click.Context(command), words.pop(0))
+        if found is None:
+            return False
+        command = found
+    options = {option for each in command.params for option in each.opts} | {"--help"}
+    named = {word.partition("=")[0] for word in words if word.startswith("--")}
+    return not isinstance(command, click.Group) and named <= options
+
+
+def test_no_command_that_the_changelog_calls_removed_is_here() -> None:
+    changes = (PROJECT / "CHANGELOG.md").read_text()
+    entries = "".join(re.findall(r"(?ms)^### Removed\n(.*?)(?=^##)", changes))
+    assert not [span for span in re.findall(r"(?m)^- `gpufence ([^`]+)`", entries) if is_here(span)]
+    targets = re.findall(r"(?m)^([a-z-]+):", (PROJECT / "Makefile").read_text())
+    assert not set(targets).intersection(re.findall(r"(?m)^- `make ([a-z-]+)", entries))
 
 
 def test_each_test_of_a_claim_runs() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -191,9 +192,16 @@ def test_the_commands_of_the_pages_succeed_in_order(
 def break_the_glass(installed: Installation, run: Callable[..., None]) -> None:
     """Turn gpufence off in both ways while no replica answers, each time until the fence is back.
 
-    The switch needs the controller, and the deletions keep it from undoing them.
+    The switch needs the controller, and the deletions keep it from undoing them. An override enforces.
     """
     switch, deletions, *afterwards, cause = consoles(BREAK_GLASS)
+    override = {"namespaces": ["default"], "mode": "enforce"}
+    kubectl, policy = (
+        installed.cluster.kubectl,
+        {"spec": {"mode": "audit", "overrides": [override]}},
+    )
+    patch = ("patch", "fencepolicy", RELEASE, "--type=merge", "--patch", json.dumps(policy))
+    kubectl(*patch)
     for way in (switch, deletions):
         scale(installed, 0)
         assert is_fenced(installed)

@@ -52,6 +52,8 @@ def test_the_policy_sets_the_failure_policy_for_pods_and_workloads(choice: Failu
         "Ignore": {"pods-named-node.gpufence.dev": "Fail"},
     }
     assert found == {"pods.gpufence.dev": choice, **apart[choice], CUSTOM: "Ignore"}
+    spec = default_spec() | {"failurePolicy": choice, "defaultAction": "warn", "rules": {}}
+    assert webhooks(policy_of(spec))["pods.gpufence.dev"]["failurePolicy"] == choice
 
 
 @pytest.mark.parametrize("mode", ["warn", "audit"])
