@@ -128,15 +128,16 @@ def test_no_command_of_the_pages_requires_gnu_programs() -> None:
     assert found == []
 
 
-def test_the_argo_cd_application_names_the_chart() -> None:
-    [application] = [
-        document
-        for block in YAML
-        if (document := yaml.safe_load(block.text)).get("kind") == "Application"
-    ]
+def test_the_gitops_examples_begin_in_mode_audit_and_bring_the_definition() -> None:
+    documents = [yaml.safe_load(block.text) for block in YAML]
+    [application] = [each["spec"] for each in documents if each.get("kind") == "Application"]
+    [release] = [each["spec"] for each in documents if each.get("kind") == "HelmRelease"]
     # The controller writes nothing into an object of the chart.
-    assert "ignoreDifferences" not in application["spec"]
-    assert (PROJECT / application["spec"]["source"]["path"] / "Chart.yaml").is_file()
+    assert "ignoreDifferences" not in application
+    assert (PROJECT / application["source"]["path"] / "Chart.yaml").is_file()
+    assert release["upgrade"] == {"crds": "CreateReplace"}
+    for given in (application["source"]["helm"]["valuesObject"], release["values"]):
+        assert given["policy"] == {"mode": "audit"}
 
 
 @pytest.mark.skipif(
@@ -192,7 +193,7 @@ def test_the_commands_of_the_pages_succeed_in_order(
 def break_the_glass(installed: Installation, run: Callable[..., None]) -> None:
     """Turn gpufence off in both ways while no replica answers, each time until the fence is back.
 
-    The switch needs the controller, and the deletions keep it from undoing them. An override enforces.
+    An override enforces. The switch needs the controller; the deletions keep it from undoing them.
     """
     switch, deletions, *afterwards, cause = consoles(BREAK_GLASS)
     override = {"namespaces": ["default"], "mode": "enforce"}

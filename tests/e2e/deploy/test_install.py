@@ -23,6 +23,7 @@ from deploy import kubelet
 from deploy.chart import NAMESPACE, RELEASE, Object, Values, memory
 from deploy.installation import CONTROLLER_USER, KINDS, REPLICA_USER, Installation
 from deploy.series import registry, series
+from paths import CHART
 from release.load import Load
 from specs import default_spec
 from webhook.active_policy import PATH as FENCE_POLICIES
@@ -138,11 +139,61 @@ def empty(installed: Installation, *names: str) -> None:
         installed.cluster.kubectl(*patch, "--namespace", NAMESPACE)
 
 
-def test_installed_objects_do_not_differ_from_the_rendered_chart(installed: Installation) -> None:
-    """Nothing that gpufence writes is a difference to the chart."""
-    diff = ("diff", "--server-side", "--force-conflicts", "--field-manager=git", "-f", "-")
-    found = installed.cluster.kubectl(*diff, stdin=installed.helm.text(VALUES), check=False)
-    assert (found.returncode, found.stdout) == (0, ""), found.stdout + found.stderr
+def test_gitops_finds_no_difference_and_reverts_break_glass_unless_it_is_stopped(
+    installed: Installation,
+) -> None:
+    """Argo CD and Flux apply what the chart renders, and compare it by a dry run with the cluster.
+
+    Nothing that gpufence writes is a difference to the chart.
+    """
+    kubectl, path = installed.cluster.kubectl, f"{FENCE_POLICIES}/{RELEASE}"
+    flags = ("--server-side", "--force-conflicts", "--field-manager=git", "-f", "-")
+    definition = (CHART / "crds" / "fencepolicies.yaml").read_text()
+
+    def rendered(mode: str) -> str:
+        values = {**VALUES, "policy": {**VALUES["policy"], "mode": mode}}
+        return f"{definition}\n---\n{installed.helm.text(values)}"
+
+    def difference(mode: str = "enforce") -> str:
+        found = kubectl("diff", *flags, stdin=rendered(mode), check=False)
+        assert found.returncode < 2, found.stderr
+        return found.stdout
+
+    def sync(mode: str = "enforce") -> None:
+        kubectl("apply", *flags, stdin=rendered(mode))
+
+    newest = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/defaultAction"
+    older = json.dumps([{"op": "remove", "path": newest}])
+    kubectl("patch", "crd", "fencepolicies.gpufence.dev", "--type=json", "--patch", older)
+    assert "defaultAction" in difference()
+    for _ in range(3):
+        sync()
+        assert not difference()
+        # The controller writes the status, and what others have changed.
+        add_what_an_apply_leaves(installed)
+        assert not difference()
+    assert secret(installed, SERVING).keys() == {"ca.crt", "tls.crt", "tls.key"}
+
+    def break_the_glass() -> None:
+        installed.cluster.api.request("PATCH", path, {"spec": {"mode": "audit"}}, MERGE)
+        until(lambda: not installed.refusal(TRESPASSER), "the trespasser to be admitted")
+
+    break_the_glass()
+    reverted = [line for line in difference().splitlines() if re.match(r"[-+] ", line)]
+    assert [line for line in reverted if "generation" not in line] == [
+        "-  mode: audit",
+        "+  mode: enforce",
+    ]
+    sync()
+    until(lambda: installed.refusal(TRESPASSER), "the patch to be reverted")
+    # The page says to stop the tool before the patch, or to commit the mode.
+    break_the_glass()
+    sync("audit")
+    assert not difference("audit")
+    assert not installed.refusal(TRESPASSER)
+    sync()
+    until(lambda: installed.refusal(TRESPASSER), "the fence to be back")
+    until(lambda: own_policies(installed), "the admission policies")
 
 
 def test_a_new_policy_takes_effect_without_a_restart(installed: Installation) -> None:
