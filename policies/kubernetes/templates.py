@@ -38,6 +38,8 @@ _DEVICES = "gpufence does not know which Pods get these devices"
 INCOMPLETE = "an operator completes its containers"
 _MAY_GET_DEVICES = "its operator may add devices to its containers"
 _TEXT = "its text holds values for Pods"
+_LABELS = frozenset({"annotations", "labels", "matchLabels", "nodeLabels"})
+"""Fields whose keys may have the names of devices: nvidia.com/gpu.count is a label of nodes."""
 _DEVICE_COUNT = re.compile(r"gpus?(Count|Num|Number|Per[A-Z]\w*)?|num(Of)?G(pu|PU)s?")
 """Names of fields with a number of devices: ``gpus``, ``gpuCount``, ``numGpus``."""
 
@@ -255,6 +257,8 @@ def _lists_containers(spec: JSONObject) -> bool:
 
 def _fragments(value: JSONObject, path: Path) -> Iterator[Unjudged]:
     """Yield what only a Pod, or a description of one, has, and numbers of devices."""
+    if path[-1] in _LABELS:
+        return
     resources = {*mapping(value.get("limits")), *mapping(value.get("requests"))}
     devices = [name for name in resources if "/" in name or name == "gpu"]
     if devices or isinstance(value.get("deviceClassName"), str):
