@@ -139,7 +139,7 @@ class Preflight(Recorder):
         checks = [self._check(name, devices) for name in CHECKS]
         socket = {"path": "/var/run/nvsentinel", "type": "DirectoryOrCreate"}
         volume = {"name": "nvsentinel-socket", "hostPath": socket}
-        patch = [{"op": "add", "path": "/spec/initContainers", "value": checks}]
+        patch: list[JSON] = [{"op": "add", "path": "/spec/initContainers", "value": checks}]
         if spec.get("initContainers"):
             path = "/spec/initContainers/-"
             patch = [{"op": "add", "path": path, "value": check} for check in checks]
