@@ -51,6 +51,10 @@ class Context(Scope, frozen=True, gc=False):
     def of(cls, pod: Pod, policy: Policy, request: Request, facts: Facts) -> Context:
         """Return the context of a Pod."""
         scope = cls(policy, request, facts)
+        defaults = facts.defaults.get(request.namespace)
+        # API servers have given them to a Pod already.
+        if defaults and not (request.fail_closed and pod.kind == "Pod"):
+            pod.take(defaults)
         requests = device_requests(pod, scope)
         if not requests:
             return scope

@@ -183,6 +183,7 @@ def _judge(
     missing: dict[str, None] = {}
     left_out = excepted_mutations(_MUTATION_IDS, obj, scope)
     for pod in pods:
+        written = pod.device_resources
         context = Context.of(pod, policy, request, scope.facts)
         if left_out:
             context = replace(context, excepted=left_out)
@@ -202,7 +203,7 @@ def _judge(
                 findings += _lost(pod, context, actions)
         else:
             if obj.is_core_workload:
-                context = replace(context, written_devices=pod.device_resources)
+                context = replace(context, written_devices=written)
             editor = _edit(pod, context, actions, failures)
             pod.changed()
             if fate == "make":

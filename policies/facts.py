@@ -9,7 +9,7 @@ from typing import Literal
 import msgspec
 
 from policies.kubernetes.claims import Claim, HostShares
-from policies.kubernetes.core_v1 import PodObject, PodSpec
+from policies.kubernetes.core_v1 import PodObject, PodSpec, ResourceRequirements
 from policies.kubernetes.node_templates import NodeTemplate
 from policies.kubernetes.nodes import NodeIndex
 from policies.kubernetes.objects import JSONObject, ObjectKey
@@ -56,6 +56,8 @@ class Facts(msgspec.Struct, frozen=True):
     ``scheduling.k8s.io`` says of the Job of that name."""
     quotas: Mapping[str, Mapping[str, int]] = {}
     """By namespace, how many devices of a name its ResourceQuotas allow."""
+    defaults: Mapping[str, ResourceRequirements] = {}
+    """By namespace, the devices that its LimitRanges give to containers."""
     template_readers: Mapping[ObjectKey, TemplateReader] = {}
     """Who simulates a PodTemplate in files, by its namespace and name."""
     topologies: tuple[PodSpec, ...] = ()

@@ -141,6 +141,21 @@ class Pod:
         self._selection: Sequence[Alternative] | None = None
         self._selected: SelectedNodes | None = None
 
+    def take(self, defaults: ResourceRequirements) -> None:
+        """Give containers the devices that they do not name, as a LimitRange does."""
+        for container in self.containers:
+            own = container.spec.resources or ResourceRequirements()
+            named = {**(own.limits or {}), **(own.requests or {})}
+            added = {n: q for n, q in (defaults.limits or {}).items() if n not in named}
+            if added and container.kind != "ephemeralContainers":
+                requests = {name: (defaults.requests or {})[name] for name in added}
+                container.spec.resources = ResourceRequirements(
+                    {**(own.limits or {}), **added},
+                    {**(own.requests or {}), **requests},
+                    own.claims,
+                )
+        self.changed()
+
     @property
     def kind(self) -> str:
         """The kind of the object: ``Pod``, ``Deployment``, ..."""

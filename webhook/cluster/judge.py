@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from policies.decision import Decision
 from policies.engine import decide
@@ -74,6 +75,11 @@ def judge(
     """Judge the object that ``read`` returns. No exception leaves this function."""
     try:
         found = read()
+        if facts.defaults.get(request.namespace) and found.kind != "Pod":
+            # API servers judge a workload as it is written, and its Pods with what they get.
+            written = judge(read, policy, request, replace(facts, defaults={}))
+            if not written.decision.allowed:
+                return written
         before = [*_users(found)]
         decision = decide(found, policy, request, facts, excluded_namespaces=ALWAYS_EXCLUDED)
         # The engine has changed the Pods. Without operations, the API server stores none of it.

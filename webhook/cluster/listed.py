@@ -15,6 +15,7 @@ from policies.kubernetes.objects import JSONObject, ObjectKey
 from policies.kubernetes.paths import text_at
 from policies.policy import Policy
 from webhook.cluster.gangs import GROUPS, KINDS, QUOTAS, Gangs, Quotas, read_gangs
+from webhook.cluster.limits import LIMIT_RANGES, Defaults, defaults_among
 from webhook.cluster.objects import Reader
 from webhook.cluster.state import NAMESPACES, RUNTIME_CLASSES, ClusterState
 from webhook.devices.claims import read_claim
@@ -79,6 +80,7 @@ class ListedCluster:
         self.claim_templates: dict[ObjectKey, Claim] = {}
         self.gangs: Gangs = {}
         self.quotas: Quotas = {}
+        self.defaults: Defaults = {}
         self.known: set[str] = set()
 
     async def read(
@@ -121,6 +123,10 @@ class ListedCluster:
         for collection, store in state.template_stores.items():
             await reader.read(collection, store.put)
         await self._read_gangs(reader, QUOTAS, "v1", "ResourceQuota")
+        ranges = await reader.read(LIMIT_RANGES, lambda item: {**item, "kind": "LimitRange"})
+        self.defaults = defaults_among(
+            (text_at(item, "metadata", "namespace"), item) for item in ranges or ()
+        )
         for kind in [each for group in GROUPS for each in await reader.objects.kinds(group)]:
             if kind.kind in KINDS:
                 listed = Collection(kind.resource, kind.path, JSONObject)
@@ -163,6 +169,7 @@ class ListedCluster:
             claim_templates=self.claim_templates,
             gangs=self.gangs,
             quotas=self.quotas,
+            defaults=self.defaults,
         )
 
     def labels_of(self, namespace: str) -> Mapping[str, str] | None:

@@ -15,6 +15,7 @@ from policies.kubernetes.paths import descend, text_at
 from policies.kubernetes.selector import NAMESPACE_LABEL
 from policies.kubernetes.workload import convert
 from webhook.cluster.gangs import read_gangs
+from webhook.cluster.limits import defaults_among
 from webhook.cluster.readers import readers_among, topologies_among
 from webhook.devices.claims import GROUP, claim_of
 from webhook.documents.objects import Manifest
@@ -24,7 +25,7 @@ Complete = Callable[[Request, Facts, JSONObject], Facts]
 
 _FACTS = re.compile(
     "Namespace|ResourceClaim|DeviceClass|ComputeDomain|RuntimeClass|PodGroup|ResourceQuota|Workload"
-    "|CapacityBuffer|ProvisioningRequest|ResourceFlavor"
+    "|LimitRange|CapacityBuffer|ProvisioningRequest|ResourceFlavor"
 )
 """The kinds of the objects that are facts for Pods."""
 
@@ -44,6 +45,7 @@ def facts_among(manifests: Iterable[Manifest], namespace: str) -> Callable[[str]
     placed = [(text_at(obj, "metadata", "namespace") or namespace, obj) for obj in objects]
     claims, templates, classes = read_claims(placed)
     gangs, quotas = read_gangs(placed)
+    defaults = defaults_among(placed)
     simulated, topologies = readers_among(placed), topologies_among(placed)
     labels: dict[str, JSONObject] = {}
     for obj in objects:
@@ -62,6 +64,7 @@ def facts_among(manifests: Iterable[Manifest], namespace: str) -> Callable[[str]
             extended_resource_classes=classes,
             gangs=gangs,
             quotas=quotas,
+            defaults=defaults,
             template_readers=simulated,
             topologies=topologies,
             namespace_labels=labels.get(name),

@@ -19,6 +19,7 @@ from policies.policy import Policy
 from webhook.cluster.claims import LookupResult
 from webhook.cluster.facts import ClusterFacts
 from webhook.cluster.gangs import read_gangs
+from webhook.cluster.limits import defaults_among
 from webhook.cluster.manifests import Complete
 from webhook.cluster.state import NAMESPACES
 from webhook.documents.document import InputError
@@ -73,8 +74,8 @@ def live_facts(load: Load, policy: Policy) -> Iterator[Complete]:
             return found["metadata"] if found else {}
 
         @cache
-        def quota(namespace: str) -> dict[str, dict[str, int]]:
-            path = f"{NAMESPACES.path}/{namespace}/resourcequotas"
+        def listed(namespace: str, kind: str) -> list[tuple[str, JSONObject]]:
+            path = f"{NAMESPACES.path}/{namespace}/{kind.lower()}s"
             try:
                 found = runner.run(connection.read(path))
             except ApiError as error:
@@ -82,11 +83,12 @@ def live_facts(load: Load, policy: Policy) -> Iterator[Complete]:
                     raise
                 found = None
             items = (found or {}).get("items") or ()
-            return read_gangs((namespace, {**item, "kind": "ResourceQuota"}) for item in items)[1]
+            return [(namespace, {**item, "kind": kind}) for item in items]
 
         def complete(request: Request, facts: Facts, obj: JSONObject) -> Facts:
             known = runner.run(cluster.facts_for(request, workload(obj, policy), _SECONDS))
-            live = metadata(request.namespace)
+            inside = request.namespace
+            live = metadata(inside)
             labels = known.namespace_labels
             if labels is None and live:
                 # A replica knows labels only if a pool needs them.
@@ -100,7 +102,10 @@ def live_facts(load: Load, policy: Policy) -> Iterator[Complete]:
                 claim_templates={**known.claim_templates, **facts.claim_templates},
                 extended_resource_classes=classes,
                 gangs=facts.gangs,
-                quotas={**quota(request.namespace), **facts.quotas},
+                quotas={**read_gangs(listed(inside, "ResourceQuota"))[1], **facts.quotas},
+                defaults={**defaults_among(listed(inside, "LimitRange")), **facts.defaults},
+                template_readers=facts.template_readers,
+                topologies=facts.topologies,
                 namespace_labels=labels,
                 runtime_classes={**known.runtime_classes, **facts.runtime_classes},
                 runtime_scheduling=facts.runtime_scheduling,
