@@ -61,7 +61,7 @@ def _of_one_variable(pod: Pod, context: Context) -> Iterator[Finding]:
             yield Finding(
                 ID,
                 [*names.values()][1],
-                "a container requests devices of which it gets those of one name",
+                "a container gets devices of one name only, and requests several",
                 f'container "{container.name}" requests {listing(names)}: the device plugin sets '
                 f"{VISIBLE_DEVICES} for each, the kubelet keeps one of the values, and the other "
                 "devices are reserved without use",

@@ -170,6 +170,15 @@ def _beside(said: Said) -> Edits:
     return edits
 
 
+def _void(said: Said) -> Edits:
+    """Set a variable to void: that of the finding, or a new one of the containers it names."""
+    if re.search(r"\.env\[\d+\]$", said.path):
+        return [Edit("set", f"{said.path}.value", "void"), Edit("remove", f"{said.path}.valueFrom")]
+    containers = said.containers(re.findall(r'"([^"]+)"', said[2] or ""))
+    entry = {"name": said[1], "value": "void"}
+    return [Edit("append", f"{each}.env", entry) for each in containers] or None
+
+
 def _move(said: Said) -> Edits:
     value = said.get(said.path)
     if value is None or not said.exists:
@@ -195,6 +204,7 @@ FORMS: dict[str, tuple[str, Callable[[Said], Edits]]] = {
     "field": (r"^Set (runAsUser|appArmorProfile|hostUsers): (\{[^}]*\}|\w+\b)(?! in| and fsGroup)(?: and remove the annotations)?", _beside),
     "name": (r"^Rename (\S+) to (\S+)$", lambda said: [Edit("rename", said.path, said[2])]),
     "move": (r"^Move (\S+) to resources\.limits of the container(?: that uses the device)?(?:, and rename it to (\S+))?", _move),
+    "void": (r"\b[Ss]et ([A-Z_]+_VISIBLE_DEVICES) to void\b(?!, or)(?: in (containers? .*))?", _void),
     "strategy": (r"^Set (\w+): (\{.*?\}) in (spec\.\S+?)\.(?: |$)", lambda said: [*_set(f"{said[3]}.{said[1]}", yaml.safe_load(said[2]))]),
     "deadline": (r"^Set (it|spec\.\S+) to (\d+) or less", lambda said: _at(said.path if said[1] == "it" else said[1], int(said[2]))),
 }  # fmt: skip

@@ -84,7 +84,7 @@ def judged(
     place = partial(part_at, obj, own, request.namespace)
     found = [place(())]
     if "." in group_kind(obj)[0]:
-        # What is wrong with the object is said where it is judged.
+        # The judgement reports what is wrong with the object.
         with suppress(Exception):
             found = [*dict.fromkeys(map(place, find(obj).paths))] or found
     judgements = [
