@@ -48,6 +48,7 @@ TITLES: Mapping[str, str] = {
     "does not have.",
     "stuck-rollout": "Workload whose update waits for a GPU that only its old Pod can free.",
     "oversized-gang": "Workload whose Pods can never all run at a time.",
+    "stranded-devices": "GPU Pod that makes other devices of its node useless.",
 }
 
 DEFAULT_ACTIONS: dict[str, Action] = {
@@ -61,5 +62,6 @@ DEFAULT_ACTIONS: dict[str, Action] = {
     "needs-root": "warn",
     "stuck-rollout": "warn",
     "oversized-gang": "warn",
+    "stranded-devices": "warn",
 }
 """The action of a rule where a policy does not name it."""

@@ -418,7 +418,7 @@ def largest_offers(
         return {}
     if can_be_added(pod, pools, needed, context.facts):
         return {}
-    return {name: nodes.largest_offer(name, selected) for name in needed}
+    return {name: max(nodes.offers(name, selected), default=0) for name in needed}
 
 
 def room_for(

@@ -26,6 +26,7 @@ from policies.rules import (
     check_pool_trespass,
     check_privileged_near_devices,
     check_shared_device_count,
+    check_stranded_devices,
     check_stuck_rollout,
     check_system_priority,
     check_tolerated_device_taint,
@@ -128,6 +129,7 @@ RULES: tuple[Rule, ...] = (
     _rule(check_needs_root, pods="gpu"),
     _rule(check_stuck_rollout, pods="gpu"),
     _rule(check_oversized_gang, pods="requesting"),
+    _rule(check_stranded_devices, pods="gpu"),
 )
 
 OF_OBJECTS = frozenset({check_oversized_gang.ID})

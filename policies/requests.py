@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from math import inf
 from typing import Any, Literal, NamedTuple
@@ -254,7 +255,7 @@ def _number(ask: Ask, pool: Pool, scope: Scope) -> float:
     if (nodes := scope.facts.nodes) is None:
         return inf
     of_pool = nodes_of_pools(scope.policy, nodes).of(pool)
-    return nodes.largest_offer(implicit_resource(ask.device_class), of_pool) or inf
+    return max(nodes.offers(implicit_resource(ask.device_class), of_pool), default=inf)
 
 
 def claimed_of_host(pod: Pod, resource: str, scope: Scope) -> int:
@@ -282,6 +283,22 @@ def device_peaks(pod: Pod, policy: Policy) -> dict[str, int]:
     """
     peaks = sorted(pod.device_peaks().items())
     return {name: count for name, count in peaks if count > 0 and policy.counts(name)}
+
+
+def needed_devices(pod: Pod, scope: Scope) -> dict[str, int]:
+    """Return how many devices the Pod needs for itself at least, by the names that nodes offer.
+
+    A claim that is not made from a template is that of several Pods, and so may be one of a
+    PodGroup. A request for capacities may share a device.
+    """
+    needed = Counter(device_peaks(pod, scope.policy))
+    for named in scope.claims(pod):
+        claim = named.claim if named.is_template and not named.group else None
+        for ask, *others in claim.asks if claim else ():
+            is_exact = not (others or ask.capacity or ask.is_admin)
+            if is_exact and scope.policy.pools_of_class.get(ask.device_class):
+                needed[implicit_resource(ask.device_class)] += ask.number
+    return dict(needed)
 
 
 def _by_resource(pod: Pod, scope: Scope) -> Iterator[DeviceRequest]:

@@ -228,16 +228,10 @@ class NodeIndex:
         """Return the nodes that have devices of this name themselves, free or not."""
         return self._having.with_key(name)
 
-    def largest_offer(self, resource: str, numbers: NodeSet) -> int:
-        """Return the most devices of the resource that one of the nodes offers."""
-        return max(
-            (
-                count
-                for count in self._devices.values(resource)
-                if self._devices.with_value(resource, count) & numbers
-            ),
-            default=0,
-        )
+    def offers(self, resource: str, numbers: NodeSet) -> list[int]:
+        """Return the numbers of devices of the resource that nodes of the set offer."""
+        values = self._devices.values(resource)
+        return [n for n in values if self._devices.with_value(resource, n) & numbers]
 
     def total_offer(self, resource: str, numbers: NodeSet) -> int:
         """Return how many devices of the resource the nodes offer in all."""

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from policies.context import Context
 from policies.finding import Finding
-from policies.kubernetes.claims import implicit_resource
 from policies.kubernetes.gangs import (
     fewest_pods,
     group_of,
@@ -20,7 +18,7 @@ from policies.kubernetes.nodes import NodeIndex, NodeSet
 from policies.kubernetes.paths import descend
 from policies.kubernetes.pod import Pod
 from policies.reach import most_added, selected_nodes
-from policies.requests import describe_counts, device_peaks
+from policies.requests import describe_counts, needed_devices
 from policies.vocabulary import describe_pools
 from policies.wording import capitalized
 
@@ -99,21 +97,7 @@ def _parts(pods: tuple[Pod, ...], context: Context) -> Iterator[_Part]:
         own = Context.of(pod, context.policy, context.request, context.facts)
         at_a_time = pods_at_a_time(pod.template)
         if at_a_time and all(request.certain for request in own.device_requests):
-            yield _Part(pod, own, *at_a_time, _needed(pod, own))
-
-
-def _needed(pod: Pod, context: Context) -> dict[str, int]:
-    """Return how many devices each Pod needs at least, by the names by which nodes offer them.
-
-    A claim of a name is that of all Pods. One for capacities may share its devices.
-    """
-    needed = Counter(device_peaks(pod, context.policy))
-    for named in context.claims(pod):
-        if named.is_template and not named.group and named.claim:
-            for asks in named.claim.asks:
-                if len(asks) == 1 and not asks[0].capacity and not named.claim.admin_access:
-                    needed[implicit_resource(asks[0].device_class)] += asks[0].number
-    return dict(needed)
+            yield _Part(pod, own, *at_a_time, needed_devices(pod, own))
 
 
 def _too_large(parts: list[_Part], surplus: int) -> Iterator[tuple[_Part, _Excess]]:

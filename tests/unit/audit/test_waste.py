@@ -205,3 +205,21 @@ async def test_node_agents_take_no_share_of_a_device(cluster: Cluster) -> None:
     found = await table(cluster)
     # 9 of 16 CPUs are left, and a device needs an eighth of 12: 6 of 7 fit.
     assert found["ml", "stranded"].devices == 1
+
+
+async def test_the_imex_channel_of_a_node_strands_its_other_devices(cluster: Cluster) -> None:
+    cluster.serve("resource.k8s.io", "v1", "ResourceClaim", "resourceclaims")
+    cluster.serve("resource.k8s.io", "v1", "ResourceClaimTemplate", "resourceclaimtemplates")
+    add_nodes(cluster, "a", "b")
+    exactly = {"deviceClassName": "compute-domain-default-channel.nvidia.com"}
+    requests = {"devices": {"requests": [{"name": "channel", "exactly": exactly}]}}
+    metadata = {"name": "channel", "namespace": "ml"}
+    cluster.add("ResourceClaimTemplate", {"metadata": metadata, "spec": {"spec": requests}})
+    for devices, name in ((2, "a"), (8, "b")):
+        holder = spec(devices, "1")
+        holder["containers"][0]["resources"]["claims"] = [{"name": "imex"}]
+        holder["resourceClaims"] = [{"name": "imex", "resourceClaimTemplateName": "channel"}]
+        add(cluster, f"train-{name}", holder, name, hours=4)
+    row = (await table(cluster))["ml", "stranded"]
+    assert (row.devices, row.pods, row.nodes) == (6, ("train-a",), ("a",))
+    assert row.hours == pytest.approx(4 * 6)

@@ -15,6 +15,7 @@ from statistics import median_low
 from types import MappingProxyType
 from typing import Literal, NamedTuple
 
+from policies.rules import check_stranded_devices as stranded
 from webhook.tools.audit.judge import RunningPod
 from webhook.tools.audit.pools import PoolNode, PoolState
 
@@ -30,8 +31,8 @@ class Row(NamedTuple):
     """Devices of one name, by pool, namespace and kind.
 
     ``devices`` counts those of now, ``hours`` are device-hours of the window, and ``cost`` is their
-    price, if the pool has one. ``pods`` are the Pods with the most device-hours. Those of stranded
-    and trespassed devices hold the CPU or the memory.
+    price, if the pool has one. ``pods`` are the Pods with the most device-hours, and ``nodes`` are
+    theirs. Those of stranded and trespassed devices hold the CPU, the memory, or the IMEX channel.
     """
 
     pool: str
@@ -42,6 +43,7 @@ class Row(NamedTuple):
     hours: float
     cost: float | None
     pods: tuple[str, ...]
+    nodes: tuple[str, ...]
 
 
 class Window(NamedTuple):
@@ -93,6 +95,7 @@ def waste(
                 hours,
                 None if price is None else price * hours,
                 tuple(share.pod.owned.name for share in largest),
+                tuple(dict.fromkeys(share.pod.node for share in largest if share.pod.node)),
             )
             rows.append(row)
     return sorted(rows, key=_first)
@@ -139,7 +142,7 @@ def _of_pod(
 
 
 def _free(state: PoolState, window: Window) -> Iterator[_Share]:
-    """Yield the free devices that nodes lack the CPU or the memory for.
+    """Yield the free devices that nodes lack the CPU, the memory, or the IMEX channel for.
 
     They have been so at least since the last Pod came to the node. The Pod counts that takes the
     most beyond the needs of its devices.
@@ -148,6 +151,11 @@ def _free(state: PoolState, window: Window) -> Iterator[_Share]:
     for node in state.nodes.values():
         for resource, free in node.free.items():
             if not free or not node.pods:
+                continue
+            holder = next((pod for pod in node.pods if _holds_channel(pod)), None)
+            if holder:
+                hours = free * window.hours(holder.times.scheduled)
+                yield _Share("stranded", holder, resource, free, hours)
                 continue
             devices, need, which = min(
                 _fit(node, free, which, typical.get(resource)) for which in (0, 1)
@@ -159,6 +167,10 @@ def _free(state: PoolState, window: Window) -> Iterator[_Share]:
                 hours = blocked * window.hours(max(each.times.scheduled for each in node.pods))
                 kind: Kind = "trespassed" if trespasses else "stranded"
                 yield _Share(kind, pod, resource, blocked, hours)
+
+
+def _holds_channel(pod: RunningPod) -> bool:
+    return any(finding.rule == stranded.ID for finding in pod.decision.findings)
 
 
 def _typical(

@@ -31,10 +31,20 @@ async def audit() -> Audit:
 
 GPU = "nvidia.com/gpu"
 WASTE = [
-    Row("nvidia", f"team-{n}", "notReady", GPU, n, 24.0 * n, 48.0 * n, (f"train-{n}", "b"))
+    Row(
+        "nvidia",
+        f"team-{n}",
+        "notReady",
+        GPU,
+        n,
+        24.0 * n,
+        48.0 * n,
+        (f"train-{n}", "b"),
+        ("gpu-1",),
+    )
     for n in range(7, 0, -1)
 ]
-HELD = Row("nvidia", "team-1", "held", GPU, 8, 192.0, 384.0, ("train-1",))
+HELD = Row("nvidia", "team-1", "held", GPU, 8, 192.0, 384.0, ("train-1",), ("gpu-1",))
 
 
 @pytest.fixture

@@ -279,7 +279,7 @@ def by_name(counts: Mapping[str, int]) -> str:
 
 
 _HELD = "held by Pods that"
-_FREE = "free, but no Pod can use them: the CPU or the memory of their nodes is held by"
+_FREE = "free, but no Pod can use them: the CPU, memory or IMEX channel of their nodes is held by"
 _WASTE: Mapping[Kind, tuple[str, str]] = {
     "notReady": (f"{_HELD} are not Ready", "Fix or delete them: kubectl describe pod -n {} {}"),
     "idle": (f"{_HELD} do not use them", "Stop {}/{}, or request fewer devices"),
@@ -296,9 +296,13 @@ def waste_sentences(rows: Iterable[Row]) -> Iterator[str]:
             cost = "" if row.cost is None else f" (cost {row.cost:,.2f})"
             yield (
                 f"{row.hours:,.1f} device-hours{cost}, pool {row.pool}, namespace {row.namespace}: "
-                f"{row.devices:,} {row.resource} {what}. "
+                f"{row.devices:,} {row.resource} {what}{_on(row)}. "
                 f"{cure.format(row.namespace, row.pods[0])}."
             )
+
+
+def _on(row: Row) -> str:
+    return f" ({some(row.nodes)})" if row.kind in ("stranded", "trespassed") else ""
 
 
 def _of_subject(subject: Subject) -> Result:

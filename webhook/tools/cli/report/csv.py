@@ -13,9 +13,10 @@ from webhook.tools.cli.report.content import AuditReport
 def audit(report: AuditReport) -> Iterator[str]:
     """Yield a header, and a line for each pool, namespace, kind and name of devices."""
     text = io.StringIO()
-    columns = ("pool", "namespace", "kind", "resource", "devices", "deviceHours", "cost", "pods")
-    writer = csv.DictWriter(text, columns, lineterminator="\n")
+    columns = ("pool", "namespace", "kind", "resource", "devices", "deviceHours", "cost")
+    writer = csv.DictWriter(text, (*columns, "pods", "nodes"), lineterminator="\n")
     writer.writeheader()
     for row in json.waste(report)["rows"]:
-        writer.writerow({**row, "pods": " ".join(row["pods"])})
+        names = {column: " ".join(row[column]) for column in ("pods", "nodes")}
+        writer.writerow({**row, **names})
     yield text.getvalue()

@@ -193,6 +193,7 @@ def waste(report: AuditReport) -> dict[str, Any]:
             "deviceHours": round(row.hours, 3),
             "cost": None if row.cost is None else round(row.cost, 2),
             "pods": row.pods,
+            "nodes": row.nodes,
         }
         for row in report.waste
     ]
