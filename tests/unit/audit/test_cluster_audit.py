@@ -20,7 +20,7 @@ from webhook.tools.audit.cluster_audit import Audit
 from webhook.tools.audit.judge import Inventory
 from webhook.tools.audit.pools import PoolState
 from webhook.tools.audit.subjects import Subject, subjects
-from webhook.tools.audit.waste import Window, waste
+from webhook.tools.audit.waste import Use, Window, waste
 from webhook.tools.cli.report.content import pool_summary
 
 REACHING: Object = {"tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists"}]}
@@ -324,7 +324,7 @@ async def test_devices_are_counted_by_name_and_those_of_a_node_in_two_pools_once
     assert pool_summary(slices) == (
         f"3 nodes, devices: {mig} 28; requested: {mig} 5; waiting: none; free: {mig} 23"
     )
-    rows = waste([whole, slices], Window(0.0, 3600.0), {("web", "train"): 2.0})
+    rows = waste([whole, slices], Window(0.0, 3600.0), {("web", "train"): Use(2.0)})
     assert {(row.kind, row.resource): row.devices for row in rows if row.kind != "held"} == {
         ("notReady", GPU): 3,
         ("notReady", mig): 5,

@@ -1,17 +1,19 @@
-"""Idle device-hours, from an answer that Prometheus 2.42 gave to the same query.
+"""What devices did, from answers that Prometheus 2.42 gave to the same queries.
 
-Its samples, a minute apart for 4 hours: Pod ``lazy`` holds two devices, one at 0 % and one at 50 %
-and in the last hour at 0 %. Those of ``busy`` are at 90 % and 7 %. The series of ``renamed`` was
-scraped without ``honor_labels``; it is at 99 %, and in the last 2 hours at 3 %. A last device, at
-0 %, has no Pod.
+Its samples, a minute apart for 4 hours, are those of ``SERIES``: utilization, activity of the
+engine, and activity of the memory. The series of ``renamed`` were scraped without ``honor_labels``.
 """
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
@@ -21,18 +23,52 @@ from audit.simulated import Cluster, pod
 from controlplane.objects import node
 from paths import PROJECT
 from running import Run
-from webhook.tools.audit.utilization import PrometheusError, idle_hours
-from webhook.tools.audit.waste import Window
+from webhook.tools.audit.utilization import (
+    PrometheusError,
+    past_runs,
+    queries,
+    use_of_devices,
+)
+from webhook.tools.audit.waste import Use, Window, waste
+from webhook.tools.cli.report.content import overtime_sentences
 
 END = 1795443660.0
-ANSWER = (
-    '{"status":"success","data":{"resultType":"vector","result":['
-    '{"metric":{"namespace":"ml","pod":"busy"},"value":[1795443660,"0"]},'
-    '{"metric":{"namespace":"ml","pod":"lazy"},"value":[1795443660,"301"]},'
-    '{"metric":{},"value":[1795443660,"241"]},'
-    '{"metric":{"exported_namespace":"web","exported_pod":"renamed","namespace":"gpu-operator",'
-    '"pod":"dcgm-exporter-x"},"value":[1795443660,"120"]}]}}'
-)
+NEVER = Use()
+SERIES: dict[str, tuple[str, Use, dict[str, float]]] = {
+    "busy": ("90 %, 0.9, 0.5", Use(0, 0, 4), {}),
+    "idle": ("0 %, 0, 0", Use(4, 0, 0), {"idle": 4}),
+    "hung": ("100 %, 1, 0: a collective that waits", Use(0, 4, 4), {"hung": 4}),
+    "dead": ("80 %, 0, 0: the counter failed", NEVER, {"unknown": 4}),
+    "disagree": ("0 %, 0.5, 0.1", NEVER, {"unknown": 4}),
+    "mig-busy": ("none, 0.6, 0.2", Use(0, 0, 4), {}),
+    "mig-idle": ("none, 0.6 for an hour, and then 0", Use(3, 0, 1), {"idle": 3}),
+    "mig-dead": ("none, 0, 0", NEVER, {"unknown": 4}),
+    "gaps": ("0 %, 0, 0 for two hours, and then none", Use(2, 0, 0), {"idle": 2, "unknown": 2}),
+    "no-profiling": ("0 %, none, none", NEVER, {"unknown": 4}),
+    "restarted": ("one device idle for two hours, another one busy", Use(2, 0, 2), {"idle": 2}),
+    "then-hung": ("100 %, 1, 0.4 for two hours, and then 0", Use(0, 2, 4), {"hung": 2}),
+    "renamed": ("3 %, 0.01, 0", Use(4, 0, 0), {"idle": 4}),
+}
+"""By Pod: its samples, what the queries return, and the hours that an audit counts."""
+
+
+def answer(query: str) -> str:
+    """Return what Prometheus answered: series with a value that is not 0, and some with 0."""
+    kind = "idle" if "< bool 5" in query else "hung" if "DRAM" in query else "worked"
+    series: list[dict[str, Any]] = []
+    for name, (_, use, _) in SERIES.items():
+        of = {"namespace": "ml", "pod": name, "Hostname": "gpu"}
+        if name == "renamed":
+            of = {"exported_namespace": "ml", "exported_pod": name, "Hostname": "gpu"}
+            of |= {"namespace": "gpu-operator", "pod": "dcgm-exporter-x"}
+        hours = getattr(use, kind)
+        if "clamp_min" in query:
+            hours = 1.0 if name in ("busy", "idle") else 0.0
+        series.append({"metric": of, "value": [END, str(hours)]})
+    data = {"resultType": "vector", "result": series}
+    return json.dumps({"status": "success", "data": data})
+
+
 NOTHING = '{"status":"success","data":{"resultType":"vector","result":[]}}'
 REJECTION = (
     '{"status":"error","errorType":"execution","error":"query processing would load too many'
@@ -43,7 +79,7 @@ class Prometheus:
     """The API for queries on the loopback interface. It records the queries."""
 
     def __init__(self) -> None:
-        self.status, self.body = 200, ANSWER
+        self.status, self.body = 200, ""
         self.queries: list[dict[str, list[str]]] = []
         prometheus = self
 
@@ -51,10 +87,12 @@ class Prometheus:
             def do_GET(self) -> None:
                 url = urlsplit(self.path)
                 is_query = url.path == "/api/v1/query"
-                prometheus.queries.append(parse_qs(url.query))
+                asked = parse_qs(url.query)
+                prometheus.queries.append(asked)
                 self.send_response(prometheus.status if is_query else 404)
                 self.end_headers()
-                self.wfile.write(prometheus.body.encode())
+                body = prometheus.body or answer(asked["query"][0])
+                self.wfile.write(body.encode())
 
             def log_message(self, *_args: object) -> None:
                 """Print nothing."""
@@ -77,20 +115,61 @@ def prometheus() -> Iterator[Prometheus]:
     thread.join()
 
 
-def test_idle_hours_are_counted_by_the_pod_of_the_device(prometheus: Prometheus) -> None:
-    found = idle_hours(f"{prometheus.address}/", Window(END - 4 * 3600, END))
-    assert found[("ml", "lazy")] == pytest.approx(4 + 1, abs=0.05)
-    assert found[("web", "renamed")] == pytest.approx(2)
-    assert found[("ml", "busy")] == 0
-    [query] = prometheus.queries
-    assert query["time"] == [f"{END:.3f}"]
-    assert "(DCGM_FI_DEV_GPU_UTIL < bool 5)[14400s:60s]" in query["query"][0]
+async def test_idle_hung_and_unknown_devices_are_told_apart(prometheus: Prometheus) -> None:
+    window = Window(END - 4 * 3600, END)
+    use = use_of_devices(f"{prometheus.address}/", window)
+    assert use == {("ml", name): of_series for name, (_, of_series, _) in SERIES.items()}
+    assert {query["time"][0] for query in prometheus.queries} == {f"{END:.3f}"}
+    cluster = Cluster()
+    cluster.add(
+        "Node", node("gpu", labels=LABELS, taints=[TAINT], resources={"nvidia.com/gpu": "99"})
+    )
+    for name in (*SERIES, "without-series"):
+        made = pod(name, pod_spec(1), node="gpu", namespace="ml")
+        made["status"]["conditions"] = [{"type": "Ready", "status": "True"}]
+        cluster.add("Pod", made)
+    pools = (await cluster.audit()).pools
+    expected = {name: hours for name, (_, _, hours) in SERIES.items()}
+    expected["without-series"] = {"unknown": 4}
+    found = {}
+    for name in expected:
+        [state] = pools
+        alone = replace(state, requests=[r for r in state.requests if r[0].owned.name == name])
+        rows = waste([alone], window, use)
+        found[name] = {row.kind: row.hours for row in rows if row.kind != "held"}
+    assert found == expected
 
 
-def test_a_long_window_has_at_most_1000_samples_of_a_device(prometheus: Prometheus) -> None:
-    found = idle_hours(prometheus.address, Window(END - 1000 * 3600, END))
-    assert "[3600000s:3600s]" in prometheus.queries[0]["query"][0]
-    assert found[("ml", "lazy")] == pytest.approx(301)
+def test_a_long_window_has_at_most_1000_samples_of_a_device() -> None:
+    asked = queries(Window(END - 1000 * 3600, END))
+    assert all("[3600000s:3600s]" in query for query in asked.values())
+
+
+async def test_runs_beyond_the_longest_run_time_count_while_they_last_and_after(
+    prometheus: Prometheus,
+) -> None:
+    window = Window(END - 4 * 3600, END)
+    runs = past_runs(prometheus.address, window, 3 * 3600)
+    assert [run.name for run in runs] == ["busy", "idle"]
+    cluster = Cluster()
+    cluster.add(
+        "Node", node("gpu", labels=LABELS, taints=[TAINT], resources={"nvidia.com/gpu": "8"})
+    )
+    for name, hours in (("busy", 30), ("short", 2)):
+        made = pod(name, pod_spec(2), node="gpu", namespace="ml")
+        since = datetime.fromtimestamp(END - hours * 3600, UTC).isoformat()
+        condition = {"type": "PodScheduled", "status": "True", "lastTransitionTime": since}
+        made["status"]["conditions"] = [condition]
+        cluster.add("Pod", made)
+    pools = (await cluster.audit()).pools
+    rows = waste(pools, window, {}, {"nvidia": 3 * 3600.0}, {3 * 3600.0: runs})
+    [row] = [row for row in rows if row.kind == "overtime"]
+    # Pod busy is there: all 4 hours of the window are beyond its third hour.
+    assert (row.devices, row.hours, row.pods) == (2, 2 * 4 + 1, ("busy", "idle"))
+    [sentence] = overtime_sentences(rows)
+    assert sentence == (
+        "9.0 device-hours, pool nvidia, namespace ml, by busy, idle; 2 nvidia.com/gpu are held now"
+    )
 
 
 def test_an_answer_that_is_no_result_is_an_error(
@@ -104,16 +183,16 @@ def test_an_answer_that_is_no_result_is_an_error(
         with subtests.test(body=body):
             prometheus.status, prometheus.body = status, body
             with pytest.raises(PrometheusError, match=expected):
-                idle_hours(prometheus.address, Window(END - 3600, END))
+                use_of_devices(prometheus.address, Window(END - 3600, END))
 
 
 @pytest.fixture
 def kubeconfig(tmp_path: Path) -> Iterator[Path]:
-    """A cluster in which Pod ``lazy`` holds two devices."""
+    """A cluster in which Pod ``idle`` holds two devices."""
     cluster = Cluster()
     gpus = {"nvidia.com/gpu": "8"}
     cluster.add("Node", node("gpu", labels=LABELS, taints=[TAINT], resources=gpus))
-    lazy = pod("lazy", pod_spec(2), node="gpu", namespace="ml")
+    lazy = pod("idle", pod_spec(2), node="gpu", namespace="ml")
     lazy["status"]["conditions"] = [{"type": "Ready", "status": "True"}]
     cluster.add("Pod", lazy)
     with cluster.api.in_thread():
@@ -129,11 +208,15 @@ def test_the_audit_counts_idle_devices_with_prometheus(
     options = (*AUDIT, "--kubeconfig", kubeconfig, "--fail-on", "never", "--since", "4h")
     counted = gpufence(*options, "--prometheus", prometheus.address)
     assert (
-        "waste in 4 h  5.0 device-hours, pool nvidia, namespace ml: 2 nvidia.com/gpu held by Pods "
+        "waste in 4 h  4.0 device-hours, pool nvidia, namespace ml: 2 nvidia.com/gpu held by Pods "
         "that do " in counted.out
     )
     assert counted.status == 0
     assert "waste" not in gpufence(*options).out
+    more = ("--what-if-max-runtime", "3h", "--what-if-min-devices", "4")
+    what_if = gpufence(*options, *more, "--prometheus", prometheus.address).out
+    assert "beyond the longest run time  9.0 device-hours" in what_if
+    assert "what if pods held more devices  pool nvidia with minDevices 4: without 1 Pod" in what_if
 
     prometheus.body = NOTHING
     nothing = gpufence(*options, "--prometheus", prometheus.address)

@@ -11,7 +11,7 @@ from audit.fleet import LABELS, TAINT, pod_spec
 from audit.simulated import Cluster, Object, pod
 from controlplane.objects import node
 from specs import default_spec, policy_of
-from webhook.tools.audit.waste import Row, Window, waste
+from webhook.tools.audit.waste import Row, Use, Window, waste
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 DAY = Window((NOW - timedelta(hours=24)).timestamp(), NOW.timestamp())
@@ -74,13 +74,13 @@ def add(
 
 
 async def table(
-    cluster: Cluster, idle: dict[tuple[str, str], float] | None = None, price: float | None = PRICE
+    cluster: Cluster, use: dict[tuple[str, str], Use] | None = None, price: float | None = PRICE
 ) -> dict[tuple[str, str], Row]:
     """Return the rows by namespace and kind."""
     spec = default_spec()
     spec["pools"][0]["pricePerDeviceHour"] = price
     audited = await cluster.audit(policy_of(spec))
-    rows = waste(audited.pools, DAY, idle or {})
+    rows = waste(audited.pools, DAY, use or {})
     assert rows == sorted(rows, key=lambda row: row.kind in ("held", "pending"))
     return {(row.namespace, row.kind): row for row in rows}
 
@@ -110,7 +110,13 @@ async def test_each_planted_kind_of_waste_is_found_on_200_nodes(cluster: Cluster
         add(cluster, f"web-{number}", spec(0, "16"), next(nodes), hours=3, namespace="web")
     for number in range(3):
         add(cluster, f"waits-{number}", spec(8, "12"), hours=2)
-    found = await table(cluster, {("ml", "train-0"): 160, ("ml", "train-1"): 1e9})
+    # Devices that are not idle have worked.
+    use = {("ml", f"train-{n}"): Use(worked=1e9) for n in range(150)}
+    use |= {("ml", "train-0"): Use(idle=160, worked=1e9), ("ml", "train-1"): Use(idle=1e9)}
+    for name in (*(f"pull-{n}" for n in range(10)), *(f"crash-{n}" for n in range(5)), "old"):
+        use["ml", name] = Use(worked=1e9)
+    use |= {("notebooks", f"hog-{n}"): Use(worked=1e9) for n in range(20)}
+    found = await table(cluster, use)
 
     assert {key: row.devices for key, row in found.items()} == {
         ("ml", "held"): 150 * 8 + 10 * 8 + 5 * 4 + 2,

@@ -48,7 +48,7 @@ class Pieces(NamedTuple):
 class WithoutSmall(NamedTuple):
     """A pool without the Pods that hold fewer devices than ``least``.
 
-    ``before`` and ``after`` are the nodes of which all devices are free.
+    ``before`` and ``after`` count the nodes whose devices are all free.
     """
 
     pool: str
@@ -63,14 +63,13 @@ class WithoutSmall(NamedTuple):
         return (
             f"pool {self.pool} with minDevices {self.least}: without "
             f"{counted(len(self.pods), 'Pod')} ({some(self.pods)}), "
-            f"{counted(self.after, 'node')} with {self.resource} would be free as a whole, which "
-            f"{'is' if self.before == 1 else 'are'} {self.before} now, and "
-            f"{counted(len(self.waiting), 'waiting Pod')} more would run"
+            f"{counted(self.after, 'node')} with {self.resource} would be free as a whole "
+            f"({self.before} now), and {counted(len(self.waiting), 'waiting Pod')} more would run"
         )
 
 
 def pieces(states: Iterable[PoolState]) -> Iterator[Pieces]:
-    """Yield the free devices of which a Pod that waits, or one for a whole node, gets none."""
+    """Yield the free devices that a waiting Pod, or one for a whole node, would get together."""
     for state in states:
         for resource, free in sorted(state.free.items()):
             sizes = Counter(node.free.get(resource, 0) for node in state.nodes.values())

@@ -19,12 +19,19 @@ from policies.rules import check_stranded_devices as stranded
 from webhook.tools.audit.judge import RunningPod
 from webhook.tools.audit.pools import PoolNode, PoolState
 
-Kind = Literal["held", "pending", "notReady", "idle", "stranded", "trespassed"]
-WASTE: tuple[Kind, ...] = ("notReady", "idle", "stranded", "trespassed")
-"""The kinds that cost money and do no work: the first two are held, the others are free."""
+Kind = Literal[
+    "held", "pending", "notReady", "idle", "hung", "unknown", "overtime", "stranded", "trespassed"
+]
+WASTE: tuple[Kind, ...] = ("notReady", "idle", "hung", "stranded", "trespassed")
+"""The kinds that cost money and do no work: the first three are held, the others are free.
+
+``unknown`` and ``overtime`` are parts of what is held: the time in which it is unknown what the
+devices did, and the time beyond the longest run time."""
 
 _MOST_PODS = 10
 _SECONDS_PER_HOUR = 3600.0
+_INACCURACY = 0.25
+"""The hours of a device that may lack samples before it is unknown what it did."""
 
 
 class Row(NamedTuple):
@@ -58,11 +65,33 @@ class Window(NamedTuple):
         return max(0.0, last - max(since, self.start)) / _SECONDS_PER_HOUR
 
 
+class Use(NamedTuple):
+    """The device-hours of a Pod in which its devices were idle, hung, and worked.
+
+    Those of hung devices are among those that worked.
+    """
+
+    idle: float = 0.0
+    hung: float = 0.0
+    worked: float = 0.0
+
+
+class PastRun(NamedTuple):
+    """A Pod that held devices of a node, and its device-hours beyond the longest run time."""
+
+    namespace: str
+    name: str
+    node: str
+    hours: float
+
+
 class _Share(NamedTuple):
     """The part of a row that one Pod causes."""
 
     kind: Kind
-    pod: RunningPod
+    namespace: str
+    name: str
+    node: str
     resource: str
     devices: int
     hours: float
@@ -71,17 +100,26 @@ class _Share(NamedTuple):
 def waste(
     states: Iterable[PoolState],
     window: Window,
-    idle: Mapping[tuple[str, str], float] = MappingProxyType({}),
+    use: Mapping[tuple[str, str], Use] = MappingProxyType({}),
+    limits: Mapping[str, float] = MappingProxyType({}),
+    past: Mapping[float, Iterable[PastRun]] = MappingProxyType({}),
 ) -> list[Row]:
     """Return the table, with the most expensive waste first.
 
-    ``idle`` are the device-hours of Pods, by namespace and name, in which a device did not work.
+    ``use`` is that of Pods, by namespace and name; if it is empty, there are no rows about it.
+    ``limits`` are the longest run times by pool, in seconds. Of the ``past`` runs of a limit, those
+    of Pods that are gone count.
     """
     rows = []
     for state in states:
         parts: defaultdict[tuple[str, Kind, str], list[_Share]] = defaultdict(list)
-        for share in (*_requested(state, window, idle), *_free(state, window)):
-            parts[share.pod.owned.namespace, share.kind, share.resource].append(share)
+        limit = limits.get(state.pool.name)
+        for share in (
+            *_requested(state, window, use, limit),
+            *_of_past(state, () if limit is None else past.get(limit, ())),
+            *_free(state, window),
+        ):
+            parts[share.namespace, share.kind, share.resource].append(share)
         for (namespace, kind, resource), shares in parts.items():
             hours = sum(share.hours for share in shares)
             price = None if kind == "pending" else state.pool.price_per_device_hour
@@ -94,8 +132,8 @@ def waste(
                 sum(share.devices for share in shares),
                 hours,
                 None if price is None else price * hours,
-                tuple(share.pod.owned.name for share in largest),
-                tuple(dict.fromkeys(share.pod.node for share in largest if share.pod.node)),
+                tuple(share.name for share in largest),
+                tuple(dict.fromkeys(share.node for share in largest if share.node)),
             )
             rows.append(row)
     return sorted(rows, key=_first)
@@ -106,39 +144,64 @@ def _first(row: Row) -> tuple[bool, float, float]:
 
 
 def _requested(
-    state: PoolState, window: Window, idle: Mapping[tuple[str, str], float]
+    state: PoolState,
+    window: Window,
+    use: Mapping[tuple[str, str], Use],
+    limit: float | None,
 ) -> Iterator[_Share]:
     for pod, by_name in state.requests:
+        owned = pod.owned
+        of_pod = use.get((owned.namespace, owned.name), Use()) if use else None
         for resource, devices in by_name.items():
             part = devices / sum(by_name.values())
-            yield from _of_pod(pod, resource, devices, part, window, idle)
+            for kind, count, hours in _of_pod(pod, devices, part, window, of_pod, limit):
+                yield _Share(kind, owned.namespace, owned.name, pod.node, resource, count, hours)
 
 
 def _of_pod(
     pod: RunningPod,
-    resource: str,
     devices: int,
     part: float,
     window: Window,
-    idle: Mapping[tuple[str, str], float],
-) -> Iterator[_Share]:
-    """Yield the shares of a Pod's devices of one name, which are this part of all its devices."""
-    times, name = pod.times, (pod.owned.namespace, pod.owned.name)
+    use: Use | None,
+    limit: float | None,
+) -> Iterator[tuple[Kind, int, float]]:
+    """Yield kind, number and hours of a Pod's devices, which are this part of all its devices."""
+    times = pod.times
     if not pod.node:
-        hours = devices * window.hours(times.created)
-        yield _Share("pending", pod, resource, devices, hours)
+        yield "pending", devices, devices * window.hours(times.created)
         return
     if waited := window.hours(times.created, times.scheduled):
-        yield _Share("pending", pod, resource, 0, devices * waited)
-    held, not_ready = devices * window.hours(times.scheduled), 0.0
-    yield _Share("held", pod, resource, devices, held)
+        yield "pending", 0, devices * waited
+    left = devices * window.hours(times.scheduled)
+    yield "held", devices, left
+    if limit is not None and (beyond := window.hours(times.scheduled + limit)):
+        yield "overtime", devices, devices * beyond
     unready_since = times.unready_since(window.end)
     if unready_since is not None:
         not_ready = devices * window.hours(unready_since)
-        yield _Share("notReady", pod, resource, devices, not_ready)
-    if unused := max(0.0, min(idle.get(name, 0.0) * part, held - not_ready)):
-        count = devices if unready_since is None else 0
-        yield _Share("idle", pod, resource, count, unused)
+        yield "notReady", devices, not_ready
+        left -= not_ready
+    if use is None:
+        return
+    count = devices if unready_since is None else 0
+    hung, worked = use.hung * part, use.worked * part
+    kinds: tuple[tuple[Kind, float], ...] = (("idle", use.idle * part), ("hung", hung))
+    for kind, hours in kinds:
+        if hours := max(0.0, min(hours, left)):
+            yield kind, count, hours
+            left -= hours
+    if left > (worked - hung) + _INACCURACY * devices:
+        yield "unknown", count, left - (worked - hung)
+
+
+def _of_past(state: PoolState, past: Iterable[PastRun]) -> Iterator[_Share]:
+    present = {pod.owned.full_name for pod, _ in state.requests}
+    for namespace, name, node, hours in past:
+        known = state.nodes.get(node)
+        if known and known.offered and f"{namespace}/{name}" not in present:
+            resource = next(iter(known.offered))
+            yield _Share("overtime", namespace, name, node, resource, 0, hours)
 
 
 def _free(state: PoolState, window: Window) -> Iterator[_Share]:
@@ -155,7 +218,10 @@ def _free(state: PoolState, window: Window) -> Iterator[_Share]:
             holder = next((pod for pod in node.pods if _holds_channel(pod)), None)
             if holder:
                 hours = free * window.hours(holder.times.scheduled)
-                yield _Share("stranded", holder, resource, free, hours)
+                owned = holder.owned
+                yield _Share(
+                    "stranded", owned.namespace, owned.name, node.name, resource, free, hours
+                )
                 continue
             devices, need, which = min(
                 _fit(node, free, which, typical.get(resource)) for which in (0, 1)
@@ -166,7 +232,8 @@ def _free(state: PoolState, window: Window) -> Iterator[_Share]:
                 trespasses = any(each is pod for each in node.trespassers)
                 hours = blocked * window.hours(max(each.times.scheduled for each in node.pods))
                 kind: Kind = "trespassed" if trespasses else "stranded"
-                yield _Share(kind, pod, resource, blocked, hours)
+                owned = pod.owned
+                yield _Share(kind, owned.namespace, owned.name, node.name, resource, blocked, hours)
 
 
 def _holds_channel(pod: RunningPod) -> bool:

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
+from typing import TypeVar
 
 import click
 
+from policies.policy import Pool
+from policies.rules.check_pool_requirements import seconds
 from webhook.cluster.objects import LiveObjects, Reader
 from webhook.documents.document import InputError
 from webhook.kube.writer import KubeWriter
 from webhook.tools.audit.cluster_audit import Audit
 from webhook.tools.audit.cluster_audit import audit as run
 from webhook.tools.audit.fragments import pieces, without_small
-from webhook.tools.audit.utilization import METRIC, PrometheusError, idle_hours
-from webhook.tools.audit.waste import Window, waste
+from webhook.tools.audit.utilization import METRIC, PrometheusError, past_runs, use_of_devices
+from webhook.tools.audit.waste import PastRun, Use, Window, waste
 from webhook.tools.cli.commands import EXIT_BUG, EXIT_FOUND
 from webhook.tools.cli.evaluate import Result
-from webhook.tools.cli.flags import lifetime_option
+from webhook.tools.cli.flags import lifetime_option, parse_duration
 from webhook.tools.cli.options import (
     Connection,
     PolicyChoice,
@@ -25,7 +28,7 @@ from webhook.tools.cli.options import (
     connection_options,
     quiet_option,
 )
-from webhook.tools.cli.report.content import AuditReport, results_of
+from webhook.tools.cli.report.content import AuditReport, overtime_sentences, results_of
 from webhook.tools.cli.report.output import (
     Color,
     Output,
@@ -35,6 +38,8 @@ from webhook.tools.cli.report.output import (
     reading,
     write_reports,
 )
+
+T = TypeVar("T")
 
 
 def _address(value: str) -> str:
@@ -88,6 +93,13 @@ Examples:
     metavar="NUMBER",
     help="Show what would be free without the Pods that hold fewer devices of a pool.",
 )
+@click.option(
+    "--what-if-max-runtime",
+    type=parse_duration,
+    metavar="TIME",
+    help="Show the device-hours of Pods beyond this run time, in place of the policy's maxRuntime. "
+    "With --prometheus, those of Pods that are gone count as well.",
+)
 def audit(
     policy_choice: PolicyChoice,
     connection: Connection,
@@ -98,6 +110,7 @@ def audit(
     since: timedelta,
     prometheus: str | None,
     what_if_min_devices: int | None,
+    what_if_max_runtime: timedelta | None,
 ) -> int:
     """Audit a live cluster: what the policy denies or changes among the existing workloads.
 
@@ -116,7 +129,19 @@ def audit(
             name, policy = await policy_choice.in_cluster(api)
             audited = await run(Reader(LiveObjects(api), progress), policy, now.date())
         results = list(results_of(audited))
+        limit = what_if_max_runtime and what_if_max_runtime.total_seconds()
+        limits = {
+            state.pool.name: longest
+            for state in audited.pools
+            if (longest := limit or _max_runtime(state.pool)) is not None
+        }
         window = Window((now - since).timestamp(), now.timestamp())
+        past: dict[float, list[PastRun]] = {
+            longest: _asked(prometheus, past_runs, window, longest)
+            for longest in {*limits.values()}
+            if prometheus
+        }
+        rows = waste(audited.pools, window, _use(prometheus, window), limits, past)
         report = AuditReport(
             name,
             now,
@@ -124,7 +149,7 @@ def audit(
             quiet,
             audit=audited,
             cluster=await api.host(),
-            waste=waste(audited.pools, window, _idle_hours(prometheus, window)),
+            waste=rows,
             hours=since / timedelta(hours=1),
             lists=[
                 ("Free, but in pieces", [*map(str, pieces(audited.pools))]),
@@ -132,6 +157,7 @@ def audit(
                     "What if Pods held more devices",
                     [*map(str, without_small(audited.pools, what_if_min_devices or 0))],
                 ),
+                ("Beyond the longest run time", [*overtime_sentences(rows)]),
             ],
         )
         write_reports("audit", report, outputs, color)
@@ -145,18 +171,26 @@ def audit(
     return EXIT_FOUND if fails else 0
 
 
-def _idle_hours(prometheus: str | None, window: Window) -> dict[tuple[str, str], float]:
-    if prometheus is None:
-        return {}
-    try:
-        found = idle_hours(prometheus, window)
-    except PrometheusError as error:
-        problem = f"--prometheus: {prometheus} has not answered: {error}"
-        raise InputError([f"{problem}. Correct the address, or leave out the option."]) from error
-    if not found:
+def _max_runtime(pool: Pool) -> float | None:
+    """Return the longest run time of the pool's Pods in seconds, if the policy sets one."""
+    given = [seconds(each.max_runtime) for each in pool.requires if each.max_runtime]
+    return min(given, default=None)
+
+
+def _use(prometheus: str | None, window: Window) -> dict[tuple[str, str], Use]:
+    found = {} if prometheus is None else _asked(prometheus, use_of_devices, window)
+    if prometheus is not None and not found:
         click.echo(
             f"--prometheus: {prometheus} has no {METRIC} with the Pods of devices in this time, so "
             "no idle device is counted. Let it scrape NVIDIA's dcgm-exporter.",
             err=True,
         )
     return found
+
+
+def _asked(prometheus: str, ask: Callable[..., T], *of: object) -> T:
+    try:
+        return ask(prometheus, *of)
+    except PrometheusError as error:
+        problem = f"--prometheus: {prometheus} has not answered: {error}"
+        raise InputError([f"{problem}. Correct the address, or leave out the option."]) from error

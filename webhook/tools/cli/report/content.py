@@ -283,6 +283,7 @@ _FREE = "free, but no Pod can use them: the CPU, memory or IMEX channel of their
 _WASTE: Mapping[Kind, tuple[str, str]] = {
     "notReady": (f"{_HELD} are not Ready", "Fix or delete them: kubectl describe pod -n {} {}"),
     "idle": (f"{_HELD} do not use them", "Stop {}/{}, or request fewer devices"),
+    "hung": (f"{_HELD} hang: they are busy and read no memory", "Look at the processes of {}/{}"),
     "stranded": (f"{_FREE} Pods that request few devices", "Lower the requests of {}/{}"),
     "trespassed": (f"{_FREE} Pods without a device request", "Move {}/{} to other nodes"),
 }
@@ -293,12 +294,24 @@ def waste_sentences(rows: Iterable[Row]) -> Iterator[str]:
     for row in rows:
         if meaning := _WASTE.get(row.kind):
             what, cure = meaning
-            cost = "" if row.cost is None else f" (cost {row.cost:,.2f})"
             yield (
-                f"{row.hours:,.1f} device-hours{cost}, pool {row.pool}, namespace {row.namespace}: "
+                f"{_amount(row)}: "
                 f"{row.devices:,} {row.resource} {what}{_on(row)}. "
                 f"{cure.format(row.namespace, row.pods[0])}."
             )
+
+
+def overtime_sentences(rows: Iterable[Row]) -> Iterator[str]:
+    """Yield a sentence for the hours of each namespace beyond the longest run time."""
+    for row in rows:
+        if row.kind == "overtime":
+            now = f"; {row.devices:,} {row.resource} are held now" if row.devices else ""
+            yield f"{_amount(row)}, by {some(row.pods)}{now}"
+
+
+def _amount(row: Row) -> str:
+    cost = "" if row.cost is None else f" (cost {row.cost:,.2f})"
+    return f"{row.hours:,.1f} device-hours{cost}, pool {row.pool}, namespace {row.namespace}"
 
 
 def _on(row: Row) -> str:

@@ -80,7 +80,7 @@ def audit(report: AuditReport) -> Iterator[str]:
         *_wasted(report),
     ]
     sections: dict[str, Sequence[Any]] = {
-        "waste": [row for row in report.waste if row.kind != "held"],
+        "waste": [row for row in report.waste if row.kind not in ("held", "overtime")],
         "pools": pools,
         **_sections(report.results),
         "notes": [*(f"Not audited: {title}" for title in report.audit.skipped), *report.remarks],
