@@ -57,10 +57,14 @@ DAEMON_SET_CONTROLLERS = (CONTROLLER_MANAGER, CONTROLLERS["apps", "DaemonSet"])
 MIRROR_ANNOTATION = "kubernetes.io/config.mirror"
 
 _CLOUD_NODE_GROUPS = (
-    "cloud.google.com/gke-nodepool",
-    "eks.amazonaws.com/nodegroup",
     "alpha.eksctl.io/nodegroup-name",
+    "cloud.google.com/gke-nodepool",
+    "doks.digitalocean.com/node-pool",
+    "eks.amazonaws.com/nodegroup",
+    "k8s.scaleway.com/pool-name",
+    "kops.k8s.io/instancegroup",
     "kubernetes.azure.com/agentpool",
+    "lke.linode.com/pool-id",
 )
 """Labels of nodes in groups of a cloud, whose size its autoscaler may change."""
 

@@ -20,24 +20,17 @@ from policies.kubernetes.paths import Path, descend, field_path
 from policies.kubernetes.template import Template
 from policies.kubernetes.templates import group_kind
 
-_KINDS = frozenset(
-    {
-        ("batch", "CronJob"),
-        ("batch", "Job"),
-        ("batch.volcano.sh", "Job"),
-        ("jobset.x-k8s.io", "JobSet"),
-        ("leaderworkerset.x-k8s.io", "LeaderWorkerSet"),
-        ("ray.io", "RayCluster"),
-        ("ray.io", "RayJob"),
-        ("ray.io", "RayService"),
-        ("trainer.kubeflow.org", "TrainJob"),
-        ("workload.codeflare.dev", "AppWrapper"),
-        *(
-            ("kubeflow.org", f"{framework}Job")
-            for framework in ("JAX", "MPI", "MX", "Paddle", "PyTorch", "TF", "XGBoost")
-        ),
-    }
-)
+_FRAMEWORKS = ("JAX", "MPI", "MX", "Paddle", "PyTorch", "TF", "XGBoost")
+_KINDS: Mapping[str, tuple[str, ...]] = {
+    "batch": ("CronJob", "Job"),
+    "batch.volcano.sh": ("Job",),
+    "jobset.x-k8s.io": ("JobSet",),
+    "kubeflow.org": tuple(f"{framework}Job" for framework in _FRAMEWORKS),
+    "leaderworkerset.x-k8s.io": ("LeaderWorkerSet",),
+    "ray.io": ("RayCluster", "RayJob", "RayService"),
+    "trainer.kubeflow.org": ("TrainJob",),
+    "workload.codeflare.dev": ("AppWrapper",),
+}
 """The kinds whose Pods need each other, or are all of one task. A Deployment has others."""
 
 _MIN_PARALLELISM = "kueue.x-k8s.io/job-min-parallelism"
@@ -58,7 +51,8 @@ class _UnknownError(Exception):
 
 def is_gang(root: Mapping[str, Any]) -> bool:
     """Return whether the Pods of an object of this kind run together."""
-    return group_kind(root) in _KINDS
+    group, kind = group_kind(root)
+    return kind in _KINDS.get(group, ())
 
 
 def pods_at_a_time(template: Template) -> AtATime | None:

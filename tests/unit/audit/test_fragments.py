@@ -26,12 +26,12 @@ async def test_free_devices_are_in_pieces_where_they_are_enough_only_together() 
     held = [("a", 6, "n0"), ("b", 4, "n1"), ("c", 5, "n2")]
     waiting = [("fits", 2, ""), ("first", 5, ""), ("second", 8, ""), ("third", 4, "")]
     [found] = pieces(await states(3, *held, *waiting))
-    assert str(found) == (
+    assert found == (
         "pool nvidia: 9 nvidia.com/gpu are free in pieces (nodes x devices): 1 x 4, 1 x 3, 1 x 2. "
         "Together, they would be enough for 1 waiting Pod (web/first)"
     )
     [found] = pieces(await states(3, *held))
-    assert str(found).endswith("enough for no waiting Pod")
+    assert found.endswith("enough for no waiting Pod")
 
 
 @pytest.mark.parametrize(

@@ -152,7 +152,7 @@ def audit(
             waste=rows,
             hours=since / timedelta(hours=1),
             lists=[
-                ("Free, but in pieces", [*map(str, pieces(audited.pools))]),
+                ("Free, but in pieces", [*pieces(audited.pools)]),
                 (
                     "What if Pods held more devices",
                     [*map(str, without_small(audited.pools, what_if_min_devices or 0))],
