@@ -43,17 +43,11 @@ def source() -> Path:
     Raises:
         ControlPlaneError: the download failed, or is another module than the pinned one.
     """
-    done = subprocess.run(
-        [binaries.go(), "mod", "download", "-json", _MODULE],
-        cwd="/",
-        env=os.environ | ENVIRONMENT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    command: list[str | Path] = [binaries.go(), "mod", "download", "-json", _MODULE]
+    done = subprocess.run(command, cwd="/", env=os.environ | ENVIRONMENT, capture_output=True)
     found = json.loads(done.stdout or "{}")
     if found.get("Sum") != _SUM:
-        problem = found.get("Error") or done.stderr or f"its sum is {found['Sum']}, not {_SUM}"
+        problem = found.get("Error") or done.stderr.decode() or f"its sum is {found['Sum']}"
         raise ControlPlaneError(f"{_MODULE} could not be downloaded: {problem}")
     return Path(found["Dir"])
 

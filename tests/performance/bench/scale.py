@@ -24,7 +24,7 @@ from typing import Any
 from urllib.request import Request, urlopen
 
 from bench import reviews
-from bench.contestants import cpu_seconds, resident_mebibytes, silent
+from bench.contestants import GPUFENCE, Contestant, silent
 from bench.fleet import HOSTNAME, Objects, cluster
 from bench.report import table
 from certs.files import issue
@@ -61,16 +61,8 @@ class Scaled(Replica):
         self._stalls = directory / "stalls"
         command: list[str | Path] = [sys.executable, "-m", "bench.probed", self._stalls]
         super().__init__(directory, flags, command=command)
+        self.used = Contestant(GPUFENCE, self.process, self.port)
         self.tls = ssl.create_default_context(cadata=authority.certificate_pem.decode())
-
-    @property
-    def memory(self) -> float:
-        assert self.process.pid is not None
-        return resident_mebibytes(self.process.pid)
-
-    @property
-    def cpu(self) -> float:
-        return cpu_seconds(self.process)
 
     def has_listed(self, collections: Mapping[str, Objects]) -> bool:
         """Return whether it knows all objects of the collections that it watches."""
@@ -195,7 +187,7 @@ async def synced(server: Scaled, nodes: int) -> Figures:
             raise TimeoutError(server.unready())
         await asyncio.sleep(0.2)
     return {
-        "synced after, CPU s": f"{server.cpu:.1f}",
+        "synced after, CPU s": f"{server.used.cpu_seconds():.1f}",
         "synced after, s": f"{time.monotonic() - began:.0f}",
         "longest stall meanwhile, CPU ms": f"{server.longest_stall(listening):.1f}",
     }
@@ -231,24 +223,24 @@ async def _under_load(server: Scaled, api: str) -> Figures:
             _order(api, order)
         # The last line about the phase before may come late.
         await asyncio.sleep(1)
-        began, cpu, client.wrong = time.monotonic(), server.cpu, 0
+        began, cpu, client.wrong = time.monotonic(), server.used.cpu_seconds(), 0
         for endpoint in reviews.endpoints("gpu-pod"):
             taken = await client.load(endpoint, rate, seconds / 2)
             figures[f"{phase}: /{endpoint} p50, p99 ms"] = _quantiles(taken)
         figures[f"{phase}: CPU ms of a review"] = (
-            f"{(server.cpu - cpu) / rate / seconds * 1000:.2f}"
+            f"{(server.used.cpu_seconds() - cpu) / rate / seconds * 1000:.2f}"
         )
         figures[f"{phase}: longest stall, CPU ms"] = f"{server.longest_stall(began):.1f}"
         figures[f"{phase}: wrong answers"] = str(client.wrong)
     costs = {}
     for name, body in expensive_pods():
-        cpu = server.cpu
+        cpu = server.used.cpu_seconds()
         for _ in range(_TIMES):
             await client.send("validate", body, b'"uid"')
-        costs[name] = (server.cpu - cpu) / _TIMES * 1000
+        costs[name] = (server.used.cpu_seconds() - cpu) / _TIMES * 1000
     worst = max(costs, key=costs.__getitem__)
     figures["most expensive Pod, CPU ms"] = f"{costs[worst]:.0f} ({worst})"
-    figures["memory at the end, MiB"] = f"{server.memory:.0f}"
+    figures["memory at the end, MiB"] = f"{server.used.memory():.0f}"
     return figures
 
 
