@@ -9,13 +9,22 @@ import base64
 import http.client
 import json
 import re
+import socket
 import ssl
+from collections.abc import Iterator
 from contextlib import closing, nullcontext
+from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
+from certs.authority import create_authority, issue_leaf
+from certs.keypair import Names
+from certs.secret import serving_data, with_data
 from controlplane import pki
+from controlplane.api import Api
+from controlplane.objects import definition
 from controlplane.poll import until
 from controlplane.versions import CLAIMS
 from controlplane.webhooks import calls, wait_until_called
@@ -210,16 +219,100 @@ def test_a_new_policy_takes_effect_without_a_restart(installed: Installation) ->
 
 
 @pytest.mark.slow("upgrades and rolls back with Helm")
-def test_an_upgrade_and_a_rollback_lead_to_the_same_objects(installed: Installation) -> None:
-    """The upgrade deletes the admission policies, and the rollback brings them back."""
+def test_an_upgrade_to_cert_manager_and_a_rollback_lead_to_the_same_objects(
+    installed: Installation,
+) -> None:
+    """The upgrade deletes the admission policies, and the rollback brings them back.
+
+    cert-manager itself does not run: its account writes the Secrets that it writes.
+    """
     with_policies = objects(installed)
-    installed.upgrade({**VALUES, "admissionPolicies": {"enabled": False}})
+    kubectl = installed.cluster.kubectl
+    kubectl.create(definition("cert-manager.io", "v1", "Certificate"))
+    kubectl("wait", "--for=create", "crd/certificates.cert-manager.io")
+    kubectl("create", "clusterrole", "cert-manager", "--verb=*", "--resource=secrets")
+    issuer = "system:serviceaccount:cert-manager:cert-manager"
+    bound = ("--clusterrole=cert-manager", f"--user={issuer}")
+    kubectl("create", "clusterrolebinding", "cert-manager", *bound)
+    issued = {"source": "certManager", "issuerRef": {"name": "platform", "kind": "ClusterIssuer"}}
+    installed.upgrade({**VALUES, "certificates": issued, "admissionPolicies": {"enabled": False}})
+    api = replace(installed.cluster.api, user=issuer, group="system:authenticated")
+    authority = issue_as_cert_manager(api)
     until(lambda: not own_policies(installed), "the policies to be deleted")
     installed.wait_rolled_out()
+    until(lambda: all(trusted(installed, authority)), "the CA to be in each caBundle")
+    assert not installed.refusal(GPU_POD)
+    assert all(serve(installed, authority))
     assert objects(installed).keys() < with_policies.keys()
+    # A renewal by another issuer.
+    authority = issue_as_cert_manager(api)
+    until(lambda: all(serve(installed, authority)), "replicas to serve the renewed certificate")
+    assert all(trusted(installed, authority))
+    assert not installed.refusal(GPU_POD)
     installed.helm("rollback", RELEASE, "--namespace", NAMESPACE)
     until(lambda: objects(installed) == with_policies, "the objects before the upgrade")
     installed.wait_rolled_out()
+    kubectl("delete", "clusterrole,clusterrolebinding", "cert-manager")
+    kubectl("delete", "crd", "certificates.cert-manager.io")
+
+
+def issue_as_cert_manager(api: Api) -> bytes:
+    """Write what cert-manager writes for the Certificate of the chart; return the CA."""
+    path = f"/apis/cert-manager.io/v1/namespaces/{NAMESPACE}/certificates/{RELEASE}"
+    certificate = replace(api, user="admin", group="system:masters").request("GET", path)
+    spec = certificate["spec"]
+    assert spec["usages"] == ["server auth"]
+    now = datetime.now(UTC)
+    ca = create_authority(now)
+    pair = issue_leaf(ca, Names.parse(spec["dnsNames"]), now)
+    # The private key is first in a Secret of its own.
+    key = {"generateName": f"{RELEASE}-", "labels": {"cert-manager.io/next-private-key": "true"}}
+    kept = {"tls.key": base64.b64encode(pair.key_pem).decode()}
+    made = api.request("POST", SECRETS, {"metadata": key, "data": kept})
+    names = {
+        "cert-manager.io/certificate-name": RELEASE,
+        "cert-manager.io/alt-names": ",".join(spec["dnsNames"]),
+        "cert-manager.io/issuer-name": spec["issuerRef"]["name"],
+        "cert-manager.io/issuer-kind": spec["issuerRef"]["kind"],
+    }
+    labels = {"controller.cert-manager.io/fao": "true"}
+    applied = {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "type": "kubernetes.io/tls",
+        "metadata": {"name": spec["secretName"], "annotations": names, "labels": labels},
+    }
+    query = "?fieldManager=cert-manager-certificates-issuing&force=true"
+    api.request(
+        "PATCH",
+        f"{SECRETS}/{spec['secretName']}{query}",
+        with_data(applied, serving_data(pair, ca)),
+        "application/apply-patch+yaml",
+    )
+    api.request("DELETE", f"{SECRETS}/{made['metadata']['name']}")
+    return ca.certificate_pem
+
+
+def trusted(installed: Installation, authority: bytes) -> Iterator[bool]:
+    """Yield for each webhook whether API servers trust certificates of the CA."""
+    for configuration in installed.configurations():
+        for webhook in configuration["webhooks"]:
+            yield authority.strip() in base64.b64decode(webhook["clientConfig"]["caBundle"])
+
+
+def serve(installed: Installation, authority: bytes) -> Iterator[bool]:
+    """Yield for each replica whether it serves a certificate of the CA."""
+    context = ssl.create_default_context(cadata=authority.decode())
+    context.check_hostname = False
+    for each in installed.pods():
+        try:
+            with (
+                socket.create_connection((each["status"]["podIP"], 9443), 10) as raw,
+                context.wrap_socket(raw),
+            ):
+                yield True
+        except ssl.SSLError:
+            yield False
 
 
 def own_policies(installed: Installation) -> list[Object]:
