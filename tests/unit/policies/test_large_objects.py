@@ -191,7 +191,7 @@ def fields_and_an_empty_term(count: int) -> JSON:
 @pytest.mark.parametrize(
     ("what", "make"),
     [
-        ("containers", containers),
+        ("containers in one Pod", containers),
         ("containers", tasks),
         ("device quantities", devices),
         ("tolerations", tolerations),
