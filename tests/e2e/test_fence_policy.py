@@ -33,6 +33,7 @@ FILES = [
     DEFAULT,
     *sorted(PRESETS.glob("*.yaml")),
     *sorted((HERE / "policies").glob("*.yaml")),
+    *sorted((PROJECT / "tests" / "released").glob("*.yaml")),
     *sorted((PROJECT / "docs" / "examples" / "suites").glob("*policy.yaml")),
 ]
 

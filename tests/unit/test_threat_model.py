@@ -31,7 +31,7 @@ def attempts() -> list[list[str]]:
     _, *sections = PAGE.split("\n## ")
     found = []
     for section in sections:
-        if section.startswith(("What a tenant", "What a client", "Pull requests")):
+        if section.startswith(("What a tenant", "What a client", "Pull requests", "Commands in")):
             header, rule, *rows = [line for line in section.splitlines() if line.startswith("|")]
             assert cells(header) == ["attempt", "answer", "proof"]
             assert set(rule) <= set("|- ")

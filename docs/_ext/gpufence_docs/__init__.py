@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from sphinx.errors import ExtensionError
 
-from gpufence_docs import chart, commands, files, images, metrics, policy, report, rules
+from gpufence_docs import chart, commands, files, images, metrics, notices, policy, report, rules
 
 if TYPE_CHECKING:
     from sphinx.application import Sphinx
@@ -32,6 +32,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "report": report.markdown,
     "rules": rules.markdown,
     "security": lambda: files.document("SECURITY.md"),
+    "third-party": notices.markdown,
 }
 _MARK = re.compile(r"^<!-- generated: ([\w-]+) -->$", re.MULTILINE)
 

@@ -42,8 +42,10 @@ def panels() -> list[dict[str, Any]]:
 
 
 def expressions() -> dict[str, str]:
-    """Return every expression of the alerts and of the dashboard, by where it is."""
+    """Return every expression of the alerts, the dashboard and the objectives, by where it is."""
     found = {rule["alert"]: rule["expr"] for rule in rules()}
+    page = (PROJECT / "docs/operate/monitoring.md").read_text()
+    found |= dict(re.findall(r"(?m)^\| ([^|]+) \| `(.+)` \|$", page))
     for panel in panels():
         for target in panel.get("targets", ()):
             expr = target["expr"]

@@ -100,9 +100,11 @@ def test_every_input_is_used_by_a_step_and_has_a_description() -> None:
     assert all(value["description"].endswith(".") for value in ACTION["inputs"].values())
 
 
-def test_the_action_installs_from_existing_files() -> None:
-    files = re.findall(r"\$ACTION/([\w./-]+)", INSTALL["run"])
+def test_the_action_installs_pinned_files_only() -> None:
+    files = re.findall(r"--require-hashes -r \"\$ACTION/([\w./-]+)", INSTALL["run"])
     assert len(files) == 2
+    assert INSTALL["run"].count('"${pip[@]}"') == len(files) + 1
+    assert '--no-build-isolation --no-deps "$ACTION"' in INSTALL["run"]
     for file in files:
         assert "--hash=sha256:" in (PROJECT / file).read_text()
 

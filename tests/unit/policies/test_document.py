@@ -9,6 +9,7 @@ import json
 from collections.abc import Callable
 from dataclasses import asdict, fields
 from datetime import date
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from jsonschema import Draft202012Validator
 
 from cases.loading import HERE, load_all, policy_spec
 from each import each
-from paths import CHART
+from paths import CHART, PROJECT
 from policies.catalog import DEFAULT_ACTIONS
 from policies.document import FencePolicy, PolicyError, parse_policy
 from policies.kubernetes.field_types import NameSet
@@ -30,6 +31,7 @@ from policies.registry import RULES
 from policies.schema import json_schema
 from policies.shipped import PRESETS, default_policy_text, shipped_policy
 from specs import fence_policy, policy_of
+from webhook.tools.cli.policy_diff.fields import document as normal_form
 
 JSON = dict[str, Any]
 
@@ -459,3 +461,53 @@ def test_the_schema_accepts_every_rule_in_rules_overrides_and_exceptions() -> No
     )
     parse_policy(whole)
     assert all(schemas_accept(whole))
+
+
+RELEASED = sorted((PROJECT / "tests" / "released").glob("*.yaml"))
+
+
+def test_each_released_form_of_a_policy_loads_with_each_of_its_fields() -> None:
+    """A released form has a file of its own: no later version may fail to read it."""
+
+    def compare(written: Any, loaded: Any, path: str) -> None:
+        if isinstance(written, dict):
+            for key, part in written.items():
+                compare(part, loaded[key], f"{path}.{key}")
+        elif isinstance(written, list) and any(isinstance(part, dict) for part in written):
+            for part, other in zip(written, loaded, strict=True):
+                compare(part, other, f"{path}[]")
+        elif isinstance(written, list):
+            assert {*written} <= {*map(str, loaded)}, path
+        else:
+            assert str(loaded) in {str(written), "None"}, path
+
+    for path in RELEASED:
+        released = yaml.safe_load(path.read_text())
+        compare(released["spec"], normal_form(parse_policy(released)), path.stem)
+
+
+def test_each_field_is_in_a_form_that_is_kept() -> None:
+    schema = json_schema(FencePolicy)
+
+    def fields_of(node: JSON) -> set[str]:
+        """Return the paths of the fields below a part of the schema."""
+        node = schema["$defs"][node["$ref"].rpartition("/")[2]] if "$ref" in node else node
+        found = {path for part in node.get("anyOf", ()) for path in fields_of(part)}
+        for key, part in node.get("properties", {}).items():
+            found |= {f"{key}/{path}" for path in fields_of(part)} or {key}
+        return found | (fields_of(node["items"]) if isinstance(node.get("items"), dict) else set())
+
+    def paths(value: object) -> set[str]:
+        if isinstance(value, dict):
+            return {
+                f"{key}/{path}" if path else str(key)
+                for key, part in value.items()
+                for path in paths(part) or {""}
+            }
+        return set().union(*map(paths, value)) if isinstance(value, list) else set()
+
+    kept = [f"{path}/" for path in paths([yaml.safe_load(file.read_text()) for file in RELEASED])]
+    # Between releases, rules come without a change of the file.
+    ends = ("/rules/",) if ".dev" in version("gpufence") else ()
+    leaves = [path for path in fields_of(schema) - {"status"} if not any(e in path for e in ends)]
+    assert not [leaf for leaf in leaves if not any(path.startswith(f"{leaf}/") for path in kept)]
