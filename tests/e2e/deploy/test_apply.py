@@ -144,7 +144,7 @@ NOTES = {
     "policy.hardening.runAsUser=none,policy.failurePolicy=Ignore": (
         *("They keep their user", "GPU Pods are created without what gpufence adds"),
     ),
-    "policy.create=false": ("It waits for the FencePolicy gpufence", "kubectl apply -f"),
+    "policy.create=false": ("It follows the FencePolicy gpufence", "kubectl apply -f"),
 }
 """What an installation says, by its values."""
 
