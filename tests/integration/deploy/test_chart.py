@@ -16,10 +16,10 @@ import pytest
 import yaml
 
 from controlplane.binaries import VERSION
-from deploy.chart import NAMESPACE, Helm, Object, Values, is_controllers, one, parsed
+from deploy.chart import NAMESPACE, RELEASE, Helm, Object, Values, is_controllers, one, parsed
 from deploy.variants import VARIANTS
 from each import each
-from paths import CHART
+from paths import CHART, PROJECT
 from policies.document import PolicyError, parse_policy
 from policies.policy import ALWAYS_EXCLUDED
 from specs import default_spec, policy_of
@@ -515,6 +515,33 @@ def test_the_deployment_has_no_replicas_if_autoscaling_is_enabled(helm: Helm) ->
     default = helm.objects({})
     assert one(default, "Deployment")["spec"]["replicas"] == 2
     assert not [obj for obj in default if obj["kind"] == "HorizontalPodAutoscaler"]
+
+
+def test_the_page_about_the_architecture_has_each_right(helm: Helm) -> None:
+    page = (PROJECT / "docs/operate/architecture.md").read_text().partition("## What it may do")[2]
+    parts = page.partition("RBAC limits names")[0].split("It has no other right")
+    objects = helm.objects({})
+    rules = {
+        (obj["kind"], obj["metadata"]["name"]): obj["rules"]
+        for obj in objects
+        if obj["kind"] in {"Role", "ClusterRole"}
+    }
+    for account, part in zip((RELEASE, f"{RELEASE}-controller"), parts, strict=True):
+        rights = {
+            (resource, verb)
+            for obj in objects
+            if account in [subject["name"] for subject in obj.get("subjects", ())]
+            for rule in rules[obj["roleRef"]["kind"], obj["roleRef"]["name"]]
+            for resource in rule["resources"]
+            for verb in rule["verbs"]
+        }
+        listed = {
+            (resource, verb)
+            for resources, verbs in re.findall(r"(?m)^\| (`[^|]+) \| ([a-z, ]+) \|", part)
+            for resource in re.findall(r"`([\w/]+)`", resources)
+            for verb in verbs.split(", ")
+        }
+        assert listed == rights
 
 
 def test_max_unavailable_is_1_with_host_network_and_0_otherwise(helm: Helm) -> None:
