@@ -616,7 +616,7 @@ def overlapping_policies(draw: st.DrawFn) -> Policy:
     keys = st.sampled_from([PRESENT, NODE_TYPE, MEMORY, ZONE])
     values = {key: st.sampled_from(_LABELS[key][:2]) for key in (PRESENT, NODE_TYPE, MEMORY, ZONE)}
     pools = []
-    for number in range(draw(st.integers(2, 3))):
+    for name in ("first", "second", "third")[: draw(st.integers(2, 3))]:
         labels = [
             _in(key, draw(values[key])) if draw(st.booleans()) else _exists(key)
             for key in draw(st.lists(keys, min_size=1, max_size=2, unique=True))
@@ -635,7 +635,7 @@ def overlapping_policies(draw: st.DrawFn) -> Policy:
         ]
         pools.append(
             {
-                "name": f"p{number}",
+                "name": name,
                 "resources": [draw(st.sampled_from(["nvidia.com/gpu"] * 3 + ["amd.com/gpu"]))],
                 "taints": [{"key": draw(st.sampled_from(["nvidia.com/gpu", "gpu"]))}],
                 "matchExpressions": labels,

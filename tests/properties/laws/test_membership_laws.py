@@ -27,6 +27,7 @@ from webhook.documents.document import Document
 from webhook.documents.objects import Manifest
 from webhook.tools.audit.adoption import lists
 from webhook.tools.audit.cluster_audit import audit
+from webhook.tools.audit.pools import IN_TWO_POOLS, node_findings
 from webhook.tools.cli.evaluate import evaluate
 from webhook.tools.cli.explanation import report
 from webhook.tools.cli.report.output import Terminal
@@ -44,8 +45,11 @@ OTHERS: tuple[list[JSON], ...] = (
         {"name": "claimed", "deviceClasses": ["gpu.amd.com"], "taints": [{"key": "amd.com/gpu"}]},
     ],
 )
-policies = st.sampled_from(
-    [*strategies.policies().values(), *(policy_of({"pools": pools}) for pools in OTHERS)]
+policies = (
+    st.sampled_from(
+        [*strategies.policies().values(), *(policy_of({"pools": pools}) for pools in OTHERS)]
+    )
+    | strategies.overlapping_policies()
 )
 devices = st.dictionaries(
     st.sampled_from(["nvidia.com/gpu", "nvidia.com/mig-1g.5gb", "amd.com/gpu", "other.com/x"]),
@@ -169,6 +173,17 @@ def test_a_node_is_named_as_one_of_a_pool_exactly_if_a_plain_pod_on_it_is_denied
     assert len(offered) == len(set(offered)), "a device counts in one pool"
 
     entries = lists(found.subjects, {})
+    both = {
+        (node.name, *sorted(pools_in(finding.detail.partition(";")[0], "the labels of ")))
+        for node in node_findings(found.pools)
+        for finding in node.findings
+        if finding.rule == IN_TWO_POOLS
+    }
+    restricted = [pool.name for pool in policy.pools if pool.is_restricted]
+    for name, one, other in both:
+        assert {(one, name), (other, name)} <= members
+        assert one in restricted or other in restricted
+
     of_adopt = {
         (pool, entry.name.removeprefix("on-"))
         for entry in entries["runsOnGPUNodes"]
@@ -184,6 +199,11 @@ def test_a_node_is_named_as_one_of_a_pool_exactly_if_a_plain_pod_on_it_is_denied
         for c in status(active, registered("", "", False), index, {}, now)["conditions"]
         if c["type"] == "NodesFit"
     ]
+    in_status = re.findall(r"Nodes of both pools ([\w-]+) and ([\w-]+): ([^.]*)\.", fit["message"])
+    assert {
+        (name, *sorted(pools)) for *pools, listed in in_status for name in NODE.findall(listed)
+    } <= both
+    assert bool(in_status) is bool(both)
     bare = re.findall(r"Nodes of pool ([\w-]+) lack its taints: ([^.]*)\.", fit["message"])
     assert {(pool, node) for pool, nodes in bare for node in NODE.findall(nodes)} <= members
     if fit["status"] == "True":
